@@ -1,0 +1,1 @@
+"""The headless compiler: frontends, IR, passes, kernels, code generation, runtime, recording."""

@@ -1,0 +1,29 @@
+"""Values, ops, blocks and modules; origins; the rewriter, the verifier, text and diffs.
+
+The IR is immutable: a pass is a function from a module to a module, and a snapshot is a kept
+reference.  Operands point to values, values do not point to ops, so replacing an op by one that
+produces the same value rebuilds that op alone.
+"""
+from core_compiler.ir.attributes import Dense, Resource, as_array, dense
+from core_compiler.ir.core import Block, Function, Module, Op, Value
+from core_compiler.ir.origin import FrontendNode, Origin
+from core_compiler.ir.rewriter import Rewrite, Rewriter
+from core_compiler.ir.types import (
+    BufferType,
+    DType,
+    IndexType,
+    TensorType,
+    Type,
+    VectorType,
+    buffer,
+    dtype,
+    tensor,
+    vector,
+)
+from core_compiler.ir.weights import WeightStore
+
+__all__ = [
+    "Block", "BufferType", "DType", "Dense", "FrontendNode", "Function", "IndexType", "Module",
+    "Op", "Origin", "Resource", "Rewrite", "Rewriter", "TensorType", "Type", "Value", "VectorType",
+    "WeightStore", "as_array", "buffer", "dense", "dtype", "tensor", "vector",
+]

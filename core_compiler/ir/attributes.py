@@ -1,0 +1,58 @@
+"""Attributes: what an op carries besides operands.
+
+An attribute is a bool, int, float, str, ``DType``, ``Type``, :class:`Dense`, :class:`Resource`,
+or a tuple of attributes.  Small constants are ``Dense`` (bytes in the IR); large ones are
+``Resource`` handles into the module's weight store.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.ir.types import DType, TensorType, Type, tensor
+
+#: Constants of at most this many bytes live in the IR; larger ones in the weight store.
+INLINE_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A small constant: its type and its little-endian row-major bytes."""
+
+    type: TensorType
+    data: bytes
+
+    def array(self) -> np.ndarray:
+        return np.frombuffer(self.data, self.type.dtype.numpy).reshape(self.type.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A handle to a constant in the weight store; ``digest`` is the hash of its type and bytes."""
+
+    type: TensorType
+    digest: str
+
+
+Attribute = bool | int | float | str | tuple | DType | Type | Dense | Resource
+
+
+def dense(array) -> Dense:
+    """A small NumPy array (or Python scalar with a NumPy dtype) as an inline constant."""
+    array = np.asarray(array)
+    return Dense(tensor(array.shape, array.dtype), np.ascontiguousarray(array).tobytes())
+
+
+def as_array(value, weights) -> np.ndarray:
+    """The NumPy array of a ``Dense`` or of a ``Resource`` in ``weights`` (read-only view)."""
+    return value.array() if isinstance(value, Dense) else weights[value.digest]
+
+
+def check_attribute(value) -> None:
+    """Raise TypeError where ``value`` is no attribute (NumPy scalars and lists are not)."""
+    if isinstance(value, tuple):
+        for item in value:
+            check_attribute(item)
+    elif type(value) not in (bool, int, float, str, Dense, Resource) and not isinstance(value, Type):
+        raise TypeError(f"not an attribute: {value!r} of type {type(value).__name__}")

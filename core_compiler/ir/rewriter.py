@@ -1,0 +1,255 @@
+"""The rewriter: a mutable working view of one block that ends in the next immutable block.
+
+Every change goes through :meth:`Rewriter.replace`, which is also the step log: rule, ops before,
+ops after, and the map from old values to new ones.  The rewriter sets origins; passes never do.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core_compiler.errors import InternalError
+from core_compiler.ir.core import Block, Op, Value
+from core_compiler.ir.origin import Origin
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rewrite:
+    """One rule application: the unit a person steps through.
+
+    ``values`` maps each replaced value to the value that now carries its meaning; a value kept by
+    the new ops maps to itself.  ``tolerance`` is 0 for an exact rule, else the relative bound
+    |new - old| <= tolerance * max|old| that the rule states for itself.
+    """
+
+    rule: str
+    source: str
+    old: tuple[Op, ...]
+    new: tuple[Op, ...]
+    values: Mapping[Value, Value]
+    function: str = "main"
+    tolerance: float = 0.0
+    note: str = ""
+    microseconds: float = 0.0
+
+
+class RewriteLimit(Exception):
+    """The pass was limited to its first n rewrites and has done them."""
+
+
+@dataclass
+class Budget:
+    """How many rewrites a pass may still make; None means as many as it likes."""
+
+    left: int | None = None
+
+    def spend(self) -> None:
+        if self.left is not None:
+            if self.left <= 0:
+                raise RewriteLimit
+            self.left -= 1
+
+
+@dataclass
+class Rewriter:
+    """Edits ``block``; see the module docstring.
+
+    ``rule`` names are given per replacement.  ``events`` collects the rewrites, in order.
+    """
+
+    block: Block
+    function: str = "main"
+    events: list[Rewrite] = field(default_factory=list)
+    budget: Budget = field(default_factory=Budget)
+
+    def __post_init__(self):
+        self._slots: list[list[Op]] = [[op] for op in self.block.ops]
+        self._place: dict[Op, int] = {op: i for i, op in enumerate(self.block.ops)}
+        self._producer: dict[Value, Op] = self.block.producers()
+        self._users: dict[Value, dict[Op, None]] = {}
+        for op in self.block.ops:
+            self._link(op)
+        self.outputs = self.block.outputs
+        self._changed = False
+        self._unsorted = False
+        self._clock = time.perf_counter()
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    @property
+    def ops(self) -> list[Op]:
+        """The current ops in program order."""
+        return [op for slot in self._slots for op in slot]
+
+    def __contains__(self, op: Op) -> bool:
+        return op in self._place
+
+    def producer(self, value: Value) -> Op | None:
+        """The op of this block that makes ``value``; None for arguments and outer values."""
+        return self._producer.get(value)
+
+    def users(self, value: Value) -> tuple[Op, ...]:
+        """The ops that read ``value`` (also inside their regions)."""
+        return tuple(self._users.get(value, ()))
+
+    def is_output(self, value: Value) -> bool:
+        return value in self.outputs
+
+    def has_one_use(self, value: Value) -> bool:
+        """Whether one op reads ``value``, once, and it is no output of the block."""
+        users = self.users(value)
+        return len(users) == 1 and not self.is_output(value) and users[0].uses().count(value) == 1
+
+    # -- changing --------------------------------------------------------------------------------
+
+    def replace(
+        self,
+        old: Op | Sequence[Op],
+        new: Op | Sequence[Op],
+        values: Mapping[Value, Value] | None = None,
+        *,
+        rule: str,
+        source: str = "",
+        tolerance: float = 0.0,
+        note: str = "",
+        reason: str = "",
+        at: Op | None = None,
+    ) -> list[Op]:
+        """Put ``new`` in the place of ``old`` and send the users of old values to the new ones.
+
+        ``values`` maps old results to new values; a result that a new op makes again needs no entry.
+        ``at`` is the op whose place the new ops take (default: the last of ``old``).  ``reason``
+        explains ops that replace nothing.  Returns the new ops as placed (with their origins).
+        Raises :class:`RewriteLimit` when the pass's budget is spent.
+        """
+        self.budget.spend()
+        old = (old,) if isinstance(old, Op) else tuple(old)
+        new = (new,) if isinstance(new, Op) else tuple(new)
+        for op in old:
+            if op not in self._place:
+                raise InternalError(f"{rule}: {op} is not in the block any more")
+        origin = self._origin(rule, old, reason)
+        placed = [op if op.origin is not None else op.with_(origin=origin(op)) for op in new]
+        remade = {v for op in placed for v in op.results}
+        mapping = {v: v for op in old for v in op.results if v in remade}
+        mapping.update(values or {})
+        for op in old:
+            for value in op.results:
+                needed = self._users.get(value, {}).keys() - set(old) or self.is_output(value)
+                if needed and value not in mapping:
+                    raise InternalError(f"{rule}: {value} is still used but has no new value")
+        slot, index = self._anchor(at or (old[-1] if old else None))
+        for op in old:
+            self._unlink(op)
+            self._slots[self._place.pop(op)].remove(op)
+        index = min(index, len(self._slots[slot]))
+        self._slots[slot][index:index] = placed
+        for op in placed:
+            self._place[op] = slot
+            self._link(op)
+            for value in op.results:
+                self._producer[value] = op
+        self._redirect({a: b for a, b in mapping.items() if a is not b})
+        self._changed = True
+        # A user of an early old op may now stand before the op that feeds it: sort at commit.
+        self._unsorted |= len(old) > 1 or at is not None or not old
+        now = time.perf_counter()
+        elapsed, self._clock = (now - self._clock) * 1e6, now
+        self.events.append(
+            Rewrite(rule, source, old, tuple(placed), mapping, self.function, tolerance, note, elapsed)
+        )
+        return placed
+
+    def insert(self, new: Op | Sequence[Op], *, before: Op | None = None, rule: str, reason: str):
+        """Add ops that replace nothing; ``reason`` becomes their origin's explanation."""
+        placed = self.replace((), new, rule=rule, reason=reason, at=before)
+        return placed
+
+    def erase(self, op: Op | Sequence[Op], *, rule: str, note: str = "") -> None:
+        """Remove ops whose results nobody reads."""
+        self.replace(op, (), rule=rule, note=note)
+
+    def commit(self) -> Block:
+        """The next block: the same object if nothing changed."""
+        if not self._changed:
+            return self.block
+        ops = self.ops
+        if self._unsorted:
+            ops = stable_topological(ops)
+        return Block(self.block.arguments, tuple(ops), tuple(self.outputs))
+
+    # -- details ---------------------------------------------------------------------------------
+
+    def _origin(self, rule, old, reason) -> Callable[[Op], Origin]:
+        parents = [op.origin for op in old if op.origin is not None]
+        if parents:
+            if len(parents) == 1 and parents[0].rule == rule:
+                return lambda op: parents[0]
+            made = Origin.derived(rule, parents)
+            return lambda op: made
+        made = Origin.synthetic(rule, reason or f"made by {rule}")
+        return lambda op: made
+
+    def _anchor(self, op: Op | None) -> tuple[int, int]:
+        if op is None:
+            if not self._slots:
+                self._slots.append([])
+            return len(self._slots) - 1, len(self._slots[-1])
+        slot = self._place[op]
+        return slot, self._slots[slot].index(op)
+
+    def _link(self, op: Op) -> None:
+        for value in op.uses():
+            self._users.setdefault(value, {})[op] = None
+
+    def _unlink(self, op: Op) -> None:
+        for value in op.uses():
+            self._users.get(value, {}).pop(op, None)
+        for value in op.results:
+            if self._producer.get(value) is op:
+                del self._producer[value]
+
+    def _redirect(self, mapping: Mapping[Value, Value]) -> None:
+        if not mapping:
+            return
+        touched = dict.fromkeys(op for v in mapping for op in self._users.get(v, ()))
+        for op in touched:
+            rebuilt = op.substitute(mapping)
+            slot = self._place.pop(op)
+            self._unlink(op)
+            self._slots[slot][self._slots[slot].index(op)] = rebuilt
+            self._place[rebuilt] = slot
+            self._link(rebuilt)
+            for value in rebuilt.results:
+                self._producer[value] = rebuilt
+        self.outputs = tuple(mapping.get(v, v) for v in self.outputs)
+
+
+def stable_topological(ops: Iterable[Op]) -> list[Op]:
+    """Program order repaired: each op after the ops it reads, otherwise as given."""
+    ops = list(ops)
+    maker = {v: op for op in ops for v in op.results}
+    done: set[Op] = set()
+    result: list[Op] = []
+    for root in ops:
+        stack = [(root, iter(root.uses()))]
+        if root in done:
+            continue
+        entered = {root}
+        while stack:
+            op, uses = stack[-1]
+            for value in uses:
+                needed = maker.get(value)
+                if needed is not None and needed is not op and needed not in done:
+                    if needed in entered:
+                        raise InternalError(f"cycle through {needed}")
+                    entered.add(needed)
+                    stack.append((needed, iter(needed.uses())))
+                    break
+            else:
+                stack.pop()
+                entered.discard(op)
+                done.add(op)
+                result.append(op)
+    return result

@@ -1,0 +1,272 @@
+"""Types: dtypes, tensors, buffers, vectors and the index type.  All are interned.
+
+Dimensions are non-negative ints, or strings: a string is a symbolic size (``"batch"``) that a
+compile binds to a number (tensor level) or that is a run-time argument (kernel level).
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import ml_dtypes
+import numpy as np
+
+Dim = int | str
+
+
+class Type:
+    """Base of all types; instances are interned, so ``is`` and ``==`` agree."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, eq=False)
+class DType(Type):
+    """An element type.  ``kind`` is one of ``float``, ``int``, ``uint``, ``bool``; ``bits`` its width.
+
+    ``name`` is the MLIR spelling (``f32``, ``bf16``, ``f8E4M3FN``, ``i32``, ``ui8``, ``i1``).
+    """
+
+    name: str
+    kind: str
+    bits: int
+    numpy: np.dtype
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self):
+        return dtype, (self.name,)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("int", "uint")
+
+    @property
+    def bytes(self) -> int:
+        """Bytes one element takes in memory (sub-byte types are stored one to a byte)."""
+        return self.numpy.itemsize
+
+
+#: (MLIR name, bits, NumPy scalar type) of the floating-point types.
+_FLOATS = (
+    ("f64", 64, np.float64), ("f32", 32, np.float32), ("f16", 16, np.float16),
+    ("bf16", 16, ml_dtypes.bfloat16), ("f8E4M3FN", 8, ml_dtypes.float8_e4m3fn),
+    ("f8E4M3FNUZ", 8, ml_dtypes.float8_e4m3fnuz), ("f8E4M3", 8, ml_dtypes.float8_e4m3),
+    ("f8E4M3B11FNUZ", 8, ml_dtypes.float8_e4m3b11fnuz), ("f8E3M4", 8, ml_dtypes.float8_e3m4),
+    ("f8E5M2", 8, ml_dtypes.float8_e5m2), ("f8E5M2FNUZ", 8, ml_dtypes.float8_e5m2fnuz),
+    ("f8E8M0FNU", 8, ml_dtypes.float8_e8m0fnu), ("f4E2M1FN", 4, ml_dtypes.float4_e2m1fn),
+)  # fmt: skip
+
+
+def _table() -> dict[str, DType]:
+    table = {name: DType(name, "float", bits, np.dtype(t)) for name, bits, t in _FLOATS}
+    for bits in (2, 4, 8, 16, 32, 64):
+        home = np if bits >= 8 else ml_dtypes
+        for prefix, kind, numpy_name in (("i", "int", "int"), ("ui", "uint", "uint")):
+            name = f"{prefix}{bits}"
+            table[name] = DType(name, kind, bits, np.dtype(getattr(home, f"{numpy_name}{bits}")))
+    table["i1"] = DType("i1", "bool", 1, np.dtype(np.bool_))
+    return table
+
+
+DTYPES: dict[str, DType] = _table()
+_BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
+_ALIASES = {"bool": "i1", **{f"u{b}": f"ui{b}" for b in (2, 4, 8, 16, 32, 64)}}
+
+
+def dtype(what: str | np.dtype | type | DType) -> DType:
+    """The dtype of a name (``"f32"``), a NumPy dtype or a NumPy scalar type; KeyError if unknown."""
+    if isinstance(what, DType):
+        return what
+    if isinstance(what, str):
+        name = _ALIASES.get(what, what)
+        if name in DTYPES:
+            return DTYPES[name]
+    return _BY_NUMPY[np.dtype(what)]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorType(Type):
+    """``tensor<2x3xf32>``: a logical shape and a dtype.
+
+    ``order`` is the memory layout: the logical axes from slowest to fastest, or None for row-major.
+    A layout changes addresses, never meaning or the order of accumulation.
+    """
+
+    shape: tuple[Dim, ...]
+    dtype: DType
+    order: tuple[int, ...] | None = None
+
+    def __repr__(self) -> str:
+        dims = "".join(f"{'?' if isinstance(d, str) else d}x" for d in self.shape)
+        extra = ""
+        if any(isinstance(d, str) for d in self.shape):
+            extra = ", [" + ", ".join(f'"{d}"' for d in self.shape) + "]"
+        if self.order is not None:
+            extra = f", array<i64: {', '.join(map(str, self.order))}>"
+        return f"tensor<{dims}{self.dtype.name}{extra}>"
+
+    def __reduce__(self):
+        return tensor, (self.shape, self.dtype, self.order)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements; the shape must be static."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.dtype.bytes
+
+    def with_(self, shape=None, dtype=None, order="same") -> TensorType:
+        """This type with some parts replaced (``order=None`` asks for row-major)."""
+        return tensor(
+            self.shape if shape is None else shape,
+            self.dtype if dtype is None else dtype,
+            self.order if order == "same" else order,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class BufferType(Type):
+    """``memref<MxNxf32, strided<[s0, 1], offset: 0>, "space">``: a strided view of memory.
+
+    ``shape`` and ``strides`` are in elements; a string is a run-time size.  ``space`` names a memory
+    tier: ``dram`` (the plan's arena), ``scratch`` (per-thread), ``register``, ``shared``...
+    """
+
+    shape: tuple[Dim, ...]
+    dtype: DType
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+    space: str = "dram"
+
+    def __repr__(self) -> str:
+        dims = "".join(f"{'?' if isinstance(d, str) else d}x" for d in self.shape)
+        strides = ", ".join("?" if isinstance(s, str) else str(s) for s in self.strides)
+        offset = "?" if isinstance(self.offset, str) else self.offset
+        layout = f", strided<[{strides}], offset: {offset}>"
+        return f'memref<{dims}{self.dtype.name}{layout}, "{self.space}">'
+
+    def __reduce__(self):
+        return buffer, (self.shape, self.dtype, self.strides, self.offset, self.space)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the addressed span (a static buffer without gaps: elements x element size)."""
+        if not self.elements:
+            return 0
+        span = 1 + sum((d - 1) * s for d, s in zip(self.shape, self.strides, strict=True))
+        return span * self.dtype.bytes
+
+
+@dataclass(frozen=True, eq=False)
+class VectorType(Type):
+    """``vector<16xf32>``: a SIMD value of ``width`` lanes."""
+
+    width: int
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"vector<{self.width}x{self.dtype.name}>"
+
+    def __reduce__(self):
+        return vector, (self.width, self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class IndexType(Type):
+    """``index``: a size or a position; 64-bit signed."""
+
+    def __repr__(self) -> str:
+        return "index"
+
+    def __reduce__(self):
+        return _index, ()
+
+
+INDEX = IndexType()
+
+
+def _index() -> IndexType:
+    return INDEX
+
+
+@lru_cache(maxsize=None)
+def _tensor(shape, dtype_, order):
+    return TensorType(shape, dtype_, order)
+
+
+def tensor(shape, dtype_, order=None) -> TensorType:
+    """The interned tensor type; a row-major ``order`` is normalised to None."""
+    shape = tuple(d if isinstance(d, str) else int(d) for d in shape)
+    if any(isinstance(d, int) and d < 0 for d in shape):
+        raise ValueError(f"negative dimension in shape {shape}")
+    if order is not None:
+        order = tuple(order)
+        if order == tuple(range(len(shape))):
+            order = None
+    return _tensor(shape, dtype(dtype_), order)
+
+
+@lru_cache(maxsize=None)
+def _buffer(shape, dtype_, strides, offset, space):
+    return BufferType(shape, dtype_, strides, offset, space)
+
+
+def row_major(shape) -> tuple[int, ...]:
+    """Strides in elements of a dense row-major array of this static shape."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def ordered_strides(shape, order) -> tuple[int, ...]:
+    """Strides of a dense array whose axes lie in memory as ``order`` says (slowest first)."""
+    if order is None:
+        return row_major(shape)
+    packed = row_major([shape[a] for a in order])
+    strides = [0] * len(shape)
+    for axis, stride in zip(order, packed, strict=True):
+        strides[axis] = stride
+    return tuple(strides)
+
+
+def buffer(shape, dtype_, strides=None, offset=0, space="dram") -> BufferType:
+    """The interned buffer type; ``strides`` default to dense row-major (static shapes only)."""
+    shape = tuple(shape)
+    strides = row_major(shape) if strides is None else tuple(strides)
+    return _buffer(shape, dtype(dtype_), strides, offset, space)
+
+
+@lru_cache(maxsize=None)
+def _vector(width, dtype_):
+    return VectorType(width, dtype_)
+
+
+def vector(width: int, dtype_) -> VectorType:
+    return _vector(int(width), dtype(dtype_))

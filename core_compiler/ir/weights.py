@@ -1,0 +1,78 @@
+"""The weight store: constants outside the IR, named by the hash of their type and bytes."""
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.ir.attributes import INLINE_BYTES, Dense, Resource, dense
+from core_compiler.ir.types import dtype, tensor
+
+
+def array_digest(array: np.ndarray) -> str:
+    """SHA-256 (hex) over dtype name, shape and little-endian row-major bytes."""
+    array = np.ascontiguousarray(array)
+    head = f"{dtype(array.dtype).name}:{'x'.join(map(str, array.shape))}:".encode()
+    state = hashlib.sha256(head)
+    state.update(memoryview(array.reshape(-1).view(np.uint8)) if array.size else b"")
+    return state.hexdigest()
+
+
+class WeightStore:
+    """Content-addressed constants; adding an equal array again returns the same handle.
+
+    Append-only and shared by all stages of a compile, so that snapshots never copy weights.
+    Arrays are held read-only, in memory or memory-mapped from ``folder`` (one ``.npy`` a digest).
+    """
+
+    def __init__(self, folder: Path | None = None):
+        self.folder = folder
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def add(self, array) -> Dense | Resource:
+        """The attribute that stands for ``array``: inline when small, else a stored resource."""
+        array = np.asarray(array)
+        if array.nbytes <= INLINE_BYTES:
+            return dense(array)
+        digest = array_digest(array)
+        if digest not in self._arrays:
+            held = np.ascontiguousarray(array)
+            held = held.view() if held is not array else held.copy()
+            held.flags.writeable = False
+            self._arrays[digest] = held
+        return Resource(tensor(array.shape, array.dtype), digest)
+
+    def put(self, digest: str, array: np.ndarray) -> None:
+        """Bind a known digest to its array (readers of caches and recordings)."""
+        self._arrays[digest] = array
+
+    def __getitem__(self, digest: str) -> np.ndarray:
+        found = self._arrays.get(digest)
+        if found is None:
+            found = self._load(digest)
+            self._arrays[digest] = found
+        return found
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._arrays or (
+            self.folder is not None and (self.folder / f"{digest}.npy").exists()
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def _load(self, digest: str) -> np.ndarray:
+        path = None if self.folder is None else self.folder / f"{digest}.npy"
+        if path is None or not path.exists():
+            raise UserError(
+                f"weights {digest[:12]} are not in the store",
+                str(self.folder or "in-memory store"),
+                "compile the model again to store its weights",
+            )
+        return np.load(path, mmap_mode="r", allow_pickle=False)

@@ -1,0 +1,84 @@
+"""Making ops: type inference, constants, and small conveniences over the declared set."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from core_compiler.ir import Block, Op, Origin, Value, WeightStore, dtype, tensor
+from core_compiler.ops.base import definition, infer
+
+
+class Builder:
+    """Appends type-checked ops to a list.
+
+    ``b.add(x, y)``, ``b.reshape(x, shape=(2, 3))`` for any declared op: returns the result value,
+    or a tuple of values where there are several.  ``origin`` is given to every op made (None lets
+    the rewriter set it).  ``weights`` receives constants too large to live in the IR.
+    """
+
+    def __init__(self, weights: WeightStore | None = None, origin: Origin | None = None):
+        self.ops: list[Op] = []
+        self.weights, self.origin = weights, origin
+
+    def op(self, kind: str, operands: Sequence[Value], names: Sequence[str | None] = (), **attributes):
+        """Append ``kind`` and return its result (a tuple if it has several)."""
+        types = infer(kind, [v.type for v in operands], attributes)
+        names = tuple(names) + (None,) * (len(types) - len(names))
+        results = tuple(Value(t, n) for t, n in zip(types, names, strict=True))
+        self.ops.append(Op(kind, operands, results, attributes, (), self.origin))
+        return results[0] if len(results) == 1 else results
+
+    def __getattr__(self, name: str):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        kind = f"core.{name.rstrip('_')}"
+        definition(kind)
+        return lambda *operands, **attributes: self.op(kind, operands, **attributes)
+
+    def constant(self, array, dtype_=None, name: str | None = None) -> Value:
+        """A constant from a NumPy array or Python number (which needs ``dtype_``)."""
+        array = np.asarray(array, dtype=None if dtype_ is None else dtype(dtype_).numpy)
+        store = self.weights if self.weights is not None else WeightStore()
+        value = Value(tensor(array.shape, array.dtype), name)
+        self.ops.append(Op("core.constant", (), (value,), {"value": store.add(array)}, (), self.origin))
+        return value
+
+    def scalar_like(self, number, like: Value) -> Value:
+        """``number`` in ``like``'s dtype, broadcast to its shape."""
+        return self.expand(self.constant(number, like.type.dtype), like.type.shape)
+
+    def expand(self, x: Value, shape) -> Value:
+        """NumPy-style broadcast (trailing axes line up) of ``x`` to ``shape``; ``x`` if it has it."""
+        shape = tuple(shape)
+        if x.type.shape == shape:
+            return x
+        lead = len(shape) - x.type.rank
+        return self.op("core.broadcast", (x,), shape=shape, dims=tuple(range(lead, len(shape))))
+
+    def together(self, *values: Value) -> tuple[Value, ...]:
+        """The values broadcast to their common shape, NumPy's rules."""
+        shape = broadcast_shape(*(v.type.shape for v in values))
+        return tuple(self.expand(v, shape) for v in values)
+
+
+def broadcast_shape(*shapes) -> tuple:
+    """The common shape under NumPy broadcasting; ValueError where there is none."""
+    rank = max(map(len, shapes))
+    out = []
+    for axis in range(rank):
+        sizes = [s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0]
+        wide = [d for d in sizes if d != 1]
+        if any(d != wide[0] for d in wide):
+            raise ValueError(f"shapes {', '.join(map(str, shapes))} do not broadcast")
+        out.append(wide[0] if wide else 1)
+    return tuple(out)
+
+
+def decomposed(op: Op) -> Block:
+    """The declared decomposition of a composite op, as a block over its operands."""
+    arguments = tuple(Value(v.type, v.name) for v in op.operands)
+    builder = Builder()
+    outputs = definition(op).decompose(builder, op.with_(operands=arguments))
+    outputs = (outputs,) if isinstance(outputs, Value) else tuple(outputs)
+    return Block(arguments, tuple(builder.ops), outputs)
