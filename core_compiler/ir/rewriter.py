@@ -19,8 +19,9 @@ class Rewrite:
     """One rule application: the unit a person steps through.
 
     ``values`` maps each replaced value to the value that now carries its meaning; a value kept by
-    the new ops maps to itself.  ``tolerance`` is 0 for an exact rule, else the relative bound
-    |new - old| <= tolerance * max|old| that the rule states for itself.
+    the new ops maps to itself.  ``tolerance`` is None for an exact rule (the bits are kept), else the
+    relative bound |new - old| <= tolerance * max|old| that the rule states for itself (0.0: equal
+    numbers whose bits may differ, as +0 and -0).
     """
 
     rule: str
@@ -29,7 +30,7 @@ class Rewrite:
     new: tuple[Op, ...]
     values: Mapping[Value, Value]
     function: str = "main"
-    tolerance: float = 0.0
+    tolerance: float | None = None
     note: str = ""
     microseconds: float = 0.0
 
@@ -111,7 +112,7 @@ class Rewriter:
         *,
         rule: str,
         source: str = "",
-        tolerance: float = 0.0,
+        tolerance: float | None = None,
         note: str = "",
         reason: str = "",
         at: Op | None = None,

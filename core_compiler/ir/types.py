@@ -1,5 +1,7 @@
 """Types: dtypes, tensors, buffers, vectors and the index type.  All are interned.
 
+``str(type)`` is its MLIR text (symbolic sizes and layouts ride in the encoding attribute).
+
 Dimensions are non-negative ints, or strings: a string is a symbolic size (``"batch"``) that a
 compile binds to a number (tensor level) or that is a run-time argument (kernel level).
 """
@@ -91,6 +93,40 @@ def dtype(what: str | np.dtype | type | DType) -> DType:
     return _BY_NUMPY[np.dtype(what)]
 
 
+def _dims(shape) -> str:
+    return "".join(f"{'?' if isinstance(d, str) else d}x" for d in shape)
+
+
+def _is_symbolic(part) -> bool:
+    parts = part if isinstance(part, tuple) else (part,)
+    return any(isinstance(d, str) for d in parts)
+
+
+def _quoted(text: str) -> str:
+    """A string as MLIR writes it: what does not print, and quotes, as ``\\`` and two hex digits."""
+    if text.isidentifier() and text.isascii():
+        return f'"{text}"'
+    keep = (
+        c if c.isprintable() and c not in '"\\' and not 0xD800 <= ord(c) <= 0xDFFF
+        else "".join(f"\\{b:02X}" for b in c.encode("utf-8", "surrogatepass"))
+        for c in text
+    )  # fmt: skip
+    return f'"{"".join(keep)}"'
+
+
+def _facts(extra: dict, lead: str = "") -> str:
+    """``{dims = ["batch", 4], order = [1, 0]}``: what MLIR's own types cannot say, as an attribute."""
+
+    def plain(v):
+        if isinstance(v, tuple):
+            return f"[{', '.join(map(plain, v))}]"
+        return _quoted(v) if isinstance(v, str) else str(v)
+
+    if not extra:
+        return ""
+    return lead + "{" + ", ".join(f"{k} = {plain(v)}" for k, v in sorted(extra.items())) + "}"
+
+
 @dataclass(frozen=True, eq=False)
 class TensorType(Type):
     """``tensor<2x3xf32>``: a logical shape and a dtype.
@@ -104,13 +140,12 @@ class TensorType(Type):
     order: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
-        dims = "".join(f"{'?' if isinstance(d, str) else d}x" for d in self.shape)
-        extra = ""
+        extra = {}
         if any(isinstance(d, str) for d in self.shape):
-            extra = ", [" + ", ".join(f'"{d}"' for d in self.shape) + "]"
+            extra["dims"] = self.shape
         if self.order is not None:
-            extra = f", array<i64: {', '.join(map(str, self.order))}>"
-        return f"tensor<{dims}{self.dtype.name}{extra}>"
+            extra["order"] = self.order
+        return f"tensor<{_dims(self.shape)}{self.dtype.name}{_facts(extra, ', ')}>"
 
     def __reduce__(self):
         return tensor, (self.shape, self.dtype, self.order)
@@ -156,11 +191,13 @@ class BufferType(Type):
     space: str = "dram"
 
     def __repr__(self) -> str:
-        dims = "".join(f"{'?' if isinstance(d, str) else d}x" for d in self.shape)
         strides = ", ".join("?" if isinstance(s, str) else str(s) for s in self.strides)
         offset = "?" if isinstance(self.offset, str) else self.offset
-        layout = f", strided<[{strides}], offset: {offset}>"
-        return f'memref<{dims}{self.dtype.name}{layout}, "{self.space}">'
+        layout = f"strided<[{strides}], offset: {offset}>"
+        named = {"dims": self.shape, "offset": self.offset, "strides": self.strides}
+        extra = {k: v for k, v in named.items() if _is_symbolic(v)}
+        space = _facts({**extra, "space": self.space}) if extra else _quoted(self.space)
+        return f"memref<{_dims(self.shape)}{self.dtype.name}, {layout}, {space}>"
 
     def __reduce__(self):
         return buffer, (self.shape, self.dtype, self.strides, self.offset, self.space)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import InternalError
-from core_compiler.ir import Op, TensorType, Value, as_array
+from core_compiler.ir import Block, DType, Op, TensorType, Type, Value, as_array, dtype
 from core_compiler.ir.weights import WeightStore
 
 
@@ -23,13 +23,64 @@ class TypeRuleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """A declared attribute: its Python type, a default (``Attr.REQUIRED`` if none), one line of doc."""
+    """A declared attribute.
 
-    type: type
+    ``type`` is bool, int, float, str, tuple, DType, Dense..., or a tuple of these.  ``of`` is the
+    type of a tuple's items.  ``default`` is ``Attr.REQUIRED``, a value, or None: the attribute may
+    be absent and ``doc`` says what that means.  ``choices`` lists the legal strings of an enum.
+    """
+
+    type: Any
     default: Any = "required"
     doc: str = ""
+    choices: tuple[str, ...] = ()
+    of: Any = int
 
     REQUIRED = "required"
+
+    @property
+    def is_required(self) -> bool:
+        return isinstance(self.default, str) and self.default == Attr.REQUIRED
+
+    def normalise(self, name: str, value: Any) -> Any:
+        """``value`` as the IR holds it (lists become tuples, NumPy scalars Python numbers, an int a
+        float where a float is declared, a name a DType); TypeRuleError where it does not fit."""
+        value = _plain(value)
+        if self.type is DType and not isinstance(value, Type):
+            try:
+                value = dtype(value)
+            except (KeyError, TypeError):
+                raise TypeRuleError(f"{name} = {value!r} names no dtype") from None
+        if self.type is float and type(value) is int:
+            value = float(value)
+        if not _is(value, self.type):
+            raise TypeRuleError(f"{name} = {value!r} is not {_words(self.type)}")
+        if self.type is tuple:
+            for item in value:
+                if not _is(item, self.of):
+                    raise TypeRuleError(f"{name} holds {item!r}, which is not {_words(self.of)}")
+        if self.choices and value not in self.choices:
+            raise TypeRuleError(f"{name} = {value!r} is none of {', '.join(self.choices)}")
+        return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _is(value: Any, types: Any) -> bool:
+    """isinstance, but a bool is no int."""
+    types = types if isinstance(types, tuple) else (types,)
+    if isinstance(value, bool):
+        return bool in types
+    return isinstance(value, types)
+
+
+def _words(types: Any) -> str:
+    types = types if isinstance(types, tuple) else (types,)
+    return " or ".join(t.__name__ for t in types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +92,7 @@ class Cost:
     bytes: int
 
 
-TypeRule = Callable[[Sequence[TensorType], Mapping[str, Any]], tuple[TensorType, ...]]
+TypeRule = Callable[..., tuple[TensorType, ...]]
 Reference = Callable[[Sequence[np.ndarray], Mapping[str, Any], Sequence[TensorType]], tuple]
 
 
@@ -53,13 +104,18 @@ class OpDef:
     operands    operand names for people; ``x?`` optional (trailing), ``*xs`` any number.
     attributes  name -> :class:`Attr`; the type rule sees them with defaults filled in.
     type_rule   ``(operand types, attributes) -> result types``; raises :class:`TypeRuleError`.
+                An op with regions gets its blocks as a third argument.
     reference   ``(arrays, attributes, result types) -> tuple of arrays``: the meaning, bit for bit
                 (numerics contract).  None only for ops whose meaning is their ``decompose``.
     decompose   ``(builder, op) -> values``: a composite's declared decomposition, its meaning.
     lower       how the op becomes loops: an object of ``core_compiler.kernels.lowering`` (or None
                 for composites that are always decomposed, and for ops that cost nothing).
-    flops       ``(op) -> int`` arithmetic operations (an fma counts two); default: result elements
-                for elementwise ops, 0 otherwise.
+    flops       ``(op) -> int`` arithmetic operations (an fma counts two, a transcendental one);
+                default: the result's elements for elementwise ops, the decomposition's sum for
+                composites.
+    regions     names of the regions, for ops that have them.
+    execute     ``(op, arrays, run) -> arrays`` for ops with regions; ``run(block, arrays)`` gives
+                a region's outputs.
     traits      any of: ``elementwise``, ``commutative``, ``view`` (result is a rearrangement of one
                 operand, no arithmetic), ``composite``, ``random``, ``terminator``, ``impure``.
     gradient    reverse-mode rule (see the training package).
@@ -76,25 +132,38 @@ class OpDef:
     flops: Callable[[Op], int] | None = None
     traits: frozenset[str] = frozenset()
     gradient: Any = None
+    regions: tuple[str, ...] = ()
+    execute: Callable[..., Sequence[np.ndarray]] | None = None
 
     @property
     def name(self) -> str:
         return self.kind.split(".", 1)[1]
 
     def fill(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """Attributes with defaults; TypeRuleError names an unknown or a missing one."""
-        unknown = attributes.keys() - self.attributes.keys()
+        """Attributes checked, normalised, with defaults (None where an optional one is absent).
+
+        TypeRuleError names an unknown, a missing or a misfit one.
+        """
+        unknown = sorted(attributes.keys() - self.attributes.keys())
         if unknown:
-            raise TypeRuleError(f"{self.kind} has no attribute {sorted(unknown)[0]!r}")
+            raise TypeRuleError(f"{self.kind} has no attribute {unknown[0]!r}")
         filled = {}
         for name, spec in self.attributes.items():
-            if name in attributes:
-                filled[name] = attributes[name]
-            elif spec.default == Attr.REQUIRED and isinstance(spec.default, str):
+            given = attributes.get(name)
+            if given is not None:
+                try:
+                    filled[name] = spec.normalise(name, given)
+                except TypeRuleError as error:
+                    raise TypeRuleError(f"{self.kind}: {error}") from None
+            elif spec.is_required:
                 raise TypeRuleError(f"{self.kind} needs the attribute {name!r}")
             else:
                 filled[name] = spec.default
         return filled
+
+    def settle(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes an op is made with: as :meth:`fill`, absent optional ones left out."""
+        return {name: v for name, v in self.fill(attributes).items() if v is not None}
 
 
 REGISTRY: dict[str, OpDef] = {}
@@ -116,48 +185,104 @@ def definition(kind: str | Op) -> OpDef:
         raise InternalError(f"no op is declared as {kind!r}") from None
 
 
-def infer(kind: str, types: Sequence[TensorType], attributes: Mapping[str, Any]):
+def infer(
+    kind: str,
+    types: Sequence[TensorType],
+    attributes: Mapping[str, Any],
+    regions: Sequence[Block] = (),
+) -> tuple[TensorType, ...]:
     """Result types of ``kind`` on operands of these types; TypeRuleError says what is wrong."""
     declared = definition(kind)
     fixed = [n for n in declared.operands if not n.startswith("*") and not n.endswith("?")]
     variadic = any(n.startswith("*") for n in declared.operands)
     if len(types) < len(fixed) or (not variadic and len(types) > len(declared.operands)):
-        raise TypeRuleError(f"{kind} takes ({', '.join(declared.operands)}), got {len(types)} operands")
-    return tuple(declared.type_rule(list(types), declared.fill(attributes)))
+        wanted = ", ".join(declared.operands)
+        raise TypeRuleError(f"{kind} takes ({wanted}), got {len(types)} operands")
+    if len(regions) != len(declared.regions):
+        wanted = f"the regions {', '.join(declared.regions)}" if declared.regions else "no regions"
+        raise TypeRuleError(f"{kind} takes {wanted}, got {len(regions)}")
+    filled = declared.fill(attributes)
+    extra = (tuple(regions),) if declared.regions else ()
+    try:
+        return tuple(declared.type_rule(list(types), filled, *extra))
+    except TypeRuleError as error:
+        raise TypeRuleError(f"{kind}: {error}") from None
 
 
-def evaluate(op: Op, arrays: Sequence[np.ndarray], weights: WeightStore | None = None):
+def infer_op(op: Op) -> tuple[TensorType, ...]:
+    """Result types by the op's type rule; they say nothing of a layout that a pass chose."""
+    return infer(op.kind, [v.type for v in op.operands], op.attributes, op.regions)
+
+
+def agrees(inferred: TensorType, actual: TensorType) -> bool:
+    """Whether a result type keeps its type rule: same shape and dtype, any memory order."""
+    return inferred.shape == actual.shape and inferred.dtype is actual.dtype
+
+
+def evaluate(
+    op: Op,
+    arrays: Sequence[np.ndarray],
+    weights: WeightStore | None = None,
+    outer: Mapping[Value, np.ndarray] | None = None,
+) -> tuple[np.ndarray, ...]:
     """The results of one tensor-level op by its reference (or its decomposition's references).
 
     ``arrays`` are NumPy arrays of the operands' dtypes and shapes; the answer is a tuple of arrays.
+    ``outer`` holds the values around the op that its regions read.
     """
     declared = definition(op)
     if op.kind == "core.constant":
         return (as_array(op["value"], weights),)
-    types = [v.type for v in op.results]
+    if declared.execute is not None:
+
+        def run(block: Block, given: Sequence[np.ndarray]):
+            return evaluate_block(block, given, weights, outer)
+
+        return tuple(declared.execute(op, list(arrays), run))
     if declared.reference is not None:
-        results = declared.reference(list(arrays), declared.fill(op.attributes), types)
-        return tuple(results)
+        types = [v.type for v in op.results]
+        return tuple(declared.reference(list(arrays), declared.fill(op.attributes), types))
     from core_compiler.ops.builder import decomposed  # built on the registry
 
     return evaluate_block(decomposed(op), arrays, weights)
 
 
-def evaluate_block(block, arrays: Sequence[np.ndarray], weights: WeightStore | None = None):
-    """The outputs of a block of tensor-level ops, op by op through :func:`evaluate`."""
-    values = dict(zip(block.arguments, arrays, strict=True))
+def evaluate_block(
+    block: Block,
+    arrays: Sequence[np.ndarray],
+    weights: WeightStore | None = None,
+    outer: Mapping[Value, np.ndarray] | None = None,
+) -> tuple[np.ndarray, ...]:
+    """The outputs of a block of tensor-level ops, op by op through :func:`evaluate`.
+
+    ``outer`` holds the values of the blocks around this one, for a block that reads them.
+    """
+    values = dict(outer or {})
+    values.update(zip(block.arguments, arrays, strict=True))
     for op in block.ops:
-        results = evaluate(op, [values[v] for v in op.operands], weights)
+        around = values if op.regions else None
+        results = evaluate(op, [values[v] for v in op.operands], weights, around)
         values.update(zip(op.results, results, strict=True))
     return tuple(values[v] for v in block.outputs)
 
 
 def cost(op: Op) -> Cost:
-    """Flops and compulsory bytes of one op (static shapes)."""
-    declared = definition(op)
+    """Flops and compulsory bytes of one op (static shapes).
+
+    Bytes: each different operand read once, each result written once.
+    """
     moved = sum(v.type.bytes for v in (*dict.fromkeys(op.operands), *op.results))
+    return Cost(_flops(op), moved)
+
+
+def _flops(op: Op) -> int:
+    declared = definition(op)
     if declared.flops is not None:
-        return Cost(int(declared.flops(op)), moved)
-    if "elementwise" in declared.traits:
-        return Cost(sum(v.type.elements for v in op.results), moved)
-    return Cost(0, moved)
+        return int(declared.flops(op))
+    if "elementwise" in declared.traits and declared.decompose is None:
+        return sum(v.type.elements for v in op.results)
+    if declared.decompose is not None:
+        from core_compiler.ops.builder import decomposed  # built on the registry
+
+        return sum(map(_flops, decomposed(op).ops))
+    raise InternalError(f"{op.kind} declares no cost")

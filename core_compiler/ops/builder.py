@@ -12,8 +12,8 @@ from core_compiler.ops.base import definition, infer
 class Builder:
     """Appends type-checked ops to a list.
 
-    ``b.add(x, y)``, ``b.reshape(x, shape=(2, 3))`` for any declared op: returns the result value,
-    or a tuple of values where there are several.  ``origin`` is given to every op made (None lets
+    ``b.add(x, y)``, ``b.reshape(x, shape=(2, 3))`` for any declared op (``b.if_``, ``b.and_`` for
+    names that Python keeps): returns the result value, or a tuple where there are several.  ``origin`` is given to every op made (None lets
     the rewriter set it).  ``weights`` receives constants too large to live in the IR.
     """
 
@@ -21,12 +21,24 @@ class Builder:
         self.ops: list[Op] = []
         self.weights, self.origin = weights, origin
 
-    def op(self, kind: str, operands: Sequence[Value], names: Sequence[str | None] = (), **attributes):
-        """Append ``kind`` and return its result (a tuple if it has several)."""
-        types = infer(kind, [v.type for v in operands], attributes)
+    def op(
+        self,
+        kind: str,
+        operands: Sequence[Value],
+        names: Sequence[str | None] = (),
+        regions: Sequence[Block] = (),
+        **attributes,
+    ):
+        """Append ``kind`` and return its result (a tuple if it has several).
+
+        Attributes may be lists, NumPy scalars and dtype names; the op holds plain ones, defaults
+        filled in, so that ``op["axis"]`` always answers.  TypeRuleError where the rule is broken.
+        """
+        types = infer(kind, [v.type for v in operands], attributes, regions)
         names = tuple(names) + (None,) * (len(types) - len(names))
         results = tuple(Value(t, n) for t, n in zip(types, names, strict=True))
-        self.ops.append(Op(kind, operands, results, attributes, (), self.origin))
+        settled = definition(kind).settle(attributes)
+        self.ops.append(Op(kind, operands, results, settled, regions, self.origin))
         return results[0] if len(results) == 1 else results
 
     def __getattr__(self, name: str):
@@ -34,7 +46,7 @@ class Builder:
             raise AttributeError(name)
         kind = f"core.{name.rstrip('_')}"
         definition(kind)
-        return lambda *operands, **attributes: self.op(kind, operands, **attributes)
+        return lambda *operands, **options: self.op(kind, operands, **options)
 
     def constant(self, array, dtype_=None, name: str | None = None) -> Value:
         """A constant from a NumPy array or Python number (which needs ``dtype_``)."""
@@ -76,9 +88,13 @@ def broadcast_shape(*shapes) -> tuple:
 
 
 def decomposed(op: Op) -> Block:
-    """The declared decomposition of a composite op, as a block over its operands."""
+    """The declared decomposition of a composite op, as a block over its operands.
+
+    Its outputs have the shapes and dtypes of ``op``'s results, row-major.
+    """
     arguments = tuple(Value(v.type, v.name) for v in op.operands)
-    builder = Builder()
-    outputs = definition(op).decompose(builder, op.with_(operands=arguments))
+    builder, declared = Builder(), definition(op)
+    settled = declared.settle(op.attributes)
+    outputs = declared.decompose(builder, op.with_(operands=arguments, attributes=settled))
     outputs = (outputs,) if isinstance(outputs, Value) else tuple(outputs)
     return Block(arguments, tuple(builder.ops), outputs)

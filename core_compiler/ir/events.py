@@ -1,0 +1,238 @@
+"""What a compile tells those who watch it: the observer protocol and its payloads.
+
+The compiler calls an :class:`Observer`; the base class does nothing, so not observing costs
+nothing.  Payloads refer to ops and values by the objects themselves, never by names or text.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from core_compiler.ir.core import Module, Op, Value
+from core_compiler.ir.rewriter import Rewrite
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+
+#: Verdicts of a check, best first.
+VERDICTS = ("bitwise", "within", "unchecked", "failed")
+#: How a compile ends.
+STATUSES = ("finished", "failed", "cancelled")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Diagnostic:
+    """One finding of the compiler: what is wrong (or noteworthy), and where.
+
+    ``severity`` is ``error``, ``warning`` or ``note``; ``where`` is the model's ``file:line`` when
+    the op's origin knows it.
+    """
+
+    severity: str
+    message: str
+    function: str = ""
+    op: Op | None = None
+    where: str = ""
+
+    def __str__(self) -> str:
+        place = self.where or (f"@{self.function}" if self.function else "")
+        return f"{place + ': ' if place else ''}{self.severity}: {self.message}"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StageRecord:
+    """The module after a pass; stage 0 is the import.
+
+    ``options`` are the pass's fields, ``figures`` numbers such as ``ops``, ``flops``, ``bytes``,
+    ``peak_bytes``.  ``half`` is ``meaning`` or ``implementation``; ``exact`` says that the pass
+    keeps the bits of every result, otherwise ``tolerance_class`` names the tolerance it needs.
+    """
+
+    index: int
+    pass_name: str
+    module: Module
+    rewrites: Sequence[Rewrite] = ()
+    seconds: float = 0.0
+    figures: Mapping[str, float] = field(default_factory=dict)
+    diagnostics: Sequence[Diagnostic] = ()
+    half: str = "meaning"
+    exact: bool = True
+    tolerance_class: str = ""
+    changed: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+    doc: str = ""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CheckRecord:
+    """One rewrite (or, with ``rewrite=None``, a whole stage) checked on real tensors.
+
+    ``worst_error`` and ``tolerance`` are relative to the old tensor's largest magnitude;
+    ``value`` is the old value that was compared and ``index`` the element of its worst error.
+    """
+
+    rewrite: Rewrite | None
+    verdict: str
+    worst_error: float = 0.0
+    tolerance: float = 0.0
+    value: Value | None = None
+    index: tuple[int, ...] = ()
+    seconds: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class KernelRecord:
+    """A compiled kernel with everything a person may want to read about it.
+
+    ``line_map`` has ``(source line, op)`` rows, ``assembly_map`` ``(assembly line, source line)``
+    rows (lines count from 1).  ``steps`` are ``(schedule step, IR text)``; ``ops`` the tensor-level
+    ops the kernel computes; ``launches`` the launch ops that use it.  ``key`` is the cache key.
+    """
+
+    name: str
+    source: str = ""
+    llvm_ir: str = ""
+    assembly: str = ""
+    line_map: Sequence[tuple[int, Op]] = ()
+    assembly_map: Sequence[tuple[int, int]] = ()
+    steps: Sequence[tuple[str, str]] = ()
+    compile_seconds: float = 0.0
+    ops: Sequence[Op] = ()
+    launches: Sequence[Op] = ()
+    key: str = ""
+    cached: bool = False
+    machine_code: bytes = b""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BufferRecord:
+    """A placed buffer: bytes [offset, offset + size) of ``tier`` during the program positions
+    [start, end] (inclusive).  ``unpadded_size`` is what the value itself needs; ``kind`` is
+    ``argument``, ``result``, ``weight``, ``temporary`` or ``scratch``; ``op`` defines it."""
+
+    value: Value | None
+    offset: int
+    size: int
+    unpadded_size: int
+    tier: str
+    start: int
+    end: int
+    kind: str = "temporary"
+    op: Op | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TimingRecord:
+    """Measured executions of launch number ``launch`` (program order): raw samples in
+    microseconds, with the flops and compulsory bytes of one execution."""
+
+    launch: int
+    samples_us: Sequence[float]
+    flops: int = 0
+    bytes: int = 0
+    kernel: str = ""
+    op: Op | None = None
+    threads: int = 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TensorStats:
+    """Statistics of one value's tensor at ``stage``; min, max and mean skip NaN and infinities.
+
+    ``histogram`` is ``(edges, counts)`` with one edge more than counts; ``data`` optionally keeps
+    (a part of) the tensor itself.
+    """
+
+    value: Value
+    minimum: float
+    maximum: float
+    mean: float
+    nan: int = 0
+    inf: int = 0
+    histogram: tuple[Sequence[float], Sequence[int]] = ((), ())
+    stage: int = 0
+    data: np.ndarray | None = None
+
+
+class Observer:
+    """Receives the events of a compile, in order; every method does nothing here.
+
+    ``begin`` comes first and ``end`` last; ``check`` names a stage that was given before.
+    """
+
+    def begin(self, meta: Mapping[str, Any]) -> None:
+        """The compile starts.  ``meta``: model, frontend, target, mode, versions, machine, seed,
+        ``sources`` (file name to text)... any JSON-able values."""
+
+    def stage(self, stage: StageRecord) -> None:
+        """A pass has made a stage."""
+
+    def check(self, stage_index: int, results: Sequence[CheckRecord]) -> None:
+        """Rewrites of a stage were checked."""
+
+    def kernels(self, kernels: Sequence[KernelRecord]) -> None:
+        """Kernels were compiled (or found in the cache)."""
+
+    def buffers(self, buffers: Sequence[BufferRecord], figures: Mapping[str, float]) -> None:
+        """Memory was planned; ``figures`` such as ``arena_bytes`` and ``lower_bound_bytes``."""
+
+    def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, float]) -> None:
+        """Launches were measured; ``figures`` such as ``total_ms`` and the machine's limits."""
+
+    def tensors(self, tensors: Sequence[TensorStats]) -> None:
+        """Values were inspected on real inputs."""
+
+    def figures(self, figures: Mapping[str, Any]) -> None:
+        """Facts known only later: identity digest, output digest, worst error, ..."""
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Long work goes on: ``done`` of ``total`` (0: unknown) steps of ``what``."""
+
+    def end(self, status: str, message: str = "") -> None:
+        """The compile has ``finished``, ``failed`` or was ``cancelled``."""
+
+
+class Observers(Observer):
+    """Several observers as one."""
+
+    def __init__(self, *observers: Observer):
+        self._observers = observers
+
+    def begin(self, meta):
+        self._tell("begin", meta)
+
+    def stage(self, stage):
+        self._tell("stage", stage)
+
+    def check(self, stage_index, results):
+        self._tell("check", stage_index, results)
+
+    def kernels(self, kernels):
+        self._tell("kernels", kernels)
+
+    def buffers(self, buffers, figures):
+        self._tell("buffers", buffers, figures)
+
+    def timings(self, timings, figures):
+        self._tell("timings", timings, figures)
+
+    def tensors(self, tensors):
+        self._tell("tensors", tensors)
+
+    def figures(self, figures):
+        self._tell("figures", figures)
+
+    def progress(self, what, done, total):
+        self._tell("progress", what, done, total)
+
+    def end(self, status, message=""):
+        self._tell("end", status, message)
+
+    def _tell(self, method: str, *payload) -> None:
+        for observer in self._observers:
+            getattr(observer, method)(*payload)

@@ -1,0 +1,1 @@
+"""Kernels: the numerics contract, kernel IR, schedules."""

@@ -1,0 +1,149 @@
+"""The contract's elementary functions: one table, instantiated for the CPU.
+
+``NAMESPACE`` maps every name that generated source may call (``exp_f32``, ``fma_f32``,
+``convert_f32_bf16`` ...) to a Numba function; ``instantiate_functions`` makes the same for another
+target from that target's leaves, out of the same source.  ``FUNCTIONS`` describes them.
+"""
+from __future__ import annotations
+
+import types as pytypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.kernels import functions_f32, functions_f64
+from core_compiler.kernels._numba import inline_jit, instantiate, specialise
+from core_compiler.kernels.narrow import narrow_functions
+from core_compiler.kernels.primitives import PRIMITIVES
+
+#: f32 functions that go through f64 and round once.
+THROUGH_F64 = ("sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "atan2", "pow")
+#: Functions that are one exact or correctly rounded primitive.
+PRIMITIVE_FUNCTIONS = ("sqrt", "floor", "ceil", "trunc", "round_even", "abs", "neg")
+BINARY = ("pow", "atan2", "fmod", "remainder")
+
+#: Largest error in ulps of the result: (f32, f64).  f32: unary ones over all 2**32 inputs, binary
+#: ones sampled; f64: sampled.  0 means exact, 0.5 correctly rounded; 0.501 is an f64 result
+#: rounded once.  Measured figures are rounded up; the tests hold them.
+BOUNDS: dict[str, tuple[float, float]] = {
+    "exp": (9.0, 9.0),
+    "exp2": (9.0, 9.0),
+    "expm1": (9.0, 9.0),
+    "log": (9.0, 9.0),
+    "log2": (9.0, 9.0),
+    "log10": (9.0, 9.0),
+    "log1p": (9.0, 9.0),
+    "tanh": (9.0, 9.0),
+    "sigmoid": (9.0, 9.0),
+    "erf": (9.0, 9.0),
+    "erfc": (9.0, 9.0),
+    "sin": (9.0, 9.0),
+    "cos": (9.0, 9.0),
+    "tan": (9.0, 9.0),
+    "asin": (9.0, 9.0),
+    "acos": (9.0, 9.0),
+    "atan": (9.0, 9.0),
+    "sinh": (9.0, 9.0),
+    "cosh": (9.0, 9.0),
+    "asinh": (9.0, 9.0),
+    "acosh": (9.0, 9.0),
+    "atanh": (9.0, 9.0),
+    "cbrt": (9.0, 9.0),
+    "rsqrt": (9.0, 9.0),
+    "sqrt": (9.0, 9.0),
+    "floor": (9.0, 9.0),
+    "ceil": (9.0, 9.0),
+    "trunc": (9.0, 9.0),
+    "round_even": (9.0, 9.0),
+    "abs": (9.0, 9.0),
+    "neg": (9.0, 9.0),
+    "sign": (9.0, 9.0),
+    "pow": (9.0, 9.0),
+    "atan2": (9.0, 9.0),
+    "fmod": (9.0, 9.0),
+    "remainder": (9.0, 9.0),
+}
+
+
+@dataclass(frozen=True)
+class ScalarFunction:
+    """One elementary function.
+
+    ``name`` without a dtype suffix; ``arity`` scalars of one dtype, result of the same dtype;
+    ``bounds`` maps a dtype ("f32", "f64") to the largest error in ulps; ``callables`` maps it to
+    the Numba function that generated source calls as ``symbol(dtype)``.
+    """
+
+    name: str
+    arity: int
+    bounds: dict[str, float]
+    callables: dict[str, Callable]
+    doc: str
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return tuple(self.callables)
+
+    def symbol(self, dtype: str) -> str:
+        return f"{self.name}_{dtype}"
+
+
+def _two_over_pi() -> np.ndarray:
+    """Word 0, then the first 1216 bits of 2/pi, 64 a word, highest first."""
+    return np.array(_TWO_OVER_PI, np.uint64)
+
+
+# fmt: off
+_TWO_OVER_PI = (
+    0x0000000000000000, 0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041,
+    0xFE5163ABDEBBC561, 0xB7246E3A424DD2E0, 0x06492EEA09D1921C, 0xFE1DEB1CB129A73E,
+    0xE88235F52EBB4484, 0xE99C7026B45F7E41, 0x3991D639835339F4, 0x9C845F8BBDF9283B,
+    0x1FF897FFDE05980F, 0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7, 0x4F463F669E5FEA2D,
+    0x7527BAC7EBE5F17B, 0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB,
+)
+# fmt: on
+
+
+def _sources(module: pytypes.ModuleType) -> dict[str, Callable]:
+    """The module's functions in file order: callees come first."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, pytypes.FunctionType) and not name.startswith("through")
+    }
+
+
+def instantiate_functions(compile_: Callable, names: dict) -> dict[str, Callable]:
+    """Every elementary function and narrow conversion over one target's primitives.
+
+    ``names`` are the target's primitives (see ``primitives.LEAVES`` for what it must provide,
+    literal constructors included); ``compile_`` is its inlining jit for scalar functions.
+    """
+    bound = {
+        **names, "np_inf": np.inf, "np_nan": np.nan, "two_over_pi_table": _two_over_pi(),
+    }
+    done = instantiate(_sources(functions_f64), compile_, bound)
+    done |= instantiate(_sources(functions_f32), compile_, {**bound, **done})
+    for name in THROUGH_F64:
+        binary = name in BINARY
+        template = functions_f64.through_f64_binary if binary else functions_f64.through_f64
+        source = specialise(template, f"{name}_f32", wide=done[f"{name}_f64"])
+        done |= instantiate({f"{name}_f32": source}, compile_, names)
+    return {**done, **narrow_functions(compile_, names)}
+
+
+#: Every name that generated CPU source may call: primitives, functions, narrow conversions.
+NAMESPACE: dict[str, Callable] = {**PRIMITIVES, **instantiate_functions(inline_jit, PRIMITIVES)}
+
+
+def _describe(name: str) -> ScalarFunction:
+    callables = {dtype: NAMESPACE[f"{name}_{dtype}"] for dtype in ("f32", "f64")}
+    source = getattr(functions_f64, f"{name}_f64", None)
+    doc = (source.__doc__ if source else "Exact or correctly rounded primitive.").strip()
+    bounds = dict(zip(("f32", "f64"), BOUNDS[name], strict=True))
+    return ScalarFunction(name, 2 if name in BINARY else 1, bounds, callables, doc)
+
+
+#: name -> description, for every elementary function.
+FUNCTIONS: dict[str, ScalarFunction] = {name: _describe(name) for name in BOUNDS}

@@ -1,0 +1,330 @@
+"""The kernel level's ops: one declaration each, with its type rule and its meaning.
+
+A kernel is a ``Function(level="kernel")``.  Its arguments are buffers (``BufferType``), then index
+arguments (``INDEX``) whose names are the strings that the buffer types use for run-time sizes and
+strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself) and vectors.
+
+==================  ==============================================================================
+``kernel.for``      ``(lower, upper, step, *init) {name, loop} region(iv, *carried)``; results are
+                    the last carried values.  ``loop`` is ``sequential``, ``parallel`` (iterations
+                    independent, any order), ``vector`` (independent, may run in SIMD) or
+                    ``unrolled`` (constant trip count, written out in generated code).
+``kernel.if``       ``(condition: i1) region then, region else`` -> the outputs of one of them.
+``kernel.load``     ``(buffer, *indices[, count]) {axis}`` -> element, or a vector of the elements at
+                    ``index[axis] + lane`` (``axis`` defaults to the last); with ``count`` the lanes
+                    >= count read nothing and are +0.
+``kernel.store``    ``(value, buffer, *indices[, count]) {axis}``; lanes >= count write nothing.
+``kernel.alloc``    ``(*sizes) {}`` -> buffer in space ``register`` (static shape) or ``scratch``
+                    (per thread, dense, 64-byte aligned); ``sizes`` are the run-time extents, one
+                    for each string in the buffer's shape, computed at the top of the function.
+                    Contents are undefined at first and are not carried between the iterations
+                    of a parallel loop.
+``kernel.constant`` ``{value}``; a splat where the result is a vector.
+``kernel.broadcast``  scalar -> vector.     ``kernel.lanes`` -> vector of i64 0, 1, 2, ...
+``kernel.extract``  ``(vector) {lane}`` -> scalar.
+``kernel.shuffle``  ``(v, w) {mask}`` -> lanes of v then w, picked by ``mask``.
+``kernel.cast``     ``{dtype}`` numeric conversion (numerics contract), also to and from ``INDEX``.
+``kernel.bitcast``  ``{dtype}`` same bits.
+``kernel.call``     ``(*args) {callee, dtype}``: a scalar function of ``kernels.functions`` by name.
+scalar ops          named as the core scalar functions (``kernel.add``, ``kernel.exp``, ...), lane by
+                    lane on vectors; on indices 64-bit and never overflowing.
+==================  ==============================================================================
+
+f16 and bf16 scalars exist only between a load or a cast and a cast or a store: arithmetic is done
+in f32 (the lowering casts), so an arithmetic op on them is refused.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core_compiler.errors import InternalError
+from core_compiler.ir import BufferType, DType, Op, Type, VectorType, dtype, vector
+from core_compiler.ir.types import INDEX, IndexType
+
+BOOL = dtype("i1")
+LOOPS = ("sequential", "parallel", "vector", "unrolled")
+SPACES = ("register", "scratch")
+
+
+class KernelTypeError(Exception):
+    """A kernel op breaks its type rule; the message names the op and says how."""
+
+
+TypeRule = Callable[[str, Sequence[Type], Mapping[str, Any], Sequence[Type]], Sequence[Type]]
+
+
+@dataclass(frozen=True, eq=False)
+class KernelOp:
+    """One declaration.
+
+    ``rule(kind, operand types, attributes, asked types)`` answers the result types; ``asked`` are
+    the result types that the maker of the op wants (loads, constants, allocations need them).
+    ``pure`` ops have no effect and may be moved, shared and folded.
+    """
+
+    kind: str
+    summary: str
+    rule: TypeRule
+    pure: bool = True
+    arity: int | None = None
+
+
+KERNEL_OPS: dict[str, KernelOp] = {}
+
+
+def definition(op: Op | str) -> KernelOp:
+    """The declaration of a kernel op; InternalError where there is none."""
+    kind = op if isinstance(op, str) else op.kind
+    try:
+        return KERNEL_OPS[kind]
+    except KeyError:
+        raise InternalError(f"no kernel op is declared as {kind!r}") from None
+
+
+def result_types(kind: str, operands: Sequence[Type], attributes: Mapping, asked: Sequence[Type]):
+    """The result types of an op, KernelTypeError where its rule is broken."""
+    declared = definition(kind)
+    if declared.arity is not None and len(operands) != declared.arity:
+        raise KernelTypeError(f"{kind} takes {declared.arity} operands, got {len(operands)}")
+    types = tuple(declared.rule(kind, operands, attributes, asked))
+    if asked and tuple(asked) != types:
+        raise KernelTypeError(f"{kind} gives {types}, not {tuple(asked)}")
+    return types
+
+
+# -- type rules --------------------------------------------------------------------------------------
+
+
+def element(t: Type) -> Type:
+    """The dtype (or INDEX) of a scalar, vector or buffer type."""
+    return t.dtype if isinstance(t, VectorType | BufferType) else t
+
+
+def like(t: Type, lane: Type) -> Type:
+    """``lane`` widened to ``t``'s number of lanes."""
+    return vector(t.width, lane) if isinstance(t, VectorType) else lane
+
+
+def _need(condition: bool, kind: str, message: str) -> None:
+    if not condition:
+        raise KernelTypeError(f"{kind}: {message}")
+
+
+def _arithmetic(t: Type) -> bool:
+    lane = element(t)
+    return lane is INDEX or lane.kind != "float" or lane.name in ("f32", "f64")
+
+
+def _same(kind, operands, attributes, asked):
+    first = operands[0]
+    _need(all(t is first for t in operands), kind, f"operands differ: {tuple(operands)}")
+    _need(not isinstance(first, BufferType), kind, "works on scalars and vectors, not on buffers")
+    _need(_arithmetic(first), kind, f"no arithmetic on {first}: cast to f32 first")
+    return (first,)
+
+
+def _float_only(kind, operands, attributes, asked):
+    (result,) = _same(kind, operands, attributes, asked)
+    lane = element(result)
+    _need(isinstance(lane, DType) and lane.is_float, kind, f"needs floats, got {result}")
+    return (result,)
+
+
+def _bits_only(kind, operands, attributes, asked):
+    (result,) = _same(kind, operands, attributes, asked)
+    lane = element(result)
+    _need(lane is INDEX or not lane.is_float, kind, f"needs integers or i1, got {result}")
+    return (result,)
+
+
+def _index_only(kind, operands, attributes, asked):
+    (result,) = _same(kind, operands, attributes, asked)
+    lane = element(result)
+    _need(lane is INDEX or lane.is_integer, kind, f"needs integers, got {result}")
+    return (result,)
+
+
+def _compare(kind, operands, attributes, asked):
+    (result,) = _same(kind, operands, attributes, asked)
+    return (like(result, BOOL),)
+
+
+def _test(kind, operands, attributes, asked):
+    (result,) = _float_only(kind, operands, attributes, asked)
+    return (like(result, BOOL),)
+
+
+def _select(kind, operands, attributes, asked):
+    condition, yes, no = operands
+    _need(yes is no, kind, f"branches differ: {yes}, {no}")
+    _need(not isinstance(yes, BufferType), kind, "works on scalars and vectors")
+    # A scalar condition picks between whole vectors.
+    _need(condition is BOOL or condition is like(yes, BOOL), kind, f"condition is {condition}")
+    return (yes,)
+
+
+def _cast(kind, operands, attributes, asked):
+    target = attributes.get("dtype")
+    _need(isinstance(target, DType | IndexType), kind, "needs the attribute dtype")
+    return (like(operands[0], target),)
+
+
+def _bitcast(kind, operands, attributes, asked):
+    target, lane = attributes.get("dtype"), element(operands[0])
+    _need(isinstance(target, DType) and isinstance(lane, DType), kind, "works between dtypes")
+    _need(target.bits == lane.bits, kind, f"{lane} and {target} have different widths")
+    return (like(operands[0], target),)
+
+
+def _constant(kind, operands, attributes, asked):
+    _need(len(asked) == 1, kind, "needs its result type")
+    _need(type(attributes.get("value")) in (bool, int, float), kind, "needs a number as value")
+    return tuple(asked)
+
+
+def _asked_vector(kind, operands, attributes, asked):
+    _need(len(asked) == 1 and isinstance(asked[0], VectorType), kind, "needs its vector type")
+    if operands:
+        _need(asked[0].dtype is operands[0], kind, f"cannot spread {operands[0]} over {asked[0]}")
+    else:
+        _need(asked[0].dtype is dtype("i64"), kind, "lanes are i64")
+    return tuple(asked)
+
+
+def _extract(kind, operands, attributes, asked):
+    (source,) = operands
+    _need(isinstance(source, VectorType), kind, f"needs a vector, got {source}")
+    _need(0 <= attributes.get("lane", -1) < source.width, kind, "lane is out of range")
+    return (source.dtype,)
+
+
+def _shuffle(kind, operands, attributes, asked):
+    v, w = operands
+    mask = attributes.get("mask", ())
+    _need(isinstance(v, VectorType) and v is w, kind, f"needs two equal vectors, got {v}, {w}")
+    _need(len(mask) > 0 and all(0 <= m < 2 * v.width for m in mask), kind, "bad mask")
+    return (vector(len(mask), v.dtype),)
+
+
+def _access(kind, buffer, rest, value, attributes):
+    """Check ``rest`` = indices and perhaps a count; ``value`` is the scalar or vector type moved."""
+    _need(isinstance(buffer, BufferType), kind, f"{buffer} is no buffer")
+    counted = len(rest) == buffer.rank + 1
+    _need(counted or len(rest) == buffer.rank, kind, f"{buffer.rank} indices, got {len(rest)}")
+    _need(all(t is INDEX for t in rest), kind, f"indices must be index values, got {tuple(rest)}")
+    _need(element(value) is buffer.dtype, kind, f"moves {value} through a buffer of {buffer.dtype}")
+    if not isinstance(value, VectorType):
+        _need(not counted and "axis" not in attributes, kind, "count and axis are for vectors")
+    else:
+        _need(-buffer.rank <= attributes.get("axis", -1) < buffer.rank, kind, "axis out of range")
+
+
+def _load(kind, operands, attributes, asked):
+    _need(isinstance(operands[0], BufferType), kind, f"{operands[0]} is no buffer")
+    types = tuple(asked) or (operands[0].dtype,)
+    _access(kind, operands[0], operands[1:], types[0], attributes)
+    return types
+
+
+def _store(kind, operands, attributes, asked):
+    _access(kind, operands[1], operands[2:], operands[0], attributes)
+    return ()
+
+
+def _alloc(kind, operands, attributes, asked):
+    _need(len(asked) == 1 and isinstance(asked[0], BufferType), kind, "needs its buffer type")
+    space, names = asked[0].space, [d for d in asked[0].shape if isinstance(d, str)]
+    _need(space in SPACES, kind, f"space is {space!r}, one of {SPACES}")
+    _need(all(t is INDEX for t in operands), kind, "sizes must be index values")
+    _need(len(names) == len(operands), kind, f"one size for each of {names}")
+    _need(space == "scratch" or not names, kind, "a register buffer has a static shape")
+    return tuple(asked)
+
+
+def _call(kind, operands, attributes, asked):
+    _need(isinstance(attributes.get("callee"), str), kind, "needs the attribute callee")
+    _need(isinstance(attributes.get("dtype"), DType), kind, "needs the attribute dtype")
+    return (attributes["dtype"],)
+
+
+def _for(kind, operands, attributes, asked):
+    _need(len(operands) >= 3 and all(t is INDEX for t in operands[:3]), kind, "bounds are indices")
+    _need(attributes.get("loop", "sequential") in LOOPS, kind, f"loop is one of {LOOPS}")
+    return tuple(operands[3:])
+
+
+def _if(kind, operands, attributes, asked):
+    _need(operands[0] is BOOL, kind, f"condition is {operands[0]}")
+    return tuple(asked)
+
+
+# -- the table ---------------------------------------------------------------------------------------
+
+
+def _declare(rule: TypeRule, arity: int | None, names: str, summary: str, pure: bool = True) -> None:
+    for name in names.split():
+        KERNEL_OPS[f"kernel.{name}"] = KernelOp(f"kernel.{name}", summary, rule, pure, arity)
+
+
+#: Scalar functions whose meaning is ``kernels.functions.NAMESPACE["<name>_<dtype>"]``.
+ELEMENTARY = (
+    "exp exp2 log log2 log10 log1p expm1 sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh erf erfc sigmoid floor ceil round trunc"
+)  # fmt: skip
+_declare(_float_only, 1, ELEMENTARY, "elementary function of one float")
+_declare(_same, 1, "neg abs sign", "arithmetic of one number")
+_declare(_bits_only, 1, "not bitnot", "logical (i1) or bitwise complement")
+_declare(_test, 1, "is_nan is_inf is_finite", "a test of one float")
+_declare(_same, 2, "add sub mul div max min rem mod", "arithmetic of two numbers")
+_declare(_float_only, 2, "pow atan2", "elementary function of two floats")
+_declare(_same, 2, "ipow", "integer power")
+_declare(_bits_only, 2, "and or xor shl shr", "bitwise or logical")
+_declare(_index_only, 2, "floordiv ceildiv", "quotient rounded down or up")
+_declare(_compare, 2, "eq ne lt le gt ge", "a comparison")
+_declare(_float_only, 3, "fma", "a * b + c rounded once")
+_declare(_select, 3, "select", "the second operand where the first is true, else the third")
+_declare(_cast, 1, "cast", "numeric conversion")
+_declare(_bitcast, 1, "bitcast", "same bits, other type")
+_declare(_constant, 0, "constant", "a number")
+_declare(_asked_vector, 1, "broadcast", "every lane the same scalar")
+_declare(_asked_vector, 0, "lanes", "the lane numbers 0, 1, 2, ...")
+_declare(_extract, 1, "extract", "one lane")
+_declare(_shuffle, 2, "shuffle", "lanes picked from two vectors")
+_declare(_call, None, "call", "a scalar function by name")
+_declare(_load, None, "load", "read a buffer", pure=False)
+_declare(_store, None, "store", "write a buffer", pure=False)
+_declare(_alloc, None, "alloc", "a private buffer", pure=False)
+_declare(_for, None, "for", "a loop", pure=False)
+_declare(_if, 1, "if", "a branch", pure=False)
+
+SCALAR_OPS = tuple(
+    kind for kind, d in KERNEL_OPS.items()
+    if d.rule in (_float_only, _same, _bits_only, _test, _index_only, _compare, _select)
+)  # fmt: skip
+
+
+def is_pure(op: Op) -> bool:
+    return definition(op).pure
+
+
+def count_operand(op: Op):
+    """The ``count`` value of a vector load or store, None where all lanes move."""
+    buffer_at = 1 if op.kind == "kernel.store" else 0
+    rank = op.operands[buffer_at].type.rank
+    rest = op.operands[buffer_at + 1 :]
+    return rest[rank] if len(rest) > rank else None
+
+
+def access(op: Op):
+    """``(buffer, indices)`` of a load or store."""
+    buffer_at = 1 if op.kind == "kernel.store" else 0
+    buffer = op.operands[buffer_at]
+    return buffer, op.operands[buffer_at + 1 : buffer_at + 1 + buffer.type.rank]
+
+
+def lane_axis(op: Op) -> int:
+    """Which index the lanes of a vector load or store advance along (non-negative)."""
+    buffer, _ = access(op)
+    return op.get("axis", -1) % buffer.type.rank

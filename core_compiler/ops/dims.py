@@ -1,0 +1,108 @@
+"""Arithmetic on dimensions: ints, or strings that are polynomials in symbols (``"2*batch*seq+3"``).
+
+Every dimension computed here is spelled canonically, so equal sizes are equal strings: terms by
+falling degree, then by name; factors by name; the number first in a term and last in a sum.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+Dim = int | str
+#: Monomial (its symbols, sorted, repeated for powers) -> coefficient.
+_Polynomial = dict[tuple[str, ...], int]
+_TERM = re.compile(r"[+-]?[^+-]+")
+
+
+def add(*dims: Dim) -> Dim:
+    """The sum of dimensions; an int where no symbol is left."""
+    total: _Polynomial = {}
+    for dim in dims:
+        _accumulate(total, _parse(dim))
+    return _spell(total)
+
+
+def multiply(*dims: Dim) -> Dim:
+    """The product of dimensions (1 of none)."""
+    if all(isinstance(d, int) for d in dims):
+        total = 1
+        for dim in dims:
+            total *= dim
+        return total
+    product: _Polynomial = {(): 1}
+    for dim in dims:
+        factor, previous, product = _parse(dim), product, {}
+        for left, a in previous.items():
+            _accumulate(product, {tuple(sorted(left + right)): a * b for right, b in factor.items()})
+    return _spell(product)
+
+
+def subtract(a: Dim, b: Dim) -> Dim:
+    """The difference; it may be negative, which only a bound size can show."""
+    return add(a, multiply(-1, b))
+
+
+def floor_divide(a: Dim, b: int) -> Dim | None:
+    """``a // b`` where every coefficient but the constant is a multiple of ``b``; else None."""
+    quotient: _Polynomial = {}
+    for symbols, k in _parse(a).items():
+        if symbols and k % b:
+            return None
+        quotient[symbols] = k // b
+    return _spell(quotient)
+
+
+def bind(dim: Dim, sizes: Mapping[str, int]) -> Dim:
+    """``dim`` with the symbols of ``sizes`` replaced by numbers."""
+    if isinstance(dim, int):
+        return dim
+    terms = []
+    for symbols, k in _parse(dim).items():
+        terms.append(multiply(k, *(sizes.get(s, s) for s in symbols)))
+    return add(*terms)
+
+
+def symbols(dim: Dim) -> tuple[str, ...]:
+    """The symbols that ``dim`` is made of, by name."""
+    return tuple(sorted({s for term in _parse(dim) for s in term}))
+
+
+def product(shape: Iterable[Dim]) -> Dim:
+    """The number of elements of a shape."""
+    return multiply(*shape)
+
+
+def _accumulate(total: _Polynomial, more: _Polynomial) -> None:
+    for term, k in more.items():
+        total[term] = total.get(term, 0) + k
+
+
+def _parse(dim: Dim) -> _Polynomial:
+    return {(): int(dim)} if isinstance(dim, int) else dict(_parse_text(dim))
+
+
+@lru_cache(maxsize=4096)
+def _parse_text(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
+    total: _Polynomial = {}
+    for term in _TERM.findall(text.replace(" ", "")):
+        sign = -1 if term.startswith("-") else 1
+        number, names = sign, []
+        for factor in term.lstrip("+-").split("*"):
+            if factor.isdigit():
+                number *= int(factor)
+            else:
+                names.append(factor)
+        _accumulate(total, {tuple(sorted(names)): number})
+    return tuple(total.items())
+
+
+def _spell(total: _Polynomial) -> Dim:
+    terms = sorted(((t, k) for t, k in total.items() if k), key=lambda e: (-len(e[0]), e[0]))
+    if not any(t for t, _ in terms):
+        return sum(k for _, k in terms)
+    text = ""
+    for term, k in terms:
+        size = [str(abs(k))] if abs(k) != 1 or not term else []
+        text += ("-" if k < 0 else "+" if text else "") + "*".join([*size, *term])
+    return text

@@ -1,0 +1,199 @@
+"""Elementwise ops: one table row an op.  Operands have equal shapes; broadcasting is its own op.
+
+The scalar functions are ours (numerics contract), defined in ``kernels/primitives`` and
+``kernels/functions``.  f16 and bf16 are computed in f32 and rounded once.
+"""
+from __future__ import annotations
+
+from core_compiler.ir import DType
+from core_compiler.ir.types import DTYPES
+from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.rules import (
+    BOOL,
+    FLOATS,
+    INTEGERS,
+    LOGICAL,
+    NUMBERS,
+    SIGNED,
+    common_order,
+    need,
+    need_dtype,
+    need_same_dtype,
+    need_same_shape,
+)
+
+SIGNED_NUMBERS = FLOATS + SIGNED
+ANY = tuple(DTYPES.values())
+
+#: name, what it computes, operand dtypes.  The result has the operand's dtype.
+UNARY = (
+    ("neg", "-x; integers wrap", SIGNED_NUMBERS),
+    ("abs", "|x|; integers wrap", SIGNED_NUMBERS),
+    ("sign", "-1, 0 or 1; a float keeps its zero's sign, NaN stays NaN", SIGNED_NUMBERS),
+    ("exp", "e to the x", FLOATS),
+    ("exp2", "2 to the x", FLOATS),
+    ("expm1", "exp(x) - 1, accurate near 0", FLOATS),
+    ("log", "natural logarithm", FLOATS),
+    ("log2", "logarithm to base 2", FLOATS),
+    ("log10", "logarithm to base 10", FLOATS),
+    ("log1p", "log(1 + x), accurate near 0", FLOATS),
+    ("sqrt", "square root, correctly rounded", FLOATS),
+    ("rsqrt", "1 / sqrt(x): a square root and a division, each rounded", FLOATS),
+    ("cbrt", "cube root", FLOATS),
+    ("sin", "sine, x in radians", FLOATS),
+    ("cos", "cosine, x in radians", FLOATS),
+    ("tan", "tangent, x in radians", FLOATS),
+    ("asin", "arc sine", FLOATS),
+    ("acos", "arc cosine", FLOATS),
+    ("atan", "arc tangent", FLOATS),
+    ("sinh", "hyperbolic sine", FLOATS),
+    ("cosh", "hyperbolic cosine", FLOATS),
+    ("tanh", "hyperbolic tangent", FLOATS),
+    ("asinh", "inverse hyperbolic sine", FLOATS),
+    ("acosh", "inverse hyperbolic cosine", FLOATS),
+    ("atanh", "inverse hyperbolic tangent", FLOATS),
+    ("erf", "error function", FLOATS),
+    ("erfc", "1 - erf(x), accurate for large x", FLOATS),
+    ("sigmoid", "1 / (1 + exp(-x))", FLOATS),
+    ("floor", "largest integer not above x", FLOATS),
+    ("ceil", "smallest integer not below x", FLOATS),
+    ("round", "nearest integer, ties to even", FLOATS),
+    ("trunc", "integer part, towards zero", FLOATS),
+    ("not", "logical not", (BOOL,)),
+    ("bitnot", "every bit inverted", INTEGERS),
+)  # fmt: skip
+
+#: name, what it computes, operand dtypes.  The result is i1.
+TESTS = (
+    ("is_nan", "whether x is NaN", FLOATS),
+    ("is_inf", "whether x is an infinity", FLOATS),
+    ("is_finite", "whether x is neither NaN nor an infinity", FLOATS),
+)
+
+#: name, what it computes, operand dtypes, commutative.  The result has the operands' dtype.
+BINARY = (
+    ("add", "a + b; integers wrap", NUMBERS, True),
+    ("sub", "a - b; integers wrap", NUMBERS, False),
+    ("mul", "a * b; integers wrap", NUMBERS, True),
+    ("div", "a / b; integers truncate towards zero, x / 0 is 0", NUMBERS, False),
+    ("max", "the larger; -0 < +0; NaN if either is NaN", NUMBERS, True),
+    ("min", "the smaller; -0 < +0; NaN if either is NaN", NUMBERS, True),
+    ("pow", "a to the b; integers by repeated wrapping multiplication", NUMBERS, False),
+    ("rem", "remainder of truncated division (C fmod): sign of a; integer x rem 0 is 0",
+     NUMBERS, False),
+    ("mod", "remainder of floored division: sign of b; integer x mod 0 is 0", NUMBERS, False),
+    ("atan2", "angle of the point (b, a) in radians", FLOATS, False),
+    ("and", "bitwise and", LOGICAL, True),
+    ("or", "bitwise or", LOGICAL, True),
+    ("xor", "bitwise exclusive or", LOGICAL, True),
+    ("shl", "a shifted left by b bits; 0 where b is not in 0..width-1", INTEGERS, False),
+    ("shr", "a shifted right by b bits, arithmetic if signed; 0 where b is not in 0..width-1",
+     INTEGERS, False),
+)  # fmt: skip
+
+#: name, what it computes, commutative.  The result is i1; a comparison with NaN is false but ne.
+COMPARISONS = (
+    ("eq", "a == b", True),
+    ("ne", "a != b", True),
+    ("lt", "a < b", False),
+    ("le", "a <= b", False),
+    ("gt", "a > b", False),
+    ("ge", "a >= b", False),
+)
+
+
+def _map_rule(names, allowed, result=None):
+    """Operands of one shape and one allowed dtype; the result's dtype is ``result`` or theirs."""
+
+    def rule(types, attributes):
+        need_dtype(names[0], types[0], allowed)
+        need_same_dtype(names, types)
+        need_same_shape(names, types)
+        return (types[0].with_(dtype=result, order=common_order(*types)),)
+
+    return rule
+
+
+def _declare(name, summary, names, allowed, result=None, commutative=False):
+    traits = {"elementwise", *(["commutative"] if commutative else [])}
+    declare(
+        OpDef(
+            f"core.{name}",
+            summary,
+            names,
+            _map_rule(names, allowed, result),
+            traits=frozenset(traits),
+        )
+    )
+
+
+for _name, _summary, _allowed in UNARY:
+    _declare(_name, _summary, ("x",), _allowed)
+for _name, _summary, _allowed in TESTS:
+    _declare(_name, _summary, ("x",), _allowed, BOOL)
+for _name, _summary, _allowed, _commutative in BINARY:
+    _declare(_name, _summary, ("a", "b"), _allowed, None, _commutative)
+for _name, _summary, _commutative in COMPARISONS:
+    _declare(_name, _summary, ("a", "b"), (*NUMBERS, BOOL), BOOL, _commutative)
+
+
+def _select_rule(types, attributes):
+    predicate, a, b = types
+    need_dtype("p", predicate, (BOOL,))
+    need_same_dtype(("a", "b"), (a, b))
+    need_same_shape(("p", "a", "b"), types)
+    return (a.with_(order=common_order(*types)),)
+
+
+declare(
+    OpDef(
+        "core.select",
+        "a where p, else b; the operand not chosen has no influence, NaN included",
+        ("p", "a", "b"),
+        _select_rule,
+        traits=frozenset({"elementwise"}),
+    )
+)
+
+
+def _cast_rule(types, attributes):
+    return (types[0].with_(dtype=attributes["dtype"]),)
+
+
+declare(
+    OpDef(
+        "core.cast",
+        "Converts the dtype.  Float to float rounds to nearest even; float to integer truncates, "
+        "saturates, NaN to 0; integer to integer wraps; integer to float rounds to nearest even; "
+        "to i1 is x != 0; i1 is 0 or 1.",
+        ("x",),
+        _cast_rule,
+        attributes={
+            "dtype": Attr(DType, doc="the result's dtype"),
+            "saturate": Attr(bool, True, "floats of 8 bits and fewer clamp to their largest finite"),
+        },
+        traits=frozenset({"elementwise"}),
+    )
+)
+
+
+def _bitcast_rule(types, attributes):
+    (x,), wanted = types, attributes["dtype"]
+    need(
+        x.dtype.bits == wanted.bits and BOOL not in (x.dtype, wanted),
+        f"{x.dtype.name} and {wanted.name} do not have as many bits",
+    )
+    return (x.with_(dtype=wanted),)
+
+
+declare(
+    OpDef(
+        "core.bitcast",
+        "The same bits read as another dtype of the same width",
+        ("x",),
+        _bitcast_rule,
+        attributes={"dtype": Attr(DType, doc="the result's dtype, as wide as x's")},
+        traits=frozenset({"elementwise"}),
+        flops=lambda op: 0,
+    )
+)

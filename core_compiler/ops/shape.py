@@ -1,0 +1,336 @@
+"""Constants, iota and data movement: exact, no arithmetic on elements."""
+from __future__ import annotations
+
+from core_compiler.ir import Dense, DType, Resource, tensor
+from core_compiler.ops import dims
+from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.rules import (
+    NUMBERS,
+    need,
+    need_axes,
+    need_axis,
+    need_dtype,
+    need_index,
+    need_length,
+    need_rank,
+    need_same_dtype,
+    need_static,
+    refuse,
+    replaced,
+    show,
+)
+
+DIM = (int, str)
+VIEW = frozenset({"view"})
+
+
+def free(op) -> int:
+    """The cost of an op without arithmetic."""
+    return 0
+
+
+# -- made from nothing -----------------------------------------------------------------------------
+
+
+def _constant_rule(types, attributes):
+    return (attributes["value"].type,)
+
+
+def _constant_reference(arrays, attributes, types):
+    return (attributes["value"].array(),)
+
+
+declare(
+    OpDef(
+        "core.constant",
+        "A constant tensor: bytes in the IR where it is small, else a handle to the weight store",
+        (),
+        _constant_rule,
+        _constant_reference,
+        {"value": Attr((Dense, Resource), doc="its type and its bytes or digest")},
+        flops=free,
+    )
+)
+
+
+def _iota_rule(types, attributes):
+    shape = attributes["shape"]
+    need_axis(attributes["axis"], len(shape))
+    need_dtype("dtype", attributes["dtype"], NUMBERS)
+    return (tensor(shape, attributes["dtype"]),)
+
+
+declare(
+    OpDef(
+        "core.iota",
+        "0, 1, 2, ... along an axis, the same in all others; rounded where the dtype is too narrow",
+        (),
+        _iota_rule,
+        attributes={
+            "shape": Attr(tuple, doc="the result's shape", of=DIM),
+            "dtype": Attr(DType, doc="the result's dtype"),
+            "axis": Attr(int, 0, "the axis that counts"),
+        },
+        flops=free,
+    )
+)
+
+
+# -- one operand -----------------------------------------------------------------------------------
+
+
+def _broadcast_rule(types, attributes):
+    (x,), shape, axes = types, attributes["shape"], attributes["dims"]
+    need_length("dims", axes, x.rank)
+    need_axes(axes, len(shape), "dims")
+    for i, axis in enumerate(axes):
+        need(
+            x.shape[i] in (1, shape[axis]),
+            f"axis {i} of x has size {x.shape[i]}, which is neither 1 nor {shape[axis]}"
+            f" (axis {axis} of {show(shape)})",
+        )
+    return (tensor(shape, x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.broadcast",
+        "Axis i of x becomes axis dims[i] of the result (repeated where its size is 1); "
+        "axes of the result that dims leaves out are repeated",
+        ("x",),
+        _broadcast_rule,
+        attributes={
+            "shape": Attr(tuple, doc="the result's shape", of=DIM),
+            "dims": Attr(tuple, doc="for each axis of x the result's axis, ascending"),
+        },
+        traits=VIEW,
+        flops=free,
+    )
+)
+
+
+def _reshape_rule(types, attributes):
+    (x,), shape = types, attributes["shape"]
+    for size in shape:
+        need(isinstance(size, str) or size >= 0, f"shape {show(shape)} has a negative size")
+    before, after = dims.product(x.shape), dims.product(shape)
+    need(before == after, f"{show(x.shape)} has {before} elements but {show(shape)} has {after}")
+    return (tensor(shape, x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.reshape",
+        "The same elements, in row-major order of the logical axes, under another shape",
+        ("x",),
+        _reshape_rule,
+        attributes={"shape": Attr(tuple, doc="the result's shape", of=DIM)},
+        traits=VIEW,
+        flops=free,
+    )
+)
+
+
+def _transpose_rule(types, attributes):
+    (x,), permutation = types, attributes["permutation"]
+    need(
+        sorted(permutation) == list(range(x.rank)),
+        f"permutation {show(permutation)} is none of the {x.rank} axes of x",
+    )
+    return (tensor([x.shape[a] for a in permutation], x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.transpose",
+        "Axis i of the result is axis permutation[i] of x",
+        ("x",),
+        _transpose_rule,
+        attributes={"permutation": Attr(tuple, doc="for each axis of the result, x's axis")},
+        traits=VIEW,
+        flops=free,
+    )
+)
+
+
+def _slice_rule(types, attributes):
+    (x,) = types
+    parts = starts, limits, strides = [attributes[n] for n in ("starts", "limits", "strides")]
+    for name, part in zip(("starts", "limits", "strides"), parts, strict=True):
+        need_length(name, part, x.rank)
+    shape = []
+    for axis, (size, start, limit, stride) in enumerate(
+        zip(x.shape, starts, limits, strides, strict=True)
+    ):
+        need(stride >= 1, f"axis {axis}: stride {stride} is below 1 (reverse is its own op)")
+        need(start >= 0, f"axis {axis}: start {start} is negative")
+        if isinstance(limit, int):
+            need(limit >= start, f"axis {axis}: limit {limit} is below start {start}")
+            if isinstance(size, int):
+                need(limit <= size, f"axis {axis}: limit {limit} exceeds the size {size}")
+        else:
+            need(limit == size, f"axis {axis}: limit {limit!r} is not the size {size!r}")
+        steps = dims.floor_divide(dims.add(limit, stride - 1 - start), stride)
+        if steps is None:
+            refuse(f"axis {axis}: symbolic limit {limit!r} with stride {stride}; bind it first")
+        shape.append(steps)
+    return (tensor(shape, x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.slice",
+        "Elements starts[i], starts[i] + strides[i], ... below limits[i] of each axis",
+        ("x",),
+        _slice_rule,
+        attributes={
+            "starts": Attr(tuple, doc="first position of each axis"),
+            "limits": Attr(tuple, doc="end of each axis, not included", of=DIM),
+            "strides": Attr(tuple, doc="step of each axis, at least 1"),
+        },
+        traits=VIEW,
+        flops=free,
+    )
+)
+
+
+def _reverse_rule(types, attributes):
+    need_axes(attributes["axes"], types[0].rank)
+    return (tensor(types[0].shape, types[0].dtype),)
+
+
+declare(
+    OpDef(
+        "core.reverse",
+        "The order of the elements reversed along the axes",
+        ("x",),
+        _reverse_rule,
+        attributes={"axes": Attr(tuple, doc="which axes, ascending")},
+        traits=VIEW,
+        flops=free,
+    )
+)
+
+
+def _pad_rule(types, attributes):
+    x, value = types
+    need_rank("value", value, 0)
+    need_same_dtype(("x", "value"), types)
+    low, high = attributes["low"], attributes["high"]
+    interior = attributes["interior"] or (0,) * x.rank
+    shape = []
+    for name, part in (("low", low), ("high", high), ("interior", interior)):
+        need_length(name, part, x.rank)
+    for axis, size in enumerate(x.shape):
+        need(interior[axis] >= 0, f"axis {axis}: interior padding {interior[axis]} is negative")
+        between = dims.multiply(interior[axis], dims.subtract(size, 1)) if size != 0 else 0
+        total = dims.add(size, between, low[axis], high[axis])
+        need(isinstance(total, str) or total >= 0,
+             f"axis {axis}: size {size} cropped to {total}")  # fmt: skip
+        shape.append(total)
+    return (tensor(shape, x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.pad",
+        "x with value before (low), after (high) and between (interior) its elements; "
+        "a negative low or high crops",
+        ("x", "value"),
+        _pad_rule,
+        attributes={
+            "low": Attr(tuple, doc="elements before each axis"),
+            "high": Attr(tuple, doc="elements after each axis"),
+            "interior": Attr(tuple, (), "elements between neighbours of each axis; () is none"),
+        },
+        flops=free,
+    )
+)
+
+
+# -- several operands ------------------------------------------------------------------------------
+
+
+def _concat_rule(types, attributes):
+    need(bool(types), "nothing to join")
+    first, axis = types[0], attributes["axis"]
+    need_axis(axis, first.rank)
+    for i, other in enumerate(types[1:], 1):
+        need(
+            other.dtype is first.dtype,
+            f"operand 0 is {first.dtype.name} but operand {i} is {other.dtype.name}",
+        )
+        need(
+            other.rank == first.rank
+            and replaced(other.shape, axis, 0) == replaced(first.shape, axis, 0),
+            f"operand {i} has shape {show(other.shape)}, which differs from operand 0's"
+            f" {show(first.shape)} outside axis {axis}",
+        )
+    joined = dims.add(*(t.shape[axis] for t in types))
+    return (tensor(replaced(first.shape, axis, joined), first.dtype),)
+
+
+declare(
+    OpDef(
+        "core.concat",
+        "The operands one after another along an axis",
+        ("*xs",),
+        _concat_rule,
+        attributes={"axis": Attr(int, doc="the axis they are joined on")},
+        flops=free,
+    )
+)
+
+
+def _dynamic_slice_rule(types, attributes):
+    x, *starts = types
+    sizes = attributes["sizes"]
+    need_length("sizes", sizes, x.rank)
+    need_starts(starts, x.rank)
+    for axis, (size, wanted) in enumerate(zip(x.shape, sizes, strict=True)):
+        if isinstance(size, int):
+            need(need_static(f"sizes[{axis}]", wanted) <= size,
+                 f"axis {axis}: a slice of {wanted} exceeds the size {size}")  # fmt: skip
+    return (tensor(sizes, x.dtype),)
+
+
+def need_starts(starts, rank: int) -> None:
+    """One rank-0 integer a dimension, all of one dtype."""
+    need(len(starts) == rank, f"{len(starts)} starts for {rank} axes")
+    for i, start in enumerate(starts):
+        need_rank(f"start {i}", start, 0)
+        need_index(f"start {i}", start)
+
+
+declare(
+    OpDef(
+        "core.dynamic_slice",
+        "A box of the given sizes at run-time starts, each clamped so that the box fits",
+        ("x", "*starts"),
+        _dynamic_slice_rule,
+        attributes={"sizes": Attr(tuple, doc="the result's shape", of=DIM)},
+        flops=free,
+    )
+)
+
+
+def _dynamic_update_slice_rule(types, attributes):
+    x, update, *starts = types
+    need_same_dtype(("x", "update"), (x, update))
+    need_rank("update", update, x.rank)
+    need_starts(starts, x.rank)
+    for axis, (size, part) in enumerate(zip(x.shape, update.shape, strict=True)):
+        if isinstance(size, int) and isinstance(part, int):
+            need(part <= size, f"axis {axis}: an update of {part} exceeds the size {size}")
+    return (tensor(x.shape, x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.dynamic_update_slice",
+        "x with the box at run-time starts (each clamped so that the box fits) replaced by update",
+        ("x", "update", "*starts"),
+        _dynamic_update_slice_rule,
+        flops=free,
+    )
+)

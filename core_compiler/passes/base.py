@@ -1,0 +1,172 @@
+"""What a pass is: a frozen dataclass whose fields are its options and whose ``run`` maps module to module."""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Block, Module, Op, Rewrite, Rewriter
+from core_compiler.ir.rewriter import Budget, RewriteLimit
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something a pass tells the user: ``severity`` is ``info``, ``warning`` or ``error``."""
+
+    severity: str
+    message: str
+    op: Op | None = None
+
+
+@dataclass
+class PassContext:
+    """What a running pass may use: its log of rewrites, its budget, the target, notes to the user.
+
+    ``facts`` are results that later stages of the same compile read (a memory plan, compiled
+    kernels); the recorder stores them.  ``options`` are the compile's options (threads, ...).
+    """
+
+    target: Any = None
+    budget: Budget = field(default_factory=Budget)
+    rewrites: list[Rewrite] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    progress: Callable[[str, float], None] = lambda what, done: None
+
+    def rewriter(self, block: Block, function: str = "main") -> Rewriter:
+        """A rewriter whose events and budget are this pass's."""
+        return Rewriter(block, function, self.rewrites, self.budget)
+
+    def rewrite(self, module: Module, edit: Callable[[Rewriter], None], level: str = "tensor"):
+        """``module`` with ``edit`` run on every function of ``level``, innermost regions first.
+
+        Where the budget ends, what was done so far is committed.
+        """
+        for function in module.functions.values():
+            if function.level == level:
+                body = self._rewrite_block(function.body, function.name, edit)
+                module = module.with_function(function.with_(body=body)) if (
+                    body is not function.body) else module  # fmt: skip
+        return module
+
+    def _rewrite_block(self, block: Block, name: str, edit) -> Block:
+        if any(op.regions for op in block.ops):
+            ops = tuple(self._rewrite_regions(op, name, edit) for op in block.ops)
+            if any(a is not b for a, b in zip(ops, block.ops, strict=True)):
+                block = block.with_(ops=ops)
+        rewriter = self.rewriter(block, name)
+        try:
+            edit(rewriter)
+        except RewriteLimit:
+            pass
+        return rewriter.commit()
+
+    def _rewrite_regions(self, op: Op, name: str, edit) -> Op:
+        if not op.regions or op.kind not in CONTROL_FLOW:
+            return op
+        regions = tuple(self._rewrite_block(r, f"{name}/{op.kind}", edit) for r in op.regions)
+        if all(a is b for a, b in zip(regions, op.regions, strict=True)):
+            return op
+        return op.with_(regions=regions)
+
+    def note(self, severity: str, message: str, op: Op | None = None) -> None:
+        self.notes.append(Note(severity, message, op))
+
+
+#: Ops whose regions hold ordinary tensor code that passes go into.
+CONTROL_FLOW = frozenset({"core.if", "core.while"})
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass.  Subclasses are frozen dataclasses; fields are options with defaults.
+
+    ``half``       ``meaning`` (values may change; one list for all targets) or ``implementation``.
+    ``exact``      the bits of every result are kept; a pass of the implementation half must be.
+    ``tolerance``  for a pass that is not exact: the class of change and why, for the user.
+    ``mandatory``  the compile cannot go on without it (bisecting leaves it in).
+    ``requires`` / ``ensures``  names of facts about the module; the pipeline builder checks them.
+    The first line of the docstring says what the pass does; users read it in the page.
+    """
+
+    half: ClassVar[str] = "meaning"
+    exact: ClassVar[bool] = True
+    tolerance: ClassVar[str] = ""
+    mandatory: ClassVar[bool] = False
+    requires: ClassVar[frozenset[str]] = frozenset()
+    ensures: ClassVar[frozenset[str]] = frozenset()
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        raise NotImplementedError(f"{type(self).__name__}.run")
+
+    def rules(self) -> tuple:
+        """The rules this pass applies, for "why did my rule not fire?"; empty for other passes."""
+        return ()
+
+    @classmethod
+    def name(cls) -> str:
+        """``FoldConstants`` -> ``fold_constants``: the name everywhere a person sees it."""
+        out = []
+        for i, letter in enumerate(cls.__name__):
+            if letter.isupper() and i:
+                out.append("_")
+            out.append(letter.lower())
+        return "".join(out)
+
+    @classmethod
+    def summary(cls) -> str:
+        return (inspect.getdoc(cls) or "").split("\n", 1)[0]
+
+    def options(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def spelled(self) -> str:
+        """``fuse_elementwise{limit=8}``: the pass with the options that differ from the default."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self)
+                   if getattr(self, f.name) != f.default}  # fmt: skip
+        inner = ",".join(f"{k}={v}" for k, v in changed.items())
+        return self.name() + (f"{{{inner}}}" if inner else "")
+
+
+def with_options(pass_: Pass, texts: Mapping[str, str]) -> Pass:
+    """``pass_`` with options given as text (command line, page); UserError names a wrong one."""
+    known = {f.name: f for f in fields(pass_)}
+    values = pass_.options()
+    for key, text in texts.items():
+        if key not in known:
+            raise UserError(
+                f"pass {pass_.name()} has no option {key!r}",
+                f"--pass {pass_.name()}",
+                f"its options are {', '.join(known) or 'none'}",
+            )
+        values[key] = _parse(text, values[key], f"{pass_.name()}.{key}")
+    return type(pass_)(**values)
+
+
+def _parse(text: str, like: Any, where: str) -> Any:
+    try:
+        if isinstance(like, bool):
+            return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+        if isinstance(like, int | float):
+            return type(like)(text)
+        return text
+    except (KeyError, ValueError):
+        raise UserError(
+            f"{text!r} is no {type(like).__name__}", where, f"the default is {like!r}"
+        ) from None
+
+
+def tensor_ops(module: Module) -> Iterator[Op]:
+    """The ops of ``main`` and of its control flow, not those inside groups."""
+    stack = [iter(module.main.body.ops)]
+    while stack:
+        for op in stack[-1]:
+            yield op
+            if op.kind in CONTROL_FLOW:
+                stack.append(o for block in op.regions for o in block.ops)
+                break
+        else:
+            stack.pop()

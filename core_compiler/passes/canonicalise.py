@@ -1,0 +1,97 @@
+"""Canonicalise: a table of small algebraic rules, named by what they do."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.passes.base import Pass
+from core_compiler.passes.rules import Const, Match, Rule, apply_rules, is_all, op
+
+_ONE = Const("c", is_all(1), "all ones")
+_PLUS_ZERO = Const("c", is_all(0.0), "all +0")
+_MINUS_ZERO = Const("c", is_all(-0.0), "all -0")
+
+
+def _same(b, m: Match):
+    return m["x"]
+
+
+def _power_of_two(array: np.ndarray) -> bool:
+    """Whether dividing by these is multiplying by exact reciprocals (normal powers of two)."""
+    if array.dtype.kind != "f" or array.size == 0 or not np.all(np.isfinite(array) & (array != 0)):
+        return False
+    exponents = np.log2(np.abs(array.astype(np.float64)))
+    return bool(np.all(exponents == np.round(exponents)) and np.all(np.abs(exponents) <= 100))
+
+
+
+def _like(b, constant, x):
+    """``constant`` (rank 0, or already of x's shape) broadcast to ``x``."""
+    return b.expand(constant, x.type.shape)
+
+
+def _is_rank0_splat(m: Match) -> str | None:
+    return None if m.array("c").size == 1 else "the divisor is not one number"
+
+
+def _scalar_reciprocal(b, m: Match):
+    array = m.array("c").reshape(())
+    return b.mul(m["x"], _like(b, b.constant(np.asarray(1 / array, array.dtype)), m["x"]))
+
+
+def _identity_slice(o) -> bool:
+    shape = o.operands[0].type.shape
+    return o["starts"] == (0,) * len(shape) and o["limits"] == shape and set(o["strides"]) <= {1}
+
+
+RULES = (
+    Rule("x * 1 => x", op("mul", "x", _ONE), _same),
+    Rule("x / 1 => x", op("div", "x", _ONE), _same),
+    Rule("x - (+0) => x", op("sub", "x", _PLUS_ZERO), _same),
+    Rule("x + (-0) => x", op("add", "x", _MINUS_ZERO), _same),
+    Rule("x + (+0) => x", op("add", "x", _PLUS_ZERO), _same, tolerance=0.0),
+    Rule("x ** 1 => x", op("pow", "x", _ONE), _same),
+    Rule("x ** 2 => x * x", op("pow", "x", Const("c", is_all(2), "all twos")),
+         lambda b, m: b.mul(m["x"], m["x"]), tolerance=1e-6),
+    Rule("x / 2**k => x * 2**-k", op("div", "x", Const("c", _power_of_two, "powers of two")),
+         _scalar_reciprocal, check=_is_rank0_splat),
+    Rule("-(-x) => x", op("neg", op("neg", "x")), _same),
+    Rule("a + (-b) => a - b", op("add", "x", op("neg", "y")), lambda b, m: b.sub(m["x"], m["y"])),
+    Rule("a - (-b) => a + b", op("sub", "x", op("neg", "y")), lambda b, m: b.add(m["x"], m["y"])),
+    Rule("abs(abs(x)) => abs(x)", op("abs", op("abs", "x")), lambda b, m: b.abs(m["x"])),
+    Rule("abs(-x) => abs(x)", op("abs", op("neg", "x")), lambda b, m: b.abs(m["x"])),
+    Rule("not(not(x)) => x", op("not", op("not", "x")), _same),
+    Rule("relu(relu(x)) => relu(x)", op("relu", op("relu", "x")), lambda b, m: b.relu(m["x"])),
+    Rule("max(x, x) => x", op("max", "x", "x"), _same,
+         check=lambda m: None if not m["x"].type.dtype.is_float else "a NaN would lose its canonical form"),
+    Rule("select(p, x, x) => x", op("select", "p", "x", "x"), _same),
+    Rule("select(true, x, y) => x", op("select", Const("c", is_all(True), "all true"), "x", "y"), _same),
+    Rule("select(false, y, x) => x", op("select", Const("c", is_all(False), "all false"), "y", "x"), _same),
+    Rule("select(not p, x, y) => select(p, y, x)", op("select", op("not", "p"), "x", "y"),
+         lambda b, m: b.select(m["p"], m["y"], m["x"])),
+    Rule("cast to the same dtype => x",
+         op("cast", "x", where=lambda o: o["dtype"] is o.operands[0].type.dtype), _same),
+    Rule("x and true => x", op("and", "x", Const("c", is_all(True), "all true")), _same,
+         check=lambda m: None if m["x"].type.dtype.kind == "bool" else "the operands are not booleans"),
+    Rule("x or false => x", op("or", "x", Const("c", is_all(False), "all false")), _same,
+         check=lambda m: None if m["x"].type.dtype.kind == "bool" else "the operands are not booleans"),
+    Rule("concat(x) => x", op("concat", "x", where=lambda o: len(o.operands) == 1), _same),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Canonicalise(Pass):
+    """Rewrites small algebraic identities to one form.
+
+    Rules that may change bits state it: ``x + (+0) => x`` turns -0 + 0 into -0.
+    """
+
+    exact = False
+    tolerance = "signs of zero, and one rounding where a power becomes a product"
+
+    def rules(self):
+        return RULES
+
+    def run(self, module, context):
+        return context.rewrite(module, lambda rw: apply_rules(rw, RULES, module.weights))

@@ -1,0 +1,89 @@
+"""Choose layouts: where each tensor's axes lie in memory.
+
+Layouts change addresses only, so every rewrite here is exact: accumulation orders are fixed from
+logical axes.  Convolutions and pools work channels-last; elementwise ops keep their operand's
+layout; a transpose becomes a free view; a product whose only use is a transpose writes its result
+so that the transposed tensor is row-major.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.ir import Op, Value
+from core_compiler.ops.base import definition
+from core_compiler.passes.base import Pass
+from core_compiler.passes.layouts import Order, normal, view_order
+
+_SPATIAL = frozenset({"core.conv", "core.max_pool", "core.avg_pool"})
+_FREE_TO_CHOOSE = frozenset({"core.matmul"})
+
+
+@dataclass(frozen=True)
+class ChooseLayouts(Pass):
+    """Places axes in memory: convolutions channels-last, transposes as free views where possible.
+
+    ``channels_last`` off keeps convolutions in the layout the model has.
+    """
+
+    half = "implementation"
+    ensures = frozenset({"layouts"})
+    channels_last: bool = True
+
+    def run(self, module, context):
+        def edit(rw):
+            wishes = preferences(rw)
+            for op in rw.ops:
+                if op not in rw:
+                    op = rw.producer(op.results[0])
+                self._place(op, rw, wishes)
+
+        return context.rewrite(module, edit)
+
+    def _place(self, op: Op, rw, wishes: dict[Value, Order]) -> None:
+        if len(op.results) != 1 or rw.is_output(op.result):
+            return
+        order, rule = self._order(op, wishes)
+        order = normal(order, op.result.type.shape)
+        if order == op.result.type.order:
+            return
+        value = Value(op.result.type.with_(order=order), op.result.name)
+        rw.replace(op, op.with_(results=(value,), origin=None), {op.result: value}, rule=rule)
+
+    def _order(self, op: Op, wishes) -> tuple[Order, str]:
+        rank = op.result.type.rank
+        if op.kind in _SPATIAL and rank > 2 and self.channels_last:
+            return (0, *range(2, rank), 1), "convolutions and pools channels-last"
+        if op.kind in ("core.transpose", "core.reshape"):
+            possible, order = view_order(op)
+            return (order if possible else None), f"{op.kind.split('.')[1]} as a free view"
+        if op.result in wishes:
+            return wishes[op.result], "laid out for the transpose that follows"
+        if "elementwise" in definition(op).traits:
+            for value in op.operands:
+                if value.type.shape == op.result.type.shape and value.type.order is not None:
+                    return value.type.order, "elementwise ops keep their operand's layout"
+        return op.result.type.order, ""
+
+
+def preferences(rw) -> dict[Value, Order]:
+    """The order each freely placed value should have so that its one transpose yields row-major."""
+    wishes: dict[Value, Order] = {}
+    for op in reversed(rw.ops):
+        if op.kind == "core.transpose":
+            value, order = op.operands[0], op["permutation"]
+        elif op.results and op.result in wishes and "elementwise" in definition(op).traits:
+            for value in op.operands:
+                _wish(value, wishes[op.result], rw, wishes)
+            continue
+        else:
+            continue
+        _wish(value, order, rw, wishes)
+    return wishes
+
+
+def _wish(value: Value, order: Order, rw, wishes) -> None:
+    maker = rw.producer(value)
+    if maker is None or not rw.has_one_use(value) or value.type.rank != len(order):
+        return
+    if maker.kind in _FREE_TO_CHOOSE or "elementwise" in definition(maker).traits:
+        wishes[value] = order

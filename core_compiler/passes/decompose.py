@@ -1,0 +1,39 @@
+"""Decompose: composite ops become the primitives of their one declared decomposition."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.ir import Op, Rewriter
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import Builder
+from core_compiler.passes.base import Pass
+from core_compiler.passes.rules import adopt
+
+
+def expand(op: Op, rewriter: Rewriter, weights) -> None:
+    """Replace a composite by its decomposition; its bits are the same by definition."""
+    builder = Builder(weights)
+    results = definition(op).decompose(builder, op)
+    results = tuple(results) if isinstance(results, list | tuple) else (results,)
+    new, values = adopt(op, results, builder.ops)
+    rewriter.replace(op, new, values, rule=f"decompose {op.kind}")
+
+
+@dataclass(frozen=True)
+class Decompose(Pass):
+    """Expands the composites whose parts other passes want to see (linear layers into products).
+
+    ``kinds`` lists them, comma separated, without the ``core.`` prefix.
+    """
+
+    kinds: str = "linear,logsumexp,variance,celu,softmin"
+
+    def run(self, module, context):
+        wanted = {f"core.{k.strip()}" for k in self.kinds.split(",") if k.strip()}
+
+        def edit(rw):
+            for op in rw.ops:
+                if op.kind in wanted and definition(op).decompose is not None:
+                    expand(op, rw, module.weights)
+
+        return context.rewrite(module, edit)

@@ -1,0 +1,98 @@
+"""Layout arithmetic shared by the passes that place axes in memory.
+
+An *order* lists a tensor's logical axes from slowest to fastest; None is row-major.  A transpose or
+a reshape whose result type has the order derived here is a *free view*: the same memory, no copy.
+"""
+from __future__ import annotations
+
+from core_compiler.ir import Op, TensorType
+from core_compiler.ir.types import ordered_strides
+
+Order = tuple[int, ...] | None
+
+
+def normal(order: Order, shape) -> Order:
+    """The canonical spelling of an order: None if the memory is row-major (axes of size 1 aside)."""
+    if order is None:
+        return None
+    wide = [a for a in order if shape[a] != 1]
+    if wide == sorted(wide):
+        return None
+    return tuple(order)
+
+
+def transposed(order: Order, permutation) -> Order:
+    """Order of ``transpose(x)`` as a view of ``x``: result axis j is operand axis permutation[j]."""
+    order = tuple(range(len(permutation))) if order is None else order
+    place = {axis: j for j, axis in enumerate(permutation)}
+    return tuple(place[a] for a in order)
+
+
+def reshaped(shape, order: Order, new_shape) -> tuple[bool, Order]:
+    """Whether reshaping is a view of the same memory, and the view's order.
+
+    Walks the axes of both shapes in logical order and matches runs of equal products; a run of old
+    axes may merge only when they lie next to each other in memory, in logical order.
+    """
+    if order is None:
+        return True, None
+    strides = ordered_strides(shape, order)
+    old = [(d, s) for d, s in zip(shape, strides, strict=True) if d != 1]
+    result: list[int] = []
+    i = 0
+    pending = [d for d in new_shape]
+    j = 0
+    while j < len(pending):
+        if pending[j] == 1:
+            result.append(0)
+            j += 1
+            continue
+        if i >= len(old):
+            return False, None
+        size, stride = old[i]
+        i += 1
+        run = [pending[j]]
+        j += 1
+        product = run[0]
+        while product != size:
+            if product < size:
+                if j >= len(pending):
+                    return False, None
+                run.append(pending[j])
+                product *= pending[j]
+                j += 1
+            else:
+                if i >= len(old) or old[i][1] * old[i][0] != stride:
+                    return False, None
+                size *= old[i][0]
+                stride = old[i][1]
+                i += 1
+        step = stride
+        tail = []
+        for d in reversed(run):
+            tail.append(step)
+            step *= d
+        result.extend(reversed(tail))
+    axes = sorted(range(len(new_shape)), key=lambda a: (-result[a] if new_shape[a] != 1 else 0, a))
+    wide = [a for a in axes if new_shape[a] != 1]
+    ones = [a for a in range(len(new_shape)) if new_shape[a] == 1]
+    return True, normal(tuple(ones + wide), new_shape)
+
+
+def view_order(op: Op) -> tuple[bool, Order]:
+    """Whether a transpose or reshape can be a view of its operand, and the order that makes it one."""
+    (source,) = op.operands
+    kind: TensorType = source.type
+    if op.kind == "core.transpose":
+        return True, normal(transposed(kind.order, op["permutation"]), op.result.type.shape)
+    if op.kind == "core.reshape":
+        return reshaped(kind.shape, kind.order, op.result.type.shape)
+    return False, None
+
+
+def is_free_view(op: Op) -> bool:
+    """Whether ``op`` moves no byte: a transpose or reshape whose result type is a view's."""
+    if op.kind not in ("core.transpose", "core.reshape"):
+        return False
+    possible, order = view_order(op)
+    return possible and normal(op.result.type.order, op.result.type.shape) == order

@@ -1,0 +1,335 @@
+"""Rules: pattern, check and rewrite; the matcher that says why a rule did not fire; the driver.
+
+A rule is one row of a table: its name says what it does, the pattern is a small tree, the rewrite a
+function that builds the replacement.  ``check`` refuses with a reason.  Refusals are not recorded:
+:func:`explain` runs the same matcher again on a stage's snapshot when a person asks.
+"""
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from core_compiler.ir import Module, Op, Rewriter, Value, WeightStore, as_array
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import Builder
+
+# -- patterns --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Any_:
+    """Any value, bound to ``name``; the same name twice asks for the same value."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A constant (also seen through broadcasts and reshapes of one), bound to ``name``.
+
+    ``test`` gets its array: ``Const("c", is_all(1))``.
+    """
+
+    name: str
+    test: Callable[[np.ndarray], bool] | None = None
+    wanted: str = "a constant"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An op of ``kind`` whose operands match; ``where`` tests the op (attributes, types)."""
+
+    kind: str
+    operands: tuple = ()
+    name: str = ""
+    where: Callable[[Op], bool] | None = None
+    once: bool = False
+
+    def __str__(self):
+        return self.kind
+
+
+def op(kind: str, *operands, name: str = "", where=None, once: bool = False) -> Node:
+    """Pattern node ``core.<kind>``; ``once`` demands that nobody else uses its result."""
+    return Node(f"core.{kind}", tuple(Any_(o) if isinstance(o, str) else o for o in operands),
+                name, where, once)  # fmt: skip
+
+
+def is_all(number) -> Callable[[np.ndarray], bool]:
+    """Whether every element equals ``number`` (and, for zero, carries its sign)."""
+
+    def test(array: np.ndarray) -> bool:
+        if array.size == 0:
+            return False
+        same = np.all(array == np.asarray(number, array.dtype))
+        if same and number == 0 and array.dtype.kind == "f":
+            return bool(np.all(np.signbit(array) == np.signbit(np.float64(number))))
+        return bool(same)
+
+    return test
+
+
+# -- matching --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Refusal:
+    """Why a rule does not fire at an op: the reason, the op it speaks of, how far matching got."""
+
+    reason: str
+    op: Op | None = None
+    depth: int = 0
+
+
+@dataclass(slots=True)
+class Match:
+    """Bindings of a matched pattern: values by name, and the matched ops, root first."""
+
+    view: View
+    values: dict[str, Value] = field(default_factory=dict)
+    named: dict[str, Op] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> Value:
+        return self.values[name]
+
+    @property
+    def root(self) -> Op:
+        return self.ops[0]
+
+    def array(self, name: str) -> np.ndarray:
+        """The array of a value bound by ``Const`` (before broadcasting)."""
+        return self.view.constant(self.values[name])
+
+
+@dataclass
+class View:
+    """What matching may look at: a rewriter's block (or any block) and the weights."""
+
+    block: Rewriter
+    weights: WeightStore
+
+    def producer(self, value: Value) -> Op | None:
+        return self.block.producer(value)
+
+    def constant(self, value: Value, through=("core.broadcast", "core.reshape")):
+        """The array a value is made of, seen through broadcasts and reshapes; None if no constant."""
+        op = self.producer(value)
+        while op is not None and op.kind in through:
+            op = self.producer(op.operands[0])
+        if op is None or op.kind != "core.constant":
+            return None
+        return as_array(op["value"], self.weights)
+
+
+def match(pattern: Node, root: Op, view: View) -> Match | Refusal:
+    """Bindings if ``pattern`` matches at ``root``, else why not (the furthest attempt's reason)."""
+    best = Refusal(f"{root.kind} is not {pattern.kind}", root)
+    if root.kind != pattern.kind:
+        return best
+    for state in _match_node(pattern, root, Match(view), 1):
+        if isinstance(state, Match):
+            return state
+        if state.depth >= best.depth:
+            best = state
+    return best
+
+
+def _match_node(pattern: Node, op_: Op, state: Match, depth: int):
+    """Yield every way to match (operand orders of commutative ops) and the refusals met."""
+    if op_.kind != pattern.kind:
+        yield Refusal(f"found {op_.kind} where the rule wants {pattern.kind}", op_, depth)
+        return
+    if pattern.where is not None and not pattern.where(op_):
+        yield Refusal(f"the attributes or types of this {op_.kind} do not fit", op_, depth)
+        return
+    if pattern.operands and len(op_.operands) != len(pattern.operands):
+        yield Refusal(f"{op_.kind} has {len(op_.operands)} operands, not {len(pattern.operands)}",
+                      op_, depth)  # fmt: skip
+        return
+    orders = [op_.operands]
+    if len(op_.operands) == 2 and "commutative" in definition(op_).traits and pattern.operands:
+        orders.append(op_.operands[::-1])
+    for order in orders:
+        start = Match(state.view, dict(state.values), dict(state.named), [*state.ops, op_])
+        if pattern.name:
+            start.named[pattern.name] = op_
+        yield from _match_operands(list(zip(pattern.operands, order, strict=False)), start, depth)
+
+
+def _match_operands(pairs, state: Match, depth: int):
+    if not pairs:
+        yield state
+        return
+    (pattern, value), rest = pairs[0], pairs[1:]
+    if isinstance(pattern, Any_):
+        bound = state.values.get(pattern.name)
+        if bound is not None and bound is not value:
+            yield Refusal(f"{pattern.name} would have to be two different values", state.ops[-1], depth)
+            return
+        state.values[pattern.name] = value
+        yield from _match_operands(rest, state, depth + 1)
+        return
+    if isinstance(pattern, Const):
+        array = state.view.constant(value)
+        if array is None:
+            yield Refusal(f"operand {pattern.name} is not a constant", state.ops[-1], depth)
+        elif pattern.test is not None and not pattern.test(array):
+            yield Refusal(f"the constant {pattern.name} is not {pattern.wanted}", state.ops[-1], depth)
+        else:
+            state.values[pattern.name] = value
+            yield from _match_operands(rest, state, depth + 1)
+        return
+    maker = state.view.producer(value)
+    if maker is None:
+        yield Refusal(f"an operand is an input of the block, not {pattern.kind}", state.ops[-1], depth)
+        return
+    if pattern.once and not state.view.block.has_one_use(value):
+        yield Refusal(f"the result of this {maker.kind} has other uses", maker, depth + 1)
+        return
+    for inner in _match_node(pattern, maker, state, depth + 1):
+        if isinstance(inner, Refusal):
+            yield inner
+        else:
+            copied = Match(inner.view, dict(inner.values), dict(inner.named), list(inner.ops))
+            yield from _match_operands(rest, copied, depth + 1)
+
+
+# -- rules and the driver ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``pattern`` => what ``rewrite(builder, match)`` returns (a value, or None to refuse late).
+
+    ``check(match)`` answers None, or the reason to refuse.  ``tolerance`` is the relative bound of
+    a rule that changes values (None: exact, bit for bit; 0.0: equal numbers, as +0 and -0).
+    """
+
+    name: str
+    pattern: Node
+    rewrite: Callable[[Builder, Match], Any]
+    check: Callable[[Match], str | None] | None = None
+    tolerance: float | None = None
+
+    @property
+    def source(self) -> str:
+        """``file:line`` of the rewrite function, relative to the package."""
+        function = inspect.unwrap(self.rewrite)
+        code = getattr(function, "__code__", None)
+        if code is None:
+            return ""
+        path = code.co_filename.replace("\\", "/")
+        return f"{path[path.rfind('core_compiler/'):] if 'core_compiler/' in path else path}:{code.co_firstlineno}"
+
+    def attempt(self, root: Op, view: View) -> Match | Refusal:
+        found = match(self.pattern, root, view)
+        if isinstance(found, Match) and self.check is not None:
+            reason = self.check(found)
+            if reason:
+                return Refusal(reason, root, 1_000)
+        return found
+
+
+def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] | None:
+    """Apply ``rule`` at ``root``: the new ops, or None where it does not fire."""
+    found = rule.attempt(root, view)
+    if isinstance(found, Refusal):
+        return None
+    builder = Builder(view.weights)
+    result = rule.rewrite(builder, found)
+    if result is None:
+        return None
+    results = (result,) if isinstance(result, Value) else tuple(result)
+    new, values = adopt(root, results, builder.ops)
+    return rewriter.replace(
+        dying(found.ops, rewriter), new, values,
+        rule=rule.name, source=rule.source, tolerance=rule.tolerance, at=root,
+    )  # fmt: skip
+
+
+def adopt(root: Op, results: Sequence[Value], ops: list[Op]) -> tuple[list[Op], Mapping]:
+    """Let the new ops produce ``root``'s own values where types agree, so that users stay as they are."""
+    renamed = {}
+    made = {v for op_ in ops for v in op_.results}
+    for old, new in zip(root.results, results, strict=True):
+        if new in made and new.type is old.type and new not in renamed:
+            renamed[new] = old
+    ops = [
+        o.substitute(renamed).with_(results=tuple(renamed.get(v, v) for v in o.results))
+        if any(v in renamed for v in (*o.uses(), *o.results)) else o
+        for o in ops
+    ]  # fmt: skip
+    return ops, {
+        old: renamed.get(new, new) for old, new in zip(root.results, results, strict=True)
+    }
+
+
+def dying(matched: Sequence[Op], rewriter: Rewriter) -> list[Op]:
+    """The matched ops that nobody needs once the root is gone, in program order, root last."""
+    root, gone = matched[0], {matched[0]}
+    for op_ in dict.fromkeys(matched[1:]):
+        users = {u for v in op_.results for u in rewriter.users(v)}
+        if users <= gone and not any(rewriter.is_output(v) for v in op_.results):
+            gone.add(op_)
+    return [o for o in reversed(list(dict.fromkeys(matched))) if o in gone and o is not root] + [root]
+
+
+def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore) -> int:
+    """Apply rules in program order until none fires; returns how many rewrites were made."""
+    table: dict[str, list[Rule]] = {}
+    for rule in rules:
+        table.setdefault(rule.pattern.kind, []).append(rule)
+    view = View(rewriter, weights)
+    work = deque(rewriter.ops)
+    queued = set(work)
+    count = 0
+    limit = 100 * len(work) + 1000
+    while work:
+        current = work.popleft()
+        queued.discard(current)
+        if current not in rewriter:
+            continue
+        for rule in table.get(current.kind, ()):
+            users = [u for v in current.results for u in rewriter.users(v)]
+            feeders = [p for v in current.uses() if (p := rewriter.producer(v)) is not None]
+            placed = apply_at(rule, current, rewriter, view)
+            if placed is None:
+                continue
+            count += 1
+            if count > limit:
+                from core_compiler.errors import InternalError
+
+                raise InternalError(f"rules do not come to an end (last: {rule.name})")
+            fresh = [*placed, *feeders]
+            for op_ in placed or ():
+                fresh += [u for v in op_.results for u in rewriter.users(v)]
+            for user in users:
+                fresh += [user] if user in rewriter else []
+            for value in rewriter.events[-1].values.values():
+                fresh += rewriter.users(value)
+            for op_ in fresh:
+                if op_ in rewriter and op_ not in queued:
+                    work.append(op_)
+                    queued.add(op_)
+            break
+    return count
+
+
+def explain(rules: Sequence[Rule], module: Module, root: Op) -> list[tuple[str, str, Op | None]]:
+    """Why each rule does or does not fire at ``root``: ``(rule, answer, op the answer speaks of)``."""
+    rewriter = Rewriter(module.main.body)
+    view = View(rewriter, module.weights)
+    answers = []
+    for rule in rules:
+        found = rule.attempt(root, view)
+        if isinstance(found, Refusal):
+            answers.append((rule.name, found.reason, found.op))
+        else:
+            answers.append((rule.name, "fires here", root))
+    return answers

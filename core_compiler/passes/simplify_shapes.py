@@ -1,0 +1,109 @@
+"""Simplify shapes: chains of reshape, transpose, broadcast and slice become one op or none."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.passes.base import Pass
+from core_compiler.passes.canonicalise import _identity_slice, _same
+from core_compiler.passes.rules import Match, Rule, apply_rules, op
+
+
+def _same_shape(o) -> bool:
+    return o.operands[0].type.shape == o.result.type.shape
+
+
+def _compose_transposes(b, m: Match):
+    inner, outer = m.named["inner"]["permutation"], m.root["permutation"]
+    return b.transpose(m["x"], permutation=tuple(inner[a] for a in outer))
+
+
+def _compose_broadcasts(b, m: Match):
+    inner, outer = m.named["inner"]["dims"], m.root["dims"]
+    return b.broadcast(m["x"], shape=m.root["shape"], dims=tuple(outer[d] for d in inner))
+
+
+def _compose_slices(b, m: Match):
+    inner, outer = m.named["inner"], m.root
+    starts, limits, strides = [], [], []
+    for i, axis in enumerate(zip(outer["starts"], outer["limits"], outer["strides"], strict=True)):
+        start, limit, step = axis
+        base, jump = inner["starts"][i], inner["strides"][i]
+        starts.append(base + start * jump)
+        last = base + (limit - 1) * jump
+        limits.append(last + 1 if limit > start else starts[-1])
+        strides.append(step * jump)
+    return b.slice(m["x"], starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+
+
+def _moves_only_ones(o) -> bool:
+    """Whether a transpose moves nothing but axes of size 1: the same bytes in the same order."""
+    shape, permutation = o.operands[0].type.shape, o["permutation"]
+    kept = [a for a in permutation if shape[a] != 1]
+    return kept == sorted(kept)
+
+
+def _inserted_ones_only(m: Match) -> str | None:
+    """A reshape under a broadcast may go when it only inserts or drops axes of size 1."""
+    before = [d for d in m["x"].type.shape if d != 1]
+    after = [d for d in m.named["inner"].result.type.shape if d != 1]
+    return None if before == after else "the reshape does more than insert or drop axes of size 1"
+
+
+def _broadcast_through_reshape(b, m: Match):
+    """Dims for broadcasting ``x`` directly, skipping a reshape that only moves axes of size 1."""
+    middle, root = m.named["inner"].result.type.shape, m.root
+    wide = [root["dims"][i] for i, d in enumerate(middle) if d != 1]
+    shape = m["x"].type.shape
+    if 1 in shape:
+        x = b.reshape(m["x"], shape=tuple(d for d in shape if d != 1))
+    else:
+        x = m["x"]
+    return b.broadcast(x, shape=root["shape"], dims=tuple(wide))
+
+
+def _needs_progress(m: Match) -> str | None:
+    if 1 in m["x"].type.shape and m.named["inner"].operands[0].type.rank <= len(
+        [d for d in m.named["inner"].result.type.shape if d != 1]
+    ):
+        return "nothing would become simpler"
+    if 1 in m["x"].type.shape and m.named["inner"].result.type.shape == tuple(
+        d for d in m["x"].type.shape if d != 1
+    ):
+        return "the reshape already drops just the axes of size 1"
+    return _inserted_ones_only(m)
+
+
+RULES = (
+    Rule("reshape to the same shape => x", op("reshape", "x", where=_same_shape), _same),
+    Rule("broadcast to the same shape => x",
+         op("broadcast", "x", where=lambda o: _same_shape(o) and o["dims"] == tuple(range(len(o["dims"])))),
+         _same),
+    Rule("transpose by the identity => x",
+         op("transpose", "x", where=lambda o: o["permutation"] == tuple(range(len(o["permutation"])))), _same),
+    Rule("slice of everything => x", op("slice", "x", where=_identity_slice), _same),
+    Rule("pad by nothing => x",
+         op("pad", "x", "v", where=lambda o: not any((*o["low"], *o["high"], *o["interior"]))), _same),
+    Rule("reshape(reshape(x)) => reshape(x)", op("reshape", op("reshape", "x")),
+         lambda b, m: b.reshape(m["x"], shape=m.root["shape"])),
+    Rule("transpose(transpose(x)) => transpose(x)",
+         op("transpose", op("transpose", "x", name="inner")), _compose_transposes),
+    Rule("transpose of axes of size 1 => reshape", op("transpose", "x", where=_moves_only_ones),
+         lambda b, m: b.reshape(m["x"], shape=m.root.result.type.shape)),
+    Rule("broadcast(broadcast(x)) => broadcast(x)",
+         op("broadcast", op("broadcast", "x", name="inner")), _compose_broadcasts),
+    Rule("broadcast(reshape(x)) => broadcast(x)",
+         op("broadcast", op("reshape", "x", name="inner")), _broadcast_through_reshape,
+         check=_needs_progress),
+    Rule("slice(slice(x)) => slice(x)", op("slice", op("slice", "x", name="inner")), _compose_slices),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SimplifyShapes(Pass):
+    """Collapses chains of reshape, transpose, broadcast and slice."""
+
+    def rules(self):
+        return RULES
+
+    def run(self, module, context):
+        return context.rewrite(module, lambda rw: apply_rules(rw, RULES, module.weights))

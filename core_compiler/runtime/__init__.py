@@ -1,0 +1,1 @@
+"""Running compiled programs: devices, executables, kernel cache, profiler, this machine's limits."""

@@ -1,0 +1,196 @@
+"""The cache on disk: entries named by the hash of what made them, checked on every read.
+
+An entry is a folder of plain files (a kernel's source, its object code, its assembly lie beside
+each other and can be opened by hand) with a ``manifest.json`` that holds each file's SHA-256.
+Folders appear by one ``rename``, so a reader sees a whole entry or none, and several processes may
+share the cache without locks.  A file that does not match its hash is removed with its entry and
+reported as absent: whoever asked computes it again.
+"""
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from core_compiler.errors import CANNOT_HERE, UserError
+
+MANIFEST = "manifest.json"
+DEFAULT_LIMIT = 4 << 30
+#: Reading an entry renews its age at most this often, in seconds (a write a read would be waste).
+RENEW_AFTER = 3600
+#: The folder is measured again when this part of the limit was written since the last measurement.
+MEASURE_EVERY = 1 / 16
+
+
+def default_root() -> Path:
+    """``$COMPILER_WORKBENCH_CACHE``, else ``$XDG_CACHE_HOME`` or ``~/.cache`` + the product's name."""
+    chosen = os.environ.get("COMPILER_WORKBENCH_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "compiler-workbench"
+
+
+def default_limit() -> int:
+    """``$COMPILER_WORKBENCH_CACHE_LIMIT`` in bytes, else 4 GiB."""
+    text = os.environ.get("COMPILER_WORKBENCH_CACHE_LIMIT", "")
+    if not text:
+        return DEFAULT_LIMIT
+    if not text.isdigit():
+        raise UserError(f"not a number of bytes: {text!r}", "COMPILER_WORKBENCH_CACHE_LIMIT",
+                        "set it to an integer, such as 4294967296")  # fmt: skip
+    return int(text)
+
+
+class CacheFolder:
+    """Entries ``(kind, key) -> {file name: bytes}`` under ``root``, at most ``limit`` bytes in all.
+
+    ``kind`` and ``key`` are short names of ``[A-Za-z0-9._-]``; keys are hashes made by the caller.
+    When the limit is passed the entries that were not read for longest go first.
+    """
+
+    def __init__(self, root: Path | str | None = None, limit: int | None = None):
+        self.root = Path(root) if root is not None else default_root()
+        self.limit = default_limit() if limit is None else limit
+        self._written = self.limit  # measure at the first write of a process
+
+    def path(self, kind: str, key: str) -> Path:
+        """Where the entry's folder is, or would be."""
+        return self.root / kind / key[:2] / key
+
+    def get(self, kind: str, key: str, file: str) -> bytes | None:
+        """One file of an entry, checked; None where the entry is absent or was damaged."""
+        files = self.get_all(kind, key, (file,))
+        return None if files is None else files[file]
+
+    def get_all(self, kind, key, names: tuple[str, ...] | None = None) -> dict[str, bytes] | None:
+        """The files ``names`` (default: all) of an entry, checked; None if absent or damaged."""
+        folder = self.path(kind, key)
+        try:
+            manifest = json.loads((folder / MANIFEST).read_bytes())
+            digests = manifest["files"]
+            found = {n: (folder / n).read_bytes() for n in (digests if names is None else names)}
+            sound = all(_sha256(data) == digests[n] for n, data in found.items())
+        except FileNotFoundError:
+            if (folder / MANIFEST).exists():  # a file is gone from inside an entry
+                self.remove(kind, key)
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            sound = False
+        if not sound:
+            self.remove(kind, key)
+            return None
+        self._renew(folder)
+        return found
+
+    def put(self, kind: str, key: str, files: Mapping[str, bytes]) -> Path:
+        """Store an entry; an entry of that name that is already there stays.  Returns its folder."""
+        folder = self.path(kind, key)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.root))
+        except OSError as error:
+            raise UserError(f"the cache cannot be written ({error.strerror})", str(self.root),
+                            "set COMPILER_WORKBENCH_CACHE to a writable folder",
+                            CANNOT_HERE) from None  # fmt: skip
+        try:
+            for name, data in files.items():
+                (draft / name).write_bytes(data)
+            manifest = {"files": {name: _sha256(data) for name, data in files.items()}}
+            (draft / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
+            os.chmod(draft, 0o755)
+            self._publish(draft, folder)
+        except OSError as error:
+            raise UserError(f"the cache cannot be written ({error.strerror})", str(self.root),
+                            "free disk space, or set COMPILER_WORKBENCH_CACHE to another folder",
+                            CANNOT_HERE) from None  # fmt: skip
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        self._written += sum(map(len, files.values()))
+        if self._written >= self.limit * MEASURE_EVERY:
+            self.trim()
+        return folder
+
+    def remove(self, kind: str, key: str) -> None:
+        """Take an entry out in one step (nobody sees half of it), then delete its files."""
+        self._discard(self.path(kind, key))
+
+    def keys(self, kind: str) -> list[str]:
+        """The keys of all entries of a kind, sorted."""
+        return sorted(p.parent.name for p in (self.root / kind).glob(f"??/*/{MANIFEST}"))
+
+    def size(self) -> int:
+        """Bytes of all entries."""
+        return sum(size for _, size, _ in self._entries())
+
+    def trim(self, limit: int | None = None) -> int:
+        """Remove entries, longest unread first, until ``limit`` bytes remain; returns bytes freed."""
+        limit = self.limit if limit is None else limit
+        entries = sorted(self._entries())
+        self._written, excess, freed = 0, sum(size for _, size, _ in entries) - limit, 0
+        for _, size, folder in entries:
+            if freed >= excess:
+                break
+            self._discard(folder)
+            freed += size
+        self._remove_old_drafts()
+        return freed
+
+    def _publish(self, draft: Path, folder: Path) -> None:
+        for _ in range(3):
+            try:
+                os.rename(draft, folder)
+                return
+            except OSError:
+                if (folder / MANIFEST).exists():
+                    return  # another process was first: same key, same content
+                self._discard(folder)  # a leftover without a manifest
+        raise OSError(0, "an entry cannot be replaced")
+
+    def _discard(self, folder: Path) -> None:
+        try:
+            grave = Path(tempfile.mkdtemp(prefix=".gone-", dir=self.root))
+            os.rename(folder, grave / folder.name)
+        except OSError:
+            pass  # somebody else removed it
+        else:
+            shutil.rmtree(grave, ignore_errors=True)
+
+    def _entries(self) -> list[tuple[float, int, Path]]:
+        """``(last read, bytes, folder)`` of each entry."""
+        found = []
+        for manifest in self.root.glob(f"*/??/*/{MANIFEST}"):
+            try:
+                read = manifest.stat().st_mtime
+                size = sum(p.stat().st_size for p in manifest.parent.iterdir())
+            except OSError:
+                continue  # removed meanwhile
+            found.append((read, size, manifest.parent))
+        return found
+
+    def _renew(self, folder: Path) -> None:
+        manifest, now = folder / MANIFEST, time.time()
+        try:
+            if now - manifest.stat().st_mtime > RENEW_AFTER:
+                os.utime(manifest, (now, now))
+        except OSError:
+            pass  # a read-only cache is still a cache
+
+    def _remove_old_drafts(self) -> None:
+        """What processes that were killed left behind, once it is a day old."""
+        for left in (*self.root.glob(".draft-*"), *self.root.glob(".gone-*")):
+            try:
+                old = time.time() - left.stat().st_mtime > 86400
+            except OSError:
+                continue
+            if old:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,99 @@
+"""Targets: plug-ins that turn the shared tensor IR into something that executes.
+
+A target is found by the entry point group ``core_compiler.targets``; a third party's package needs
+no change in this one.  It brings a machine description, legality tables, a pipeline for the
+implementation half, a code generator and a device.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Function, Op
+
+GROUP = "core_compiler.targets"
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """Machine code of one kernel and what people read beside it.
+
+    ``code`` is the target's binary; ``symbol`` its entry; ``source`` the generated text (Python for
+    CPU and CUDA, assembly for accelerators) with ``line_map`` rows (source line, kernel op index);
+    ``listings`` more texts by name (``llvm``, ``assembly``, ``ptx``, ``sass``).
+    """
+
+    name: str
+    symbol: str
+    code: bytes
+    source: str = ""
+    line_map: Sequence = ()
+    listings: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Target:
+    """Base of all targets.  A subclass overrides what it needs; see ``docs/architecture.md``.
+
+    ``name``     what ``-t`` takes.
+    ``machine``  a :class:`core_compiler.hardware.machine.Machine`.
+    ``host``     the target that runs what this one does not claim (None: it runs everything).
+    """
+
+    name = ""
+    summary = ""
+    host: Target | None = None
+
+    @property
+    def machine(self):
+        raise NotImplementedError(f"{self.name}: machine")
+
+    def claims(self, op: Op) -> bool:
+        """Whether this target executes the composite (or, with a ``host``, the op) whole."""
+        return False
+
+    def legal(self, level: str) -> Any:
+        """The legality table of a level for the verifier; None accepts every declared op."""
+        return None
+
+    def pipeline(self, options: Mapping[str, Any]) -> Sequence:
+        """The implementation half: exact passes from tensor IR to launches."""
+        raise NotImplementedError(f"{self.name}: pipeline")
+
+    def schedule(self, kernel: Function, options: Mapping[str, Any]) -> Sequence[tuple[str, Function]]:
+        """The named schedule steps from an unscheduled kernel to the one that is generated."""
+        raise NotImplementedError(f"{self.name}: schedule")
+
+    def compile(self, kernels: Sequence[Function], progress=None) -> Mapping[str, CompiledKernel]:
+        """Machine code of scheduled kernels by name."""
+        raise NotImplementedError(f"{self.name}: compile")
+
+    def device(self, **options):
+        """A device of ``core_compiler.runtime.device`` that loads and launches the code."""
+        raise NotImplementedError(f"{self.name}: device")
+
+    def available(self) -> str | None:
+        """None if this machine can execute for the target, else what is missing."""
+        return None
+
+
+@lru_cache(maxsize=1)
+def _installed() -> dict[str, Any]:
+    return {e.name: e for e in sorted(entry_points(group=GROUP), key=lambda e: e.name)}
+
+
+def names() -> tuple[str, ...]:
+    return tuple(_installed())
+
+
+@lru_cache(maxsize=None)
+def target(name: str) -> Target:
+    """The target of this name; UserError lists those installed."""
+    if name not in _installed():
+        raise UserError(f"no target is called {name!r}", "-t", f"installed: {', '.join(names())}")
+    made = _installed()[name].load()
+    return made() if isinstance(made, type) else made
