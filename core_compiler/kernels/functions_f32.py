@@ -12,6 +12,14 @@ Bounds are measured, in ``functions.BOUNDS``.  Conventions for special values ar
 from __future__ import annotations
 
 
+def scale_f32(p, n):
+    """p * 2**n rounded once, for p in [0.5, 2] and n in [-151, 129]: the first product is exact."""
+    h = shr_i32(n, i32(1))
+    g = sub_i32(n, h)
+    p = mul_f32(p, from_bits_f32(shl_i32(add_i32(h, i32(127)), i32(23))))
+    return mul_f32(p, from_bits_f32(shl_i32(add_i32(g, i32(127)), i32(23))))
+
+
 def exp_f32(x):
     """e**x.  x = n ln 2 + r by two-constant reduction (Cody and Waite), polynomial of degree 6."""
     x = select_f32(x < f32(-104.0), f32(-104.0), x)
@@ -29,14 +37,6 @@ def exp_f32(x):
     p = fma_f32(p, r, f32(1.0))
     p = fma_f32(p, r, f32(1.0))
     return scale_f32(p, n)
-
-
-def scale_f32(p, n):
-    """p * 2**n rounded once, for p in [0.5, 2] and n in [-151, 129]: the first product is exact."""
-    h = shr_i32(n, i32(1))
-    g = sub_i32(n, h)
-    p = mul_f32(p, from_bits_f32(shl_i32(add_i32(h, i32(127)), i32(23))))
-    return mul_f32(p, from_bits_f32(shl_i32(add_i32(g, i32(127)), i32(23))))
 
 
 def exp2_f32(x):

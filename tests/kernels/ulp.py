@@ -1,0 +1,63 @@
+"""Errors in ulps of f32 results against f64 oracles, over bit patterns. Test helper."""
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+import scipy.special
+
+#: Oracles nobody here wrote: NumPy's and SciPy's f64 functions (at most a few f64 ulps off).
+ORACLES = {
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
+    "log10": np.log10, "log1p": np.log1p, "tanh": np.tanh, "sigmoid": scipy.special.expit,
+    "erf": scipy.special.erf, "erfc": scipy.special.erfc, "sin": np.sin, "cos": np.cos,
+    "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
+    "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "cbrt": np.cbrt, "rsqrt": lambda x: 1 / np.sqrt(x), "sqrt": np.sqrt, "floor": np.floor,
+    "ceil": np.ceil, "trunc": np.trunc, "round_even": np.rint, "abs": np.abs,
+    "neg": np.negative, "sign": np.sign, "pow": np.power, "atan2": np.arctan2, "fmod": np.fmod,
+    "remainder": np.remainder,
+}
+
+
+@numba.njit(nogil=True)
+def worst(got: np.ndarray, reference: np.ndarray) -> tuple[float, int]:
+    """(largest error in f32 ulps, where).  A NaN, an infinity or a zero's sign missed: inf."""
+    largest, place = 0.0, 0
+    for i in range(got.size):
+        g, r = np.float64(got[i]), reference[i]
+        if r != r or g != g:
+            error = 0.0 if (r != r and g != g) else np.inf
+        elif r == 0.0:
+            same = g == 0.0 and np.copysign(1.0, g) == np.copysign(1.0, r)
+            error = 0.0 if same else np.inf
+        elif abs(r) == np.inf:
+            error = 0.0 if g == r else np.inf
+        else:
+            top = 2.0**128
+            r = min(max(r, -top), top)  # overflow: one ulp beyond the largest finite number
+            g = min(max(g, -top), top)
+            exponent = min(max(math.frexp(r)[1] - 1, -126), 127)
+            error = abs(g - r) * math.ldexp(1.0, 23 - exponent)
+        if error > largest:
+            largest, place = error, i
+    return largest, place
+
+
+def bit_patterns(start: int, count: int, stride: int = 1) -> np.ndarray:
+    """f32 values of the bit patterns start, start + stride, ..."""
+    bits = start + stride * np.arange(count, dtype=np.int64)
+    return bits.astype(np.uint32).view(np.float32)
+
+
+def specials(dtype: type) -> np.ndarray:
+    """Zeros, subnormals, extremes, infinities, NaN, and neighbours of round numbers."""
+    info = np.finfo(dtype)
+    base = np.array(
+        [0, info.smallest_subnormal, info.tiny, info.eps, 0.25, 0.5, 1, 2, 3, np.pi / 2, np.pi,
+         10, 88.72284, 103.97, 128, 149, 709.78, 745.13, 1e10, 2.0**23, 2.0**52, info.max, np.inf],
+        dtype,
+    )
+    near = np.concatenate([base, np.nextafter(base, dtype(0)), np.nextafter(base, dtype(np.inf))])
+    return np.concatenate([near, -near, np.array([np.nan], dtype)])
