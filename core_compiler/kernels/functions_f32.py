@@ -225,7 +225,8 @@ def erf_f32(x):
 
 
 def erfc_f32(x):
-    """exp(-x*x) P((a-2)/(a+2)) / (1 + 2a), a = |x| (Shepherd and Laframboise, 1981)."""
+    """exp(-a*a) P((a-2)/(a+2)) / (1 + 2a), a = |x| (Shepherd and Laframboise, 1981); 1 - erf
+    below 0.47."""
     a = abs_f32(x)
     a = select_f32(a > f32(11.0), f32(11.0), a)
     t = div_f32(sub_f32(a, f32(2.0)), add_f32(a, f32(2.0)))
@@ -244,7 +245,17 @@ def erfc_f32(x):
     low = fma_f32(a, a, neg_f32(square))
     quotient = div_f32(p, fma_f32(f32(2.0), a, f32(1.0)))
     y = mul_f32(exp_f32(neg_f32(square)), fma_f32(neg_f32(quotient), low, quotient))
-    return select_f32(x < f32(0.0), sub_f32(f32(2.0), y), y)
+    far = select_f32(x < f32(0.0), sub_f32(f32(2.0), y), y)
+    z = mul_f32(x, x)
+    q = f32(7.92460924e-05)
+    q = fma_f32(q, z, f32(-0.000803194416))
+    q = fma_f32(q, z, f32(0.00519085256))
+    q = fma_f32(q, z, f32(-0.0268551763))
+    q = fma_f32(q, z, f32(0.11283619))
+    q = fma_f32(q, z, f32(-0.376126289))
+    q = fma_f32(q, z, f32(0.128379166))
+    near = sub_f32(f32(1.0), fma_f32(x, q, x))
+    return select_f32(a < f32(0.47), near, far)
 
 
 def trig_reduced_f32(x):
@@ -348,9 +359,10 @@ def asin_f32(x):
     p = fma_f32(p, z, f32(0.045019798))
     p = fma_f32(p, z, f32(0.074987635))
     p = fma_f32(p, z, f32(0.166666731))
-    y = fma_f32(mul_f32(s, z), p, s)
-    far = sub_f32(f32(1.57079637), sub_f32(mul_f32(f32(2.0), y), f32(-4.37113883e-08)))
-    return copysign_f32(select_f32(near, y, far), x)
+    tail = mul_f32(mul_f32(s, z), p)
+    head = fma_f32(f32(-2.0), s, f32(1.57079637))
+    far = sub_f32(head, fma_f32(f32(2.0), tail, f32(4.37113883e-08)))
+    return copysign_f32(select_f32(near, add_f32(s, tail), far), x)
 
 
 def acos_f32(x):

@@ -341,9 +341,26 @@ def erf_f64(x):
 
 
 def erfc_f64(x):
-    """exp(-x*x) P((a-4)/(a+4)) / (1 + 2a), a = |x|; 2 minus it for negative x."""
-    y = erfc_positive_f64(abs_f64(x))
-    return select_f64(x < f64(0.0), sub_f64(f64(2.0), y), y)
+    """exp(-x*x) P((a-4)/(a+4)) / (1 + 2a), a = |x|; 1 - erf below 0.47."""
+    a = abs_f64(x)
+    y = erfc_positive_f64(a)
+    far = select_f64(x < f64(0.0), sub_f64(f64(2.0), y), y)
+    z = mul_f64(x, x)
+    p = f64(6.83880790712583e-11)
+    p = fma_f64(p, z, f64(-1.1923361296660709e-09))
+    p = fma_f64(p, z, f64(1.4811012178334226e-08))
+    p = fma_f64(p, z, f64(-1.6374345899526915e-07))
+    p = fma_f64(p, z, f64(1.6463443619625957e-06))
+    p = fma_f64(p, z, f64(-1.4925761161876765e-05))
+    p = fma_f64(p, z, f64(0.00012055338739013602))
+    p = fma_f64(p, z, f64(-0.0008548327216469135))
+    p = fma_f64(p, z, f64(0.005223977629571926))
+    p = fma_f64(p, z, f64(-0.026866170645669388))
+    p = fma_f64(p, z, f64(0.11283791670959012))
+    p = fma_f64(p, z, f64(-0.3761263890318388))
+    p = fma_f64(p, z, f64(0.1283791670955126))
+    near = sub_f64(f64(1.0), fma_f64(x, p, x))
+    return select_f64(a < f64(0.47), near, far)
 
 
 def two_over_pi_word(j):
@@ -478,9 +495,10 @@ def asin_f64(x):
     p = fma_f64(p, z, f64(0.04464285714697869))
     p = fma_f64(p, z, f64(0.07499999999998029))
     p = fma_f64(p, z, f64(0.16666666666666669))
-    y = fma_f64(mul_f64(s, z), p, s)
-    far = sub_f64(f64(1.5707963267948966), sub_f64(mul_f64(f64(2.0), y), f64(6.123233995736766e-17)))
-    return copysign_f64(select_f64(near, y, far), x)
+    tail = mul_f64(mul_f64(s, z), p)
+    head = fma_f64(f64(-2.0), s, f64(1.5707963267948966))
+    far = sub_f64(head, fma_f64(f64(2.0), tail, f64(-6.123233995736766e-17)))
+    return copysign_f64(select_f64(near, add_f64(s, tail), far), x)
 
 
 def acos_f64(x):
