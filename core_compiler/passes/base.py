@@ -8,16 +8,8 @@ from typing import Any, ClassVar
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Block, Module, Op, Rewrite, Rewriter
+from core_compiler.ir.events import Diagnostic
 from core_compiler.ir.rewriter import Budget, RewriteLimit
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something a pass tells the user: ``severity`` is ``info``, ``warning`` or ``error``."""
-
-    severity: str
-    message: str
-    op: Op | None = None
 
 
 @dataclass
@@ -31,7 +23,7 @@ class PassContext:
     target: Any = None
     budget: Budget = field(default_factory=Budget)
     rewrites: list[Rewrite] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
+    notes: list[Diagnostic] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[str, float], None] = lambda what, done: None
@@ -73,7 +65,10 @@ class PassContext:
         return op.with_(regions=regions)
 
     def note(self, severity: str, message: str, op: Op | None = None) -> None:
-        self.notes.append(Note(severity, message, op))
+        """Tell the user something: ``severity`` is ``note``, ``warning`` or ``error``."""
+        nodes = op.origin.nodes() if op is not None and op.origin is not None else ()
+        where = next((f"{n.file}:{n.line}" for n in nodes if n.file), "")
+        self.notes.append(Diagnostic(severity, message, "main", op, where))
 
 
 #: Ops whose regions hold ordinary tensor code that passes go into.

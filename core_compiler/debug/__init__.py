@@ -1,0 +1,1 @@
+"""Checks after each pass, bisecting, op history: what answers "which pass broke my numbers?"."""

@@ -1,0 +1,179 @@
+"""Check each step: every rewrite is evaluated on real tensors, before and after, and compared.
+
+The check is local: the old and the new ops of one rewrite are evaluated by the reference on the
+*same* boundary values, and the mapped outputs compared, bit for bit where the rule is exact, else
+within the tolerance that the rule states.  So the first bad rewrite is named without a search.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from core_compiler.debug.evaluate import Evaluator, Values
+from core_compiler.errors import InternalError, UserError
+from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
+from core_compiler.ir.events import CheckRecord
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays are bitwise equal under the contract (any NaN equals any NaN)."""
+    if a is b:
+        return True
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return not np.any(differing(a, b))
+
+
+def differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Elementwise: whether the bits differ (NaN payloads aside)."""
+    bits = np.dtype(f"u{a.dtype.itemsize}") if a.dtype.itemsize in (1, 2, 4, 8) else None
+    if bits is None or a.dtype.kind == "c":
+        return a != b
+    unequal = np.ascontiguousarray(a).view(bits) != np.ascontiguousarray(b).view(bits)
+    if a.dtype.kind in "biu":
+        return unequal
+    return unequal & ~(np.isnan(a.astype(np.float64)) & np.isnan(b.astype(np.float64)))
+
+
+def worst_error(old: np.ndarray, new: np.ndarray) -> tuple[float, tuple[int, ...]]:
+    """max |new - old| / max |old| over the tensor, and the element where it is.
+
+    Elements that are not finite must agree in kind (inf with the same inf, NaN with NaN); where
+    they do not, the error is inf.
+    """
+    if old.size == 0:
+        return 0.0, ()
+    if old.dtype.kind in "biu":
+        bad = old != new
+        index = np.unravel_index(int(np.argmax(bad)), old.shape)
+        return (float("inf") if bad.any() else 0.0), tuple(map(int, index))
+    a, b = old.astype(np.float64), new.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    agree = finite | (np.isnan(a) & np.isnan(b)) | (a == b)
+    if not agree.all():
+        index = np.unravel_index(int(np.argmin(agree)), old.shape)
+        return float("inf"), tuple(map(int, index))
+    distance = np.zeros_like(a)
+    np.subtract(b, a, out=distance, where=finite)
+    np.abs(distance, out=distance)
+    place = int(np.argmax(distance))
+    scale = float(np.max(np.abs(a), where=finite, initial=0.0))
+    worst = float(distance.reshape(-1)[place])
+    error = 0.0 if worst == 0.0 else (worst / scale if scale else float("inf"))
+    return error, tuple(map(int, np.unravel_index(place, old.shape)))
+
+
+class Checker:
+    """Checks the rewrites of a compile, stage by stage, on the given inputs of ``main``.
+
+    ``inputs`` are arrays in the order of main's arguments.  Raises :class:`UserError` where they do
+    not fit the arguments.
+    """
+
+    def __init__(self, module: Module, inputs: Sequence[np.ndarray], keep_bytes: int = 2 << 30):
+        arguments = module.main.arguments
+        if len(inputs) != len(arguments):
+            raise UserError(
+                f"{len(inputs)} inputs given, the model takes {len(arguments)}",
+                "check", "give one array for each input",
+            )  # fmt: skip
+        self.evaluator = Evaluator(module.weights, keep_bytes)
+        self.values = Values(self.evaluator, dict(zip(arguments, inputs, strict=True)))
+        self.values.learn(module.main.body.ops)
+        self.reference = [self.values[v] for v in module.main.outputs]
+
+    def stage(self, rewrites: Sequence[Rewrite], exact: bool) -> list[CheckRecord]:
+        """Check one pass's rewrites, in the order in which they were made.
+
+        A pass that calls itself ``exact`` is held to it: its rewrites must be bitwise.
+        """
+        results = []
+        for rewrite in rewrites:
+            self.values.learn(rewrite.new)
+            if exact and rewrite.tolerance is not None:
+                results.append(CheckRecord(rewrite, "failed", note="an exact pass used a rule that "
+                               "may change bits"))  # fmt: skip
+                continue
+            results.append(self._rewrite(rewrite))
+        return results
+
+    def end_to_end(self, module: Module) -> float | None:
+        """The largest relative error of main's outputs against the import; None if not evaluable.
+
+        Shown, not judged: tolerances of single rewrites do not add up to a bound.
+        """
+        try:
+            outputs = self._fresh(module)
+        except (KeyError, InternalError):
+            return None
+        return max((worst_error(a, b)[0] for a, b in zip(self.reference, outputs, strict=True)), default=0.0)
+
+    def _fresh(self, module: Module) -> list[np.ndarray]:
+        values = Values(
+            self.evaluator, {v: self.values.known[v] for v in module.main.arguments}
+        )
+        values.learn(module.main.body.ops)
+        return [values[v] for v in module.main.outputs]
+
+    def _rewrite(self, rewrite: Rewrite) -> CheckRecord:
+        started = time.perf_counter()
+
+        def record(verdict, **facts):
+            return CheckRecord(rewrite, verdict, seconds=time.perf_counter() - started, **facts)
+
+        pairs = [(a, b) for a, b in rewrite.values.items()
+                 if isinstance(a.type, TensorType) and isinstance(b.type, TensorType)]  # fmt: skip
+        if not pairs:
+            if not rewrite.values:
+                return record("bitwise", note="nothing is read from the removed ops")
+            return record("unchecked", note="the new ops work on buffers; kernels are checked whole")
+        try:
+            old = self._local(rewrite.old, [a for a, _ in pairs])
+            new = self._local(rewrite.new, [b for _, b in pairs])
+        except (KeyError, InternalError) as error:
+            return record("unchecked", note=f"no tensor value: {error}")
+        worst, where, value = 0.0, (), pairs[0][0]
+        bitwise = True
+        for (kept, _), a, b in zip(pairs, old, new, strict=True):
+            if a.shape != b.shape or a.dtype != b.dtype:
+                return record("failed", value=kept, worst_error=float("inf"),
+                              note=f"{a.dtype}{a.shape} became {b.dtype}{b.shape}")  # fmt: skip
+            if same_bits(a, b):
+                continue
+            bitwise = False
+            error, index = worst_error(a, b)
+            if error >= worst:
+                if error == 0.0:
+                    index = tuple(map(int, np.argwhere(differing(a, b))[0]))
+                worst, where, value = error, index, kept
+        if bitwise:
+            return record("bitwise", tolerance=rewrite.tolerance or 0.0, value=value)
+        allowed = rewrite.tolerance
+        verdict = "within" if allowed is not None and worst <= allowed else "failed"
+        return record(verdict, worst_error=worst, tolerance=allowed or 0.0, value=value, index=where,
+                      note="" if verdict == "within" else _complaint(rewrite, worst))  # fmt: skip
+
+    def _local(self, ops: Sequence[Op], wanted: Sequence[Value]) -> list[np.ndarray]:
+        """``wanted`` evaluated by ``ops`` on the boundary values; values no op makes are boundary."""
+        made: dict[Value, np.ndarray] = {}
+        for op in ops:
+            arrays = [made[v] if v in made else self.values[v] for v in op.operands]
+            made.update(zip(op.results, self.evaluator.op(op, arrays), strict=True))
+        return [made[v] if v in made else self.values[v] for v in wanted]
+
+
+def _complaint(rewrite: Rewrite, worst: float) -> str:
+    if rewrite.tolerance is None:
+        return f"{rewrite.rule} says it keeps the bits and changed them (by {worst:.3g} of the largest)"
+    return f"{rewrite.rule} states {rewrite.tolerance:g} and was off by {worst:.3g} of the largest value"
+
+
+def summary(records: Mapping[int, Sequence[CheckRecord]]) -> dict[str, int]:
+    """How many rewrites were ``bitwise``, ``within`` tolerance, ``failed``, ``unchecked``."""
+    counts = dict.fromkeys(("bitwise", "within", "failed", "unchecked"), 0)
+    for results in records.values():
+        for result in results:
+            counts[result.verdict] += 1
+    return counts

@@ -1,0 +1,109 @@
+"""Evaluating any stage on real tensors by the reference, with sharing and a bound on memory."""
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from core_compiler.ir import Block, Op, Value, WeightStore
+from core_compiler.ops.base import definition, evaluate
+
+#: Ops that stand for their region: evaluating the region is evaluating the op.
+MEANING_IN_REGION = frozenset({"core.group", "target.launch"})
+
+
+class Evaluator:
+    """Evaluates ops, with results shared by identity of inputs and a bound on kept bytes.
+
+    Two ops of the same kind and attributes on the very same arrays give the same arrays back, so
+    that a rewrite which only regroups ops costs nothing to check.
+    """
+
+    def __init__(self, weights: WeightStore, keep_bytes: int = 2 << 30):
+        self.weights, self.keep_bytes = weights, keep_bytes
+        self._memo: OrderedDict[tuple, tuple[tuple, tuple]] = OrderedDict()
+        self._bytes = 0
+
+    def op(self, op: Op, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The results of one op (a group or a launch by its region)."""
+        if op.kind in MEANING_IN_REGION:
+            return self.block(op.regions[0], arrays)
+        key = (op.kind, tuple(op.attributes.items()), tuple(map(id, arrays)))
+        if op.regions:
+            key = (id(op), *key)
+        found = self._memo.get(key)
+        if found is not None:
+            self._memo.move_to_end(key)
+            return found[1]
+        declared = definition(op)
+        if declared.reference is None and declared.decompose is not None:
+            from core_compiler.ops.builder import decomposed
+
+            results = self.block(decomposed(op), arrays)
+        else:
+            results = evaluate(op, arrays, self.weights)
+        # The inputs are kept with the results, so that no id is reused while the entry lives.
+        self._memo[key] = (tuple(arrays), results)
+        self._bytes += sum(r.nbytes for r in results)
+        while self._bytes > self.keep_bytes and len(self._memo) > 1:
+            _, (_, old) = self._memo.popitem(last=False)
+            self._bytes -= sum(r.nbytes for r in old)
+        return results
+
+    def block(self, block: Block, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        values = dict(zip(block.arguments, arrays, strict=True))
+        run_block(block, values, self)
+        return tuple(values[v] for v in block.outputs)
+
+
+def run_block(block: Block, values: dict[Value, np.ndarray], evaluator: Evaluator) -> None:
+    """Evaluate every op of ``block`` into ``values``."""
+    for op in block.ops:
+        results = evaluator.op(op, [values[v] for v in op.operands])
+        values.update(zip(op.results, results, strict=True))
+
+
+class Values:
+    """The tensors of values across stages: evaluated when asked, from the ops that make them.
+
+    A value keeps its meaning for ever, so the first op seen that makes it may serve.  ``inputs``
+    binds the arguments of ``main``.
+    """
+
+    def __init__(self, evaluator: Evaluator, inputs: Mapping[Value, np.ndarray]):
+        self.evaluator = evaluator
+        self.known: dict[Value, np.ndarray] = dict(inputs)
+        self.makers: dict[Value, Op] = {}
+
+    def learn(self, ops) -> None:
+        """Take note of ops whose results may be asked for."""
+        for op in ops:
+            for value in op.results:
+                self.makers.setdefault(value, op)
+
+    def forget(self, keep: set[Value]) -> None:
+        """Drop tensors of values outside ``keep``; they are evaluated again when asked for."""
+        self.known = {v: a for v, a in self.known.items() if v in keep or v not in self.makers}
+
+    def __getitem__(self, value: Value) -> np.ndarray:
+        found = self.known.get(value)
+        if found is not None:
+            return found
+        stack = [value]
+        while stack:
+            current = stack[-1]
+            if current in self.known:
+                stack.pop()
+                continue
+            op = self.makers.get(current)
+            if op is None:
+                raise KeyError(f"no op is known that makes {current}")
+            missing = [v for v in op.operands if v not in self.known]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            arrays = [self.known[v] for v in op.operands]
+            self.known.update(zip(op.results, self.evaluator.op(op, arrays), strict=True))
+            stack.pop()
+        return self.known[value]

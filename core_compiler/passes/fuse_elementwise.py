@@ -1,0 +1,25 @@
+"""Fuses chains of elementwise ops and index maps into one loop nest."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.ir import Op
+from core_compiler.kernels.lowering import can_join
+from core_compiler.passes.base import Pass
+from core_compiler.passes.grouping import family, fuse
+
+
+@dataclass(frozen=True)
+class FuseElementwise(Pass):
+    """Fuses chains of elementwise ops and index maps into one loop nest."""
+
+    half = "implementation"
+    requires = frozenset({"no_composites"})
+
+    def run(self, module, context):
+        return context.rewrite(module, lambda rw: fuse(rw, "elementwise chains share one loop nest", wanted, can_join))
+
+
+def wanted(producer: Op, consumer: Op) -> bool:
+    """The pairs of units this pass is about."""
+    raise NotImplementedError

@@ -1,0 +1,25 @@
+"""Fuses reductions over the same rows, with what feeds and follows them, into row programs."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.ir import Op
+from core_compiler.kernels.lowering import can_join
+from core_compiler.passes.base import Pass
+from core_compiler.passes.grouping import family, fuse
+
+
+@dataclass(frozen=True)
+class FuseReductions(Pass):
+    """Fuses reductions over the same rows, with what feeds and follows them, into row programs."""
+
+    half = "implementation"
+    requires = frozenset({"no_composites"})
+
+    def run(self, module, context):
+        return context.rewrite(module, lambda rw: fuse(rw, "reductions over the same rows share one kernel", wanted, can_join))
+
+
+def wanted(producer: Op, consumer: Op) -> bool:
+    """The pairs of units this pass is about."""
+    raise NotImplementedError

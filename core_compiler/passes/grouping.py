@@ -1,0 +1,189 @@
+"""Groups: the unit that becomes one kernel, and the shared mechanics of growing one.
+
+A ``core.group`` holds a block of tensor ops that uses nothing but its arguments.  What may share a
+kernel is the kernel level's knowledge (:func:`core_compiler.kernels.lowering.can_join`); what may
+merge without a cycle, and what to copy instead of share, is decided here.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from core_compiler.ir import Block, Op, Rewriter, Value
+from core_compiler.ops.base import definition
+from core_compiler.passes.layouts import is_free_view
+
+GROUP = "core.group"
+
+
+@dataclass(frozen=True)
+class NoFusion:
+    """Why two units stay apart; ``op`` is the op the reason speaks of."""
+
+    reason: str
+    op: Op | None = None
+
+
+def members(unit: Op) -> tuple[Op, ...]:
+    """The tensor ops of a unit: of a group its block's, else the op itself."""
+    return unit.regions[0].ops if unit.kind == GROUP else (unit,)
+
+
+def is_copied(op: Op | None) -> bool:
+    """Whether an op is copied into each kernel that reads it instead of being a kernel: constants of
+    one element, iota, and broadcasts (a broadcast is only a way to index its operand)."""
+    if op is None:
+        return False
+    if op.kind == "core.constant":
+        return op.result.type.elements == 1
+    return op.kind in ("core.iota", "core.broadcast")
+
+
+def make_group(ops: Sequence[Op], outputs: Iterable[Value], name: str = "") -> Op:
+    """One ``core.group`` of ``ops`` (in program order) that still produces ``outputs``."""
+    outputs = tuple(outputs)
+    made = {v for op in ops for v in op.results}
+    inputs = tuple(dict.fromkeys(v for op in ops for v in op.uses() if v not in made))
+    arguments = {v: Value(v.type, v.name) for v in inputs}
+    inner = {v: Value(v.type, v.name) for op in ops for v in op.results}
+    renamed = {**arguments, **inner}
+    body = tuple(
+        op.substitute(renamed).with_(results=tuple(renamed[v] for v in op.results)) for op in ops
+    )
+    block = Block(tuple(arguments.values()), body, tuple(renamed[v] for v in outputs))
+    attributes = {"name": name} if name else {}
+    return Op(GROUP, inputs, outputs, attributes, (block,))
+
+
+def flattened(unit: Op) -> tuple[Op, ...]:
+    """A unit's ops spelled over the values outside it (the inverse of :func:`make_group`)."""
+    if unit.kind != GROUP:
+        return (unit,)
+    block = unit.regions[0]
+    renamed = dict(zip(block.arguments, unit.operands, strict=True))
+    renamed.update(zip(block.outputs, unit.results, strict=True))
+    local = {
+        v: renamed.setdefault(v, Value(v.type, v.name)) for op in block.ops for v in op.results
+    }
+    return tuple(
+        op.substitute(renamed).with_(results=tuple(local[v] for v in op.results))
+        for op in block.ops
+    )
+
+
+def would_cycle(producer: Op, consumer: Op, rewriter: Rewriter, position: dict[Op, int]) -> bool:
+    """Whether another op lies on a path from ``producer`` to ``consumer``."""
+    end = position.get(consumer, 1 << 60)
+    stack = [u for v in producer.results for u in rewriter.users(v) if u is not consumer]
+    seen = set()
+    while stack:
+        op = stack.pop()
+        if op in seen or position.get(op, 0) >= end:
+            continue
+        seen.add(op)
+        for value in op.results:
+            for user in rewriter.users(value):
+                if user is consumer:
+                    return True
+                stack.append(user)
+    return False
+
+
+def merged(producer: Op, consumer: Op, rewriter: Rewriter) -> tuple[Op, tuple[Op, ...]]:
+    """The group of both units, and the units it replaces."""
+    ops = list(flattened(producer)) + list(flattened(consumer))
+    pair = {producer, consumer}
+    outputs = [
+        v
+        for unit in (producer, consumer)
+        for v in unit.results
+        if rewriter.is_output(v) or any(u not in pair for u in rewriter.users(v))
+    ]
+    return make_group(ops, outputs), (producer, consumer)
+
+
+def absorb_copies(unit: Op, rewriter: Rewriter, joinable) -> Op:
+    """``unit`` as a group with copies of the constants, iotas and broadcasts it reads; ``unit``
+    itself where there is nothing to copy or the kernel level refuses."""
+    ops = list(flattened(unit))
+    made = {v for op in ops for v in op.results}
+    copies: dict[Value, Op] = {}
+
+    def visit(value: Value) -> None:
+        maker = rewriter.producer(value)
+        if value in made or value in copies or not is_copied(maker):
+            return
+        for operand in maker.operands:
+            visit(operand)
+        copies[value] = maker
+
+    for op in ops:
+        for value in op.uses():
+            visit(value)
+    if not copies or joinable(tuple(copies.values()), ops, ()) is not None:
+        return unit
+    renamed = {v: Value(v.type, v.name) for v in copies}
+    prefix = [
+        op.substitute(renamed).with_(results=tuple(renamed[v] for v in op.results))
+        for op in copies.values()
+    ]
+    return make_group([*prefix, *(op.substitute(renamed) for op in ops)], unit.results)
+
+
+def is_unit(op: Op) -> bool:
+    """Whether an op is work for a kernel (not a constant, a free view or control flow)."""
+    if op.kind == GROUP:
+        return True
+    if op.kind in ("core.constant", "core.if", "core.while") or is_free_view(op):
+        return False
+    return definition(op).lower is not None
+
+
+def fuse(
+    rewriter: Rewriter,
+    rule: str,
+    wanted: Callable[[Op, Op], bool],
+    joinable: Callable[[Sequence[Op], Sequence[Op]], NoFusion | None],
+) -> int:
+    """Merge producer/consumer units until nothing more fits; returns the number of merges.
+
+    ``wanted(producer, consumer)`` picks the pairs a pass is about; ``joinable`` asks the kernel
+    level.  Program order, first fit: deterministic.
+    """
+    count = 0
+    position = {op: i for i, op in enumerate(rewriter.ops)}
+    work = [op for op in rewriter.ops if is_unit(op)]
+    while work:
+        consumer = work.pop(0)
+        if consumer not in rewriter:
+            continue
+        for producer in _feeders(consumer, rewriter):
+            if not wanted(producer, consumer) or refusal(
+                producer, consumer, rewriter, position, joinable
+            ):
+                continue
+            group, old = merged(producer, consumer, rewriter)
+            (placed,) = rewriter.replace(old, group, rule=rule, at=consumer)
+            position[placed] = position[consumer]
+            work.insert(0, placed)
+            count += 1
+            break
+    return count
+
+
+def refusal(producer: Op, consumer: Op, rewriter: Rewriter, position, joinable) -> NoFusion | None:
+    """Why these two units may not share a kernel, or None if they may."""
+    if would_cycle(producer, consumer, rewriter, position):
+        return NoFusion("another op between them needs the first and feeds the second", consumer)
+    first, second = flattened(producer), flattened(consumer)
+    outputs = [
+        v for v in producer.results
+        if rewriter.is_output(v) or any(u is not consumer for u in rewriter.users(v))
+    ]  # fmt: skip
+    return joinable(first, second, outputs)
+
+
+def _feeders(consumer: Op, rewriter: Rewriter) -> list[Op]:
+    """The units that feed ``consumer``, in operand order."""
+    makers = (rewriter.producer(v) for v in consumer.operands)
+    return list(dict.fromkeys(m for m in makers if m is not None and is_unit(m)))
