@@ -1,0 +1,76 @@
+"""A process that compiles kernels: ``python -m core_compiler.runtime.compile_worker``.
+
+Reads pickled requests from standard input and writes pickled replies to standard output, each
+after its length (8 bytes, little-endian).  It is spawned, never forked, and imports nothing of its
+parent's main module, so that a script without ``if __name__ == "__main__"`` works.  An abort in
+LLVM ends this process alone.  It leaves when its input closes, so it cannot outlive its parent.
+"""
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import signal
+import struct
+import sys
+import time
+import traceback
+from typing import BinaryIO
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints goes to the log, not into the replies
+    while (request := read(requests)) is not None:
+        write(replies, answer(request))
+
+
+def answer(request: dict) -> dict:
+    """``{"files", "seconds"}`` of a compile request, ``{"error", "trace"}`` where it failed."""
+    start = time.perf_counter()
+    try:
+        module, function = request["compiler"].split(":")
+        compiler = getattr(importlib.import_module(module), function)
+        if request["source"] is None:  # a warm-up: the import is the work
+            return {"files": {}, "seconds": time.perf_counter() - start}
+        files = files_of(compiler(request["source"], request["name"]))
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+    return {"files": files, "seconds": time.perf_counter() - start}
+
+
+def files_of(compiled) -> dict[str, bytes]:
+    """The cache entry's files of what a compiler returned: an object with ``object`` (bytes), and
+    optionally ``llvm_ir``, ``assembly`` (text) and ``lines`` (JSON values)."""
+    import json
+
+    files = {"kernel.o": bytes(compiled.object)}
+    for name, attribute in (("kernel.ll", "llvm_ir"), ("kernel.s", "assembly")):
+        text = getattr(compiled, attribute, None)
+        if text:
+            files[name] = text.encode()
+    lines = getattr(compiled, "lines", None)
+    if lines is not None:
+        files["lines.json"] = json.dumps(lines, sort_keys=True).encode()
+    return files
+
+
+def read(stream: BinaryIO) -> dict | None:
+    """The next message; None at the end of the stream."""
+    head = stream.read(8)
+    if len(head) < 8:
+        return None
+    (size,) = struct.unpack("<Q", head)
+    body = stream.read(size)
+    return pickle.loads(body) if len(body) == size else None
+
+
+def write(stream: BinaryIO, message: dict) -> None:
+    body = pickle.dumps(message)
+    stream.write(struct.pack("<Q", len(body)) + body)
+    stream.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""The CPU device: one arena, one team of threads, one native call a run."""
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from core_compiler.errors import InternalError, UserError
+from core_compiler.runtime import memory
+from core_compiler.runtime.device import Buffer, Device, Executable, check_inputs
+from core_compiler.runtime.driver import RECORD
+from core_compiler.runtime.kernel_cache import KernelCache
+from core_compiler.runtime.program import Launch, Program, Ref, scratch_stride
+from core_compiler.runtime.samples import Samples
+from core_compiler.runtime.team import aligned, default_threads, team
+
+
+class CpuDevice(Device):
+    """This machine's processors.
+
+    ``threads``: how many work on a launch (default: all this process may use).  Bits do not depend
+    on it.  ``kernels``: where compiled kernels come from (default: the user's cache folder).
+    """
+
+    name = "cpu"
+
+    def __init__(self, threads: int | None = None, kernels: KernelCache | None = None):
+        threads = default_threads() if threads is None else threads
+        if threads < 1:
+            raise UserError(f"cannot run on {threads} threads", "cpu", "use 1 or more")
+        self.threads = threads
+        self.kernels = KernelCache() if kernels is None else kernels
+
+    def allocate(self, size: int, what: str = "buffer") -> Buffer:
+        memory.require(size, what)
+        block = aligned(size)
+        return Buffer(block.ctypes.data, size, block)
+
+    def copy(self, to, source) -> None:
+        to, source = _bytes_of(to), _bytes_of(source)
+        if to.size != source.size:
+            raise UserError(f"{source.size} bytes do not fit {to.size}", "copy", "use equal sizes")
+        to[:] = source
+
+    def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> CpuExecutable:
+        """Raises UserError with exit code 3 (before it allocates) where memory is too small, and
+        :class:`~core_compiler.runtime.kernel_cache.MissingKernel` where a kernel is not cached."""
+        return CpuExecutable(program, constants, self)
+
+
+class CpuExecutable(Executable):
+    """A program bound to addresses.  Calls are thread-safe: one runs at a time, for it has one arena."""
+
+    def __init__(self, program: Program, constants: Mapping[str, np.ndarray], device: CpuDevice):
+        program.check()
+        memory.require(program.memory_bytes(device.threads), f"program {program.name}")
+        self.program, self.device = program, device
+        self._code = device.kernels.load(program.kernels)
+        self._team, self._lock = team(device.threads), threading.Lock()
+        self._arena = device.allocate(program.arena_bytes, "arena")
+        self._packed = [device.allocate(size, "packed constants") for size in program.packed]
+        raw = [_constant(constants, c) for c in program.constants]
+        if program.prepack:
+            packing = self._bind(program.prepack, raw)
+            packing.run(self._team, ())
+        used = {r.index for launch in program.launches for r in launch.buffers if r.space == "constant"}
+        raw = [array if i in used else None for i, array in enumerate(raw)]
+        self._launches = self._bind(program.launches, raw)
+
+    def __call__(self, *arrays) -> tuple[np.ndarray, ...]:
+        """Arrays (or anything NumPy reads without a copy, such as CPU tensors) in, new arrays out.
+
+        Inputs are never written: an output that takes over an input's memory gets a copy of it.
+        """
+        outputs, buffers = self._prepare(arrays)
+        with self._lock:
+            self._launches.run(self._team, buffers)
+        return outputs
+
+    def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:
+        """Time every launch ``repeats`` times after ``warmup`` runs; ``arrays`` default to seeded
+        random ones (integers: zeros, which are valid indices)."""
+        if repeats < 1 or warmup < 0:
+            raise UserError(f"cannot time {repeats} repeats after {warmup}", "profile",
+                            "use 1 repeat or more")  # fmt: skip
+        arrays = example_inputs(self.program) if arrays is None else arrays
+        shape = (len(self.program.launches), self.device.threads, 2)
+        times = np.zeros((repeats, *shape), np.int64)
+        for _ in range(warmup):
+            self(*arrays)
+        for row in times:
+            _, buffers = self._prepare(arrays)
+            with self._lock:
+                self._launches.run(self._team, buffers, row)
+        return Samples(self.program, times, self.device.threads)
+
+    def _prepare(self, arrays):
+        inputs = check_inputs(self.program, arrays)
+        outputs = tuple(_new(argument) for argument in self.program.outputs)
+        for argument, output in zip(self.program.outputs, outputs, strict=True):
+            if argument.alias >= 0:
+                output[...] = inputs[argument.alias].reshape(output.shape)
+                inputs[argument.alias] = output
+        return outputs, (*inputs, *outputs)
+
+    def _bind(self, launches: Sequence[Launch], constants: list) -> _Bound:
+        addresses = {
+            "arena": [self._arena.address],
+            "constant": [None if c is None else c.ctypes.data for c in constants],
+            "packed": [p.address for p in self._packed],
+        }
+        return _Bound(self.program, launches, self._code, addresses, self.device, constants)
+
+
+class _Bound:
+    """Launch records and argument blocks in memory; inputs' and outputs' addresses are set per run."""
+
+    def __init__(self, program, launches, code, addresses, device, keep):
+        self._keep = keep
+        words = [len(launch.buffers) + len(launch.indices) for launch in launches]
+        starts = np.concatenate(([0], np.cumsum(words))).astype(np.int64)
+        self._arguments = np.zeros(int(starts[-1]) + 1, np.int64)
+        patches: list[tuple[int, int, int]] = []  # (word, which input or output, offset)
+        for launch, start in zip(launches, starts[:-1], strict=True):
+            for word, ref in enumerate(launch.buffers, int(start)):
+                if ref.space in addresses:
+                    self._arguments[word] = addresses[ref.space][ref.index] + ref.offset
+                else:
+                    patches.append((word, _external(program, ref), ref.offset))
+            end = int(start) + len(launch.buffers)
+            self._arguments[end : end + len(launch.indices)] = launch.indices
+        table = np.array(patches, np.int64).reshape(-1, 3)
+        self._words, self._which, self._offsets = (np.ascontiguousarray(c) for c in table.T)
+        self._records = self._make_records(launches, code, starts, device.threads)
+        self._stride = scratch_stride(launches)
+        self._scratch = device.allocate(self._stride * device.threads, "scratch memory")
+
+    def _make_records(self, launches, code, starts, threads) -> np.ndarray:
+        records = np.zeros((len(launches), len(RECORD)), np.int64)
+        alone = [launch.max_threads == 1 or launch.work_items <= 1 for launch in launches]
+        for i, launch in enumerate(launches):
+            # Two launches that only the first thread runs need no meeting between them.
+            meet = threads > 1 and not (alone[i] and i + 1 < len(launches) and alone[i + 1])
+            limit = 1 if alone[i] else min(launch.max_threads or threads, launch.work_items)
+            arguments = self._arguments.ctypes.data + 8 * int(starts[i])
+            records[i] = (code[launch.kernel], arguments, launch.work_items, limit, meet)
+        return records
+
+    def run(self, team, buffers: Sequence[np.ndarray], times: np.ndarray | None = None) -> None:
+        if len(self._words):
+            bases = np.array([b.ctypes.data for b in buffers], np.int64)
+            self._arguments[self._words] = bases[self._which] + self._offsets
+        team.run(
+            self._records.ctypes.data, len(self._records), self._scratch.address, self._stride,
+            0 if times is None else times.ctypes.data,
+        )  # fmt: skip
+
+
+def example_inputs(program: Program, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Seeded random inputs for timing: normal floats, zero integers."""
+    random = np.random.default_rng(seed)
+
+    def one(argument):
+        if argument.numpy.kind in "iub":
+            return np.zeros(argument.shape, argument.numpy)
+        return random.standard_normal(argument.shape).astype(argument.numpy)
+
+    return tuple(map(one, program.inputs))
+
+
+def _external(program: Program, ref: Ref) -> int:
+    """The place of an input or output among ``(*inputs, *outputs)``."""
+    if ref.space == "input":
+        return ref.index
+    if ref.space == "output":
+        return len(program.inputs) + ref.index
+    raise InternalError(f"no such space: {ref.space}")
+
+
+def _new(argument) -> np.ndarray:
+    return aligned(argument.bytes).view(argument.numpy).reshape(argument.shape)
+
+
+def _constant(constants: Mapping[str, np.ndarray], constant) -> np.ndarray:
+    """The constant's bytes, row-major and 64-byte aligned, without a copy where they already are."""
+    array = np.ascontiguousarray(constants[constant.digest])
+    if array.nbytes != constant.bytes:
+        raise InternalError(f"constant {constant.digest[:12]} has {array.nbytes} bytes")
+    if array.ctypes.data % 64:
+        copy = aligned(array.nbytes)
+        copy[:] = array.reshape(-1).view(np.uint8)
+        return copy
+    return array
+
+
+def _bytes_of(what: Buffer | np.ndarray) -> np.ndarray:
+    if isinstance(what, Buffer):
+        return what.owner
+    if not what.flags.c_contiguous:
+        raise UserError("is not contiguous", "copy", "pass a contiguous array")
+    return what.reshape(-1).view(np.uint8)

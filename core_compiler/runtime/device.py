@@ -1,0 +1,96 @@
+"""The one runtime interface: what every target's device can do."""
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.runtime.program import Argument, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A point in a device's time, in nanoseconds; differences of one device's events are durations."""
+
+    nanoseconds: int
+
+    def __sub__(self, other: Event) -> int:
+        return self.nanoseconds - other.nanoseconds
+
+
+class Buffer:
+    """``size`` bytes of a device's memory at ``address``."""
+
+    def __init__(self, address: int, size: int, owner: object = None):
+        self.address, self.size, self.owner = address, size, owner
+
+
+class Executable(ABC):
+    """A loaded program.  Calling it with arrays in the order of ``program.inputs`` gives arrays in
+    the order of ``program.outputs``; calls from several threads are safe."""
+
+    program: Program
+
+    @abstractmethod
+    def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]: ...
+
+
+class Device(ABC):
+    """``allocate / copy / load / launch / record / synchronize``; ``name`` is the target's."""
+
+    name: str
+
+    @abstractmethod
+    def allocate(self, size: int, what: str = "buffer") -> Buffer:
+        """``size`` bytes, 64-byte aligned; UserError (exit code 3) where they are not there."""
+
+    @abstractmethod
+    def copy(self, to: Buffer | np.ndarray, source: Buffer | np.ndarray) -> None:
+        """Copy between host arrays and device buffers of equal size (either side may be either)."""
+
+    @abstractmethod
+    def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> Executable:
+        """Bind a program: code, memory, constants (by digest), prepacking."""
+
+    def launch(self, executable: Executable, arrays: Sequence[np.ndarray]):
+        """Start an execution; devices that queue return before it is done."""
+        return executable(*arrays)
+
+    def record(self) -> Event:
+        """An event after everything launched so far."""
+        self.synchronize()
+        return Event(time.perf_counter_ns())
+
+    def synchronize(self) -> None:  # noqa: B027  (a device that never queues has nothing to do)
+        """Wait until everything launched is done."""
+
+
+def check_inputs(program: Program, arrays: Sequence) -> list[np.ndarray]:
+    """The arrays as row-major NumPy arrays; UserError names the first that does not fit.
+
+    Dtypes must match exactly: a silent cast would hide a caller's mistake and change bits.
+    """
+    if len(arrays) != len(program.inputs):
+        names = ", ".join(a.name for a in program.inputs)
+        raise UserError(f"takes {len(program.inputs)} inputs ({names}), got {len(arrays)}",
+                        program.name, "pass one array for each input")  # fmt: skip
+    return [_check(a, x, program.name) for a, x in zip(program.inputs, arrays, strict=True)]
+
+
+def _check(argument: Argument, array, where: str) -> np.ndarray:
+    array = np.asarray(array)
+    where = f"{where}, input {argument.name!r}"
+    if array.dtype != argument.numpy:
+        raise UserError(f"is {array.dtype}, the program takes {argument}", where,
+                        f"convert it, for instance with .astype({argument.numpy.name!r})")  # fmt: skip
+    if array.shape != argument.shape:
+        got = "x".join(map(str, array.shape)) or "scalar"
+        raise UserError(f"is {got}, the program takes {argument}", where,
+                        "pass that shape, or compile for this one")  # fmt: skip
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        return np.array(array, order="C")
+    return array

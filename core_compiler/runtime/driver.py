@@ -1,0 +1,391 @@
+"""The native driver: runs a list of launches on a team of threads in one call.
+
+Why native: a launch from Python costs 70 us through a thread pool and 2.6 us through a compiled
+Numba trampoline, which needs Numba (1 s to import) and its threading layer (which aborts when two
+Python threads run kernels).  Here one call runs all launches of a program: every thread walks the
+same list, takes its equal slice of each launch and meets the others at a barrier.  Written as LLVM
+IR, it needs llvmlite alone, and is compiled when a process first runs something (some 10 ms).
+
+Threads are POSIX threads.  Between runs they spin for a few microseconds, then sleep on a condition
+variable: an idle team costs nothing.
+
+Floating point: the *calling* thread's control register (MXCSR, FPCR) is checked at entry, and a run
+is refused where it flushes subnormals or does not round to nearest even (numerics contract); it is
+never changed behind the caller's back.  The team's own threads set theirs to the default before
+each run, since a thread inherits the register of whoever created it.
+"""
+from __future__ import annotations
+
+import platform
+import time
+from string import Template
+
+#: Words of a launch record: kernel address, argument block address, work items, most threads to
+#: use (0: all), and whether the threads meet after it.
+RECORD = ("kernel", "arguments", "work_items", "max_threads", "barrier")
+
+#: Status codes of ``cw_run``.
+OK, FLUSH_TO_ZERO, ROUNDING = 0, 1, 2
+
+#: Bytes of a team's shared block, and the offsets of what the host fills in.
+TEAM_BYTES = 512
+
+#: Chunk of the built-in copy and zero kernels: bytes in one work item.
+COPY_CHUNK = 1 << 16
+
+# Team block:   0 generation   8 stop   16 program   24 count   32 threads   40 scratch
+#              48 scratch stride   56 times   64 arrived   128 phase   192 mutex   320 condition
+_DRIVER = Template("""
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @sched_yield()
+declare i32 @clock_gettime(i32, ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+$declarations
+
+define internal i64 @now() {
+  %spec = alloca [2 x i64]
+  %status = call i32 @clock_gettime(i32 $clock, ptr %spec)
+  %seconds = load i64, ptr %spec
+  %fraction.p = getelementptr i64, ptr %spec, i64 1
+  %fraction = load i64, ptr %fraction.p
+  %whole = mul i64 %seconds, 1000000000
+  %nanoseconds = add i64 %whole, %fraction
+  ret i64 %nanoseconds
+}
+
+; Nobody leaves before all `threads` have arrived; `phase` counts the meetings, so it needs no reset.
+define internal void @barrier(ptr %team, i64 %threads) {
+entry:
+  %arrived.p = getelementptr i8, ptr %team, i64 64
+  %phase.p = getelementptr i8, ptr %team, i64 128
+  %phase = load atomic i64, ptr %phase.p acquire, align 8
+  %before = atomicrmw add ptr %arrived.p, i64 1 acq_rel
+  %others = sub i64 %threads, 1
+  %last = icmp eq i64 %before, %others
+  br i1 %last, label %open, label %wait
+open:
+  store atomic i64 0, ptr %arrived.p monotonic, align 8
+  %next = add i64 %phase, 1
+  store atomic i64 %next, ptr %phase.p release, align 8
+  ret void
+wait:
+  %spins = phi i64 [ 0, %entry ], [ %more, %spin ], [ %more, %yield ]
+  %seen = load atomic i64, ptr %phase.p acquire, align 8
+  %passed = icmp ne i64 %seen, %phase
+  br i1 %passed, label %done, label %spin
+spin:
+  $pause
+  %more = add i64 %spins, 1
+  %tired = icmp ugt i64 %more, $barrier_spins
+  br i1 %tired, label %yield, label %wait
+yield:
+  %ignored = call i32 @sched_yield()
+  br label %wait
+done:
+  ret void
+}
+
+; One thread's part of a run: its slice [items * t / n, items * (t + 1) / n) of each launch.
+define internal void @work(ptr %team, ptr %program, i64 %count, i64 %threads, i64 %thread,
+                           i64 %scratch, i64 %stride, ptr %times) {
+entry:
+  %scratch.offset = mul i64 %thread, %stride
+  %scratch.own = add i64 %scratch, %scratch.offset
+  %timed = icmp ne ptr %times, null
+  %alone = icmp eq i64 %threads, 1
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %step ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %launch, label %finish
+launch:
+  %record = getelementptr [5 x i64], ptr %program, i64 %i
+  %arguments.p = getelementptr i64, ptr %record, i64 1
+  %items.p = getelementptr i64, ptr %record, i64 2
+  %limit.p = getelementptr i64, ptr %record, i64 3
+  %barrier.p = getelementptr i64, ptr %record, i64 4
+  %kernel = load ptr, ptr %record
+  %arguments = load i64, ptr %arguments.p
+  %items = load i64, ptr %items.p
+  %limit = load i64, ptr %limit.p
+  %meet = load i64, ptr %barrier.p
+  %unlimited = icmp eq i64 %limit, 0
+  %above = icmp ugt i64 %limit, %threads
+  %all = or i1 %unlimited, %above
+  %used = select i1 %all, i64 %threads, i64 %limit
+  %lo.n = mul i64 %items, %thread
+  %thread.next = add i64 %thread, 1
+  %hi.n = mul i64 %items, %thread.next
+  %lo = udiv i64 %lo.n, %used
+  %hi = udiv i64 %hi.n, %used
+  %in = icmp ult i64 %thread, %used
+  %some = icmp ult i64 %lo, %hi
+  %runs = and i1 %in, %some
+  br i1 %runs, label %start, label %after
+start:
+  br i1 %timed, label %call.timed, label %call.plain
+call.plain:
+  call void %kernel(i64 %arguments, i64 %lo, i64 %hi, i64 %scratch.own)
+  br label %after
+call.timed:
+  %row = mul i64 %i, %threads
+  %cell = add i64 %row, %thread
+  %slot = getelementptr [2 x i64], ptr %times, i64 %cell
+  %slot.end = getelementptr i64, ptr %slot, i64 1
+  %t0 = call i64 @now()
+  call void %kernel(i64 %arguments, i64 %lo, i64 %hi, i64 %scratch.own)
+  %t1 = call i64 @now()
+  store i64 %t0, ptr %slot
+  store i64 %t1, ptr %slot.end
+  br label %after
+after:
+  %wanted = icmp ne i64 %meet, 0
+  %company = xor i1 %alone, true
+  %meets = and i1 %wanted, %company
+  br i1 %meets, label %gather, label %step
+gather:
+  call void @barrier(ptr %team, i64 %threads)
+  br label %step
+step:
+  %i.next = add i64 %i, 1
+  br label %head
+finish:
+  br i1 %alone, label %out, label %last
+last:
+  call void @barrier(ptr %team, i64 %threads)
+  br label %out
+out:
+  ret void
+}
+
+; A team thread: argument {team, thread number}; sleeps until the generation changes.
+define ptr @cw_worker(ptr %self) {
+entry:
+  %team = load ptr, ptr %self
+  %thread.p = getelementptr i64, ptr %self, i64 1
+  %thread = load i64, ptr %thread.p
+  %stop.p = getelementptr i8, ptr %team, i64 8
+  %program.p = getelementptr i8, ptr %team, i64 16
+  %count.p = getelementptr i8, ptr %team, i64 24
+  %threads.p = getelementptr i8, ptr %team, i64 32
+  %scratch.p = getelementptr i8, ptr %team, i64 40
+  %stride.p = getelementptr i8, ptr %team, i64 48
+  %times.p = getelementptr i8, ptr %team, i64 56
+  %mutex = getelementptr i8, ptr %team, i64 192
+  %condition = getelementptr i8, ptr %team, i64 320
+  br label %idle
+idle:
+  %served = phi i64 [ 0, %entry ], [ %generation, %serve ]
+  br label %spin
+spin:
+  %spins = phi i64 [ 0, %idle ], [ %spins.next, %spin.on ]
+  %peek = load atomic i64, ptr %team acquire, align 8
+  %fresh = icmp ne i64 %peek, %served
+  br i1 %fresh, label %sleep, label %spin.on
+spin.on:
+  $pause
+  %spins.next = add i64 %spins, 1
+  %tired = icmp ugt i64 %spins.next, $idle_spins
+  br i1 %tired, label %sleep, label %spin
+sleep:
+  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  br label %check
+check:
+  %generation = load atomic i64, ptr %team acquire, align 8
+  %changed = icmp ne i64 %generation, %served
+  br i1 %changed, label %wake, label %rest
+rest:
+  %waited = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
+  br label %check
+wake:
+  %program = load ptr, ptr %program.p
+  %count = load i64, ptr %count.p
+  %threads = load i64, ptr %threads.p
+  %scratch = load i64, ptr %scratch.p
+  %stride = load i64, ptr %stride.p
+  %times = load ptr, ptr %times.p
+  %stop = load i64, ptr %stop.p
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  %stops = icmp ne i64 %stop, 0
+  br i1 %stops, label %leave, label %serve
+serve:
+  call void @set_default_state()
+  call void @work(ptr %team, ptr %program, i64 %count, i64 %threads, i64 %thread,
+                  i64 %scratch, i64 %stride, ptr %times)
+  br label %idle
+leave:
+  ret ptr null
+}
+
+; Run `count` launches on `threads` threads (the caller is thread 0); returns a status code.
+define i64 @cw_run(ptr %team, ptr %program, i64 %count, i64 %threads, i64 %scratch, i64 %stride,
+                   ptr %times) {
+entry:
+  %state = call i64 @state_status()
+  %refused = icmp ne i64 %state, 0
+  br i1 %refused, label %refuse, label %accept
+refuse:
+  ret i64 %state
+accept:
+  %alone = icmp eq i64 %threads, 1
+  br i1 %alone, label %serve, label %summon
+summon:
+  %mutex = getelementptr i8, ptr %team, i64 192
+  %condition = getelementptr i8, ptr %team, i64 320
+  %program.p = getelementptr i8, ptr %team, i64 16
+  %count.p = getelementptr i8, ptr %team, i64 24
+  %threads.p = getelementptr i8, ptr %team, i64 32
+  %scratch.p = getelementptr i8, ptr %team, i64 40
+  %stride.p = getelementptr i8, ptr %team, i64 48
+  %times.p = getelementptr i8, ptr %team, i64 56
+  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  store ptr %program, ptr %program.p
+  store i64 %count, ptr %count.p
+  store i64 %threads, ptr %threads.p
+  store i64 %scratch, ptr %scratch.p
+  store i64 %stride, ptr %stride.p
+  store ptr %times, ptr %times.p
+  %before = load i64, ptr %team
+  %generation = add i64 %before, 1
+  store atomic i64 %generation, ptr %team release, align 8
+  %told = call i32 @pthread_cond_broadcast(ptr %condition)
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %serve
+serve:
+  call void @work(ptr %team, ptr %program, i64 %count, i64 %threads, i64 0,
+                  i64 %scratch, i64 %stride, ptr %times)
+  ret i64 0
+}
+
+; Tell the team's threads to leave.
+define void @cw_stop(ptr %team) {
+  %mutex = getelementptr i8, ptr %team, i64 192
+  %condition = getelementptr i8, ptr %team, i64 320
+  %stop.p = getelementptr i8, ptr %team, i64 8
+  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  store i64 1, ptr %stop.p
+  %before = load i64, ptr %team
+  %generation = add i64 %before, 1
+  store atomic i64 %generation, ptr %team release, align 8
+  %told = call i32 @pthread_cond_broadcast(ptr %condition)
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}
+
+; Built-in kernels.  Arguments: cw_copy {to, from, bytes}, cw_zero {to, bytes}.
+define void @cw_copy(i64 %arguments, i64 %lo, i64 %hi, i64 %scratch) {
+  %block = inttoptr i64 %arguments to ptr
+  %from.p = getelementptr i64, ptr %block, i64 1
+  %bytes.p = getelementptr i64, ptr %block, i64 2
+  %to = load ptr, ptr %block
+  %from = load ptr, ptr %from.p
+  %bytes = load i64, ptr %bytes.p
+  %first = mul i64 %lo, $chunk
+  %end = mul i64 %hi, $chunk
+  %whole = icmp ult i64 %end, %bytes
+  %last = select i1 %whole, i64 %end, i64 %bytes
+  %length = sub i64 %last, %first
+  %to.at = getelementptr i8, ptr %to, i64 %first
+  %from.at = getelementptr i8, ptr %from, i64 %first
+  call void @llvm.memcpy.p0.p0.i64(ptr %to.at, ptr %from.at, i64 %length, i1 false)
+  ret void
+}
+define void @cw_zero(i64 %arguments, i64 %lo, i64 %hi, i64 %scratch) {
+  %block = inttoptr i64 %arguments to ptr
+  %bytes.p = getelementptr i64, ptr %block, i64 1
+  %to = load ptr, ptr %block
+  %bytes = load i64, ptr %bytes.p
+  %first = mul i64 %lo, $chunk
+  %end = mul i64 %hi, $chunk
+  %whole = icmp ult i64 %end, %bytes
+  %last = select i1 %whole, i64 %end, i64 %bytes
+  %length = sub i64 %last, %first
+  %to.at = getelementptr i8, ptr %to, i64 %first
+  call void @llvm.memset.p0.i64(ptr %to.at, i8 0, i64 %length, i1 false)
+  ret void
+}
+; Does nothing: the cost of a launch is measured with it.
+define void @cw_nothing(i64 %arguments, i64 %lo, i64 %hi, i64 %scratch) {
+  ret void
+}
+$floating_point
+""")
+
+# MXCSR: 0x8000 flush to zero, 0x0040 denormals are zero, 0x6000 rounding; 0x1f80 is the default.
+_X86 = {
+    "pause": "call void @llvm.x86.sse2.pause()",
+    "declarations": """declare void @llvm.x86.sse2.pause()
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)""",
+    "floating_point": """
+define internal i64 @state_status() {
+  %slot = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %slot)
+  %state = load i32, ptr %slot
+  %flush = and i32 %state, 32832
+  %flushes = icmp ne i32 %flush, 0
+  %rounding = and i32 %state, 24576
+  %rounds = icmp ne i32 %rounding, 0
+  %second = select i1 %rounds, i64 2, i64 0
+  %status = select i1 %flushes, i64 1, i64 %second
+  ret i64 %status
+}
+define internal void @set_default_state() {
+  %slot = alloca i32
+  store i32 8064, ptr %slot
+  call void @llvm.x86.sse.ldmxcsr(ptr %slot)
+  ret void
+}
+define void @cw_set_state(i64 %state) {
+  %slot = alloca i32
+  %word = trunc i64 %state to i32
+  store i32 %word, ptr %slot
+  call void @llvm.x86.sse.ldmxcsr(ptr %slot)
+  ret void
+}""",
+}
+
+# FPCR: bit 24 flush to zero, bit 19 the same for f16, bits 22 and 23 rounding; 0 is the default.
+_ARM = {
+    "pause": "call void @llvm.aarch64.hint(i32 1)",
+    "declarations": """declare void @llvm.aarch64.hint(i32)
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)""",
+    "floating_point": """
+define internal i64 @state_status() {
+  %state = call i64 @llvm.aarch64.get.fpcr()
+  %flush = and i64 %state, 17301504
+  %flushes = icmp ne i64 %flush, 0
+  %rounding = and i64 %state, 12582912
+  %rounds = icmp ne i64 %rounding, 0
+  %second = select i1 %rounds, i64 2, i64 0
+  %status = select i1 %flushes, i64 1, i64 %second
+  ret i64 %status
+}
+define internal void @set_default_state() {
+  call void @llvm.aarch64.set.fpcr(i64 0)
+  ret void
+}
+define void @cw_set_state(i64 %state) {
+  call void @llvm.aarch64.set.fpcr(i64 %state)
+  ret void
+}""",
+}
+
+MACHINES = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
+
+
+def source(machine: str | None = None) -> str:
+    """The driver as LLVM IR for a processor family (default: this one's)."""
+    machine = (machine or platform.machine()).lower()
+    return _DRIVER.substitute(
+        MACHINES[machine],
+        clock=int(time.CLOCK_MONOTONIC),
+        barrier_spins=4000,
+        idle_spins=400,
+        chunk=COPY_CHUNK,
+    )

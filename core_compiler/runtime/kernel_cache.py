@@ -1,0 +1,188 @@
+"""Compiled kernels by content: equal sources compile once, on any run, in any process.
+
+An entry holds ``source.py``, ``kernel.o``, ``kernel.ll``, ``kernel.s``, ``lines.json`` and
+``about.json``.  Loading needs llvmlite alone: a compiled model runs without importing Numba.
+"""
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import core_compiler
+from core_compiler.errors import UserError
+from core_compiler.runtime import loader
+from core_compiler.runtime.cache_folder import CacheFolder
+from core_compiler.runtime.compile_pool import CompilePool, Job
+from core_compiler.runtime.program import BUILTIN, KernelRef
+from core_compiler.runtime.team import native
+
+#: Who turns generated CPU source into object code.
+CPU_COMPILER = "core_compiler.codegen.cpu:compile_source"
+#: Our files whose text decides what a source compiles to: flags, intrinsics, the contract.
+_TOOLCHAIN = ("kernels/_numba.py", "kernels/primitives.py", "kernels/functions*.py",
+              "kernels/narrow.py", "kernels/scalars.py", "codegen/cpu/*.py")  # fmt: skip
+KIND = "kernels"
+
+
+class MissingKernel(UserError):
+    """A kernel is not in the cache (any more): compile the program again."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """Generated source of one kernel; ``symbol`` is its function in the object file."""
+
+    name: str
+    source: str
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """A cached kernel.  ``seconds`` is its compile time (0 where it was cached), ``folder`` the entry."""
+
+    ref: KernelRef
+    folder: Path
+    seconds: float
+    cached: bool
+
+    def text(self, file: str) -> str:
+        """``source.py``, ``kernel.ll``, ``kernel.s`` or ``lines.json``; "" where there is none."""
+        path = self.folder / file
+        return path.read_text(errors="replace") if path.exists() else ""
+
+
+Progress = Callable[[int, int, str], None]
+
+
+class KernelCache:
+    """Kernels in ``folder``, compiled by ``compiler`` (``module:function``) in ``workers`` processes."""
+
+    def __init__(self, folder: CacheFolder | None = None, workers: int | None = None,
+                 compiler: str = CPU_COMPILER):  # fmt: skip
+        self.folder = CacheFolder() if folder is None else folder
+        self.compiler = compiler
+        self._workers = workers
+        self._loaded: dict[str, loader.LoadedCode] = {}
+        self._lock = threading.Lock()
+
+    def key(self, source: KernelSource) -> str:
+        """SHA-256 over the source, its symbol, and everything that turns it into machine code."""
+        parts = (source.symbol, source.source, self.compiler, toolchain())
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def warm(self) -> None:
+        """Start the compile processes now, so that their imports overlap with other work."""
+        _pool(self._workers).warm(self.compiler)
+
+    def compile(self, sources: Sequence[KernelSource], progress: Progress | None = None,
+                ) -> list[CompiledKernel]:  # fmt: skip
+        """The compiled kernels of ``sources``, in order; those not in the cache are compiled now,
+        the longest sources first.  ``progress(done, total, name)`` after each of these.
+
+        Raises :class:`~core_compiler.runtime.compile_pool.KernelCompileError`; kernels that were
+        finished before that, or before Ctrl-C, stay in the cache.
+        """
+        keys = [self.key(s) for s in sources]
+        missing = {
+            key: source
+            for key, source in zip(keys, sources, strict=True)
+            if self.folder.get(KIND, key, "kernel.o") is None
+        }
+        seconds: dict[str, float] = {}
+        order = sorted(missing.items(), key=lambda item: (-len(item[1].source), item[0]))
+        jobs = {Job(s.name, s.source, self.compiler): key for key, s in order}
+        for job, reply in _pool(self._workers).run(list(jobs)) if jobs else ():
+            key = jobs[job]
+            self._store(key, missing[key], reply)
+            seconds[key] = reply["seconds"]
+            if progress is not None:
+                progress(len(seconds), len(jobs), job.name)
+        return [
+            CompiledKernel(KernelRef(s.name, key, s.symbol), self.folder.path(KIND, key),
+                           seconds.get(key, 0.0), key not in seconds)
+            for key, s in zip(keys, sources, strict=True)
+        ]  # fmt: skip
+
+    def missing(self, kernels: Sequence[KernelRef]) -> list[KernelRef]:
+        """Those of ``kernels`` whose object code is not there, or is damaged."""
+        return [
+            k for k in kernels
+            if k.key != BUILTIN and k.key not in self._loaded
+            and self.folder.get(KIND, k.key, "kernel.o") is None
+        ]  # fmt: skip
+
+    def load(self, kernels: Sequence[KernelRef]) -> dict[str, int]:
+        """Each kernel's address in this process, by name; they stay loaded with this cache."""
+        return {k.name: self._address(k) for k in kernels}
+
+    def _address(self, kernel: KernelRef) -> int:
+        if kernel.key == BUILTIN:
+            return native()[kernel.symbol]
+        with self._lock:
+            if kernel.key not in self._loaded:
+                data = self.folder.get(KIND, kernel.key, "kernel.o")
+                if data is None:
+                    raise MissingKernel("is not in the kernel cache", f"kernel {kernel.name}",
+                                        "compile the model again")  # fmt: skip
+                self._loaded[kernel.key] = loader.load_object(
+                    data, (kernel.symbol,), where=f"kernel {kernel.name}"
+                )
+            return self._loaded[kernel.key][kernel.symbol]
+
+    def _store(self, key: str, source: KernelSource, reply: dict) -> None:
+        about = {"name": source.name, "symbol": source.symbol, "seconds": round(reply["seconds"], 3),
+                 "toolchain": toolchain(), "compiler": self.compiler}  # fmt: skip
+        files = {"source.py": source.source.encode(),
+                 "about.json": json.dumps(about, indent=1, sort_keys=True).encode()}  # fmt: skip
+        self.folder.put(KIND, key, {**files, **reply["files"]})
+
+
+@functools.cache
+def toolchain() -> str:
+    """What compiles: versions, processor, and the digest of our files that shape machine code."""
+    package = Path(core_compiler.__file__).parent
+    digest = hashlib.sha256()
+    for pattern in _TOOLCHAIN:
+        for path in sorted(package.glob(pattern)):
+            digest.update(f"{path.relative_to(package).as_posix()}\0".encode())
+            digest.update(path.read_bytes())
+    parts = (*(f"{p} {_version(p)}" for p in ("numba", "llvmlite")), *loader.host(),
+             digest.hexdigest())  # fmt: skip
+    return "; ".join(parts)
+
+
+@functools.cache
+def _pool_of(workers: int, process: int) -> CompilePool:
+    return CompilePool(workers)
+
+
+def _pool(workers: int | None) -> CompilePool:
+    """This process's pool (a forked child makes its own)."""
+    return _pool_of(workers or default_workers(), os.getpid())
+
+
+def default_workers() -> int:
+    """Compile processes: ``$COMPILER_WORKBENCH_COMPILE_WORKERS``, else one a processor, 8 at most."""
+    text = os.environ.get("COMPILER_WORKBENCH_COMPILE_WORKERS", "")
+    if text:
+        if not text.isdigit() or int(text) < 1:
+            raise UserError(f"not a number of processes: {text!r}",
+                            "COMPILER_WORKBENCH_COMPILE_WORKERS", "set it to an integer from 1")  # fmt: skip
+        return int(text)
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(8, processors or 1))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"

@@ -1,0 +1,200 @@
+"""A compiled program as plain data: what the compiler's last pass hands to a device.
+
+A program names its kernels by cache key and its constants by digest, and lists its launches with
+every address as a :class:`Ref`.  It serialises to JSON, so a compiled model comes out of the cache
+and runs without any pass.
+"""
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from math import prod
+
+import numpy as np
+
+from core_compiler.errors import InternalError, UserError
+from core_compiler.ir.types import dtype as find_dtype
+
+VERSION = 1
+#: Where a reference may point.  ``index`` is the number of the constant, packed buffer, input or
+#: output; the arena is one block, and only ``offset`` counts there.
+SPACES = ("arena", "constant", "packed", "input", "output")
+#: The key of kernels that are part of the runtime (``cw_copy``: to, from, bytes; ``cw_zero``: to,
+#: bytes; one work item is ``driver.COPY_CHUNK`` bytes).
+BUILTIN = "builtin"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A buffer operand: ``offset`` bytes into an arena, constant, packed buffer, input or output."""
+
+    space: str
+    index: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRef:
+    """A kernel by its cache key and the symbol in its object file; ``name`` is for people."""
+
+    name: str
+    key: str
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant by the digest of its type and bytes (``ir.weights.array_digest``)."""
+
+    digest: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * find_dtype(self.dtype).bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An input or output: ``alias`` (outputs only) is the input whose memory it may take over."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    alias: int = -1
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * find_dtype(self.dtype).bytes
+
+    @property
+    def numpy(self) -> np.dtype:
+        return find_dtype(self.dtype).numpy
+
+    def __str__(self) -> str:
+        return f"{'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel over ``work_items`` items; each thread gets an equal slice of them.
+
+    ``kernel`` is a :class:`KernelRef` name; ``buffers`` then ``indices`` are its argument block.
+    ``scratch_bytes`` a thread; ``max_threads`` 0 means all.  ``flops`` and ``bytes`` (read and
+    written once each) are what it needs at least, for the profiler.
+    """
+
+    name: str
+    kernel: str
+    buffers: tuple[Ref, ...]
+    indices: tuple[int, ...] = ()
+    work_items: int = 1
+    scratch_bytes: int = 0
+    max_threads: int = 0
+    flops: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything a device needs.  ``packed`` are buffers (bytes) that the ``prepack`` launches fill
+    once, when the program is loaded; ``facts`` are JSON values kept for reports (model, identity)."""
+
+    name: str
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    kernels: tuple[KernelRef, ...]
+    launches: tuple[Launch, ...]
+    arena_bytes: int = 0
+    constants: tuple[Constant, ...] = ()
+    packed: tuple[int, ...] = ()
+    prepack: tuple[Launch, ...] = ()
+    facts: dict = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """One line of JSON; ``from_json`` gives an equal program."""
+        return json.dumps({"version": VERSION, **asdict(self)}, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str | bytes, where: str = "compiled program") -> Program:
+        """The program of a JSON text; UserError where it is damaged or of another version."""
+        try:
+            data = json.loads(text)
+            version = data.pop("version")
+            if version != VERSION:
+                raise UserError(f"made by another version of the runtime ({version})", where,
+                                "compile the model again")  # fmt: skip
+            program = Program(
+                name=data["name"],
+                inputs=_arguments(data["inputs"]),
+                outputs=_arguments(data["outputs"]),
+                kernels=tuple(KernelRef(**k) for k in data["kernels"]),
+                launches=_launches(data["launches"]),
+                arena_bytes=data["arena_bytes"],
+                constants=tuple(
+                    Constant(c["digest"], c["dtype"], tuple(c["shape"])) for c in data["constants"]
+                ),
+                packed=tuple(data["packed"]),
+                prepack=_launches(data["prepack"]),
+                facts=data["facts"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"not a compiled program ({error})", where,
+                            "compile the model again") from None  # fmt: skip
+        program.check()
+        return program
+
+    def check(self) -> None:
+        """InternalError where a reference leaves its buffer's space or a kernel is unknown."""
+        if len({k.name for k in self.kernels}) != len(self.kernels):
+            raise InternalError(f"{self.name}: two kernels of one name")
+        sizes = self.space_sizes()
+        names = {k.name for k in self.kernels}
+        for launch in (*self.prepack, *self.launches):
+            if launch.kernel not in names:
+                raise InternalError(f"{self.name}: {launch.name} launches unknown {launch.kernel!r}")
+            if launch.work_items < 0 or launch.scratch_bytes < 0 or launch.max_threads < 0:
+                raise InternalError(f"{self.name}: {launch.name} has a negative size")
+            for ref in launch.buffers:
+                known = sizes.get(ref.space, [])
+                if not (0 <= ref.index < len(known) and 0 <= ref.offset <= known[ref.index]):
+                    raise InternalError(f"{self.name}: {launch.name} reads outside: {ref}")
+        for launch in self.prepack:
+            if any(r.space not in ("constant", "packed") for r in launch.buffers):
+                raise InternalError(f"{self.name}: {launch.name} packs what is no constant")
+
+    def space_sizes(self) -> dict[str, list[int]]:
+        """Bytes of each buffer by space."""
+        return {
+            "arena": [self.arena_bytes],
+            "constant": [c.bytes for c in self.constants],
+            "packed": list(self.packed),
+            "input": [a.bytes for a in self.inputs],
+            "output": [a.bytes for a in self.outputs],
+        }
+
+    def memory_bytes(self, threads: int) -> int:
+        """What loading allocates: arena, scratch, packed and raw constants."""
+        sizes = self.space_sizes()
+        return (sum(map(sum, (sizes["arena"], sizes["constant"], sizes["packed"])))
+                + threads * scratch_stride((*self.launches, *self.prepack)))  # fmt: skip
+
+
+def scratch_stride(launches: Sequence[Launch]) -> int:
+    """Bytes between the scratch blocks of two threads: the largest need, in whole cache lines."""
+    return max((-(-launch.scratch_bytes // 64) * 64 for launch in launches), default=0)
+
+
+def _arguments(items) -> tuple[Argument, ...]:
+    return tuple(Argument(a["name"], a["dtype"], tuple(a["shape"]), a["alias"]) for a in items)
+
+
+def _launches(items) -> tuple[Launch, ...]:
+    def launch(item):
+        item["buffers"] = tuple(Ref(**r) for r in item["buffers"])
+        item["indices"] = tuple(item["indices"])
+        return Launch(**item)
+
+    return tuple(map(launch, items))
