@@ -1,0 +1,89 @@
+# `make run` and `make test` are all a newcomer needs; both start with `make setup`.
+#
+#   PYTHON       the interpreter the environment is made from, 3.11 or newer
+#   VENV         where the environment goes
+#   TORCH_SPEC   which torch: a version range, a wheel or an address
+#   PIP_ARGS     more options for pip; for a CPU build of torch where pip would take a CUDA one:
+#                make run PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+#   MODEL        what `make run` opens
+#   PYTEST_ARGS  more options for pytest
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_SPEC ?= torch>=2.11,<2.14
+PIP_ARGS ?=
+MODEL ?= resnet50
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-test setup-dev run test test-all lint clean browser
+
+help:
+	@echo 'make run       install what is needed into $(VENV), compile $(MODEL) and open the page'
+	@echo 'make test      install what the tests need as well and run them (not the slow ones)'
+	@echo 'make test-all  all tests'
+	@echo 'make setup     only install'
+	@echo 'make lint      ruff and mypy'
+	@echo 'make clean     remove what was built here; the environment stays'
+
+# A stamp says that the environment matches pyproject.toml; `make setup` twice does nothing.
+setup: $(VENV)/.installed-all
+setup-test: $(VENV)/.installed-test
+setup-dev: $(VENV)/.installed-dev
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo 'make: $(PYTHON) is missing or older than 3.11; name another: make PYTHON=python3.12 ...'; \
+	  exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { \
+	  echo 'make: $(PYTHON) cannot make environments; on Debian: apt-get install python3-venv'; \
+	  exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# What is downloaded, as measured in November 2026 on x86-64.
+$(VENV)/.installed-%: pyproject.toml hatch_build.py | $(BIN)/python
+	@echo 'Installing the packages of compiler-workbench[$*] into $(VENV).'
+	@echo 'pip downloads what its cache lacks:'
+	@echo '  torch                        0.2 GB (CPU build; 3 GB where pip finds only the CUDA build,'
+	@echo '                               see PIP_ARGS in the Makefile)'
+	@echo '  the rest, all prebuilt       0.4 GB'
+	@case '$*' in test | dev) \
+	echo '  what only the tests need     0.2 GB';; esac
+	@echo 'and $(VENV) takes 3 GB of disk with a CPU build of torch. No model weights are downloaded.'
+	$(PIP) install $(PIP_ARGS) '$(TORCH_SPEC)'
+	$(PIP) install $(PIP_ARGS) --editable '.[$*]'
+	@touch $@
+
+run: setup
+	$(BIN)/workbench open $(MODEL)
+
+test: setup-test browser
+	$(PYTEST) -m 'not slow'
+
+test-all: setup-test browser
+	$(PYTEST)
+
+lint: setup-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The page's tests drive a Chromium. Debian's is used where there is one.
+browser:
+	@if command -v chromium chromium-browser google-chrome > /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo 'No Chromium found: installing it from Debian (apt-get install chromium, 0.1 GB).'; \
+	  apt-get update -q && apt-get install -q -y --no-install-recommends chromium; \
+	else \
+	  echo 'make: the tests of the page need a Chromium and none was found.'; \
+	  echo 'As root: apt-get install chromium. To leave these tests out:'; \
+	  echo '  make setup-test && $(BIN)/python -m pytest -m "not slow and not playwright"'; \
+	  exit 1; \
+	fi
+
+clean:
+	rm -rf build dist *.egg-info widgets/bundle .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,191 @@
+"""The catalogue of sample models: what there is, how large, and how to build it.
+
+A new model is one builder, `name(*, width, depth, batch, seed, ...) -> (module, example_inputs)`
+whose module has `input_names`, `output_names` and `make_inputs(batch, seed)`, and one entry here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from core_compiler.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input at default sizes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SampleModel:
+    """An entry of the catalogue. All figures are for default sizes: width 1, full depth, batch 1.
+
+    parameters: trained numbers, batch-norm statistics not counted. flops: floating-point
+    operations of the convolutions, linear layers and matrix products of one execution, a
+    multiply-add being two. sizes: what the builder accepts beside width, depth, batch and seed,
+    with its default. builder: "module:function".
+    """
+
+    name: str
+    summary: str
+    parameters: int
+    flops: int
+    inputs: tuple[Input, ...]
+    builder: str
+    depth: int | tuple[int, ...]
+    sizes: Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model ready to execute: `module(*example_inputs)`.
+
+    module: in evaluation mode, f32, on the CPU; returns one tensor or a tuple of tensors in the
+    order of `output_names`. make_inputs: seed -> inputs of the same shapes with other values,
+    the same for the same seed.
+    """
+
+    module: torch.nn.Module
+    example_inputs: tuple[torch.Tensor, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    make_inputs: Callable[[int], tuple[torch.Tensor, ...]]
+
+
+_ENTRIES = (
+    SampleModel(
+        name="resnet50",
+        summary="image classifier, 53 convolutions in bottleneck blocks",
+        parameters=25_557_032,
+        flops=8_178_368_512,
+        inputs=(Input("pixels", "f32", (1, 3, 224, 224)),),
+        builder="sample_models.resnet:resnet50",
+        depth=(3, 4, 6, 3),
+        sizes=MappingProxyType({"image": 224}),
+    ),
+    SampleModel(
+        name="resnet18",
+        summary="image classifier, 20 convolutions in basic blocks",
+        parameters=11_689_512,
+        flops=3_628_146_688,
+        inputs=(Input("pixels", "f32", (1, 3, 224, 224)),),
+        builder="sample_models.resnet:resnet18",
+        depth=(2, 2, 2, 2),
+        sizes=MappingProxyType({"image": 224}),
+    ),
+    SampleModel(
+        name="bert-base",
+        summary="text encoder, 12 transformer layers, padded two-sentence input",
+        parameters=109_482_240,
+        flops=21_744_451_584,
+        inputs=(
+            Input("input_ids", "i64", (1, 128)),
+            Input("attention_mask", "i64", (1, 128)),
+            Input("token_type_ids", "i64", (1, 128)),
+        ),
+        builder="sample_models.bert:bert_base",
+        depth=12,
+        sizes=MappingProxyType({"sequence": 128, "attention": "sdpa"}),
+    ),
+    SampleModel(
+        name="digits-cnn",
+        summary="8x8 digits, 3 convolutions, 2 with batch norm, trained when built",
+        parameters=23_994,
+        flops=756_992,
+        inputs=(Input("pixels", "f32", (1, 1, 8, 8)),),
+        builder="sample_models.digits:digits_cnn",
+        depth=3,
+        sizes=MappingProxyType({}),
+    ),
+    SampleModel(
+        name="digits-mlp",
+        summary="8x8 digits, 2 hidden layers with GELU, trained when built",
+        parameters=26_122,
+        flops=51_712,
+        inputs=(Input("pixels", "f32", (1, 64)),),
+        builder="sample_models.digits:digits_mlp",
+        depth=2,
+        sizes=MappingProxyType({}),
+    ),
+)
+
+CATALOGUE: Mapping[str, SampleModel] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
+
+
+def build(
+    name: str,
+    *,
+    width: float = 1.0,
+    depth: int | None = None,
+    batch: int = 1,
+    seed: int = 0,
+    **sizes: Any,
+) -> Built:
+    """Build a model of the catalogue; the same arguments give the same bits on any machine.
+
+    width scales channels or features; depth replaces the number of blocks or layers (None: as
+    published); both are explained by the builder. sizes: see `SampleModel.sizes`.
+    Raises UserError for an unknown name or size, or a size out of range.
+    """
+    entry = check_sizes(name, width=width, depth=depth, batch=batch, seed=seed, **sizes)
+    module_name, _, function_name = entry.builder.partition(":")
+    builder = getattr(importlib.import_module(module_name), function_name)
+    module, inputs = builder(width=width, depth=depth, batch=batch, seed=seed, **sizes)
+    return Built(
+        module=module,
+        example_inputs=inputs,
+        input_names=module.input_names,
+        output_names=module.output_names,
+        make_inputs=functools.partial(module.make_inputs, batch),
+    )
+
+
+def check_sizes(
+    name: str, *, width: float, depth: int | None, batch: int, seed: int, **sizes: Any
+) -> SampleModel:
+    """The entry `name`, after the checks on sizes that need no framework. Raises UserError."""
+    if name not in CATALOGUE:
+        raise UserError(
+            f"no sample model is called {name!r}", "", f"there are {', '.join(CATALOGUE)}"
+        )
+    entry = CATALOGUE[name]
+    for key in sizes:
+        if key not in entry.sizes:
+            known = ", ".join(["width", "depth", "batch", "seed", *entry.sizes])
+            raise UserError(f"there is no size {key!r}", name, f"sizes are {known}")
+    given = {"width": width, "depth": depth, "batch": batch, "seed": seed, **sizes}
+    for key, (least, most) in _RANGES.items():
+        value = given.get(key)
+        if value is not None and not least <= value <= most:
+            raise UserError(f"{key} is {value}", name, f"give a number from {least} to {most}")
+    if given.get("attention", "sdpa") not in _ATTENTION:
+        raise UserError(
+            f"attention is {given['attention']!r}", name, f"give one of {', '.join(_ATTENTION)}"
+        )
+    return entry
+
+
+# image: five halvings of 32 leave one pixel. sequence: BERT has 512 position embeddings.
+_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "width": (0.01, 4),
+        "depth": (1, 200),
+        "batch": (1, 4096),
+        "seed": (0, 2**63 - 1),
+        "image": (32, 1024),
+        "sequence": (1, 512),
+    }
+)
+_ATTENTION = ("sdpa", "eager")

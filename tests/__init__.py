@@ -1,0 +1,1 @@
+"""The tests mirror the tree of the packages they test; shared helpers lie beside them."""

@@ -1,0 +1,46 @@
+"""Settings of the whole test run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Two pytest workers share two cores: a library that takes every core for itself starves the other.
+for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+# Examples are derived from the test's name, so that a run can be repeated; a machine under load
+# is slow, not wrong, so there is no deadline.
+settings.register_profile(
+    "default",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests start from an empty cache and leave the user's alone.
+
+    One folder for all workers of a run, so that they share what one of them has compiled.
+    `COMPILER_WORKBENCH_TEST_CACHE` names a folder to keep between runs while developing.
+    """
+    if hasattr(config, "workerinput"):  # a worker has the environment of the run's first process
+        return
+    kept = os.environ.get("COMPILER_WORKBENCH_TEST_CACHE")
+    folder = kept or tempfile.mkdtemp(prefix="compiler-workbench-tests-")
+    os.environ["COMPILER_WORKBENCH_CACHE"] = folder
+    if kept is None:
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The folder of the checkout."""
+    return Path(__file__).resolve().parent.parent
