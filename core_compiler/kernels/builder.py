@@ -199,9 +199,10 @@ class KernelBuilder:
         x, y = self.known(a), self.known(b)
         if x is not None and y is not None:
             return self.index(_INDEX_FOLD[name](x, y))
-        if name in ("add", "sub") and y == 0 or name in ("mul", "floordiv", "ceildiv") and y == 1:
+        neutral = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1, "ceildiv": 1}.get(name)
+        if y is not None and y == neutral:
             return a
-        if name == "add" and x == 0 or name == "mul" and x == 1:
+        if name in ("add", "mul") and x is not None and x == neutral:
             return b
         if name == "mul" and 0 in (x, y):
             return self.index(0)
