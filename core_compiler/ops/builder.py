@@ -13,8 +13,9 @@ class Builder:
     """Appends type-checked ops to a list.
 
     ``b.add(x, y)``, ``b.reshape(x, shape=(2, 3))`` for any declared op (``b.if_``, ``b.and_`` for
-    names that Python keeps): returns the result value, or a tuple where there are several.  ``origin`` is given to every op made (None lets
-    the rewriter set it).  ``weights`` receives constants too large to live in the IR.
+    names that Python keeps): returns the result value, or a tuple where there are several.
+    ``origin`` is given to every op made (None lets the rewriter set it).  ``weights`` receives
+    constants too large to live in the IR.
     """
 
     def __init__(self, weights: WeightStore | None = None, origin: Origin | None = None):
@@ -53,7 +54,8 @@ class Builder:
         array = np.asarray(array, dtype=None if dtype_ is None else dtype(dtype_).numpy)
         store = self.weights if self.weights is not None else WeightStore()
         value = Value(tensor(array.shape, array.dtype), name)
-        self.ops.append(Op("core.constant", (), (value,), {"value": store.add(array)}, (), self.origin))
+        held = {"value": store.add(array)}
+        self.ops.append(Op("core.constant", (), (value,), held, (), self.origin))
         return value
 
     def scalar_like(self, number, like: Value) -> Value:
@@ -61,7 +63,7 @@ class Builder:
         return self.expand(self.constant(number, like.type.dtype), like.type.shape)
 
     def expand(self, x: Value, shape) -> Value:
-        """NumPy-style broadcast (trailing axes line up) of ``x`` to ``shape``; ``x`` if it has it."""
+        """``x`` broadcast to ``shape`` as NumPy does (trailing axes line up), if it needs to be."""
         shape = tuple(shape)
         if x.type.shape == shape:
             return x

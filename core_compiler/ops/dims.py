@@ -34,7 +34,8 @@ def multiply(*dims: Dim) -> Dim:
     for dim in dims:
         factor, previous, product = _parse(dim), product, {}
         for left, a in previous.items():
-            _accumulate(product, {tuple(sorted(left + right)): a * b for right, b in factor.items()})
+            for right, b in factor.items():
+                _accumulate(product, {tuple(sorted(left + right)): a * b})
     return _spell(product)
 
 

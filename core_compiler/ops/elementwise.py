@@ -16,6 +16,7 @@ from core_compiler.ops.rules import (
     NUMBERS,
     SIGNED,
     common_order,
+    free,
     need,
     need_dtype,
     need_same_dtype,
@@ -170,7 +171,7 @@ declare(
         _cast_rule,
         attributes={
             "dtype": Attr(DType, doc="the result's dtype"),
-            "saturate": Attr(bool, True, "floats of 8 bits and fewer clamp to their largest finite"),
+            "saturate": Attr(bool, True, "floats of 8 bits or fewer clamp to their largest finite"),
         },
         traits=frozenset({"elementwise"}),
     )
@@ -194,6 +195,6 @@ declare(
         _bitcast_rule,
         attributes={"dtype": Attr(DType, doc="the result's dtype, as wide as x's")},
         traits=frozenset({"elementwise"}),
-        flops=lambda op: 0,
+        flops=free,
     )
 )

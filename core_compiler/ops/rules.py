@@ -124,7 +124,8 @@ def replaced(shape: Sequence, axis: int, size) -> tuple:
 
 
 def window_size(name: str, size, window, stride: int, low: int, high: int, dilation: int):
-    """Positions of a window: ``(size + low + high - (dilation * (window - 1) + 1)) // stride + 1``."""
+    """Positions of a window:
+    ``(size + low + high - (dilation * (window - 1) + 1)) // stride + 1``."""
     span = dims.add(dims.multiply(dilation, dims.subtract(window, 1)), 1)
     room = dims.subtract(dims.add(size, low, high), span)
     if isinstance(room, int):
@@ -141,3 +142,18 @@ def accumulator(operand: DType) -> DType:
     if operand.is_float:
         return F64 if operand is F64 else F32
     return I64 if operand.bits == 64 else I32
+
+
+def free(op) -> int:
+    """The flops of an op that only moves elements."""
+    return 0
+
+
+def each_result(op) -> int:
+    """The flops of an op that does one operation for each element of its result."""
+    return op.result.type.elements
+
+
+def each_operand(op) -> int:
+    """The flops of an op that does one operation for each element of its first operand."""
+    return op.operands[0].type.elements

@@ -6,6 +6,7 @@ from core_compiler.ops import dims
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     NUMBERS,
+    free,
     need,
     need_axes,
     need_axis,
@@ -24,20 +25,11 @@ DIM = (int, str)
 VIEW = frozenset({"view"})
 
 
-def free(op) -> int:
-    """The cost of an op without arithmetic."""
-    return 0
-
-
 # -- made from nothing -----------------------------------------------------------------------------
 
 
 def _constant_rule(types, attributes):
     return (attributes["value"].type,)
-
-
-def _constant_reference(arrays, attributes, types):
-    return (attributes["value"].array(),)
 
 
 declare(
@@ -46,8 +38,7 @@ declare(
         "A constant tensor: bytes in the IR where it is small, else a handle to the weight store",
         (),
         _constant_rule,
-        _constant_reference,
-        {"value": Attr((Dense, Resource), doc="its type and its bytes or digest")},
+        attributes={"value": Attr((Dense, Resource), doc="its type and its bytes or digest")},
         flops=free,
     )
 )
@@ -217,8 +208,7 @@ def _pad_rule(types, attributes):
     need_rank("value", value, 0)
     need_same_dtype(("x", "value"), types)
     low, high = attributes["low"], attributes["high"]
-    interior = attributes["interior"] or (0,) * x.rank
-    shape = []
+    interior, shape = attributes["interior"], []
     for name, part in (("low", low), ("high", high), ("interior", interior)):
         need_length(name, part, x.rank)
     for axis, size in enumerate(x.shape):
@@ -241,7 +231,7 @@ declare(
         attributes={
             "low": Attr(tuple, doc="elements before each axis"),
             "high": Attr(tuple, doc="elements after each axis"),
-            "interior": Attr(tuple, (), "elements between neighbours of each axis; () is none"),
+            "interior": Attr(tuple, doc="elements between neighbours of each axis"),
         },
         flops=free,
     )

@@ -1,0 +1,110 @@
+"""Scaled dot-product attention: a composite.
+
+Vaswani et al., "Attention is all you need" (2017).  Scores and softmax of 16-bit floats run in f32;
+the shares are rounded to the operands' dtype before they meet the values.
+"""
+from __future__ import annotations
+
+from math import sqrt
+
+from core_compiler.ir import Value, tensor
+from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.builder import broadcast_shape
+from core_compiler.ops.composite import COMPOSITE, as_dtype, widened
+from core_compiler.ops.rules import (
+    BOOL,
+    FLOATS,
+    accumulator,
+    need,
+    need_dtype,
+    need_rank,
+    need_same_dtype,
+    need_static,
+    refuse,
+    show,
+)
+
+
+def _rule(types, attributes):
+    q, k, v, *mask = types
+    need_dtype("q", q, FLOATS)
+    need_same_dtype(("q", "k", "v"), types[:3])
+    need(q.rank >= 2, f"q has rank {q.rank}, wanted [batch.., queries, width]")
+    for name, other in (("k", k), ("v", v)):
+        need_rank(name, other, q.rank)
+        need(
+            other.shape[:-2] == q.shape[:-2],
+            f"batch axes of q are {show(q.shape[:-2])} but of {name} {show(other.shape[:-2])}",
+        )
+    need(q.shape[-1] == k.shape[-1], f"width of q is {q.shape[-1]} but of k is {k.shape[-1]}")
+    need(k.shape[-2] == v.shape[-2], f"k has {k.shape[-2]} keys but v has {v.shape[-2]}")
+    if attributes["scale"] is None:
+        need_static("the width of q", q.shape[-1])
+    if mask:
+        need_dtype("mask", mask[0], (BOOL, q.dtype))
+        _need_mask(mask[0], (*q.shape[:-1], k.shape[-2]))
+    return (tensor((*q.shape[:-1], v.shape[-1]), q.dtype),)
+
+
+def _need_mask(mask, scores) -> None:
+    """The mask broadcasts, NumPy's rules, to the shape of the scores."""
+    try:
+        fits = broadcast_shape(mask.shape, scores) == scores
+    except ValueError:
+        fits = False
+    if not fits:
+        refuse(f"mask of shape {show(mask.shape)} does not broadcast to the scores {show(scores)}")
+
+
+def _attention(b, op):
+    q, k, v, *mask = op.operands
+    dtype = q.type.dtype
+    wide = accumulator(dtype)
+    rank = q.type.rank
+    swap = (*range(rank - 2), rank - 1, rank - 2)
+    scores = b.matmul(q, b.transpose(k, permutation=swap), accumulate=wide)
+    scale = op.get("scale")
+    factor = 1 / sqrt(q.type.shape[-1]) if scale is None else scale
+    scores = b.mul(scores, b.scalar_like(factor, scores))
+    if mask:
+        scores = _masked(b, scores, mask[0])
+    if op["causal"]:
+        scores = _where(b, _not_after(b, scores), scores)
+    shares = b.softmax(scores, axis=rank - 1, empty_rows=op["empty_rows"])
+    return b.matmul(as_dtype(b, shares, dtype), v)
+
+
+def _masked(b, scores: Value, mask: Value) -> Value:
+    wide = b.expand(widened(b, mask), scores.type.shape)
+    return _where(b, wide, scores) if mask.type.dtype is BOOL else b.add(scores, wide)
+
+
+def _where(b, seen: Value, scores: Value) -> Value:
+    """The scores, -infinity where not ``seen``."""
+    return b.select(seen, scores, b.scalar_like(float("-inf"), scores))
+
+
+def _not_after(b, scores: Value) -> Value:
+    """Whether the key's position is at most the query's, both counted from 0."""
+    shape = scores.type.shape[-2:]
+    query, key = (b.iota(shape=shape, dtype="i32", axis=axis) for axis in (0, 1))
+    return b.expand(b.le(key, query), scores.type.shape)
+
+
+declare(
+    OpDef(
+        "core.attention",
+        "softmax(scale * (q @ k^T) + mask) @ v over [batch.., queries, width], "
+        "[batch.., keys, width], [batch.., keys, value width]",
+        ("q", "k", "v", "mask?"),
+        _rule,
+        attributes={
+            "scale": Attr(float, None, "factor of the scores; absent: 1 / sqrt(width)"),
+            "causal": Attr(bool, False, "query i sees keys 0..i"),
+            "empty_rows": Attr(str, "nan", "the shares of a query that sees no key",
+                               choices=("nan", "zero")),
+        },  # fmt: skip
+        decompose=_attention,
+        traits=COMPOSITE,
+    )
+)

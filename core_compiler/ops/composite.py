@@ -1,0 +1,64 @@
+"""What decompositions share.
+
+A composite's decomposition is its meaning: the bits of its result are those of these ops.  Floats
+narrower than f32 are widened once at the start and rounded once at the end, and everything between
+runs in f32.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from math import prod
+
+from core_compiler.ir import Op, Value
+from core_compiler.ops.base import TypeRuleError
+from core_compiler.ops.rules import F32
+
+COMPOSITE = frozenset({"composite"})
+COMPOSITE_MAP = frozenset({"composite", "elementwise"})
+
+
+def in_f32(rule: Callable) -> Callable:
+    """Wrap ``rule(b, op, *operands)``: 16-bit float operands come as f32, the results go back."""
+
+    @wraps(rule)
+    def decompose(b, op: Op):
+        operands = [widened(b, v) for v in op.operands]
+        results = rule(b, op, *operands)
+        results = (results,) if isinstance(results, Value) else tuple(results)
+        pairs = zip(results, op.results, strict=True)
+        return tuple(as_dtype(b, made, declared.type.dtype) for made, declared in pairs)
+
+    return decompose
+
+
+def widened(b, x: Value) -> Value:
+    """``x`` in f32 if it is a narrower float, else ``x``."""
+    narrow = x.type.dtype.is_float and x.type.dtype.bits < 32
+    return b.cast(x, dtype=F32) if narrow else x
+
+
+def as_dtype(b, x: Value, dtype) -> Value:
+    """``x`` cast to ``dtype``, or ``x`` if it has it."""
+    return x if x.type.dtype is dtype else b.cast(x, dtype=dtype)
+
+
+def size_of(x: Value, axes) -> int:
+    """The number of elements along ``axes``; symbolic sizes must be bound first."""
+    sizes = [x.type.shape[a] for a in axes]
+    for size in sizes:
+        if isinstance(size, str):
+            raise TypeRuleError(f"symbolic size {size!r}: bind it before decomposing")
+    return prod(sizes)
+
+
+def spread(b, x: Value, like: Value, kept) -> Value:
+    """``x``, whose axes are ``like``'s axes ``kept``, repeated along the others."""
+    if x.type.shape == like.type.shape:
+        return x
+    return b.broadcast(x, shape=like.type.shape, dims=tuple(kept))
+
+
+def others(rank: int, axes) -> tuple[int, ...]:
+    """The axes of ``rank`` that ``axes`` leaves out."""
+    return tuple(a for a in range(rank) if a not in axes)

@@ -1,0 +1,130 @@
+"""Control flow and grouping: ops with regions.
+
+``core.if`` and ``core.while`` hand their operands to the regions as arguments; a region may also
+read values of the blocks around it.  ``core.group`` is isolated: it sees its arguments only.
+"""
+from __future__ import annotations
+
+from core_compiler.ir import Block, Op
+from core_compiler.ops.base import OpDef, agrees, cost, declare
+from core_compiler.ops.rules import BOOL, need, need_dtype, need_rank
+
+
+def _need_arguments(region: str, block: Block, types) -> None:
+    """The region's arguments are of the operands' types."""
+    found = [v.type for v in block.arguments]
+    need(
+        len(found) == len(types) and all(map(agrees, found, types)),
+        f"region {region} takes ({_types(found)}) but is given ({_types(types)})",
+    )
+
+
+def _need_outputs(region: str, block: Block, types) -> None:
+    found = [v.type for v in block.outputs]
+    need(
+        len(found) == len(types) and all(map(agrees, found, types)),
+        f"region {region} gives ({_types(found)}), wanted ({_types(types)})",
+    )
+
+
+def _types(types) -> str:
+    return ", ".join(map(str, types))
+
+
+def _need_scalar_bool(name: str, found) -> None:
+    need_dtype(name, found, (BOOL,))
+    need_rank(name, found, 0)
+
+
+def _block_flops(block: Block) -> int:
+    return sum(cost(op).flops for op in block.ops)
+
+
+# -- if --------------------------------------------------------------------------------------------
+
+
+def _if_rule(types, attributes, regions):
+    condition, *captures = types
+    then, other = regions
+    _need_scalar_bool("condition", condition)
+    _need_arguments("then", then, captures)
+    _need_arguments("else", other, captures)
+    made = [v.type for v in then.outputs]
+    _need_outputs("else", other, made)
+    return tuple(t.with_(order=None) for t in made)
+
+
+def _if_execute(op: Op, arrays, run):
+    condition, *captures = arrays
+    return run(op.regions[0 if condition else 1], captures)
+
+
+declare(
+    OpDef(
+        "core.if",
+        "The outputs of the region then where condition holds, else of the region else",
+        ("condition", "*captures"),
+        _if_rule,
+        flops=lambda op: max(map(_block_flops, op.regions)),
+        regions=("then", "else"),
+        execute=_if_execute,
+    )
+)
+
+
+# -- while -----------------------------------------------------------------------------------------
+
+
+def _while_rule(types, attributes, regions):
+    condition, body = regions
+    _need_arguments("condition", condition, types)
+    _need_arguments("body", body, types)
+    need(len(condition.outputs) == 1, f"region condition gives {len(condition.outputs)} values")
+    _need_scalar_bool("the output of region condition", condition.outputs[0].type)
+    _need_outputs("body", body, types)
+    return tuple(t.with_(order=None) for t in types)
+
+
+def _while_execute(op: Op, arrays, run):
+    condition, body = op.regions
+    carried = tuple(arrays)
+    while run(condition, carried)[0]:
+        carried = run(body, carried)
+    return carried
+
+
+declare(
+    OpDef(
+        "core.while",
+        "Carries values through the region body as long as the region condition holds of them",
+        ("*carried",),
+        _while_rule,
+        flops=lambda op: sum(map(_block_flops, op.regions)),
+        regions=("condition", "body"),
+        execute=_while_execute,
+    )
+)
+
+
+# -- group -----------------------------------------------------------------------------------------
+
+
+def _group_rule(types, attributes, regions):
+    (body,) = regions
+    _need_arguments("body", body, types)
+    free = body.free_values()
+    need(not free, f"the region reads {free[0] if free else None} from outside")
+    return tuple(v.type for v in body.outputs)
+
+
+declare(
+    OpDef(
+        "core.group",
+        "Ops that become one kernel, made by the fusion passes; the meaning is that of its region",
+        ("*inputs",),
+        _group_rule,
+        flops=lambda op: _block_flops(op.regions[0]),
+        regions=("body",),
+        execute=lambda op, arrays, run: run(op.regions[0], arrays),
+    )
+)

@@ -1,0 +1,142 @@
+"""Convolution and its transpose, one to three spatial axes, channels second.
+
+K order (numerics contract): channel blocks of 32 inside the group, then the window, then the
+channel in its block; a chunk is max(1, 8 // window size) channel blocks.  Padding is executed
+terms: fma(+0, w, acc).
+"""
+from __future__ import annotations
+
+from core_compiler.ir import tensor
+from core_compiler.ops import dims
+from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.contraction import ACCUMULATE, ARITHMETIC, result_dtype
+from core_compiler.ops.rules import (
+    need,
+    need_dtype,
+    need_length,
+    need_rank,
+    need_same_dtype,
+    need_static,
+    refuse,
+    window_size,
+)
+
+_SPATIAL = {
+    "strides": Attr(tuple, doc="step of the window on each spatial axis"),
+    "low": Attr(tuple, doc="zeros before each spatial axis (negative crops)"),
+    "high": Attr(tuple, doc="zeros after each spatial axis (negative crops)"),
+    "dilations": Attr(tuple, doc="distance of neighbouring taps on each spatial axis"),
+    "groups": Attr(int, 1, "groups of channels that do not mix"),
+    "accumulate": ACCUMULATE,
+}
+
+
+def _need_image(types, attributes, per_axis) -> int:
+    """The operands' ranks and the attributes' lengths agree; the number of spatial axes."""
+    x, w = types
+    need_same_dtype(("x", "w"), types)
+    need_dtype("x", x, ARITHMETIC)
+    need(3 <= x.rank <= 5, f"x has rank {x.rank}, wanted [N, C, 1 to 3 spatial axes]")
+    need_rank("w", w, x.rank)
+    for name in per_axis:
+        need_length(name, attributes[name], x.rank - 2)
+    for name in ("strides", "dilations"):
+        need(all(v >= 1 for v in attributes[name]), f"{name} {attributes[name]} are not positive")
+    for axis, size in enumerate(w.shape[2:]):
+        need(need_static(f"spatial axis {axis} of w", size) >= 1, f"axis {axis + 2} of w is empty")
+    need(attributes["groups"] >= 1, f"groups = {attributes['groups']} is not positive")
+    return x.rank - 2
+
+
+def _conv_rule(types, attributes):
+    x, w = types
+    spatial = _need_image(types, attributes, ("strides", "low", "high", "dilations"))
+    groups = attributes["groups"]
+    need(
+        x.shape[1] == dims.multiply(w.shape[1], groups),
+        f"x has {x.shape[1]} channels but w ([O, C/groups, ...]) takes {w.shape[1]}"
+        + (f" in each of {groups} groups" if groups > 1 else ""),
+    )
+    outputs = need_static("the number of output channels", w.shape[0])
+    need(outputs % groups == 0, f"{outputs} output channels do not divide into {groups} groups")
+    sizes = [
+        window_size(
+            f"spatial axis {i}", x.shape[i + 2], w.shape[i + 2], attributes["strides"][i],
+            attributes["low"][i], attributes["high"][i], attributes["dilations"][i],
+        )
+        for i in range(spatial)
+    ]  # fmt: skip
+    made = result_dtype(x.dtype, attributes["accumulate"])
+    return (tensor((x.shape[0], outputs, *sizes), made),)
+
+
+def _conv_flops(op) -> int:
+    """2 x outputs x taps of one group; padding is executed, so it counts."""
+    return 2 * op.result.type.elements * dims.product(op.operands[1].type.shape[1:])
+
+
+declare(
+    OpDef(
+        "core.conv",
+        "Cross-correlation of x [N, C, spatial..] with w [O, C/groups, spatial..]",
+        ("x", "w"),
+        _conv_rule,
+        attributes=_SPATIAL,
+        flops=_conv_flops,
+    )
+)
+
+
+def _conv_transpose_rule(types, attributes):
+    x, w = types
+    names = ("strides", "low", "high", "dilations", "output_padding")
+    spatial = _need_image(types, attributes, names)
+    groups = attributes["groups"]
+    need(
+        x.shape[1] == w.shape[0],
+        f"x has {x.shape[1]} channels but w ([C, O/groups, ...]) takes {w.shape[0]}",
+    )
+    channels = need_static("the number of input channels", x.shape[1])
+    need(channels % groups == 0, f"{channels} channels do not divide into {groups} groups")
+    sizes = []
+    for i in range(spatial):
+        stride, dilation = attributes["strides"][i], attributes["dilations"][i]
+        extra = attributes["output_padding"][i]
+        need(
+            0 <= extra < max(stride, dilation),
+            f"spatial axis {i}: output_padding {extra} is not below stride {stride}"
+            f" or dilation {dilation}",
+        )
+        if x.shape[i + 2] == 0:
+            refuse(f"spatial axis {i} of x is empty")
+        reach = dims.multiply(stride, dims.subtract(x.shape[i + 2], 1))
+        crop = extra - attributes["low"][i] - attributes["high"][i]
+        size = dims.add(reach, dilation * (w.shape[i + 2] - 1) + 1 + crop)
+        need(isinstance(size, str) or size >= 1, f"spatial axis {i}: the output has size {size}")
+        sizes.append(size)
+    outputs = dims.multiply(w.shape[1], groups)
+    made = result_dtype(x.dtype, attributes["accumulate"])
+    return (tensor((x.shape[0], outputs, *sizes), made),)
+
+
+def _conv_transpose_flops(op) -> int:
+    """2 x inputs x taps of one group: every pair counts once."""
+    return 2 * op.operands[0].type.elements * dims.product(op.operands[1].type.shape[1:])
+
+
+declare(
+    OpDef(
+        "core.conv_transpose",
+        "The gradient of conv with respect to its input: x [N, C, spatial..], "
+        "w [C, O/groups, spatial..]; low and high crop the result",
+        ("x", "w"),
+        _conv_transpose_rule,
+        attributes={
+            **_SPATIAL,
+            "low": Attr(tuple, doc="elements cropped before each spatial axis of the result"),
+            "high": Attr(tuple, doc="elements cropped after each spatial axis of the result"),
+            "output_padding": Attr(tuple, doc="elements added after each spatial axis"),
+        },
+        flops=_conv_transpose_flops,
+    )
+)

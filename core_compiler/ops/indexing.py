@@ -1,0 +1,168 @@
+"""Gather and scatter: reading and writing at positions held in tensors.
+
+Positions out of range: a gather clamps them into range, a scatter drops them.  Negative positions
+do not count from the end (a frontend resolves them).
+"""
+from __future__ import annotations
+
+from core_compiler.ir import tensor
+from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.rules import (
+    NUMBERS,
+    free,
+    need,
+    need_axis,
+    need_dtype,
+    need_index,
+    need_rank,
+    need_same_dtype,
+    need_shape,
+    need_static,
+    show,
+)
+
+MODE = Attr(
+    str,
+    "set",
+    "how an update meets the element: set replaces it (the last update in row-major order wins), "
+    "the others combine (add: the old value first, then the sum of its updates)",
+    choices=("set", "add", "mul", "max", "min"),
+)
+
+
+def _take_rule(types, attributes):
+    x, indices = types
+    need_index("indices", indices)
+    axis = need_axis(attributes["axis"], x.rank)
+    need(x.shape[axis] != 0 or 0 in indices.shape, f"axis {axis} of x is empty")
+    return (tensor((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.take",
+        "result[i.., j.., k..] = x[i.., indices[j..], k..]: whole slices along an axis (embedding)",
+        ("x", "indices"),
+        _take_rule,
+        attributes={"axis": Attr(int, 0, "the axis of x that indices point into")},
+        flops=free,
+    )
+)
+
+
+def _need_along(x, indices, axis: int) -> None:
+    """``indices`` select along ``axis``: same rank, no other axis larger than x's."""
+    need_index("indices", indices)
+    need_axis(axis, x.rank)
+    need_rank("indices", indices, x.rank)
+    for i, (size, wanted) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        fits = size == wanted or (isinstance(size, int) and isinstance(wanted, int)
+                                  and wanted <= size)  # fmt: skip
+        need(i == axis or fits, f"axis {i}: indices has size {wanted} but x has {size}")
+
+
+def _take_along_rule(types, attributes):
+    x, indices = types
+    axis = attributes["axis"]
+    _need_along(x, indices, axis)
+    need(x.shape[axis] != 0 or 0 in indices.shape, f"axis {axis} of x is empty")
+    return (tensor(indices.shape, x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.take_along",
+        "result[i.., j, k..] = x[i.., indices[i.., j, k..], k..]: one element for each index "
+        "(torch.gather)",
+        ("x", "indices"),
+        _take_along_rule,
+        attributes={"axis": Attr(int, doc="the axis of x that indices point into")},
+        flops=free,
+    )
+)
+
+
+def _gather_nd_rule(types, attributes):
+    x, indices = types
+    batch = attributes["batch_dims"]
+    need_index("indices", indices)
+    need(indices.rank >= 1, "indices has rank 0, wanted a last axis of positions")
+    need(
+        0 <= batch < indices.rank and batch <= x.rank,
+        f"batch_dims {batch} with operands of rank {x.rank} and {indices.rank}",
+    )
+    need(
+        x.shape[:batch] == indices.shape[:batch],
+        f"batch axes of x are {show(x.shape[:batch])} but of indices {show(indices.shape[:batch])}",
+    )
+    depth = need_static("the last axis of indices", indices.shape[-1])
+    need(batch + depth <= x.rank, f"{depth} positions after {batch} batch axes of rank {x.rank}")
+    return (tensor((*indices.shape[:-1], *x.shape[batch + depth :]), x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.gather_nd",
+        "The last axis of indices holds positions on x's axes after the batch axes; each names "
+        "a slice of x (ONNX GatherND)",
+        ("x", "indices"),
+        _gather_nd_rule,
+        attributes={"batch_dims": Attr(int, 0, "leading axes that x and indices share")},
+        flops=free,
+    )
+)
+
+
+def _scatter_flops(op) -> int:
+    return 0 if op["mode"] == "set" else op.operands[2].type.elements
+
+
+def _need_combinable(x, mode: str) -> None:
+    if mode != "set":
+        need_dtype("x", x, NUMBERS)
+
+
+def _scatter_along_rule(types, attributes):
+    x, indices, updates = types
+    _need_combinable(x, attributes["mode"])
+    need_same_dtype(("x", "updates"), (x, updates))
+    _need_along(x, indices, attributes["axis"])
+    need_shape("updates", updates, indices.shape)
+    return (tensor(x.shape, x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.scatter_along",
+        "x with updates[i.., j, k..] put at x[i.., indices[i.., j, k..], k..] (torch.scatter)",
+        ("x", "indices", "updates"),
+        _scatter_along_rule,
+        attributes={"axis": Attr(int, doc="the axis of x that indices point into"), "mode": MODE},
+        flops=_scatter_flops,
+    )
+)
+
+
+def _scatter_nd_rule(types, attributes):
+    x, indices, updates = types
+    _need_combinable(x, attributes["mode"])
+    need_same_dtype(("x", "updates"), (x, updates))
+    need_index("indices", indices)
+    need(indices.rank >= 1, "indices has rank 0, wanted a last axis of positions")
+    depth = need_static("the last axis of indices", indices.shape[-1])
+    need(depth <= x.rank, f"{depth} positions but x has rank {x.rank}")
+    need_shape("updates", updates, (*indices.shape[:-1], *x.shape[depth:]))
+    return (tensor(x.shape, x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.scatter_nd",
+        "x with slices replaced or combined at the positions in the last axis of indices "
+        "(ONNX ScatterND)",
+        ("x", "indices", "updates"),
+        _scatter_nd_rule,
+        attributes={"mode": MODE},
+        flops=_scatter_flops,
+    )
+)

@@ -1,0 +1,220 @@
+"""Losses and one_hot: composites.  Classes are axis 1 of the logits; a mean divides once."""
+from __future__ import annotations
+
+from core_compiler.ir import DType, Value, tensor
+from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.composite import COMPOSITE, as_dtype, in_f32, size_of, spread
+from core_compiler.ops.rules import (
+    BOOL,
+    FLOATS,
+    I64,
+    NUMBERS,
+    need,
+    need_dtype,
+    need_index,
+    need_same_dtype,
+    need_same_shape,
+    need_shape,
+    without,
+)
+
+REDUCTION = Attr(
+    str,
+    "mean",
+    "over all elements: their (weighted) mean, their sum, or none",
+    choices=("mean", "sum", "none"),
+)
+IGNORE = Attr(int, -100, "targets of this value count for nothing")
+
+
+# -- one_hot ---------------------------------------------------------------------------------------
+
+
+def _one_hot_rule(types, attributes):
+    (indices,) = types
+    need_index("indices", indices)
+    need(attributes["classes"] >= 0, f"classes = {attributes['classes']} is negative")
+    need_dtype("dtype", attributes["dtype"], (*NUMBERS, BOOL))
+    return (tensor((*indices.shape, attributes["classes"]), attributes["dtype"]),)
+
+
+def _one_hot(b, op):
+    (indices,) = op.operands
+    return as_dtype(b, _hits(b, indices, op["classes"], indices.type.rank), op["dtype"])
+
+
+def _hits(b, indices: Value, classes: int, axis: int) -> Value:
+    """Whether class c is the index, on a new ``axis`` of ``classes``."""
+    indices = b.cast(indices, dtype=I64) if indices.type.dtype is not I64 else indices
+    shape = (*indices.type.shape[:axis], classes, *indices.type.shape[axis:])
+    kept = tuple(i for i in range(len(shape)) if i != axis)
+    wanted = b.broadcast(indices, shape=shape, dims=kept)
+    return b.eq(wanted, b.iota(shape=shape, dtype=I64, axis=axis))
+
+
+declare(
+    OpDef(
+        "core.one_hot",
+        "1 where the position on the new last axis is the index, else 0; all 0 out of range",
+        ("indices",),
+        _one_hot_rule,
+        attributes={
+            "classes": Attr(int, doc="size of the new axis"),
+            "dtype": Attr(DType, I64, "the result's dtype"),
+        },
+        decompose=_one_hot,
+        traits=COMPOSITE,
+    )
+)
+
+
+# -- negative log likelihood, cross entropy --------------------------------------------------------
+
+
+def _class_rule(types, attributes):
+    x, targets, *weight = types
+    need_dtype("x", x, FLOATS)
+    need_index("targets", targets)
+    need(x.rank >= 2, f"x has rank {x.rank}, wanted [N, C, ..]")
+    need_shape("targets", targets, without(x.shape, (1,)))
+    for found in weight:
+        need_same_dtype(("x", "weight"), (x, found))
+        need_shape("weight", found, (x.shape[1],))
+    smoothing = attributes.get("label_smoothing", 0.0)
+    need(0.0 <= smoothing <= 1.0, f"label_smoothing {smoothing} is not in 0..1")
+    return (tensor(targets.shape if attributes["reduction"] == "none" else (), x.dtype),)
+
+
+def _pick(b, x: Value, targets: Value) -> Value:
+    """``x[n, targets[n, ..], ..]`` (targets in range)."""
+    column = (targets.type.shape[0], 1, *targets.type.shape[1:])
+    picked = b.take_along(x, b.reshape(targets, shape=column), axis=1)
+    return b.reshape(picked, shape=targets.type.shape)
+
+
+def _counted(b, targets: Value, ignore: int):
+    """(targets with the ignored ones at class 0, which ones count)."""
+    counts = b.ne(targets, b.scalar_like(ignore, targets))
+    return b.select(counts, targets, b.scalar_like(0, targets)), counts
+
+
+def _total(b, x: Value) -> Value:
+    return b.reduce_sum(x, axes=tuple(range(x.type.rank)))
+
+
+def _class_losses(b, op, log_shares: Value, targets: Value, weight):
+    """(-weight[t] * log_shares[t], weight[t]) for each target; both 0 where it is ignored."""
+    targets = b.cast(targets, dtype=I64) if targets.type.dtype is not I64 else targets
+    targets, counts = _counted(b, targets, op["ignore_index"])
+    losses = b.neg(_pick(b, log_shares, targets))
+    nothing = b.scalar_like(0, losses)
+    factors = b.take(weight[0], targets, axis=0) if weight else b.scalar_like(1, losses)
+    factors = b.select(counts, factors, nothing)
+    losses = b.mul(losses, factors) if weight else losses
+    return b.select(counts, losses, nothing), factors
+
+
+def _finish(b, losses: Value, factors: Value, reduction: str) -> Value:
+    """The losses reduced; a mean divides by the sum of ``factors``."""
+    if reduction == "none":
+        return losses
+    total = _total(b, losses)
+    return total if reduction == "sum" else b.div(total, _total(b, factors))
+
+
+@in_f32
+def _nll_loss(b, op, log_shares, targets, *weight):
+    losses, factors = _class_losses(b, op, log_shares, targets, weight)
+    return _finish(b, losses, factors, op["reduction"])
+
+
+declare(
+    OpDef(
+        "core.nll_loss",
+        "-weight[t] * x[n, t, ..] for the target t of each position; the mean divides by the sum "
+        "of the weights used",
+        ("x", "targets", "weight?"),
+        _class_rule,
+        attributes={"reduction": REDUCTION, "ignore_index": IGNORE},
+        decompose=_nll_loss,
+        traits=COMPOSITE,
+    )
+)
+
+
+@in_f32
+def _cross_entropy(b, op, logits, targets, *weight):
+    log_shares = b.log_softmax(logits, axis=1)
+    losses, factors = _class_losses(b, op, log_shares, targets, weight)
+    share = op["label_smoothing"]
+    if share:
+        uniform = _uniform_losses(b, op, log_shares, targets, weight)
+        classes = size_of(logits, (1,))
+        losses = b.add(
+            b.mul(losses, b.scalar_like(1 - share, losses)),
+            b.mul(uniform, b.scalar_like(share / classes, uniform)),
+        )
+    return _finish(b, losses, factors, op["reduction"])
+
+
+def _uniform_losses(b, op, log_shares: Value, targets: Value, weight) -> Value:
+    """-sum over classes of weight[c] * log_shares[c], 0 where the target is ignored."""
+    if weight:
+        log_shares = b.mul(log_shares, spread(b, weight[0], log_shares, (1,)))
+    losses = b.neg(b.reduce_sum(log_shares, axes=(1,)))
+    counts = b.ne(targets, b.scalar_like(op["ignore_index"], targets))
+    return b.select(counts, losses, b.scalar_like(0, losses))
+
+
+declare(
+    OpDef(
+        "core.cross_entropy",
+        "nll_loss(log_softmax(x)); with label smoothing s: (1 - s) * that + s / classes * the "
+        "weighted sum over all classes",
+        ("x", "targets", "weight?"),
+        _class_rule,
+        attributes={
+            "reduction": REDUCTION,
+            "ignore_index": IGNORE,
+            "label_smoothing": Attr(float, 0.0, "share of the target spread over all classes"),
+        },
+        decompose=_cross_entropy,
+        traits=COMPOSITE,
+    )
+)
+
+
+# -- mean squared error ----------------------------------------------------------------------------
+
+
+def _mse_rule(types, attributes):
+    x, y = types
+    need_dtype("x", x, FLOATS)
+    need_same_dtype(("x", "y"), types)
+    need_same_shape(("x", "y"), types)
+    return (tensor(x.shape if attributes["reduction"] == "none" else (), x.dtype),)
+
+
+@in_f32
+def _mse_loss(b, op, x, y):
+    d = b.sub(x, y)
+    squares = b.mul(d, d)
+    if op["reduction"] == "none":
+        return squares
+    total = _total(b, squares)
+    if op["reduction"] == "sum":
+        return total
+    return b.div(total, b.constant(size_of(x, range(x.type.rank)), total.type.dtype))
+
+
+declare(
+    OpDef(
+        "core.mse_loss",
+        "d = x - y; d * d, its sum, or its sum divided by the number of elements",
+        ("x", "y"),
+        _mse_rule,
+        attributes={"reduction": REDUCTION},
+        decompose=_mse_loss,
+        traits=COMPOSITE,
+    )
+)

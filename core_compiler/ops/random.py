@@ -1,0 +1,64 @@
+"""Random numbers: Philox4x32-10, a function of seed, stream, iteration and element index alone.
+
+Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); the counter and the
+conversions are in the numerics contract.
+"""
+from __future__ import annotations
+
+from core_compiler.ir import DType, dtype, tensor
+from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.rules import F32, FLOATS, INTEGERS, need, need_dtype, need_rank
+
+UI32 = dtype("ui32")
+#: Integer operations of Philox a 32-bit word: ten rounds of 4 multiplies and 4 xors, key additions.
+_WORD = 25
+
+
+def _rule(allowed):
+    def rule(types, attributes):
+        seed, *iteration = types
+        need_rank("seed", seed, 0)
+        need_dtype("seed", seed, INTEGERS)
+        for value in iteration:
+            need_rank("iteration", value, 0)
+            need_dtype("iteration", value, INTEGERS)
+        need_dtype("dtype", attributes["dtype"], allowed)
+        need(0 <= attributes["stream"] < 2**32, f"stream {attributes['stream']} is not 32 bits")
+        return (tensor(attributes["shape"], attributes["dtype"]),)
+
+    return rule
+
+
+def _attributes(default: DType) -> dict[str, Attr]:
+    return {
+        "shape": Attr(tuple, doc="the result's shape", of=(int, str)),
+        "dtype": Attr(DType, default, "the result's dtype"),
+        "stream": Attr(int, doc="ordinal of the op among the model's random ops; clones keep it"),
+    }
+
+
+#: name, what it computes, dtypes, default dtype, operations an element.
+RANDOM = (
+    ("random_bits", "32 random bits an element", (UI32,), UI32, _WORD),
+    ("random_uniform", "Uniform in [0, 1): 24 random bits times 2^-24", FLOATS, F32, _WORD + 2),
+    ("random_normal", "Standard normal by Box and Muller, from pairs of words", FLOATS, F32,
+     _WORD + 6),
+)  # fmt: skip
+
+
+def _flops(each: int):
+    return lambda op: each * op.result.type.elements
+
+
+for _name, _summary, _allowed, _default, _each in RANDOM:
+    declare(
+        OpDef(
+            f"core.{_name}",
+            _summary,
+            ("seed", "iteration?"),
+            _rule(_allowed),
+            attributes=_attributes(_default),
+            flops=_flops(_each),
+            traits=frozenset({"random"}),
+        )
+    )

@@ -1,0 +1,198 @@
+"""Reductions, arg-reductions and scans.  No keepdims: a reshape or broadcast puts an axis back."""
+from __future__ import annotations
+
+from core_compiler.ir import DType, tensor
+from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.composite import in_f32, size_of
+from core_compiler.ops.rules import (
+    BOOL,
+    FLOATS,
+    I64,
+    INTEGERS,
+    NUMBERS,
+    each_operand,
+    need,
+    need_axes,
+    need_axis,
+    need_dtype,
+    without,
+)
+
+AXES = Attr(tuple, doc="the axes that vanish, ascending")
+ORDERS = Attr(
+    tuple,
+    (),
+    "accumulation order of each group of merged reduced axes, first group first: lanes or "
+    "sequence; () is what the contract gives for the logical axes.  A pass that moves a "
+    "transpose through the op sets it, so that the order stays",
+    of=str,
+)
+
+#: name, what it computes, dtypes, result of no elements (None: refused).
+REDUCTIONS = (
+    ("reduce_sum", "Sum over the axes, in the contract's order; 0 of nothing; integers wrap",
+     NUMBERS, True),
+    ("reduce_prod", "Product over the axes, in the contract's order; 1 of nothing; integers wrap",
+     NUMBERS, True),
+    ("reduce_max", "Largest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False),
+    ("reduce_min", "Smallest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False),
+    ("reduce_and", "Bitwise and over the axes; all ones of nothing", (*INTEGERS, BOOL), True),
+    ("reduce_or", "Bitwise or over the axes; 0 of nothing", (*INTEGERS, BOOL), True),
+)  # fmt: skip
+
+
+def reduced(x, axes) -> tuple:
+    """The shape that is left of ``x`` without ``axes``, after checking them."""
+    return without(x.shape, need_axes(axes, x.rank))
+
+
+def need_elements(x, axes) -> None:
+    """The reduced axes are not empty (there is no largest of nothing)."""
+    for axis in axes:
+        need(x.shape[axis] != 0, f"axis {axis} of x is empty: nothing to choose from")
+
+
+def _reduce_rule(allowed, empty: bool):
+    def rule(types, attributes):
+        (x,) = types
+        need_dtype("x", x, allowed)
+        for order in attributes["orders"]:
+            need(order in ("lanes", "sequence"), f"order {order!r} is none of lanes, sequence")
+        shape = reduced(x, attributes["axes"])
+        if not empty:
+            need_elements(x, attributes["axes"])
+        return (tensor(shape, x.dtype),)
+
+    return rule
+
+
+for _name, _summary, _allowed, _empty in REDUCTIONS:
+    declare(
+        OpDef(
+            f"core.{_name}",
+            _summary,
+            ("x",),
+            _reduce_rule(_allowed, _empty),
+            attributes={"axes": AXES, "orders": ORDERS},
+            flops=each_operand,
+        )
+    )
+
+
+# -- mean and variance: composites -----------------------------------------------------------------
+
+
+def _mean_rule(types, attributes):
+    (x,) = types
+    need_dtype("x", x, FLOATS)
+    return (tensor(reduced(x, attributes["axes"]), x.dtype),)
+
+
+@in_f32
+def _mean(b, op, x):
+    axes = op["axes"]
+    total = b.reduce_sum(x, axes=axes)
+    return b.div(total, b.scalar_like(size_of(x, axes), total))
+
+
+declare(
+    OpDef(
+        "core.mean",
+        "reduce_sum(x) / n, one division by the number of elements; NaN of nothing",
+        ("x",),
+        _mean_rule,
+        attributes={"axes": AXES},
+        decompose=_mean,
+        traits=frozenset({"composite"}),
+    )
+)
+
+
+@in_f32
+def _variance(b, op, x):
+    axes = op["axes"]
+    n = size_of(x, axes)
+    mean = b.mean(x, axes=axes)
+    kept = tuple(a for a in range(x.type.rank) if a not in axes)
+    d = b.sub(x, b.broadcast(mean, shape=x.type.shape, dims=kept))
+    total = b.reduce_sum(b.mul(d, d), axes=axes)
+    return b.div(total, b.scalar_like(max(n - op["correction"], 0), total))
+
+
+declare(
+    OpDef(
+        "core.variance",
+        "d = x - mean(x); reduce_sum(d * d) / max(n - correction, 0)",
+        ("x",),
+        _mean_rule,
+        attributes={
+            "axes": AXES,
+            "correction": Attr((int, float), 0, "0 for a population's variance, 1 for a sample's"),
+        },
+        decompose=_variance,
+        traits=frozenset({"composite"}),
+    )
+)
+
+
+# -- arg-reductions --------------------------------------------------------------------------------
+
+
+def _arg_rule(types, attributes):
+    (x,), axis = types, attributes["axis"]
+    need_dtype("x", x, NUMBERS)
+    need_dtype("dtype", attributes["dtype"], INTEGERS)
+    need_axis(axis, x.rank)
+    need_elements(x, (axis,))
+    return (tensor(without(x.shape, (axis,)), attributes["dtype"]),)
+
+
+for _name, _word in (("argmax", "largest"), ("argmin", "smallest")):
+    declare(
+        OpDef(
+            f"core.{_name}",
+            f"Position of the {_word} along an axis; the first of equals, the first NaN if any",
+            ("x",),
+            _arg_rule,
+            attributes={
+                "axis": Attr(int, doc="the axis that vanishes"),
+                "dtype": Attr(DType, I64, "the positions' dtype"),
+            },
+            flops=each_operand,
+        )
+    )
+
+
+# -- scans -----------------------------------------------------------------------------------------
+
+
+def _scan_rule(types, attributes):
+    (x,) = types
+    need_dtype("x", x, NUMBERS)
+    need_axis(attributes["axis"], x.rank)
+    return (tensor(x.shape, x.dtype),)
+
+
+#: name, what it computes, what an exclusive scan starts with.
+SCANS = (
+    ("cumsum", "Running sum", "0"),
+    ("cumprod", "Running product", "1"),
+    ("cummax", "Running maximum; NaN from the first NaN on", "the lowest value"),
+    ("cummin", "Running minimum; NaN from the first NaN on", "the highest value"),
+)
+
+for _name, _summary, _start in SCANS:
+    declare(
+        OpDef(
+            f"core.{_name}",
+            f"{_summary} along an axis, in the contract's order for scans",
+            ("x",),
+            _scan_rule,
+            attributes={
+                "axis": Attr(int, doc="the axis it runs along"),
+                "reverse": Attr(bool, False, "run from the last element to the first"),
+                "exclusive": Attr(bool, False, f"leave the element out; start with {_start}"),
+            },
+            flops=each_operand,
+        )
+    )

@@ -1,0 +1,92 @@
+"""Sorting: stable; NaN is greatest; -0 equals +0."""
+from __future__ import annotations
+
+from core_compiler.ir import DType, tensor
+from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.rules import (
+    BOOL,
+    I64,
+    INTEGERS,
+    NUMBERS,
+    need,
+    need_axis,
+    need_dtype,
+    replaced,
+)
+
+_AXIS = Attr(int, doc="the axis that is sorted")
+_DESCENDING = Attr(bool, False, "largest first; equals keep their order")
+
+
+def _comparisons(op) -> int:
+    """n log2 n comparisons a row."""
+    x = op.operands[0].type
+    return x.elements * max(1, (x.shape[op["axis"]] - 1).bit_length())
+
+
+def _sort_rule(types, attributes):
+    (x,) = types
+    need_dtype("x", x, (*NUMBERS, BOOL))
+    need_axis(attributes["axis"], x.rank)
+    return (tensor(x.shape, x.dtype),)
+
+
+declare(
+    OpDef(
+        "core.sort",
+        "The elements of each row along an axis in ascending or descending order",
+        ("x",),
+        _sort_rule,
+        attributes={"axis": _AXIS, "descending": _DESCENDING},
+        flops=_comparisons,
+    )
+)
+
+
+def _argsort_rule(types, attributes):
+    need_dtype("dtype", attributes["dtype"], INTEGERS)
+    (made,) = _sort_rule(types, attributes)
+    return (made.with_(dtype=attributes["dtype"]),)
+
+
+declare(
+    OpDef(
+        "core.argsort",
+        "The positions along an axis in the order that sorts x",
+        ("x",),
+        _argsort_rule,
+        attributes={
+            "axis": _AXIS,
+            "descending": _DESCENDING,
+            "dtype": Attr(DType, I64, "the positions' dtype"),
+        },
+        flops=_comparisons,
+    )
+)
+
+
+def _topk_rule(types, attributes):
+    (x,), axis, k = types, attributes["axis"], attributes["k"]
+    need_dtype("x", x, (*NUMBERS, BOOL))
+    need_axis(axis, x.rank)
+    size = x.shape[axis]
+    need(k >= 0 and (isinstance(size, str) or k <= size), f"k = {k} of {size} elements")
+    shape = replaced(x.shape, axis, k)
+    return tensor(shape, x.dtype), tensor(shape, I64)
+
+
+declare(
+    OpDef(
+        "core.topk",
+        "(values, positions) of the k largest or smallest along an axis, sorted; the first of "
+        "equals comes first",
+        ("x",),
+        _topk_rule,
+        attributes={
+            "axis": _AXIS,
+            "k": Attr(int, doc="how many"),
+            "largest": Attr(bool, True, "the largest, largest first; else the smallest"),
+        },
+        flops=_comparisons,
+    )
+)
