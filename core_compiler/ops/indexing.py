@@ -5,6 +5,8 @@ do not count from the end (a frontend resolves them).
 """
 from __future__ import annotations
 
+import numpy as np
+
 from core_compiler.ir import tensor
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
@@ -38,12 +40,26 @@ def _take_rule(types, attributes):
     return (tensor((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype),)
 
 
+def _positions(indices, size: int):
+    """Positions of any integer dtype, clamped into an axis of ``size``."""
+    return np.clip(indices, 0, max(size - 1, 0)).astype(np.int64)
+
+
+def _take(arrays, attributes, types):
+    x, indices = arrays
+    axis = attributes["axis"]
+    if indices.size == 0:
+        return (np.empty(types[0].shape, x.dtype),)
+    return (np.take(x, _positions(indices, x.shape[axis]), axis),)
+
+
 declare(
     OpDef(
         "core.take",
         "result[i.., j.., k..] = x[i.., indices[j..], k..]: whole slices along an axis (embedding)",
         ("x", "indices"),
         _take_rule,
+        _take,
         attributes={"axis": Attr(int, 0, "the axis of x that indices point into")},
         flops=free,
     )
@@ -69,6 +85,15 @@ def _take_along_rule(types, attributes):
     return (tensor(indices.shape, x.dtype),)
 
 
+def _take_along(arrays, attributes, types):
+    x, indices = arrays
+    axis = attributes["axis"]
+    if indices.size == 0:
+        return (np.empty(types[0].shape, x.dtype),)
+    box = tuple(slice(None if i == axis else n) for i, n in enumerate(indices.shape))
+    return (np.take_along_axis(x[box], _positions(indices, x.shape[axis]), axis),)
+
+
 declare(
     OpDef(
         "core.take_along",
@@ -76,6 +101,7 @@ declare(
         "(torch.gather)",
         ("x", "indices"),
         _take_along_rule,
+        _take_along,
         attributes={"axis": Attr(int, doc="the axis of x that indices point into")},
         flops=free,
     )
@@ -100,6 +126,18 @@ def _gather_nd_rule(types, attributes):
     return (tensor((*indices.shape[:-1], *x.shape[batch + depth :]), x.dtype),)
 
 
+def _gather_nd(arrays, attributes, types):
+    x, indices = arrays
+    if 0 in types[0].shape:
+        return (np.empty(types[0].shape, x.dtype),)
+    batch, depth = attributes["batch_dims"], indices.shape[-1]
+    grid = np.indices(indices.shape[:batch], sparse=True) if batch else ()
+    lead = [g.reshape(g.shape + (1,) * (indices.ndim - 1 - batch)) for g in grid]
+    found = [_positions(indices[..., i], x.shape[batch + i]) for i in range(depth)]
+    chosen = x[tuple(lead + found)] if lead or found else x
+    return (np.broadcast_to(chosen, types[0].shape),)
+
+
 declare(
     OpDef(
         "core.gather_nd",
@@ -107,6 +145,7 @@ declare(
         "a slice of x (ONNX GatherND)",
         ("x", "indices"),
         _gather_nd_rule,
+        _gather_nd,
         attributes={"batch_dims": Attr(int, 0, "leading axes that x and indices share")},
         flops=free,
     )

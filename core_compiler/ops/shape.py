@@ -1,6 +1,8 @@
 """Constants, iota and data movement: exact, no arithmetic on elements."""
 from __future__ import annotations
 
+import numpy as np
+
 from core_compiler.ir import Dense, DType, Resource, tensor
 from core_compiler.ops import dims
 from core_compiler.ops.base import Attr, OpDef, declare
@@ -51,12 +53,21 @@ def _iota_rule(types, attributes):
     return (tensor(shape, attributes["dtype"]),)
 
 
+def _iota(arrays, attributes, types):
+    shape, axis = types[0].shape, attributes["axis"]
+    column = [1] * len(shape)
+    column[axis] = shape[axis]
+    counted = np.arange(shape[axis]).astype(types[0].dtype.numpy).reshape(column)
+    return (np.broadcast_to(counted, shape),)
+
+
 declare(
     OpDef(
         "core.iota",
         "0, 1, 2, ... along an axis, the same in all others; rounded where the dtype is too narrow",
         (),
         _iota_rule,
+        _iota,
         attributes={
             "shape": Attr(tuple, doc="the result's shape", of=DIM),
             "dtype": Attr(DType, doc="the result's dtype"),
@@ -83,6 +94,14 @@ def _broadcast_rule(types, attributes):
     return (tensor(shape, x.dtype),)
 
 
+def _broadcast(arrays, attributes, types):
+    (x,), shape = arrays, types[0].shape
+    padded = [1] * len(shape)
+    for i, axis in enumerate(attributes["dims"]):
+        padded[axis] = x.shape[i]
+    return (np.broadcast_to(x.reshape(padded), shape),)
+
+
 declare(
     OpDef(
         "core.broadcast",
@@ -90,6 +109,7 @@ declare(
         "axes of the result that dims leaves out are repeated",
         ("x",),
         _broadcast_rule,
+        _broadcast,
         attributes={
             "shape": Attr(tuple, doc="the result's shape", of=DIM),
             "dims": Attr(tuple, doc="for each axis of x the result's axis, ascending"),
@@ -109,12 +129,17 @@ def _reshape_rule(types, attributes):
     return (tensor(shape, x.dtype),)
 
 
+def _reshape(arrays, attributes, types):
+    return (arrays[0].reshape(types[0].shape),)
+
+
 declare(
     OpDef(
         "core.reshape",
         "The same elements, in row-major order of the logical axes, under another shape",
         ("x",),
         _reshape_rule,
+        _reshape,
         attributes={"shape": Attr(tuple, doc="the result's shape", of=DIM)},
         traits=VIEW,
         flops=free,
@@ -131,12 +156,17 @@ def _transpose_rule(types, attributes):
     return (tensor([x.shape[a] for a in permutation], x.dtype),)
 
 
+def _transpose(arrays, attributes, types):
+    return (arrays[0].transpose(attributes["permutation"]),)
+
+
 declare(
     OpDef(
         "core.transpose",
         "Axis i of the result is axis permutation[i] of x",
         ("x",),
         _transpose_rule,
+        _transpose,
         attributes={"permutation": Attr(tuple, doc="for each axis of the result, x's axis")},
         traits=VIEW,
         flops=free,
@@ -168,12 +198,18 @@ def _slice_rule(types, attributes):
     return (tensor(shape, x.dtype),)
 
 
+def _slice(arrays, attributes, types):
+    bounds = zip(*(attributes[n] for n in ("starts", "limits", "strides")), strict=True)
+    return (arrays[0][tuple(slice(*b) for b in bounds)],)
+
+
 declare(
     OpDef(
         "core.slice",
         "Elements starts[i], starts[i] + strides[i], ... below limits[i] of each axis",
         ("x",),
         _slice_rule,
+        _slice,
         attributes={
             "starts": Attr(tuple, doc="first position of each axis"),
             "limits": Attr(tuple, doc="end of each axis, not included", of=DIM),
@@ -190,12 +226,17 @@ def _reverse_rule(types, attributes):
     return (tensor(types[0].shape, types[0].dtype),)
 
 
+def _reverse(arrays, attributes, types):
+    return (np.flip(arrays[0], attributes["axes"]),)
+
+
 declare(
     OpDef(
         "core.reverse",
         "The order of the elements reversed along the axes",
         ("x",),
         _reverse_rule,
+        _reverse,
         attributes={"axes": Attr(tuple, doc="which axes, ascending")},
         traits=VIEW,
         flops=free,
@@ -221,6 +262,22 @@ def _pad_rule(types, attributes):
     return (tensor(shape, x.dtype),)
 
 
+def _pad(arrays, attributes, types):
+    x, value = arrays
+    made = np.full(types[0].shape, value, x.dtype)
+    target, source = [], []
+    parts = zip(*(attributes[n] for n in ("low", "interior")), strict=True)
+    for (low, interior), size, extent in zip(parts, x.shape, made.shape, strict=True):
+        step = interior + 1
+        first = max(0, -(low // step))  # the first element of x that is not cropped
+        last = min(size, (extent - 1 - low) // step + 1)
+        source.append(slice(first, max(first, last)))
+        begin = low + first * step
+        target.append(slice(begin, begin + max(0, last - first) * step, step))
+    made[tuple(target)] = x[tuple(source)]
+    return (made,)
+
+
 declare(
     OpDef(
         "core.pad",
@@ -228,6 +285,7 @@ declare(
         "a negative low or high crops",
         ("x", "value"),
         _pad_rule,
+        _pad,
         attributes={
             "low": Attr(tuple, doc="elements before each axis"),
             "high": Attr(tuple, doc="elements after each axis"),
@@ -260,12 +318,17 @@ def _concat_rule(types, attributes):
     return (tensor(replaced(first.shape, axis, joined), first.dtype),)
 
 
+def _concat(arrays, attributes, types):
+    return (np.concatenate(arrays, attributes["axis"]),)
+
+
 declare(
     OpDef(
         "core.concat",
         "The operands one after another along an axis",
         ("*xs",),
         _concat_rule,
+        _concat,
         attributes={"axis": Attr(int, doc="the axis they are joined on")},
         flops=free,
     )
@@ -292,12 +355,27 @@ def need_starts(starts, rank: int) -> None:
         need_index(f"start {i}", start)
 
 
+def _dynamic_slice(arrays, attributes, types):
+    x, *starts = arrays
+    return (x[_box(x.shape, starts, types[0].shape)],)
+
+
+def _box(shape, starts, sizes) -> tuple[slice, ...]:
+    """The box of ``sizes`` at ``starts``, clamped into ``shape``."""
+    clamped = [
+        min(max(int(start), 0), size - part)
+        for size, start, part in zip(shape, starts, sizes, strict=True)
+    ]
+    return tuple(slice(c, c + part) for c, part in zip(clamped, sizes, strict=True))
+
+
 declare(
     OpDef(
         "core.dynamic_slice",
         "A box of the given sizes at run-time starts, each clamped so that the box fits",
         ("x", "*starts"),
         _dynamic_slice_rule,
+        _dynamic_slice,
         attributes={"sizes": Attr(tuple, doc="the result's shape", of=DIM)},
         flops=free,
     )
@@ -315,12 +393,20 @@ def _dynamic_update_slice_rule(types, attributes):
     return (tensor(x.shape, x.dtype),)
 
 
+def _dynamic_update_slice(arrays, attributes, types):
+    x, update, *starts = arrays
+    made = x.copy()
+    made[_box(x.shape, starts, update.shape)] = update
+    return (made,)
+
+
 declare(
     OpDef(
         "core.dynamic_update_slice",
         "x with the box at run-time starts (each clamped so that the box fits) replaced by update",
         ("x", "update", "*starts"),
         _dynamic_update_slice_rule,
+        _dynamic_update_slice,
         flops=free,
     )
 )
