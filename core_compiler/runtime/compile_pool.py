@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from core_compiler.errors import CANNOT_HERE, UserError
@@ -45,7 +45,7 @@ class CompilePool:
     def __init__(self, workers: int, time_limit: float = TIME_LIMIT):
         self.workers, self.time_limit = workers, time_limit
         self._members: list[_Worker] = []
-        self._lock = threading.Lock()
+        self._lock, self._owner = threading.Lock(), os.getpid()
         atexit.register(self.close)
 
     def warm(self, compiler: str) -> None:
@@ -86,6 +86,8 @@ class CompilePool:
                 self._members = [w for w in self._members if not w.ended]
 
     def close(self) -> None:
+        if os.getpid() != self._owner:
+            return  # a forked child leaves its parent's processes alone
         for worker in self._members:
             worker.end()
         self._members = []
