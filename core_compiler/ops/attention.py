@@ -103,7 +103,7 @@ declare(
             "causal": Attr(bool, False, "query i sees keys 0..i"),
             "empty_rows": Attr(str, "nan", "the shares of a query that sees no key",
                                choices=("nan", "zero")),
-        },  # fmt: skip
+        },
         decompose=_attention,
         traits=COMPOSITE,
     )

@@ -139,6 +139,11 @@ class OpDef:
     def name(self) -> str:
         return self.kind.split(".", 1)[1]
 
+    @property
+    def family(self) -> str:
+        """The file of ``core_compiler/ops`` that declares the op."""
+        return self.type_rule.__module__.rsplit(".", 1)[-1]
+
     def fill(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """Attributes checked, normalised, with defaults (None where an optional one is absent).
 

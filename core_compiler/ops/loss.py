@@ -188,7 +188,7 @@ declare(
 
 
 def _mse_rule(types, attributes):
-    x, y = types
+    x, _y = types
     need_dtype("x", x, FLOATS)
     need_same_dtype(("x", "y"), types)
     need_same_shape(("x", "y"), types)

@@ -67,7 +67,7 @@ declare(
             "axis": Attr(int, doc="the axis that sums to 1"),
             "empty_rows": Attr(str, "nan", "the result for a row of -infinity alone",
                                choices=("nan", "zero")),
-        },  # fmt: skip
+        },
         decompose=_softmax,
         traits=COMPOSITE,
     )

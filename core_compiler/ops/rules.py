@@ -1,6 +1,7 @@
 """What type rules share: dtype classes, checks of axes and shapes with their messages, layouts."""
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -79,7 +80,7 @@ def need_axes(axes: Sequence[int], rank: int, name: str = "axes") -> tuple[int, 
     for axis in axes:
         need_axis(axis, rank, f"{name}: axis")
     need(
-        all(a < b for a, b in zip(axes, axes[1:], strict=False)),
+        all(a < b for a, b in itertools.pairwise(axes)),
         f"{name} {show(axes)} must be ascending and distinct",
     )
     return tuple(axes)
@@ -137,11 +138,11 @@ def window_size(name: str, size, window, stride: int, low: int, high: int, dilat
 
 
 def accumulator(operand: DType) -> DType:
-    """The dtype that sums of ``operand`` run in: f64 for f64, f32 for other floats; integers i32
-    (i64 for 64-bit ones)."""
+    """The dtype that sums of products run in: f64 for f64, f32 for other floats; 64-bit integers
+    their own, others i32."""
     if operand.is_float:
         return F64 if operand is F64 else F32
-    return I64 if operand.bits == 64 else I32
+    return operand if operand.bits == 64 else I32
 
 
 def free(op) -> int:

@@ -63,7 +63,7 @@ declare(
             **_WINDOW,
             "count_padding": Attr(bool, False, "divide by the window's size, not by its positions "
                                   "inside x"),
-        },  # fmt: skip
+        },
         flops=_pool_flops,
     )
 )
