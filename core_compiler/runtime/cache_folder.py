@@ -122,7 +122,7 @@ class CacheFolder:
 
     def keys(self, kind: str) -> list[str]:
         """The keys of all entries of a kind, sorted."""
-        return sorted(p.parent.name for p in (self.root / kind).glob(f"??/*/{MANIFEST}"))
+        return sorted(entry.name for shelf in _listed(self.root / kind) for entry in _listed(shelf))
 
     def size(self) -> int:
         """Bytes of all entries."""
@@ -164,13 +164,14 @@ class CacheFolder:
     def _entries(self) -> list[tuple[float, int, Path]]:
         """``(last read, bytes, folder)`` of each entry."""
         found = []
-        for manifest in self.root.glob(f"*/??/*/{MANIFEST}"):
+        kinds = (kind for kind in _listed(self.root) if not kind.name.startswith("."))
+        for folder in (e for kind in kinds for shelf in _listed(kind) for e in _listed(shelf)):
             try:
-                read = manifest.stat().st_mtime
-                size = sum(p.stat().st_size for p in manifest.parent.iterdir())
+                read = (folder / MANIFEST).stat().st_mtime
+                size = sum(p.stat().st_size for p in folder.iterdir())
             except OSError:
                 continue  # removed meanwhile
-            found.append((read, size, manifest.parent))
+            found.append((read, size, folder))
         return found
 
     def _renew(self, folder: Path) -> None:
@@ -183,13 +184,23 @@ class CacheFolder:
 
     def _remove_old_drafts(self) -> None:
         """What processes that were killed left behind, once it is a day old."""
-        for left in (*self.root.glob(".draft-*"), *self.root.glob(".gone-*")):
+        for left in _listed(self.root):
             try:
+                if not left.name.startswith((".draft-", ".gone-")):
+                    continue
                 old = time.time() - left.stat().st_mtime > 86400
             except OSError:
                 continue
             if old:
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What is in a folder; nothing where it went away (``Path.glob`` would raise)."""
+    try:
+        return [Path(entry.path) for entry in os.scandir(folder)]
+    except OSError:
+        return []
 
 
 def _sha256(data: bytes) -> str:

@@ -104,7 +104,7 @@ def undefined_symbols(data: bytes) -> list[str]:
         return []
     try:
         return _elf_undefined(data)
-    except (struct.error, ValueError, IndexError):
+    except (struct.error, ValueError, IndexError, OverflowError):
         raise UserError("damaged object file", "kernel cache", "compile the kernel again") from None
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from types import SimpleNamespace
 
 from core_compiler.runtime import loader
@@ -29,4 +30,9 @@ def python_kernel(source: str, name: str) -> SimpleNamespace:
     names: dict = {}
     exec(compile(source, name, "exec"), names)
     compiled = cfunc(types.void(*[types.int64] * 4), nopython=True)(names["kernel"])
-    return SimpleNamespace(object=compiled._library._get_compiled_object())
+    text = compiled._library.get_llvm_str().replace(compiled._wrapper_name, "kernel")
+    return SimpleNamespace(object=loader.compile_ir(text))
+
+
+def sleep(source: str, name: str) -> None:
+    time.sleep(float(source))
