@@ -1,0 +1,320 @@
+"""The compile: import, run the pipeline stage by stage, check, record, hand over an executable.
+
+This is the session interface that the command line, notebooks and the page's worker share:
+*compile, step, change the pipeline, rerun from a pass, execute, profile*.
+"""
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from core_compiler import targets
+from core_compiler.debug.check import Checker
+from core_compiler.errors import InternalError, UserError
+from core_compiler.ir import BufferType, Module, Rewrite, TensorType
+from core_compiler.ir.core import structure_key
+from core_compiler.ir.events import CheckRecord, Diagnostic, Observer, StageRecord
+from core_compiler.ir.rewriter import Budget
+from core_compiler.ir.verifier import verify
+from core_compiler.kernels.reference.digest import CONTRACT_VERSION
+from core_compiler.ops.base import TypeRuleError, cost, infer
+from core_compiler.passes.base import PassContext
+from core_compiler.pipelines import PipelineEdit, Step, build
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """The module after a pass, with what the pass did; stage 0 is the import (``step`` None)."""
+
+    index: int
+    name: str
+    module: Module
+    step: Step | None = None
+    rewrites: Sequence[Rewrite] = ()
+    seconds: float = 0.0
+    diagnostics: Sequence[Diagnostic] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.rewrites) or self.step is None or self.figures.get("changed", 0) > 0
+
+    def record(self) -> StageRecord:
+        pass_ = self.step.pass_ if self.step else None
+        return StageRecord(
+            self.index, self.name, self.module, self.rewrites, self.seconds, self.figures,
+            self.diagnostics, half=pass_.half if pass_ else "meaning",
+            exact=pass_.exact if pass_ else True, tolerance_class=pass_.tolerance if pass_ else "",
+            changed=self.changed, options=pass_.options() if pass_ else {},
+            doc=pass_.summary() if pass_ else "The model as the frontend read it.",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile.
+
+    ``check``    check every rewrite on real tensors (needs ``inputs``).
+    ``verify``   run the verifier after every pass.
+    ``threads``  threads to execute with; it changes no bit.
+    ``target``   further options of the target, by name (tile sizes, vector width).
+    """
+
+    check: bool = False
+    verify: bool = True
+    threads: int = 0
+    edit: PipelineEdit = PipelineEdit()
+    target: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Cancelled(Exception):
+    """The person asked a running compile to stop."""
+
+
+@dataclass
+class Compilation:
+    """A compile in progress or done: stages, checks, and in the end the executable.
+
+    ``step()`` runs one pass; ``finish()`` runs the rest.  ``rerun(stage, edit)`` starts another
+    compilation from a stage of this one with a changed pipeline; nothing is lost of this one.
+    """
+
+    target: Any
+    options: Options
+    stages: list[Stage]
+    steps: list[Step]
+    inputs: Sequence[np.ndarray] | None = None
+    observer: Observer = field(default_factory=Observer)
+    checks: dict[int, list[CheckRecord]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    identity: str = ""
+    accumulated: dict[int, float] = field(default_factory=dict)
+    cancelled: Callable[[], bool] = lambda: False
+    _checker: Checker | None = None
+    _position: int = 0
+
+    # -- stepping --------------------------------------------------------------------------------
+
+    @property
+    def module(self) -> Module:
+        """The module of the last stage."""
+        return self.stages[-1].module
+
+    @property
+    def next(self) -> Step | None:
+        """The pass that the next step runs; None when all are done."""
+        return self.steps[self._position] if self._position < len(self.steps) else None
+
+    def step(self) -> Stage:
+        """Run the next pass: verify and check what it made, tell the observer."""
+        step = self.next
+        if step is None:
+            raise UserError("every pass has run", "step", "rerun from an earlier stage")
+        if self.cancelled():
+            raise Cancelled
+        if step.pass_.half != "meaning" and not self.identity:
+            self._seal_meaning()
+        stage = self._run(step)
+        self._position += 1
+        self.stages.append(stage)
+        self.observer.stage(stage.record())
+        if self.options.check:
+            self._check(stage)
+        return stage
+
+    def finish(self) -> Compilation:
+        """Run all remaining passes."""
+        total = len(self.steps)
+        while self.next is not None:
+            self.observer.progress(self.next.label, self._position, total)
+            self.step()
+        if not self.identity:
+            self._seal_meaning()
+        self.observer.progress("done", total, total)
+        return self
+
+    def rerun(self, stage: int, edit: PipelineEdit = PipelineEdit(), observer=None) -> Compilation:
+        """A new compilation that starts after stage ``stage`` with the rest of an edited pipeline."""
+        kept = self.stages[: stage + 1]
+        steps = build(self.target, self.options.target, edit)
+        done = stage  # stage k is what step k - 1 made
+        fresh = Compilation(
+            self.target, replace(self.options, edit=edit), list(kept), steps, self.inputs,
+            observer or Observer(), cancelled=self.cancelled,
+        )  # fmt: skip
+        fresh._position = min(done, len(steps))
+        fresh.checks = {i: r for i, r in self.checks.items() if i <= stage}
+        fresh._announce()
+        return fresh
+
+    # -- results -----------------------------------------------------------------------------------
+
+    @property
+    def executable(self):
+        """The bound program on the target's device; UserError where this machine cannot execute."""
+        if "executable" not in self.facts:
+            self.finish()
+            missing = self.target.available()
+            if missing:
+                raise UserError(missing, f"target {self.target.name}", "choose -t cpu", 3)
+            self.facts["executable"] = self.target.load(
+                self.module, self.facts, threads=self.options.threads
+            )
+        return self.facts["executable"]
+
+    def __call__(self, *arrays):
+        """Execute: NumPy arrays in, a tuple of NumPy arrays out."""
+        return self.executable(*arrays)
+
+    # -- details -----------------------------------------------------------------------------------
+
+    def _announce(self) -> None:
+        for stage in self.stages:
+            self.observer.stage(stage.record())
+
+    def _run(self, step: Step) -> Stage:
+        context = PassContext(
+            target=self.target, budget=Budget(step.limit), facts=self.facts,
+            options=self.options.target,
+            progress=lambda what, done, total: self._tick(what, done, total),
+        )  # fmt: skip
+        before = self.module
+        started = time.perf_counter()
+        module = step.pass_.run(before, context)
+        seconds = time.perf_counter() - started
+        if not isinstance(module, Module):
+            raise UserError(
+                f"pass {step.label} returned {type(module).__name__}, not a module",
+                step.label, "return the module (the same object where nothing changed)",
+            )  # fmt: skip
+        found = list(context.notes)
+        if self.options.verify and module is not before:
+            found += verify(module, type_rule=type_complaint)
+        figures = module_figures(module)
+        figures["changed"] = float(module is not before)
+        stage = Stage(
+            len(self.stages), step.label, module, step, tuple(context.rewrites), seconds,
+            tuple(found), figures,
+        )  # fmt: skip
+        errors = [d for d in found if d.severity == "error"]
+        if errors:
+            self.observer.stage(stage.record())
+            raise InvalidModule(step.label, errors)
+        return stage
+
+    def _tick(self, what: str, done: int, total: int) -> None:
+        self.observer.progress(what, done, total)
+        if self.cancelled():
+            raise Cancelled
+
+    def _seal_meaning(self) -> None:
+        digest = hashlib.sha256(f"contract {CONTRACT_VERSION}:".encode())
+        digest.update(structure_key(self.module).encode())
+        self.identity = digest.hexdigest()
+        self.observer.figures({"identity": self.identity})
+
+    def _check(self, stage: Stage) -> None:
+        if self._checker is None:
+            if self.inputs is None:
+                raise UserError("checking needs inputs", "check", "give example inputs")
+            self._checker = Checker(self.stages[0].module, self.inputs)
+            for earlier in self.stages[1:-1]:
+                for rewrite in earlier.rewrites:
+                    self._checker.values.learn(rewrite.new)
+        results = self._checker.stage(stage.rewrites, stage.step.pass_.exact)
+        self.checks[stage.index] = results
+        self.observer.check(stage.index, results)
+        if not stage.step.pass_.exact and stage.rewrites:
+            error = self._checker.end_to_end(stage.module)
+            if error is not None:
+                self.accumulated[stage.index] = error
+                self.observer.figures({f"accumulated_error/{stage.index}": error})
+
+
+class InvalidModule(UserError):
+    """A pass made a module that the verifier refuses."""
+
+    def __init__(self, label: str, errors: Sequence[Diagnostic]):
+        self.errors = tuple(errors)
+        shown = "; ".join(str(e) for e in errors[:3])
+        more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
+        super().__init__(
+            f"the module after {label} is not valid: {shown}{more}", f"pass {label}",
+            "the stages before it are kept; skip the pass or mend it",
+        )  # fmt: skip
+
+    def __reduce__(self):
+        return UserError, (self.what, self.where, self.fix, self.exit_code)
+
+
+def type_complaint(op) -> str | None:
+    """What an op's own type rule says against it; None if it agrees.  Layouts are not judged."""
+    if not op.kind.startswith("core.") or op.kind in ("core.group",):
+        return None
+    try:
+        expected = infer(op.kind, [v.type for v in op.operands], op.attributes)
+    except TypeRuleError as error:
+        return str(error)
+    except InternalError as error:
+        return str(error)
+    got = [v.type for v in op.results]
+    if len(got) != len(expected):
+        return f"{op.kind} makes {len(expected)} results, not {len(got)}"
+    for want, have in zip(expected, got, strict=True):
+        if isinstance(want, TensorType) and isinstance(have, TensorType):
+            if want.shape != have.shape or want.dtype is not have.dtype:
+                return f"{op.kind} makes {want}, but the result says {have}"
+        elif want is not have:
+            return f"{op.kind} makes {want}, but the result says {have}"
+    return None
+
+
+def module_figures(module: Module) -> dict[str, float]:
+    """Ops, flops, compulsory bytes and live weights of a stage's ``main``."""
+    ops = flops = moved = 0
+    for op in module.main.body.ops:
+        if op.kind == "core.constant" or op.kind.startswith("target."):
+            ops += op.kind != "core.constant"
+            continue
+        ops += 1
+        if op.kind == "core.group":
+            inner = [cost(o) for o in op.regions[0].ops if o.kind != "core.constant"]
+            flops += sum(c.flops for c in inner)
+            moved += sum(v.type.bytes for v in (*op.operands, *op.results))
+        elif not op.regions and all(_static(v) for v in (*op.operands, *op.results)):
+            one = cost(op)
+            flops, moved = flops + one.flops, moved + one.bytes
+    kernels = sum(f.level == "kernel" for f in module.functions.values())
+    return {"ops": ops, "flops": flops, "bytes": moved, "kernels": kernels}
+
+
+def _static(value) -> bool:
+    kind = value.type
+    return isinstance(kind, BufferType) or (isinstance(kind, TensorType) and kind.is_static)
+
+
+def start(
+    module: Module,
+    target: str | Any = "cpu",
+    options: Options = Options(),
+    inputs: Sequence[np.ndarray] | None = None,
+    observer: Observer | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Compilation:
+    """A compilation at stage 0, ready to step; the module is verified first."""
+    chosen = targets.target(target) if isinstance(target, str) else target
+    errors = [d for d in verify(module, type_rule=type_complaint) if d.severity == "error"]
+    if errors:
+        raise InvalidModule("import", errors)
+    stage = Stage(0, "import", module, figures=module_figures(module))
+    steps = build(chosen, options.target, options.edit)
+    made = Compilation(
+        chosen, options, [stage], steps, inputs, observer or Observer(), cancelled=cancelled
+    )
+    made._announce()
+    return made

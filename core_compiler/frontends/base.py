@@ -1,0 +1,65 @@
+"""What every frontend hands over, and how it reports what it cannot read."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core_compiler.errors import UserError
+from core_compiler.ir import FrontendNode, Module
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """A model in tensor IR.
+
+    ``inputs`` and ``outputs`` name main's arguments and results in the model's own words.
+    ``sources`` maps file names (as the origins spell them) to their text.  ``facts`` are what else
+    the recording shows: framework version, opset, how the model was found.
+    """
+
+    module: Module
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """One node that has no translation: what it is, why, and where the model says it."""
+
+    kind: str
+    reason: str
+    node: FrontendNode
+
+
+def refuse(found: Sequence[Unsupported], where: str) -> UserError:
+    """One error that names all unsupported nodes at once, grouped, with the model's source lines."""
+    groups: dict[tuple[str, str], list[FrontendNode]] = {}
+    for item in found:
+        groups.setdefault((item.kind, item.reason), []).append(item.node)
+    parts = []
+    for (kind, reason), nodes in groups.items():
+        places = dict.fromkeys(f"{n.file}:{n.line}" if n.file else n.name for n in nodes)
+        shown = ", ".join(list(places)[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+        parts.append(f"{kind} ({reason}; {shown})" if reason else f"{kind} ({shown})")
+    count = len(groups)
+    return UserError(
+        f"{count} op{'s are' if count > 1 else ' is'} not supported: {'; '.join(parts)}",
+        where,
+        "replace them in the model, or see `workbench targets --ops` for what is supported",
+    )
+
+
+def read_sources(files: Sequence[str], limit: int = 1 << 20) -> dict[str, str]:
+    """The text of the model's own source files (each at most ``limit`` bytes; unreadable: left out)."""
+    texts = {}
+    for name in dict.fromkeys(files):
+        path = Path(name)
+        try:
+            if path.is_file() and path.stat().st_size <= limit:
+                texts[name] = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+    return texts

@@ -1,0 +1,95 @@
+"""Products of ATen: matmul and its relatives, linear layers, attention."""
+from __future__ import annotations
+
+import math
+
+from core_compiler.frontends.pytorch.aten.table import BOOL, NotSupported, aten, broadcast_shape
+
+
+def _swap_last(b, x):
+    rank = x.type.rank
+    return b.transpose(x, permutation=(*range(rank - 2), rank - 1, rank - 2))
+
+
+@aten("mm", "bmm")
+def mm(b, x, y):
+    return b.matmul(x, y)
+
+
+@aten("matmul")
+def matmul(b, x, y):
+    """torch.matmul: vectors get an axis that is dropped again, batch axes broadcast; a shared right
+    matrix is one product over merged rows."""
+    shape = b.shape
+    if x.type.rank == 1:
+        x = b.reshape(x, shape=(1, *x.type.shape))
+    if y.type.rank == 1:
+        y = b.reshape(y, shape=(*y.type.shape, 1))
+    if y.type.rank == 2 and x.type.rank > 2:
+        rows = math.prod(x.type.shape[:-1])
+        flat = b.reshape(x, shape=(rows, x.type.shape[-1]))
+        return b.reshape(b.matmul(flat, y), shape=shape)
+    batch = broadcast_shape(x.type.shape[:-2], y.type.shape[:-2])
+    x = b.expand(x, (*batch, *x.type.shape[-2:]))
+    y = b.expand(y, (*batch, *y.type.shape[-2:]))
+    return b.reshape(b.matmul(x, y), shape=shape)
+
+
+@aten("mv", "dot", "vdot")
+def mv(b, x, y):
+    return matmul(b, x, y)
+
+
+def _plus(b, product, addend, beta, alpha):
+    if alpha != 1:
+        product = b.mul(product, b.scalar_like(alpha, product))
+    if beta == 0:
+        return product
+    if beta != 1:
+        addend = b.mul(addend, b.scalar_like(beta, addend))
+    return b.add(product, b.expand(addend, product.type.shape))
+
+
+@aten("addmm", "baddbmm", "addmv")
+def addmm(b, addend, x, y, *, beta=1, alpha=1):
+    product = b.matmul(x, y) if y.type.rank > 1 else matmul(b, x, y)
+    return _plus(b, product, addend, beta, alpha)
+
+
+@aten("linear")
+def linear(b, x, weight, bias=None):
+    w = b.transpose(weight, permutation=(1, 0)) if weight.type.rank == 2 else weight
+    if weight.type.rank == 1:
+        raise NotSupported("a weight of rank 1")
+    return b.linear(x, w, *(() if bias is None else (bias,)))
+
+
+@aten("scaled_dot_product_attention")
+def attention(b, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+    if dropout_p:
+        raise NotSupported("attention with dropout; call model.eval()")
+    if enable_gqa and k.type.shape[-3] != q.type.shape[-3]:
+        k, v = (_repeat_heads(b, x, q.type.shape[-3]) for x in (k, v))
+    batch = broadcast_shape(*(x.type.shape[:-2] for x in (q, k, v)))
+    q, k, v = (b.expand(x, (*batch, *x.type.shape[-2:])) for x in (q, k, v))
+    # torch gives rows without any key zeros where the mask is boolean, and NaN where it adds -inf.
+    empty = "zero" if attn_mask is not None and attn_mask.type.dtype is BOOL else "nan"
+    factor = 1 / math.sqrt(q.type.shape[-1]) if scale is None else float(scale)
+    return b.attention(q, k, v, *(() if attn_mask is None else (attn_mask,)), scale=factor,
+                       causal=is_causal, empty_rows=empty)  # fmt: skip
+
+
+def _repeat_heads(b, x, heads: int):
+    """Grouped-query attention: each key/value head serves a run of query heads."""
+    *batch, own, rows, width = x.type.shape
+    axis = len(batch)
+    wide = (*batch, own, heads // own, rows, width)
+    dims = tuple(i if i <= axis else i + 1 for i in range(x.type.rank))
+    return b.reshape(b.broadcast(x, shape=wide, dims=dims), shape=(*batch, heads, rows, width))
+
+
+@aten("outer", "ger")
+def outer(b, x, y):
+    rows = b.broadcast(b.to(x, b.dtype), shape=b.shape, dims=(0,))
+    columns = b.broadcast(b.to(y, b.dtype), shape=b.shape, dims=(1,))
+    return b.mul(rows, columns)

@@ -1,0 +1,383 @@
+"""Elementwise ATen ops: unary and binary tables, comparisons, activations, casts."""
+from __future__ import annotations
+
+import math
+
+from core_compiler.frontends.pytorch.aten.table import (
+    BOOL,
+    TABLE,
+    Context,
+    NotSupported,
+    aten,
+)
+from core_compiler.frontends.pytorch.tensors import dtype_of
+from core_compiler.ir import Value
+
+#: ATen name -> core op; integer operands are promoted to the result's dtype, as torch does.
+_UNARY = {
+    "abs": "abs", "neg": "neg", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log",
+    "log2": "log2", "log10": "log10", "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt",
+    "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
+    "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh",
+    "atanh": "atanh", "erf": "erf", "erfc": "erfc", "sigmoid": "sigmoid", "floor": "floor",
+    "ceil": "ceil", "round": "round", "trunc": "trunc", "fix": "trunc", "sign": "sign",
+    "special_erf": "erf", "special_expm1": "expm1", "special_log1p": "log1p",
+    "special_exp2": "exp2", "special_expit": "sigmoid", "special_erfc": "erfc",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh", "absolute": "abs", "negative": "neg", "sgn": "sign",
+}  # fmt: skip
+_KEEPS_INTEGERS = frozenset(("abs", "neg", "floor", "ceil", "round", "trunc", "sign"))
+
+_BINARY = {
+    "mul": "mul", "multiply": "mul", "maximum": "max", "minimum": "min", "pow": "pow",
+    "fmod": "rem", "remainder": "mod", "atan2": "atan2", "arctan2": "atan2",
+    "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_left_shift": "shl",
+    "bitwise_right_shift": "shr", "__and__": "and", "__or__": "or", "__xor__": "xor",
+    "__lshift__": "shl", "__rshift__": "shr",
+}  # fmt: skip
+
+_COMPARE = {"eq": "eq", "ne": "ne", "not_equal": "ne", "lt": "lt", "less": "lt", "le": "le",
+            "less_equal": "le", "gt": "gt", "greater": "gt", "ge": "ge", "greater_equal": "ge"}  # fmt: skip
+
+
+def _unary(name: str, keeps: bool):
+    def handler(b: Context, x: Value):
+        if keeps and not x.type.dtype.is_float:
+            if name in ("floor", "ceil", "round", "trunc"):
+                return x
+            if name == "abs" and x.type.dtype.kind in ("uint", "bool"):
+                return x
+            if x.type.dtype is BOOL:
+                return x
+        return b.op(f"core.{name}", (b.to(x, b.dtype),))
+
+    return handler
+
+
+def _binary(name: str):
+    def handler(b: Context, x, y):
+        return b.op(f"core.{name}", b.pair(x, y, b.dtype))
+
+    return handler
+
+
+def _compare(name: str):
+    def handler(b: Context, x, y):
+        return b.op(f"core.{name}", b.pair(x, y, b.common(x, y)))
+
+    return handler
+
+
+for _aten, _core in _UNARY.items():
+    TABLE[_aten] = _unary(_core, _core in _KEEPS_INTEGERS)
+for _aten, _core in _BINARY.items():
+    TABLE[_aten] = _binary(_core)
+for _aten, _core in _COMPARE.items():
+    TABLE[_aten] = _compare(_core)
+
+
+def _scaled(b: Context, y, alpha):
+    """``y * alpha`` in the result's dtype; ``y`` where alpha is 1."""
+    y = b.value(y, b.dtype)
+    return y if alpha == 1 else b.mul(*b.pair(y, alpha, b.dtype))
+
+
+@aten("add")
+def add(b, x, y, alpha=1):
+    if b.dtype is BOOL:
+        return b.or_(*b.pair(x, y, BOOL))
+    return b.add(*b.pair(x, _scaled(b, y, alpha), b.dtype))
+
+
+@aten("sub", "subtract")
+def sub(b, x, y, alpha=1):
+    return b.sub(*b.pair(x, _scaled(b, y, alpha), b.dtype))
+
+
+@aten("rsub")
+def rsub(b, x, y, alpha=1):
+    return b.sub(*b.pair(y, _scaled(b, x, alpha), b.dtype))
+
+
+@aten("mul", "multiply")
+def mul(b, x, y):
+    return b.op("core.and" if b.dtype is BOOL else "core.mul", b.pair(x, y, b.dtype))
+
+
+@aten("div", "divide", "true_divide", "div.Tensor_mode", "div.Scalar_mode")
+def div(b, x, y, rounding_mode=None):
+    if rounding_mode is None or b.dtype.is_float:
+        quotient = b.div(*b.pair(x, y, b.dtype))
+        if rounding_mode is None:
+            return quotient
+        return b.floor(quotient) if rounding_mode == "floor" else b.trunc(quotient)
+    x, y = b.pair(x, y, b.dtype)
+    quotient = b.div(x, y)
+    if rounding_mode == "trunc" or b.dtype.kind == "uint":
+        return quotient
+    return _floor_of_truncated(b, x, y, quotient)
+
+
+@aten("floor_divide")
+def floor_divide(b, x, y):
+    return div(b, x, y, "floor")
+
+
+def _floor_of_truncated(b, x, y, quotient):
+    """floor(x / y) of integers from the truncated quotient: one less where signs differ and a rest
+    is left."""
+    zero = b.scalar_like(0, x)
+    rest = b.ne(b.rem(x, y), zero)
+    differ = b.xor(b.lt(x, zero), b.lt(y, zero))
+    return b.select(b.and_(rest, differ), b.sub(quotient, b.scalar_like(1, x)), quotient)
+
+
+@aten("reciprocal")
+def reciprocal(b, x):
+    x = b.to(x, b.dtype)
+    return b.div(b.scalar_like(1, x), x)
+
+
+@aten("square")
+def square(b, x):
+    return b.mul(x, x)
+
+
+@aten("pow.Tensor_Scalar")
+def pow_scalar(b, x, exponent):
+    x = b.to(x, b.dtype)
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return b.mul(x, x)
+    if exponent == 0.5:
+        return b.sqrt(x)
+    return b.pow(x, b.scalar_like(exponent, x))
+
+
+@aten("logical_not")
+def logical_not(b, x):
+    return b.not_(_truth(b, x))
+
+
+def _truth(b, x):
+    return x if x.type.dtype is BOOL else b.ne(x, b.scalar_like(0, x))
+
+
+@aten("bitwise_not")
+def bitwise_not(b, x):
+    return b.not_(x) if x.type.dtype is BOOL else b.bitnot(x)
+
+
+def _logical(name):
+    def handler(b, x, y):
+        return b.op(f"core.{name}", b.together(_truth(b, x), _truth(b, y)))
+
+    return handler
+
+
+for _name in ("and", "or", "xor"):
+    TABLE[f"logical_{_name}"] = _logical(_name)
+
+
+@aten("isnan")
+def isnan(b, x):
+    return b.is_nan(x) if x.type.dtype.is_float else b.expand(b.constant(False, "i1"), x.type.shape)
+
+
+@aten("isinf")
+def isinf(b, x):
+    return b.is_inf(x) if x.type.dtype.is_float else b.expand(b.constant(False, "i1"), x.type.shape)
+
+
+@aten("isfinite")
+def isfinite(b, x):
+    return b.is_finite(x) if x.type.dtype.is_float else b.expand(b.constant(True, "i1"), x.type.shape)
+
+
+@aten("where")
+def where(b, condition, x, y):
+    x, y = b.value(x, b.dtype), b.value(y, b.dtype)
+    return b.select(*b.together(condition, x, y))
+
+
+@aten("masked_fill")
+def masked_fill(b, x, mask, value):
+    mask, x, value = b.together(mask, x, b.value(value, x.type.dtype))
+    return b.select(mask, value, x)
+
+
+@aten("clamp", "clip")
+def clamp(b, x, low=None, high=None):
+    x = b.to(x, b.dtype)
+    if b.dtype.is_float and not isinstance(low, Value) and not isinstance(high, Value):
+        bounds = {k: float(v) for k, v in (("low", low), ("high", high)) if v is not None}
+        return b.clamp(x, **bounds)
+    if low is not None:
+        x = b.max(*b.pair(x, low, b.dtype))
+    if high is not None:
+        x = b.min(*b.pair(x, high, b.dtype))
+    return x
+
+
+@aten("clamp_min")
+def clamp_min(b, x, low):
+    return clamp(b, x, low)
+
+
+@aten("clamp_max")
+def clamp_max(b, x, high):
+    return clamp(b, x, None, high)
+
+
+@aten("relu")
+def relu(b, x):
+    return b.relu(x) if x.type.dtype.is_float else b.max(x, b.scalar_like(0, x))
+
+
+@aten("relu6")
+def relu6(b, x):
+    return clamp(b, x, 0.0, 6.0)
+
+
+@aten("hardtanh")
+def hardtanh(b, x, low=-1.0, high=1.0):
+    return clamp(b, x, low, high)
+
+
+@aten("gelu")
+def gelu(b, x, approximate="none"):
+    return b.gelu(x, approximate=approximate)
+
+
+@aten("silu")
+def silu(b, x):
+    return b.silu(x)
+
+
+@aten("mish")
+def mish(b, x):
+    return b.mish(x)
+
+
+@aten("leaky_relu")
+def leaky_relu(b, x, slope=0.01):
+    return b.leaky_relu(x, slope=float(slope))
+
+
+@aten("elu")
+def elu(b, x, alpha=1.0, scale=1.0, input_scale=1.0):
+    if scale != 1 or input_scale != 1:
+        raise NotSupported(f"scales {scale} and {input_scale} are not 1")
+    return b.elu(x, alpha=float(alpha))
+
+
+@aten("selu")
+def selu(b, x):
+    return b.selu(x)
+
+
+@aten("celu")
+def celu(b, x, alpha=1.0):
+    return b.celu(x, alpha=float(alpha))
+
+
+@aten("hardsigmoid")
+def hardsigmoid(b, x):
+    return b.hard_sigmoid(x, alpha=1 / 6, beta=0.5)
+
+
+@aten("hardswish")
+def hardswish(b, x):
+    return b.hard_swish(x)
+
+
+@aten("softplus")
+def softplus(b, x, beta=1.0, threshold=20.0):
+    return b.softplus(x, beta=float(beta))
+
+
+@aten("log_sigmoid", "logsigmoid")
+def log_sigmoid(b, x):
+    return b.neg(b.softplus(b.neg(x)))
+
+
+@aten("threshold")
+def threshold(b, x, limit, value):
+    return b.select(b.gt(x, b.scalar_like(limit, x)), x, b.scalar_like(value, x))
+
+
+@aten("logit")
+def logit(b, x, eps=None):
+    x = b.to(x, b.dtype)
+    if eps is not None:
+        x = b.clamp(x, low=float(eps), high=1 - float(eps))
+    return b.log(b.div(x, b.sub(b.scalar_like(1, x), x)))
+
+
+@aten("prelu", "_prelu_kernel")
+def prelu(b, x, weight):
+    if weight.type.elements != 1 and weight.type.rank == 1:
+        weight = b.broadcast(weight, shape=x.type.shape, dims=(1,))
+    elif weight.type.elements == 1:
+        weight = b.expand(b.reshape(weight, shape=()), x.type.shape)
+    else:
+        weight = b.expand(weight, x.type.shape)
+    return b.select(b.gt(x, b.scalar_like(0, x)), x, b.mul(weight, x))
+
+
+@aten("addcmul")
+def addcmul(b, x, y, z, value=1):
+    product = b.mul(*b.pair(y, z, b.dtype))
+    return b.add(*b.pair(x, _scaled(b, product, value), b.dtype))
+
+
+@aten("addcdiv")
+def addcdiv(b, x, y, z, value=1):
+    quotient = b.div(*b.pair(y, z, b.dtype))
+    return b.add(*b.pair(x, _scaled(b, quotient, value), b.dtype))
+
+
+@aten("lerp")
+def lerp(b, x, y, weight):
+    x, y = b.pair(x, y, b.dtype)
+    weight, x = b.together(b.value(weight, b.dtype), x)
+    return b.add(x, b.mul(weight, b.sub(y, x)))
+
+
+@aten("deg2rad")
+def deg2rad(b, x):
+    return b.mul(*b.pair(x, math.pi / 180, b.dtype))
+
+
+@aten("rad2deg")
+def rad2deg(b, x):
+    return b.mul(*b.pair(x, 180 / math.pi, b.dtype))
+
+
+@aten("_to_copy", "to", "to.dtype", "to.dtype_layout", "to.device", "type_as", "float", "double", "half")
+def to(b, x, *args, **kwargs):
+    return b.to(x, b.dtype)
+
+
+@aten("bool", "int", "long")
+def to_integer(b, x, *args):
+    return _truth(b, x) if b.dtype is BOOL else b.to(x, b.dtype)
+
+
+@aten("view.dtype")
+def view_dtype(b, x, wanted):
+    return b.bitcast(x, dtype=dtype_of(wanted))
+
+
+@aten("dropout", "native_dropout", "feature_dropout", "alpha_dropout")
+def dropout(b, x, p=0.5, train=False):
+    if train and p:
+        raise NotSupported("dropout in training mode; call model.eval()")
+    return x
+
+
+@aten("clone", "contiguous", "detach", "lift_fresh_copy", "alias", "lift_fresh", "detach_copy",
+      "_conj", "resolve_conj", "resolve_neg", "positive")
+def same(b, x, *args, **kwargs):
+    return x

@@ -1,0 +1,213 @@
+"""Reductions, softmax, sorting and scans of ATen."""
+from __future__ import annotations
+
+from core_compiler.frontends.pytorch.aten.table import (
+    BOOL,
+    I64,
+    NotSupported,
+    aten,
+    axes_of,
+    axis_of,
+)
+
+
+def _total(b, x, kind: str, axes, keepdim: bool):
+    axes = axes_of(axes, x.type.rank)
+    reduced = b.op(f"core.reduce_{kind}", (x,), axes=axes) if axes else x
+    return b.keep(reduced, axes, keepdim, x)
+
+
+@aten("sum")
+def sum_(b, x, axes=None, keepdim=False, dtype=None):
+    return _total(b, b.to(x, b.dtype), "sum", axes, keepdim)
+
+
+@aten("mean")
+def mean(b, x, axes=None, keepdim=False, dtype=None):
+    x = b.to(x, b.dtype)
+    axes = axes_of(axes, x.type.rank)
+    return b.keep(b.mean(x, axes=axes) if axes else x, axes, keepdim, x)
+
+
+@aten("prod")
+def prod(b, x, axis=None, keepdim=False, dtype=None):
+    return _total(b, b.to(x, b.dtype), "prod", axis, keepdim)
+
+
+@aten("amax")
+def amax(b, x, axes=(), keepdim=False):
+    return _total(b, x, "max", axes, keepdim) if x.type.dtype is not BOOL else _total(b, x, "or", axes, keepdim)
+
+
+@aten("amin")
+def amin(b, x, axes=(), keepdim=False):
+    return _total(b, x, "min", axes, keepdim) if x.type.dtype is not BOOL else _total(b, x, "and", axes, keepdim)
+
+
+@aten("max", "min")
+def whole_extreme(b, x):
+    name = str(b.node.target).split(".")[1]
+    return _total(b, x, name, None, False)
+
+
+def _with_index(b, x, axis, keepdim, name):
+    axis = axis_of(axis, x.type.rank)
+    if x.type.rank == 0:
+        return x, b.constant(0, "i64")
+    values = b.op(f"core.reduce_{name}", (x,), axes=(axis,))
+    places = b.op(f"core.arg{name}", (x,), axis=axis, dtype=I64)
+    return b.keep(values, (axis,), keepdim, x), b.keep(places, (axis,), keepdim, x)
+
+
+@aten("max.dim")
+def max_dim(b, x, axis, keepdim=False):
+    return _with_index(b, x, axis, keepdim, "max")
+
+
+@aten("min.dim")
+def min_dim(b, x, axis, keepdim=False):
+    return _with_index(b, x, axis, keepdim, "min")
+
+
+@aten("max.other")
+def max_other(b, x, y):
+    return b.max(*b.pair(x, y, b.dtype))
+
+
+@aten("min.other")
+def min_other(b, x, y):
+    return b.min(*b.pair(x, y, b.dtype))
+
+
+def _arg(b, x, axis, keepdim, name):
+    if axis is None:
+        flat = b.reshape(x, shape=(x.type.elements,))
+        place = b.op(f"core.{name}", (flat,), axis=0, dtype=I64)
+        return b.reshape(place, shape=(1,) * x.type.rank) if keepdim else place
+    axis = axis_of(axis, x.type.rank)
+    if x.type.rank == 0:
+        return b.constant(0, "i64")
+    return b.keep(b.op(f"core.{name}", (x,), axis=axis, dtype=I64), (axis,), keepdim, x)
+
+
+@aten("argmax")
+def argmax(b, x, axis=None, keepdim=False):
+    return _arg(b, x, axis, keepdim, "argmax")
+
+
+@aten("argmin")
+def argmin(b, x, axis=None, keepdim=False):
+    return _arg(b, x, axis, keepdim, "argmin")
+
+
+def _truth(b, x):
+    return x if x.type.dtype is BOOL else b.ne(x, b.scalar_like(0, x))
+
+
+@aten("any")
+def any_(b, x, axes=None, keepdim=False):
+    return b.to(_total(b, _truth(b, x), "or", axes, keepdim), b.dtype)
+
+
+@aten("all")
+def all_(b, x, axes=None, keepdim=False):
+    return b.to(_total(b, _truth(b, x), "and", axes, keepdim), b.dtype)
+
+
+def _variance(b, x, axes, correction, keepdim):
+    axes = axes_of(axes, x.type.rank)
+    correction = 1 if correction is None else correction
+    if not float(correction).is_integer():
+        raise NotSupported(f"correction {correction} is not a whole number")
+    return b.keep(b.variance(x, axes=axes, correction=int(correction)), axes, keepdim, x), axes
+
+
+@aten("var.correction", "var")
+def var(b, x, axes=None, *, correction=None, keepdim=False):
+    return _variance(b, x, axes, correction, keepdim)[0]
+
+
+@aten("std.correction", "std")
+def std(b, x, axes=None, *, correction=None, keepdim=False):
+    return b.sqrt(_variance(b, x, axes, correction, keepdim)[0])
+
+
+@aten("var_mean.correction", "var_mean")
+def var_mean(b, x, axes=None, *, correction=None, keepdim=False):
+    variance, axes = _variance(b, x, axes, correction, keepdim)
+    return variance, b.keep(b.mean(x, axes=axes), axes, keepdim, x)
+
+
+@aten("logsumexp")
+def logsumexp(b, x, axes, keepdim=False):
+    x = b.to(x, b.dtype)
+    axes = axes_of(axes, x.type.rank)
+    return b.keep(b.logsumexp(x, axes=axes), axes, keepdim, x)
+
+
+@aten("softmax", "_softmax")
+def softmax(b, x, axis, extra=None):
+    x = b.to(x, b.dtype)
+    return b.softmax(x, axis=axis_of(axis, x.type.rank))
+
+
+@aten("_safe_softmax")
+def safe_softmax(b, x, axis, dtype=None):
+    return b.softmax(b.to(x, b.dtype), axis=axis_of(axis, x.type.rank), empty_rows="zero")
+
+
+@aten("log_softmax", "_log_softmax")
+def log_softmax(b, x, axis, extra=None):
+    x = b.to(x, b.dtype)
+    return b.log_softmax(x, axis=axis_of(axis, x.type.rank))
+
+
+@aten("cumsum", "cumprod")
+def cumulative(b, x, axis, dtype=None):
+    name = str(b.node.target).split(".")[1]
+    x = b.to(x, b.dtype)
+    return b.op(f"core.{name}", (x,), axis=axis_of(axis, x.type.rank)) if x.type.rank else x
+
+
+@aten("sort")
+def sort(b, x, axis=-1, descending=False):
+    return _sorted(b, x, axis, descending)
+
+
+@aten("sort.stable")
+def sort_stable(b, x, stable=None, axis=-1, descending=False):
+    return _sorted(b, x, axis, descending)
+
+
+def _sorted(b, x, axis, descending):
+    if x.type.rank == 0:
+        return x, b.constant(0, "i64")
+    axis = axis_of(axis, x.type.rank)
+    return (b.sort(x, axis=axis, descending=descending),
+            b.argsort(x, axis=axis, descending=descending))  # fmt: skip
+
+
+@aten("argsort", "argsort.default")
+def argsort(b, x, axis=-1, descending=False):
+    return _sorted(b, x, axis, descending)[1]
+
+
+@aten("topk")
+def topk(b, x, k, axis=-1, largest=True, sorted=True):
+    return b.topk(x, axis=axis_of(axis, x.type.rank), k=k, largest=largest)
+
+
+@aten("norm.ScalarOpt_dim", "linalg_vector_norm")
+def vector_norm(b, x, order=2, axes=None, keepdim=False, dtype=None):
+    x = b.to(x, b.dtype)
+    axes = axes_of(axes, x.type.rank)
+    size = b.abs(x)
+    if order == 2:
+        total = b.sqrt(b.reduce_sum(b.mul(x, x), axes=axes))
+    elif order == 1:
+        total = b.reduce_sum(size, axes=axes)
+    elif order in (float("inf"), float("-inf")):
+        total = b.op("core.reduce_max" if order > 0 else "core.reduce_min", (size,), axes=axes)
+    else:
+        raise NotSupported(f"norm of order {order}")
+    return b.keep(total, axes, keepdim, x)

@@ -1,0 +1,134 @@
+"""The table of translations, the context a translation works in, and what translations share."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from core_compiler.frontends.pytorch.tensors import dtype_of
+from core_compiler.ir import DType, Value, dtype
+from core_compiler.ops.builder import Builder, broadcast_shape
+
+#: ``packet`` or ``packet.overload`` -> handler(context, *arguments of the ATen schema).
+TABLE: dict[str, Callable] = {}
+
+
+class NotSupported(Exception):
+    """This use of an op has no translation; the message says why."""
+
+
+class Context(Builder):
+    """A builder that knows the fx node it translates: the shapes and dtypes torch gave it."""
+
+    def __init__(self, weights, origin, node):
+        super().__init__(weights, origin)
+        self.node = node
+
+    @property
+    def meta(self):
+        """Torch's own description of the result (a fake tensor, or a list of them)."""
+        return self.node.meta.get("val")
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype torch gives the (first) result."""
+        meta = self.meta[0] if isinstance(self.meta, list | tuple) else self.meta
+        return dtype_of(meta.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(d) for d in self.meta.shape)
+
+    def to(self, x: Value, wanted: DType) -> Value:
+        """``x`` cast to ``wanted`` (torch's conversion rules), or ``x`` itself."""
+        return x if x.type.dtype is wanted else self.cast(x, dtype=wanted)
+
+    def value(self, x, wanted: DType) -> Value:
+        """A value or a Python number in the dtype ``wanted``."""
+        if isinstance(x, Value):
+            return self.to(x, wanted)
+        return self.constant(np.asarray(x).astype(wanted.numpy))
+
+    def pair(self, a, b, wanted: DType) -> tuple[Value, Value]:
+        """Two operands (values or numbers) in one dtype, broadcast to their common shape."""
+        return self.together(self.value(a, wanted), self.value(b, wanted))
+
+    def common(self, *operands) -> DType:
+        """Torch's promoted dtype of values and Python numbers."""
+        import torch
+
+        def stand_in(x):
+            if not isinstance(x, Value):
+                return x
+            name = {v: k for k, v in _TORCH_NAMES.items()}[x.type.dtype.name]
+            return torch.empty((1,) * x.type.rank, dtype=getattr(torch, name), device="meta")
+
+        result = stand_in(operands[0])
+        kind = torch.result_type(result, result)
+        for operand in operands[1:]:
+            kind = torch.result_type(result, stand_in(operand))
+            result = torch.empty((1,) * max(_rank(o) for o in operands), dtype=kind, device="meta")
+        return dtype_of(kind)
+
+    def keep(self, x: Value, axes: Sequence[int], keepdim: bool, like: Value) -> Value:
+        """Put reduced axes back as 1 where torch's ``keepdim`` asks for it."""
+        if not keepdim:
+            return x
+        return self.reshape(x, shape=tuple(1 if i in axes else d for i, d in enumerate(like.type.shape)))
+
+    def bias(self, x: Value, bias: Value | None, axis: int) -> Value:
+        """``x`` plus one number along ``axis``."""
+        if bias is None:
+            return x
+        return self.add(x, self.broadcast(bias, shape=x.type.shape, dims=(axis,)))
+
+
+_TORCH_NAMES = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8",
+    "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "ui8", "uint16": "ui16",
+    "uint32": "ui32", "uint64": "ui64", "bool": "i1",
+}  # fmt: skip
+
+BOOL = dtype("i1")
+I64 = dtype("i64")
+F32 = dtype("f32")
+
+
+def _rank(x) -> int:
+    return x.type.rank if isinstance(x, Value) else 0
+
+
+def aten(*names: str):
+    """Enter a handler in the table under these names."""
+
+    def enter(handler):
+        for name in names:
+            TABLE[name] = handler
+        return handler
+
+    return enter
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """A non-negative axis (torch counts negative ones from the end; rank 0 has axes 0 and -1)."""
+    return axis + max(rank, 1) if axis < 0 else axis
+
+
+def axes_of(axes, rank: int) -> tuple[int, ...]:
+    """Ascending non-negative axes; None or () means all."""
+    if axes is None or (isinstance(axes, list | tuple) and not axes):
+        return tuple(range(rank))
+    axes = (axes,) if isinstance(axes, int) else axes
+    return tuple(sorted(axis_of(a, rank) for a in axes))
+
+
+def per_axis(x, count: int) -> tuple[int, ...]:
+    """A torch size argument (a number, or a list that may have one entry) for ``count`` axes."""
+    if isinstance(x, int):
+        return (x,) * count
+    x = tuple(int(v) for v in x)
+    return x * count if len(x) == 1 else x
+
+
+__all__ = ["BOOL", "F32", "I64", "TABLE", "Context", "NotSupported", "aten", "axes_of", "axis_of",
+           "broadcast_shape", "per_axis"]  # fmt: skip

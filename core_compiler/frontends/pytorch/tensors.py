@@ -1,0 +1,37 @@
+"""Torch dtypes and tensors as ours."""
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from core_compiler.ir import DType, dtype
+
+_NAMES = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
+    "float8_e4m3fn": "f8E4M3FN", "float8_e4m3fnuz": "f8E4M3FNUZ", "float8_e5m2": "f8E5M2",
+    "float8_e5m2fnuz": "f8E5M2FNUZ", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+    "uint8": "ui8", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64", "bool": "i1",
+}  # fmt: skip
+
+_VIEWED = {
+    "bf16": ("int16", ml_dtypes.bfloat16), "f8E4M3FN": ("uint8", ml_dtypes.float8_e4m3fn),
+    "f8E4M3FNUZ": ("uint8", ml_dtypes.float8_e4m3fnuz), "f8E5M2": ("uint8", ml_dtypes.float8_e5m2),
+    "f8E5M2FNUZ": ("uint8", ml_dtypes.float8_e5m2fnuz),
+}  # fmt: skip
+
+
+def dtype_of(torch_dtype) -> DType:
+    """Our dtype of a torch dtype; KeyError where there is none (complex, quantised)."""
+    return dtype(_NAMES[str(torch_dtype).removeprefix("torch.")])
+
+
+def to_numpy(held) -> np.ndarray:
+    """A torch tensor as a NumPy array with the same bits."""
+    import torch
+
+    held = held.detach().contiguous().cpu()
+    name = dtype_of(held.dtype).name
+    if name in _VIEWED:
+        bits, kind = _VIEWED[name]
+        return held.view(getattr(torch, bits)).numpy().view(kind)
+    return held.numpy()
