@@ -1,0 +1,297 @@
+"""Rebuilding a kernel with some of its ops replaced: what every transformation stands on.
+
+A :class:`Copier` walks a function and emits an equal one through a :class:`KernelBuilder`, which
+folds index arithmetic and shares equal pure ops on the way.  A transformation gives it *hooks*: for
+an op of the old function, what to emit in its place.  Transformations are functions
+``Function -> Function``; where one would not be legal it raises :class:`Refused` with the reason.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from core_compiler.errors import InternalError
+from core_compiler.ir import Block, BufferType, Function, Op, Value
+from core_compiler.ir.types import INDEX
+from core_compiler.kernels.builder import KernelBuilder
+from core_compiler.kernels.ops import is_pure
+
+#: Loops whose iterations may run in any order.
+INDEPENDENT = ("parallel", "vector")
+
+
+class Refused(InternalError):
+    """A transformation is not legal here; the message is the reason."""
+
+
+Hook = Callable[["Copier", Op], None]
+
+
+class Copier:
+    """Emits copies of ops into ``kb``; ``env`` maps values of the old function to new ones."""
+
+    def __init__(self, kb: KernelBuilder, hooks: Mapping[Op, Hook] | None = None):
+        self.kb, self.hooks = kb, dict(hooks or {})
+        self.env: dict[Value, Value] = {}
+
+    def __getitem__(self, value: Value) -> Value:
+        return self.env.get(value, value)
+
+    def ops(self, ops) -> None:
+        for op in ops:
+            hook = self.hooks.get(op)
+            if hook is None:
+                self.copy(op)
+            else:
+                hook(self, op)
+
+    def block(self, block: Block) -> tuple[Value, ...]:
+        """Copy the ops; the new names of the block's outputs."""
+        self.ops(block.ops)
+        return tuple(self[v] for v in block.outputs)
+
+    def copy(self, op: Op) -> None:
+        """Emit a copy of ``op`` (hooks apply inside its regions)."""
+        self.kb.origin = op.origin
+        if op.kind == "kernel.for":
+            self.loop(op)
+        elif op.kind == "kernel.if":
+            self._if(op)
+        elif op.kind == "kernel.constant":
+            self.env[op.result] = self.kb._constant(op["value"], op.result.type)
+        elif len(op.results) == 1 and all(v.type is INDEX for v in (*op.operands, op.result)):
+            name = op.kind.removeprefix("kernel.")
+            self.env[op.result] = self.kb.op(name, *(self[v] for v in op.operands))
+        else:
+            operands = [self[v] for v in op.operands]
+            types = [v.type for v in op.results]
+            name = op.results[0].name if op.results else None
+            made = self.kb._append(op.kind, operands, op.attributes, types, name=name)
+            self.env.update(zip(op.results, made, strict=True))
+
+    def loop(self, op: Op, *, loop: str | None = None, name: str | None = None,
+             lower=None, upper=None, body: Callable[[], None] | None = None) -> None:  # fmt: skip
+        """Emit the loop ``op`` with parts of its header, or its body's contents, replaced."""
+        (region,) = op.regions
+        low = self[op.operands[0]] if lower is None else lower
+        high = self[op.operands[1]] if upper is None else upper
+        init = [self[v] for v in op.operands[3:]]
+        kind, name = loop or op.get("loop", "sequential"), name or op["name"]
+        with self.kb.loop(name, low, high, self[op.operands[2]], loop=kind, init=init) as got:
+            got = got if init else (got,)
+            self.env.update(zip(region.arguments, got, strict=True))
+            outputs = self.block(region) if body is None else (body() or ())
+            if init:
+                self.kb.carry(*outputs)
+        self.env.update(zip(op.results, self.kb.results, strict=True))
+
+    def _if(self, op: Op) -> None:
+        then, otherwise = op.regions
+        condition = self[op.operands[0]]
+        if op.results:
+            made = self.kb.choose(
+                condition, lambda: self.block(then), lambda: self.block(otherwise)
+            )
+            self.env.update(zip(op.results, made, strict=True))
+        elif otherwise.ops:
+            self.kb.choose(condition, lambda: self.block(then), lambda: self.block(otherwise))
+        else:
+            with self.kb.branch(condition):
+                self.block(then)
+
+
+def rebuild(
+    function: Function, hooks: Mapping[Op, Hook], prologue: Callable[[Copier], None] | None = None,
+    sizes: tuple[str, ...] = (),
+) -> Function:  # fmt: skip
+    """``function`` with ``hooks`` applied and dead ops removed.
+
+    ``prologue`` emits ops at the top (allocations); ``sizes`` are new index arguments.
+    """
+    kb = KernelBuilder(function.name)
+    copier = Copier(kb, hooks)
+    kb.arguments.extend(function.arguments)
+    known = {v.name for v in function.arguments}
+    for name in sizes:
+        if name not in known:
+            kb.size(name)
+    if prologue is not None:
+        prologue(copier)
+    copier.block(function.body)
+    made = kb.function()
+    return function.with_(body=without_dead(made.body))
+
+
+def without_dead(block: Block) -> Block:
+    """The block without pure ops, loads, allocations and empty regions that nothing needs."""
+
+    def clean(block: Block, needed: set[Value]) -> Block:
+        needed.update(block.outputs)
+        kept: list[Op] = []
+        for op in reversed(block.ops):
+            if op.kind == "kernel.for" and op.regions:
+                op = _clean_loop(op, needed, clean)
+            elif op.kind == "kernel.if":
+                op = op.with_(regions=tuple(clean(r, needed) for r in op.regions))
+            has_effect = op.kind in ("kernel.store", "kernel.invoke") or any(
+                r.ops for r in op.regions
+            )
+            if has_effect or any(v in needed for v in op.results):
+                needed.update(op.operands)
+                kept.append(op)
+        return block.with_(ops=tuple(reversed(kept)))
+
+    return clean(block, set())
+
+
+def _clean_loop(op: Op, needed: set[Value], clean) -> Op:
+    return op.with_(regions=tuple(clean(r, needed) for r in op.regions))
+
+
+# -- questions ---------------------------------------------------------------------------------------
+
+
+def loops(function: Function) -> Iterator[Op]:
+    return (op for op in function.body.walk() if op.kind == "kernel.for")
+
+
+def find_loop(function: Function, name: str) -> Op:
+    """The one loop called ``name``; :class:`Refused` where there is none or more than one."""
+    found = [op for op in loops(function) if op["name"] == name]
+    if len(found) != 1:
+        known = ", ".join(op["name"] for op in loops(function))
+        raise Refused(f"{function.name} has {len(found)} loops called {name!r} (loops: {known})")
+    return found[0]
+
+
+def has_loop(function: Function, name: str) -> bool:
+    return any(op["name"] == name for op in loops(function))
+
+
+def producers(function: Function) -> dict[Value, Op]:
+    """Which op of the whole function makes each value (region arguments: the op of the region)."""
+    table = {v: op for op in function.body.walk() for v in op.results}
+    for op in function.body.walk():
+        for region in op.regions:
+            table.update(dict.fromkeys(region.arguments, op))
+    return table
+
+
+def constant_of(value: Value, made: Mapping[Value, Op]) -> int | None:
+    """The number behind an index value, None where it is computed."""
+    op = made.get(value)
+    return op["value"] if op is not None and op.kind == "kernel.constant" else None
+
+
+def index_argument(function: Function, name: str) -> Value:
+    for value in function.arguments:
+        if value.type is INDEX and value.name == name:
+            return value
+    raise Refused(f"{function.name} has no index argument {name!r}")
+
+
+def buffer_argument(function: Function, name: str) -> Value:
+    for value in function.arguments:
+        if isinstance(value.type, BufferType) and value.name == name:
+            return value
+    raise Refused(f"{function.name} has no buffer argument {name!r}")
+
+
+def need(condition: bool, reason: str) -> None:
+    """Raise :class:`Refused` with ``reason`` unless ``condition``."""
+    if not condition:
+        raise Refused(reason)
+
+
+def depends_on(values, sources: set[Value], made: Mapping[Value, Op]) -> bool:
+    """Whether any of ``values`` is computed from one of ``sources``."""
+    seen: set[Value] = set()
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if value in sources:
+            return True
+        if value in seen:
+            continue
+        seen.add(value)
+        op = made.get(value)
+        if op is not None and value in op.results:
+            stack.extend(op.uses())
+            stack.extend(v for r in op.regions for v in r.outputs)
+    return False
+
+
+def nest(function: Function, names) -> list[Op]:
+    """The loops called ``names``, each checked to be the only effect of the one before it.
+
+    Between two levels only pure ops may stand, and none of the loops may carry values.
+    """
+    chain = [find_loop(function, name) for name in names]
+    for op in chain:
+        need(not op.operands[3:], f"loop {op['name']} carries values")
+    for outer, inner in zip(chain, chain[1:], strict=False):
+        others = [o for o in outer.regions[0].ops if o is not inner]
+        need(inner in outer.regions[0].ops, f"{inner['name']} is not directly in {outer['name']}")
+        need(
+            all(is_pure(o) for o in others),
+            f"{outer['name']} does more than its loop {inner['name']}",
+        )
+    return chain
+
+
+def expression(value: Value, made: Mapping[Value, Op], stop: set[Value]) -> list[Op]:
+    """The ops that compute ``value`` from values in ``stop`` (or arguments), operands first."""
+    order: list[Op] = []
+    seen: set[Op] = set()
+
+    def visit(v: Value) -> None:
+        op = made.get(v)
+        if v in stop or op is None or op in seen or v not in op.results:
+            return
+        seen.add(op)
+        for operand in op.uses():
+            visit(operand)
+        order.append(op)
+
+    visit(value)
+    return order
+
+
+def bound_at_top(kb: KernelBuilder, value: Value, made: Mapping[Value, Op]) -> Value:
+    """An upper bound of an index expression, emitted from arguments and constants alone.
+
+    Loop indices count as their largest value; ``min(a, b)`` takes what can be bounded, so the
+    extent of a ragged tile is bounded by the tile's size.
+    """
+    made_by = made.get(value)
+    if made_by is None:
+        return value
+    if value not in made_by.results:  # a loop's index
+        return kb.sub(bound_at_top(kb, made_by.operands[1], made), 1)
+    name = made_by.kind.removeprefix("kernel.")
+    if name == "constant":
+        return kb.index(made_by["value"])
+    if name == "min":
+        sides = [v for v in made_by.operands]
+        constants = [v for v in sides if constant_of(v, made) is not None]
+        direct = [v for v in sides if made.get(v) is None]
+        pick = (constants or direct or sides)[0]
+        return bound_at_top(kb, pick, made)
+    if name == "sub":  # what is taken away is not negative
+        return bound_at_top(kb, made_by.operands[0], made)
+    if name in ("add", "mul", "max"):
+        return kb.op(name, *(bound_at_top(kb, v, made) for v in made_by.operands))
+    if name in ("ceildiv", "floordiv"):
+        divisor = made_by.operands[1]
+        if constant_of(divisor, made) is not None or made.get(divisor) is None:
+            top = divisor if made.get(divisor) is None else kb.index(constant_of(divisor, made))
+            return kb.op(name, bound_at_top(kb, made_by.operands[0], made), top)
+    raise Refused(f"no bound from arguments alone for {made_by}")
+
+
+def requires(function: Function, *notes: str) -> Function:
+    """``function`` with ``notes`` added to what its caller must hold (attribute ``requires``)."""
+    held = tuple(function.attributes.get("requires", ()))
+    added = tuple(n for n in dict.fromkeys(notes) if n not in held)
+    if not added:
+        return function
+    return function.with_(attributes={**function.attributes, "requires": (*held, *added)})

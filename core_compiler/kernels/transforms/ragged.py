@@ -1,0 +1,85 @@
+"""Ragged tiles: executing a full tile where only a part of it is asked for."""
+from __future__ import annotations
+
+from core_compiler.ir import Function, Op
+from core_compiler.kernels.ops import access
+from core_compiler.kernels.transforms.edit import (
+    INDEPENDENT, Copier, constant_of, expression, find_loop, need, producers, rebuild,
+)  # fmt: skip
+
+
+def round_up(function: Function, loop: str, to: int | None = None) -> Function:
+    """Run a loop of ``min(to, n)`` iterations ``to`` times; the extra ones repeat the last one.
+
+    An extra iteration reads what the last real one reads and stores into its own place of a private
+    tile, which nobody looks at.  So the iterations must be independent and may store to private
+    buffers only, at the loop's own index.  Needs n >= 1 (the loop is never entered for nothing).
+    ``to`` defaults to the constant in the bound.
+    """
+    made, op = producers(function), find_loop(function, loop)
+    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
+    need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
+    bound = _constant_bound(op, made)
+    size = bound if to is None else to
+    need(size is not None, f"the bound of {loop} is not min(constant, n)")
+    iv = op.regions[0].arguments[0]
+    for inner in op.walk():
+        if inner.kind == "kernel.store":
+            memory = access(inner)[0]
+            need(memory.type.space in ("scratch", "register"), f"{loop} stores to {memory.name}")
+            need(
+                _has_room(inner, iv, size),
+                f"{memory.name} has no place for each of {size} iterations of {loop}",
+            )
+    stop = {v for v in made if v not in {r for o in op.walk() for r in o.results}}
+
+    def at_own_place(copier: Copier, inner: Op) -> None:
+        """A tile that has room for every iteration is accessed at the iteration's own place."""
+        clamped = dict(copier.env)
+        copier.env[iv] = raw[0]
+        for index in access(inner)[1]:
+            copier.ops(expression(index, made, stop))
+        where = {v: copier[v] for v in access(inner)[1]}
+        copier.env.clear()
+        copier.env.update(clamped)
+        copier.env.update(where)
+        copier.copy(inner)
+        results = {v: copier.env[v] for v in inner.results}
+        copier.env.clear()
+        copier.env.update({**clamped, **results})
+
+    raw: list = []
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb = copier.kb
+        count = copier[op.operands[1]]
+        with kb.loop(op["name"], 0, size, loop=op.get("loop")) as index:
+            raw[:] = [index]
+            real = kb.known(count) == size
+            copier.env[iv] = index if real else kb.min(index, kb.sub(count, 1))
+            copier.block(op.regions[0])
+
+    hooks: dict = {op: hook}
+    for inner in op.walk():
+        if inner.kind in ("kernel.load", "kernel.store"):
+            if _has_room(inner, iv, size):
+                hooks[inner] = at_own_place
+    return rebuild(function, hooks)
+
+
+def _has_room(op: Op, iv, size: int) -> bool:
+    """Whether ``op`` uses the loop's index as it is, along a dimension of at least ``size``."""
+    buffer, where = access(op)
+    extents = [d for d, index in zip(buffer.type.shape, where, strict=True) if index is iv]
+    return len(extents) == 1 and isinstance(extents[0], int) and extents[0] >= size
+
+
+def _constant_bound(op: Op, made) -> int | None:
+    upper = op.operands[1]
+    if constant_of(upper, made) is not None:
+        return constant_of(upper, made)
+    maker = made.get(upper)
+    if maker is not None and maker.kind == "kernel.min":
+        found = [c for c in (constant_of(v, made) for v in maker.operands) if c is not None]
+        return min(found, default=None)
+    return None

@@ -1,0 +1,196 @@
+"""Staging: a tile of an operand copied into private memory; packing: an argument's layout changed."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core_compiler.ir import Block, Function, Op, Value
+from core_compiler.ir.types import buffer
+from core_compiler.kernels.ops import access
+from core_compiler.kernels.transforms.edit import (
+    Copier, Refused, bound_at_top, buffer_argument, constant_of, depends_on, expression, find_loop,
+    need, producers, rebuild, requires,
+)  # fmt: skip
+
+
+def stage(
+    function: Function, operand: str, inside: str, dims: Sequence[str], name: str,
+    shape: Sequence[int | None],
+) -> Function:  # fmt: skip
+    """Copy what loop ``inside`` reads of ``operand`` to scratch ``name`` first, then read that.
+
+    ``dims`` are the loops inside ``inside`` that the value depends on, in the order of the copy and
+    of its layout.  ``shape`` gives the extent of each in the layout: a number (at least the loop's
+    extent: a larger one pads the rows), or None for the loop's own bound; leading Nones are merged
+    into one dimension.  A value that is chosen by a condition (padding) is staged after the choice,
+    so that the copy evaluates the condition once and the reader never does.
+    """
+    made = producers(function)
+    place = find_loop(function, inside)
+    value = _read_value(place, buffer_argument(function, operand))
+    chain = [find_loop(function, d) for d in dims]
+    ivs = [op.regions[0].arguments[0] for op in chain]
+    for op in chain:
+        need(constant_of(op.operands[2], made) == 1, f"{op['name']} does not step by 1")
+    within = _defined_in(place)
+    visible = (set(made) - within) | {*ivs, *place.regions[0].arguments}
+    other = {v for op in place.walk() for r in op.regions for v in r.arguments} - visible
+    need(
+        not depends_on([value], other, made),
+        f"{operand} also varies along loops other than {', '.join(dims)}",
+    )
+    merged = sum(s is None for s in shape)
+    need(None not in shape[merged:], "only leading extents may be left to the loops")
+    notes: list[str] = []
+    memory: list[Value] = []
+
+    def prologue(copier: Copier) -> None:
+        kb = copier.kb
+        total = kb.index(1)
+        for op in chain[:merged]:
+            total = kb.mul(total, bound_at_top(kb, op.operands[1], made))
+        for size, op in zip(shape[merged:], chain[merged:], strict=True):
+            bound = _known_bound(kb, op, made)
+            if bound is None:
+                notes.append(f"{op['name']} runs at most {size} times")
+            else:
+                need(bound <= size, f"{op['name']} runs up to {bound} times, {size} were given")
+        known = kb.known(total)
+        lead = [] if not merged else [f"{name}_tiles" if known is None else known]
+        sizes = [total] if lead and known is None else []
+        memory.append(kb.alloc((*lead, *shape[merged:]), value.type, *sizes, name=name))
+
+    def address(copier: Copier) -> list[Value]:
+        kb = copier.kb
+        indices = [
+            kb.sub(copier[iv], copier[op.operands[0]]) for iv, op in zip(ivs, chain, strict=True)
+        ]
+        lead: Value | int = 0
+        for index, op in zip(indices[:merged], chain, strict=False):
+            lead = kb.add(kb.mul(lead, copier[op.operands[1]]), index)
+        return [lead, *indices[merged:]] if merged else indices
+
+    def fill(copier: Copier, depth: int = 0) -> None:
+        """Emit the loops of the copy from level ``depth`` on."""
+        if depth == len(chain):
+            copier.ops(expression(value, made, visible))
+            copier.kb.store(copier[value], memory[0], *address(copier))
+            return
+        op = chain[depth]
+        for bound in op.operands[:3]:
+            copier.ops(expression(bound, made, visible))
+        bounds = [copier[v] for v in op.operands[:3]]
+        with copier.kb.loop(f"{op['name']}_{name}", *bounds, loop="vector") as iv:
+            copier.env[ivs[depth]] = iv
+            fill(copier, depth + 1)
+
+    def read(copier: Copier, op: Op) -> None:
+        copier.env[value] = copier.kb.load(memory[0], *address(copier), name=value.name)
+
+    def hook(copier: Copier, op: Op) -> None:
+        def body():
+            saved = dict(copier.env)
+            fill(copier)
+            copier.env.clear()
+            copier.env.update(saved)
+            copier.hooks[made[value]] = read
+            return copier.block(op.regions[0])
+
+        copier.loop(op, body=body)
+
+    return requires(rebuild(function, {place: hook}, prologue), *notes)
+
+
+def _read_value(place: Op, source: Value) -> Value:
+    """What ``place`` reads of ``source``: the load, or the choice that the load is a branch of."""
+    loads = [o for o in place.walk() if o.kind == "kernel.load" and access(o)[0] is source]
+    need(len(loads) == 1, f"{source.name} is read at {len(loads)} places, not at one")
+    value = loads[0].result
+    for op in place.walk():
+        if op.kind == "kernel.if" and any(value in r.outputs for r in op.regions):
+            need(len(op.results) == 1, "the choice around the load has other results")
+            return op.result
+    users = [o for o in place.walk() if value in o.operands]
+    if len(users) == 1 and users[0].kind == "kernel.select":
+        return users[0].result
+    return value
+
+
+def _defined_in(loop: Op) -> set[Value]:
+    inside = {v for op in loop.walk() if op is not loop for v in op.results}
+    return inside | {v for op in loop.walk() for r in op.regions for v in r.arguments}
+
+
+def _known_bound(kb, op: Op, made) -> int | None:
+    if constant_of(op.operands[0], made) != 0:
+        return None
+    try:
+        return kb.known(bound_at_top(kb, op.operands[1], made))
+    except Refused:
+        return None
+
+
+def tile_argument(
+    function: Function, operand: str, axis: int, tile: int, stride: str
+) -> Function:
+    """Read ``operand`` in panels: axis ``axis`` of its layout is cut into tiles that stand first.
+
+    ``x[a, b, c]`` with ``axis`` = 1 becomes ``x[b // tile, a, c, b % tile]``, dense inside a panel
+    (the order of the other axes is kept); panels are ``stride`` elements apart (a new index
+    argument).  The caller provides the packed data, its last panel padded with zeros: see
+    :func:`pack_kernel`.  Every read must use an index that shows which panel it lies in.
+    """
+    made = producers(function)
+    old = buffer_argument(function, operand)
+    kept = [d for i, d in enumerate(old.type.shape) if i != axis]
+    strides: list = [tile]
+    need(len(kept) <= 2, f"{operand} has rank {old.type.rank}, at most 3 can be packed")
+    for d in reversed(kept[1:]):
+        need(isinstance(d, int) or len(kept) == 1, "inner axes of a panel need fixed extents")
+        strides.insert(0, strides[0] * d)
+    panels = f"{operand}_panels"
+    kind = buffer((panels, *kept, tile), old.type.dtype, (stride, *strides, 1))
+    new = Value(kind, old.name)
+
+    def load(copier: Copier, op: Op) -> None:
+        indices = [copier[v] for v in access(op)[1]]
+        panel, lane = divided(copier, access(op)[1][axis], tile, made)
+        rest = [v for i, v in enumerate(indices) if i != axis]
+        copier.env[op.result] = copier.kb.load(new, panel, *rest, lane, name=op.result.name)
+
+    hooks = {}
+    for op in function.body.walk():
+        if op.kind in ("kernel.load", "kernel.store") and access(op)[0] is old:
+            need(op.kind == "kernel.load", f"{operand} is stored to")
+            hooks[op] = load
+    swapped = function.with_(
+        body=Block(
+            tuple(new if v is old else v for v in function.arguments), function.body.ops, ()
+        )
+    )
+    return rebuild(swapped, hooks, sizes=(panels, stride))
+
+
+def divided(copier: Copier, value: Value, by: int, made) -> tuple[Value, Value]:
+    """``(value // by, value % by)`` where ``value`` is spelled as ``x * by + y`` with y < by."""
+    op = made.get(value)
+    if op is not None and op.kind == "kernel.add" and value in op.results:
+        for product, rest in (op.operands, reversed(op.operands)):
+            maker = made.get(product)
+            if maker is not None and maker.kind == "kernel.mul":
+                factor = constant_of(maker.operands[1], made)
+                if factor == by and _below(copier, rest, by, made):
+                    return copier[maker.operands[0]], copier[rest]
+    raise Refused(f"{op} does not show its remainder by {by}")
+
+
+def _below(copier: Copier, value: Value, limit: int, made) -> bool:
+    """Whether ``value`` is the index of a loop with at most ``limit`` iterations from 0."""
+    op = made.get(value)
+    if op is None or value in op.results or constant_of(op.operands[0], made) != 0:
+        return False
+    bound = constant_of(op.operands[1], made)
+    upper = made.get(op.operands[1])
+    if bound is None and upper is not None and upper.kind == "kernel.min":
+        found = [constant_of(v, made) for v in upper.operands]
+        bound = min((b for b in found if b is not None), default=None)
+    return bound is not None and bound <= limit

@@ -1,0 +1,193 @@
+"""Scalar loops to vector ops, by stride analysis."""
+from __future__ import annotations
+
+from core_compiler.ir import DType, Function, Op, Value, VectorType, vector
+from core_compiler.ir.types import INDEX
+from core_compiler.kernels.ops import access
+from core_compiler.kernels.transforms.edit import (
+    INDEPENDENT, Copier, constant_of, find_loop, need, producers, rebuild,
+)  # fmt: skip
+
+
+def vectorise(function: Function, loop: str, width: int) -> Function:
+    """Run ``width`` iterations of an independent loop at once.
+
+    Loads and stores whose index advances by one with the loop become vector accesses, those that do
+    not depend on it are spread over the lanes, arithmetic goes lane by lane.  Where the trip count
+    is not a multiple of ``width`` the accesses carry a count.  Refused: other strides, conditions
+    and loop bounds that differ from lane to lane, values carried by the loop.
+    """
+    made, op = producers(function), find_loop(function, loop)
+    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
+    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
+    need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
+    need(not op.operands[3:], f"{loop} carries values")
+    count = constant_of(op.operands[1], made)
+    whole = count is not None and count % width == 0
+    iv = op.regions[0].arguments[0]
+    steps = _strides(op, iv, made)
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb = copier.kb
+        lanes = _Lanes(copier, steps, width, None)
+        upper = copier[op.operands[1]]
+        with kb.loop(op["name"], 0, upper, width, loop=op.get("loop")) as base:
+            copier.env[iv] = base
+            if not whole:
+                lanes.count = kb.sub(upper, base)
+                lanes.count = kb.min(width, lanes.count)
+            lanes.block(op.regions[0])
+
+    return rebuild(function, {op: hook})
+
+
+def _strides(loop: Op, iv: Value, made) -> dict[Value, int | None]:
+    """For each index value in ``loop``: by how much it advances with ``iv`` (None: not affine)."""
+    steps: dict[Value, int | None] = {iv: 1}
+    for op in loop.walk():
+        if op is loop or not op.results or op.result.type is not INDEX:
+            continue
+        if op.kind not in ("kernel.for", "kernel.if"):
+            parts = [steps.get(v, 0) for v in op.operands]
+            steps[op.result] = _advance(op, parts, made)
+    return steps
+
+
+def _advance(op: Op, parts: list, made) -> int | None:
+    if all(p == 0 for p in parts):
+        return 0
+    if None in parts:
+        return None
+    if op.kind == "kernel.add":
+        return parts[0] + parts[1]
+    if op.kind == "kernel.sub":
+        return parts[0] - parts[1]
+    if op.kind == "kernel.mul":
+        for mine, other in ((0, 1), (1, 0)):
+            factor = constant_of(op.operands[other], made)
+            if parts[other] == 0 and factor is not None:
+                return parts[mine] * factor
+    return None
+
+
+class _Lanes:
+    """Emits the body of the loop with lane-dependent values as vectors."""
+
+    def __init__(self, copier: Copier, steps, width: int, count: Value | None):
+        self.copier, self.steps, self.width, self.count = copier, steps, width, count
+        self.varying: set[Value] = set()  # old values whose new ones are vectors
+
+    def block(self, block) -> None:
+        for op in block.ops:
+            self.op(op)
+
+    def vector(self, value: Value) -> Value:
+        """The vector of an old value: as it is, or spread over the lanes."""
+        new = self.copier[value]
+        if isinstance(new.type, VectorType):
+            return new
+        need(self.steps.get(value, 0) == 0, f"{value} differs from lane to lane")
+        need(isinstance(new.type, DType), f"{value} is no element")
+        return self.copier.kb.broadcast(new, self.width)
+
+    def op(self, op: Op) -> None:
+        kb, copier = self.copier.kb, self.copier
+        kb.origin = op.origin
+        if op.kind == "kernel.load":
+            self._load(op)
+        elif op.kind == "kernel.store":
+            self._store(op)
+        elif op.kind == "kernel.for":
+            self._for(op)
+        elif op.kind == "kernel.if":
+            self._if(op)
+        elif op.kind in ("kernel.invoke", "kernel.alloc"):
+            need(False, f"{op.kind} cannot run lane by lane")
+        elif not any(v in self.varying for v in op.operands):
+            bad = [v for v in op.operands if self.steps.get(v, 0) != 0]
+            need(not bad or op.result.type is INDEX, f"{op} differs from lane to lane")
+            copier.copy(op)
+        elif op.kind in ("kernel.cast", "kernel.bitcast", "kernel.call"):
+            args = [self.vector(v) for v in op.operands]
+            self._define(op, kb._append(op.kind, args, op.attributes)[0])
+        else:
+            args = [self.vector(v) for v in op.operands]
+            self._define(op, kb._append(op.kind, args, op.attributes)[0])
+
+    def _define(self, op: Op, made: Value) -> None:
+        self.copier.env[op.result] = made
+        self.varying.add(op.result)
+
+    def _axis(self, op: Op) -> int | None:
+        """Which index advances with the lanes; None where none does."""
+        buffer, indices = access(op)
+        steps = [self.steps.get(v, 0) for v in indices]
+        moving = [axis for axis, step in enumerate(steps) if step != 0]
+        if not moving:
+            return None
+        need(len(moving) == 1, f"{buffer.name} moves along {len(moving)} axes at once")
+        need(steps[moving[0]] == 1, f"{buffer.name} is not read at stride one: {steps}")
+        return moving[0]
+
+    def _attributes(self, op: Op, axis: int) -> dict:
+        rank = access(op)[0].type.rank
+        return {} if axis == rank - 1 else {"axis": axis}
+
+    def _load(self, op: Op) -> None:
+        axis = self._axis(op)
+        if axis is None:
+            self.copier.copy(op)
+            return
+        operands = [self.copier[v] for v in op.operands]
+        operands += [] if self.count is None else [self.count]
+        asked = vector(self.width, op.result.type)
+        kb = self.copier.kb
+        (made,) = kb._append(
+            "kernel.load", operands, self._attributes(op, axis), (asked,), name=op.result.name
+        )
+        self._define(op, made)
+
+    def _store(self, op: Op) -> None:
+        axis = self._axis(op)
+        need(axis is not None, f"all lanes store to one place of {access(op)[0].name}")
+        value = self.vector(op.operands[0])
+        operands = [value, *(self.copier[v] for v in op.operands[1:])]
+        operands += [] if self.count is None else [self.count]
+        self.copier.kb._append("kernel.store", operands, self._attributes(op, axis))
+
+    def _for(self, op: Op) -> None:
+        kb, copier, (region,) = self.copier.kb, self.copier, op.regions
+        for bound in op.operands[:3]:
+            need(self.steps.get(bound, 0) == 0, f"bounds of {op['name']} differ from lane to lane")
+        init = [self.vector(v) for v in op.operands[3:]]
+        bounds = [copier[v] for v in op.operands[:3]]
+        with kb.loop(op["name"], *bounds, loop=op.get("loop", "sequential"), init=init) as got:
+            got = got if init else (got,)
+            copier.env.update(zip(region.arguments, got, strict=True))
+            self.varying.update(region.arguments[1:])
+            self.block(region)
+            if init:
+                kb.carry(*(self.vector(v) for v in region.outputs))
+        copier.env.update(zip(op.results, kb.results, strict=True))
+        self.varying.update(op.results)
+
+    def _if(self, op: Op) -> None:
+        kb, copier = self.copier.kb, self.copier
+        condition = op.operands[0]
+        need(condition not in self.varying, "a branch is taken by some lanes only")
+        if not op.results:
+            with kb.branch(copier[condition]):
+                self.block(op.regions[0])
+            need(not op.regions[1].ops, "a branch with an else part")
+            return
+
+        def side(region):
+            def build():
+                self.block(region)
+                return tuple(self.vector(v) for v in region.outputs)
+
+            return build
+
+        made = kb.choose(copier[condition], *(side(r) for r in op.regions))
+        copier.env.update(zip(op.results, made, strict=True))
+        self.varying.update(op.results)
