@@ -9,7 +9,7 @@ parallel loop to one place, loops called ``unrolled`` without constant bounds.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,27 +25,30 @@ class KernelFault(InternalError):
 
 
 def interpret(
-    function: Function, buffers: Sequence[np.ndarray], sizes: Sequence[int], reverse: bool = False
-) -> None:
+    function: Function, buffers: Sequence[np.ndarray], sizes: Sequence[int], reverse: bool = False,
+    functions: Mapping[str, Function] | None = None,
+) -> None:  # fmt: skip
     """Run ``function``; buffers that it stores to are written in place.
 
     ``buffers``: one array for each buffer argument, in order: the memory that the argument's
     strides and offset walk over, from its first element on (any shape, contiguous).  ``sizes``: the
     index arguments.  ``reverse`` runs the iterations of parallel loops backwards, which must not
-    change a bit.  Raises :class:`KernelFault` with the op at fault.
+    change a bit.  ``functions`` are the kernels that ``kernel.invoke`` names.  Raises
+    :class:`KernelFault` with the op at fault.
     """
+    functions = functions or {}
     source, lines, constants = _translated(function)
     arguments = [v for v in function.arguments if isinstance(v.type, BufferType)]
     indices = [v for v in function.arguments if v.type is INDEX]
     if len(buffers) != len(arguments) or len(sizes) != len(indices):
         raise InternalError(f"{function.name} takes {len(arguments)} buffers, {len(indices)} sizes")
     named = {v.name: int(s) for v, s in zip(indices, sizes, strict=True)}
-    stored = {access(op)[0] for op in function.body.walk() if op.kind == "kernel.store"}
+    stored = stored_buffers(function, functions)
     views = [
         _Memory(_view(a, v.type, named), v in stored)
         for v, a in zip(arguments, buffers, strict=True)
     ]
-    state = _State(reverse)
+    state = _State(reverse, functions)
     try:
         with np.errstate(all="ignore"):
             _code(source)(views, [int(s) for s in sizes], state, constants)
@@ -59,11 +62,33 @@ def interpret(
         raise KernelFault(f"{function.name}: {op}: {error}") from None
 
 
+def stored_buffers(function: Function, functions: Mapping[str, Function]) -> set[Value]:
+    """The buffers that a kernel, or one that it invokes, stores to."""
+    stored = set()
+    for op in function.body.walk():
+        if op.kind == "kernel.store":
+            stored.add(access(op)[0])
+        elif op.kind == "kernel.invoke":
+            callee = functions[op["callee"]]
+            theirs = stored_buffers(callee, functions)
+            pairs = zip(op.operands, callee.arguments, strict=True)
+            stored.update(mine for mine, own in pairs if own in theirs)
+    return stored
+
+
 class _State:
     """Which iteration of the outermost parallel loop runs, and in which order."""
 
-    def __init__(self, reverse: bool):
+    def __init__(self, reverse: bool, functions: Mapping[str, Function]):
         self.iteration, self.reverse, self.depth = 0, reverse, 0
+        self.functions = functions
+
+    def invoke(self, callee: str, buffers: list, sizes: list) -> None:
+        function = self.functions.get(callee)
+        if function is None:
+            raise KernelFault(f"no kernel is called {callee!r}")
+        source, _, constants = _translated(function)
+        _code(source)(buffers, sizes, self, constants)
 
     def parallel(self, lower: int, upper: int, step: int):
         span = range(lower, upper, step)
@@ -443,6 +468,12 @@ class _Translator:
             f"{self.name(op.result)} = memory(empty(({shape}{',' if shape else ''}), {dtype}))", op
         )
         self.open(op.result)
+
+    def _invoke(self, op: Op) -> None:
+        names = [self.name(v) for v in op.operands]
+        cut = sum(isinstance(v.type, BufferType) for v in op.operands)
+        buffers, sizes = ", ".join(names[:cut]), ", ".join(names[cut:])
+        self.line(f"state.invoke({op['callee']!r}, [{buffers}], [{sizes}])", op)
 
     # -- values
 

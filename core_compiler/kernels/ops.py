@@ -26,6 +26,9 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
 ``kernel.cast``     ``{dtype}`` numeric conversion (numerics contract), also to and from ``INDEX``.
 ``kernel.bitcast``  ``{dtype}`` same bits.
 ``kernel.call``     ``(*args) {callee, dtype}``: a scalar function of ``kernels.functions`` by name.
+``kernel.invoke``   ``(*buffers, *sizes) {callee}``: runs another kernel, all its work items in order;
+                    the operands are its arguments in order.  Pieces that many kernels share are
+                    compiled once this way.
 scalar ops          named as the core scalar functions (``kernel.add``, ``kernel.exp``, ...), lane by
                     lane on vectors; on indices 64-bit and never overflowing.
 ==================  ==============================================================================
@@ -249,6 +252,15 @@ def _call(kind, operands, attributes, asked):
     return (attributes["dtype"],)
 
 
+def _invoke(kind, operands, attributes, asked):
+    _need(isinstance(attributes.get("callee"), str), kind, "needs the attribute callee")
+    buffers = [isinstance(t, BufferType) for t in operands]
+    _need(buffers == sorted(buffers, reverse=True), kind, "takes buffers, then index values")
+    numbers = operands[sum(buffers) :]
+    _need(all(t is INDEX for t in numbers), kind, "takes buffers and index values only")
+    return ()
+
+
 def _for(kind, operands, attributes, asked):
     _need(len(operands) >= 3 and all(t is INDEX for t in operands[:3]), kind, "bounds are indices")
     _need(attributes.get("loop", "sequential") in LOOPS, kind, f"loop is one of {LOOPS}")
@@ -296,6 +308,7 @@ _declare(_call, None, "call", "a scalar function by name")
 _declare(_load, None, "load", "read a buffer", pure=False)
 _declare(_store, None, "store", "write a buffer", pure=False)
 _declare(_alloc, None, "alloc", "a private buffer", pure=False)
+_declare(_invoke, None, "invoke", "another kernel run to its end", pure=False)
 _declare(_for, None, "for", "a loop", pure=False)
 _declare(_if, 1, "if", "a branch", pure=False)
 
