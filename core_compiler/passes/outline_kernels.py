@@ -1,0 +1,90 @@
+"""Outline kernels: each unit of work becomes a launch of a kernel function; equal kernels are one."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.errors import InternalError
+from core_compiler.ir import Function, Module, Op
+from core_compiler.ir.conversion import Conversion
+from core_compiler.ir.core import structure_key
+from core_compiler.kernels.lowering import lower_group
+from core_compiler.passes.base import Pass
+from core_compiler.passes.grouping import GROUP, is_unit, make_group, members
+
+LAUNCH = "target.launch"
+
+
+@dataclass(frozen=True)
+class OutlineKernels(Pass):
+    """Turns every group into a launch of a kernel function; structurally equal kernels are shared.
+
+    The launch keeps the group as its region: that is what the kernel must compute, bit for bit, and
+    what checks evaluate.  Kernels are generic in sizes, so the many convolutions of a network share
+    a few functions.
+    """
+
+    half = "implementation"
+    mandatory = True
+    requires = frozenset({"no_composites"})
+    ensures = frozenset({"kernels"})
+
+    def run(self, module, context):
+        library = _Library(module)
+
+        out = Conversion(module.main.body, context.rewrites)
+        for op in module.main.body.ops:
+            if not is_unit(op):
+                out.keep(op)
+                continue
+            group = op if op.kind == GROUP else make_group([op], op.results)
+            name = library.enter(lower_group(group).function, group)
+            launch = Op(LAUNCH, group.operands, group.results, {"kernel": name}, group.regions)
+            values = {v: v for v in op.results}
+            out.answer(op, [launch], values, rule="outline a kernel", note=name)
+        module = module.with_main(out.finish(module.main.outputs))
+        return module.with_(functions={**module.functions, **library.functions})
+
+
+class _Library:
+    """Kernel functions by structure; names say what a kernel does and count up in program order."""
+
+    def __init__(self, module: Module):
+        self.functions: dict[str, Function] = {}
+        self.by_structure: dict[str, str] = {}
+        self.taken = set(module.functions)
+
+    def enter(self, function: Function, group: Op) -> str:
+        key = structure_key(Module({"kernel": function.with_(name="kernel")}))
+        known = self.by_structure.get(key)
+        if known is not None:
+            return known
+        stem = "_".join(describe(group)) or "copy"
+        name, count = stem, 1
+        while name in self.taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self.taken.add(name)
+        self.by_structure[key] = name
+        self.functions[name] = function.with_(name=name)
+        if self.functions[name].level != "kernel":
+            raise InternalError(f"{name} is not at the kernel level")
+        return name
+
+
+#: Ops that say nothing about what a kernel computes.
+_QUIET = frozenset({"constant", "broadcast", "iota", "cast", "reshape", "transpose"})
+
+
+def describe(group: Op, most: int = 4) -> list[str]:
+    """Words for a kernel's name: its heaviest ops, repeats counted once, in program order."""
+    words: dict[str, int] = {}
+    for op in members(group):
+        word = op.kind.split(".", 1)[1]
+        if word not in _QUIET:
+            words[word] = words.get(word, 0) + 1
+    if not words:
+        return [op.kind.split(".", 1)[1] for op in members(group)][-1:]
+    heavy = [w for w in words if w in ("conv", "matmul", "contract") or w.startswith("reduce")]
+    rest = [w for w in words if w not in heavy]
+    kept = set((heavy + rest)[:most])
+    return [w for w in words if w in kept]

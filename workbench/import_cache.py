@@ -1,0 +1,138 @@
+"""Imported models kept on disk, so that opening a known model again imports no framework.
+
+An entry is the module's text (with origins), the weights as raw arrays, the example inputs and the
+source files.  Its key holds everything that decides them: the model file's own hash (or the sample's
+sizes), the source of the frontends, and the versions of the libraries.
+"""
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import io
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import core_compiler
+from core_compiler.errors import UserError
+from core_compiler.frontends.base import Imported
+from core_compiler.ir import Resource, WeightStore, dtype
+from core_compiler.ir.parser import parse
+from core_compiler.ir.text import print_module
+from core_compiler.runtime.cache_folder import CacheFolder
+
+if TYPE_CHECKING:
+    from workbench.models import Spec
+
+KIND = "imports"
+_LIBRARIES = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "numpy", "scikit-learn")
+#: Folders whose sources decide what an import is.
+_OWN = ("ir", "ops", "frontends")
+
+
+def key(spec: Spec) -> str | None:
+    """The entry's name; None for what may not be cached (a function can return anything)."""
+    if spec.kind == "function":
+        return None
+    state = hashlib.sha256(json.dumps([_versions(), _sources(), spec.frontend]).encode())
+    if spec.kind == "sample":
+        state.update(json.dumps(["sample", spec.text, sorted(spec.sizes.items())]).encode())
+    else:
+        for path in model_files(Path(spec.text)):
+            state.update(f"{path.name}:{path.stat().st_size}:".encode())
+            with path.open("rb") as stream:
+                state.update(hashlib.file_digest(stream, "sha256").digest())
+    return state.hexdigest()
+
+
+def model_files(path: Path) -> list[Path]:
+    """A model file with the external data beside it that carries its name."""
+    return [path, *sorted(p for p in path.parent.glob(f"{path.name}*") if p != path and p.is_file())]
+
+
+def put(name: str, imported: Imported, inputs, others) -> None:
+    """Store an import; a full or read-only cache costs the cache, not the compile."""
+    module = imported.module
+    arrays = _Arrays()
+    digests = dict.fromkeys(
+        v.digest for op in module.walk() for v in op.attributes.values() if isinstance(v, Resource)
+    )
+    weights = {d: arrays.add(module.weights[d]) for d in digests}
+    head = {
+        "inputs": imported.inputs, "outputs": imported.outputs, "sources": dict(imported.sources),
+        "facts": dict(imported.facts), "weights": weights,
+        "first": [arrays.add(a) for a in inputs], "second": [arrays.add(a) for a in others],
+    }  # fmt: skip
+    files = {
+        "module.mlir": print_module(module, locations="full").encode(),
+        "head.json": json.dumps(head).encode(),
+        "arrays.bin": arrays.stream.getvalue(),
+    }
+    try:
+        CacheFolder().put(KIND, name, files)
+    except UserError:
+        return
+
+
+def get(name: str):
+    """``(imported, inputs, other inputs)`` of an entry, or None."""
+    files = CacheFolder().get_all(KIND, name)
+    if files is None:
+        return None
+    head = json.loads(files["head.json"])
+    data = files["arrays.bin"]
+    store = WeightStore()
+    for digest, place in head["weights"].items():
+        store.put(digest, _array(data, place))
+    module = parse(files["module.mlir"].decode(), weights=store, where="import cache")
+    imported = Imported(module, tuple(head["inputs"]), tuple(head["outputs"]), head["sources"], head["facts"])
+    first, second = ([_array(data, p) for p in head[k]] for k in ("first", "second"))
+    return imported, tuple(first), tuple(second)
+
+
+class _Arrays:
+    """Arrays written one after another, 64-byte aligned; ``add`` answers (dtype, shape, offset)."""
+
+    def __init__(self):
+        self.stream = io.BytesIO()
+
+    def add(self, array: np.ndarray) -> list:
+        self.stream.write(b"\0" * (-self.stream.tell() % 64))
+        offset = self.stream.tell()
+        self.stream.write(np.ascontiguousarray(array).tobytes())
+        return [dtype(array.dtype).name, list(array.shape), offset]
+
+
+def _array(data: bytes, place) -> np.ndarray:
+    name, shape, offset = place
+    kind = dtype(name).numpy
+    count = int(np.prod(shape, dtype=np.int64))
+    return np.frombuffer(data, kind, count, offset).reshape(shape)
+
+
+@lru_cache(maxsize=1)
+def _sources() -> str:
+    """One hash over the sources that decide an import: our frontends, and the sample models."""
+    import sample_models
+
+    state = hashlib.sha256()
+    root = Path(core_compiler.__file__).parent
+    folders = [root / name for name in _OWN] + [Path(sample_models.__file__).parent]
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            state.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return state.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _versions() -> list:
+    found = []
+    for library in _LIBRARIES:
+        try:
+            found.append([library, importlib.metadata.version(library)])
+        except importlib.metadata.PackageNotFoundError:
+            found.append([library, None])
+    return found

@@ -1,0 +1,287 @@
+"""What a person may name as a model, and how it becomes tensor IR with inputs to run it on.
+
+``resnet50`` (the catalogue), ``model.onnx``, ``model.pt2``, ``package.module:function``.
+Frameworks are imported only where the import is not in the cache.
+"""
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.base import Imported
+from core_compiler.ir import TensorType
+from workbench import import_cache
+
+_FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+FRONTENDS = ("torch", "onnx")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model as asked for: ``kind`` is ``sample``, ``onnx``, ``pt2`` or ``function``.
+
+    ``sizes`` are builder arguments of a sample (width, depth, batch, seed...).
+    """
+
+    text: str
+    kind: str
+    frontend: str
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    trust: bool = False
+
+    @property
+    def name(self) -> str:
+        """A short name for files and titles."""
+        if self.kind in ("onnx", "pt2"):
+            return Path(self.text).stem
+        return self.text.rsplit(":", 1)[-1] if self.kind == "function" else self.text
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """An imported model with two sets of inputs (the second scales errors) and where it came from.
+
+    ``peer(framework)`` answers a callable of NumPy arrays that runs the same model there; it
+    raises UserError where that framework cannot.
+    """
+
+    spec: Spec
+    imported: Imported
+    inputs: tuple[np.ndarray, ...]
+    others: tuple[np.ndarray, ...]
+    cached: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: Any) -> Spec:
+    """What ``text`` names; UserError says what could be named instead."""
+    sizes = {k: v for k, v in sizes.items() if v is not None}
+    if frontend is not None and frontend not in FRONTENDS:
+        raise UserError(f"no frontend is called {frontend!r}", "--frontend", f"choose {' or '.join(FRONTENDS)}")
+    lower = text.lower()
+    kind = "onnx" if lower.endswith(".onnx") else "pt2" if lower.endswith(".pt2") else ""
+    if kind:
+        if not Path(text).is_file():
+            raise UserError("there is no such file", text, "check the path")
+        own = "onnx" if kind == "onnx" else "torch"
+        if frontend not in (None, own):
+            raise UserError(f"a .{kind} file is read by the {own} frontend", text, f"drop --frontend {frontend}")
+        if sizes:
+            raise UserError(f"{', '.join(sizes)} cannot be set for a file", text, "export it at that size")
+        return Spec(text, kind, own, {}, trust)
+    if _FUNCTION.match(text):
+        if frontend == "onnx":
+            raise UserError("a Python function is read by the torch frontend", text, "drop --frontend onnx")
+        return Spec(text, "function", "torch", sizes, trust)
+    from sample_models.catalogue import CATALOGUE
+
+    if text in CATALOGUE:
+        return Spec(text, "sample", frontend or "torch", sizes, trust)
+    if Path(text).exists():
+        raise UserError("this is no model file", text, "give a .onnx or .pt2 file, or a .run to open")
+    raise UserError(
+        f"no model is called {text!r}", "",
+        f"give a sample ({', '.join(CATALOGUE)}), a .onnx or .pt2 file, or package.module:function",
+    )  # fmt: skip
+
+
+def load(wanted: Spec, cache: bool = True) -> Model:
+    """Import a model, from the import cache where it is there (``cache`` off: always anew)."""
+    key = import_cache.key(wanted) if cache else None
+    if key is not None:
+        found = import_cache.get(key)
+        if found is not None:
+            return Model(wanted, *found, cached=True)
+    imported, inputs, others = _IMPORTERS[wanted.kind](wanted)
+    model = Model(wanted, imported, tuple(inputs), tuple(others))
+    if key is not None:
+        import_cache.put(key, model.imported, model.inputs, model.others)
+    return model
+
+
+# -- the four kinds ---------------------------------------------------------------------------------
+
+
+def _need(framework: str, extra: str) -> None:
+    """UserError (exit code 3) where a framework is not installed."""
+    if importlib.util.find_spec(framework) is None:
+        raise UserError(f"{framework} is not installed", "frontend",
+                        f"pip install 'compiler-workbench[{extra}]'", 3)  # fmt: skip
+
+
+def _sample(wanted: Spec):
+    _need("torch", "torch")
+    from sample_models.catalogue import build
+
+    built = build(wanted.text, **wanted.sizes)
+    inputs = _numpy(built.example_inputs)
+    others = _numpy(built.make_inputs(int(wanted.sizes.get("seed", 0)) + 1))
+    if wanted.frontend == "onnx":
+        from core_compiler.frontends.onnx import import_file
+        from sample_models.export import export_onnx
+
+        return import_file(export_onnx(wanted.text, **wanted.sizes)), inputs, others
+    from core_compiler.frontends.pytorch import import_module
+
+    return import_module(built.module, built.example_inputs, name=wanted.text), inputs, others
+
+
+def _onnx(wanted: Spec):
+    _need("onnx", "onnx")
+    from core_compiler.frontends.onnx import import_file
+
+    imported = import_file(Path(wanted.text))
+    return imported, example_inputs(imported, 0), example_inputs(imported, 1)
+
+
+def _pt2(wanted: Spec):
+    _need("torch", "torch")
+    from core_compiler.frontends.pytorch import import_exported
+    from core_compiler.frontends.pytorch.archive import read_pt2
+
+    program = read_pt2(Path(wanted.text), trust=wanted.trust)
+    imported = import_exported(program, name=wanted.text)
+    given = getattr(program, "example_inputs", None)
+    inputs = _numpy(given[0]) if given and not given[1] else example_inputs(imported, 0)
+    return imported, inputs, example_inputs(imported, 1)
+
+
+def _function(wanted: Spec):
+    _need("torch", "torch")
+    from core_compiler.frontends.pytorch import import_module
+
+    module, inputs = call_function(wanted)
+    imported = import_module(module, inputs, name=wanted.text)
+    return imported, _numpy(inputs), example_inputs(imported, 1, like=_numpy(inputs))
+
+
+def call_function(wanted: Spec):
+    """Call ``package.module:function``; it must return ``(module, example inputs)``."""
+    module_name, function_name = wanted.text.split(":")
+    sys.path.insert(0, "")
+    try:
+        function: Callable = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(str(error), wanted.text, "check the module path and the function's name") from None
+    finally:
+        sys.path.pop(0)
+    try:
+        made = function(**wanted.sizes)
+    except TypeError as error:
+        raise UserError(str(error), wanted.text, "the sizes are passed as keyword arguments") from None
+    if not isinstance(made, tuple) or len(made) != 2 or not hasattr(made[0], "state_dict"):
+        raise UserError(
+            "the function did not return (module, example inputs)", wanted.text,
+            "return an nn.Module and a tuple of tensors",
+        )  # fmt: skip
+    module, inputs = made
+    return module, inputs if isinstance(inputs, tuple | list) else (inputs,)
+
+
+_IMPORTERS = {"sample": _sample, "onnx": _onnx, "pt2": _pt2, "function": _function}
+
+
+def _numpy(tensors: Sequence) -> tuple[np.ndarray, ...]:
+    from core_compiler.frontends.pytorch.tensors import to_numpy
+
+    return tuple(to_numpy(t).copy() for t in tensors)
+
+
+def example_inputs(imported: Imported, seed: int, like: Sequence[np.ndarray] = ()):
+    """Seeded inputs for a model that brings none: normal floats, integers in {0, 1} (or in the
+    range of ``like``), booleans."""
+    generator = np.random.default_rng(seed)
+    made = []
+    for i, value in enumerate(imported.module.main.arguments):
+        kind: TensorType = value.type
+        if kind.dtype.is_float:
+            made.append(generator.standard_normal(kind.shape).astype(kind.dtype.numpy))
+        else:
+            high = int(like[i].max()) + 1 if i < len(like) and like[i].size else 2
+            made.append(generator.integers(0, max(high, 1), kind.shape).astype(kind.dtype.numpy))
+    return tuple(made)
+
+
+# -- peers ------------------------------------------------------------------------------------------
+
+
+def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[np.ndarray, ...]]:
+    """The same model in another framework, as a function of NumPy arrays.
+
+    ``framework``: ``torch``, ``torch.compile``, ``onnxruntime``.  UserError where the model cannot
+    run there, or the framework is not installed.
+    """
+    if framework in ("torch", "torch.compile"):
+        return _torch_peer(model, framework == "torch.compile", threads)
+    if framework == "onnxruntime":
+        return _onnxruntime_peer(model, threads)
+    raise UserError(f"no peer is called {framework!r}", "--against",
+                    "choose torch, torch.compile or onnxruntime")  # fmt: skip
+
+
+def _torch_peer(model: Model, compiled: bool, threads: int):
+    _need("torch", "torch")
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+    wanted = model.spec
+    if wanted.kind == "sample":
+        from sample_models.catalogue import build
+
+        module = build(wanted.text, **wanted.sizes).module
+    elif wanted.kind == "function":
+        module = call_function(wanted)[0]
+    elif wanted.kind == "pt2":
+        from core_compiler.frontends.pytorch.archive import read_pt2
+
+        module = read_pt2(Path(wanted.text), trust=wanted.trust).module()
+    else:
+        raise UserError("torch cannot run an .onnx file", wanted.text, "use --against onnxruntime")
+    if compiled:
+        module = torch.compile(module)
+
+    def run(*arrays):
+        with torch.no_grad():
+            made = module(*(torch.from_numpy(a) for a in arrays))
+        made = made if isinstance(made, tuple | list) else (made,)
+        return tuple(m.numpy() for m in made)
+
+    return run
+
+
+def _onnxruntime_peer(model: Model, threads: int):
+    _need("onnxruntime", "peers")
+    import onnxruntime
+
+    wanted = model.spec
+    if wanted.kind == "sample":
+        from sample_models.export import export_onnx
+
+        path = export_onnx(wanted.text, **wanted.sizes)
+    elif wanted.kind == "onnx":
+        path = Path(wanted.text)
+    else:
+        raise UserError("onnxruntime needs an .onnx file", wanted.text, "use --against torch")
+    options = onnxruntime.SessionOptions()
+    if threads:
+        options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [i.name for i in session.get_inputs()]
+
+    def run(*arrays):
+        return tuple(session.run(None, dict(zip(names, arrays, strict=True))))
+
+    return run
