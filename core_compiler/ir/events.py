@@ -14,7 +14,7 @@ import numpy as np
 from core_compiler.ir.core import Module, Op, Value
 from core_compiler.ir.rewriter import Rewrite
 
-ERROR, WARNING, NOTE = "error", "warning", "note"
+ERROR, WARNING, INFO = "error", "warning", "info"
 
 #: Verdicts of a check, best first.
 VERDICTS = ("bitwise", "within", "unchecked", "failed")
@@ -26,7 +26,7 @@ STATUSES = ("finished", "failed", "cancelled")
 class Diagnostic:
     """One finding of the compiler: what is wrong (or noteworthy), and where.
 
-    ``severity`` is ``error``, ``warning`` or ``note``; ``where`` is the model's ``file:line`` when
+    ``severity`` is ``error``, ``warning`` or ``info``; ``where`` is the model's ``file:line`` when
     the op's origin knows it.
     """
 
