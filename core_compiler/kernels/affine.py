@@ -1,0 +1,241 @@
+"""Index expressions: linear combinations of loop axes and of a few opaque terms, with ranges.
+
+``Lin`` is ``sum(coefficient * atom) + constant`` with static integers.  Atoms are loop axes,
+quotients and remainders that do not simplify, and indices read from data.  Everything compares by
+structure, so equal indices are found equal whatever chain of reshapes and transposes made them.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop of ``size`` iterations; ``number`` is its identity and its place in the nest.
+
+    ``reduced`` marks the loop of a reduction, whose order is meaning: it is never split or moved.
+    """
+
+    number: int
+    size: int
+    reduced: bool = False
+
+    @property
+    def key(self) -> tuple:
+        return (0, self.number)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return 0, max(self.size - 1, 0)
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        return frozenset((self,))
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """``floor(of / by)``."""
+
+    of: Lin
+    by: int
+
+    @cached_property
+    def key(self) -> tuple:
+        return (1, self.of.key, self.by)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        low, high = self.of.range
+        return low // self.by, high // self.by
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        return self.of.axes
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """``of - by * floor(of / by)``."""
+
+    of: Lin
+    by: int
+
+    @cached_property
+    def key(self) -> tuple:
+        return (2, self.of.key, self.by)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return 0, self.by - 1
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        return self.of.axes
+
+
+@dataclass(frozen=True)
+class Clamped:
+    """``min(max(of, low), high)``."""
+
+    of: Lin
+    low: int
+    high: int
+
+    @cached_property
+    def key(self) -> tuple:
+        return (3, self.of.key, self.low, self.high)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return self.low, max(self.low, self.high)
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        return self.of.axes
+
+
+@dataclass(frozen=True)
+class Data:
+    """An index read from integer data: element ``index`` of the tensor that the lowering numbered
+    ``value``, brought into [low, high] by clamping."""
+
+    value: int
+    index: tuple[Lin, ...]
+    low: int
+    high: int
+
+    @cached_property
+    def key(self) -> tuple:
+        return (4, self.value, tuple(i.key for i in self.index), self.low, self.high)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return self.low, max(self.low, self.high)
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        return frozenset().union(*(i.axes for i in self.index))
+
+
+Atom = Axis | Quotient | Remainder | Clamped | Data
+
+
+@dataclass(frozen=True)
+class Lin:
+    """``sum(c * atom for atom, c in terms) + constant``; terms sorted, no zero coefficients."""
+
+    terms: tuple[tuple[Atom, int], ...] = ()
+    constant: int = 0
+
+    @cached_property
+    def key(self) -> tuple:
+        return (tuple((a.key, c) for a, c in self.terms), self.constant)
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Lin) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @cached_property
+    def range(self) -> tuple[int, int]:
+        """The smallest and largest value, each axis in its bounds."""
+        low = high = self.constant
+        for atom, c in self.terms:
+            a, b = atom.range
+            low, high = low + min(c * a, c * b), high + max(c * a, c * b)
+        return low, high
+
+    @cached_property
+    def axes(self) -> frozenset[Axis]:
+        return frozenset().union(*(a.axes for a, _ in self.terms))
+
+    @property
+    def known(self) -> int | None:
+        """The value, where it is a constant."""
+        return None if self.terms else self.constant
+
+    def coefficient(self, atom: Atom) -> int:
+        return next((c for a, c in self.terms if a == atom), 0)
+
+    def __add__(self, other: Lin | int) -> Lin:
+        if isinstance(other, int):
+            return Lin(self.terms, self.constant + other)
+        return combine((*self.terms, *other.terms), self.constant + other.constant)
+
+    def __sub__(self, other: Lin | int) -> Lin:
+        return self + (other * -1 if isinstance(other, Lin) else -other)
+
+    def __mul__(self, factor: int) -> Lin:
+        if factor == 0:
+            return Lin()
+        return Lin(tuple((a, c * factor) for a, c in self.terms), self.constant * factor)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __floordiv__(self, by: int) -> Lin:
+        return divide(self, by)[0]
+
+    def __mod__(self, by: int) -> Lin:
+        return divide(self, by)[1]
+
+
+ZERO = Lin()
+
+
+def axis_index(axis: Axis) -> Lin:
+    return Lin(((axis, 1),)) if axis.size != 1 else ZERO
+
+
+def combine(terms: Iterable[tuple[Atom, int]], constant: int) -> Lin:
+    """The sum of terms, with ``k*b * (e // k) + b * (e % k)`` recognised as ``b * e``."""
+    total: dict[Atom, int] = {}
+    for atom, c in terms:
+        total[atom] = total.get(atom, 0) + c
+    for atom in list(total):
+        if isinstance(atom, Remainder) and total.get(atom):
+            partner, b = Quotient(atom.of, atom.by), total[atom]
+            if total.get(partner) == b * atom.by:
+                del total[atom], total[partner]
+                rest = combine(total.items(), constant)
+                return rest + atom.of * b
+    kept = sorted(((a, c) for a, c in total.items() if c), key=lambda t: t[0].key)
+    return Lin(tuple(kept), constant)
+
+
+def divide(e: Lin, by: int) -> tuple[Lin, Lin]:
+    """``(e // by, e % by)``, simplified by what the ranges allow."""
+    if by == 1:
+        return e, ZERO
+    whole = Lin(tuple((a, c // by) for a, c in e.terms if c % by == 0), e.constant // by)
+    rest = Lin(tuple((a, c) for a, c in e.terms if c % by), e.constant % by)
+    low, high = rest.range
+    if low // by == high // by:
+        return whole + low // by, rest - low // by * by
+    return whole + combine(((Quotient(rest, by), 1),), 0), combine(((Remainder(rest, by), 1),), 0)
+
+
+def clamp(e: Lin, low: int, high: int) -> Lin:
+    """``e`` brought into [low, high]; ``e`` itself where it lies there anyway."""
+    a, b = e.range
+    if low <= a and b <= high:
+        return e
+    return combine(((Clamped(e, low, high), 1),), 0)
+
+
+def split_wanted(e: Lin) -> tuple[Axis, int] | None:
+    """An axis, and the factor to split it by, that would let a quotient inside ``e`` vanish."""
+    for atom, _ in e.terms:
+        if isinstance(atom, Quotient | Remainder):
+            for axis, c in atom.of.terms:
+                if isinstance(axis, Axis) and not axis.reduced and c > 0 and atom.by % c == 0:
+                    factor = atom.by // c
+                    if 1 < factor < axis.size and axis.size % factor == 0:
+                        return axis, factor
+            found = split_wanted(atom.of)
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,429 @@
+"""Decides the loops of a group: one iteration space, which axes are rows, what is staged.
+
+The space starts as the axes of the group's *root* output in memory order.  Axes are split where a
+reshape needs it and merged again where every address allows, so that kernels of equal access
+patterns come out equal whatever the ranks of the tensors were.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from core_compiler.ir import Block, Op, Value
+from core_compiler.ir.types import ordered_strides
+from core_compiler.kernels.affine import (
+    ZERO,
+    Axis,
+    Clamped,
+    Data,
+    Lin,
+    Quotient,
+    Remainder,
+    axis_index,
+    split_wanted,
+)
+from core_compiler.kernels.pull import CannotLower, Node, Puller
+
+#: Relative cost of computing a node again rather than keeping it.
+_COSTS = {"div": 4, "sqrt": 4, "rem": 4, "mod": 4}
+_CHEAP = frozenset(
+    "add sub mul neg abs max min and or xor not bitnot shl shr eq ne lt le gt ge select cast bitcast "
+    "is_nan is_inf is_finite sign floor ceil round trunc".split()
+)
+#: A row value at least this dear is kept in scratch (or read back from an output) instead.
+_STAGE_COST = 4
+
+
+@dataclass(frozen=True)
+class Store:
+    """``node`` is the element of the group's output ``value`` (its number ``output``)."""
+
+    output: int
+    value: Value
+    node: Node
+    address: Lin
+
+
+@dataclass(eq=False)
+class Phase:
+    """One sweep over a row: a heavy node's loops, or the last sweep that stores (heavy None).
+
+    ``keep``: nodes that later phases read again, with the axis they run along.
+    """
+
+    heavy: Node | None
+    stores: list[Store] = field(default_factory=list)
+    keep: dict[Value, Node] = field(default_factory=dict)
+    reuse: dict[Node, Value] = field(default_factory=dict)
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        stored = tuple(s.node for s in self.stores)
+        return stored if self.heavy is None else (*self.heavy.heavy.terms, *stored)
+
+
+@dataclass(eq=False)
+class Plan:
+    """The loops of a group: ``rows`` (parallel axes, outermost first), ``inner`` (axes of the last
+    sweep), the phases of a row in order, and outputs that are one element a row."""
+
+    block: Block
+    puller: Puller
+    rows: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    phases: tuple[Phase, ...]
+    row_stores: tuple[Store, ...]
+
+    @property
+    def heavies(self) -> tuple[Node, ...]:
+        return tuple(p.heavy for p in self.phases if p.heavy is not None)
+
+
+@dataclass(frozen=True)
+class Space:
+    """``axes`` in loop order; ``dims``: each dimension of the root as an expression of them."""
+
+    axes: tuple[Axis, ...]
+    dims: tuple[Lin, ...]
+
+    @staticmethod
+    def of(shape: Sequence[int], order) -> Space:
+        order = tuple(range(len(shape))) if order is None else order
+        dims: list[Lin] = [ZERO] * len(shape)
+        axes = []
+        for dim in order:
+            if shape[dim] != 1:
+                axes.append(Axis(len(axes), shape[dim]))
+                dims[dim] = axis_index(axes[-1])
+        return Space(tuple(axes), tuple(dims))
+
+    def replaced(self, change: dict[Axis, tuple[list[int], Callable]]) -> Space:
+        """Each axis of ``change`` becomes axes of the given sizes; the function says what the old
+        index is in terms of the new ones.  Axes are numbered anew, in order."""
+        axes: list[Axis] = []
+        env: dict[Axis, Lin] = {}
+        for axis in self.axes:
+            sizes, make = change.get(axis, ([axis.size], lambda i: i))
+            made = [Axis(len(axes) + n, size) for n, size in enumerate(sizes)]
+            axes += made
+            env[axis] = make(*map(axis_index, made))
+        return Space(tuple(axes), tuple(substitute(d, env) for d in self.dims))
+
+    def split(self, axis: Axis, factor: int) -> Space:
+        return self.replaced({axis: ([axis.size // factor, factor], lambda a, b: a * factor + b)})
+
+    def merged(self, first: Axis) -> Space:
+        """``first`` and the axis after it as one."""
+        place = self.axes.index(first)
+        second = self.axes[place + 1]
+        whole = Axis(first.number, first.size * second.size)
+        index = axis_index(whole)
+        env = {first: index // second.size, second: index % second.size}
+        axes = [*self.axes[:place], whole]
+        for axis in self.axes[place + 2 :]:
+            axes.append(Axis(axis.number - 1, axis.size))
+            env[axis] = axis_index(axes[-1])
+        return Space(tuple(axes), tuple(substitute(d, env) for d in self.dims))
+
+
+def substitute(e: Lin, env: dict[Axis, Lin]) -> Lin:
+    """``e`` with axes replaced by expressions (axes that ``env`` lacks stay)."""
+    total = Lin((), e.constant)
+    parts = []
+    for atom, c in e.terms:
+        if isinstance(atom, Axis):
+            parts.append(env.get(atom, axis_index(atom)) * c)
+        elif isinstance(atom, Quotient):
+            parts.append((substitute(atom.of, env) // atom.by) * c)
+        elif isinstance(atom, Remainder):
+            parts.append((substitute(atom.of, env) % atom.by) * c)
+        else:
+            raise CannotLower("an index read from data in the iteration space")
+    # One combination, so that quotient and remainder find each other.
+    from core_compiler.kernels.affine import combine
+
+    return combine(
+        (t for p in parts for t in p.terms), total.constant + sum(p.constant for p in parts)
+    )
+
+
+def make_plan(block: Block, lookup) -> Plan:
+    """The plan of a block, :class:`CannotLower` with the reason where there is none."""
+    reasons: list[CannotLower] = []
+    for root in _root_candidates(block):
+        try:
+            return _plan_for(block, lookup, root)
+        except CannotLower as error:
+            reasons.append(error)
+    raise reasons[0] if reasons else CannotLower("nothing to compute")
+
+
+def _root_candidates(block: Block) -> list[Value]:
+    """Outputs, the largest first (the last of equals first): the others are stored on its way."""
+    outputs = list(enumerate(block.outputs))
+    outputs.sort(key=lambda item: (-item[1].type.elements, -item[0]))
+    return list(dict.fromkeys(v for _, v in outputs))
+
+
+def _plan_for(block: Block, lookup, root: Value) -> Plan:
+    space = Space.of(root.type.shape, root.type.order)
+    for _ in range(24):
+        plan = _attempt(block, lookup, root, space)
+        wanted = next((w for e in _lins(plan) if (w := split_wanted(e)) is not None), None)
+        if wanted is None or wanted[0] not in space.axes:
+            break
+        space = space.split(*wanted)
+    merging = True
+    while merging:
+        merging = False
+        for first, second in zip(space.axes, space.axes[1:], strict=False):
+            same_side = (first in plan.rows) == (second in plan.rows)
+            if same_side and all(_mergeable(e, first, second) for e in _lins(plan)):
+                space = space.merged(first)
+                plan = _attempt(block, lookup, root, space)
+                merging = True
+                break
+    _stage(plan)
+    return plan
+
+
+def _lins(plan: Plan):
+    for phase in plan.phases:
+        for store in phase.stores:
+            yield store.address
+        for root in phase.roots:
+            for node in root.walk(through_heavy=True):
+                yield from node.lins()
+        if phase.heavy is not None:
+            yield from phase.heavy.lins()
+    for store in plan.row_stores:
+        yield store.address
+        for node in store.node.walk(through_heavy=True):
+            yield from node.lins()
+
+
+def _mergeable(e: Lin, first: Axis, second: Axis) -> bool:
+    """Whether ``e`` only ever sees ``first * size(second) + second``."""
+    for atom, _ in e.terms:
+        if isinstance(atom, Quotient | Remainder | Clamped):
+            if not _mergeable(atom.of, first, second):
+                return False
+        elif isinstance(atom, Data) and not all(_mergeable(i, first, second) for i in atom.index):
+            return False
+    return e.coefficient(first) == e.coefficient(second) * second.size
+
+
+def _attempt(block: Block, lookup, root: Value, space: Space) -> Plan:
+    puller = Puller(block, lookup)
+    root_node = puller.pull(root, space.dims)
+    top = {root: root_node}
+    for value in block.outputs:
+        if value is not root and value.type.shape == root.type.shape:
+            top[value] = puller.pull(value, space.dims)
+    heavies = _heavies(top.values())
+    rows = _row_axes(heavies, space)
+    _pull_row_outputs(block, puller, top, rows, space)
+    heavies = _heavies(top.values())
+    rows = _row_axes(heavies, space)
+    inner = tuple(a for a in space.axes if a not in rows)
+    phases = [Phase(h) for h in heavies]
+    row_stores: list[Store] = []
+    last = Phase(None)
+    for number, value in enumerate(block.outputs):
+        if value in block.arguments:
+            raise CannotLower("an output that is an input needs no kernel")
+        store, phase = _place_output(number, value, puller, top, phases, rows, space)
+        if phase is None and set(store.node.axes) <= set(rows) and not inner:
+            row_stores.append(store)
+        elif phase is None and store.address.axes <= set(rows):
+            row_stores.append(store)
+        else:
+            (phase or last).stores.append(store)
+    if last.stores:
+        phases.append(last)
+    _check_fusion(heavies)
+    return Plan(block, puller, rows, inner, tuple(phases), tuple(row_stores))
+
+
+def _heavies(roots) -> list[Node]:
+    """Heavy nodes in the order they must run, without those inside another's loops."""
+    found: dict[Node, None] = {}
+
+    def visit(node: Node):
+        for child in node.inputs:
+            visit_once(child)
+        if node.heavy is not None:
+            for term in node.heavy.terms:
+                visit_rows(term, frozenset(node.heavy.axes))
+            found.setdefault(node)
+
+    seen: set[Node] = set()
+
+    def visit_once(node: Node):
+        if node not in seen:
+            seen.add(node)
+            visit(node)
+
+    def visit_rows(node: Node, loops: frozenset):
+        """Below a heavy node: those that do not depend on its loops are row values too."""
+        for below in node.walk():
+            if below.heavy is not None:
+                if not loops & below.axes:
+                    visit_once(below)
+                else:
+                    for term in below.heavy.terms:
+                        visit_rows(term, loops | frozenset(below.heavy.axes))
+
+    for root in roots:
+        visit_once(root)
+    return list(found)
+
+
+def _row_axes(heavies: list[Node], space: Space) -> tuple[Axis, ...]:
+    if not heavies:
+        return space.axes
+    rows = [set(h.axes) & set(space.axes) for h in heavies]
+    for node, axes in zip(heavies, rows, strict=True):
+        if axes != rows[0]:
+            raise CannotLower("reductions over different rows", node.op)
+        if not node.axes <= set(space.axes):
+            raise CannotLower("a reduction inside another's loop", node.op)
+    return tuple(a for a in space.axes if a in rows[0])
+
+
+def _pull_row_outputs(block, puller: Puller, top, rows, space: Space) -> None:
+    """Outputs nobody reached whose shape is that of the rows: pulled at the row's index."""
+    reached = {value for value, _ in puller.nodes}
+    shape = tuple(a.size for a in rows)
+    for value in block.outputs:
+        wide = [d for d in value.type.shape if d != 1]
+        if value in top or value in reached:
+            continue
+        if prod(wide) != prod(shape):
+            raise CannotLower("outputs of different shapes", block.producers().get(value))
+        index, position = [], ZERO
+        for axis in rows:
+            position = position * axis.size + axis_index(axis)
+        from core_compiler.kernels.index_maps import unravel
+
+        index = unravel(position, value.type.shape)
+        top[value] = puller.pull(value, index)
+
+
+def _place_output(number, value, puller, top, phases, rows, space):
+    """Where an output is stored: the node that is its element, and the phase (None: the last)."""
+    strides = ordered_strides(value.type.shape, value.type.order)
+
+    def store(node, index):
+        address = ZERO
+        for i, stride in zip(index, strides, strict=True):
+            address = address + i * stride
+        return Store(number, value, node, address)
+
+    candidates = [
+        (index, node) for (v, index), node in puller.nodes.items() if v is value
+    ]  # fmt: skip
+    for index, node in candidates:
+        made = store(node, index)
+        over = set(rows) if made.address.axes <= set(rows) else set(space.axes)
+        if made.address.axes <= over and _is_onto(made.address, value, over):
+            return made, None
+    for index, node in candidates:
+        made = store(node, index)
+        for phase in phases:
+            loops = set(phase.heavy.heavy.axes)
+            one_sweep = phase.heavy.heavy.form in ("lanes", "sequence")
+            if one_sweep and _is_onto(made.address, value, set(rows) | loops) and any(
+                n is node for t in phase.heavy.heavy.terms for n in t.walk()
+            ):
+                return made, phase
+    raise CannotLower("an output is not stored once an element", puller.makers.get(value))
+
+
+def _is_onto(address: Lin, value: Value, axes: set[Axis]) -> bool:
+    """Whether ``address`` runs over every element of ``value`` exactly once."""
+    if address.constant or any(not isinstance(a, Axis) for a, _ in address.terms):
+        return False
+    step = 1
+    for axis, c in sorted(address.terms, key=lambda t: t[1]):
+        if c != step:
+            return False
+        step *= axis.size
+    wide = {a for a in axes if a.size != 1}
+    return step == max(value.type.elements, 0) and set(address.axes) == wide or (
+        value.type.elements == 0 and set(address.axes) <= wide
+    )
+
+
+def _check_fusion(heavies: list[Node]) -> None:
+    """Products, convolutions and windows keep to themselves and to simple operands."""
+    for node in heavies:
+        if node.heavy.form in ("contraction", "convolution", "window"):
+            others = [h for h in heavies if h is not node and h.op is not node.op]
+            if others:
+                raise CannotLower("a product beside another reduction", node.op)
+            for term in node.heavy.terms:
+                for part in term.walk():
+                    if part.kind == "compute" and part.function != "cast":
+                        raise CannotLower("arithmetic would run again for each output", part.op)
+
+
+# -- staging -----------------------------------------------------------------------------------------
+
+
+def cost(node: Node) -> int:
+    """How dear a node is to compute again: loads 1, cheap ops 1, division 4, functions 10."""
+    total = 0
+    for part in node.walk():
+        if part.kind == "load":
+            total += 1
+        elif part.kind in ("compute", "choose"):
+            cheap = part.kind == "choose" or part.function in _CHEAP
+            total += 1 if cheap else _COSTS.get(part.function, 10)
+    return total
+
+
+def _position(node: Node, rows: set[Axis]) -> tuple[Lin, Axis, int] | None:
+    """(row part, the one axis inside the row, its coefficient) of a node's row-major position."""
+    if node.value is None or node.value.type.rank != len(node.index):
+        return None
+    place = ZERO
+    for i, stride in zip(node.index, ordered_strides(node.value.type.shape, None), strict=True):
+        place = place + i * stride
+    inside = [(a, c) for a, c in place.terms if not (a.axes <= rows)]
+    if len(inside) != 1 or not isinstance(inside[0][0], Axis):
+        return None
+    axis, c = inside[0]
+    return place - axis_index(axis) * c, axis, c
+
+
+def _stage(plan: Plan) -> None:
+    """Mark what a later phase reads back: row values computed in an earlier one that are dear."""
+    rows = set(plan.rows)
+    known: dict[Value, tuple] = {}
+    for phase in plan.phases:
+        if phase.heavy is not None and phase.heavy.heavy.form not in ("lanes", "sequence"):
+            continue
+        for root in phase.roots:
+            _reuse(root, phase, known, rows)
+        for root in phase.roots:
+            for node in root.walk():
+                place = _position(node, rows)
+                if place is not None and node.value not in known:
+                    known[node.value] = (place, node, phase)
+
+
+def _reuse(node: Node, phase: Phase, known, rows) -> None:
+    if node in phase.reuse or node.heavy is not None:
+        return
+    place = _position(node, rows) if node.value in known else None
+    if place is not None and node.kind != "load":
+        (row, axis, c), first, owner = known[node.value]
+        same = place[0] == row and place[1].size == axis.size and place[2] == c
+        if same and owner is not phase and cost(node) >= _STAGE_COST:
+            owner.keep[node.value] = first
+            phase.reuse[node] = node.value
+            return
+    for child in node.inputs:
+        _reuse(child, phase, known, rows)

@@ -1,0 +1,392 @@
+"""From a group of tensor ops to a graph of element expressions.
+
+``pull(value, index)`` says what the element of ``value`` at ``index`` is: a read of an input, a
+scalar op on other elements, or a *heavy* node (a reduction, product, convolution or window, which
+needs loops of its own).  Index maps vanish into the indices.  Nodes are shared: equal value and
+index give the same node, so common subexpressions and row values are found here.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from core_compiler.ir import Block, DType, Op, Value, dtype
+from core_compiler.ir.types import ordered_strides
+from core_compiler.kernels import hooks, index_maps
+from core_compiler.kernels.affine import ZERO, Axis, Data, Lin, axis_index, clamp, combine
+
+#: Most terms of a reduction that one level of lanes adds (numerics contract).
+LANE_CHUNK = 4096
+#: The first axis number of reduction loops: after all loops over outputs.
+_REDUCED = 1000
+
+
+class CannotLower(Exception):
+    """A group does not fit one kernel; ``op`` is the op that does not, the message says why."""
+
+    def __init__(self, reason: str, op: Op | None = None):
+        super().__init__(reason)
+        self.reason, self.op = reason, op
+
+
+@dataclass(eq=False)
+class Node:
+    """One element expression.
+
+    ``kind``: ``load`` (``value`` at linear ``address``), ``number``, ``position`` (``address`` as a
+    number), ``compute`` (scalar ``function``), ``choose`` (``conditions``), ``heavy`` (``heavy``).
+    ``index`` and ``value`` say which element of the group this is (None for parts of heavy nodes).
+    """
+
+    kind: str
+    dtype: DType
+    inputs: tuple[Node, ...] = ()
+    function: str = ""
+    op: Op | None = None
+    value: Value | None = None
+    index: tuple[Lin, ...] = ()
+    address: Lin = ZERO
+    number: object = None
+    conditions: tuple = ()
+    heavy: Heavy | None = None
+    axes: frozenset[Axis] = field(default=frozenset())
+
+    def walk(self, through_heavy: bool = False) -> Iterator[Node]:
+        """This node and those below, each once, operands first."""
+        seen: set[Node] = set()
+
+        def visit(node: Node):
+            if node in seen:
+                return
+            seen.add(node)
+            below = node.inputs
+            if node.heavy is not None and through_heavy:
+                below = (*below, *node.heavy.terms)
+            for child in below:
+                yield from visit(child)
+            yield node
+
+        yield from visit(self)
+
+    def lins(self) -> Iterator[Lin]:
+        """Every index expression that this node itself evaluates."""
+        yield self.address
+        for expression, _, _ in self.conditions:
+            yield expression
+        if self.heavy is not None:
+            yield from self.heavy.lins()
+
+
+@dataclass(eq=False)
+class Heavy:
+    """A node with loops of its own.
+
+    ``form``: ``lanes`` or ``sequence`` (a reduction over ``axes[0]`` of ``terms[0]``), ``arg``,
+    ``contraction`` (terms a, b over ``axes[0]``), ``convolution`` (axes: channel, taps...),
+    ``window`` (``taps``; terms: element).  ``kind`` is the combining op (``add``, ``max``...).
+    """
+
+    form: str
+    kind: str
+    axes: tuple[Axis, ...]
+    terms: tuple[Node, ...]
+    dtype: DType
+    conditions: tuple = ()
+    facts: dict = field(default_factory=dict)
+
+    def lins(self) -> Iterator[Lin]:
+        for expression, _, _ in self.conditions:
+            yield expression
+
+
+class Puller:
+    """Builds nodes for one block; ``lookup(op)`` answers the op's hook."""
+
+    def __init__(self, block: Block, lookup):
+        self.block, self.lookup = block, lookup
+        self.makers = block.producers()
+        self.nodes: dict[tuple, Node] = {}
+        self.data_values: list[Value] = []
+        self._reduced = _REDUCED
+
+    # -- the context that index maps see ---------------------------------------------------------
+
+    def data(self, value: Value, index, low: int, high: int) -> Lin:
+        """An index read from an integer tensor, clamped into [low, high]."""
+        if value not in self.data_values:
+            self.data_values.append(value)
+        number = self.data_values.index(value)
+        return combine(((Data(number, tuple(index), low, max(low, high)), 1),), 0)
+
+    def reduced_axis(self, size: int) -> Axis:
+        self._reduced += 1
+        return Axis(self._reduced, size, reduced=True)
+
+    # -- pulling ---------------------------------------------------------------------------------
+
+    def pull(self, value: Value, index) -> Node:
+        index = tuple(index)
+        key = (value, index)
+        if key not in self.nodes:
+            node = self._make(value, index)
+            if node.value is None:
+                node.value, node.index = value, index
+            self.nodes[key] = node
+        return self.nodes[key]
+
+    def _make(self, value: Value, index) -> Node:
+        op = self.makers.get(value)
+        if op is None:
+            return self.load(value, index)
+        hook = self.lookup(op)
+        method = _METHODS.get(type(hook))
+        if method is None:
+            raise CannotLower(f"{op.kind} is a kernel of its own", op)
+        return method(self, op, hook, index)
+
+    def load(self, value: Value, index) -> Node:
+        t = value.type
+        address = ZERO
+        for i, stride in zip(index, ordered_strides(t.shape, t.order), strict=True):
+            address = address + i * stride
+        return Node("load", t.dtype, value=value, index=tuple(index), address=address,
+                    axes=address.axes)  # fmt: skip
+
+    def compute(self, function: str, dtype_: DType, *inputs: Node, op=None) -> Node:
+        axes = frozenset().union(*(n.axes for n in inputs))
+        return Node("compute", dtype_, inputs, function, op, axes=axes)
+
+    def _elementwise(self, op, hook, index) -> Node:
+        inputs = [self.pull(v, index) for v in op.operands]
+        return self.compute(hook.function, op.result.type.dtype, *inputs, op=op)
+
+    def _constant(self, op, hook, index) -> Node:
+        kind = op.result.type.dtype
+        if op.kind == "core.iota":
+            place = index[op["axis"]]
+            return Node("position", kind, op=op, address=place, axes=place.axes)
+        if not hasattr(op["value"], "array") or op.result.type.elements != 1:
+            raise CannotLower("a constant of several elements is an operand, not a part", op)
+        number = op["value"].array().reshape(-1)[0]
+        return Node("number", kind, op=op, number=number)
+
+    def _index_map(self, op, hook, index) -> Node:
+        return self._read(op, hook.find(self, op, index))
+
+    def _read(self, op, read: hooks.Read) -> Node:
+        inner = self.pull(op.operands[read.operand], read.index)
+        if read.otherwise is None:
+            return inner
+        other = self._read(op, read.otherwise)
+        return self.choose(read.inside, inner, other, op)
+
+    def choose(self, conditions, inside: Node, outside: Node, op=None) -> Node:
+        axes = inside.axes | outside.axes
+        axes = axes.union(*(e.axes for e, _, _ in conditions))
+        return Node("choose", inside.dtype, (inside, outside), op=op, conditions=tuple(conditions),
+                    axes=axes)  # fmt: skip
+
+    # -- heavy nodes -----------------------------------------------------------------------------
+
+    def heavy(self, form, kind, axes, terms, dtype_, op, conditions=(), **facts) -> Node:
+        made = Heavy(form, kind, tuple(axes), tuple(terms), dtype_, tuple(conditions), facts)
+        outer = frozenset().union(*(t.axes for t in terms), *(e.axes for e, _, _ in conditions))
+        return Node("heavy", dtype_, op=op, heavy=made, axes=outer - set(axes))
+
+    def _reduction(self, op, hook, index) -> Node:
+        if hook.kind in ("argmax", "argmin"):
+            return self._arg(op, hook, index)
+        x = op.operands[0]
+        groups = reduced_groups(x.type.shape, op["axes"])
+        orders = tuple(op.get("orders", ())) or default_orders(x.type.shape, groups)
+        kept = iter(index)
+        full: list[Lin | None] = [
+            (ZERO if x.type.shape[a] == 1 else None) if a in op["axes"] else next(kept)
+            for a in range(x.type.rank)
+        ]
+        kind = x.type.dtype
+        wide = dtype("f32") if kind.is_float and kind.bits <= 16 else kind
+        loops = []
+        for group in groups:
+            shape = [x.type.shape[a] for a in group]
+            axis = self.reduced_axis(prod(shape))
+            loops.append(axis)
+            for a, i in zip(group, index_maps.unravel(axis_index(axis), shape), strict=True):
+                full[a] = i
+        node = self.pull(x, full)
+        if wide is not kind:
+            node = self.compute("cast", wide, node, op=op)
+        for axis, order in reversed(list(zip(loops, orders, strict=True))):
+            node = self.heavy(order, hook.kind, (axis,), (node,), wide, op)
+        if wide is not kind:
+            node = self.compute("cast", kind, node, op=op)
+        return node
+
+    def _arg(self, op, hook, index) -> Node:
+        x, axis = op.operands[0], op["axis"]
+        loop = self.reduced_axis(x.type.shape[axis])
+        place = axis_index(loop)
+        node = self.pull(x, (*index[:axis], place, *index[axis:]))
+        if node.dtype.is_float and node.dtype.bits <= 16:
+            node = self.compute("cast", dtype("f32"), node, op=op)
+        made = self.heavy("arg", hook.kind, (loop,), (node,), op.result.type.dtype, op)
+        return made
+
+    def _contraction(self, op, hook, index) -> Node:
+        a, b = op.operands
+        if op.kind.endswith("matmul"):
+            batch = tuple(range(a.type.rank - 2))
+            pairs = {"batch_a": batch, "batch_b": batch, "contract_a": (a.type.rank - 1,),
+                     "contract_b": (a.type.rank - 2,)}  # fmt: skip
+        else:
+            pairs = op
+        ca, cb = tuple(pairs["contract_a"]), tuple(pairs["contract_b"])
+        ba, bb = tuple(pairs["batch_a"]), tuple(pairs["batch_b"])
+        sizes = [a.type.shape[i] for i in ca]
+        axis = self.reduced_axis(prod(sizes))
+        k = index_maps.unravel(axis_index(axis), sizes)
+        free_a = [i for i in range(a.type.rank) if i not in ca + ba]
+        free_b = [i for i in range(b.type.rank) if i not in cb + bb]
+        batch_index = index[: len(ba)]
+        ia = _placed(a.type.rank, (ba, batch_index), (ca, k),
+                     (free_a, index[len(ba) : len(ba) + len(free_a)]))  # fmt: skip
+        ib = _placed(b.type.rank, (bb, batch_index), (cb, k),
+                     (free_b, index[len(ba) + len(free_a) :]))  # fmt: skip
+        wide = accumulator(a.type.dtype)
+        terms = [self.widened(self.pull(v, i), wide, op) for v, i in ((a, ia), (b, ib))]
+        node = self.heavy("contraction", "fma", (axis,), terms, wide, op)
+        return self.widened(node, op.result.type.dtype, op)
+
+    def widened(self, node: Node, to: DType, op) -> Node:
+        return node if node.dtype is to else self.compute("cast", to, node, op=op)
+
+    def _convolution(self, op, hook, index) -> Node:
+        if hook.transposed:
+            return self._transposed_convolution(op, index)
+        x, w = op.operands
+        groups, taps = op["groups"], w.type.shape[2:]
+        channel = self.reduced_axis(w.type.shape[1])
+        tap_axes = [self.reduced_axis(n) for n in taps]
+        group = index[1] // (w.type.shape[0] // groups) if groups > 1 else ZERO
+        c = axis_index(channel)
+        image, inside = [], []
+        for i, tap, size, stride, low, dilation in zip(
+            index[2:], tap_axes, x.type.shape[2:], op["strides"], op["low"], op["dilations"],
+            strict=True,
+        ):  # fmt: skip
+            place = i * stride + axis_index(tap) * dilation - low
+            image.append(clamp(place, 0, max(size - 1, 0)))
+            inside.append((place, 0, size))
+        inside = [c for c in inside if not (c[0].range[0] >= c[1] and c[0].range[1] < c[2])]
+        wide = accumulator(x.type.dtype)
+        source = self.pull(x, (index[0], group * w.type.shape[1] + c, *image))
+        source = self.widened(source, wide, op)
+        if inside:
+            zero = Node("number", wide, op=op, number=wide.numpy.type(0))
+            source = self.choose(inside, source, zero, op)
+        weight = self.pull(w, (index[1], c, *map(axis_index, tap_axes)))
+        weight = self.widened(weight, wide, op)
+        node = self.heavy("convolution", "fma", (channel, *tap_axes), (source, weight), wide, op,
+                          blocks=max(1, 8 // max(1, prod(taps))))  # fmt: skip
+        return self.widened(node, op.result.type.dtype, op)
+
+    def _transposed_convolution(self, op, index) -> Node:
+        x, w = op.operands
+        groups, taps = op["groups"], w.type.shape[2:]
+        per_group = x.type.shape[1] // groups
+        channel = self.reduced_axis(per_group)
+        tap_axes = [self.reduced_axis(n) for n in taps]
+        outputs = w.type.shape[1]
+        group, within = (index[1] // outputs, index[1] % outputs) if groups > 1 else (ZERO, index[1])
+        c = axis_index(channel)
+        image, hits = [], []
+        for i, tap, size, stride, low, dilation in zip(
+            index[2:], tap_axes, x.type.shape[2:], op["strides"], op["low"], op["dilations"],
+            strict=True,
+        ):  # fmt: skip
+            place = i + low - axis_index(tap) * dilation
+            hits += [(place % stride, 0, 1)] if stride > 1 else []
+            place = place // stride
+            image.append(clamp(place, 0, max(size - 1, 0)))
+            hits.append((place, 0, size))
+        wide = accumulator(x.type.dtype)
+        row = group * per_group + c
+        source = self.widened(self.pull(x, (index[0], row, *image)), wide, op)
+        weight = self.pull(w, (row, within, *map(axis_index, tap_axes)))
+        weight = self.widened(weight, wide, op)
+        node = self.heavy("convolution", "fma", (channel, *tap_axes), (source, weight), wide, op,
+                          hits, blocks=max(1, 8 // max(1, prod(taps))))  # fmt: skip
+        return self.widened(node, op.result.type.dtype, op)
+
+    def _window(self, op, hook, index) -> Node:
+        (x,) = op.operands
+        tap_axes = [self.reduced_axis(n) for n in op["window"]]
+        image, inside = [], []
+        for i, tap, size, stride, low, dilation in zip(
+            index[2:], tap_axes, x.type.shape[2:], op["strides"], op["low"], op["dilations"],
+            strict=True,
+        ):  # fmt: skip
+            place = i * stride + axis_index(tap) * dilation - low
+            image.append(clamp(place, 0, max(size - 1, 0)))
+            inside.append((place, 0, size))
+        inside = [c for c in inside if not (c[0].range[0] >= c[1] and c[0].range[1] < c[2])]
+        kind = x.type.dtype
+        wide = dtype("f32") if kind.is_float and kind.bits <= 16 else kind
+        node = self.widened(self.pull(x, (*index[:2], *image)), wide, op)
+        total = self.heavy("window", "max" if hook.kind == "max" else "add", tap_axes, (node,),
+                           wide, op, inside)  # fmt: skip
+        if hook.kind == "mean":
+            if op.get("count_padding", False) or not inside:
+                count = Node("number", wide, op=op, number=wide.numpy.type(prod(op["window"])))
+            else:
+                one = Node("number", wide, op=op, number=wide.numpy.type(1))
+                count = self.heavy("window", "add", tap_axes, (one,), wide, op, inside)
+            total = self.compute("div", wide, total, count, op=op)
+        return self.widened(total, kind, op)
+
+
+_METHODS = {
+    hooks.Elementwise: Puller._elementwise,
+    hooks.IndexMap: Puller._index_map,
+    hooks.Constant: Puller._constant,
+    hooks.Reduction: Puller._reduction,
+    hooks.Contraction: Puller._contraction,
+    hooks.Convolution: Puller._convolution,
+    hooks.Window: Puller._window,
+}
+
+
+def _placed(rank: int, *parts) -> tuple[Lin, ...]:
+    found: list[Lin] = [ZERO] * rank
+    for axes, index in parts:
+        for axis, i in zip(axes, index, strict=True):
+            found[axis] = i
+    return tuple(found)
+
+
+def accumulator(kind: DType) -> DType:
+    """The dtype that a contraction of ``kind`` accumulates in (numerics contract)."""
+    if kind.is_float:
+        return kind if kind.bits >= 32 else dtype("f32")
+    return kind if kind.bits == 64 else dtype("i32")
+
+
+def reduced_groups(shape, axes) -> list[tuple[int, ...]]:
+    """The reduced axes merged into groups: adjacent ones, axes of size 1 ignored."""
+    wide = [a for a in range(len(shape)) if shape[a] != 1]
+    groups: list[tuple[int, ...]] = []
+    for place, axis in enumerate(wide):
+        if axis not in axes:
+            continue
+        if groups and place and wide[place - 1] == groups[-1][-1]:
+            groups[-1] = (*groups[-1], axis)
+        else:
+            groups.append((axis,))
+    return groups
+
+
+def default_orders(shape, groups) -> tuple[str, ...]:
+    """``lanes`` for the group that holds the last axis wider than 1, ``sequence`` for the others."""
+    last = max((a for a in range(len(shape)) if shape[a] != 1), default=None)
+    return tuple("lanes" if last in group else "sequence" for group in groups)
