@@ -17,9 +17,9 @@ class FuseElementwise(Pass):
     requires = frozenset({"no_composites"})
 
     def run(self, module, context):
-        return context.rewrite(module, lambda rw: fuse(rw, "elementwise chains share one loop nest", wanted, can_join))
+        return context.rewrite(module, lambda rw: fuse(rw, "elementwise ops share one loop nest", wanted, can_join))
 
 
 def wanted(producer: Op, consumer: Op) -> bool:
-    """The pairs of units this pass is about."""
-    raise NotImplementedError
+    """Both are elementwise ops or index maps."""
+    return family(producer) == family(consumer) == "map"

@@ -1,4 +1,4 @@
-"""Applies elementwise ops that follow a product or a convolution on its output tile."""
+"""Applies the elementwise ops that follow a product or a convolution on its output tile."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from core_compiler.passes.grouping import family, fuse
 
 @dataclass(frozen=True)
 class FuseEpilogues(Pass):
-    """Applies elementwise ops that follow a product or a convolution on its output tile."""
+    """Applies the elementwise ops that follow a product or a convolution on its output tile."""
 
     half = "implementation"
     requires = frozenset({"no_composites"})
@@ -21,5 +21,5 @@ class FuseEpilogues(Pass):
 
 
 def wanted(producer: Op, consumer: Op) -> bool:
-    """The pairs of units this pass is about."""
-    raise NotImplementedError
+    """A product or convolution, and elementwise ops on its result."""
+    return family(producer) == "contraction" and family(consumer) == "map"

@@ -21,5 +21,6 @@ class FuseReductions(Pass):
 
 
 def wanted(producer: Op, consumer: Op) -> bool:
-    """The pairs of units this pass is about."""
-    raise NotImplementedError
+    """At least one reduction, and nothing but reductions and elementwise ops."""
+    both = {family(producer), family(consumer)}
+    return "reduction" in both and both <= {"reduction", "map"}

@@ -7,21 +7,14 @@ merge without a cycle, and what to copy instead of share, is decided here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from core_compiler.ir import Block, Op, Rewriter, Value
+from core_compiler.kernels import hooks
+from core_compiler.kernels.lowering import Refusal
 from core_compiler.ops.base import definition
 from core_compiler.passes.layouts import is_free_view
 
 GROUP = "core.group"
-
-
-@dataclass(frozen=True)
-class NoFusion:
-    """Why two units stay apart; ``op`` is the op the reason speaks of."""
-
-    reason: str
-    op: Op | None = None
 
 
 def members(unit: Op) -> tuple[Op, ...]:
@@ -130,6 +123,20 @@ def absorb_copies(unit: Op, rewriter: Rewriter, joinable) -> Op:
     return make_group([*prefix, *(op.substitute(renamed) for op in ops)], unit.results)
 
 
+def family(unit: Op) -> str:
+    """What a unit is to the fusion passes: ``contraction``, ``reduction``, ``window``, ``map``
+    (elementwise ops and index maps) or ``alone``; the heaviest of its ops decides."""
+    found = {_FAMILIES.get(type(definition(op).lower), "map") for op in members(unit)}
+    return next(f for f in ("alone", "window", "contraction", "reduction", "map") if f in found)
+
+
+_FAMILIES = {
+    hooks.Contraction: "contraction", hooks.Convolution: "contraction",
+    hooks.Reduction: "reduction", hooks.Window: "window", hooks.Scan: "alone",
+    hooks.Custom: "alone",
+}  # fmt: skip
+
+
 def is_unit(op: Op) -> bool:
     """Whether an op is work for a kernel (not a constant, a free view or control flow)."""
     if op.kind == GROUP:
@@ -143,7 +150,7 @@ def fuse(
     rewriter: Rewriter,
     rule: str,
     wanted: Callable[[Op, Op], bool],
-    joinable: Callable[[Sequence[Op], Sequence[Op]], NoFusion | None],
+    joinable: Callable[..., Refusal | None],
 ) -> int:
     """Merge producer/consumer units until nothing more fits; returns the number of merges.
 
@@ -171,10 +178,10 @@ def fuse(
     return count
 
 
-def refusal(producer: Op, consumer: Op, rewriter: Rewriter, position, joinable) -> NoFusion | None:
+def refusal(producer: Op, consumer: Op, rewriter: Rewriter, position, joinable) -> Refusal | None:
     """Why these two units may not share a kernel, or None if they may."""
     if would_cycle(producer, consumer, rewriter, position):
-        return NoFusion("another op between them needs the first and feeds the second", consumer)
+        return Refusal("another op between them needs the first and feeds the second", consumer)
     first, second = flattened(producer), flattened(consumer)
     outputs = [
         v for v in producer.results

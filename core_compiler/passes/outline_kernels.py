@@ -37,8 +37,10 @@ class OutlineKernels(Pass):
                 out.keep(op)
                 continue
             group = op if op.kind == GROUP else make_group([op], op.results)
-            name = library.enter(lower_group(group).function, group)
-            launch = Op(LAUNCH, group.operands, group.results, {"kernel": name}, group.regions)
+            lowered = lower_group(group)
+            name = library.enter(lowered.function, group)
+            attributes = {"kernel": name, "arguments": lowered.arguments}
+            launch = Op(LAUNCH, group.operands, group.results, attributes, group.regions)
             values = {v: v for v in op.results}
             out.answer(op, [launch], values, rule="outline a kernel", note=name)
         module = module.with_main(out.finish(module.main.outputs))
