@@ -28,6 +28,12 @@ if numba.config.USING_SVML:  # Numba was imported, with SVML found, before this 
 #: The contract's version: part of every digest's and every cache's key.
 CONTRACT_VERSION = 1
 
+#: What compiled reference functions are made of, beside ``reference/``.
+_CONTRACT_SOURCES = (
+    "_numba.py", "functions.py", "functions_f32.py", "functions_f64.py", "narrow.py",
+    "primitives.py", "vectors.py",
+)
+
 #: ``error_model="numpy"``: a division by zero gives inf or NaN instead of raising.
 FLAGS = {"error_model": "numpy", "fastmath": False, "nogil": True}
 
@@ -41,12 +47,31 @@ def inline_jit(function: Callable) -> Callable:
     return numba.njit(forceinline=True, **FLAGS)(function)
 
 
-def jit(function: Callable) -> Callable:
-    """Compile a loop over arrays on first call, kept in the cache on disk; releases the GIL."""
+def jit(function: Callable, *arguments: object) -> Callable:
+    """Compile a loop over arrays for one list of argument types, or load it from the cache.
+
+    ``arguments`` are Numba types; with ``reads(..)`` for inputs one compiled function takes
+    writable and read-only arrays (memory-mapped weights), where compiling at the first call would
+    make one function for each mixture.  Without ``arguments`` each call's types are compiled.
+    The compiled function releases the GIL.
+    """
     dispatcher = numba.njit(**FLAGS)(function)
     if os.environ.get("CORE_COMPILER_REFERENCE_CACHE", "1") != "0":
         dispatcher._cache = _SourceKeyedCache(function)
+    if arguments:
+        dispatcher.compile(numba.types.void(*arguments))
+        dispatcher.disable_compile()
     return dispatcher
+
+
+def reads(dtype: object, rank: int) -> numba.types.Array:
+    """The Numba type of a C-contiguous input array."""
+    return numba.types.Array(dtype, rank, "C", readonly=True)
+
+
+def writes(dtype: object, rank: int) -> numba.types.Array:
+    """The Numba type of a C-contiguous output array."""
+    return numba.types.Array(dtype, rank, "C")
 
 
 def specialise(template: Callable, name: str, **bindings: object) -> Callable:
@@ -84,7 +109,7 @@ def cache_directory() -> Path:
 
 @functools.cache
 def sources_digest() -> str:
-    """SHA-256 over this package's sources, the contract's version and the compilers' versions.
+    """SHA-256 over the contract's sources, its version and the compilers' versions.
 
     Numba's own cache looks at the file of the outermost function only, and would serve a stale
     kernel after a change of a function that was inlined into it.
@@ -93,7 +118,8 @@ def sources_digest() -> str:
     digest = hashlib.sha256()
     for version in (CONTRACT_VERSION, numba.__version__, llvmlite.__version__, np.__version__):
         digest.update(f"{version}\0".encode())
-    for path in sorted(package.rglob("*.py")):
+    sources = [package / name for name in _CONTRACT_SOURCES]
+    for path in [*sources, *sorted((package / "reference").glob("*.py"))]:
         digest.update(f"{path.relative_to(package).as_posix()}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -125,7 +151,7 @@ class _SourceKeyedImpl(caching.CompileResultCacheImpl):
 
 
 class _SourceKeyedCache(caching.FunctionCache):
-    """Numba's cache, keyed by the whole package's sources and by the specialised name."""
+    """Numba's cache, keyed by all the contract's sources and by the specialised name."""
 
     _impl_class = _SourceKeyedImpl
 

@@ -70,10 +70,10 @@ def exp2_pair_f64(high, low):
     p = fma_f64(p, r, f64(0.009618129107627948))
     p = fma_f64(p, r, f64(0.05550410866482419))
     p = fma_f64(p, r, f64(0.24022650695910072))
-    # 2**r = 1 + r (c0 + r p), c0 = ln 2; low enters to first order.
+    # 2**r = 1 + head = 1 + r (c0 + r p), c0 = ln 2; 2**low to first order.
     head = fma_f64(r, f64(0.6931471805599453), mul_f64(mul_f64(r, r), p))
-    head = fma_f64(low, f64(0.6931471805599453), head)
-    head = fma_f64(mul_f64(r, low), f64(0.4804530139182014), head)
+    slope = mul_f64(low, f64(0.6931471805599453))
+    head = add_f64(head, fma_f64(slope, head, slope))
     return scale_f64(add_f64(f64(1.0), head), n)
 
 
@@ -198,13 +198,15 @@ def log2_pair_f64(x):
     z = mul_f64(s, s)
     zl = fma_f64(f64(2.0), mul_f64(s, sl), fma_f64(s, s, neg_f64(z)))
     # R(z) = 2/3 z + 2/5 z**2 + ...: the first term as a pair, the rest rounded.
-    p = f64(0.13285907810253653)
-    p = fma_f64(p, z, f64(0.13246770675481528))
-    p = fma_f64(p, z, f64(0.15387211425515196))
-    p = fma_f64(p, z, f64(0.18181773784667818))
-    p = fma_f64(p, z, f64(0.22222222654967785))
-    p = fma_f64(p, z, f64(0.28571428569175844))
-    p = fma_f64(p, z, f64(0.40000000000005315))
+    p = f64(0.26480274365445744)
+    p = fma_f64(p, z, f64(0.08491970113592283))
+    p = fma_f64(p, z, f64(0.11867856381207534))
+    p = fma_f64(p, z, f64(0.13330540262128315))
+    p = fma_f64(p, z, f64(0.15384658548558025))
+    p = fma_f64(p, z, f64(0.18181817803265402))
+    p = fma_f64(p, z, f64(0.2222222222398164))
+    p = fma_f64(p, z, f64(0.28571428571424906))
+    p = fma_f64(p, z, f64(0.4))
     rest = mul_f64(mul_f64(z, z), p)
     r = mul_f64(z, f64(0.6666666666666666))
     rl = fma_f64(z, f64(0.6666666666666666), neg_f64(r))
@@ -247,13 +249,10 @@ def pow_f64(x, y):
     high, low = log2_pair_f64(a)
     p = mul_f64(y, high)
     pl = fma_f64(y, low, fma_f64(y, high, neg_f64(p)))
-    extreme = (abs_f64(p) >= f64(1100.0)) | (p != p)
-    pl = select_f64(extreme, f64(0.0), pl)
     p = select_f64(a == f64(0.0), mul_f64(y, f64(-np_inf)), p)
     p = select_f64(a == f64(np_inf), mul_f64(y, f64(np_inf)), p)
-    flat = (p == f64(0.0)) & (abs_f64(p) < f64(1.0))
-    value = select_f64(flat, f64(1.0), exp2_pair_f64(p, pl))
-    return pow_special_f64(x, y, value)
+    pl = select_f64(abs_f64(p) < f64(1100.0), pl, f64(0.0))
+    return pow_special_f64(x, y, exp2_pair_f64(p, pl))
 
 
 def tanh_f64(x):
@@ -659,7 +658,9 @@ def cbrt_f64(x):
     """Cube root: exponent divided by 3, two steps of Halley, one of Newton on the residual."""
     a = abs_f64(x)
     tiny = a < f64(2.2250738585072014e-308)
+    huge = a > f64(1e300)
     v = select_f64(tiny, mul_f64(a, f64(18014398509481984.0)), a)
+    v = select_f64(huge, mul_f64(a, f64(5.551115123125783e-17)), v)
     third = div_i64(bits_f64(v), i64(3))
     t = from_bits_f64(add_i64(third, i64(0x2A9F7893782DA1CE)))
     third_of = f64(0.3333333333333333)
@@ -674,6 +675,7 @@ def cbrt_f64(x):
     residual = fma_f64(neg_f64(low), t, residual)
     t = fma_f64(div_f64(residual, square), third_of, t)
     t = select_f64(tiny, mul_f64(t, f64(3.814697265625e-06)), t)
+    t = select_f64(huge, mul_f64(t, f64(262144.0)), t)
     odd = (a == f64(0.0)) | (a == f64(np_inf)) | (x != x)
     return copysign_f64(select_f64(odd, a, t), x)
 
