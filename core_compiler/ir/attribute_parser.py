@@ -1,4 +1,5 @@
 """Reading types and attributes."""
+
 from __future__ import annotations
 
 import re

@@ -3,6 +3,7 @@
 The compiler calls an :class:`Observer`; the base class does nothing, so not observing costs
 nothing.  Payloads refer to ops and values by the objects themselves, never by names or text.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

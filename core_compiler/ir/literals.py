@@ -2,6 +2,7 @@
 
 Everything here is exact: reading what was written gives the same bits and the same characters.
 """
+
 from __future__ import annotations
 
 import re

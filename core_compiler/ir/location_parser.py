@@ -1,4 +1,5 @@
 """Reading locations as origins.  Aliases (``#loc7 = loc(...)``) may stand after their uses."""
+
 from __future__ import annotations
 
 from core_compiler.ir.attribute_parser import AttributeParser

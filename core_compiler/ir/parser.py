@@ -2,6 +2,7 @@
 
 Values keep their names, locations become origins, ``core.weights`` gives full digests back.
 """
+
 from __future__ import annotations
 
 import numpy as np

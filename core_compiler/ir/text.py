@@ -5,6 +5,7 @@ a block's outputs are its terminator.  Values keep their names (``%conv1``; a se
 function is ``%conv1$2``; characters MLIR does not take are ``$xHH``), unnamed ones are numbered in
 program order.  Weights are named by digest.  :mod:`core_compiler.ir.parser` reads it all back.
 """
+
 from __future__ import annotations
 
 import re

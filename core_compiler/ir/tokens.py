@@ -1,4 +1,5 @@
 """The text form's tokens: one regular expression, positions worked out only for an error."""
+
 from __future__ import annotations
 
 import re

@@ -1,4 +1,4 @@
-"""Modules for the tests of IR, text and recording: one by hand, random ones, and what equal means."""
+"""Modules for tests of IR, text and recording: one by hand, random ones; what equal means."""
 
 from __future__ import annotations
 
@@ -31,15 +31,21 @@ def small_module() -> Module:
     weights = WeightStore()
     handle = weights.add(np.arange(600, dtype=np.float32).reshape(200, 3))
     node = FrontendNode(
-        "linear", "aten.linear", "model.py", 7, "head/fc", (("model.py", 7, "forward", "self.fc(x)"),)
+        "linear",
+        "aten.linear",
+        "model.py",
+        7,
+        "head/fc",
+        (("model.py", 7, "forward", "self.fc(x)"),),
     )
     root = Origin.root(node)
     dynamic = tensor(("batch", 200), "f32")
     out = tensor(("batch", 3), "f32")
     x, w, y = Value(dynamic, "x"), Value(handle.type, "w"), Value(out, "y")
+    state = Value(out, "state")
     scalar = Value(tensor((), "f32"))
     carried, shifted, looped = Value(out, "y"), Value(out), Value(out, "looped")
-    loop = Block((carried,), (Op("core.add", (carried, y), (shifted,)),), (shifted,))
+    loop = Block((carried,), (Op("core.add", (carried, state), (shifted,)),), (shifted,))
     ops = (
         Op("core.constant", (), (w,), {"value": handle}, (), root),
         Op("core.matmul", (x, w), (y,), None, (), Origin.derived("decompose", [root])),
@@ -47,11 +53,15 @@ def small_module() -> Module:
            Origin.synthetic("make_nan", "a NaN is wanted")),
         Op("core.while", (y,), (looped,), {"limit": 3, "unroll": True}, (loop,)),
     )  # fmt: skip
-    main = Function("main", Block((x,), ops, (looped, scalar)), "tensor", {"aliases": ((0, 0),)})
+    main = Function(
+        "main", Block((x, state), ops, (looped, scalar)), "tensor", {"aliases": ((0, 1),)}
+    )
     a = Value(buffer(("M", 4), "f32", ("s0", 1)), "a")
     m, i, v = Value(INDEX, "M"), Value(INDEX, "i"), Value(vector(4, "f32"), "v")
     inner = Block((i,), (Op("kernel.load", (a, i), (v,)), Op("kernel.store", (v, a, i))))
-    kernel = Function("copy", Block((a, m), (Op("kernel.for", (m,), (), None, (inner,)),)), "kernel")
+    kernel = Function(
+        "copy", Block((a, m), (Op("kernel.for", (m,), (), None, (inner,)),)), "kernel"
+    )
     return Module({"main": main, "copy": kernel}, weights, {"batch": (1, -1)})
 
 
@@ -59,7 +69,7 @@ def small_module() -> Module:
 
 names = st.one_of(
     st.none(),
-    st.sampled_from(["x", "y", "x$2", "12", "a.b", "/encoder/layer.0/Add", "é\n\"", "-", "$x2F"]),
+    st.sampled_from(["x", "y", "x$2", "12", "a.b", "/encoder/layer.0/Add", 'é\n"', "-", "$x2F"]),
     st.text(min_size=1, max_size=6),
 )
 dims = st.one_of(st.integers(0, 5), st.sampled_from(["batch", "seq", 'odd "name"']))
@@ -82,7 +92,11 @@ def buffer_types(draw):
 
 
 types = st.one_of(
-    tensor_types(), buffer_types(), dtypes, st.just(INDEX), st.builds(vector, st.integers(1, 16), dtypes)
+    tensor_types(),
+    buffer_types(),
+    dtypes,
+    st.just(INDEX),
+    st.builds(vector, st.integers(1, 16), dtypes),
 )
 
 
@@ -114,6 +128,7 @@ attributes = st.recursive(
 attribute_names = st.one_of(
     st.sampled_from(["axis", "value", "odd name"]), st.text(min_size=1, max_size=5)
 )
+words = st.text(max_size=3)
 nodes = st.builds(
     FrontendNode,
     st.text(max_size=5),
@@ -121,8 +136,7 @@ nodes = st.builds(
     st.just(""),
     st.just(0),
     st.sampled_from(["", "a/b"]),
-    st.lists(st.tuples(st.text(max_size=3), st.integers(0, 99), st.text(max_size=3), st.text(max_size=3)),
-             max_size=2).map(tuple),
+    st.lists(st.tuples(words, st.integers(0, 99), words, words), max_size=2).map(tuple),
 )  # fmt: skip
 
 
@@ -131,10 +145,12 @@ def origins(draw):
     """A list of origins that share ancestors."""
     made: list[Origin] = []
     for _ in range(draw(st.integers(1, 5))):
-        parents = tuple(draw(st.lists(st.sampled_from(made), max_size=3, unique_by=id))) if made else ()
+        parents = (
+            tuple(draw(st.lists(st.sampled_from(made), max_size=3, unique_by=id))) if made else ()
+        )
         node = draw(st.one_of(st.none(), nodes))
         if node is not None and draw(st.booleans()):
-            node = FrontendNode(node.name, node.kind, "dir/m\".py", draw(st.integers(1, 9)))
+            node = FrontendNode(node.name, node.kind, 'dir/m".py', draw(st.integers(1, 9)))
         made.append(Origin(draw(st.text(max_size=6)), parents, node, draw(st.text(max_size=4))))
     return made
 
@@ -165,7 +181,9 @@ def modules(draw):
     for name in draw(st.lists(st.sampled_from(["main", "k.1", "ö"]), min_size=1, unique=True)):
         level = draw(st.sampled_from(["tensor", "kernel", "target"]))
         tag = "core" if level == "tensor" else level
-        facts = draw(st.dictionaries(st.sampled_from(["aliases", "schedule"]), attributes, max_size=1))
+        facts = draw(
+            st.dictionaries(st.sampled_from(["aliases", "schedule"]), attributes, max_size=1)
+        )
         functions[name] = Function(name, draw(blocks((), made, 2, tag)), level, facts)
     bounds = st.tuples(st.integers(0, 9), st.integers(-1, 99))
     symbols = draw(st.dictionaries(st.text(min_size=1, max_size=5), bounds, max_size=2))
