@@ -1,0 +1,87 @@
+"""Encoding of a view's data: JSON text plus one block of bytes for the typed arrays.
+
+Any numpy array inside the data becomes `{"$": dtype, "at": byte offset, "n": length}` in the JSON
+and its little-endian bytes go into the blob. The blob starts with an 8-byte header: the CRC-32 of
+the rest (also `stamp` in the JSON) and zero, so that the browser can tell whether the two traits
+that it received belong together.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+HEADER_BYTES = 8
+_NAMES = {
+    np.dtype(np.uint8): "u8",
+    np.dtype(np.uint16): "u16",
+    np.dtype(np.uint32): "u32",
+    np.dtype(np.int8): "i8",
+    np.dtype(np.int16): "i16",
+    np.dtype(np.int32): "i32",
+    np.dtype(np.float32): "f32",
+    np.dtype(np.float64): "f64",
+}
+
+
+def pack(data: Mapping[str, Any]) -> tuple[str, bytes]:
+    """JSON text and blob of `data` (mappings, sequences, strings, numbers, 1-d numpy arrays).
+
+    64-bit integers travel as 32-bit ones where they fit, else as f64; beyond 2**53 is an error.
+    Not-a-number is allowed in arrays only. Equal data gives equal bytes.
+    """
+    parts: list[bytes] = []
+    at = HEADER_BYTES
+
+    def encode(value: Any) -> Any:
+        nonlocal at
+        if isinstance(value, np.ndarray):
+            array = _portable(value)
+            raw = array.tobytes()
+            reference = {"$": _NAMES[array.dtype], "at": at, "n": int(array.size)}
+            padding = -len(raw) % HEADER_BYTES
+            parts.append(raw + bytes(padding))
+            at += len(raw) + padding
+            return reference
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, Mapping):
+            return {str(key): encode(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [encode(item) for item in value]
+        return value
+
+    encoded = encode(data)
+    body = b"".join(parts)
+    if not body:
+        return _dumps(encoded), b""
+    stamp = zlib.crc32(body)
+    return _dumps({**encoded, "stamp": stamp}), struct.pack("<II", stamp, 0) + body
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
+def _portable(array: np.ndarray) -> np.ndarray:
+    """The array as one of the little-endian types that JavaScript has."""
+    if array.ndim != 1:
+        raise ValueError(f"only 1-d arrays can be packed, got shape {array.shape}")
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8)
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
+        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+        if -(2**31) <= low and high < 2**31:
+            return array.astype(np.int32)
+        if max(-low, high) > 2**53:
+            raise ValueError("integers beyond 2**53 cannot be packed exactly")
+        return array.astype(np.float64)
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    if array.dtype.newbyteorder("=") not in _NAMES:
+        raise ValueError(f"dtype {array.dtype} cannot be packed; use f32, f64 or an integer type")
+    return np.ascontiguousarray(array)

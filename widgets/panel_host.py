@@ -1,0 +1,54 @@
+"""The views as Panel components: `GraphView`, `DiffView`, `SourceView`, `MemoryView`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import param
+from panel.custom import AnyWidgetComponent
+
+from widgets.encode import pack
+from widgets.requests import Handler, Requests
+from widgets.views import TRAITS, module_path
+
+_PARAMETERS = {str: param.String, bytes: param.Bytes, dict: param.Dict}
+
+
+class _View(AnyWidgetComponent):
+    """Shared behaviour; the synchronised parameters come from `widgets.views.TRAITS`."""
+
+    __abstract = True
+
+    def show(self, data: Mapping[str, Any]) -> None:
+        """Show `data` (the view's schema in README.md; numpy arrays travel as bytes)."""
+        text, blob = pack(data)
+        self.param.update(data=text, blob=blob)
+
+    def on_request(self, handler: Handler) -> None:
+        """Answer the browser's requests with `handler(request) -> JSON value`."""
+        requests = Requests(handler)
+
+        def answer(event: Any) -> None:
+            response = requests.answer(event.new)
+            if response is not None:
+                self.response = response
+
+        self.param.watch(answer, "request")
+
+
+def _view(name: str, view: str) -> type[_View]:
+    parameters = {
+        trait.name: _PARAMETERS[type(trait.default)](
+            default=trait.default, doc=trait.doc, allow_refs=True
+        )
+        for trait in TRAITS
+    }
+    members = {"__doc__": f"The {view} view.", "__module__": __name__, **parameters}
+    return type(name, (_View,), {**members, "_esm": module_path(view)})
+
+
+GraphView = _view("GraphView", "graph")
+DiffView = _view("DiffView", "diff")
+SourceView = _view("SourceView", "source")
+MemoryView = _view("MemoryView", "memory")

@@ -1,0 +1,38 @@
+"""Answering the browser's numbered requests, the same way in every Python host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Handler = Callable[[Mapping[str, Any]], Any]
+
+
+class Requests:
+    """Calls `handler` once for each new request and builds the text of the `response` trait.
+
+    The browser's `request` trait holds all requests that have no answer yet, so that none is lost
+    when two changes of the trait arrive as one.
+    """
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._answered: dict[tuple[str, int], None] = {}
+
+    def answer(self, text: str) -> str | None:
+        """The response for the open requests in `text`; None where all were answered before."""
+        answers = []
+        for request in json.loads(text or "[]"):
+            identity = (str(request.get("session", "")), int(request["id"]))
+            if identity in self._answered:
+                continue
+            self._answered[identity] = None
+            answers.append({**self._reply(request), "id": identity[1], "session": identity[0]})
+        return json.dumps(answers, allow_nan=False) if answers else None
+
+    def _reply(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return {"value": self._handler(request)}
+        except Exception as error:  # a failed request must not end the page: the view shows why
+            return {"error": f"{type(error).__name__}: {error}"}

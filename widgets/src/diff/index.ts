@@ -1,0 +1,459 @@
+/** The IR diff view: the text of two stages side by side or unified. See widgets/README.md. */
+
+import { button, copy, facts, h, replace } from '../shared/dom';
+import { count, plural } from '../shared/format';
+import { highlighted, HIGHLIGHT_STYLE, type Marks, syntaxColours } from '../shared/highlight';
+import type { Selection } from '../shared/host';
+import { Lines, LINES_STYLE, ROW } from '../shared/lines';
+import { changeColour, MONO, type Palette, SIGNS } from '../shared/theme';
+import { announce, define, type Frame } from '../shared/view';
+import { type DiffData, display, type Entry, KINDS, type Line, Rows } from './model';
+import { wordMarks } from './words';
+
+const STYLE = `
+${HIGHLIGHT_STYLE}${LINES_STYLE}
+.cw-diff .titles { display: grid; grid-template-columns: 1fr 1fr 12px; flex: none; color: var(--muted);
+  background: var(--surface); border-bottom: 1px solid var(--line); font-weight: 600; }
+.cw-diff .titles span { padding: 2px 10px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.cw-diff .body { display: flex; flex: 1; min-height: 0; }
+.cw-diff .body:has(.lines:focus-visible) { outline: 2px solid var(--accent); outline-offset: -2px; z-index: 1; }
+.cw-diff .lines:focus-visible { outline: none; }
+.cw-diff .lines { margin: 2px; overflow-x: hidden; background: var(--surface); }
+.cw-diff .row { display: grid; grid-template-columns: 1fr 1fr; font: 12px/${ROW}px ${MONO}; cursor: default; }
+.cw-diff.unified .row { grid-template-columns: 1fr; }
+.cw-diff .cell { display: grid; grid-template-columns: 52px 16px 1fr; min-width: 0; overflow: hidden;
+  white-space: pre; border-left: 1px solid var(--line); }
+.cw-diff.unified .cell { grid-template-columns: 52px 52px 16px 1fr; }
+.cw-diff .no { text-align: right; padding-right: 8px; color: var(--faint); user-select: none; }
+.cw-diff .sign { user-select: none; font-weight: 700; text-align: center; }
+.cw-diff .code { min-width: 0; overflow: hidden; }
+.cw-diff .code > span { display: inline-block; min-width: 100%; transform: translateX(calc(-1px * var(--sx, 0))); }
+.cw-diff .removed { background: color-mix(in srgb, var(--removed) 11%, var(--surface)); }
+.cw-diff .added { background: color-mix(in srgb, var(--added) 11%, var(--surface)); }
+.cw-diff .removed .sign { color: var(--removed); } .cw-diff .added .sign { color: var(--added); }
+.cw-diff .removed .word { background: color-mix(in srgb, var(--removed) 34%, var(--surface));
+  border-radius: 2px; box-shadow: inset 0 -2px var(--removed); }
+.cw-diff .added .word { background: color-mix(in srgb, var(--added) 34%, var(--surface));
+  border-radius: 2px; box-shadow: inset 0 -2px var(--added); }
+.cw-diff .none { background: repeating-linear-gradient(-45deg, var(--raised) 0 4px, transparent 4px 9px); }
+.cw-diff .row.selected .cell { box-shadow: inset 0 1px var(--accent), inset 0 -1px var(--accent);
+  background-image: linear-gradient(rgb(10 95 180 / 14%), rgb(10 95 180 / 14%)); }
+.cw-diff .row.current .no { color: var(--accent); font-weight: 700; }
+.cw-diff .fold { font-family: inherit; color: var(--muted); background: var(--raised); text-align: center;
+  cursor: pointer; grid-column: 1 / -1; border-top: 1px solid var(--line); border-bottom: 1px solid var(--line); }
+.cw-diff .fold:hover { color: var(--accent); }
+.cw-diff .ruler { width: 12px; flex: none; cursor: pointer; border-left: 1px solid var(--line); }
+.cw-diff .across { height: 12px; overflow-x: auto; overflow-y: hidden; flex: none; }
+.cw-diff.pick-left .cell.right, .cw-diff.pick-right .cell.left { user-select: none; }
+`;
+
+const KEYS: [string, string][] = [
+  ['j  k', 'next, previous hunk'],
+  ['u', 'unified or side by side'],
+  ['a', 'whole module or changes only'],
+  ['c', 'copy this hunk as a patch'],
+  ['Enter', 'select the op of this hunk'],
+];
+
+class DiffView {
+  private rows!: Rows;
+  private entries: Entry[] = [];
+  private unified = false;
+  private whole = false;
+  private readonly opened = new Set<number>();
+  private hunk = -1;
+  private selection: Selection = {};
+  private palette!: Palette;
+  private marks = new Map<number, { left: Marks; right: Marks }>();
+  private readonly lines: Lines;
+  private readonly ruler = h('canvas', { class: 'ruler', role: 'img', 'aria-label': 'map of changes' });
+  private readonly across = h('div', { class: 'across' }, h('div', { style: 'height:1px' }));
+  private readonly titles = h('div', { class: 'titles' });
+  private readonly totals = h('span', { class: 'figure totals' });
+  private readonly place = h('span', { class: 'figure place' });
+  private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
+  private readonly unifiedButton = button('unified', 'One column  (u)', () => this.toggle('unified'));
+  private readonly wholeButton = button('whole module', 'Also what is equal  (a)', () =>
+    this.toggle('whole'),
+  );
+
+  constructor(private readonly frame: Frame) {
+    this.lines = new Lines(
+      (index) => this.row(index),
+      (first, last) => this.scrolled(first, last),
+    );
+    this.lines.root.setAttribute('role', 'region');
+    this.lines.root.setAttribute('aria-label', 'IR diff: j and k step through hunks');
+    const bar = h(
+      'div',
+      { class: 'bar', role: 'toolbar', 'aria-label': 'Diff' },
+      h(
+        'span',
+        { class: 'group' },
+        button('‹', 'Previous hunk  (k)', () => this.step(-1)),
+        button('hunk ›', 'Next hunk  (j)', () => this.step(1)),
+      ),
+      this.place,
+      this.totals,
+      h('span', { class: 'gap' }),
+      h('span', { class: 'group' }, this.unifiedButton, this.wholeButton),
+      button('copy', 'Copy this hunk, or all hunks, as a patch  (c)', () => this.copyHunk()),
+      button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
+    );
+    const body = h('div', { class: 'body' }, this.lines.root, this.ruler);
+    frame.root.append(bar, this.titles, body, this.across, this.help);
+    this.listen();
+  }
+
+  data(data: DiffData): void {
+    this.rows = new Rows(data);
+    this.marks.clear();
+    this.opened.clear();
+    this.hunk = -1;
+    replace(
+      this.titles,
+      h('span', {}, data.left.title),
+      h('span', {}, data.right.title),
+    );
+    const { changed, added, removed } = this.rows.totals;
+    replace(
+      this.totals,
+      ...(['added', 'removed', 'changed'] as const).map((kind) => {
+        const n = { added, removed, changed }[kind];
+        const part = h('span', {}, ` ${SIGNS[kind]}${count(n)} ${kind} `);
+        part.style.color = n ? changeColour(this.palette, kind) : '';
+        return part;
+      }),
+    );
+    this.show();
+    this.lines.root.scrollTop = 0;
+    this.lines.draw();
+  }
+
+  theme(palette: Palette): void {
+    this.palette = palette;
+    syntaxColours(this.frame.root, palette);
+    if (this.rows) this.paintRuler();
+  }
+
+  selected(selection: Selection): void {
+    const changed = selection.op !== this.selection.op;
+    this.selection = selection;
+    this.mark();
+    if (!changed || selection.op === undefined || !this.rows) return;
+    const row = this.rows.rowOf(selection.op);
+    if (row !== undefined) this.revealRow(row);
+    else if (this.rows.data.count !== undefined) void this.find(selection.op);
+  }
+
+  state(state: Record<string, unknown>): void {
+    if (typeof state.unified === 'boolean') this.unified = state.unified;
+    if (typeof state.whole === 'boolean') this.whole = state.whole;
+    if (this.rows) this.show();
+  }
+
+  private async find(op: string | number): Promise<void> {
+    const answer = await this.frame.link
+      .ask<{ row: number | null }>('find', { op })
+      .catch(() => ({ row: null }));
+    if (answer.row !== null && this.selection.op === op) this.revealRow(answer.row);
+  }
+
+  /** Scrolls to a row, opening the fold around it when there is one. */
+  private revealRow(row: number): void {
+    let index = this.entries.findIndex(
+      (entry) => entry.row === row || (entry.until && entry.row <= row && row < entry.until),
+    );
+    const entry = this.entries[index];
+    if (entry?.until) {
+      this.opened.add(entry.row);
+      this.show();
+      index = this.entries.findIndex((each) => each.row === row);
+    }
+    if (index >= 0) this.lines.reveal(index);
+    this.mark();
+  }
+
+  private toggle(what: 'unified' | 'whole'): void {
+    const [first] = this.lines.range();
+    const row = this.entries[first]?.row ?? 0;
+    this[what] = !this[what];
+    this.show();
+    const index = this.entries.findIndex((entry) => (entry.until ?? entry.row + 1) > row);
+    this.lines.reveal(Math.max(0, index), 0, true);
+    this.frame.link.write('state', { unified: this.unified, whole: this.whole });
+  }
+
+  private show(): void {
+    const { unified, whole, opened } = this;
+    this.entries = display(this.rows, { unified, whole, opened });
+    this.frame.root.classList.toggle('unified', unified);
+    this.unifiedButton.setAttribute('aria-pressed', String(unified));
+    this.wholeButton.setAttribute('aria-pressed', String(whole));
+    this.lines.reset(this.entries.length);
+    this.paintRuler();
+    this.showPlace();
+    this.mark();
+  }
+
+  // -------------------------------------------------------------- rows
+
+  private row(index: number): HTMLElement {
+    const entry = this.entries[index]!;
+    if (entry.until) {
+      const open = () => {
+        this.opened.add(entry.row);
+        this.show();
+      };
+      const text = `⋯ ${plural(entry.until - entry.row, 'equal line')}`;
+      return h('div', { class: 'row' }, h('div', { class: 'fold', click: open }, text));
+    }
+    const line = this.rows.line(entry.row);
+    const row = h('div', { class: 'row', 'data-row': entry.row });
+    if (!line) {
+      row.append(h('div', { class: 'fold' }, 'loading …'));
+      return row;
+    }
+    if (this.unified) row.append(this.cell(entry.row, line, entry.side));
+    else row.append(this.cell(entry.row, line, 'left'), this.cell(entry.row, line, 'right'));
+    this.markRow(row, line, entry.row);
+    return row;
+  }
+
+  private cell(index: number, line: Line, side: Entry['side']): HTMLElement {
+    const kind = KINDS[this.rows.kind[index]!]!;
+    const left = line.left ?? null;
+    const right = kind === 'equal' ? (line.right ?? left) : (line.right ?? null);
+    const text = side === 'left' ? left : side === 'right' ? right : right;
+    if (text === null) return h('div', { class: `cell none ${side}` });
+    const tone = kind === 'equal' ? '' : side === 'left' ? 'removed' : 'added';
+    const sign = tone && (kind === 'changed' && !this.unified ? SIGNS.changed : SIGNS[tone as 'added']);
+    const code = h('span');
+    code.append(highlighted(text, this.rows.data.language ?? 'mlir', this.words(index, line, side)));
+    const number = (n: number) => h('span', { class: 'no' }, n ? String(n) : '');
+    const leftNo = side === 'right' ? 0 : this.rows.leftNumber[index]!;
+    const rightNo = side === 'left' ? 0 : this.rows.rightNumber[index]!;
+    const numbers = this.unified
+      ? [number(leftNo), number(rightNo)]
+      : [number(side === 'left' ? this.rows.leftNumber[index]! : this.rows.rightNumber[index]!)];
+    return h(
+      'div',
+      { class: `cell ${side} ${tone}` },
+      ...numbers,
+      h('span', { class: 'sign' }, sign),
+      h('span', { class: 'code' }, code),
+    );
+  }
+
+  private words(index: number, line: Line, side: Entry['side']): Marks {
+    if (KINDS[this.rows.kind[index]!] !== 'changed' || side === 'both') return [];
+    let marks = this.marks.get(index);
+    if (!marks) this.marks.set(index, (marks = wordMarks(line.left ?? '', line.right ?? '')));
+    return marks[side];
+  }
+
+  private markRow(row: HTMLElement, line: Line, index: number): void {
+    const { op } = this.selection;
+    const chosen = op !== undefined && (line.leftKey === op || line.rightKey === op);
+    row.classList.toggle('selected', chosen);
+    const hunk = this.rows.hunks[this.hunk];
+    row.classList.toggle('current', Boolean(hunk && hunk.from <= index && index < hunk.to));
+  }
+
+  private mark(): void {
+    this.lines.each((index, row) => {
+      const entry = this.entries[index];
+      const line = entry && !entry.until ? this.rows.line(entry.row) : undefined;
+      if (line) this.markRow(row, line, entry!.row);
+    });
+  }
+
+  private scrolled(first: number, last: number): void {
+    if (!this.rows) return;
+    let longest = 0;
+    let missing = false;
+    for (let i = first; i < Math.min(this.entries.length, last + 1); i++) {
+      const entry = this.entries[i]!;
+      if (entry.until) continue;
+      const line = this.rows.line(entry.row);
+      if (!line) missing = true;
+      else longest = Math.max(longest, line.left?.length ?? 0, line.right?.length ?? 0);
+    }
+    const width = Math.min(4000, longest) * 7.3 + 100;
+    const half = this.lines.root.clientWidth / (this.unified ? 1 : 2);
+    const inner = this.across.firstElementChild as HTMLElement;
+    const wanted = this.lines.root.clientWidth + Math.max(0, width - half);
+    // Only grows while scrolling down, so that the bar does not jump.
+    const now = Number(inner.dataset.width ?? 0);
+    if (wanted > now) {
+      inner.dataset.width = String(wanted);
+      inner.style.width = `${wanted}px`;
+    }
+    this.across.hidden = width <= half && now <= this.lines.root.clientWidth;
+    if (missing) void this.load(first, last);
+  }
+
+  private async load(first: number, last: number): Promise<void> {
+    const low = this.entries[first]!.row;
+    const high = this.entries[Math.min(this.entries.length, last) - 1]!.row + 1;
+    const { rows } = this;
+    for (const [from, to] of rows.missing(low, high)) {
+      try {
+        const page = await this.frame.link.ask<{ start: number; lines: Line[] }>('lines', { from, to });
+        rows.store(page.start, page.lines);
+        if (rows === this.rows) this.lines.refresh();
+      } catch (error) {
+        announce(this.frame.root, String(error));
+      }
+    }
+  }
+
+  // -------------------------------------------------------------- hunks
+
+  private step(by: number): void {
+    const { hunks } = this.rows;
+    if (hunks.length === 0) return;
+    this.hunk = this.hunk < 0 ? (by > 0 ? 0 : hunks.length - 1) : this.hunk + by;
+    this.hunk = Math.min(hunks.length - 1, Math.max(0, this.hunk));
+    const index = this.entries.findIndex((entry) => entry.row === hunks[this.hunk]!.from);
+    this.lines.reveal(index, 0.3, true);
+    this.showPlace();
+    this.mark();
+    announce(this.frame.root, this.place.textContent ?? '');
+  }
+
+  private showPlace(): void {
+    const n = this.rows.hunks.length;
+    this.place.textContent =
+      n === 0 ? 'no difference' : this.hunk < 0 ? plural(n, 'hunk') : `${count(this.hunk + 1)} of ${count(n)}`;
+  }
+
+  private selectHunk(): void {
+    const hunk = this.rows.hunks[this.hunk];
+    if (!hunk) return;
+    for (let row = hunk.from; row < hunk.to; row++) if (this.selectLine(row, 'right')) return;
+  }
+
+  private selectLine(row: number, side: 'left' | 'right'): boolean {
+    const line = this.rows.line(row);
+    const key = side === 'left' ? (line?.leftKey ?? line?.rightKey) : (line?.rightKey ?? line?.leftKey);
+    if (key === null || key === undefined) return false;
+    const { scope: _scope, ...others } = this.frame.link.dict<Selection>('selection');
+    this.selection = { ...others, op: key };
+    this.frame.link.write('selection', this.selection);
+    this.mark();
+    return true;
+  }
+
+  private copyHunk(): void {
+    const hunks = this.hunk >= 0 ? [this.rows.hunks[this.hunk]!] : this.rows.hunks;
+    void copy(hunks.map((hunk) => this.patch(hunk.from, hunk.to)).join('\n'), this.frame.root);
+    announce(this.frame.root, `copied ${plural(hunks.length, 'hunk')}`);
+  }
+
+  private patch(from: number, to: number): string {
+    const [removed, added]: [string[], string[]] = [[], []];
+    for (let row = from; row < to; row++) {
+      const line = this.rows.line(row);
+      const kind = KINDS[this.rows.kind[row]!];
+      if (kind !== 'added') removed.push(`-${line?.left ?? ''}`);
+      if (kind !== 'removed') added.push(`+${line?.right ?? ''}`);
+    }
+    return [...removed, ...added].join('\n');
+  }
+
+  // -------------------------------------------------------------- input
+
+  private listen(): void {
+    const { root } = this.lines;
+    root.addEventListener('mousedown', (event) => {
+      const cell = (event.target as HTMLElement).closest?.('.cell');
+      const left = cell?.classList.contains('left') ?? false;
+      this.frame.root.classList.toggle('pick-left', cell !== null && left);
+      this.frame.root.classList.toggle('pick-right', cell !== null && !left);
+    });
+    root.addEventListener('click', (event) => {
+      const target = event.target as HTMLElement;
+      const row = target.closest<HTMLElement>('[data-row]')?.dataset.row;
+      const selecting = (root.getRootNode() as Document).getSelection?.()?.toString();
+      if (row === undefined || selecting) return;
+      this.selectLine(Number(row), target.closest('.cell.left') ? 'left' : 'right');
+      const at = this.rows.hunks.findIndex((hunk) => hunk.from <= +row && +row < hunk.to);
+      if (at >= 0) this.hunk = at;
+      this.showPlace();
+      this.mark();
+    });
+    root.addEventListener(
+      'wheel',
+      (event) => {
+        const dx = event.shiftKey ? event.deltaY : event.deltaX;
+        if (dx === 0 || this.across.hidden) return;
+        this.across.scrollLeft += dx;
+        event.preventDefault();
+      },
+      { passive: false },
+    );
+    this.across.addEventListener('scroll', () =>
+      root.style.setProperty('--sx', String(this.across.scrollLeft)),
+    );
+    this.ruler.addEventListener('pointerdown', (event) => {
+      const share = event.offsetY / this.ruler.clientHeight;
+      this.lines.reveal(Math.floor(share * this.entries.length), 0.5, true);
+    });
+    const observer = new ResizeObserver(() => {
+      this.lines.draw();
+      this.paintRuler();
+    });
+    observer.observe(root);
+    this.frame.link.onDispose(() => observer.disconnect());
+    this.frame.root.addEventListener('keydown', (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const actions: Record<string, () => void> = {
+        j: () => this.step(1),
+        k: () => this.step(-1),
+        u: () => this.toggle('unified'),
+        a: () => this.toggle('whole'),
+        c: () => this.copyHunk(),
+        Enter: () => this.selectHunk(),
+        '?': () => (this.help.hidden = !this.help.hidden),
+        Escape: () => (this.help.hidden = true),
+      };
+      const inButton = (event.composedPath()[0] as HTMLElement).tagName === 'BUTTON';
+      const action = actions[event.key];
+      if (!action || (inButton && event.key === 'Enter')) return;
+      action();
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
+
+  private paintRuler(): void {
+    const { ruler, entries } = this;
+    const height = ruler.clientHeight;
+    if (height === 0) return;
+    const ratio = window.devicePixelRatio || 1;
+    ruler.width = 12 * ratio;
+    ruler.height = height * ratio;
+    const context = ruler.getContext('2d')!;
+    context.scale(ratio, ratio);
+    context.fillStyle = this.palette.surface;
+    context.fillRect(0, 0, 12, height);
+    entries.forEach((entry, i) => {
+      const kind = KINDS[this.rows.kind[entry.row]!]!;
+      if (kind === 'equal' || entry.until) return;
+      const colour = kind === 'changed' && entry.side === 'left' ? 'removed' : kind;
+      context.fillStyle = changeColour(this.palette, colour);
+      context.fillRect(2, (i / entries.length) * height, 8, Math.max(2, height / entries.length));
+    });
+  }
+}
+
+export default define<DiffData>('diff', STYLE, (frame) => {
+  const view = new DiffView(frame);
+  return {
+    data: (data) => view.data(data),
+    theme: (palette) => view.theme(palette),
+    selected: (selection) => view.selected(selection),
+    state: (state) => view.state(state),
+  };
+});

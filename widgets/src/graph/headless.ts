@@ -1,0 +1,7 @@
+/** The layout without a page, for the tests: what a browser would compute, as plain values. */
+
+export { makeGraph } from './model';
+export { makeTree, repeatedBlocks } from './scopes';
+export { initialOpen, itemAt, layoutGraph, rememberPlaces } from './layout';
+export { search } from './search';
+export { decode } from '../shared/wire';

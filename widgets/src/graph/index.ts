@@ -1,0 +1,879 @@
+/** The graph view: the op graph of one stage. See widgets/README.md for data and keys. */
+
+import { button, copy, debounce, download, facts, h, tooltip } from '../shared/dom';
+import { count, plural, quantity } from '../shared/format';
+import type { Selection } from '../shared/host';
+import type { Palette } from '../shared/theme';
+import { announce, define, type Frame } from '../shared/view';
+import { HEADER, itemAt } from './layout';
+import { drawMarks, pathBetween } from './marks';
+import { Minimap } from './minimap';
+import {
+  attributesOf,
+  changeOf,
+  type GraphData,
+  kindOf,
+  nameOf,
+  operandsOf,
+  placeOf,
+  typeOf,
+  usersOf,
+} from './model';
+import { KEYS, Legend, Toolbar } from './panel';
+import { SvgPen } from '../shared/pen';
+import { type Box, drawScene, type Motion, type SceneInput } from './scene';
+import { search } from './search';
+import { countInside, GraphState, motionBetween } from './state';
+import { type Heat, kindClasses, makeHeat, type OpClass } from './style';
+import { Viewport } from './viewport';
+
+const MOVE_MS = 240;
+const MAX_ANIMATED = 4000;
+const MAX_SVG_ITEMS = 5000;
+
+const STYLE = `
+.cw-graph .stage { position: relative; flex: 1; min-height: 0; overflow: hidden; outline: none; }
+.cw-graph .stage:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+.cw-graph .minimap { position: absolute; right: 8px; bottom: 8px; z-index: 2; cursor: crosshair;
+  border: 1px solid var(--line); border-radius: 4px; }
+.cw-graph .changes { display: flex; gap: 12px; }
+.cw-graph .sign { display: inline-block; min-width: 15px; text-align: center; border-radius: 8px;
+  color: var(--surface); line-height: 15px; font-weight: 700; }
+.cw-graph .ramp { display: inline-block; width: 120px; height: 9px; margin: 0 6px;
+  vertical-align: -1px; border-radius: 2px; }
+.cw-graph .heat { white-space: pre; }
+.cw-graph .crumbs { position: absolute; z-index: 2; left: 8px; top: 6px; display: flex; gap: 2px; }
+.cw-graph .crumbs button { border: none; height: 20px; padding: 0 4px; color: var(--muted);
+  background: color-mix(in srgb, var(--page) 85%, transparent); }
+.cw-graph .crumbs button + button::before { content: '› '; color: var(--faint); }
+.cw-graph .note { position: absolute; z-index: 3; left: 50%; top: 10px; transform: translateX(-50%);
+  background: var(--surface); border: 1px solid var(--line); border-radius: 5px; padding: 4px 10px;
+  box-shadow: 0 2px 8px rgb(0 0 0 / 15%); }
+`;
+
+class GraphView {
+  private readonly state = new GraphState();
+  private readonly stage = h('div', {
+    class: 'stage',
+    tabindex: 0,
+    role: 'application',
+    'aria-label': 'Op graph: arrow keys walk along edges, Enter opens a scope, ? lists the keys',
+  });
+  private readonly viewport: Viewport;
+  private readonly minimap = new Minimap();
+  private readonly toolbar: Toolbar;
+  private readonly legend = new Legend();
+  private readonly tip;
+  private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
+  private readonly crumbs = h('nav', { class: 'crumbs', 'aria-label': 'Scope in the window' });
+  private readonly note = h('div', { class: 'note', role: 'status', hidden: true });
+  private palette!: Palette;
+  private classes: OpClass[] = [];
+  private heat: Heat | null = null;
+  private heatIndex = -1;
+  private motion: Motion | null = null;
+  private selection: Selection = {};
+  private selected = -1;
+  private hover = -1;
+  private path: number[] = [];
+  private query = '';
+  private found: Int32Array = new Int32Array(0);
+  private hits: SceneInput['hits'] = null;
+  private at = -1;
+  private noteTimer = 0;
+  private readonly saveState = debounce(() => this.writeState(), 250);
+  private readonly runSearch = debounce(() => this.search(this.toolbar.input.value), 100);
+
+  constructor(private readonly frame: Frame) {
+    this.viewport = new Viewport(this.stage, {
+      background: () => this.palette.page,
+      scene: (context, view, scale) => drawScene(context, this.scene(), view, scale),
+      marks: (context, _view, scale) =>
+        drawMarks(context, { ...this.state, ...this.marked() }, scale),
+      bounds: () => this.bounds(),
+      framed: () => this.framed(),
+    });
+    this.toolbar = new Toolbar({
+      search: () => this.runSearch(),
+      step: (by) => this.step(by),
+      overlay: (index) => this.setOverlay(index),
+      expand: (all) => this.expand(all),
+      collapse: () => this.change(() => this.state.collapse(), true),
+      fit: () => this.viewport.show(this.bounds()),
+      folded: () => this.toggleFolded(),
+      changed: (by) => this.stepChange(by),
+      svg: () => this.exportSvg(),
+      png: () => this.viewport.image((blob) => blob && download(this.fileName('png'), blob)),
+      help: () => (this.help.hidden = !this.help.hidden),
+    });
+    this.stage.append(this.crumbs, this.legend.root, this.minimap.canvas, this.note);
+    frame.root.append(this.toolbar.root, this.stage, this.help);
+    this.tip = tooltip(this.stage);
+    this.listen();
+    const observer = new ResizeObserver(() => this.viewport.resize());
+    observer.observe(this.stage);
+    frame.link.onDispose(() => {
+      observer.disconnect();
+      this.viewport.stop();
+    });
+    this.expose();
+  }
+
+  // -------------------------------------------------------------- what comes from the host
+
+  data(data: GraphData, first: boolean): void {
+    const before = first ? null : this.snapshot();
+    this.state.load(data);
+    this.classes = kindClasses(this.state.graph);
+    this.path = [];
+    this.hover = -1;
+    this.tip.hide();
+    this.viewport.resize();
+    this.refreshHeat();
+    this.refreshSearch();
+    this.settle(before);
+    if (first) this.firstView();
+  }
+
+  theme(palette: Palette): void {
+    this.palette = palette;
+    if (!this.state.layout) return;
+    this.recolour();
+  }
+
+  selectedFromHost(selection: Selection): void {
+    this.selection = selection;
+    const op = selection.op === undefined ? undefined : this.state.graph.indexOf.get(selection.op);
+    if (op === undefined) {
+      const scope = selection.scope === undefined ? -1 : this.state.tree.byId.get(selection.scope);
+      this.selected =
+        scope === undefined || scope < 0 ? -1 : this.state.layout.itemOfScope[scope]!;
+      this.viewport.ask();
+      return;
+    }
+    if (this.state.layout.itemOfOp[op]! < 0 && !this.state.graph.folded[op]) {
+      this.change(() => this.state.reveal(op), false);
+    }
+    this.selected = this.itemFor(op);
+    this.viewport.ask();
+    this.bringIntoView(this.selected);
+  }
+
+  stateFromHost(state: Record<string, unknown>): void {
+    if (!this.state.layout) return;
+    if (Array.isArray(state.open)) {
+      this.change(() => {
+        this.state.open = new Set(['', ...(state.open as string[])]);
+        this.state.place();
+      }, false);
+    }
+    const overlays = this.state.graph.data.overlays ?? [];
+    if (typeof state.overlay === 'string') {
+      this.setOverlay(overlays.findIndex((overlay) => overlay.name === state.overlay));
+    }
+    if (typeof state.query === 'string' && state.query !== this.query) {
+      this.toolbar.input.value = state.query;
+      this.search(state.query);
+    }
+  }
+
+  private writeState(): void {
+    const overlay = this.state.graph.data.overlays?.[this.heatIndex]?.name ?? '';
+    const open = [...this.state.open].filter(Boolean).slice(0, 200);
+    this.frame.link.write('state', { open, overlay, query: this.query });
+  }
+
+  // -------------------------------------------------------------- layout changes
+
+  private snapshot() {
+    const { layout, graph, tree } = this.state;
+    const keyOf = (item: number) => {
+      const id = layout.id[item]!;
+      return id >= 0 ? graph.keys[id]! : `§${tree.scopes[-1 - id]!.id}`;
+    };
+    return { layout, keyOf };
+  }
+
+  /** Runs a change of what is open; what stays keeps its place on the screen. */
+  private change(action: () => void, save: boolean, anchor = -1): void {
+    const before = this.snapshot();
+    const anchorKey = anchor >= 0 ? before.keyOf(anchor) : null;
+    action();
+    this.settle(before, anchorKey, anchor);
+    if (save) this.saveState();
+  }
+
+  private settle(
+    before: ReturnType<GraphView['snapshot']> | null,
+    anchorKey: string | number | null = null,
+    anchor = -1,
+  ): void {
+    this.reselect();
+    this.recolour();
+    if (!before || this.viewport.width === 0) return;
+    const view = this.viewport.view();
+    const seen = (x: number, y: number) =>
+      x > view.x - 200 && x < view.x + view.width && y > view.y - 60 && y < view.y + view.height;
+    const { motion, dx, dy, moved } = motionBetween(before, this.state, seen);
+    let shift: [number, number] = [dx, dy];
+    if (anchorKey !== null) {
+      for (let item = 0; item < this.state.layout.count; item++) {
+        if (this.state.keyOf(item) !== anchorKey) continue;
+        const { layout } = this.state;
+        shift = [
+          layout.x[item]! - before.layout.x[anchor]!,
+          layout.y[item]! - before.layout.y[anchor]!,
+        ];
+        for (let i = 0; i < layout.count; i++) {
+          if (motion.fresh[i]) continue;
+          motion.fromX[i]! += shift[0] - dx;
+          motion.fromY[i]! += shift[1] - dy;
+        }
+        break;
+      }
+    }
+    this.viewport.camera.x += shift[0];
+    this.viewport.camera.y += shift[1];
+    this.frame.root.dataset.moved = String(moved);
+    const still = matchMedia('(prefers-reduced-motion: reduce)').matches;
+    const fresh = motion.fresh.includes(1);
+    if (still || this.state.layout.count > MAX_ANIMATED || (moved === 0 && !fresh)) return;
+    this.run(motion);
+  }
+
+  private run(motion: Motion): void {
+    this.motion = motion;
+    let started = -1;
+    this.viewport.animate((now) => {
+      if (started < 0) started = now;
+      const t = Math.min(1, (now - started) / MOVE_MS);
+      motion.t = 1 - (1 - t) ** 3;
+      if (t < 1 && this.motion === motion) return true;
+      if (this.motion === motion) this.motion = null;
+      return false;
+    });
+  }
+
+  private reselect(): void {
+    const { op, scope } = this.selection;
+    const index = op === undefined ? undefined : this.state.graph.indexOf.get(op);
+    if (index !== undefined) this.selected = this.itemFor(index);
+    else {
+      const at = scope === undefined ? undefined : this.state.tree.byId.get(scope);
+      this.selected = at === undefined ? -1 : this.state.layout.itemOfScope[at]!;
+    }
+    this.hover = -1;
+  }
+
+  private itemFor(op: number): number {
+    const { layout, graph } = this.state;
+    if (layout.shownBy[op]! >= 0) return layout.shownBy[op]!;
+    const user = usersOf(graph, op)[0];
+    return user === undefined ? -1 : layout.shownBy[user]!;
+  }
+
+  private recolour(): void {
+    const { graph, layout, changes } = this.state;
+    this.minimap.paint(this.scene());
+    let guessed = 0;
+    const column = graph.data.ops.guessed;
+    if (column) for (let op = 0; op < graph.n; op++) guessed += column[op]!;
+    this.legend.show(this.palette, changes?.subarray(0, 5) ?? null, this.heat, guessed);
+    this.toolbar.setDiff(changes !== null);
+    this.toolbar.setFolded(this.state.showFolded);
+    const total = graph.data.total_ops ?? graph.n;
+    const sent = total > graph.n ? `, ${count(graph.n)} sent` : '';
+    this.toolbar.setStatus(
+      `${count(layout.drawnOps)} of ${count(total)} ops${sent}`,
+      `${plural(layout.drawnOps, 'op')} drawn as nodes; the others are inside closed scopes or fold ` +
+        `into their user. ${plural(layout.stubs, 'long or wide edge')} shown on hover only.`,
+    );
+    this.viewport.changed();
+  }
+
+  private firstView(): void {
+    const bounds = this.bounds();
+    const { width, height } = this.viewport;
+    if (width === 0) return;
+    const whole = Math.min((width - 40) / bounds.width, (height - 40) / bounds.height);
+    if (whole >= 0.6) {
+      this.viewport.show(bounds);
+      return;
+    }
+    // Too tall to read at once: begin at the top, at a size that can be read.
+    const scale = Math.max(0.55, Math.min(1, (width - 40) / bounds.width));
+    this.viewport.camera = {
+      x: bounds.x + bounds.width / 2 - width / 2 / scale,
+      y: bounds.y - 12 / scale,
+      scale,
+    };
+    this.viewport.changed();
+  }
+
+  private bounds(): Box {
+    const { x, y, width, height } = this.state.layout.containers[0]!;
+    return { x, y: y + HEADER - 12, width, height: height - HEADER + 24 };
+  }
+
+  private scene(): SceneInput {
+    const { graph, tree, layout, changes, showFolded } = this.state;
+    const { palette, classes, heat, hits, motion } = this;
+    return { graph, tree, layout, changes, showFolded, palette, classes, heat, hits, motion };
+  }
+
+  private marked() {
+    const { palette, selected, hover, path } = this;
+    return { graph: this.state.graph, layout: this.state.layout, palette, selected, hover, path };
+  }
+
+  private framed(): void {
+    const { dataset } = this.frame.root;
+    dataset.sceneMs = this.viewport.sceneMs.toFixed(1);
+    dataset.frameMs = this.viewport.frameMs.toFixed(1);
+    dataset.drawn = String(this.viewport.drawn);
+    this.minimap.frame(this.palette, this.viewport.view(), this.state.layout);
+    this.showCrumbs();
+  }
+
+  /** The open scopes around the upper part of the window, outermost first. */
+  private showCrumbs(): void {
+    const { layout, tree } = this.state;
+    const [x, y] = this.viewport.toWorld(this.viewport.width / 2, this.viewport.height * 0.15);
+    let at = 0;
+    const inside: number[] = [];
+    for (;;) {
+      const next = layout.containers[at]!.items.find(
+        (item) =>
+          layout.opens[item]! >= 0 &&
+          layout.y[item]! <= y &&
+          y < layout.y[item]! + layout.height[item]! &&
+          layout.x[item]! <= x &&
+          x < layout.x[item]! + layout.width[item]!,
+      );
+      if (next === undefined) break;
+      inside.push(next);
+      at = layout.opens[next]!;
+    }
+    const text = inside.join();
+    if (this.crumbs.dataset.at === text) return;
+    this.crumbs.dataset.at = text;
+    this.crumbs.replaceChildren(
+      ...inside.map((item) => {
+        const { label } = tree.scopes[-1 - layout.id[item]!]!;
+        return button(label, `Select scope ${label}`, () => {
+          this.select(item);
+          this.viewport.show(this.boxOf(item), this.viewport.camera.scale);
+        });
+      }),
+    );
+  }
+
+  private boxOf(item: number): Box {
+    const { x, y, width, height } = this.state.layout;
+    return { x: x[item]!, y: y[item]!, width: width[item]!, height: height[item]! };
+  }
+
+  // -------------------------------------------------------------- selection
+
+  private select(item: number): void {
+    const { layout, graph, tree } = this.state;
+    this.selected = item;
+    this.path = [];
+    const next: Selection = { ...this.frame.link.dict<Selection>('selection') };
+    delete next.op;
+    delete next.scope;
+    if (item >= 0) {
+      const id = layout.id[item]!;
+      if (id >= 0) next.op = graph.keys[id]!;
+      else next.scope = tree.scopes[-1 - id]!.id;
+      announce(this.frame.root, this.describe(item));
+    }
+    this.selection = next;
+    this.frame.link.write('selection', next);
+    this.viewport.ask();
+  }
+
+  private describe(item: number): string {
+    const { layout, graph, tree } = this.state;
+    const id = layout.id[item]!;
+    if (id < 0) return `scope ${tree.scopes[-1 - id]!.label}, ${plural(tree.scopes[-1 - id]!.total, 'op')}`;
+    return `${kindOf(graph, id)} ${nameOf(graph, id)} ${typeOf(graph, id)}`;
+  }
+
+  private bringIntoView(item: number): void {
+    if (item < 0 || this.viewport.width === 0) return;
+    const { layout } = this.state;
+    const view = this.viewport.view();
+    const margin = 20 / this.viewport.camera.scale;
+    const [x, y] = [layout.x[item]!, layout.y[item]!];
+    const inside =
+      x > view.x + margin &&
+      y > view.y + margin &&
+      x + Math.min(layout.width[item]!, 120) < view.x + view.width - margin &&
+      y + Math.min(layout.height[item]!, 60) < view.y + view.height - margin;
+    if (inside) return;
+    if (this.viewport.camera.scale < 0.45) this.viewport.camera.scale = 0.8;
+    const height = Math.min(layout.height[item]!, 60);
+    this.viewport.centre(x + layout.width[item]! / 2, y + height / 2);
+  }
+
+  private walk(direction: 'up' | 'down' | 'left' | 'right'): void {
+    const { layout } = this.state;
+    if (this.selected < 0) {
+      const first = layout.containers[0]!.items[0];
+      if (first !== undefined) this.select(first);
+    } else {
+      const next =
+        direction === 'left' || direction === 'right'
+          ? this.sibling(direction === 'left' ? -1 : 1)
+          : this.neighbour(direction === 'down');
+      if (next < 0) return;
+      this.select(next);
+    }
+    this.bringIntoView(this.selected);
+  }
+
+  private neighbour(down: boolean): number {
+    const { layout, graph } = this.state;
+    const item = this.selected;
+    const id = layout.id[item]!;
+    const found: number[] = [];
+    if (id >= 0) {
+      for (const op of down ? usersOf(graph, id) : operandsOf(graph, id)) {
+        const other = layout.shownBy[op]!;
+        if (other >= 0 && other !== item) found.push(other);
+      }
+    } else {
+      const container = layout.containers[layout.container[item]!]!;
+      for (let e = 0; e < container.edgeFrom.length; e++) {
+        const from = container.items[container.edgeFrom[e]!]!;
+        const to = container.items[container.edgeTo[e]!]!;
+        if (down && from === item) found.push(to);
+        if (!down && to === item) found.push(from);
+      }
+    }
+    // The nearest one: the next step of the computation rather than a far reader.
+    const distance = (other: number) =>
+      Math.abs(layout.y[other]! - layout.y[item]!) + Math.abs(layout.x[other]! - layout.x[item]!) / 8;
+    return found.sort((a, b) => distance(a) - distance(b) || a - b)[0] ?? -1;
+  }
+
+  private sibling(by: number): number {
+    const { layout } = this.state;
+    const container = layout.containers[layout.container[this.selected]!]!;
+    const { rows, items } = container;
+    const local = items.indexOf(this.selected);
+    const r = rows.row[local]!;
+    const place = rows.order.indexOf(local) + by;
+    if (place < rows.rowStart[r]! || place >= rows.rowStart[r + 1]!) return -1;
+    return items[rows.order[place]!]!;
+  }
+
+  private around(): void {
+    const { layout } = this.state;
+    if (this.selected < 0) return;
+    const outer = layout.containers[layout.container[this.selected]!]!.item;
+    if (outer < 0) return;
+    this.select(outer);
+    this.bringIntoView(outer);
+  }
+
+  private toggle(item: number, force = false): void {
+    const id = this.state.layout.id[item]!;
+    if (id >= 0) return;
+    const scope = -1 - id;
+    let done = true;
+    this.change(() => (done = this.state.toggle(scope, force)), true, item);
+    if (!done) {
+      const total = this.state.tree.scopes[scope]!.ops.length;
+      this.say(
+        `Opening this draws ${plural(total, 'op')} more; the cap is ` +
+          `${count(this.state.maxVisible)}. Shift + Enter opens it anyway.`,
+      );
+    }
+  }
+
+  private expand(all: boolean): void {
+    let whole = true;
+    this.change(() => (whole = this.state.expand(all)), true);
+    if (whole) return;
+    const { drawnOps } = this.state.layout;
+    this.say(
+      `${count(drawnOps)} of ${count(this.state.graph.n)} ops drawn (cap ` +
+        `${count(this.state.maxVisible)}); open single scopes, or search.`,
+    );
+  }
+
+  private toggleFolded(): void {
+    this.change(() => {
+      this.state.showFolded = !this.state.showFolded;
+      this.state.place();
+    }, false);
+  }
+
+  private say(text: string): void {
+    this.note.textContent = text;
+    this.note.hidden = false;
+    clearTimeout(this.noteTimer);
+    this.noteTimer = window.setTimeout(() => (this.note.hidden = true), 5000);
+  }
+
+  // -------------------------------------------------------------- search, changes, heat
+
+  private search(query: string): void {
+    this.query = query;
+    this.refreshSearch();
+    this.recolour();
+    this.saveState();
+  }
+
+  private refreshSearch(): void {
+    this.found = search(this.state.graph, this.query);
+    this.at = -1;
+    if (this.query.trim() === '') {
+      this.hits = null;
+      this.toolbar.setHits('');
+      return;
+    }
+    const ops = new Uint8Array(this.state.graph.n);
+    for (const op of this.found) ops[op] = 1;
+    this.hits = { ops, inside: countInside(this.state.tree, this.state.parents, this.found) };
+    this.toolbar.setHits(this.found.length ? plural(this.found.length, 'hit') : 'no hit');
+  }
+
+  private step(by: number): void {
+    if (this.toolbar.input.value !== this.query) this.search(this.toolbar.input.value);
+    const n = this.found.length;
+    if (n === 0) return;
+    this.at = this.at < 0 ? (by > 0 ? 0 : n - 1) : (this.at + by + n) % n;
+    this.goTo(this.found[this.at]!);
+    this.toolbar.setHits(`${count(this.at + 1)} of ${count(n)}`);
+  }
+
+  private stepChange(by: number): void {
+    const { graph } = this.state;
+    const current = this.selection.op === undefined ? -1 : graph.indexOf.get(this.selection.op) ?? -1;
+    for (let i = 1; i <= graph.n; i++) {
+      const op = (((current + by * i) % graph.n) + graph.n) % graph.n;
+      if (graph.status[op] === 0) continue;
+      this.goTo(op);
+      return;
+    }
+  }
+
+  private goTo(op: number): void {
+    const { graph, layout } = this.state;
+    if (layout.itemOfOp[op]! < 0) {
+      const target = graph.folded[op] ? usersOf(graph, op)[0]! : op;
+      this.change(() => this.state.reveal(target), true);
+    }
+    this.select(this.itemFor(op));
+    if (this.viewport.camera.scale < 0.5) this.viewport.camera.scale = 0.8;
+    this.bringIntoView(this.selected);
+    this.viewport.changed();
+  }
+
+  private setOverlay(index: number): void {
+    this.heatIndex = index;
+    this.refreshHeat();
+    this.recolour();
+    this.saveState();
+  }
+
+  private refreshHeat(): void {
+    const overlays = this.state.graph.data.overlays ?? [];
+    if (this.heatIndex >= overlays.length) this.heatIndex = -1;
+    const overlay = overlays[this.heatIndex];
+    this.heat = overlay ? makeHeat(overlay, this.state.tree.scopeOf, this.state.parents) : null;
+    this.toolbar.setOverlays(overlays, this.heatIndex);
+  }
+
+  // -------------------------------------------------------------- pointer and keys
+
+  private listen(): void {
+    const { stage, viewport } = this;
+    let drag: { x: number; y: number; far: boolean } | null = null;
+    const place = (event: MouseEvent): [number, number] => {
+      const box = stage.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
+    viewport.canvas.addEventListener('pointerdown', (event) => {
+      if (event.button > 1) return;
+      stage.focus({ preventScroll: true });
+      viewport.canvas.setPointerCapture(event.pointerId);
+      drag = { x: event.clientX, y: event.clientY, far: false };
+    });
+    viewport.canvas.addEventListener('pointermove', (event) => {
+      if (!drag) {
+        this.hoverAt(...place(event));
+        return;
+      }
+      const [dx, dy] = [event.clientX - drag.x, event.clientY - drag.y];
+      if (!drag.far && Math.hypot(dx, dy) < 4) return;
+      if (!drag.far) this.tip.hide();
+      drag = { x: event.clientX, y: event.clientY, far: true };
+      stage.style.cursor = 'grabbing';
+      viewport.pan(-dx, -dy);
+    });
+    viewport.canvas.addEventListener('pointerup', (event) => {
+      const click = drag && !drag.far;
+      drag = null;
+      stage.style.cursor = '';
+      if (click) this.clickAt(...place(event), event.shiftKey);
+    });
+    viewport.canvas.addEventListener('pointercancel', () => (drag = null));
+    viewport.canvas.addEventListener('pointerleave', () => this.hoverAt(-1, -1));
+    viewport.canvas.addEventListener('dblclick', (event) => {
+      const item = this.itemAt(...place(event));
+      if (item >= 0) this.toggle(item, event.shiftKey);
+    });
+    stage.addEventListener(
+      'wheel',
+      (event) => {
+        const unit = event.deltaMode === 1 ? 16 : 1;
+        if (event.ctrlKey || event.metaKey) {
+          viewport.zoom(Math.exp(-event.deltaY * unit * 0.0022), ...place(event));
+        } else {
+          const sideways = event.shiftKey && event.deltaX === 0;
+          const [dx, dy] = sideways ? [event.deltaY, 0] : [event.deltaX, event.deltaY];
+          if (!viewport.pan(dx * unit, dy * unit)) return;
+        }
+        event.preventDefault();
+        this.tip.hide();
+      },
+      { passive: false },
+    );
+    this.listenMap();
+    this.frame.root.addEventListener('keydown', (event) => this.key(event));
+  }
+
+  private listenMap(): void {
+    const { canvas } = this.minimap;
+    const go = (event: PointerEvent) => {
+      const box = canvas.getBoundingClientRect();
+      const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+      this.viewport.centre(...this.minimap.at(x, y, this.state.layout));
+    };
+    canvas.addEventListener('pointerdown', (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      go(event);
+    });
+    canvas.addEventListener('pointermove', (event) => {
+      if (event.buttons & 1) go(event);
+    });
+  }
+
+  private itemAt(x: number, y: number): number {
+    return itemAt(this.state.layout, ...this.viewport.toWorld(x, y));
+  }
+
+  private hoverAt(x: number, y: number): void {
+    const item = x < 0 ? -1 : this.itemAt(x, y);
+    const open = item >= 0 && this.state.layout.opens[item]! >= 0;
+    const target = open ? -1 : item;
+    if (target !== this.hover) {
+      this.hover = target;
+      this.viewport.ask();
+    }
+    if (target < 0) this.tip.hide();
+    else this.tip.show(x, y, ...this.facts(target));
+  }
+
+  private clickAt(x: number, y: number, shift: boolean): void {
+    const item = this.itemAt(x, y);
+    const { layout, graph } = this.state;
+    if (shift && item >= 0 && this.selected >= 0) {
+      const [a, b] = [layout.id[this.selected]!, layout.id[item]!];
+      if (a < 0 || b < 0) return;
+      this.path = pathBetween(graph, a, b);
+      this.say(
+        this.path.length
+          ? `Path of ${plural(this.path.length, 'op')} from ${nameOf(graph, this.path[0]!)} to ` +
+              nameOf(graph, this.path[this.path.length - 1]!)
+          : 'No path between these two ops.',
+      );
+      this.viewport.ask();
+      return;
+    }
+    this.select(item);
+    if (item < 0 || layout.id[item]! >= 0) return;
+    // The triangle in front of a scope's name opens and closes with one click.
+    const [wx, wy] = this.viewport.toWorld(x, y);
+    if (wx - layout.x[item]! < 22 && wy - layout.y[item]! < HEADER) this.toggle(item);
+  }
+
+  private facts(item: number): Node[] {
+    const { layout, graph, tree, changes } = this.state;
+    const id = layout.id[item]!;
+    if (id < 0) {
+      const scope = tree.scopes[-1 - id]!;
+      const rows: [string, string][] = [['ops', count(scope.total)]];
+      if (scope.kind === 'scope') rows.push(['path', scope.id]);
+      if (scope.repeats) {
+        rows.push(['repeat', `${scope.repeats} × ${scope.uniform ? 'same block' : 'not all equal'}`]);
+      }
+      if (changes) {
+        const at = (-1 - id) * 5;
+        const [added, removed, changed, moved] = changes.subarray(at + 1, at + 5);
+        rows.push(['changes', `+${added} −${removed} ~${changed} ↕${moved}`]);
+      }
+      if (this.heat) {
+        const { overlay } = this.heat;
+        const how = overlay.combine === 'max' ? 'max' : 'sum';
+        rows.push([overlay.name, `${quantity(this.heat.ofScope(-1 - id), overlay.unit)} (${how})`]);
+      }
+      return [h('b', {}, scope.label || 'module'), facts(rows)];
+    }
+    const rows: [string, string][] = [];
+    const row = (name: string, value: string) => value && rows.push([name, value]);
+    row('type', typeOf(graph, id));
+    row('attributes', attributesOf(graph, id));
+    const inputs = [...operandsOf(graph, id)];
+    const list = inputs.slice(0, 6).map((op) => `${nameOf(graph, op)} ${kindOf(graph, op)}`);
+    row('inputs', list.join(', ') + (inputs.length > 6 ? ` +${inputs.length - 6}` : ''));
+    row('used by', plural(usersOf(graph, id).length, 'op'));
+    row('scope', graph.data.scopes[graph.data.ops.scope[id]!] ?? '');
+    row('from', placeOf(graph, id));
+    const change = changeOf(graph, id);
+    if (change !== 'same') {
+      row('change', change + (graph.data.ops.guessed?.[id] ? ' (match guessed)' : ''));
+    }
+    for (const overlay of graph.data.overlays ?? []) {
+      row(overlay.name, quantity(overlay.values[id]!, overlay.unit));
+    }
+    return [h('b', {}, kindOf(graph, id)), document.createTextNode(` ${nameOf(graph, id)}`), facts(rows)];
+  }
+
+  private key(event: KeyboardEvent): void {
+    const inField = event.composedPath()[0] !== this.stage;
+    if (event.key === 'Escape') this.escape();
+    else if (inField || event.ctrlKey || event.metaKey || event.altKey) return;
+    else if (!this.press(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  private press(event: KeyboardEvent): boolean {
+    const actions: Record<string, () => void> = {
+      ArrowUp: () => this.walk('up'),
+      ArrowDown: () => this.walk('down'),
+      ArrowLeft: () => this.walk('left'),
+      ArrowRight: () => this.walk('right'),
+      Enter: () => this.selected >= 0 && this.toggle(this.selected, event.shiftKey),
+      ' ': () => this.selected >= 0 && this.toggle(this.selected),
+      Backspace: () => this.around(),
+      e: () => this.expand(false),
+      E: () => this.expand(true),
+      C: () => this.change(() => this.state.collapse(), true),
+      f: () => this.viewport.show(this.bounds()),
+      '.': () => this.centreSelection(),
+      '+': () => this.viewport.zoom(1.25),
+      '=': () => this.viewport.zoom(1.25),
+      '-': () => this.viewport.zoom(0.8),
+      '/': () => this.toolbar.input.focus(),
+      '[': () => this.stepChange(-1),
+      ']': () => this.stepChange(1),
+      o: () => this.nextOverlay(),
+      w: () => this.toggleFolded(),
+      y: () => this.selected >= 0 && void copy(this.describe(this.selected), this.frame.root),
+      '?': () => (this.help.hidden = !this.help.hidden),
+    };
+    const action = actions[event.key];
+    action?.();
+    return action !== undefined;
+  }
+
+  private nextOverlay(): void {
+    const n = this.state.graph.data.overlays?.length ?? 0;
+    this.setOverlay(this.heatIndex + 1 >= n ? -1 : this.heatIndex + 1);
+  }
+
+  private centreSelection(): void {
+    if (this.selected < 0) return;
+    const { layout } = this.state;
+    this.viewport.centre(
+      layout.x[this.selected]! + layout.width[this.selected]! / 2,
+      layout.y[this.selected]! + layout.height[this.selected]! / 2,
+    );
+  }
+
+  private escape(): void {
+    if (!this.help.hidden) this.help.hidden = true;
+    else if (this.query !== '') {
+      this.toolbar.input.value = '';
+      this.search('');
+    } else if (this.path.length) this.path = [];
+    else this.select(-1);
+    this.stage.focus({ preventScroll: true });
+    this.viewport.ask();
+  }
+
+  // -------------------------------------------------------------- export
+
+  private fileName(extension: string): string {
+    const title = this.state.graph.data.stage.title.replace(/[^\w.-]+/g, '_') || 'graph';
+    return `${title}.${extension}`;
+  }
+
+  private exportSvg(): void {
+    const text = this.svg();
+    if (text === null) {
+      this.say(`Too much for an SVG: at most ${count(MAX_SVG_ITEMS)} items; zoom in or close scopes.`);
+      return;
+    }
+    download(this.fileName('svg'), new Blob([text], { type: 'image/svg+xml' }));
+  }
+
+  /** The whole drawing when it is small enough, else the window, else null. */
+  private svg(): string | null {
+    const { layout } = this.state;
+    const view = layout.count <= MAX_SVG_ITEMS ? this.bounds() : this.viewport.view();
+    const pen = new SvgPen();
+    const drawn = drawScene(pen, { ...this.scene(), motion: null }, view, 1);
+    if (drawn > MAX_SVG_ITEMS) return null;
+    return pen.document(view.x, view.y, view.width, view.height, this.palette.page);
+  }
+
+  /** What tests and benchmarks read. */
+  private expose(): void {
+    const place = (item: number): { x: number; y: number } | null => {
+      if (item < 0) return null;
+      const { layout } = this.state;
+      const [x, y] = this.viewport.toScreen(
+        layout.x[item]! + layout.width[item]! / 2,
+        layout.y[item]! + Math.min(layout.height[item]!, 20) / 2,
+      );
+      const box = this.stage.getBoundingClientRect();
+      return { x: x + box.left, y: y + box.top };
+    };
+    Object.assign(this.frame.root, {
+      workbench: {
+        placeOfOp: (key: string | number) => {
+          const op = this.state.graph.indexOf.get(key);
+          return op === undefined ? null : place(this.state.layout.itemOfOp[op]!);
+        },
+        placeOfScope: (id: string) => {
+          const scope = this.state.tree.byId.get(id);
+          return scope === undefined ? null : place(this.state.layout.itemOfScope[scope]!);
+        },
+        scopes: () => this.state.tree.scopes.map(({ id, label, total }) => ({ id, label, total })),
+        shown: () => ({ items: this.state.layout.count, ops: this.state.layout.drawnOps }),
+        camera: () => ({ ...this.viewport.camera }),
+        svg: () => this.svg(),
+      },
+    });
+  }
+}
+
+export default define<GraphData>('graph', STYLE, (frame) => {
+  const view = new GraphView(frame);
+  return {
+    data: (data, first) => {
+      view.data(data, first);
+      if (first) view.stateFromHost(frame.link.dict('state'));
+    },
+    theme: (palette) => view.theme(palette),
+    selected: (selection) => view.selectedFromHost(selection),
+    state: (state) => view.stateFromHost(state),
+  };
+});

@@ -1,0 +1,156 @@
+/** The op graph of one stage, as columns; built once from what the host sends. */
+
+import { CHANGES, type Change } from '../shared/theme';
+import type { Numbers } from '../shared/wire';
+
+export interface Overlay {
+  name: string;
+  unit: string;
+  values: Numbers;
+  combine?: 'sum' | 'max';
+  scale?: 'linear' | 'log';
+}
+
+/** The schema of the `data` trait (documented in widgets/README.md). */
+export interface GraphData {
+  stage: { id: string; title: string };
+  kinds: string[];
+  classes?: string[];
+  types: string[];
+  scopes: string[];
+  files?: string[];
+  attributes?: string[];
+  ops: {
+    key: ArrayLike<number | string>;
+    kind: Numbers;
+    type: Numbers;
+    scope: Numbers;
+    operand_start: Numbers;
+    operand: Numbers;
+    name?: string[];
+    file?: Numbers;
+    line?: Numbers;
+    attribute?: Numbers;
+    fold?: Numbers;
+    status?: Numbers;
+    guessed?: Numbers;
+  };
+  overlays?: Overlay[];
+  total_ops?: number;
+  options?: { max_visible?: number; open_items?: number };
+}
+
+export type Key = number | string;
+
+/** Ops are numbered 0 to n-1 in program order. Ops that fold are drawn as a label on their users. */
+export interface Graph {
+  n: number;
+  data: GraphData;
+  keys: ArrayLike<Key>;
+  indexOf: Map<Key, number>;
+  operandStart: Int32Array;
+  operands: Int32Array;
+  userStart: Int32Array;
+  users: Int32Array;
+  folded: Uint8Array;
+  status: Uint8Array;
+}
+
+const FOLDED_KIND = /(^|[._])(constant|weight|parameter|literal|dense_resource)$/;
+
+export function makeGraph(data: GraphData): Graph {
+  const { ops } = data;
+  const n = ops.key.length;
+  const operandStart = Int32Array.from(ops.operand_start);
+  const operands = Int32Array.from(ops.operand);
+  check(data, n, operandStart, operands);
+  const indexOf = new Map<Key, number>();
+  for (let op = 0; op < n; op++) indexOf.set(ops.key[op]!, op);
+  const { userStart, users } = reverse(n, operandStart, operands);
+  const foldKind = data.kinds.map((kind) => FOLDED_KIND.test(kind));
+  const folded = new Uint8Array(n);
+  for (let op = 0; op < n; op++) {
+    const wanted = ops.fold ? ops.fold[op]! : foldKind[ops.kind[op]!] ? 1 : 0;
+    const leaf = operandStart[op] === operandStart[op + 1];
+    const used = userStart[op]! < userStart[op + 1]!;
+    folded[op] = wanted && leaf && used ? 1 : 0;
+  }
+  const status = ops.status ? Uint8Array.from(ops.status) : new Uint8Array(n);
+  return {
+    n,
+    data,
+    keys: ops.key,
+    indexOf,
+    operandStart,
+    operands,
+    userStart,
+    users,
+    folded,
+    status,
+  };
+}
+
+function check(data: GraphData, n: number, start: Int32Array, operands: Int32Array): void {
+  const { ops } = data;
+  for (const [name, column] of Object.entries({
+    kind: ops.kind,
+    type: ops.type,
+    scope: ops.scope,
+    ...(ops.status ? { status: ops.status } : {}),
+  })) {
+    if (column.length !== n) {
+      throw new Error(`column ops.${name} has ${column.length} entries, ops.key has ${n}`);
+    }
+  }
+  if (start.length !== n + 1 || start[n] !== operands.length) {
+    throw new Error('ops.operand_start must have one entry more than ops.key and end at the count');
+  }
+  for (const operand of operands) {
+    if (operand < -1 || operand >= n) throw new Error(`operand ${operand} is not an op`);
+  }
+}
+
+function reverse(n: number, start: Int32Array, operands: Int32Array) {
+  const userStart = new Int32Array(n + 1);
+  for (const producer of operands) if (producer >= 0) userStart[producer + 1]!++;
+  for (let op = 0; op < n; op++) userStart[op + 1]! += userStart[op]!;
+  const fill = userStart.slice();
+  const users = new Int32Array(userStart[n]!);
+  for (let op = 0; op < n; op++) {
+    for (let i = start[op]!; i < start[op + 1]!; i++) {
+      const producer = operands[i]!;
+      if (producer >= 0) users[fill[producer]!++] = op;
+    }
+  }
+  return { userStart, users };
+}
+
+export const kindOf = (graph: Graph, op: number): string =>
+  graph.data.kinds[graph.data.ops.kind[op]!] ?? '?';
+export const typeOf = (graph: Graph, op: number): string =>
+  graph.data.types[graph.data.ops.type[op]!] ?? '';
+export const changeOf = (graph: Graph, op: number): Change => CHANGES[graph.status[op]!] ?? 'same';
+export const nameOf = (graph: Graph, op: number): string =>
+  graph.data.ops.name?.[op] || `%${graph.keys[op]}`;
+
+export function placeOf(graph: Graph, op: number): string {
+  const { files, ops } = graph.data;
+  const file = ops.file ? files?.[ops.file[op]!] : undefined;
+  const line = ops.line?.[op];
+  return file ? (line ? `${file}:${line}` : file) : '';
+}
+
+export function attributesOf(graph: Graph, op: number): string {
+  const { attributes, ops } = graph.data;
+  return (ops.attribute ? attributes?.[ops.attribute[op]!] : undefined) ?? '';
+}
+
+export function operandsOf(graph: Graph, op: number): Int32Array {
+  return graph.operands
+    .subarray(graph.operandStart[op], graph.operandStart[op + 1])
+    .filter((producer) => producer >= 0);
+}
+
+export function usersOf(graph: Graph, op: number): Int32Array {
+  return graph.users.subarray(graph.userStart[op], graph.userStart[op + 1]);
+}

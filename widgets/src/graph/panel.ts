@@ -1,0 +1,178 @@
+/** The tool bar, the legend and the help of the graph view. */
+
+import { button, h, replace } from '../shared/dom';
+import { count, quantity } from '../shared/format';
+import { CHANGES, changeColour, type Palette, SIGNS } from '../shared/theme';
+import type { Overlay } from './model';
+import { css, type Heat, heatColour } from './style';
+
+export interface Actions {
+  search(query: string): void;
+  step(by: number): void;
+  overlay(index: number): void;
+  expand(all: boolean): void;
+  collapse(): void;
+  fit(): void;
+  folded(): void;
+  changed(by: number): void;
+  svg(): void;
+  png(): void;
+  help(): void;
+}
+
+export class Toolbar {
+  readonly root: HTMLElement;
+  readonly input: HTMLInputElement;
+  private readonly hits = h('span', { class: 'figure hits' });
+  private readonly select: HTMLSelectElement;
+  private readonly status = h('span', { class: 'figure shown' });
+  private readonly folded: HTMLButtonElement;
+  private readonly diff: HTMLElement;
+  private overlays = '';
+
+  constructor(actions: Actions) {
+    this.input = h('input', {
+      type: 'search',
+      placeholder: 'Search: kind, shape, attribute, line',
+      'aria-label': 'Search ops',
+      title: 'Words match name, kind, shape, attribute, scope and source line; or kind:add shape:768 line:model.py:12  (/)',
+      input: () => actions.search(this.input.value),
+      keydown: (event: KeyboardEvent) => {
+        if (event.key === 'Enter') actions.step(event.shiftKey ? -1 : 1);
+      },
+    });
+    this.select = h('select', {
+      'aria-label': 'Heat overlay',
+      title: 'Colour ops by a figure  (o)',
+      change: () => actions.overlay(this.select.selectedIndex - 1),
+    });
+    this.folded = button('weights', 'Show weights and constants as nodes  (w)', actions.folded);
+    this.diff = h(
+      'span',
+      { class: 'group', hidden: true },
+      button('‹', 'Previous changed op  ([)', () => actions.changed(-1)),
+      button('change ›', 'Next changed op  (])', () => actions.changed(1)),
+    );
+    this.root = h(
+      'div',
+      { class: 'bar', role: 'toolbar', 'aria-label': 'Graph' },
+      this.input,
+      h(
+        'span',
+        { class: 'group' },
+        button('‹', 'Previous hit  (Shift+Enter)', () => actions.step(-1)),
+        button('›', 'Next hit  (Enter)', () => actions.step(1)),
+      ),
+      this.hits,
+      this.select,
+      h(
+        'span',
+        { class: 'group' },
+        button('−', 'Close all scopes  (C)', actions.collapse),
+        button('+', 'Open one more level  (e; all: E)', () => actions.expand(false)),
+      ),
+      button('fit', 'Fit the whole graph  (f)', actions.fit),
+      this.folded,
+      this.diff,
+      h('span', { class: 'gap' }),
+      this.status,
+      h(
+        'span',
+        { class: 'group' },
+        button('SVG', 'Download what the window shows as SVG', actions.svg),
+        button('PNG', 'Download what the window shows as PNG', actions.png),
+      ),
+      button('?', 'Keys  (?)', actions.help),
+    );
+  }
+
+  setOverlays(overlays: Overlay[], chosen: number): void {
+    const names = overlays.map((overlay) => `${overlay.name} (${overlay.unit})`);
+    const text = names.join('\n');
+    if (text !== this.overlays || this.select.options.length === 0) {
+      this.overlays = text;
+      replace(
+        this.select,
+        h('option', {}, 'colour: kind of work'),
+        ...names.map((name) => h('option', {}, `colour: ${name}`)),
+      );
+    }
+    this.select.selectedIndex = chosen + 1;
+    this.select.hidden = overlays.length === 0;
+  }
+
+  setHits(text: string): void {
+    this.hits.textContent = text;
+  }
+
+  setStatus(text: string, title: string): void {
+    this.status.textContent = text;
+    this.status.title = title;
+  }
+
+  setFolded(on: boolean): void {
+    this.folded.setAttribute('aria-pressed', String(on));
+  }
+
+  setDiff(on: boolean): void {
+    this.diff.hidden = !on;
+  }
+}
+
+export class Legend {
+  readonly root = h('div', { class: 'legend', style: 'left:8px;bottom:8px', hidden: true });
+
+  show(palette: Palette, changes: Int32Array | null, heat: Heat | null, guessed: number): void {
+    const parts: Node[] = [];
+    if (changes) {
+      const items = CHANGES.flatMap((change, i) => {
+        const n = changes[i]!;
+        if (change === 'same' || n === 0) return [];
+        const sign = h('b', { class: `sign ${change}` }, SIGNS[change]);
+        sign.style.background = changeColour(palette, change);
+        return [h('span', {}, sign, ` ${count(n)} ${change}`)];
+      });
+      parts.push(h('div', { class: 'changes' }, ...items));
+      if (guessed > 0) {
+        parts.push(h('div', {}, `${count(guessed)} matched by structure (guessed), not recorded`));
+      }
+    }
+    if (heat) {
+      const stops = [0, 0.25, 0.5, 0.75, 1].map((t) => css(heatColour(palette, t))).join(',');
+      const ramp = h('span', { class: 'ramp' });
+      ramp.style.background = `linear-gradient(90deg,${stops})`;
+      const { name, unit, scale, combine } = heat.overlay;
+      const how = `${scale === 'log' ? 'log scale, ' : ''}scopes: ${combine === 'max' ? 'max' : 'sum'}`;
+      parts.push(
+        h(
+          'div',
+          { class: 'heat' },
+          `${name}  `,
+          quantity(heat.low, unit),
+          ramp,
+          quantity(heat.high, unit),
+          `  (${how})`,
+        ),
+      );
+    }
+    replace(this.root, ...parts);
+    this.root.hidden = parts.length === 0;
+  }
+}
+
+export const KEYS: [string, string][] = [
+  ['↑ ↓', 'producer, consumer'],
+  ['← →', 'neighbour in the row'],
+  ['Enter', 'open or close the scope'],
+  ['e  E', 'open one level, all'],
+  ['C', 'close all scopes'],
+  ['Backspace', 'select the scope around'],
+  ['f  .', 'fit all, centre the selection'],
+  ['+ −', 'zoom (also Ctrl + wheel)'],
+  ['/', 'search; Enter next hit'],
+  ['[ ]', 'previous, next change'],
+  ['o', 'next heat overlay'],
+  ['w', 'weights and constants'],
+  ['Shift + click', 'path from the selection'],
+  ['Esc', 'clear'],
+];

@@ -1,0 +1,504 @@
+/** Drawing of a layout: culled to the window, with less detail the farther away. */
+
+import { count, plural, quantity, shortType } from '../shared/format';
+import { type Change, changeColour, MONO, type Palette, SANS, SIGNS } from '../shared/theme';
+import { type Container, HEADER, type Layout, lastAtMost, PAD } from './layout';
+import { changeOf, type Graph, kindOf, nameOf, operandsOf, typeOf } from './model';
+import type { Pen } from '../shared/pen';
+import { GAP_Y } from './rows';
+import type { Tree } from './scopes';
+import { classColour, css, type Heat, heatColour, inkOn, type OpClass } from './style';
+
+export interface Camera {
+  x: number;
+  y: number;
+  scale: number;
+}
+
+export interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+export interface SceneInput {
+  graph: Graph;
+  tree: Tree;
+  layout: Layout;
+  palette: Palette;
+  classes: OpClass[];
+  heat: Heat | null;
+  /** Counts of each change per scope, 5 per scope in the order of CHANGES; null without a diff. */
+  changes: Int32Array | null;
+  /** Found ops, and how many are inside each scope. */
+  hits: { ops: Uint8Array; inside: Int32Array } | null;
+  /** Where items are while they move to their places; null when they rest. */
+  motion: Motion | null;
+  showFolded: boolean;
+}
+
+export interface Motion {
+  fromX: Float64Array;
+  fromY: Float64Array;
+  fresh: Uint8Array;
+  t: number;
+}
+
+/** Zoom below which text, then outlines and curves, are left out. */
+const TEXT = 0.45;
+const SHAPES = 0.16;
+const EDGES = 0.05;
+
+const fontKind = `600 12px ${SANS}`;
+const fontType = `10.5px ${MONO}`;
+const fontSmall = `10px ${SANS}`;
+
+export function drawScene(pen: Pen, input: SceneInput, view: Box, scale: number): number {
+  const scene = new Scene(pen, input, view, scale);
+  scene.container(input.layout.containers[0]!);
+  return scene.drawn;
+}
+
+class Scene {
+  drawn = 0;
+  private readonly layout: Layout;
+  private readonly palette: Palette;
+
+  constructor(
+    private readonly pen: Pen,
+    private readonly input: SceneInput,
+    private readonly view: Box,
+    private readonly scale: number,
+  ) {
+    this.layout = input.layout;
+    this.palette = input.palette;
+  }
+
+  container(container: Container): void {
+    const { rows } = container;
+    const top = this.view.y - container.y - HEADER;
+    const first = Math.max(0, lastAtMost(rows.rowTop, top));
+    const last = lastAtMost(rows.rowTop, top + this.view.height);
+    if (this.scale >= EDGES) this.edges(container, first, last);
+    if (this.scale < SHAPES) this.smallOps(container, first, last);
+    for (let i = rows.rowStart[first] ?? 0; i < (rows.rowStart[last + 1] ?? 0); i++) {
+      const item = container.items[rows.order[i]!]!;
+      const x = this.x(item);
+      if (x > this.view.x + this.view.width || x + this.layout.width[item]! < this.view.x) continue;
+      this.drawn++;
+      if (this.layout.opens[item]! >= 0) this.openScope(item);
+      else if (this.layout.id[item]! < 0) this.closedScope(item);
+      else if (this.scale >= SHAPES) this.op(item);
+    }
+  }
+
+  private x(item: number): number {
+    const { motion } = this.input;
+    if (!motion) return this.layout.x[item]!;
+    return motion.fromX[item]! + (this.layout.x[item]! - motion.fromX[item]!) * motion.t;
+  }
+
+  private y(item: number): number {
+    const { motion } = this.input;
+    if (!motion) return this.layout.y[item]!;
+    return motion.fromY[item]! + (this.layout.y[item]! - motion.fromY[item]!) * motion.t;
+  }
+
+  private fade(item: number): void {
+    const { motion } = this.input;
+    this.pen.globalAlpha = motion?.fresh[item] ? motion.t : 1;
+  }
+
+  // -------------------------------------------------------------- edges
+
+  private edges(container: Container, first: number, last: number): void {
+    const { pen, palette } = this;
+    const { rows, edgeFrom, edgeTo } = container;
+    const order = edgeOrder(container);
+    pen.strokeStyle = palette.edge;
+    pen.lineWidth = this.scale < SHAPES ? 1.5 / this.scale : 1.2;
+    pen.globalAlpha = this.scale < SHAPES ? 0.5 : 1;
+    pen.setLineDash([]);
+    pen.beginPath();
+    // Drawn edges span few rows, so those that can be seen start not far above the window.
+    const from = order.start[Math.max(0, first - 8)]!;
+    const to = order.start[Math.min(rows.rowTop.length, last + 1)]!;
+    const arrows: number[] = [];
+    for (let i = from; i < to; i++) {
+      const e = order.edges[i]!;
+      if (rows.stub[e] || rows.row[edgeTo[e]!]! < first) continue;
+      this.edge(container, e, edgeFrom[e]!, edgeTo[e]!);
+      arrows.push(e);
+    }
+    pen.stroke();
+    if (this.scale >= TEXT) this.arrows(container, arrows);
+    pen.globalAlpha = 1;
+  }
+
+  private edge(container: Container, e: number, from: number, to: number): void {
+    const { pen, layout } = this;
+    const { rows } = container;
+    const source = container.items[from]!;
+    const target = container.items[to]!;
+    let x = this.x(source) + layout.width[source]! / 2;
+    let y = this.y(source) + layout.height[source]!;
+    pen.moveTo(x, y);
+    const dy = this.y(source) - layout.y[source]!;
+    let row = rows.row[from]! + 1;
+    for (let i = rows.bendStart[e]!; i < rows.bendStart[e + 1]!; i++, row++) {
+      const bend = container.x + PAD + rows.bends[i]!;
+      const top = container.y + HEADER + rows.rowTop[row]! + dy;
+      this.curve(x, y, bend, top);
+      y = top + rows.rowHeight[row]!;
+      pen.lineTo(bend, y);
+      x = bend;
+    }
+    this.curve(x, y, this.x(target) + layout.width[target]! / 2, this.y(target));
+  }
+
+  private curve(x0: number, y0: number, x1: number, y1: number): void {
+    if (this.scale < SHAPES) {
+      this.pen.lineTo(x1, y1);
+      return;
+    }
+    // A source lower than its row leaves room: go straight down first, then bend in the gap.
+    const bend = Math.min(y1 - y0, GAP_Y * 1.6);
+    const start = y1 - bend;
+    if (start > y0 + 1) this.pen.lineTo(x0, start);
+    const half = start + bend / 2;
+    if (Math.abs(x0 - x1) < 0.5) this.pen.lineTo(x1, y1);
+    else this.pen.bezierCurveTo(x0, half, x1, half, x1, y1);
+  }
+
+  private arrows(container: Container, edges: number[]): void {
+    const { pen, layout } = this;
+    pen.fillStyle = this.palette.edge;
+    pen.beginPath();
+    for (const e of edges) {
+      const target = container.items[container.edgeTo[e]!]!;
+      const x = this.x(target) + layout.width[target]! / 2;
+      const y = this.y(target);
+      pen.moveTo(x - 3.5, y - 6);
+      pen.lineTo(x + 3.5, y - 6);
+      pen.lineTo(x, y);
+      pen.closePath();
+    }
+    pen.fill();
+  }
+
+  // -------------------------------------------------------------- ops
+
+  /** Far away ops are plain rectangles, one fill for each colour. */
+  private smallOps(container: Container, first: number, last: number): void {
+    const { rows } = container;
+    const byColour = new Map<string, number[]>();
+    for (let i = rows.rowStart[first] ?? 0; i < (rows.rowStart[last + 1] ?? 0); i++) {
+      const item = container.items[rows.order[i]!]!;
+      if (this.layout.id[item]! < 0) continue;
+      const colour = this.farColour(this.layout.id[item]!);
+      const list = byColour.get(colour);
+      if (list) list.push(item);
+      else byColour.set(colour, [item]);
+    }
+    for (const [colour, items] of byColour) {
+      this.pen.fillStyle = colour;
+      this.pen.beginPath();
+      for (const item of items) {
+        this.pen.rect(this.x(item), this.y(item), this.layout.width[item]!, this.layout.height[item]!);
+      }
+      this.pen.fill();
+    }
+  }
+
+  private farColour(op: number): string {
+    const { heat, hits, palette, graph, classes } = this.input;
+    if (hits?.ops[op]) return palette.hit;
+    if (heat) {
+      const value = heat.ofOp(op);
+      return Number.isNaN(value) ? palette.raised : css(heatColour(palette, heat.position(value)));
+    }
+    const change = changeOf(graph, op);
+    if (change !== 'same') return changeColour(palette, change);
+    return classColour(palette, classes[graph.data.ops.kind[op]!]!);
+  }
+
+  private op(item: number): void {
+    const { pen, palette, layout, scale } = this;
+    const { graph, classes, heat, hits } = this.input;
+    const op = layout.id[item]!;
+    const [x, y, w, h] = [this.x(item), this.y(item), layout.width[item]!, layout.height[item]!];
+    const change = changeOf(graph, op);
+    const value = heat ? heat.ofOp(op) : NaN;
+    const warm = heat && !Number.isNaN(value) ? heatColour(palette, heat.position(value)) : null;
+    this.fade(item);
+    const kind = classes[graph.data.ops.kind[op]!]!;
+    const radius = kind === 'interface' ? h / 2 : 5;
+    pen.fillStyle = warm ? css(warm) : change === 'removed' ? palette.page : palette.surface;
+    pen.beginPath();
+    pen.roundRect(x, y, w, h, radius);
+    pen.fill();
+    this.outline(change, x, y, w, h, radius);
+    if (hits?.ops[op]) this.halo(x, y, w, h);
+    if (!warm && kind !== 'interface') {
+      pen.fillStyle = classColour(palette, kind);
+      pen.fillRect(x + 3, y + 6, 3, h - 12);
+    }
+    if (scale < TEXT) {
+      if (change !== 'same') this.badge(change, x, y);
+      return;
+    }
+    const ink = warm ? inkOn(warm) : palette.text;
+    const left = x + (kind === 'interface' ? 16 : 12);
+    pen.textAlign = 'left';
+    pen.fillStyle = change === 'removed' && !warm ? palette.muted : ink;
+    pen.font = fontKind;
+    pen.fillText(clip(kindOf(graph, op), w - 26, 7), left, y + 15);
+    pen.fillStyle = warm ? ink : palette.muted;
+    pen.font = fontType;
+    const second = heat && warm ? quantity(value, heat.overlay.unit) : shortType(typeOf(graph, op));
+    pen.fillText(clip(second, w - 20, 6.35), left, y + 29);
+    if (h > 40) this.inputs(op, item, left, y + 43, w - 18, ink, warm !== null);
+    if (change !== 'same') this.badge(change, x, y);
+  }
+
+  /** The third line: what folds into this op, and which inputs come from where no line goes. */
+  private inputs(
+    op: number,
+    item: number,
+    x: number,
+    y: number,
+    width: number,
+    ink: string,
+    warm: boolean,
+  ): void {
+    const { graph, showFolded } = this.input;
+    const parts: string[] = [];
+    const container = this.layout.containers[this.layout.container[item]!]!;
+    const direct = drawnSources(container, item);
+    for (const producer of operandsOf(graph, op)) {
+      if (graph.folded[producer] && !showFolded) {
+        const type = shortType(typeOf(graph, producer));
+        parts.push(`${kindOf(graph, producer).replace(/^.*\./, '')} ${type}`);
+      } else if (!direct.has(this.layout.shownBy[producer]!)) {
+        parts.push(`← ${nameOf(graph, producer)} ${kindOf(graph, producer)}`);
+      }
+    }
+    this.pen.font = fontSmall;
+    this.pen.fillStyle = warm ? ink : this.palette.faint;
+    this.pen.fillText(clip(parts.join(' · '), width, 6.1), x, y);
+  }
+
+  private outline(change: Change, x: number, y: number, w: number, h: number, r: number): void {
+    const { pen, palette } = this;
+    pen.strokeStyle = changeColour(palette, change);
+    pen.lineWidth = change === 'same' ? 1 : 2;
+    pen.setLineDash(change === 'removed' ? [5, 4] : change === 'moved' ? [2, 3] : []);
+    pen.beginPath();
+    pen.roundRect(x, y, w, h, r);
+    pen.stroke();
+    pen.setLineDash([]);
+    if (change === 'removed' && this.scale >= TEXT) {
+      pen.lineWidth = 1;
+      pen.beginPath();
+      pen.moveTo(x + 8, y + h / 2);
+      pen.lineTo(x + w - 8, y + h / 2);
+      pen.globalAlpha *= 0.45;
+      pen.stroke();
+      pen.globalAlpha = 1;
+    }
+  }
+
+  private halo(x: number, y: number, w: number, h: number): void {
+    const { pen } = this;
+    pen.strokeStyle = this.palette.hit;
+    pen.lineWidth = 3;
+    pen.beginPath();
+    pen.roundRect(x - 3, y - 3, w + 6, h + 6, 7);
+    pen.stroke();
+  }
+
+  private badge(change: Change, x: number, y: number): void {
+    const { pen, palette } = this;
+    pen.fillStyle = changeColour(palette, change);
+    pen.beginPath();
+    pen.roundRect(x - 7, y - 7, 15, 15, 7.5);
+    pen.fill();
+    if (this.scale < 0.3) return;
+    pen.fillStyle = palette.surface;
+    pen.font = `700 12px ${SANS}`;
+    pen.textAlign = 'center';
+    pen.fillText(SIGNS[change], x + 0.5, y + 5);
+    pen.textAlign = 'left';
+  }
+
+  // -------------------------------------------------------------- scopes
+
+  private openScope(item: number): void {
+    const { pen, palette, layout } = this;
+    const scope = -1 - layout.id[item]!;
+    const container = layout.containers[layout.opens[item]!]!;
+    const [x, y, w, h] = [this.x(item), this.y(item), layout.width[item]!, layout.height[item]!];
+    if (y > this.view.y + this.view.height || y + h < this.view.y) return;
+    if (h * this.scale < 2.5) {
+      const found = this.input.hits && this.input.hits.inside[scope]! > 0;
+      pen.fillStyle = found ? palette.hit : palette.faint;
+      pen.fillRect(x, y, w, h);
+      return;
+    }
+    this.fade(item);
+    const { depth, label } = this.input.tree.scopes[scope]!;
+    pen.fillStyle = depth % 2 === 1 ? palette.raised : palette.page;
+    pen.globalAlpha *= 0.6;
+    pen.beginPath();
+    pen.roundRect(x, y, w, h, 7);
+    pen.fill();
+    this.fade(item);
+    pen.strokeStyle = palette.line;
+    pen.lineWidth = this.scale < SHAPES ? 1 / this.scale : 1;
+    pen.beginPath();
+    pen.roundRect(x, y, w, h, 7);
+    pen.stroke();
+    if (this.scale >= 0.3) {
+      pen.fillStyle = palette.muted;
+      pen.font = `600 11px ${SANS}`;
+      pen.textAlign = 'left';
+      const note = this.scopeNote(scope);
+      pen.fillText(`▾ ${clip(label, w - 24 - note.length * 6, 6.6)}`, x + 8, y + 15);
+      pen.font = fontSmall;
+      pen.fillStyle = palette.faint;
+      pen.textAlign = 'right';
+      if (w > note.length * 6 + 80) pen.fillText(note, x + w - 8, y + 15);
+      pen.textAlign = 'left';
+    }
+    pen.globalAlpha = 1;
+    this.container(container);
+  }
+
+  private scopeNote(scope: number): string {
+    const { heat, tree } = this.input;
+    const { total, repeats, uniform } = tree.scopes[scope]!;
+    if (heat) {
+      const value = heat.ofScope(scope);
+      return Number.isNaN(value) ? '' : quantity(value, heat.overlay.unit);
+    }
+    if (repeats) return `${repeats} × ${uniform ? 'same block' : 'block, not all equal'}`;
+    return plural(total, 'op');
+  }
+
+  private closedScope(item: number): void {
+    const { pen, palette, layout, scale } = this;
+    const { tree, heat, hits } = this.input;
+    const index = -1 - layout.id[item]!;
+    const scope = tree.scopes[index]!;
+    const [x, y, w, h] = [this.x(item), this.y(item), layout.width[item]!, layout.height[item]!];
+    if (y > this.view.y + this.view.height || y + h < this.view.y) return;
+    this.fade(item);
+    const value = heat ? heat.ofScope(index) : NaN;
+    const share = heat && !Number.isNaN(value) ? heat.position(value) : 0;
+    const warm = heat && !Number.isNaN(value) ? heatColour(palette, share) : null;
+    // A stack of sheets: there is more inside.
+    const sheets = scope.repeats ? 2 : 1;
+    for (let i = scale >= SHAPES ? sheets : 0; i >= 0; i--) {
+      pen.fillStyle = i === 0 && warm ? css(warm) : i === 0 ? palette.raised : palette.surface;
+      pen.strokeStyle = palette.faint;
+      pen.lineWidth = scale < SHAPES ? 1 / scale : 1;
+      pen.beginPath();
+      pen.roundRect(x + i * 3, y + i * 3, w, h, 6);
+      pen.fill();
+      pen.stroke();
+    }
+    if (hits && hits.inside[index]! > 0) this.halo(x, y, w, h);
+    if (scale >= 0.25) {
+      const ink = warm ? inkOn(warm) : palette.text;
+      pen.fillStyle = ink;
+      pen.font = fontKind;
+      pen.textAlign = 'left';
+      pen.fillText(`▸ ${clip(scope.label, w - 34, 7)}`, x + 10, y + 18);
+      pen.font = fontSmall;
+      pen.fillStyle = warm ? ink : palette.muted;
+      const repeat = scope.repeats
+        ? `${scope.repeats} × ${scope.uniform ? 'same block' : 'block, not all equal'} · `
+        : '';
+      const note =
+        heat && warm ? quantity(value, heat.overlay.unit) : plural(scope.total, 'op');
+      pen.fillText(clip(repeat + note, w - 20, 6), x + 10, y + 34);
+      this.scopeChanges(index, x + w, y);
+      const found = hits ? hits.inside[index]! : 0;
+      if (found > 0) this.pill(`${count(found)} found`, x + w - 4, y + h - 6, palette.hit, '#14171c');
+    }
+    pen.globalAlpha = 1;
+  }
+
+  private scopeChanges(scope: number, right: number, y: number): void {
+    const { changes } = this.input;
+    if (!changes) return;
+    let x = right - 4;
+    (['moved', 'changed', 'removed', 'added'] as const).forEach((change) => {
+      const at = { added: 1, removed: 2, changed: 3, moved: 4 }[change];
+      const n = changes[scope * 5 + at]!;
+      if (n === 0) return;
+      const text = `${SIGNS[change]}${count(n)}`;
+      x -= this.pill(text, x, y, changeColour(this.palette, change), this.palette.surface) + 3;
+    });
+  }
+
+  private pill(text: string, right: number, middle: number, colour: string, ink: string): number {
+    const { pen } = this;
+    const width = text.length * 6.2 + 9;
+    pen.fillStyle = colour;
+    pen.beginPath();
+    pen.roundRect(right - width, middle - 7, width, 14, 7);
+    pen.fill();
+    pen.fillStyle = ink;
+    pen.font = `600 10px ${SANS}`;
+    pen.textAlign = 'center';
+    pen.fillText(text, right - width / 2, middle + 3.5);
+    pen.textAlign = 'left';
+    return width;
+  }
+}
+
+/** Text cut to a width in pixels, by an average width of a letter. */
+export function clip(text: string, width: number, letter: number): string {
+  const fits = Math.max(1, Math.floor(width / letter));
+  return text.length <= fits ? text : `${text.slice(0, fits - 1)}…`;
+}
+
+const orders = new WeakMap<Container, { start: Int32Array; edges: Int32Array }>();
+
+/** Edges by the row they start in, so that drawing can take those near the window. */
+function edgeOrder(container: Container): { start: Int32Array; edges: Int32Array } {
+  const known = orders.get(container);
+  if (known) return known;
+  const { rows, edgeFrom } = container;
+  const start = new Int32Array(rows.rowTop.length + 1);
+  for (const from of edgeFrom) start[rows.row[from]! + 1]!++;
+  for (let r = 0; r < rows.rowTop.length; r++) start[r + 1]! += start[r]!;
+  const fill = start.slice();
+  const edges = new Int32Array(edgeFrom.length);
+  for (let e = 0; e < edgeFrom.length; e++) edges[fill[rows.row[edgeFrom[e]!]!]!++] = e;
+  const order = { start, edges };
+  orders.set(container, order);
+  return order;
+}
+
+const sources = new WeakMap<Container, Map<number, Set<number>>>();
+const NONE: ReadonlySet<number> = new Set();
+
+/** The items from which a drawn line leads to `item`. */
+function drawnSources(container: Container, item: number): ReadonlySet<number> {
+  let known = sources.get(container);
+  if (!known) {
+    known = new Map();
+    for (let e = 0; e < container.edgeFrom.length; e++) {
+      if (container.rows.stub[e]) continue;
+      const target = container.items[container.edgeTo[e]!]!;
+      const set = known.get(target) ?? new Set();
+      set.add(container.items[container.edgeFrom[e]!]!);
+      known.set(target, set);
+    }
+    sources.set(container, known);
+  }
+  return known.get(item) ?? NONE;
+}

@@ -1,0 +1,419 @@
+/**
+ * The hierarchy of a stage: scopes from paths, runs of equal siblings as one group, and, where a
+ * scope holds too many ops of its own, detected repeats and then sections by program order.
+ */
+
+import type { Graph, Key } from './model';
+
+export type ScopeKind = 'scope' | 'group' | 'repeat' | 'section';
+
+export interface Scope {
+  /** Stable from stage to stage; real scopes use their path. */
+  id: string;
+  label: string;
+  kind: ScopeKind;
+  parent: number;
+  depth: number;
+  children: number[];
+  ops: number[];
+  /** Ops inside, at any depth. */
+  total: number;
+  /** The first op inside, in program order. */
+  first: number;
+  /** For a group: how many members are the same block (0: not a group), and whether all are. */
+  repeats: number;
+  uniform: boolean;
+}
+
+export interface Tree {
+  scopes: Scope[];
+  /** The scope that holds each op directly. */
+  scopeOf: Int32Array;
+  byId: Map<string, number>;
+}
+
+/** What keeps groups and sections the same in the next stage. */
+export interface Sticky {
+  groups: Map<string, string[]>;
+  sections: Map<Key, string>;
+}
+
+/** A scope with more ops than this of its own gets repeats or sections. */
+export const SECTION = 300;
+
+export function makeTree(graph: Graph, sticky: Sticky | null): Tree {
+  const tree = fromPaths(graph);
+  const sections = new Map<Key, string>();
+  const groups = new Map<string, string[]>();
+  splitLongScopes(graph, tree, sticky?.sections ?? null, sections);
+  measure(tree);
+  groupRepeats(graph, tree, sticky?.groups ?? null, groups);
+  measure(tree);
+  if (sticky) {
+    sticky.groups = groups;
+    sticky.sections = sections;
+  }
+  return tree;
+}
+
+function makeScope(id: string, label: string, kind: ScopeKind, parent: number): Scope {
+  return {
+    id,
+    label,
+    kind,
+    parent,
+    depth: 0,
+    children: [],
+    ops: [],
+    total: 0,
+    first: -1,
+    repeats: 0,
+    uniform: true,
+  };
+}
+
+function add(tree: Tree, scope: Scope): number {
+  const index = tree.scopes.length;
+  tree.scopes.push(scope);
+  tree.byId.set(scope.id, index);
+  return index;
+}
+
+function fromPaths(graph: Graph): Tree {
+  const { scopes: paths, ops } = graph.data;
+  const tree: Tree = { scopes: [], scopeOf: new Int32Array(graph.n), byId: new Map() };
+  add(tree, makeScope('', '', 'scope', -1));
+  const node = paths.map((path) => {
+    let parent = 0;
+    let id = '';
+    for (const part of path.split('/')) {
+      if (part === '') continue;
+      id = id === '' ? part : `${id}/${part}`;
+      let index = tree.byId.get(id);
+      if (index === undefined) {
+        index = add(tree, makeScope(id, part, 'scope', parent));
+        tree.scopes[parent]!.children.push(index);
+      }
+      parent = index;
+    }
+    return parent;
+  });
+  for (let op = 0; op < graph.n; op++) {
+    const index = node[ops.scope[op]!] ?? 0;
+    tree.scopeOf[op] = index;
+    tree.scopes[index]!.ops.push(op);
+  }
+  return tree;
+}
+
+/** Fills total, first and depth, drops empty scopes, and orders children by program order. */
+function measure(tree: Tree): void {
+  const visit = (index: number, depth: number): void => {
+    const scope = tree.scopes[index]!;
+    scope.depth = depth;
+    scope.total = scope.ops.length;
+    scope.first = scope.ops.length ? scope.ops[0]! : -1;
+    for (const child of scope.children) {
+      tree.scopes[child]!.parent = index;
+      visit(child, depth + 1);
+      const { total, first } = tree.scopes[child]!;
+      scope.total += total;
+      if (first >= 0 && (scope.first < 0 || first < scope.first)) scope.first = first;
+    }
+    scope.children = scope.children
+      .filter((child) => tree.scopes[child]!.total > 0)
+      .sort((a, b) => tree.scopes[a]!.first - tree.scopes[b]!.first);
+  };
+  visit(0, 0);
+}
+
+// ---------------------------------------------------------------- sections of long scopes
+
+function splitLongScopes(
+  graph: Graph,
+  tree: Tree,
+  previous: Map<Key, string> | null,
+  next: Map<Key, string>,
+): void {
+  const count = tree.scopes.length;
+  for (let index = 0; index < count; index++) {
+    const scope = tree.scopes[index]!;
+    const visible = scope.ops.filter((op) => !graph.folded[op]);
+    if (visible.length <= SECTION) continue;
+    const names = sectionNames(graph, scope, visible, previous);
+    moveIntoSections(graph, tree, index, names, next);
+  }
+}
+
+/** For each visible op of the scope the id of its section; '' leaves it where it is. */
+function sectionNames(
+  graph: Graph,
+  scope: Scope,
+  visible: number[],
+  previous: Map<Key, string> | null,
+): Map<number, string> {
+  const prefix = `${scope.id}#`;
+  const names = new Map<number, string>();
+  if (previous) {
+    let kept = 0;
+    let current: string | undefined;
+    const pending: number[] = [];
+    for (const op of visible) {
+      const before = previous.get(graph.keys[op]!);
+      if (before?.startsWith(prefix)) {
+        kept++;
+        current = before;
+        for (const waiting of pending.splice(0)) names.set(waiting, before);
+      }
+      if (current === undefined) pending.push(op);
+      else names.set(op, current);
+    }
+    if (kept * 2 > visible.length) return names;
+    names.clear();
+  }
+  const blocks = repeatedBlocks(graph, visible);
+  let from = 0;
+  const sections = (to: number) => {
+    const parts = Math.max(1, Math.ceil((to - from) / SECTION));
+    for (let i = from; i < to; i++) {
+      const part = Math.floor(((i - from) * parts) / (to - from));
+      const first = from + Math.ceil((part * (to - from)) / parts);
+      names.set(visible[i]!, `${prefix}section@${graph.keys[visible[first]!]}`);
+    }
+  };
+  for (const block of blocks) {
+    if (block.start > from) sections(block.start);
+    for (let i = 0; i < block.period * block.times; i++) {
+      const first = block.start + Math.floor(i / block.period) * block.period;
+      names.set(visible[block.start + i]!, `${prefix}block@${graph.keys[visible[first]!]}`);
+    }
+    from = block.start + block.period * block.times;
+  }
+  if (from < visible.length) sections(visible.length);
+  return names;
+}
+
+function moveIntoSections(
+  graph: Graph,
+  tree: Tree,
+  index: number,
+  names: Map<number, string>,
+  next: Map<Key, string>,
+): void {
+  const scope = tree.scopes[index]!;
+  const ops = scope.ops;
+  scope.ops = [];
+  for (const op of ops) {
+    // A folded op goes where its first user is, so that it never makes a section of its own.
+    const user = graph.folded[op] ? graph.users[graph.userStart[op]!]! : op;
+    const id = names.get(user);
+    if (id === undefined) {
+      scope.ops.push(op);
+      continue;
+    }
+    let section = tree.byId.get(id);
+    if (section === undefined) {
+      const kind = id.startsWith('block@', scope.id.length + 1) ? 'repeat' : 'section';
+      section = add(tree, makeScope(id, '', kind, index));
+      scope.children.push(section);
+    }
+    tree.scopes[section]!.ops.push(op);
+    tree.scopeOf[op] = section;
+    if (!graph.folded[op]) next.set(graph.keys[op]!, id);
+  }
+  const members = scope.children.filter((child) => tree.scopes[child]!.kind !== 'scope');
+  members.forEach((child, i) => {
+    const section = tree.scopes[child]!;
+    const word = section.kind === 'repeat' ? 'block' : 'section';
+    section.label = `${word} ${i + 1} of ${members.length}`;
+  });
+}
+
+interface Block {
+  start: number;
+  period: number;
+  times: number;
+}
+
+/**
+ * Tandem repeats in program order: distances between equal ops vote for a period, then runs with
+ * op[i] like op[i + period] are taken, longest first. Time is linear in ops times a fixed number
+ * of candidate periods.
+ */
+export function repeatedBlocks(graph: Graph, visible: number[]): Block[] {
+  const signature = signatures(graph, visible);
+  const m = visible.length;
+  const votes = new Map<number, number>();
+  const last = new Map<number, number>();
+  for (let i = 0; i < m; i++) {
+    const before = last.get(signature[i]!);
+    if (before !== undefined && i - before >= 4) {
+      votes.set(i - before, (votes.get(i - before) ?? 0) + 1);
+    }
+    last.set(signature[i]!, i);
+  }
+  const periods = [...votes.entries()]
+    .filter(([, votes]) => votes >= 8)
+    .sort((a, b) => b[0] * b[1] - a[0] * a[1] || a[0] - b[0])
+    .slice(0, 12)
+    .map(([period]) => period);
+  const candidates: Block[] = [];
+  for (const period of periods) {
+    let run = 0;
+    for (let i = 0; i + period <= m; i++) {
+      if (i + period < m && signature[i] === signature[i + period]) {
+        run++;
+        continue;
+      }
+      const times = Math.floor(run / period) + 1;
+      if (times >= 2) candidates.push({ start: i - run, period, times });
+      run = 0;
+    }
+  }
+  candidates.sort(
+    (a, b) => b.period * b.times - a.period * a.times || a.period - b.period || a.start - b.start,
+  );
+  const taken = new Uint8Array(m);
+  const blocks: Block[] = [];
+  for (const block of candidates) {
+    const end = block.start + block.period * block.times;
+    let free = true;
+    for (let i = block.start; free && i < end; i++) free = taken[i] === 0;
+    if (!free || block.period < 8) continue;
+    taken.fill(1, block.start, end);
+    blocks.push(block);
+  }
+  return blocks.sort((a, b) => a.start - b.start);
+}
+
+function signatures(graph: Graph, visible: number[]): Float64Array {
+  const { kind, type } = graph.data.ops;
+  const types = graph.data.types.length + 1;
+  return Float64Array.from(visible, (op) => {
+    const operands = graph.operandStart[op + 1]! - graph.operandStart[op]!;
+    return (kind[op]! * types + type[op]!) * 8 + Math.min(operands, 7);
+  });
+}
+
+// ---------------------------------------------------------------- groups of equal siblings
+
+function groupRepeats(
+  graph: Graph,
+  tree: Tree,
+  previous: Map<string, string[]> | null,
+  next: Map<string, string[]>,
+): void {
+  const hashes = new Map<number, string>();
+  const count = tree.scopes.length;
+  for (let index = 0; index < count; index++) {
+    const children = tree.scopes[index]!.children;
+    if (children.length < 3) continue;
+    const result: number[] = [];
+    const kept = keptGroups(tree, children, previous);
+    for (let i = 0; i < children.length; ) {
+      const sticky = kept.get(children[i]!);
+      const run = sticky ?? equalRun(graph, tree, children, i, hashes);
+      if (run.length < 3) {
+        result.push(children[i]!);
+        i++;
+        continue;
+      }
+      result.push(group(graph, tree, index, run, hashes, next));
+      i += run.length;
+    }
+    tree.scopes[index]!.children = result;
+  }
+}
+
+/** Groups of the stage before whose members are all still there side by side. */
+function keptGroups(
+  tree: Tree,
+  children: number[],
+  previous: Map<string, string[]> | null,
+): Map<number, number[]> {
+  const kept = new Map<number, number[]>();
+  if (!previous) return kept;
+  const position = new Map(children.map((child, i) => [tree.scopes[child]!.id, i]));
+  for (const members of previous.values()) {
+    const at = members.map((id) => position.get(id));
+    const start = at[0];
+    if (start === undefined || at.some((value, i) => value !== start + i)) continue;
+    kept.set(children[start]!, children.slice(start, start + members.length));
+  }
+  return kept;
+}
+
+function equalRun(
+  graph: Graph,
+  tree: Tree,
+  children: number[],
+  from: number,
+  hashes: Map<number, string>,
+): number[] {
+  const first = children[from]!;
+  if (tree.scopes[first]!.total < 2) return [first];
+  const wanted = shape(graph, tree, first, hashes);
+  let to = from + 1;
+  while (to < children.length && shape(graph, tree, children[to]!, hashes) === wanted) to++;
+  return children.slice(from, to);
+}
+
+function group(
+  graph: Graph,
+  tree: Tree,
+  parent: number,
+  members: number[],
+  hashes: Map<number, string>,
+  next: Map<string, string[]>,
+): number {
+  const ids = members.map((member) => tree.scopes[member]!.id);
+  const id = `${tree.scopes[parent]!.id}*${ids[0]}..${ids.length}`;
+  const first = tree.scopes[members[0]!]!;
+  const last = tree.scopes[members[members.length - 1]!]!;
+  const label =
+    first.kind === 'repeat' ? 'repeated block' : `${first.label} … ${last.label}`;
+  const scope = makeScope(id, label, 'group', parent);
+  scope.children = [...members];
+  scope.repeats = members.length;
+  const wanted = shape(graph, tree, members[0]!, hashes);
+  scope.uniform = members.every((member) => shape(graph, tree, member, hashes) === wanted);
+  next.set(id, ids);
+  return add(tree, scope);
+}
+
+/**
+ * The structure of a scope as text: kinds, types and inner operands of its ops in program order,
+ * and its child scopes. Equal text means equal blocks, so no hash can collide; the text of one
+ * scope is as long as the scope.
+ */
+function shape(graph: Graph, tree: Tree, index: number, known: Map<number, string>): string {
+  const before = known.get(index);
+  if (before !== undefined) return before;
+  const inside: number[] = [];
+  const parts: string[] = [];
+  const collect = (at: number, path: string) => {
+    const scope = tree.scopes[at]!;
+    parts.push(`(${path}:${scope.ops.length}`);
+    for (const op of scope.ops) inside.push(op);
+    scope.children.forEach((child, i) => {
+      const { label } = tree.scopes[child]!;
+      collect(child, /\d/.test(label) ? String(i) : label);
+    });
+    parts.push(')');
+  };
+  collect(index, '');
+  inside.sort((a, b) => a - b);
+  const position = new Map(inside.map((op, i) => [op, i]));
+  const { kind, type, status } = graph.data.ops;
+  inside.forEach((op, i) => {
+    if (status && status[op] === 2) return; // a removed op is no part of the block
+    parts.push(`;${kind[op]},${type[op]}`);
+    for (let k = graph.operandStart[op]!; k < graph.operandStart[op + 1]!; k++) {
+      const inner = position.get(graph.operands[k]!);
+      parts.push(inner === undefined ? ',o' : `,${i - inner}`);
+    }
+  });
+  const text = parts.join('');
+  known.set(index, text);
+  return text;
+}

@@ -1,0 +1,196 @@
+/** What one graph view holds: the stage, what is open, and places that stay from stage to stage. */
+
+import { makeGraph, type Graph, type GraphData, type Key } from './model';
+import { initialOpen, layoutGraph, type Layout, type Places, rememberPlaces } from './layout';
+import { makeTree, type Sticky, type Tree } from './scopes';
+import type { Motion } from './scene';
+
+const OPEN_ITEMS = 140;
+const MAX_VISIBLE = 20_000;
+const REMEMBERED_STAGES = 48;
+
+export class GraphState {
+  graph!: Graph;
+  tree!: Tree;
+  layout!: Layout;
+  open = new Set<string>();
+  showFolded = false;
+  parents = new Int32Array(0);
+  changes: Int32Array | null = null;
+  private readonly sticky: Sticky = { groups: new Map(), sections: new Map() };
+  /** Places of the stage shown before this one: what this stage's layout must keep. */
+  private base: Places | null = null;
+  private current: Places = new Map();
+  private readonly stages = new Map<string, Places>();
+
+  get maxVisible(): number {
+    return this.graph.data.options?.max_visible ?? MAX_VISIBLE;
+  }
+
+  /** Shows another stage (or the first). */
+  load(data: GraphData): void {
+    const first = this.layout === undefined;
+    if (!first) {
+      this.stages.delete(this.graph.data.stage.id);
+      this.stages.set(this.graph.data.stage.id, this.current);
+      for (const id of this.stages.keys()) {
+        if (this.stages.size <= REMEMBERED_STAGES) break;
+        this.stages.delete(id);
+      }
+    }
+    this.graph = makeGraph(data);
+    this.tree = makeTree(this.graph, this.sticky);
+    this.parents = Int32Array.from(this.tree.scopes, (scope) => scope.parent);
+    this.changes = countChanges(this.graph, this.tree, this.parents);
+    if (first) this.open = initialOpen(this.tree, data.options?.open_items ?? OPEN_ITEMS);
+    this.base = first ? null : new Map([...this.current, ...(this.stages.get(data.stage.id) ?? [])]);
+    this.current = new Map(this.base ?? []);
+    this.place();
+  }
+
+  place(): void {
+    this.layout = layoutGraph({
+      graph: this.graph,
+      tree: this.tree,
+      open: this.open,
+      showFolded: this.showFolded,
+      previous: this.base,
+    });
+    rememberPlaces(this.graph, this.tree, this.layout, this.current);
+  }
+
+  isOpen(scope: number): boolean {
+    return this.open.has(this.tree.scopes[scope]!.id);
+  }
+
+  /** Opens or closes a scope; false when opening it would draw more than the cap. */
+  toggle(scope: number, force = false): boolean {
+    const { id } = this.tree.scopes[scope]!;
+    if (this.open.has(id)) this.open.delete(id);
+    else {
+      if (!force && this.layout.count + this.cost(scope) > this.maxVisible) return false;
+      this.open.add(id);
+    }
+    this.place();
+    return true;
+  }
+
+  private cost(scope: number): number {
+    const { children, ops } = this.tree.scopes[scope]!;
+    return children.length + ops.length;
+  }
+
+  /** Opens every scope around an op; true when something had to open. */
+  reveal(op: number): boolean {
+    let opened = false;
+    for (let s = this.tree.scopeOf[op]!; s >= 0; s = this.parents[s]!) {
+      const { id } = this.tree.scopes[s]!;
+      if (this.open.has(id)) continue;
+      this.open.add(id);
+      opened = true;
+    }
+    if (opened) this.place();
+    return opened;
+  }
+
+  /** Opens one more level everywhere, or all; stops at the cap and then returns false. */
+  expand(all: boolean): boolean {
+    let shown = this.layout.count;
+    let whole = true;
+    let level = this.tree.scopes.flatMap((_, i) => (this.layout.itemOfScope[i]! >= 0 ? [i] : []));
+    level = level.filter((scope) => !this.isOpen(scope));
+    while (level.length) {
+      const next: number[] = [];
+      for (const scope of level) {
+        if (shown + this.cost(scope) > this.maxVisible) {
+          whole = false;
+          continue;
+        }
+        shown += this.cost(scope);
+        this.open.add(this.tree.scopes[scope]!.id);
+        next.push(...this.tree.scopes[scope]!.children);
+      }
+      level = all ? next : [];
+    }
+    this.place();
+    return whole;
+  }
+
+  collapse(): void {
+    this.open = new Set(['']);
+    this.place();
+  }
+
+  keyOf(item: number): Key | string {
+    const id = this.layout.id[item]!;
+    return id >= 0 ? this.graph.keys[id]! : `§${this.tree.scopes[-1 - id]!.id}`;
+  }
+}
+
+/** The way from an old layout to the new one, and how far what stays in `window` has shifted. */
+export function motionBetween(
+  before: { layout: Layout; keyOf: (item: number) => Key | string },
+  after: GraphState,
+  seen: (x: number, y: number) => boolean,
+): { motion: Motion; dx: number; dy: number; moved: number } {
+  const old = new Map<Key | string, number>();
+  for (let item = 0; item < before.layout.count; item++) old.set(before.keyOf(item), item);
+  const { layout } = after;
+  const motion: Motion = {
+    fromX: Float64Array.from(layout.x),
+    fromY: Float64Array.from(layout.y),
+    fresh: new Uint8Array(layout.count),
+    t: 0,
+  };
+  const dxs: number[] = [];
+  const dys: number[] = [];
+  const from = new Int32Array(layout.count).fill(-1);
+  for (let item = 0; item < layout.count; item++) {
+    const source = old.get(after.keyOf(item));
+    if (source === undefined) {
+      motion.fresh[item] = 1;
+      continue;
+    }
+    from[item] = source;
+    if (layout.opens[item]! < 0 && seen(before.layout.x[source]!, before.layout.y[source]!)) {
+      dxs.push(layout.x[item]! - before.layout.x[source]!);
+      dys.push(layout.y[item]! - before.layout.y[source]!);
+    }
+  }
+  const [dx, dy] = [median(dxs), median(dys)];
+  let moved = 0;
+  for (let item = 0; item < layout.count; item++) {
+    if (from[item]! < 0) continue;
+    motion.fromX[item] = before.layout.x[from[item]!]! + dx;
+    motion.fromY[item] = before.layout.y[from[item]!]! + dy;
+    const far =
+      Math.abs(motion.fromX[item]! - layout.x[item]!) +
+      Math.abs(motion.fromY[item]! - layout.y[item]!);
+    if (far > 0.5) moved++;
+  }
+  return { motion, dx, dy, moved };
+}
+
+function median(values: number[]): number {
+  if (values.length === 0) return 0;
+  return values.sort((a, b) => a - b)[values.length >> 1]!;
+}
+
+function countChanges(graph: Graph, tree: Tree, parents: Int32Array): Int32Array | null {
+  let any = false;
+  const counts = new Int32Array(tree.scopes.length * 5);
+  for (let op = 0; op < graph.n; op++) {
+    const status = graph.status[op]!;
+    if (status === 0) continue;
+    any = true;
+    for (let s = tree.scopeOf[op]!; s >= 0; s = parents[s]!) counts[s * 5 + status]!++;
+  }
+  return any ? counts : null;
+}
+
+/** How many of the marked ops are inside each scope. */
+export function countInside(tree: Tree, parents: Int32Array, ops: Int32Array): Int32Array {
+  const counts = new Int32Array(tree.scopes.length);
+  for (const op of ops) for (let s = tree.scopeOf[op]!; s >= 0; s = parents[s]!) counts[s]!++;
+  return counts;
+}

@@ -1,0 +1,236 @@
+/**
+ * The canvas: camera, panning and zooming, and two layers. The scene is drawn once into a bitmap;
+ * frames copy it and draw the moving marks on top. While panning or zooming over a scene that is
+ * slow to draw the bitmap is moved and stretched, and drawn again as soon as the hand rests.
+ */
+
+import { h } from '../shared/dom';
+import type { Box, Camera } from './scene';
+
+const SLOW_MS = 14;
+const REST_MS = 90;
+export const MAX_SCALE = 2.5;
+
+export interface Painter {
+  background(): string;
+  scene(context: CanvasRenderingContext2D, view: Box, scale: number): number;
+  marks(context: CanvasRenderingContext2D, view: Box, scale: number): void;
+  bounds(): Box;
+  /** After every frame, for what follows the camera (the map). */
+  framed(): void;
+}
+
+export class Viewport {
+  readonly canvas = h('canvas', { style: 'display:block;position:absolute;inset:0;touch-action:none' });
+  camera: Camera = { x: 0, y: 0, scale: 1 };
+  sceneMs = 0;
+  frameMs = 0;
+  drawn = 0;
+  private readonly bitmap = document.createElement('canvas');
+  private readonly context = this.canvas.getContext('2d', { alpha: false })!;
+  private readonly bitmapContext = this.bitmap.getContext('2d', { alpha: false })!;
+  private bitmapCamera: Camera = { x: 0, y: 0, scale: 1 };
+  private dirty = true;
+  private asked = false;
+  private lastGesture = 0;
+  private restTimer = 0;
+  private animation: ((now: number) => boolean) | null = null;
+  private ratio = 1;
+  width = 0;
+  height = 0;
+
+  constructor(
+    private readonly host: HTMLElement,
+    private readonly painter: Painter,
+  ) {
+    host.prepend(this.canvas);
+  }
+
+  /** Follows the size of the host; call once the host is in the page. */
+  resize(): void {
+    const { clientWidth, clientHeight } = this.host;
+    if (clientWidth === 0 || clientHeight === 0) return;
+    const ratio = Math.min(3, window.devicePixelRatio || 1);
+    if (clientWidth === this.width && clientHeight === this.height && ratio === this.ratio) return;
+    this.width = clientWidth;
+    this.height = clientHeight;
+    this.ratio = ratio;
+    for (const canvas of [this.canvas, this.bitmap]) {
+      canvas.width = Math.round(clientWidth * ratio);
+      canvas.height = Math.round(clientHeight * ratio);
+    }
+    this.canvas.style.width = `${clientWidth}px`;
+    this.canvas.style.height = `${clientHeight}px`;
+    this.dirty = true;
+    this.draw(performance.now());
+  }
+
+  view(): Box {
+    const { x, y, scale } = this.camera;
+    return { x, y, width: this.width / scale, height: this.height / scale };
+  }
+
+  toWorld(x: number, y: number): [number, number] {
+    return [this.camera.x + x / this.camera.scale, this.camera.y + y / this.camera.scale];
+  }
+
+  toScreen(x: number, y: number): [number, number] {
+    return [(x - this.camera.x) * this.camera.scale, (y - this.camera.y) * this.camera.scale];
+  }
+
+  /** The scene itself changed. */
+  changed(): void {
+    this.dirty = true;
+    this.ask();
+  }
+
+  /** Only the marks changed. */
+  ask(): void {
+    if (this.asked) return;
+    this.asked = true;
+    requestAnimationFrame((now) => {
+      this.asked = false;
+      this.draw(now);
+    });
+  }
+
+  /** Runs `step` each frame until it returns false. */
+  animate(step: (now: number) => boolean): void {
+    this.animation = step;
+    this.ask();
+  }
+
+  stop(): void {
+    this.animation = null;
+    clearTimeout(this.restTimer);
+  }
+
+  pan(dx: number, dy: number): boolean {
+    const before = { ...this.camera };
+    this.camera.x += dx / this.camera.scale;
+    this.camera.y += dy / this.camera.scale;
+    this.clamp();
+    const moved = before.x !== this.camera.x || before.y !== this.camera.y;
+    if (moved) this.gesture();
+    return moved;
+  }
+
+  zoom(factor: number, x = this.width / 2, y = this.height / 2): void {
+    const [wx, wy] = this.toWorld(x, y);
+    const scale = Math.min(MAX_SCALE, Math.max(this.minScale(), this.camera.scale * factor));
+    this.camera = { x: wx - x / scale, y: wy - y / scale, scale };
+    this.clamp();
+    this.gesture();
+  }
+
+  minScale(): number {
+    const { width, height } = this.painter.bounds();
+    return Math.min(0.5, 0.85 * Math.min(this.width / width, this.height / height));
+  }
+
+  /** Shows a box as large as it fits, not larger than `max`. */
+  show(box: Box, max = 1.1, margin = 24): void {
+    const width = Math.max(1, this.width - 2 * margin);
+    const height = Math.max(1, this.height - 2 * margin);
+    const scale = Math.min(max, width / box.width, height / box.height);
+    this.camera = {
+      x: box.x + box.width / 2 - this.width / 2 / scale,
+      y: box.y + box.height / 2 - this.height / 2 / scale,
+      scale,
+    };
+    this.changed();
+  }
+
+  centre(x: number, y: number): void {
+    this.camera.x = x - this.width / 2 / this.camera.scale;
+    this.camera.y = y - this.height / 2 / this.camera.scale;
+    this.clamp();
+    this.changed();
+  }
+
+  /** Keeps at least part of the drawing in the window. */
+  private clamp(): void {
+    const { scale } = this.camera;
+    const bounds = this.painter.bounds();
+    const [w, hgt] = [this.width / scale, this.height / scale];
+    const margin = 0.6;
+    const limit = (at: number, low: number, size: number, window: number) => {
+      const min = low - window * margin;
+      const max = low + size - window * (1 - margin);
+      return Math.min(Math.max(at, Math.min(min, max)), Math.max(min, max));
+    };
+    this.camera.x = limit(this.camera.x, bounds.x, bounds.width, w);
+    this.camera.y = limit(this.camera.y, bounds.y, bounds.height, hgt);
+  }
+
+  private gesture(): void {
+    this.lastGesture = performance.now();
+    this.ask();
+  }
+
+  private draw(now: number): void {
+    if (this.width === 0) return;
+    const started = performance.now();
+    if (this.animation) {
+      if (this.animation(now)) this.ask();
+      else this.animation = null;
+      this.dirty = true;
+    }
+    const cameraMoved =
+      this.camera.x !== this.bitmapCamera.x ||
+      this.camera.y !== this.bitmapCamera.y ||
+      this.camera.scale !== this.bitmapCamera.scale;
+    const gesturing = started - this.lastGesture < REST_MS;
+    const reuse = cameraMoved && gesturing && this.sceneMs > SLOW_MS && !this.animation;
+    if ((this.dirty || cameraMoved) && !reuse) this.drawScene();
+    else if (reuse) {
+      clearTimeout(this.restTimer);
+      this.restTimer = window.setTimeout(() => this.ask(), REST_MS + 10);
+    }
+    this.compose();
+    this.frameMs = performance.now() - started;
+    this.painter.framed();
+  }
+
+  private drawScene(): void {
+    const started = performance.now();
+    const context = this.bitmapContext;
+    const { x, y, scale } = this.camera;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.globalAlpha = 1;
+    context.fillStyle = this.painter.background();
+    context.fillRect(0, 0, this.bitmap.width, this.bitmap.height);
+    const k = scale * this.ratio;
+    context.setTransform(k, 0, 0, k, -x * k, -y * k);
+    this.drawn = this.painter.scene(context, this.view(), scale);
+    this.bitmapCamera = { ...this.camera };
+    this.dirty = false;
+    this.sceneMs = performance.now() - started;
+  }
+
+  private compose(): void {
+    const { context, ratio } = this;
+    const from = this.bitmapCamera;
+    const { x, y, scale } = this.camera;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.globalAlpha = 1;
+    const grow = scale / from.scale;
+    const dx = (from.x - x) * scale * ratio;
+    const dy = (from.y - y) * scale * ratio;
+    if (grow !== 1 || dx !== 0 || dy !== 0) {
+      context.fillStyle = this.painter.background();
+      context.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    }
+    context.drawImage(this.bitmap, dx, dy, this.bitmap.width * grow, this.bitmap.height * grow);
+    const k = scale * ratio;
+    context.setTransform(k, 0, 0, k, -x * k, -y * k);
+    this.painter.marks(context, this.view(), scale);
+  }
+
+  /** A copy of what is on screen, with a background. */
+  image(done: (blob: Blob | null) => void): void {
+    this.drawScene();
+    this.compose();
+    this.canvas.toBlob(done, 'image/png');
+  }
+}

@@ -1,0 +1,165 @@
+/** The buffers of one plan and what follows from them: live bytes, peak, fragmentation. */
+
+import type { Numbers } from '../shared/wire';
+
+type Key = number | string;
+
+export interface Tier {
+  name: string;
+  /** Bytes there are; missing where there is no limit. */
+  capacity?: number;
+  /** The least arena any plan needs, in bytes. */
+  lower_bound?: number;
+}
+
+/** The schema of the `data` trait (documented in widgets/README.md). All sizes are in bytes. */
+export interface MemoryData {
+  title?: string;
+  /** Program positions; a buffer lives in [start, end). */
+  steps: number;
+  step_op?: ArrayLike<Key>;
+  step_label?: string[];
+  tiers: Tier[];
+  categories?: string[];
+  buffers: {
+    key: ArrayLike<Key>;
+    name: string[];
+    tier: Numbers;
+    offset: Numbers;
+    size: Numbers;
+    /** Bytes that hold data; the rest of `size` is padding. */
+    unpadded?: Numbers;
+    start: Numbers;
+    end: Numbers;
+    category?: Numbers;
+    op?: ArrayLike<Key>;
+    type?: string[];
+  };
+}
+
+/** One tier's buffers in drawing order, and its curves over the program. */
+export interface TierPlan {
+  tier: Tier;
+  /** Buffer numbers of this tier by start. */
+  buffers: Int32Array;
+  /** Highest address used by any buffer. */
+  arena: number;
+  live: Float64Array;
+  /** End of the highest live buffer at each step. */
+  top: Float64Array;
+  peakStep: number;
+  peak: number;
+  padding: number;
+}
+
+export function makePlans(data: MemoryData): TierPlan[] {
+  const { buffers } = data;
+  const n = buffers.key.length;
+  for (const [name, column] of Object.entries(buffers)) {
+    if (column && column.length !== n) {
+      throw new Error(`column buffers.${name} has ${column.length} entries, buffers.key has ${n}`);
+    }
+  }
+  return data.tiers.map((tier, at) => {
+    const mine: number[] = [];
+    for (let b = 0; b < n; b++) if (buffers.tier[b] === at) mine.push(b);
+    mine.sort((a, b) => buffers.start[a]! - buffers.start[b]! || a - b);
+    return plan(data, tier, Int32Array.from(mine));
+  });
+}
+
+function plan(data: MemoryData, tier: Tier, mine: Int32Array): TierPlan {
+  const { buffers, steps } = data;
+  const change = new Float64Array(steps + 1);
+  let arena = 0;
+  let padding = 0;
+  for (const b of mine) {
+    const [start, end] = [buffers.start[b]!, Math.min(steps, buffers.end[b]!)];
+    change[start]! += buffers.size[b]!;
+    change[end]! -= buffers.size[b]!;
+    arena = Math.max(arena, buffers.offset[b]! + buffers.size[b]!);
+    if (buffers.unpadded) padding += buffers.size[b]! - buffers.unpadded[b]!;
+  }
+  const live = new Float64Array(steps);
+  let sum = 0;
+  let peakStep = 0;
+  for (let step = 0; step < steps; step++) {
+    sum += change[step]!;
+    live[step] = sum;
+    if (sum > live[peakStep]!) peakStep = step;
+  }
+  const top = highest(data, mine);
+  return { tier, buffers: mine, arena, live, top, peakStep, peak: live[peakStep] ?? 0, padding };
+}
+
+/** The end of the highest live buffer at each step, by a heap of buffers ordered by their end. */
+function highest(data: MemoryData, mine: Int32Array): Float64Array {
+  const { buffers, steps } = data;
+  const top = new Float64Array(steps);
+  const height = (b: number) => buffers.offset[b]! + buffers.size[b]!;
+  const heap: number[] = [];
+  const push = (b: number) => {
+    let i = heap.push(b) - 1;
+    while (i > 0) {
+      const parent = (i - 1) >> 1;
+      if (height(heap[parent]!) >= height(heap[i]!)) break;
+      [heap[parent], heap[i]] = [heap[i]!, heap[parent]!];
+      i = parent;
+    }
+  };
+  const pop = () => {
+    const last = heap.pop()!;
+    if (heap.length === 0) return;
+    heap[0] = last;
+    for (let i = 0; ; ) {
+      let largest = i;
+      for (const child of [2 * i + 1, 2 * i + 2]) {
+        if (child < heap.length && height(heap[child]!) > height(heap[largest]!)) largest = child;
+      }
+      if (largest === i) return;
+      [heap[i], heap[largest]] = [heap[largest]!, heap[i]!];
+      i = largest;
+    }
+  };
+  let next = 0;
+  for (let step = 0; step < steps; step++) {
+    while (next < mine.length && buffers.start[mine[next]!]! <= step) push(mine[next++]!);
+    while (heap.length && buffers.end[heap[0]!]! <= step) pop();
+    top[step] = heap.length ? height(heap[0]!) : 0;
+  }
+  return top;
+}
+
+export const unpaddedOf = (data: MemoryData, b: number): number =>
+  data.buffers.unpadded ? data.buffers.unpadded[b]! : data.buffers.size[b]!;
+
+/** A step for an axis so that about `lines` fit: powers of two of bytes, or 1, 2, 5 of steps. */
+export function axisStep(span: number, lines: number, binary: boolean): number {
+  const raw = Math.max(span / Math.max(1, lines), 1);
+  if (binary) return 2 ** Math.ceil(Math.log2(raw));
+  const ten = 10 ** Math.floor(Math.log10(raw));
+  return ten * ([1, 2, 5, 10].find((factor) => factor * ten >= raw) ?? 10);
+}
+
+export function csv(data: MemoryData): string {
+  const { buffers, tiers, categories } = data;
+  const quote = (text: string) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const header = 'key,name,tier,category,offset_bytes,size_bytes,unpadded_bytes,start,end,op';
+  const rows = Array.from({ length: buffers.key.length }, (_, b) =>
+    [
+      buffers.key[b],
+      buffers.name[b]!,
+      tiers[buffers.tier[b]!]?.name ?? '',
+      categories?.[buffers.category?.[b] ?? -1] ?? '',
+      buffers.offset[b],
+      buffers.size[b],
+      unpaddedOf(data, b),
+      buffers.start[b],
+      buffers.end[b],
+      buffers.op?.[b] ?? '',
+    ]
+      .map((value) => quote(String(value)))
+      .join(','),
+  );
+  return [header, ...rows].join('\n');
+}

@@ -1,0 +1,121 @@
+/** What a view sees of its host: the AFM model, the same in Panel, in notebooks and on a page. */
+
+export interface Model {
+  get(name: string): unknown;
+  set(name: string, value: unknown): void;
+  save_changes(): void;
+  on(event: string, callback: () => void): void;
+  off?(event: string, callback: () => void): void;
+}
+
+export interface RenderContext {
+  model: Model;
+  el: HTMLElement;
+}
+
+export interface Selection {
+  op?: string | number;
+  scope?: string;
+  buffer?: string | number;
+  kernel?: string | number;
+  line?: { pane: number; line: number };
+}
+
+/** Panel hands dictionaries over as Map; everything here works on plain objects. */
+function plain(value: unknown): unknown {
+  if (value instanceof Map) {
+    return Object.fromEntries([...value].map(([key, item]) => [String(key), plain(item)]));
+  }
+  if (Array.isArray(value)) return value.map(plain);
+  return value;
+}
+
+interface Pending {
+  body: Record<string, unknown>;
+  resolve: (value: unknown) => void;
+  reject: (error: Error) => void;
+}
+
+/** Reads, writes and watches traits; remembers what to undo when the view goes away. */
+export class Link {
+  private readonly cleanups: (() => void)[] = [];
+  private readonly pending = new Map<number, Pending>();
+  private readonly session = Math.random().toString(36).slice(2, 10);
+  private nextId = 1;
+  private written = new Map<string, string>();
+
+  constructor(readonly model: Model) {
+    this.watch('response', () => this.receive());
+  }
+
+  read<T>(name: string): T {
+    return plain(this.model.get(name)) as T;
+  }
+
+  dict<T extends object>(name: string): T {
+    const value = this.read<unknown>(name);
+    return (value && typeof value === 'object' ? value : {}) as T;
+  }
+
+  write(name: string, value: unknown): void {
+    const text = JSON.stringify(value);
+    if (JSON.stringify(this.read(name)) === text) return;
+    this.written.set(name, text);
+    this.model.set(name, value);
+    this.model.save_changes();
+  }
+
+  /** Calls back when the host changed the trait; our own writes do not come back. */
+  watch(name: string, callback: () => void): void {
+    const event = `change:${name}`;
+    const guarded = () => {
+      const own = this.written.get(name);
+      if (own !== undefined && own === JSON.stringify(this.read(name))) return;
+      this.written.delete(name);
+      callback();
+    };
+    this.model.on(event, guarded);
+    this.cleanups.push(() => this.model.off?.(event, guarded));
+  }
+
+  onDispose(cleanup: () => void): void {
+    this.cleanups.push(cleanup);
+  }
+
+  dispose(): void {
+    for (const cleanup of this.cleanups.splice(0).reverse()) cleanup();
+    for (const { reject } of this.pending.values()) reject(new Error('the view was closed'));
+    this.pending.clear();
+  }
+
+  /** One numbered request; resolves with the host's answer. A static page never answers. */
+  ask<T>(kind: string, body: Record<string, unknown>): Promise<T> {
+    const id = this.nextId++;
+    return new Promise<T>((resolve, reject) => {
+      const pending = { body: { id, session: this.session, kind, ...body }, resolve, reject };
+      this.pending.set(id, pending as Pending);
+      this.post();
+    });
+  }
+
+  private post(): void {
+    this.write('request', JSON.stringify([...this.pending.values()].map((item) => item.body)));
+  }
+
+  private receive(): void {
+    const answers = JSON.parse(this.read<string>('response') || '[]') as {
+      id: number;
+      session?: string;
+      value?: unknown;
+      error?: string;
+    }[];
+    for (const answer of answers) {
+      if (answer.session !== this.session) continue;
+      const pending = this.pending.get(answer.id);
+      if (!pending) continue;
+      this.pending.delete(answer.id);
+      if (answer.error) pending.reject(new Error(answer.error));
+      else pending.resolve(answer.value);
+    }
+  }
+}

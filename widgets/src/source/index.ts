@@ -1,0 +1,397 @@
+/** The source view: two or three texts with linked lines. See widgets/README.md. */
+
+import { button, copy, facts, h, replace } from '../shared/dom';
+import { plural, quantity } from '../shared/format';
+import { highlighted, HIGHLIGHT_STYLE, type Language, syntaxColours } from '../shared/highlight';
+import type { Selection } from '../shared/host';
+import { Lines, LINES_STYLE, ROW } from '../shared/lines';
+import { MONO, type Palette } from '../shared/theme';
+import { announce, define, type Frame } from '../shared/view';
+import type { Numbers } from '../shared/wire';
+
+interface PaneData {
+  title: string;
+  language: Language;
+  text: string;
+  heat?: { name: string; unit: string; values: Numbers };
+}
+
+interface Group {
+  /** Line numbers from 1, one list for each pane. */
+  lines: number[][];
+  op?: string | number;
+  label?: string;
+}
+
+/** The schema of the `data` trait (documented in widgets/README.md). */
+interface SourceData {
+  title?: string;
+  kernel?: string | number;
+  panes: PaneData[];
+  groups: Group[];
+}
+
+const STYLE = `
+${HIGHLIGHT_STYLE}${LINES_STYLE}
+.cw-source .panes { display: flex; flex: 1; min-height: 0; }
+.cw-source .pane { display: flex; flex-direction: column; flex: 1 1 0; min-width: 80px; border-left: 1px solid var(--line); }
+.cw-source .pane:first-child { border-left: none; }
+.cw-source .pane > h3 { margin: 0; padding: 2px 10px; font-size: 12px; font-weight: 600; color: var(--muted);
+  background: var(--surface); border-bottom: 1px solid var(--line); flex: none; display: flex; gap: 8px; }
+.cw-source .pane > h3 span:last-child { margin-left: auto; font-weight: 400; }
+.cw-source .lines { background: var(--surface); }
+.cw-source .row { display: grid; grid-template-columns: 5px 40px auto 1fr; font: 12px/${ROW}px ${MONO}; white-space: pre; }
+.cw-source .no { text-align: right; padding-right: 10px; color: var(--faint); user-select: none; }
+.cw-source .heat { width: 74px; padding: 0 6px; text-align: right; font-size: 10.5px; user-select: none; color: var(--text); }
+.cw-source .code { padding-right: 12px; }
+.cw-source .linked { cursor: pointer; }
+.cw-source .row.hover { background: var(--raised); }
+.cw-source .row.pinned { background: var(--accentSoft); }
+.cw-source .row.pinned .no { color: var(--accent); font-weight: 700; }
+.cw-source .row.hover .no::before, .cw-source .row.pinned .no::before { content: '▸'; color: var(--accent); float: left; padding-left: 3px; }
+.cw-source .split { width: 5px; margin: 0 -2px; z-index: 1; cursor: col-resize; flex: none; }
+`;
+
+const KEYS: [string, string][] = [
+  ['hover', 'shows the linked lines'],
+  ['click', 'pins them and scrolls the other panes to them'],
+  ['j  k', 'next, previous linked line'],
+  ['s', 'scroll together'],
+  ['c', 'copy the pane'],
+  ['Esc', 'unpin'],
+];
+
+/** Hues of neighbouring groups, by turns: the bars beside the lines show what belongs together. */
+const HUES = [212, 32, 160, 330, 48, 268, 190, 12];
+
+class Pane {
+  readonly root: HTMLElement;
+  readonly lines: Lines;
+  readonly text: string[];
+  /** For each line (from 1) the groups it belongs to. */
+  readonly groups: number[][];
+  private readonly heatMax: number;
+
+  constructor(
+    readonly data: PaneData,
+    readonly index: number,
+    groups: Group[],
+    private readonly view: SourceView,
+  ) {
+    this.text = data.text.split('\n');
+    if (this.text[this.text.length - 1] === '') this.text.pop();
+    this.groups = Array.from({ length: this.text.length + 1 }, () => []);
+    groups.forEach((group, g) => {
+      for (const line of group.lines[index] ?? []) this.groups[line]?.push(g);
+    });
+    this.heatMax = data.heat ? maximum(data.heat.values) : 0;
+    this.lines = new Lines(
+      (row) => this.row(row),
+      () => view.scrolled(this),
+    );
+    this.lines.root.setAttribute('aria-label', data.title);
+    this.lines.root.setAttribute('role', 'region');
+    const longest = this.text.reduce((most, line) => Math.max(most, line.length), 0);
+    const spacer = this.lines.root.firstElementChild as HTMLElement;
+    spacer.style.width = `${Math.min(4000, longest) * 7.3 + (data.heat ? 140 : 66)}px`;
+    const linked = this.groups.filter((list) => list.length).length;
+    this.root = h(
+      'div',
+      { class: 'pane' },
+      h(
+        'h3',
+        {},
+        h('span', {}, data.title),
+        h('span', {}, `${plural(this.text.length, 'line')}, ${linked} linked`),
+      ),
+      this.lines.root,
+    );
+    this.listen();
+  }
+
+  private row(index: number): HTMLElement {
+    const line = index + 1;
+    const groups = this.groups[line]!;
+    const bar = h('span');
+    if (groups.length) bar.style.background = this.view.hue(groups[0]!);
+    const code = h('span', { class: 'code' });
+    code.append(highlighted(this.text[index]!, this.data.language));
+    const row = h(
+      'div',
+      { class: groups.length ? 'row linked' : 'row', 'data-line': line },
+      bar,
+      h('span', { class: 'no' }, String(line)),
+      this.heat(index),
+      code,
+    );
+    this.view.markRow(row, this, line);
+    return row;
+  }
+
+  private heat(index: number): HTMLElement {
+    const { heat } = this.data;
+    if (!heat) return h('span');
+    const value = heat.values[index] ?? NaN;
+    const cell = h('span', { class: 'heat' }, Number.isNaN(value) ? '' : quantity(value, heat.unit));
+    const share = this.heatMax > 0 && !Number.isNaN(value) ? value / this.heatMax : 0;
+    const percent = (share * 60).toFixed(0);
+    cell.style.background = `linear-gradient(90deg, transparent ${100 - share * 100}%, color-mix(in srgb, var(--removed) ${percent}%, transparent) 0)`;
+    cell.title = Number.isNaN(value) ? '' : `${heat.name}: ${quantity(value, heat.unit)}`;
+    return cell;
+  }
+
+  private listen(): void {
+    const { root } = this.lines;
+    const lineOf = (event: Event) =>
+      Number((event.target as HTMLElement).closest<HTMLElement>('[data-line]')?.dataset.line ?? 0);
+    root.addEventListener('mousemove', (event) => this.view.hoverLine(this, lineOf(event)));
+    root.addEventListener('mouseleave', () => this.view.hoverLine(this, 0));
+    root.addEventListener('click', (event) => {
+      const selection = (root.getRootNode() as Document).getSelection?.()?.toString();
+      const line = lineOf(event);
+      if (line && !selection) this.view.pin(this, line);
+    });
+  }
+
+  mark(): void {
+    this.lines.each((index, row) => this.view.markRow(row, this, index + 1));
+  }
+}
+
+function maximum(values: Numbers): number {
+  let most = 0;
+  for (let i = 0; i < values.length; i++) if (values[i]! > most) most = values[i]!;
+  return most;
+}
+
+class SourceView {
+  private data_!: SourceData;
+  private panes: Pane[] = [];
+  private hover = new Set<number>();
+  private pinned = new Set<number>();
+  private pinnedAt: { pane: number; line: number } | null = null;
+  private sync = false;
+  private leader: Pane | null = null;
+  private dark = false;
+  private readonly body = h('div', { class: 'panes' });
+  private readonly title = h('span', { class: 'figure' });
+  private readonly label = h('span', { class: 'figure', 'aria-live': 'polite' });
+  private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
+  private readonly syncButton = button('scroll together', 'The other panes follow  (s)', () =>
+    this.toggleSync(),
+  );
+
+  constructor(private readonly frame: Frame) {
+    frame.root.append(
+      h(
+        'div',
+        { class: 'bar', role: 'toolbar', 'aria-label': 'Source' },
+        this.title,
+        this.label,
+        h('span', { class: 'gap' }),
+        this.syncButton,
+        button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
+      ),
+      this.body,
+      this.help,
+    );
+    frame.root.addEventListener('keydown', (event) => this.key(event));
+    const observer = new ResizeObserver(() => this.panes.forEach((pane) => pane.lines.draw()));
+    observer.observe(this.body);
+    frame.link.onDispose(() => observer.disconnect());
+  }
+
+  data(data: SourceData): void {
+    this.data_ = data;
+    this.hover.clear();
+    this.pinned.clear();
+    this.pinnedAt = null;
+    this.panes = data.panes.map((pane, i) => new Pane(pane, i, data.groups, this));
+    const parts = this.panes.flatMap((pane, i) =>
+      i === 0 ? [pane.root] : [this.splitter(this.panes[i - 1]!, pane), pane.root],
+    );
+    replace(this.body, ...parts);
+    for (const pane of this.panes) pane.lines.reset(pane.text.length);
+    this.title.textContent = data.title ?? '';
+    this.showLabel();
+  }
+
+  theme(palette: Palette): void {
+    this.dark = palette.dark;
+    syntaxColours(this.frame.root, palette);
+    for (const pane of this.panes) pane.lines.refresh();
+  }
+
+  selected(selection: Selection): void {
+    if (selection.op !== undefined) {
+      const groups = this.data_.groups.flatMap((group, g) => (group.op === selection.op ? [g] : []));
+      if (groups.length && !groups.some((g) => this.pinned.has(g))) {
+        this.pinned = new Set(groups);
+        this.pinnedAt = null;
+        this.mark();
+        for (const pane of this.panes) this.revealIn(pane, this.pinned);
+      }
+      return;
+    }
+    const { line } = selection;
+    const pane = line && this.panes[line.pane];
+    if (!pane || (this.pinnedAt?.pane === line.pane && this.pinnedAt.line === line.line)) return;
+    this.pinned = new Set(pane.groups[line.line] ?? []);
+    this.pinnedAt = line;
+    this.mark();
+    for (const each of this.panes) this.revealIn(each, this.pinned);
+  }
+
+  state(state: Record<string, unknown>): void {
+    if (typeof state.sync === 'boolean' && state.sync !== this.sync) this.toggleSync();
+  }
+
+  hue(group: number): string {
+    const hue = HUES[group % HUES.length]!;
+    return this.dark ? `hsl(${hue} 45% 48%)` : `hsl(${hue} 55% 66%)`;
+  }
+
+  markRow(row: HTMLElement, pane: Pane, line: number): void {
+    const groups = pane.groups[line]!;
+    row.classList.toggle('hover', groups.some((g) => this.hover.has(g)));
+    row.classList.toggle('pinned', groups.some((g) => this.pinned.has(g)));
+  }
+
+  private mark(): void {
+    for (const pane of this.panes) pane.mark();
+    this.showLabel();
+  }
+
+  private showLabel(): void {
+    const shown = this.pinned.size ? this.pinned : this.hover;
+    const names = [...shown].map((g) => this.data_.groups[g]!.label).filter(Boolean);
+    const counts = this.panes.map(
+      (pane) => pane.groups.filter((list) => list.some((g) => shown.has(g))).length,
+    );
+    this.label.textContent = shown.size
+      ? `${names.slice(0, 3).join(', ')}  ${counts.join(' ↔ ')} lines`.trim()
+      : '';
+  }
+
+  hoverLine(pane: Pane, line: number): void {
+    this.leader = pane;
+    const groups = line ? pane.groups[line]! : [];
+    if (groups.length === this.hover.size && groups.every((g) => this.hover.has(g))) return;
+    this.hover = new Set(groups);
+    this.mark();
+  }
+
+  pin(pane: Pane, line: number): void {
+    const groups = pane.groups[line]!;
+    this.pinned = new Set(groups);
+    this.pinnedAt = { pane: pane.index, line };
+    this.mark();
+    for (const other of this.panes) if (other !== pane) this.revealIn(other, this.pinned);
+    const next: Selection = { ...this.frame.link.dict<Selection>('selection') };
+    next.line = this.pinnedAt;
+    if (this.data_.kernel !== undefined) next.kernel = this.data_.kernel;
+    const op = groups.map((g) => this.data_.groups[g]!.op).find((key) => key !== undefined);
+    if (op !== undefined) {
+      next.op = op;
+      delete next.scope;
+    }
+    this.frame.link.write('selection', next);
+    announce(this.frame.root, this.label.textContent ?? '');
+  }
+
+  private revealIn(pane: Pane, groups: ReadonlySet<number>): void {
+    const line = pane.groups.findIndex((list) => list.some((g) => groups.has(g)));
+    if (line > 0) pane.lines.reveal(line - 1);
+  }
+
+  /** With scrolling together the others show what the line in the middle of this pane maps to. */
+  scrolled(pane: Pane): void {
+    if (!this.sync || pane !== this.leader) return;
+    const [first, last] = pane.lines.range();
+    const middle = Math.floor((first + last) / 2) + 1;
+    for (let away = 0; away < last - first; away++) {
+      for (const line of [middle - away, middle + away]) {
+        const groups = pane.groups[line];
+        if (!groups?.length) continue;
+        const wanted = new Set(groups);
+        for (const other of this.panes) {
+          if (other === pane) continue;
+          const target = other.groups.findIndex((list) => list.some((g) => wanted.has(g)));
+          const share = (line - 1 - first) / Math.max(1, last - first);
+          if (target > 0) other.lines.reveal(target - 1, share, true);
+        }
+        return;
+      }
+    }
+  }
+
+  private toggleSync(): void {
+    this.sync = !this.sync;
+    this.syncButton.setAttribute('aria-pressed', String(this.sync));
+    this.frame.link.write('state', { sync: this.sync });
+  }
+
+  private splitter(left: Pane, right: Pane): HTMLElement {
+    const bar = h('div', { class: 'split', role: 'separator', 'aria-orientation': 'vertical' });
+    bar.addEventListener('pointerdown', (event) => {
+      bar.setPointerCapture(event.pointerId);
+      const [a, b] = [left.root.offsetWidth, right.root.offsetWidth];
+      const move = (next: PointerEvent) => {
+        const by = Math.min(b - 80, Math.max(80 - a, next.clientX - event.clientX));
+        left.root.style.flex = `${a + by} 1 0`;
+        right.root.style.flex = `${b - by} 1 0`;
+      };
+      for (const pane of this.panes) {
+        if (pane !== left && pane !== right) pane.root.style.flex = `${pane.root.offsetWidth} 1 0`;
+      }
+      bar.addEventListener('pointermove', move);
+      bar.addEventListener('pointerup', () => bar.removeEventListener('pointermove', move), {
+        once: true,
+      });
+    });
+    return bar;
+  }
+
+  private key(event: KeyboardEvent): void {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const focus = event.composedPath()[0] as HTMLElement;
+    const pane = this.panes.find((each) => each.lines.root === focus);
+    const actions: Record<string, () => void> = {
+      s: () => this.toggleSync(),
+      j: () => this.stepLine(pane ?? this.panes[0]!, 1),
+      k: () => this.stepLine(pane ?? this.panes[0]!, -1),
+      c: () => pane && void copy(pane.data.text, this.frame.root),
+      '?': () => (this.help.hidden = !this.help.hidden),
+      Escape: () => {
+        this.help.hidden = true;
+        this.pinned = new Set();
+        this.pinnedAt = null;
+        this.mark();
+      },
+    };
+    const action = actions[event.key];
+    if (!action) return;
+    action();
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  private stepLine(pane: Pane, by: number): void {
+    let line = this.pinnedAt?.pane === pane.index ? this.pinnedAt.line : by > 0 ? 0 : pane.text.length + 1;
+    do line += by;
+    while (line > 0 && line <= pane.text.length && pane.groups[line]!.length === 0);
+    if (line < 1 || line > pane.text.length) return;
+    this.pin(pane, line);
+    pane.lines.reveal(line - 1);
+  }
+}
+
+export default define<SourceData>('source', STYLE, (frame) => {
+  const view = new SourceView(frame);
+  return {
+    data: (data) => view.data(data),
+    theme: (palette) => view.theme(palette),
+    selected: (selection) => view.selected(selection),
+    state: (state) => view.state(state),
+  };
+});
