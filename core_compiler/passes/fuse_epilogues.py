@@ -4,7 +4,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core_compiler.ir import Op
-from core_compiler.kernels.lowering import can_join
 from core_compiler.passes.base import Pass
 from core_compiler.passes.grouping import family, fuse
 
@@ -17,7 +16,7 @@ class FuseEpilogues(Pass):
     requires = frozenset({"no_composites"})
 
     def run(self, module, context):
-        return context.rewrite(module, lambda rw: fuse(rw, "epilogue on the output tile", wanted, can_join))
+        return context.rewrite(module, lambda rw: fuse(rw, "epilogue on the output tile", wanted))
 
 
 def wanted(producer: Op, consumer: Op) -> bool:

@@ -7,10 +7,11 @@ merge without a cycle, and what to copy instead of share, is decided here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from core_compiler.ir import Block, Op, Rewriter, Value
 from core_compiler.kernels import hooks
-from core_compiler.kernels.lowering import Refusal
+from core_compiler.kernels.lowering import Refusal, can_join
 from core_compiler.ops.base import definition
 from core_compiler.passes.layouts import is_free_view
 
@@ -64,10 +65,11 @@ def flattened(unit: Op) -> tuple[Op, ...]:
     )
 
 
-def would_cycle(producer: Op, consumer: Op, rewriter: Rewriter, position: dict[Op, int]) -> bool:
-    """Whether another op lies on a path from ``producer`` to ``consumer``."""
-    end = position.get(consumer, 1 << 60)
-    stack = [u for v in producer.results for u in rewriter.users(v) if u is not consumer]
+def would_cycle(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> bool:
+    """Whether another op lies on a path from the producer to the consumer."""
+    inside = set(pair.units)
+    end = position.get(pair.consumer, 1 << 60)
+    stack = [u for v in pair.producer.results for u in rewriter.users(v) if u not in inside]
     seen = set()
     while stack:
         op = stack.pop()
@@ -76,26 +78,13 @@ def would_cycle(producer: Op, consumer: Op, rewriter: Rewriter, position: dict[O
         seen.add(op)
         for value in op.results:
             for user in rewriter.users(value):
-                if user is consumer:
+                if user in inside:
                     return True
                 stack.append(user)
     return False
 
 
-def merged(producer: Op, consumer: Op, rewriter: Rewriter) -> tuple[Op, tuple[Op, ...]]:
-    """The group of both units, and the units it replaces."""
-    ops = list(flattened(producer)) + list(flattened(consumer))
-    pair = {producer, consumer}
-    outputs = [
-        v
-        for unit in (producer, consumer)
-        for v in unit.results
-        if rewriter.is_output(v) or any(u not in pair for u in rewriter.users(v))
-    ]
-    return make_group(ops, outputs), (producer, consumer)
-
-
-def absorb_copies(unit: Op, rewriter: Rewriter, joinable) -> Op:
+def absorb_copies(unit: Op, rewriter: Rewriter) -> Op:
     """``unit`` as a group with copies of the constants, iotas and broadcasts it reads; ``unit``
     itself where there is nothing to copy or the kernel level refuses."""
     ops = list(flattened(unit))
@@ -146,51 +135,105 @@ def is_unit(op: Op) -> bool:
     return definition(op).lower is not None
 
 
-def fuse(
-    rewriter: Rewriter,
-    rule: str,
-    wanted: Callable[[Op, Op], bool],
-    joinable: Callable[..., Refusal | None],
-) -> int:
+def fuse(rewriter: Rewriter, rule: str, wanted: Callable[[Op, Op], bool]) -> int:
     """Merge producer/consumer units until nothing more fits; returns the number of merges.
 
-    ``wanted(producer, consumer)`` picks the pairs a pass is about; ``joinable`` asks the kernel
-    level.  Program order, first fit: deterministic.
+    ``wanted(producer, consumer)`` picks the pairs a pass is about; the kernel level says what fits.
+    Free views between the two come along where nobody else reads them.  Program order, first fit:
+    deterministic.
     """
     count = 0
     position = {op: i for i, op in enumerate(rewriter.ops)}
-    work = [op for op in rewriter.ops if is_unit(op)]
+    work = [op for op in reversed(rewriter.ops) if is_unit(op)]
     while work:
-        consumer = work.pop(0)
+        consumer = work.pop()
         if consumer not in rewriter:
             continue
-        for producer in _feeders(consumer, rewriter):
-            if not wanted(producer, consumer) or refusal(
-                producer, consumer, rewriter, position, joinable
-            ):
+        for producer, views in _feeders(consumer, rewriter):
+            pair = Pair(producer, views, consumer)
+            if not wanted(producer, consumer) or refusal(pair, rewriter, position) is not None:
                 continue
-            group, old = merged(producer, consumer, rewriter)
-            (placed,) = rewriter.replace(old, group, rule=rule, at=consumer)
+            group = make_group(pair.ops(), pair.outputs(rewriter))
+            (placed,) = rewriter.replace(pair.units, group, rule=rule, at=consumer)
             position[placed] = position[consumer]
-            work.insert(0, placed)
+            work.append(placed)
             count += 1
             break
     return count
 
 
-def refusal(producer: Op, consumer: Op, rewriter: Rewriter, position, joinable) -> Refusal | None:
+@dataclass(frozen=True)
+class Pair:
+    """Two units that may become one, and the free views between them (read by nobody else)."""
+
+    producer: Op
+    views: tuple[Op, ...]
+    consumer: Op
+
+    @property
+    def units(self) -> tuple[Op, ...]:
+        return (self.producer, *self.views, self.consumer)
+
+    def first(self) -> tuple[Op, ...]:
+        return (*flattened(self.producer), *self.views)
+
+    def ops(self) -> list[Op]:
+        return [*self.first(), *flattened(self.consumer)]
+
+    def outputs(self, rewriter: Rewriter) -> list[Value]:
+        """The values that others still read."""
+        inside = set(self.units)
+        return [
+            v for unit in self.units for v in unit.results
+            if rewriter.is_output(v) or any(u not in inside for u in rewriter.users(v))
+        ]  # fmt: skip
+
+
+def refusal(pair: Pair, rewriter: Rewriter, position) -> Refusal | None:
     """Why these two units may not share a kernel, or None if they may."""
-    if would_cycle(producer, consumer, rewriter, position):
-        return Refusal("another op between them needs the first and feeds the second", consumer)
-    first, second = flattened(producer), flattened(consumer)
-    outputs = [
-        v for v in producer.results
-        if rewriter.is_output(v) or any(u is not consumer for u in rewriter.users(v))
+    if would_cycle(pair, rewriter, position):
+        return Refusal("another op between them needs the first and feeds the second", pair.consumer)
+    outputs = [v for v in pair.outputs(rewriter) if v not in pair.consumer.results]
+    return joinable(pair.first(), flattened(pair.consumer), outputs)
+
+
+#: Answers of the kernel level by structure: equal blocks of a network ask the same question.
+_ANSWERS: dict[str, bool] = {}
+
+
+def joinable(first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value] = ()):
+    """``can_join`` of the kernel level, asked once for each structure; refusals keep their reason."""
+    key = _structure(first, second, outputs)
+    if _ANSWERS.get(key):
+        return None
+    refused = can_join(first, second, outputs)
+    if refused is None:
+        _ANSWERS[key] = True
+    return refused
+
+
+def _structure(first, second, outputs) -> str:
+    numbers: dict[Value, int] = {}
+
+    def number(value: Value) -> str:
+        return f"{numbers.setdefault(value, len(numbers))}:{value.type!r}"
+
+    rows = [
+        (op.kind, *map(number, op.operands), *map(repr, op.attributes.items()), *map(number, op.results))
+        for op in (*first, *second)
     ]  # fmt: skip
-    return joinable(first, second, outputs)
+    return repr((len(first), rows, [number(v) for v in outputs]))
 
 
-def _feeders(consumer: Op, rewriter: Rewriter) -> list[Op]:
-    """The units that feed ``consumer``, in operand order."""
-    makers = (rewriter.producer(v) for v in consumer.operands)
-    return list(dict.fromkeys(m for m in makers if m is not None and is_unit(m)))
+def _feeders(consumer: Op, rewriter: Rewriter) -> list[tuple[Op, tuple[Op, ...]]]:
+    """The units that feed ``consumer``, in operand order, with the free views on the way."""
+    found: dict[Op, tuple[Op, ...]] = {}
+    for value in consumer.operands:
+        views: tuple[Op, ...] = ()
+        maker = rewriter.producer(value)
+        while maker is not None and is_free_view(maker) and rewriter.has_one_use(maker.result):
+            views = (maker, *views)
+            maker = rewriter.producer(maker.operands[0])
+        if maker is not None and is_unit(maker):
+            found.setdefault(maker, views)
+    return list(found.items())

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core_compiler.kernels.lowering import can_join
 from core_compiler.passes.base import Pass
 from core_compiler.passes.grouping import absorb_copies, is_copied, is_unit
 
@@ -24,7 +23,7 @@ class InlineBroadcasts(Pass):
             for op in rw.ops:
                 if not is_unit(op) or is_copied(op):
                     continue
-                group = absorb_copies(op, rw, can_join)
+                group = absorb_copies(op, rw)
                 if group is not op:
                     rw.replace(op, group, rule="index through the broadcast")
             for op in reversed(rw.ops):

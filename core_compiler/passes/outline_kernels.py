@@ -7,7 +7,7 @@ from core_compiler.errors import InternalError
 from core_compiler.ir import Function, Module, Op
 from core_compiler.ir.conversion import Conversion
 from core_compiler.ir.core import structure_key
-from core_compiler.kernels.lowering import lower_group
+from core_compiler.kernels.lowering import Lowered, lower_group
 from core_compiler.passes.base import Pass
 from core_compiler.passes.grouping import GROUP, is_unit, make_group, members
 
@@ -37,8 +37,7 @@ class OutlineKernels(Pass):
                 out.keep(op)
                 continue
             group = op if op.kind == GROUP else make_group([op], op.results)
-            lowered = lower_group(group)
-            name = library.enter(lowered.function, group)
+            lowered, name = library.lower(group)
             attributes = {"kernel": name, "arguments": lowered.arguments}
             launch = Op(LAUNCH, group.operands, group.results, attributes, group.regions)
             values = {v: v for v in op.results}
@@ -53,9 +52,20 @@ class _Library:
     def __init__(self, module: Module):
         self.functions: dict[str, Function] = {}
         self.by_structure: dict[str, str] = {}
+        self.by_group: dict[str, tuple[Lowered, str]] = {}
         self.taken = set(module.functions)
 
+    def lower(self, group: Op) -> tuple[Lowered, str]:
+        """The lowered group and its kernel's name; equal groups are lowered once."""
+        block = group.regions[0]
+        key = structure_key(Module({"group": Function("group", block)}))
+        if key not in self.by_group:
+            lowered = lower_group(group)
+            self.by_group[key] = lowered, self.enter(lowered.function, group)
+        return self.by_group[key]
+
     def enter(self, function: Function, group: Op) -> str:
+        """The name under which an equal kernel is known, or a new one."""
         key = structure_key(Module({"kernel": function.with_(name="kernel")}))
         known = self.by_structure.get(key)
         if known is not None:
