@@ -178,9 +178,8 @@ def test_every_part_of_the_core_has_a_place() -> None:
         ),
         (
             "core_compiler/frontends/onnx.py",
-            "from core_compiler.passes.base import Pass",
-            "core_compiler/frontends/onnx.py:1: frontends may not import"
-            " core_compiler.passes.base.Pass",
+            "import core_compiler.passes.base",
+            "core_compiler/frontends/onnx.py:1: frontends may not import core_compiler.passes.base",
         ),
         (
             "core_compiler/passes/base.py",
@@ -208,7 +207,7 @@ def test_a_wrong_import_is_named(file: str, source: str, says: str, tmp_path: Pa
 def test_right_imports_pass(tmp_path: Path) -> None:
     (tmp_path / "core_compiler" / "passes").mkdir(parents=True)
     (tmp_path / "core_compiler" / "passes" / "base.py").write_text(
-        "import numpy\nfrom core_compiler import __version__, ir\nfrom core_compiler.errors import A\n"
+        "from core_compiler import __version__, ir\nfrom core_compiler.errors import UserError\n"
         "from . import grouping\nfrom ..codegen import cpu\n"
     )
     assert violations(tmp_path) == []
