@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from core_compiler.ir import DType, tensor
 from core_compiler.ir.types import DTYPES
+from core_compiler.kernels.reference import contraction
 from core_compiler.ops import dims
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import COMPOSITE
@@ -68,12 +69,17 @@ def _matmul_flops(op) -> int:
     return 2 * op.result.type.elements * op.operands[0].type.shape[-1]
 
 
+def _matmul(arrays, attributes, types):
+    return (contraction.matmul(*arrays, types[0].dtype.numpy),)
+
+
 declare(
     OpDef(
         "core.matmul",
         "Matrix product [batch.., M, K] x [batch.., K, N]; +0 for K = 0",
         ("a", "b"),
         _matmul_rule,
+        _matmul,
         attributes={"accumulate": ACCUMULATE},
         flops=_matmul_flops,
     )
@@ -111,6 +117,13 @@ def _contract_flops(op) -> int:
     return 2 * op.result.type.elements * dims.product(a[i] for i in op["contract_a"])
 
 
+def _contract(arrays, attributes, types):
+    batch, summed = (
+        (attributes[f"{kind}_a"], attributes[f"{kind}_b"]) for kind in ("batch", "contract")
+    )
+    return (contraction.contract(*arrays, batch, summed, types[0].dtype.numpy),)
+
+
 declare(
     OpDef(
         "core.contract",
@@ -118,6 +131,7 @@ declare(
         "the contracted axes in the order listed, the last fastest",
         ("a", "b"),
         _contract_rule,
+        _contract,
         attributes={
             "batch_a": Attr(tuple, (), "axes of a that pair with batch_b and are kept"),
             "batch_b": Attr(tuple, (), "axes of b that pair with batch_a"),

@@ -7,6 +7,7 @@ terms: fma(+0, w, acc).
 from __future__ import annotations
 
 from core_compiler.ir import tensor
+from core_compiler.kernels.reference import convolution
 from core_compiler.ops import dims
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.contraction import ACCUMULATE, ARITHMETIC, result_dtype
@@ -75,12 +76,25 @@ def _conv_flops(op) -> int:
     return 2 * op.result.type.elements * dims.product(op.operands[1].type.shape[1:])
 
 
+def _pads(attributes):
+    return tuple(zip(attributes["low"], attributes["high"], strict=True))
+
+
+def _conv(arrays, attributes, types):
+    made = convolution.conv(
+        *arrays, attributes["strides"], _pads(attributes), attributes["dilations"],
+        attributes["groups"], types[0].dtype.numpy,
+    )  # fmt: skip
+    return (made,)
+
+
 declare(
     OpDef(
         "core.conv",
         "Cross-correlation of x [N, C, spatial..] with w [O, C/groups, spatial..]",
         ("x", "w"),
         _conv_rule,
+        _conv,
         attributes=_SPATIAL,
         flops=_conv_flops,
     )
@@ -124,6 +138,14 @@ def _conv_transpose_flops(op) -> int:
     return 2 * op.operands[0].type.elements * dims.product(op.operands[1].type.shape[1:])
 
 
+def _conv_transpose(arrays, attributes, types):
+    made = convolution.conv_transpose(
+        *arrays, attributes["strides"], _pads(attributes), attributes["dilations"],
+        attributes["groups"], attributes["output_padding"], types[0].dtype.numpy,
+    )  # fmt: skip
+    return (made,)
+
+
 declare(
     OpDef(
         "core.conv_transpose",
@@ -131,6 +153,7 @@ declare(
         "w [C, O/groups, spatial..]; low and high crop the result",
         ("x", "w"),
         _conv_transpose_rule,
+        _conv_transpose,
         attributes={
             **_SPATIAL,
             "low": Attr(tuple, doc="elements cropped before each spatial axis of the result"),

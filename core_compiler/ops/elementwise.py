@@ -5,8 +5,11 @@ The scalar functions are ours (numerics contract), defined in ``kernels/primitiv
 """
 from __future__ import annotations
 
+import numpy as np
+
 from core_compiler.ir import DType
 from core_compiler.ir.types import DTYPES
+from core_compiler.kernels.reference import dtypes, elementwise
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     BOOL,
@@ -103,6 +106,20 @@ COMPARISONS = (
 )
 
 
+#: ops whose reference has another name.
+_REFERENCES = {
+    "round": "round_even", "bitnot": "not", "max": "maximum", "min": "minimum", "rem": "fmod",
+    "mod": "remainder", "shl": "shift_left", "shr": "shift_right", "eq": "equal",
+    "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+}  # fmt: skip
+
+
+def _map(name):
+    """The reference of an elementwise op."""
+    found = _REFERENCES.get(name, name)
+    return lambda arrays, attributes, types: (elementwise.apply(found, *arrays),)
+
+
 def _map_rule(names, allowed, result=None):
     """Operands of one shape and one allowed dtype; the result's dtype is ``result`` or theirs."""
 
@@ -115,7 +132,17 @@ def _map_rule(names, allowed, result=None):
     return rule
 
 
-def _declare(name, summary, names, allowed, result=None, commutative=False):
+def _test(function):
+    """A test of floats, exact after widening."""
+    return lambda arrays, attributes, types: (np.asarray(function(dtypes.widen(arrays[0]))),)
+
+
+_TEST_REFERENCES = {
+    "is_nan": _test(np.isnan), "is_inf": _test(np.isinf), "is_finite": _test(np.isfinite),
+}  # fmt: skip
+
+
+def _declare(name, summary, names, allowed, result=None, commutative=False, reference=None):
     traits = {"elementwise", *(["commutative"] if commutative else [])}
     declare(
         OpDef(
@@ -123,6 +150,7 @@ def _declare(name, summary, names, allowed, result=None, commutative=False):
             summary,
             names,
             _map_rule(names, allowed, result),
+            reference or _map(name),
             traits=frozenset(traits),
         )
     )
@@ -131,7 +159,7 @@ def _declare(name, summary, names, allowed, result=None, commutative=False):
 for _name, _summary, _allowed in UNARY:
     _declare(_name, _summary, ("x",), _allowed)
 for _name, _summary, _allowed in TESTS:
-    _declare(_name, _summary, ("x",), _allowed, BOOL)
+    _declare(_name, _summary, ("x",), _allowed, BOOL, reference=_TEST_REFERENCES[_name])
 for _name, _summary, _allowed, _commutative in BINARY:
     _declare(_name, _summary, ("a", "b"), _allowed, None, _commutative)
 for _name, _summary, _commutative in COMPARISONS:
@@ -146,12 +174,17 @@ def _select_rule(types, attributes):
     return (a.with_(order=common_order(*types)),)
 
 
+def _select(arrays, attributes, types):
+    return (elementwise.select(*arrays),)
+
+
 declare(
     OpDef(
         "core.select",
         "a where p, else b; the operand not chosen has no influence, NaN included",
         ("p", "a", "b"),
         _select_rule,
+        _select,
         traits=frozenset({"elementwise"}),
     )
 )
@@ -159,6 +192,12 @@ declare(
 
 def _cast_rule(types, attributes):
     return (types[0].with_(dtype=attributes["dtype"]),)
+
+
+def _cast(arrays, attributes, types):
+    wanted = types[0].dtype
+    saturate = attributes["saturate"] and wanted.is_float and wanted.bits <= 8
+    return (dtypes.cast(arrays[0], wanted.numpy, saturate),)
 
 
 declare(
@@ -169,6 +208,7 @@ declare(
         "to i1 is x != 0; i1 is 0 or 1.",
         ("x",),
         _cast_rule,
+        _cast,
         attributes={
             "dtype": Attr(DType, doc="the result's dtype"),
             "saturate": Attr(bool, True, "floats of 8 bits or fewer clamp to their largest finite"),
@@ -181,10 +221,14 @@ declare(
 def _bitcast_rule(types, attributes):
     (x,), wanted = types, attributes["dtype"]
     need(
-        x.dtype.bits == wanted.bits and BOOL not in (x.dtype, wanted),
-        f"{x.dtype.name} and {wanted.name} do not have as many bits",
+        x.dtype.bits == wanted.bits and x.dtype.bits >= 8,
+        f"{x.dtype.name} and {wanted.name} are not of one width of whole bytes",
     )
     return (x.with_(dtype=wanted),)
+
+
+def _bitcast(arrays, attributes, types):
+    return (np.ascontiguousarray(arrays[0]).view(types[0].dtype.numpy).reshape(types[0].shape),)
 
 
 declare(
@@ -193,6 +237,7 @@ declare(
         "The same bits read as another dtype of the same width",
         ("x",),
         _bitcast_rule,
+        _bitcast,
         attributes={"dtype": Attr(DType, doc="the result's dtype, as wide as x's")},
         traits=frozenset({"elementwise"}),
         flops=free,

@@ -5,9 +5,12 @@ do not count from the end (a frontend resolves them).
 """
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from core_compiler.ir import tensor
+from core_compiler.kernels.reference import scatter
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     NUMBERS,
@@ -161,6 +164,24 @@ def _need_combinable(x, mode: str) -> None:
         need_dtype("x", x, NUMBERS)
 
 
+def _put(x, depth: int, positions, updates, mode: str):
+    """``x`` with rows of its axes after the first ``depth`` updated at ``positions`` (one array a
+    leading axis, broadcast), in row-major order of the updates; those out of range are dropped."""
+    rows = np.zeros(updates.shape[: updates.ndim - (x.ndim - depth)], np.int64)
+    inside = np.ones(rows.shape, bool)
+    for size, position in zip(x.shape, positions, strict=False):
+        inside &= (position >= 0) & (position < size)
+        rows = rows * size + np.where(inside, position, 0).astype(np.int64)
+    width = math.prod(x.shape[depth:])
+    table = np.ascontiguousarray(x).reshape(math.prod(x.shape[:depth]), width)
+    kept = inside.reshape(-1)
+    values = np.ascontiguousarray(updates).reshape(kept.size, width)[kept]
+    made = scatter.scatter_rows(
+        table, rows.reshape(-1)[kept], values, "none" if mode == "set" else mode
+    )
+    return made.reshape(x.shape)
+
+
 def _scatter_along_rule(types, attributes):
     x, indices, updates = types
     _need_combinable(x, attributes["mode"])
@@ -170,12 +191,20 @@ def _scatter_along_rule(types, attributes):
     return (tensor(x.shape, x.dtype),)
 
 
+def _scatter_along(arrays, attributes, types):
+    x, indices, updates = arrays
+    positions = list(np.indices(indices.shape, sparse=True))
+    positions[attributes["axis"]] = indices
+    return (_put(x, x.ndim, positions, updates, attributes["mode"]),)
+
+
 declare(
     OpDef(
         "core.scatter_along",
         "x with updates[i.., j, k..] put at x[i.., indices[i.., j, k..], k..] (torch.scatter)",
         ("x", "indices", "updates"),
         _scatter_along_rule,
+        _scatter_along,
         attributes={"axis": Attr(int, doc="the axis of x that indices point into"), "mode": MODE},
         flops=_scatter_flops,
     )
@@ -194,6 +223,13 @@ def _scatter_nd_rule(types, attributes):
     return (tensor(x.shape, x.dtype),)
 
 
+def _scatter_nd(arrays, attributes, types):
+    x, indices, updates = arrays
+    depth = indices.shape[-1]
+    positions = [indices[..., i] for i in range(depth)]
+    return (_put(x, depth, positions, updates, attributes["mode"]),)
+
+
 declare(
     OpDef(
         "core.scatter_nd",
@@ -201,6 +237,7 @@ declare(
         "(ONNX ScatterND)",
         ("x", "indices", "updates"),
         _scatter_nd_rule,
+        _scatter_nd,
         attributes={"mode": MODE},
         flops=_scatter_flops,
     )

@@ -6,6 +6,7 @@ conversions are in the numerics contract.
 from __future__ import annotations
 
 from core_compiler.ir import DType, dtype, tensor
+from core_compiler.kernels.reference import dtypes, random
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import F32, FLOATS, INTEGERS, need, need_dtype, need_rank
 
@@ -37,12 +38,22 @@ def _attributes(default: DType) -> dict[str, Attr]:
     }
 
 
-#: name, what it computes, dtypes, default dtype, operations an element.
+def _reference(generate):
+    def reference(arrays, attributes, types):
+        seed, iteration = (int(a) for a in (*arrays, 0)[:2])
+        made = generate(types[0].shape, seed, attributes["stream"], iteration)
+        return (dtypes.cast(made, types[0].dtype.numpy),)
+
+    return reference
+
+
+#: name, what it computes, dtypes, default dtype, operations an element, reference.
 RANDOM = (
-    ("random_bits", "32 random bits an element", (UI32,), UI32, _WORD),
-    ("random_uniform", "Uniform in [0, 1): 24 random bits times 2^-24", FLOATS, F32, _WORD + 2),
-    ("random_normal", "Standard normal by Box and Muller, from pairs of words", FLOATS, F32,
-     _WORD + 6),
+    ("random_bits", "32 random bits an element", (UI32,), UI32, _WORD, random.random_bits),
+    ("random_uniform", "Uniform in [0, 1): 24 random bits times 2^-24, rounded to the dtype",
+     FLOATS, F32, _WORD + 2, random.uniform),
+    ("random_normal", "Standard normal by Box and Muller in f32, rounded to the dtype", FLOATS, F32,
+     _WORD + 6, random.normal),
 )  # fmt: skip
 
 
@@ -50,13 +61,14 @@ def _flops(each: int):
     return lambda op: each * op.result.type.elements
 
 
-for _name, _summary, _allowed, _default, _each in RANDOM:
+for _name, _summary, _allowed, _default, _each, _generate in RANDOM:
     declare(
         OpDef(
             f"core.{_name}",
             _summary,
             ("seed", "iteration?"),
             _rule(_allowed),
+            _reference(_generate),
             attributes=_attributes(_default),
             flops=_flops(_each),
             traits=frozenset({"random"}),

@@ -1,7 +1,10 @@
 """Reductions, arg-reductions and scans.  No keepdims: a reshape or broadcast puts an axis back."""
 from __future__ import annotations
 
+import numpy as np
+
 from core_compiler.ir import DType, tensor
+from core_compiler.kernels.reference import reduction, scan
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import in_f32, size_of
 from core_compiler.ops.rules import (
@@ -66,6 +69,14 @@ def _reduce_rule(allowed, empty: bool):
     return rule
 
 
+def _reduce(kind: str):
+    def reference(arrays, attributes, types):
+        orders = attributes["orders"] or None
+        return (reduction.reduce(arrays[0], attributes["axes"], kind, orders),)
+
+    return reference
+
+
 for _name, _summary, _allowed, _empty in REDUCTIONS:
     declare(
         OpDef(
@@ -73,6 +84,7 @@ for _name, _summary, _allowed, _empty in REDUCTIONS:
             _summary,
             ("x",),
             _reduce_rule(_allowed, _empty),
+            _reduce(_name.removeprefix("reduce_")),
             attributes={"axes": AXES, "orders": ORDERS},
             flops=each_operand,
         )
@@ -147,6 +159,14 @@ def _arg_rule(types, attributes):
     return (tensor(without(x.shape, (axis,)), attributes["dtype"]),)
 
 
+def _arg(kind: str):
+    def reference(arrays, attributes, types):
+        found = reduction.reduce(arrays[0], (attributes["axis"],), kind)
+        return (np.asarray(found).astype(types[0].dtype.numpy),)
+
+    return reference
+
+
 for _name, _word in (("argmax", "largest"), ("argmin", "smallest")):
     declare(
         OpDef(
@@ -154,6 +174,7 @@ for _name, _word in (("argmax", "largest"), ("argmin", "smallest")):
             f"Position of the {_word} along an axis; the first of equals, the first NaN if any",
             ("x",),
             _arg_rule,
+            _arg(_name),
             attributes={
                 "axis": Attr(int, doc="the axis that vanishes"),
                 "dtype": Attr(DType, I64, "the positions' dtype"),
@@ -173,6 +194,33 @@ def _scan_rule(types, attributes):
     return (tensor(x.shape, x.dtype),)
 
 
+def _scan(kind: str):
+    def reference(arrays, attributes, types):
+        (x,), axis, reverse = arrays, attributes["axis"], attributes["reverse"]
+        exclusive = attributes["exclusive"] and x.shape[axis] > 0
+        made = scan.cumulative(x, axis, kind, reverse, exclusive and kind in ("sum", "prod"))
+        if exclusive and kind in ("max", "min"):
+            made = _shifted(made, axis, reverse, _limit(types[0].dtype, kind == "max"))
+        return (made,)
+
+    return reference
+
+
+def _shifted(x, axis: int, reverse: bool, start):
+    """``x`` moved one position along ``axis``, ``start`` put at the free end."""
+    first = np.full_like(np.take(x, [0], axis), start)
+    rest = np.delete(x, 0 if reverse else -1, axis)
+    return np.concatenate([rest, first] if reverse else [first, rest], axis)
+
+
+def _limit(found: DType, lowest: bool):
+    """The least or greatest value of a dtype (an infinity for floats)."""
+    if found.is_float:
+        return -np.inf if lowest else np.inf
+    info = np.iinfo(found.numpy)
+    return info.min if lowest else info.max
+
+
 #: name, what it computes, what an exclusive scan starts with.
 SCANS = (
     ("cumsum", "Running sum", "0"),
@@ -188,6 +236,7 @@ for _name, _summary, _start in SCANS:
             f"{_summary} along an axis, in the contract's order for scans",
             ("x",),
             _scan_rule,
+            _scan(_name.removeprefix("cum")),
             attributes={
                 "axis": Attr(int, doc="the axis it runs along"),
                 "reverse": Attr(bool, False, "run from the last element to the first"),

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from core_compiler.ir import DType, tensor
+from core_compiler.kernels.reference import sort
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     BOOL,
@@ -31,12 +32,17 @@ def _sort_rule(types, attributes):
     return (tensor(x.shape, x.dtype),)
 
 
+def _sort(arrays, attributes, types):
+    return (sort.sort(arrays[0], attributes["axis"], attributes["descending"]),)
+
+
 declare(
     OpDef(
         "core.sort",
         "The elements of each row along an axis in ascending or descending order",
         ("x",),
         _sort_rule,
+        _sort,
         attributes={"axis": _AXIS, "descending": _DESCENDING},
         flops=_comparisons,
     )
@@ -49,12 +55,18 @@ def _argsort_rule(types, attributes):
     return (made.with_(dtype=attributes["dtype"]),)
 
 
+def _argsort(arrays, attributes, types):
+    order = sort.argsort(arrays[0], attributes["axis"], attributes["descending"])
+    return (order.astype(types[0].dtype.numpy),)
+
+
 declare(
     OpDef(
         "core.argsort",
         "The positions along an axis in the order that sorts x",
         ("x",),
         _argsort_rule,
+        _argsort,
         attributes={
             "axis": _AXIS,
             "descending": _DESCENDING,
@@ -75,6 +87,10 @@ def _topk_rule(types, attributes):
     return tensor(shape, x.dtype), tensor(shape, I64)
 
 
+def _topk(arrays, attributes, types):
+    return sort.top_k(arrays[0], attributes["k"], attributes["axis"], attributes["largest"])
+
+
 declare(
     OpDef(
         "core.topk",
@@ -82,6 +98,7 @@ declare(
         "equals comes first",
         ("x",),
         _topk_rule,
+        _topk,
         attributes={
             "axis": _AXIS,
             "k": Attr(int, doc="how many"),

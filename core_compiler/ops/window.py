@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from core_compiler.ir import tensor
+from core_compiler.kernels.reference import window
 from core_compiler.ops import dims
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import FLOATS, NUMBERS, need, need_dtype, need_length, window_size
@@ -41,6 +42,16 @@ def _pool_flops(op) -> int:
     return op.result.type.elements * dims.product(op["window"])
 
 
+def _geometry(attributes):
+    """window, strides, pads, dilations"""
+    pads = tuple(zip(attributes["low"], attributes["high"], strict=True))
+    return attributes["window"], attributes["strides"], pads, attributes["dilations"]
+
+
+def _max_pool(arrays, attributes, types):
+    return (window.max_pool(arrays[0], *_geometry(attributes)),)
+
+
 declare(
     OpDef(
         "core.max_pool",
@@ -48,10 +59,16 @@ declare(
         "value (-infinity) for a window of padding alone",
         ("x",),
         _pool_rule(NUMBERS),
+        _max_pool,
         attributes=_WINDOW,
         flops=_pool_flops,
     )
 )
+
+def _avg_pool(arrays, attributes, types):
+    counted = attributes["count_padding"]
+    return (window.average_pool(arrays[0], *_geometry(attributes), counted),)
+
 
 declare(
     OpDef(
@@ -59,6 +76,7 @@ declare(
         "Sum of each window, row-major from +0, padded positions are no terms; divided once",
         ("x",),
         _pool_rule(FLOATS),
+        _avg_pool,
         attributes={
             **_WINDOW,
             "count_padding": Attr(bool, False, "divide by the window's size, not by its positions "

@@ -33,10 +33,11 @@ def matmul(a: np.ndarray, b: np.ndarray, dtype: np.dtype | None = None) -> np.nd
         raise ValueError(f"matmul of {a.shape} and {b.shape}: K must agree, 2 axes at least")
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     ia, ib = (_operand_of_batch(x.shape[:-2], batch) for x in (a, b))
-    total = contract_matrices(
-        widen_for_contraction(a, b).reshape(-1, *a.shape[-2:]),
-        widen_for_contraction(b, a).reshape(-1, *b.shape[-2:]), ia, ib,
+    left, right = (  # not -1: K may be 0
+        widen_for_contraction(x, y).reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+        for x, y in ((a, b), (b, a))
     )
+    total = contract_matrices(left, right, ia, ib)
     return round_total(total, a, b, dtype).reshape(*batch, a.shape[-2], b.shape[-1])
 
 

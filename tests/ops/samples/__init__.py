@@ -1,0 +1,10 @@
+"""At least one sample for every declared op: operands, attributes, and an oracle."""
+from tests.ops.samples import arithmetic, composites, effects, elementwise, movement
+from tests.ops.samples.base import TOLERANCE, Sample
+
+SAMPLES: list[Sample] = [
+    *elementwise.SAMPLES, *movement.SAMPLES, *arithmetic.SAMPLES, *effects.SAMPLES,
+    *composites.SAMPLES,
+]  # fmt: skip
+
+__all__ = ["SAMPLES", "TOLERANCE", "Sample"]
