@@ -119,7 +119,7 @@ def convert_f64_f32_odd(x):
     outward = abs_f64(back) < abs_f64(x)
     step = select_i32(outward, i32(1), i32(-1))
     odd = from_bits_f32(add_i32(bits_f32(nearest), step))
-    return select_f32(exact | (not even), nearest, odd)
+    return select_f32(exact | (even != boolean(1)), nearest, odd)
 
 
 def _bindings(f: NarrowFloat) -> dict[str, object]:

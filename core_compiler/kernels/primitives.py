@@ -43,6 +43,23 @@ def _ir_type(name: str) -> ir.Type:
 
 
 # --- leaves: LLVM emitters -------------------------------------------------------------------
+# Every emitter works on scalars and, lane by lane, on LLVM vectors (code generators use both).
+
+
+def _like(t: ir.Type, element: ir.Type) -> ir.Type:
+    """``element``, or a vector of it with as many lanes as ``t`` has."""
+    return ir.VectorType(element, t.count) if isinstance(t, ir.VectorType) else element
+
+
+def _constant(t: ir.Type, number: int) -> ir.Constant:
+    """``number`` in every lane of ``t``."""
+    return ir.Constant(t, [number] * t.count if isinstance(t, ir.VectorType) else number)
+
+
+def _suffix(t: ir.Type, dtype: str) -> str:
+    """How LLVM's intrinsics spell a type: ``f32``, ``i32``, ``v16f32``."""
+    dtype = dtype if dtype in FLOATS else f"i{_BITS[dtype]}"
+    return f"v{t.count}{dtype}" if isinstance(t, ir.VectorType) else dtype
 
 
 def _call(builder, name, result, *args):
@@ -52,17 +69,17 @@ def _call(builder, name, result, *args):
 
 def _unary_llvm(llvm_name):
     def emit(builder, dtype, a):
-        return _call(builder, f"llvm.{llvm_name}.{dtype}", a.type, a)
+        return _call(builder, f"llvm.{llvm_name}.{_suffix(a.type, dtype)}", a.type, a)
 
     return emit
 
 
 def _fma(builder, dtype, a, b, c):
-    return _call(builder, f"llvm.fma.{dtype}", a.type, a, b, c)
+    return _call(builder, f"llvm.fma.{_suffix(a.type, dtype)}", a.type, a, b, c)
 
 
 def _copysign(builder, dtype, a, b):
-    return _call(builder, f"llvm.copysign.{dtype}", a.type, a, b)
+    return _call(builder, f"llvm.copysign.{_suffix(a.type, dtype)}", a.type, a, b)
 
 
 def _builder_op(method):
@@ -73,9 +90,9 @@ def _shift(method):
     """Shifts by the width or more give 0, also arithmetic ones; negative counts are such shifts."""
 
     def emit(builder, dtype, a, count):
-        width = ir.Constant(a.type, _BITS[dtype])
+        width = _constant(a.type, _BITS[dtype])
         inside = builder.icmp_unsigned("<", count, width)
-        zero = ir.Constant(a.type, 0)
+        zero = _constant(a.type, 0)
         shifted = getattr(builder, method)(a, builder.select(inside, count, zero))
         return builder.select(inside, shifted, zero)
 
@@ -86,13 +103,13 @@ def _divide(quotient: bool):
     """Truncating division; by zero gives 0 (quotient and remainder); lowest / -1 wraps."""
 
     def emit(builder, dtype, a, b):
-        zero, one = ir.Constant(a.type, 0), ir.Constant(a.type, 1)
+        zero, one = _constant(a.type, 0), _constant(a.type, 1)
         by_zero = builder.icmp_unsigned("==", b, zero)
         if dtype[0] == "u":
             divisor = builder.select(by_zero, one, b)
             value = builder.udiv(a, divisor) if quotient else builder.urem(a, divisor)
             return builder.select(by_zero, zero, value)
-        by_minus_one = builder.icmp_unsigned("==", b, ir.Constant(a.type, -1))
+        by_minus_one = builder.icmp_unsigned("==", b, _constant(a.type, -1))
         divisor = builder.select(builder.or_(by_zero, by_minus_one), one, b)
         value = builder.sdiv(a, divisor) if quotient else builder.srem(a, divisor)
         if quotient:
@@ -115,21 +132,21 @@ def _compare(operator):
 
 
 def _high_product(builder, dtype, a, b):
-    wide = ir.IntType(2 * _BITS[dtype])
+    wide = _like(a.type, ir.IntType(2 * _BITS[dtype]))
     product = builder.mul(builder.zext(a, wide), builder.zext(b, wide))
-    return builder.trunc(builder.lshr(product, ir.Constant(wide, _BITS[dtype])), a.type)
+    return builder.trunc(builder.lshr(product, _constant(wide, _BITS[dtype])), a.type)
 
 
 def _conversion(source: str, target: str):
     """One correctly rounded or exact conversion; float to integer truncates, saturates, NaN -> 0."""
-    target_ir = _ir_type(target)
 
     def emit(builder, dtype, a):
+        target_ir = _like(a.type, _ir_type(target))
         if source in FLOATS and target in FLOATS:
             return builder.fpext(a, target_ir) if target == "f64" else builder.fptrunc(a, target_ir)
         if source in FLOATS:
             kind = "fptoui" if target[0] == "u" else "fptosi"
-            name = f"llvm.{kind}.sat.i{_BITS[target]}.{source}"
+            name = f"llvm.{kind}.sat.{_suffix(a.type, target)}.{_suffix(a.type, source)}"
             return _call(builder, name, target_ir, a)
         if target in FLOATS:
             convert = builder.uitofp if source[0] == "u" else builder.sitofp
@@ -191,13 +208,13 @@ def _leaf_table() -> dict[str, tuple[tuple, object, str, Callable]]:
 
 
 def _select(builder, dtype, condition, a, b):
-    if condition.type != ir.IntType(1):
+    if not isinstance(condition.type, ir.VectorType) and condition.type != ir.IntType(1):
         condition = builder.trunc(condition, ir.IntType(1))
     return builder.select(condition, a, b)
 
 
 def _bitcast(target_ir):
-    return lambda builder, dtype, a: builder.bitcast(a, target_ir)
+    return lambda builder, dtype, a: builder.bitcast(a, _like(a.type, target_ir))
 
 
 def _accepts(expected, given) -> bool:
