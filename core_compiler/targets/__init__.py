@@ -7,33 +7,14 @@ implementation half, a code generator and a device.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
 from core_compiler.errors import UserError
-from core_compiler.ir import Function, Op
+from core_compiler.ir import Function, Module, Op
 
 GROUP = "core_compiler.targets"
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """Machine code of one kernel and what people read beside it.
-
-    ``code`` is the target's binary; ``symbol`` its entry; ``source`` the generated text (Python for
-    CPU and CUDA, assembly for accelerators) with ``line_map`` rows (source line, kernel op index);
-    ``listings`` more texts by name (``llvm``, ``assembly``, ``ptx``, ``sass``).
-    """
-
-    name: str
-    symbol: str
-    code: bytes
-    source: str = ""
-    line_map: Sequence = ()
-    listings: Mapping[str, str] = field(default_factory=dict)
-    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Target:
@@ -64,13 +45,22 @@ class Target:
         """The implementation half: exact passes from tensor IR to launches."""
         raise NotImplementedError(f"{self.name}: pipeline")
 
-    def schedule(self, kernel: Function, options: Mapping[str, Any]) -> Sequence[tuple[str, Function]]:
-        """The named schedule steps from an unscheduled kernel to the one that is generated."""
+    def schedule(self, kernel: Function, options: Mapping[str, Any]):
+        """The kernel scheduled for this target, with the named steps on the way
+        (:class:`core_compiler.kernels.schedules.steps.Scheduled`)."""
         raise NotImplementedError(f"{self.name}: schedule")
 
-    def compile(self, kernels: Sequence[Function], progress=None) -> Mapping[str, CompiledKernel]:
-        """Machine code of scheduled kernels by name."""
+    def compile(self, kernels: Mapping[str, Function], progress) -> Mapping[str, Any]:
+        """Machine code of scheduled kernels, by name; ``progress(what, done, total)``."""
         raise NotImplementedError(f"{self.name}: compile")
+
+    def link(self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        """The program of a planned module: what :meth:`load` takes."""
+        raise NotImplementedError(f"{self.name}: link")
+
+    def load(self, module: Module, facts: Mapping[str, Any], threads: int = 0) -> Any:
+        """The program bound to a device: a callable of NumPy arrays."""
+        raise NotImplementedError(f"{self.name}: load")
 
     def device(self, **options):
         """A device of ``core_compiler.runtime.device`` that loads and launches the code."""

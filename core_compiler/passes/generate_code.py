@@ -1,0 +1,24 @@
+"""Generate code: scheduled kernels become machine code, main becomes a program for the device."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class GenerateCode(Pass):
+    """Compiles every distinct kernel once, in parallel, from the cache where it is known, and lists
+    the launches with their addresses as a program."""
+
+    half = "implementation"
+    mandatory = True
+    requires = frozenset({"plan", "schedules"})
+    ensures = frozenset({"program"})
+
+    def run(self, module, context):
+        kernels = {f.name: f for f in module.functions.values() if f.level == "kernel"}
+        compiled = context.target.compile(kernels, context.progress)
+        context.facts["compiled"] = compiled
+        context.facts["program"] = context.target.link(module, context.facts, context.options)
+        return module
