@@ -27,6 +27,9 @@ _INT64 = range(-(2**63), 2**63)
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*\Z").match
 _PLAIN_KIND = re.compile(r"[A-Za-z0-9_.\-]+\Z").match
 
+#: The terminator of a function's block.
+FUNCTION_END = "core.return"
+
 #: What a line of text shows: an op, a function (header, arguments, return), or nothing (None).
 LineKey = Op | Function | None
 
@@ -199,17 +202,18 @@ class Printer:
     def function(self, function: Function, indent: str) -> None:
         self.names = value_names(function, self._numbers)
         self._line(f'{indent}"core.func"() ({{', function)
-        self._block(function.body, indent + "  ", "core.return", function)
+        self._block(function.body, indent + "  ", FUNCTION_END, function)
+        self._line(indent + self.function_tail(function), function)
+
+    def function_tail(self, function: Function) -> str:
         facts = {"level": function.level, "sym_name": function.name}
         if clash := facts.keys() & function.attributes.keys():
             raise ValueError(f"@{function.name} may not have an attribute {sorted(clash)[0]!r}")
-        facts |= function.attributes
-        self._line(f"{indent}}}){self.attributes(facts)} : () -> ()", function)
+        return f"}}){self.attributes({**facts, **function.attributes})} : () -> ()"
 
     def _block(self, block: Block, indent: str, terminator: str, owner: LineKey) -> None:
         if block.arguments:
-            arguments = ", ".join(f"{self.names[v]}: {_TYPE_TEXT[v.type]}" for v in block.arguments)
-            self._line(f"{indent[:-2]}^bb0({arguments}):", owner)
+            self._line(indent[:-2] + self.block_head(block), owner)
         self._ops(block.ops, indent)
         self._line(indent + self.terminator(block, terminator), owner)
 
@@ -229,6 +233,10 @@ class Printer:
                 self._line(f"{indent}}}, {{", op)
             self._block(region, indent + "  ", yield_kind(op), op)
         self._line(f"{indent}}}){self.op_tail(op)}", op)
+
+    def block_head(self, block: Block) -> str:
+        arguments = ", ".join(f"{self.names[v]}: {_TYPE_TEXT[v.type]}" for v in block.arguments)
+        return f"^bb0({arguments}):"
 
     def terminator(self, block: Block, kind: str) -> str:
         names = self.names

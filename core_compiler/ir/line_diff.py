@@ -1,0 +1,294 @@
+"""The text of two modules side by side, aligned through the identity of ops.
+
+Text is made only for the rows that are shown, so that stepping through large modules stays fast.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+from core_compiler.ir.core import Block, Function, Module, Op, Value
+from core_compiler.ir.diff import ModuleDiff, diff, longest_increasing
+from core_compiler.ir.rewriter import Rewrite
+from core_compiler.ir.text import FUNCTION_END, LineKey, Printer, value_names, yield_kind
+
+SAME, CHANGED, REMOVED, ADDED, MOVED, GAP = "same", "changed", "removed", "added", "moved", "gap"
+
+_WORDS = re.compile(r'%[\w$.\-]+|"[^"]*"|\w+|\s+|.')
+
+
+class _Kept(NamedTuple):
+    """A line that both sides have; its text is made when it is shown."""
+
+    left_key: LineKey
+    right_key: LineKey
+    thing: Any
+    indent: str
+    names: _Names
+    show: Callable[[Printer, Any], str]
+
+
+class _Names(NamedTuple):
+    """How the two sides of a function name values, and whether alike where they share some."""
+
+    left: Mapping[Value, str]
+    right: Mapping[Value, str]
+    agree: bool
+
+
+def diff_lines(
+    before: Module,
+    after: Module,
+    *,
+    rewrites: Sequence[Rewrite] = (),
+    changed_only: bool = False,
+    context: int = 3,
+    key: Callable[[Op | Function], Any] = lambda thing: thing,
+    numbers: Mapping[Value, int] | None = None,
+    found: ModuleDiff | None = None,
+) -> list[dict[str, Any]]:
+    """Rows ``{left, right, kind, left_key, right_key, left_number, right_number, how, ...}``.
+
+    ``kind`` is same, changed, removed, added, moved, or gap (``hidden`` rows left out, only with
+    ``changed_only``, which keeps ``context`` rows around changes).  ``left`` or ``right`` is None
+    where that side has no line; numbers count each side's lines from 1; keys are
+    ``key(op or function)``; a changed row has ``left_spans`` and ``right_spans``, the (start, end)
+    columns that differ, and ``how`` its ops were matched (recorded or guessed).  ``numbers`` as in
+    ``print_module``; ``found`` is the modules' ``diff`` where the caller has it already.
+    """
+    found = diff(before, after, rewrites) if found is None else found
+    aligner = _Aligner(found, numbers, key)
+    rows = aligner.modules(before, after)
+    shown = _chosen(rows, context) if changed_only else [True] * len(rows)
+    return _render(rows, shown, aligner)
+
+
+class _Aligner:
+    """Pairs the lines of two modules, top down: kept lines unprinted, the others as rows."""
+
+    def __init__(self, found: ModuleDiff, numbers: Mapping[Value, int] | None, key):
+        self._partners = found.partners()
+        self._how = {m.old: m.how for m in found.changed}
+        self._numbers, self._key = numbers, key
+        self._printer = Printer(None)
+        self._rows: list[_Kept | dict[str, Any]] = []
+        self._names = _Names({}, {}, True)
+
+    def modules(self, before: Module, after: Module) -> list[_Kept | dict[str, Any]]:
+        left, right = before.functions, after.functions
+        self._pair(None, None, "module {", "module {", "", _text)
+        for name, function in left.items():
+            if name not in right:
+                self._function(function, None)
+        for name, function in right.items():
+            self._function(left.get(name), function)
+        self._pair(None, None, "}", "}", "", _text)
+        return self._rows
+
+    def _function(self, left: Function | None, right: Function | None) -> None:
+        names = {f: value_names(f, self._numbers) if f else {} for f in (left, right)}
+        a, b = names[left], names[right]
+        self._names = _Names(a, b, a is b or all(b.get(v, name) == name for v, name in a.items()))
+        self._pair(left, right, left, right, "  ", _function_head, same=bool(left and right))
+        bodies = left and left.body, right and right.body
+        self._blocks(*bodies, left, right, "    ")
+        same = bool(left and right) and (left.level, left.attributes) == (
+            right.level, right.attributes)  # fmt: skip
+        self._pair(left, right, left, right, "  ", _function_tail, same=same)
+
+    def _blocks(self, left, right, left_key, right_key, indent, kind="", how="") -> None:
+        """Two blocks (either may be None): arguments, ops, terminators."""
+        a, b = (block.arguments if block else () for block in (left, right))
+        if a or b:
+            heads = left if a else None, right if b else None
+            self._pair(left_key, right_key, *heads, indent[:-2], _block_head, a == b, kind, how)
+        if left is right:
+            self._kept_ops(left.ops, indent)
+        else:
+            self._ops(left.ops if left else (), right.ops if right else (), indent)
+        ends = (left and (left, _end(left_key)), right and (right, _end(right_key)))
+        same = bool(left and right) and left.outputs == right.outputs and ends[0][1] == ends[1][1]
+        self._pair(left_key, right_key, *ends, indent, _terminator, same, kind, how)
+
+    def _kept_ops(self, ops: Sequence[Op], indent: str) -> None:
+        append, names = self._rows.append, self._names
+        for op in ops:
+            if op.regions:
+                self._op(op, op, indent, "")
+            else:
+                append(_Kept(op, op, op, indent, names, _op_line))
+
+    def _ops(self, left: Sequence[Op], right: Sequence[Op], indent: str) -> None:
+        place = {op: i for i, op in enumerate(right)}
+        partners = self._partners
+        pairs = [
+            (i, place[partner])
+            for i, op in enumerate(left)
+            if (partner := partners.get(op)) in place
+        ]
+        anchors = [pairs[k] for k in longest_increasing([j for _, j in pairs])]
+        elsewhere = {left[i] for i, _ in pairs}, {right[j] for _, j in pairs}
+        i = j = 0
+        for next_i, next_j in [*anchors, (len(left), len(right))]:
+            for op in left[i:next_i]:
+                self._op(op, None, indent, MOVED if op in elsewhere[0] else REMOVED)
+            for op in right[j:next_j]:
+                self._op(None, op, indent, MOVED if op in elsewhere[1] else ADDED)
+            if next_i < len(left) and next_j < len(right):
+                if left[next_i] is right[next_j]:
+                    self._kept_ops((left[next_i],), indent)
+                else:
+                    self._op(left[next_i], right[next_j], indent, "")
+            i, j = next_i + 1, next_j + 1
+
+    def _op(self, left: Op | None, right: Op | None, indent: str, kind: str) -> None:
+        """One op or a pair; ``kind`` says what a lone op is."""
+        same, how = left is right, self._how.get(left, "") if right else ""
+        self._pair(left, right, left, right, indent, _op_line, same, kind, how)
+        regions = [op.regions if op else () for op in (left, right)]
+        if not any(regions):
+            return
+        for number in range(max(map(len, regions))):
+            blocks = [r[number] if number < len(r) else None for r in regions]
+            if number:
+                between = ["}, {" if block else None for block in blocks]
+                self._pair(left, right, *between, indent, _text, True, kind, how)
+            self._blocks(*blocks, left, right, indent + "  ", kind, how)
+        tails = [op if r else None for op, r in zip((left, right), regions, strict=True)]
+        self._pair(left, right, *tails, indent, _op_close, same, kind, how)
+
+    def _pair(self, left_key, right_key, left, right, indent, show, same=True, kind="", how=""):
+        """One line: ``left`` and ``right`` (either may be None) are what ``show`` prints."""
+        if left is not None and right is not None and same:
+            self._rows.append(_Kept(left_key, right_key, left, indent, self._names, show))
+        elif left is not None or right is not None:
+            texts = self._text(left, indent, 0, show), self._text(right, indent, 1, show)
+            keys = left_key if left is not None else None, right_key if right is not None else None
+            if None not in texts:
+                kind = SAME if texts[0] == texts[1] else CHANGED
+            elif not kind:
+                kind = REMOVED if right is None else ADDED
+            row = self.row(kind, *texts, *keys)
+            if kind == CHANGED:
+                row["how"] = how
+                row["left_spans"], row["right_spans"] = changed_spans(*texts)
+            self._rows.append(row)
+
+    def _text(self, thing, indent: str, side: int, show) -> str | None:
+        if thing is None:
+            return None
+        self._printer.names = self._names[side]
+        return indent + show(self._printer, thing)
+
+    def row(self, kind: str, left, right, left_key, right_key) -> dict[str, Any]:
+        key = self._key
+        return {
+            "kind": kind,
+            "left": left,
+            "right": right,
+            "left_key": None if left_key is None else key(left_key),
+            "right_key": None if right_key is None else key(right_key),
+            "how": "",
+        }
+
+    def kept_row(self, line: _Kept) -> dict[str, Any]:
+        self._printer.names = line.names.left
+        left = right = line.indent + line.show(self._printer, line.thing)
+        if not line.names.agree:
+            self._printer.names = line.names.right
+            right = line.indent + line.show(self._printer, line.thing)
+        return self.row(SAME, left, right, line.left_key, line.right_key)
+
+
+def _text(printer: Printer, text: str) -> str:
+    return text
+
+
+def _function_head(printer: Printer, function: Function) -> str:
+    return '"core.func"() ({'
+
+
+def _function_tail(printer: Printer, function: Function) -> str:
+    return printer.function_tail(function)
+
+
+def _block_head(printer: Printer, block: Block) -> str:
+    return printer.block_head(block)
+
+
+def _terminator(printer: Printer, end: tuple[Block, str]) -> str:
+    return printer.terminator(*end)
+
+
+def _op_line(printer: Printer, op: Op) -> str:
+    return printer.op_head(op) + (" ({" if op.regions else printer.op_tail(op))
+
+
+def _op_close(printer: Printer, op: Op) -> str:
+    return f"}}){printer.op_tail(op)}"
+
+
+def _end(owner: LineKey) -> str:
+    return yield_kind(owner) if isinstance(owner, Op) else FUNCTION_END
+
+
+def _is_change(row: _Kept | dict[str, Any]) -> bool:
+    return isinstance(row, dict) and row["kind"] != SAME
+
+
+def _chosen(rows: Sequence[_Kept | dict[str, Any]], context: int) -> list[bool]:
+    """Which rows lie within ``context`` of a change."""
+    shown = [False] * len(rows)
+    for number, row in enumerate(rows):
+        if _is_change(row):
+            low, high = max(0, number - context), min(len(rows), number + context + 1)
+            shown[low:high] = [True] * (high - low)
+    return shown
+
+
+def _render(rows, shown: list[bool], aligner: _Aligner) -> list[dict[str, Any]]:
+    """The shown rows, numbered, with gaps between them."""
+    out: list[dict[str, Any]] = []
+    left = right = hidden = 0
+    for row, show in zip(rows, shown, strict=True):
+        kept = isinstance(row, _Kept)
+        has_left = kept or row["left"] is not None
+        has_right = kept or row["right"] is not None
+        left += has_left
+        right += has_right
+        if not show:
+            hidden += 1
+            continue
+        if hidden:
+            out.append(_gap(hidden))
+            hidden = 0
+        entry = aligner.kept_row(row) if kept else row
+        entry["left_number"] = left if has_left else None
+        entry["right_number"] = right if has_right else None
+        out.append(entry)
+    return [*out, _gap(hidden)] if hidden else out
+
+
+def _gap(hidden: int) -> dict[str, Any]:
+    sides = ("left", "right", "left_key", "right_key", "left_number", "right_number")
+    return {"kind": GAP, **dict.fromkeys(sides), "how": "", "hidden": hidden}
+
+
+def changed_spans(left: str, right: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The columns in which two lines differ, by words."""
+    a, b = _WORDS.findall(left), _WORDS.findall(right)
+    spans: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+    starts = [[0], [0]]
+    for words, table in zip((a, b), starts, strict=True):
+        for word in words:
+            table.append(table[-1] + len(word))
+    for tag, i, i2, j, j2 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        for side, (low, high) in enumerate(((i, i2), (j, j2))):
+            if high > low:
+                spans[side].append((starts[side][low], starts[side][high]))
+    return spans
