@@ -32,6 +32,11 @@ class Copier:
     def __init__(self, kb: KernelBuilder, hooks: Mapping[Op, Hook] | None = None):
         self.kb, self.hooks = kb, dict(hooks or {})
         self.env: dict[Value, Value] = {}
+        self.truths: dict[Value, bool] = {}  # conditions known where we are
+
+    def truth(self, condition: Value) -> bool | None:
+        """What a condition of the old function is known to be here."""
+        return self.truths.get(condition)
 
     def __getitem__(self, value: Value) -> Value:
         return self.env.get(value, value)
@@ -56,6 +61,8 @@ class Copier:
             self.loop(op)
         elif op.kind == "kernel.if":
             self._if(op)
+        elif op.kind == "kernel.select" and self.truth(op.operands[0]) is not None:
+            self.env[op.result] = self[op.operands[1 if self.truth(op.operands[0]) else 2]]
         elif op.kind == "kernel.constant":
             self.env[op.result] = self.kb._constant(op["value"], op.result.type)
         elif len(op.results) == 1 and all(v.type is INDEX for v in (*op.operands, op.result)):
@@ -276,6 +283,8 @@ def bound_at_top(kb: KernelBuilder, value: Value, made: Mapping[Value, Op]) -> V
         direct = [v for v in sides if made.get(v) is None]
         pick = (constants or direct or sides)[0]
         return bound_at_top(kb, pick, made)
+    if name == "sub" and (length := span(*made_by.operands, made)) is not None:
+        return kb.index(length)
     if name == "sub":  # what is taken away is not negative
         return bound_at_top(kb, made_by.operands[0], made)
     if name in ("add", "mul", "max"):
@@ -295,3 +304,17 @@ def requires(function: Function, *notes: str) -> Function:
     if not added:
         return function
     return function.with_(attributes={**function.attributes, "requires": (*held, *added)})
+
+
+def span(upper: Value, lower: Value, made: Mapping[Value, Op]) -> int | None:
+    """c where ``upper`` is ``min(lower + c, ...)``: the length of a block of at most c."""
+    top = made.get(upper)
+    if top is None or top.kind != "kernel.min":
+        return None
+    for side in top.operands:
+        end = made.get(side)
+        if end is not None and end.kind == "kernel.add" and lower in end.operands:
+            (other,) = [v for v in end.operands if v is not lower] or (None,)
+            if other is not None and constant_of(other, made) is not None:
+                return constant_of(other, made)
+    return None

@@ -1,10 +1,12 @@
 """Splitting, interchanging and marking loops."""
 from __future__ import annotations
 
-from core_compiler.ir import Function
-from core_compiler.kernels.ops import LOOPS
+from core_compiler.ir import Block, Function, Op, Value
+from core_compiler.ir.types import INDEX
+from core_compiler.kernels.ops import LOOPS, is_pure
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT, constant_of, depends_on, expression, find_loop, need, nest, producers, rebuild,
+    INDEPENDENT, Copier, buffer_argument, constant_of, depends_on, expression, find_loop, has_loop,
+    need, nest, producers, rebuild,
 )  # fmt: skip
 
 
@@ -90,3 +92,147 @@ def mark(function: Function, loop: str, kind: str) -> Function:
         f"iterations of {loop} are in order",
     )
     return rebuild(function, {op: lambda copier, op: copier.loop(op, loop=kind)})
+
+
+def lift(function: Function) -> Function:
+    """Move index arithmetic out of the loops that it does not depend on (and share equal results).
+
+    Divisions move only where the divisor is a constant or an index argument (extents and tile
+    sizes, at least one), so that nothing new can fail.
+    """
+    made = producers(function)
+
+    def movable(op: Op) -> bool:
+        if not is_pure(op) or op.regions or op.kind == "kernel.constant":
+            return False
+        if any(v.type is not INDEX for v in (*op.operands, *op.results)):
+            return False
+        if op.kind in ("kernel.floordiv", "kernel.ceildiv", "kernel.mod", "kernel.div"):
+            divisor = op.operands[1]
+            return bool(constant_of(divisor, made)) or divisor in function.arguments
+        return True
+
+    def clean(block: Block) -> Block:
+        ops: list[Op] = []
+        for op in block.ops:
+            if op.regions:
+                op = op.with_(regions=tuple(clean(r) for r in op.regions))
+            if op.kind == "kernel.for":
+                (region,) = op.regions
+                own, kept = set(region.arguments), []
+                for inner in region.ops:
+                    constant = inner.kind == "kernel.constant"
+                    if constant or (movable(inner) and own.isdisjoint(inner.operands)):
+                        ops.append(inner)
+                    else:
+                        own.update(inner.results)
+                        kept.append(inner)
+                op = op.with_(regions=(region.with_(ops=tuple(kept)),))
+            ops.append(op)
+        return block.with_(ops=tuple(ops))
+
+    return rebuild(function.with_(body=clean(function.body)), {})
+
+
+def unswitch(function: Function, loop: str, suffix: str = "_first") -> Function:
+    """Take a branch whose condition does not change in a nest outside of it.
+
+    ``for: if p: x else: y`` becomes ``if p: for: x else: for: y``; the loops of the first copy are
+    called with ``suffix``.
+    """
+    op, made = find_loop(function, loop), producers(function)
+    branches = [o for o in op.walk() if o.kind == "kernel.if"]
+    need(len(branches) == 1, f"{loop} holds {len(branches)} branches, not one")
+    (branch,) = branches
+    need(not op.operands[3:], f"{loop} carries values")
+    own = {v for o in op.walk() for r in o.regions for v in r.arguments}
+    own |= {v for o in op.walk() if o.regions or not is_pure(o) for v in o.results}
+    condition = branch.operands[0]
+    need(not depends_on([condition], own, made), f"the condition changes inside {loop}")
+
+    def side(copier: Copier, which: int) -> tuple:
+        copier.truths[condition] = which == 0
+
+        def taken(copier: Copier, branch: Op) -> None:
+            outputs = copier.block(branch.regions[which])
+            copier.env.update(zip(branch.results, outputs, strict=True))
+
+        def nested(copier: Copier, inner: Op) -> None:
+            copier.loop(inner, name=inner["name"] + (suffix if which == 0 else ""))
+
+        saved = dict(copier.hooks)
+        copier.hooks[branch] = taken
+        for inner in op.walk():
+            if inner.kind == "kernel.for":
+                copier.hooks[inner] = nested
+        nested(copier, op)
+        copier.hooks = saved
+        del copier.truths[condition]
+        return ()
+
+    def hook(copier: Copier, op: Op) -> None:
+        inside = {v for o in op.walk() if o is not op for v in o.results}
+        stop = {v for v in made if v not in inside}
+        copier.ops(expression(condition, made, stop))
+        copier.kb.choose(
+            copier[condition], lambda: side(copier, 0), lambda: side(copier, 1)
+        )
+
+    return rebuild(function, {op: hook})
+
+
+def rename(function: Function, **names: str) -> Function:
+    """Give loops other names: ``rename(f, m="i")``."""
+    for new in names.values():
+        need(new in names or not has_loop(function, new), f"there is a loop {new!r} already")
+    hooks = {}
+    for old, new in names.items():
+        hooks[find_loop(function, old)] = _renamed(new)
+    return rebuild(function, hooks)
+
+
+def _renamed(new: str):
+    return lambda copier, op: copier.loop(op, name=new)
+
+
+def rename_buffers(function: Function, **names: str) -> Function:
+    """Give buffer arguments other names."""
+    taken = {v.name for v in function.arguments} - set(names)
+    need(taken.isdisjoint(names.values()), "two arguments would have one name")
+    swapped = {
+        buffer_argument(function, old): Value(buffer_argument(function, old).type, new)
+        for old, new in names.items()
+    }
+    arguments = tuple(swapped.get(v, v) for v in function.arguments)
+    body = function.body.substitute(swapped).with_(arguments=arguments)
+    return function.with_(body=body)
+
+
+def merge(function: Function, outer: str, inner: str, name: str) -> Function:
+    """Two perfectly nested loops of independent iterations as one, row-major.
+
+    The old indices are the quotient and the remainder by the inner extent, which must not depend on
+    the outer loop.
+    """
+    first, second = nest(function, (outer, inner))
+    made = producers(function)
+    for op in (first, second):
+        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are in order")
+        need(constant_of(op.operands[0], made) == 0, f"{op['name']} does not start at 0")
+        need(constant_of(op.operands[2], made) == 1, f"{op['name']} does not step by 1")
+    (row,), (column,) = first.regions[0].arguments, second.regions[0].arguments
+    need(not depends_on([second.operands[1]], {row}, made), f"{inner} depends on {outer}")
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb = copier.kb
+        inside = {v for o in first.walk() if o is not first for v in o.results}
+        copier.ops(expression(second.operands[1], made, {v for v in made if v not in inside}))
+        width = copier[second.operands[1]]
+        total = kb.mul(copier[first.operands[1]], width)
+        with kb.loop(name, 0, total, loop=first.get("loop")) as place:
+            copier.env[row] = kb.floordiv(place, width)
+            copier.env[column] = kb.mod(place, width)
+            copier.ops(o for o in first.regions[0].ops if o is not second)
+            copier.block(second.regions[0])
+
+    return rebuild(function, {first: hook})

@@ -12,7 +12,7 @@ from core_compiler.ir.types import INDEX
 from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.ops import is_pure
 from core_compiler.kernels.transforms.edit import (
-    Copier, expression, find_loop, need, producers, rebuild, without_dead,
+    Copier, find_loop, need, producers, rebuild, without_dead,
 )  # fmt: skip
 
 
@@ -32,6 +32,8 @@ def outline(function: Function, loop: str, name: str, first: str | None = None) 
     results = {v for o in part for v in o.results if not is_pure(o)}
     later = [v for o in block.ops[stop:] for v in o.uses()] + list(block.outputs)
     need(not any(v in results for v in later), f"a result of {loop} is used after it")
+    allocations = _only_here(function, part)
+    part = [*allocations, *part]
     inside = {v for o in part for q in o.walk() for v in q.results}
     free = [v for v in dict.fromkeys(v for o in part for v in o.uses()) if v not in inside]
     constants = [v for v in free if v in made and made[v].kind == "kernel.constant"]
@@ -54,6 +56,18 @@ def outline(function: Function, loop: str, name: str, first: str | None = None) 
     hooks = {o: gone for o in part}
     hooks[last] = hook
     return rebuild(function, hooks), core
+
+
+def _only_here(function: Function, part: Sequence[Op]) -> list[Op]:
+    """Allocations of fixed size that only ``part`` uses: they go with it."""
+    own = {q for o in part for q in o.walk()}
+    found = []
+    for op in function.body.ops:
+        if op.kind == "kernel.alloc" and not op.operands:
+            users = [q for q in function.body.walk() if op.result in q.operands]
+            if all(q in own for q in users):
+                found.append(op)
+    return found
 
 
 def _block_of(function: Function, op: Op):
@@ -80,8 +94,6 @@ def _kernel(name, part: Sequence[Op], buffers, numbers, constants, made, functio
         shape, strides = renamed(kind.shape), renamed(kind.strides)
         (offset,) = renamed((kind.offset,))
         copier.env[value] = kb.buffer(f"b{number}", shape, kind.dtype, strides, offset, kind.space)
-    counts = [len(v.type.shape) for v in buffers]
-    del counts
     for value, entry in passed:
         number = buffers.index(value)
         order = [e for b, e in passed if b is value]
@@ -139,6 +151,3 @@ def dispatch(
         call(0)
 
     return rebuild(function, {calls[0]: hook})
-
-
-__all__ = ["dispatch", "expression", "outline"]

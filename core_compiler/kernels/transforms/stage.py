@@ -2,58 +2,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.ir.types import buffer
 from core_compiler.kernels.ops import access
+from core_compiler.kernels.transforms.collapse import Numbering
 from core_compiler.kernels.transforms.edit import (
     Copier, Refused, bound_at_top, buffer_argument, constant_of, depends_on, expression, find_loop,
-    need, producers, rebuild, requires,
+    need, producers, rebuild, requires, span,
 )  # fmt: skip
 
 
 def stage(
-    function: Function, operand: str, inside: str, dims: Sequence[str], name: str,
+    function: Function, operand: str, inside: str, dims: Sequence[str | Sequence[str]], name: str,
     shape: Sequence[int | None],
 ) -> Function:  # fmt: skip
     """Copy what loop ``inside`` reads of ``operand`` to scratch ``name`` first, then read that.
 
-    ``dims`` are the loops inside ``inside`` that the value depends on, in the order of the copy and
-    of its layout.  ``shape`` gives the extent of each in the layout: a number (at least the loop's
-    extent: a larger one pads the rows), or None for the loop's own bound; leading Nones are merged
-    into one dimension.  A value that is chosen by a condition (padding) is staged after the choice,
-    so that the copy evaluates the condition once and the reader never does.
+    ``dims`` are the dimensions of the layout and the loops of the copy, outermost first: loops
+    inside ``inside`` that the value depends on, and perhaps a tuple of reduction loops that make one
+    dimension, the number of their iteration.  ``shape`` gives the extent of each: a number (at least
+    the loop's extent: a larger one pads the rows), or None for the loop's own bound; leading Nones
+    are merged into one dimension.  A value that is chosen by a condition (padding) is staged after
+    the choice, so that the copy evaluates the condition and the reader never does.
     """
     made = producers(function)
     place = find_loop(function, inside)
     value = _read_value(place, buffer_argument(function, operand))
-    chain = [find_loop(function, d) for d in dims]
+    axes = [_Axis.of(function, d) for d in dims]
+    chain = [op for axis in axes for op in axis.loops]
     ivs = [op.regions[0].arguments[0] for op in chain]
-    for op in chain:
-        need(constant_of(op.operands[2], made) == 1, f"{op['name']} does not step by 1")
     within = _defined_in(place)
     visible = (set(made) - within) | {*ivs, *place.regions[0].arguments}
     other = {v for op in place.walk() for r in op.regions for v in r.arguments} - visible
     need(
         not depends_on([value], other, made),
-        f"{operand} also varies along loops other than {', '.join(dims)}",
+        f"{operand} also varies along loops other than {dims}",
     )
     merged = sum(s is None for s in shape)
     need(None not in shape[merged:], "only leading extents may be left to the loops")
+    need(all(a.numbering is None for a in axes[:merged]), "a numbered dimension needs an extent")
     notes: list[str] = []
     memory: list[Value] = []
 
     def prologue(copier: Copier) -> None:
         kb = copier.kb
         total = kb.index(1)
-        for op in chain[:merged]:
-            total = kb.mul(total, bound_at_top(kb, op.operands[1], made))
-        for size, op in zip(shape[merged:], chain[merged:], strict=True):
-            bound = _known_bound(kb, op, made)
+        for axis in axes[:merged]:
+            total = kb.mul(total, bound_at_top(kb, axis.loops[0].operands[1], made))
+        for size, axis in zip(shape[merged:], axes[merged:], strict=True):
+            bound = axis.bound(kb, made)
             if bound is None:
-                notes.append(f"{op['name']} runs at most {size} times")
+                notes.append(f"{axis.name}: at most {size} iterations")
             else:
-                need(bound <= size, f"{op['name']} runs up to {bound} times, {size} were given")
+                need(bound <= size, f"{axis.name} runs up to {bound} times, {size} were given")
         known = kb.known(total)
         lead = [] if not merged else [f"{name}_tiles" if known is None else known]
         sizes = [total] if lead and known is None else []
@@ -61,12 +64,10 @@ def stage(
 
     def address(copier: Copier) -> list[Value]:
         kb = copier.kb
-        indices = [
-            kb.sub(copier[iv], copier[op.operands[0]]) for iv, op in zip(ivs, chain, strict=True)
-        ]
+        indices = [axis.index(copier) for axis in axes]
         lead: Value | int = 0
-        for index, op in zip(indices[:merged], chain, strict=False):
-            lead = kb.add(kb.mul(lead, copier[op.operands[1]]), index)
+        for index, axis in zip(indices[:merged], axes, strict=False):
+            lead = kb.add(kb.mul(lead, copier[axis.loops[0].operands[1]]), index)
         return [lead, *indices[merged:]] if merged else indices
 
     def fill(copier: Copier, depth: int = 0) -> None:
@@ -100,6 +101,39 @@ def stage(
     return requires(rebuild(function, {place: hook}, prologue), *notes)
 
 
+@dataclass(frozen=True)
+class _Axis:
+    """A dimension of a staged layout: one loop, or numbered reduction loops."""
+
+    name: str
+    loops: tuple[Op, ...]
+    numbering: Numbering | None = None
+
+    @staticmethod
+    def of(function: Function, what: str | Sequence[str]) -> _Axis:
+        if isinstance(what, str):
+            op, made = find_loop(function, what), producers(function)
+            need(constant_of(op.operands[2], made) == 1, f"{what} does not step by 1")
+            return _Axis(what, (op,))
+        numbering = Numbering(function, what)
+        return _Axis(" ".join(what), tuple(numbering.loops), numbering)
+
+    def index(self, copier: Copier) -> Value:
+        if self.numbering is not None:
+            return self.numbering.number(copier)
+        (op,) = self.loops
+        return copier.kb.sub(copier[op.regions[0].arguments[0]], copier[op.operands[0]])
+
+    def bound(self, kb, made) -> int | None:
+        """The most iterations there can be, where that is known."""
+        first = self.loops[0]
+        if len(self.loops) > 1:
+            return None
+        if self.numbering is not None:
+            return span(first.operands[1], first.operands[0], made)
+        return _known_bound(kb, first, made)
+
+
 def _read_value(place: Op, source: Value) -> Value:
     """What ``place`` reads of ``source``: the load, or the choice that the load is a branch of."""
     loads = [o for o in place.walk() if o.kind == "kernel.load" and access(o)[0] is source]
@@ -129,33 +163,33 @@ def _known_bound(kb, op: Op, made) -> int | None:
         return None
 
 
-def tile_argument(
-    function: Function, operand: str, axis: int, tile: int, stride: str
+def pack_argument(
+    function: Function, operand: str, axis: int, tile: int, numbered: Sequence[str]
 ) -> Function:
-    """Read ``operand`` in panels: axis ``axis`` of its layout is cut into tiles that stand first.
+    """Read ``operand`` in panels ``[panel][term][lane]``: ``tile`` elements of axis ``axis`` stand
+    together, under each other in the order of the terms of the sum over the loops ``numbered``.
 
-    ``x[a, b, c]`` with ``axis`` = 1 becomes ``x[b // tile, a, c, b % tile]``, dense inside a panel
-    (the order of the other axes is kept); panels are ``stride`` elements apart (a new index
-    argument).  The caller provides the packed data, its last panel padded with zeros: see
-    :func:`pack_kernel`.  Every read must use an index that shows which panel it lies in.
+    ``operand`` may vary with that axis and with those loops only.  The caller provides the packed
+    data, its last panel padded with zeros.  New index arguments: ``<operand>_panels``,
+    ``<operand>_terms`` (terms of the whole sum) and ``<operand>_panel`` (elements of a panel).
+    Every read must use an index that shows which panel it lies in.
     """
     made = producers(function)
     old = buffer_argument(function, operand)
-    kept = [d for i, d in enumerate(old.type.shape) if i != axis]
-    strides: list = [tile]
-    need(len(kept) <= 2, f"{operand} has rank {old.type.rank}, at most 3 can be packed")
-    for d in reversed(kept[1:]):
-        need(isinstance(d, int) or len(kept) == 1, "inner axes of a panel need fixed extents")
-        strides.insert(0, strides[0] * d)
-    panels = f"{operand}_panels"
-    kind = buffer((panels, *kept, tile), old.type.dtype, (stride, *strides, 1))
+    numbering = Numbering(function, numbered)
+    panels, terms, stride = (f"{operand}_{part}" for part in ("panels", "terms", "panel"))
+    kind = buffer((panels, terms, tile), old.type.dtype, (stride, tile, 1))
     new = Value(kind, old.name)
+    own = {op.regions[0].arguments[0] for op in numbering.loops}
 
     def load(copier: Copier, op: Op) -> None:
-        indices = [copier[v] for v in access(op)[1]]
-        panel, lane = divided(copier, access(op)[1][axis], tile, made)
-        rest = [v for i, v in enumerate(indices) if i != axis]
-        copier.env[op.result] = copier.kb.load(new, panel, *rest, lane, name=op.result.name)
+        kb, where = copier.kb, access(op)[1]
+        panel, lane = divided(copier, where[axis], tile, made)
+        for i, index in enumerate(where):
+            need(i == axis or depends_on([index], own, made), f"axis {i} of {operand} varies")
+        start = kb.mul(copier[numbering.loops[0].operands[0]], numbering.taps(copier))
+        term = kb.add(start, numbering.number(copier))
+        copier.env[op.result] = kb.load(new, panel, term, lane, name=op.result.name)
 
     hooks = {}
     for op in function.body.walk():
@@ -167,7 +201,7 @@ def tile_argument(
             tuple(new if v is old else v for v in function.arguments), function.body.ops, ()
         )
     )
-    return rebuild(swapped, hooks, sizes=(panels, stride))
+    return rebuild(swapped, hooks, sizes=(panels, terms, stride))
 
 
 def divided(copier: Copier, value: Value, by: int, made) -> tuple[Value, Value]:

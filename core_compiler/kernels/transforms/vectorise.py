@@ -5,40 +5,58 @@ from core_compiler.ir import DType, Function, Op, Value, VectorType, vector
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels.ops import access
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT, Copier, constant_of, find_loop, need, producers, rebuild,
+    INDEPENDENT, Copier, constant_of, depends_on, find_loop, need, producers, rebuild,
 )  # fmt: skip
 
 
-def vectorise(function: Function, loop: str, width: int) -> Function:
+def vectorise(function: Function, loop: str, width: int, pad: int | None = None) -> Function:
     """Run ``width`` iterations of an independent loop at once.
 
     Loads and stores whose index advances by one with the loop become vector accesses, those that do
     not depend on it are spread over the lanes, arithmetic goes lane by lane.  Where the trip count
-    is not a multiple of ``width`` the accesses carry a count.  Refused: other strides, conditions
-    and loop bounds that differ from lane to lane, values carried by the loop.
+    is not a multiple of ``width`` the accesses carry a count.  With ``pad`` the loop runs ``pad``
+    iterations whatever its bound: what the extra lanes load is +0, and they store into a private
+    buffer that has room.  Refused: other strides, conditions and loop bounds that differ from lane
+    to lane, values carried by the loop.
     """
     made, op = producers(function), find_loop(function, loop)
     need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
     need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
-    need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
+    low = constant_of(op.operands[0], made)
     need(not op.operands[3:], f"{loop} carries values")
     count = constant_of(op.operands[1], made)
-    whole = count is not None and count % width == 0
+    whole = low is not None and count is not None and (count - low) % width == 0
     iv = op.regions[0].arguments[0]
+    if pad is not None:
+        need(low == 0 and pad % width == 0, f"{loop} cannot be padded to {pad}")
+        _check_room(op, iv, pad)
     steps = _strides(op, iv, made)
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
-        lanes = _Lanes(copier, steps, width, None)
-        upper = copier[op.operands[1]]
-        with kb.loop(op["name"], 0, upper, width, loop=op.get("loop")) as base:
+        lanes = _Lanes(copier, steps, width, pad is not None)
+        lanes.moving, lanes.made = {iv}, made
+        lower, upper = copier[op.operands[0]], copier[op.operands[1]]
+        end = upper if pad is None else kb.index(pad)
+        with kb.loop(op["name"], lower, end, width, loop=op.get("loop")) as base:
             copier.env[iv] = base
             if not whole:
-                lanes.count = kb.sub(upper, base)
-                lanes.count = kb.min(width, lanes.count)
+                lanes.count = kb.min(width, kb.sub(upper, base))
             lanes.block(op.regions[0])
 
     return rebuild(function, {op: hook})
+
+
+def _check_room(loop: Op, iv: Value, pad: int) -> None:
+    for op in loop.walk():
+        if op.kind == "kernel.store":
+            memory, where = access(op)
+            need(memory.type.space in ("scratch", "register"), f"{memory.name} is not private")
+            extents = [d for d, v in zip(memory.type.shape, where, strict=True) if v is iv]
+            need(
+                len(extents) == 1 and isinstance(extents[0], int) and extents[0] >= pad,
+                f"{memory.name} has no room for {pad} lanes",
+            )
 
 
 def _strides(loop: Op, iv: Value, made) -> dict[Value, int | None]:
@@ -73,8 +91,9 @@ def _advance(op: Op, parts: list, made) -> int | None:
 class _Lanes:
     """Emits the body of the loop with lane-dependent values as vectors."""
 
-    def __init__(self, copier: Copier, steps, width: int, count: Value | None):
-        self.copier, self.steps, self.width, self.count = copier, steps, width, count
+    def __init__(self, copier: Copier, steps, width: int, padded: bool):
+        self.copier, self.steps, self.width, self.padded = copier, steps, width, padded
+        self.count: Value | None = None
         self.varying: set[Value] = set()  # old values whose new ones are vectors
 
     def block(self, block) -> None:
@@ -107,12 +126,18 @@ class _Lanes:
             bad = [v for v in op.operands if self.steps.get(v, 0) != 0]
             need(not bad or op.result.type is INDEX, f"{op} differs from lane to lane")
             copier.copy(op)
-        elif op.kind in ("kernel.cast", "kernel.bitcast", "kernel.call"):
-            args = [self.vector(v) for v in op.operands]
+        elif op.kind == "kernel.select" and self._picks_whole(op):
+            condition, *sides = op.operands  # one condition picks between whole vectors
+            need(not depends_on([condition], self.moving, self.made), "a condition varies")
+            args = [copier[condition], *(self.vector(v) for v in sides)]
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
         else:
             args = [self.vector(v) for v in op.operands]
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
+
+    def _picks_whole(self, op: Op) -> bool:
+        condition, *sides = op.operands
+        return condition not in self.varying and any(v in self.varying for v in sides)
 
     def _define(self, op: Op, made: Value) -> None:
         self.copier.env[op.result] = made
@@ -152,7 +177,7 @@ class _Lanes:
         need(axis is not None, f"all lanes store to one place of {access(op)[0].name}")
         value = self.vector(op.operands[0])
         operands = [value, *(self.copier[v] for v in op.operands[1:])]
-        operands += [] if self.count is None else [self.count]
+        operands += [] if self.count is None or self.padded else [self.count]
         self.copier.kb._append("kernel.store", operands, self._attributes(op, axis))
 
     def _for(self, op: Op) -> None:

@@ -1,0 +1,1 @@
+"""Schedules: for each family of kernels a readable list of transformation steps."""

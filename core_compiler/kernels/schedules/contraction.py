@@ -1,0 +1,132 @@
+"""Products on a CPU: a register-tiled micro-kernel over packed operands.
+
+The blocking is that of BLIS (Van Zee, van de Geijn: "BLIS: A Framework for Rapidly Instantiating
+BLAS Functionality", 2015), except that rows of A are packed as rows (``[row][k]``, a plain copy
+with vector loads whatever the source) and not as columns: elements of A are broadcast from
+memory, at offsets known at compile time because a packed row has a fixed length.
+
+The same steps serve convolutions, whose rows are copied through the taps (implicit im2col).
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.ir import Function
+from core_compiler.kernels.schedules.product import canonical, read_product, settle
+from core_compiler.kernels.schedules.steps import Scheduled
+from core_compiler.kernels.transforms import (
+    collapse, dispatch, fission, hoist, interchange, lift, outline, pack_argument, promote,
+    round_up, share_loads, sink, split, stage, unroll, unroll_by, unswitch, vectorise,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What is compiled in; none of it changes a bit.
+
+    rows         rows of a register tile
+    vectors      vectors in a row of it
+    width        lanes of a vector
+    row_length   elements a packed row takes: at least the longest chunk (an odd number of cache
+                 lines keeps the rows of a tile in different sets of the first-level cache)
+    unroll       steps of the sum written out in the inner loop
+    partial      smaller tiles, for the last rows
+    """
+
+    rows: int = 14
+    vectors: int = 2
+    width: int = 16
+    row_length: int = 304
+    unroll: int = 2
+    partial: tuple[int, ...] = (8, 4, 2, 1)
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.width
+
+    @property
+    def variants(self) -> tuple[int, ...]:
+        return (self.rows, *(r for r in self.partial if r < self.rows))
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows}x{self.vectors}x{self.width}"
+
+
+AVX512 = Tiles()
+AVX2 = Tiles(rows=6, width=8, partial=(4, 2, 1))
+
+#: The register tile's nests: fill with zeros, sum a chunk, add to the total.
+PHASES = ("_init", "", "_add")
+
+
+def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Scheduled:
+    """Schedule a lowered product ``y[i, j] = f(sum over k of a[i, k] * b[k, j])``.
+
+    ``packed``: operand ``b`` is a constant, laid out beforehand as :func:`pack_function` does (new
+    index arguments ``b_panels``, ``b_terms``, ``b_panel``); else its panels are copied for each
+    work item.  New index arguments ``mc`` and ``nc``: rows and columns of a work item, in register
+    tiles.  :class:`Refused` where the kernel is no such product.
+    """
+    product = read_product(kernel)
+    s = canonical(kernel, product)
+    s = tile(s, tiles)
+    terms = product.terms
+    rows = ("ip", "ii", terms)
+    s = s.apply(stage, "a", "c", rows, "rows", (None, tiles.rows, tiles.row_length))
+    s = s.apply(round_up, "ii_rows").apply(vectorise, f"{terms[-1]}_rows", tiles.width)
+    if packed:
+        s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
+    else:
+        panel = ("jp", terms, "jj")
+        s = s.apply(stage, "b", "c", panel, "cols", (None, tiles.row_length, tiles.columns))
+        s = s.apply(vectorise, "jj_cols", tiles.width, tiles.columns)
+    s = s.apply(collapse, terms, "k")
+    s = s.apply(fission, ("ii", "jj"), "k", "acc", space="register", suffix="_add")
+    s = s.apply(hoist, "k", ("ii", "jj"))
+    for phase in PHASES:
+        s = s.apply(round_up, f"jj{phase}")
+    s = s.apply(vectorise, "jj_out", tiles.width).apply(lift)
+    s = s.split_off(outline, "ip_rows", f"pack_{tiles.name}")
+    if not packed:
+        s = s.split_off(outline, "jp_cols", f"panels_{tiles.name}")
+    s = s.split_off(outline, "ii_add", "register_tile", first="ii_init")
+    return settle(register_tiles(s, tiles))
+
+
+def tile(s: Scheduled, tiles: Tiles) -> Scheduled:
+    """Register tiles inside work items; chunks of the sum outside the tiles of an item."""
+    s = s.apply(split, "i", tiles.rows, "ip", "ii").apply(split, "j", tiles.columns, "jp", "jj")
+    s = s.apply(split, "ip", "mc", "ib", "ip").apply(split, "jp", "nc", "jb", "jp")
+    for outer, inner in (("ii", "jb"), ("ip", "jb"), ("ii", "jp"), ("ip", "jp")):
+        s = s.apply(interchange, outer, inner)
+    s = s.apply(fission, ("jp", "ip", "ii", "jj"), "c", "total")
+    s = s.apply(hoist, "c", ("jp", "ip", "ii", "jj"), "select")
+    return s.apply(sink, "c", ("jp", "ip"))
+
+
+def register_tiles(s: Scheduled, tiles: Tiles) -> Scheduled:
+    """Variants of the outlined register tile for full and for partial tiles."""
+    core = s.cores["register_tile"]
+    named = []
+    for rows in tiles.variants:
+        name = f"tile_{rows}x{tiles.vectors}x{tiles.width}"
+        variant = Scheduled.of(core.with_(name=name))
+        for phase in PHASES:
+            variant = variant.apply(round_up, f"ii{phase}", rows)
+        variant = variant.apply(unswitch, "ii_add")
+        for phase in (*PHASES, "_add_first"):
+            variant = variant.apply(vectorise, f"jj{phase}", tiles.width)
+            variant = variant.apply(unroll, f"jj{phase}").apply(unroll, f"ii{phase}")
+        variant = variant.apply(promote, "acc").apply(share_loads)
+        variant = variant.apply(unroll_by, "k", tiles.unroll).apply(lift).apply(share_loads)
+        s = s.with_core(variant.function, variant.steps)
+        named.append((rows, name))
+    s = s.apply(dispatch, "register_tile", _row_count(core), tuple(named))
+    return s.without_core("register_tile")
+
+
+def _row_count(core: Function) -> int:
+    """Which argument of the outlined tile says how many of its rows are real."""
+    loop = next(o for o in core.body.walk() if o.get("name") == "ii")
+    return core.arguments.index(loop.operands[1])

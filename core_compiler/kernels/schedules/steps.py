@@ -1,0 +1,77 @@
+"""A schedule in progress: the kernel, the kernels outlined of it, and every step on the way."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from core_compiler.ir import Function
+
+
+@dataclass(frozen=True)
+class Step:
+    """A named transformation and the kernel after it; ``kernel`` names which function changed."""
+
+    name: str
+    kernel: str
+    function: Function
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A kernel with its schedule applied.
+
+    ``function`` invokes kernels of ``cores`` by name.  ``steps`` lists every intermediate function
+    in order, each equal in meaning to the one before (the first is the unscheduled kernel).
+    ``packed`` maps a buffer argument to how its data must be laid out (see the family's
+    ``pack_function``).
+    """
+
+    function: Function
+    cores: Mapping[str, Function] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    packed: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(function: Function) -> Scheduled:
+        return Scheduled(function, {}, (Step("unscheduled", function.name, function),))
+
+    def apply(self, transformation: Callable[..., Function], *args, **options) -> Scheduled:
+        """Apply a transformation to the kernel; refusals pass through."""
+        made = transformation(self.function, *args, **options)
+        return self._with(_title(transformation, args, options), made)
+
+    def each(self, transformation: Callable[..., Function], loops, *args) -> Scheduled:
+        """Apply a transformation to several loops, one step each."""
+        here = self
+        for loop in loops:
+            here = here.apply(transformation, loop, *args)
+        return here
+
+    def split_off(self, transformation, *args, **options) -> Scheduled:
+        """Apply a transformation that answers (kernel, outlined kernel)."""
+        made, core = transformation(self.function, *args, **options)
+        here = self.with_core(core, (Step(f"outlined from {self.function.name}", core.name, core),))
+        return here._with(_title(transformation, args, options), made)
+
+    def with_core(self, core: Function, steps: tuple[Step, ...]) -> Scheduled:
+        """With another invoked kernel, and the steps that made it."""
+        return replace(self, cores={**self.cores, core.name: core}, steps=(*self.steps, *steps))
+
+    def without_core(self, name: str) -> Scheduled:
+        return replace(self, cores={k: v for k, v in self.cores.items() if k != name})
+
+    def _with(self, title: str, function: Function) -> Scheduled:
+        step = Step(title, function.name, function)
+        return replace(self, function=function, steps=(*self.steps, step))
+
+
+def _title(transformation, args, options) -> str:
+    """``split(i, 14)``: the transformation with its main arguments, for people."""
+
+    def show(value) -> str:
+        if isinstance(value, tuple):
+            return "(" + " ".join(map(show, value)) + ")"
+        return str(value)
+
+    shown = [show(a) for a in args] + [f"{k}={show(v)}" for k, v in options.items()]
+    return f"{transformation.__name__}({', '.join(shown)})"

@@ -1,0 +1,25 @@
+"""Loop transformations on kernel IR: each a function from a kernel to an equal one.
+
+They know nothing of a target.  A target's schedule is a list of these steps with its parameters: a
+CPU splits to registers and caches, a GPU binds the same outer loops to blocks and threads and
+stages in shared memory, an accelerator stages in its scratchpad and outlines what its matrix unit
+computes.  A step that would change a bit or is not legal raises :class:`Refused` with the reason.
+"""
+from core_compiler.kernels.transforms.collapse import collapse
+from core_compiler.kernels.transforms.edit import Refused, find_loop, has_loop, requires
+from core_compiler.kernels.transforms.loops import (
+    interchange, lift, mark, merge, rename, rename_buffers, split, unswitch,
+)  # fmt: skip
+from core_compiler.kernels.transforms.outline import dispatch, outline
+from core_compiler.kernels.transforms.ragged import round_up
+from core_compiler.kernels.transforms.reduction import fission, hoist, sink
+from core_compiler.kernels.transforms.registers import promote, share_loads, unroll, unroll_by
+from core_compiler.kernels.transforms.stage import pack_argument, stage
+from core_compiler.kernels.transforms.vectorise import vectorise
+
+__all__ = [
+    "Refused", "collapse", "dispatch", "find_loop", "fission", "has_loop", "hoist", "interchange",
+    "lift", "mark", "merge", "outline", "pack_argument", "promote", "rename", "rename_buffers",
+    "requires", "round_up", "share_loads", "sink", "split", "stage", "unroll", "unroll_by",
+    "unswitch", "vectorise",
+]
