@@ -1,7 +1,8 @@
 """Scaled dot-product attention: a composite.
 
 Vaswani et al., "Attention is all you need" (2017).  Scores and softmax of 16-bit floats run in f32;
-the shares are rounded to the operands' dtype before they meet the values.
+the shares are rounded to the operands' dtype before they meet the values.  Keys that a mask or
+``causal`` hides have score -infinity, so share +0: they stay terms of the sum over values.
 """
 from __future__ import annotations
 

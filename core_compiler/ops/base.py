@@ -7,7 +7,8 @@ models read declarations and have no per-op code of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -175,11 +176,28 @@ REGISTRY: dict[str, OpDef] = {}
 
 
 def declare(definition: OpDef) -> OpDef:
-    """Enter a declaration; an op is declared once."""
+    """Enter a declaration; an op is declared once.
+
+    Its ``decompose`` is entered so that it sees all attributes and gives a tuple of values.
+    """
     if definition.kind in REGISTRY:
         raise InternalError(f"{definition.kind} is declared twice")
+    if definition.decompose is not None:
+        definition = replace(definition, decompose=_settled(definition))
     REGISTRY[definition.kind] = definition
     return definition
+
+
+def _settled(declared: OpDef) -> Callable[[Any, Op], tuple[Value, ...]]:
+    formula = declared.decompose
+    assert formula is not None
+
+    @wraps(formula)
+    def decompose(builder: Any, op: Op) -> tuple[Value, ...]:
+        made = formula(builder, op.with_(attributes=declared.settle(op.attributes)))
+        return (made,) if isinstance(made, Value) else tuple(made)
+
+    return decompose
 
 
 def definition(kind: str | Op) -> OpDef:

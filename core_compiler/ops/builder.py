@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Op, Origin, Value, WeightStore, dtype, tensor
 from core_compiler.ops.base import definition, infer
 
@@ -95,8 +96,8 @@ def decomposed(op: Op) -> Block:
     Its outputs have the shapes and dtypes of ``op``'s results, row-major.
     """
     arguments = tuple(Value(v.type, v.name) for v in op.operands)
-    builder, declared = Builder(), definition(op)
-    settled = declared.settle(op.attributes)
-    outputs = declared.decompose(builder, op.with_(operands=arguments, attributes=settled))
-    outputs = (outputs,) if isinstance(outputs, Value) else tuple(outputs)
+    builder, formula = Builder(), definition(op).decompose
+    if formula is None:
+        raise InternalError(f"{op.kind} has no decomposition")
+    outputs = tuple(formula(builder, op.with_(operands=arguments)))
     return Block(arguments, tuple(builder.ops), outputs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from math import prod
 
 Dim = int | str
 #: Monomial (its symbols, sorted, repeated for powers) -> coefficient.
@@ -25,11 +26,9 @@ def add(*dims: Dim) -> Dim:
 
 def multiply(*dims: Dim) -> Dim:
     """The product of dimensions (1 of none)."""
-    if all(isinstance(d, int) for d in dims):
-        total = 1
-        for dim in dims:
-            total *= dim
-        return total
+    numbers = [d for d in dims if isinstance(d, int)]
+    if len(numbers) == len(dims):
+        return prod(numbers)
     product: _Polynomial = {(): 1}
     for dim in dims:
         factor, previous, product = _parse(dim), product, {}

@@ -133,7 +133,8 @@ def window_size(name: str, size, window, stride: int, low: int, high: int, dilat
         need(room >= 0, f"{name}: window of span {span} exceeds the padded size "
              f"{dims.add(size, low, high)}")  # fmt: skip
     steps = dims.floor_divide(room, stride)
-    need(steps is not None, f"{name}: symbolic size {size!r} with stride {stride}; bind it first")
+    if steps is None:
+        refuse(f"{name}: symbolic size {size!r} with stride {stride}; bind it first")
     return dims.add(steps, 1)
 
 
