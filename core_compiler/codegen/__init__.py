@@ -1,0 +1,1 @@
+"""Kernel IR to target code: one folder a target."""

@@ -1,0 +1,186 @@
+"""The contract's scalar functions as LLVM IR, by running their Python source once.
+
+The functions of ``kernels.functions`` are branch-free Python over named primitives.  Run on values
+that emit LLVM instructions, the source writes its own code: for scalars and, lane by lane, for
+vectors, without Numba's type inference.  The few functions with loops cannot be traced and are
+called as Numba functions, on scalars only.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextlib import contextmanager
+
+from llvmlite import ir
+
+from core_compiler.kernels import functions, primitives
+from core_compiler.kernels.primitives import FLOATS, LEAF_TABLE, NUMBERS, composed_primitives
+
+_CODE = {numba_type: name for name, numba_type in NUMBERS.items()} | {primitives.boolean: "bool"}
+
+
+class Untraceable(Exception):
+    """A contract function takes a decision on a value: it has no straight-line code."""
+
+
+class _Now:
+    """The instruction builder and the number of lanes (None: scalars) that tracing writes for."""
+
+    builder: ir.IRBuilder | None = None
+    width: int | None = None
+
+
+class Traced:
+    """A value of a contract function while it is traced."""
+
+    __slots__ = ("dtype", "value")
+
+    def __init__(self, value: ir.Value, dtype: str):
+        self.value, self.dtype = value, dtype
+
+    def __bool__(self):
+        raise Untraceable("a decision on a value")
+
+    __index__ = __iter__ = __bool__
+    __hash__ = None
+
+    def _compare(self, operator: str, other) -> Traced:
+        a, b = self.value, _lift(other, self.dtype).value
+        builder = _Now.builder
+        if self.dtype in FLOATS:
+            ordered = operator != "!="
+            test = builder.fcmp_ordered if ordered else builder.fcmp_unordered
+            return Traced(test(operator, a, b), "bool")
+        signed = self.dtype[0] == "i"
+        test = builder.icmp_signed if signed else builder.icmp_unsigned
+        return Traced(test(operator, a, b), "bool")
+
+    def __lt__(self, other):
+        return self._compare("<", other)
+
+    def __le__(self, other):
+        return self._compare("<=", other)
+
+    def __gt__(self, other):
+        return self._compare(">", other)
+
+    def __ge__(self, other):
+        return self._compare(">=", other)
+
+    def __eq__(self, other):
+        return self._compare("==", other)
+
+    def __ne__(self, other):
+        return self._compare("!=", other)
+
+    def _logic(self, name: str, other) -> Traced:
+        value = getattr(_Now.builder, name)(self.value, _lift(other, self.dtype).value)
+        return Traced(value, self.dtype)
+
+    def __and__(self, other):
+        return self._logic("and_", other)
+
+    def __or__(self, other):
+        return self._logic("or_", other)
+
+    def __xor__(self, other):
+        return self._logic("xor", other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+
+def element_type(dtype: str) -> ir.Type:
+    """The LLVM type of a value of a contract dtype (narrow floats travel as i32 codes)."""
+    if dtype == "bool":
+        return ir.IntType(1)
+    return {"f32": ir.FloatType(), "f64": ir.DoubleType()}.get(dtype) or ir.IntType(int(dtype[1:]))
+
+
+def lanes_of(dtype: str, width: int | None) -> ir.Type:
+    return element_type(dtype) if width is None else ir.VectorType(element_type(dtype), width)
+
+
+def _literal(dtype: str) -> Callable:
+    def make(number) -> Traced:
+        if isinstance(number, Traced):
+            return number
+        number = bool(number) if dtype == "bool" else number
+        kind, width = element_type(dtype), _Now.width
+        if dtype not in FLOATS:
+            number = int(number)
+        if width is None:
+            return Traced(ir.Constant(kind, number), dtype)
+        return Traced(ir.Constant(ir.VectorType(kind, width), [number] * width), dtype)
+
+    return make
+
+
+def _lift(x, dtype: str) -> Traced:
+    return x if isinstance(x, Traced) else _literal(dtype)(x)
+
+
+def _leaf(name: str) -> Callable:
+    arguments, result, dtype, emit = LEAF_TABLE[name]
+    wanted = [_CODE[t] for t in arguments]
+
+    def call(*given) -> Traced:
+        values = [_lift(x, w).value for x, w in zip(given, wanted, strict=True)]
+        return Traced(emit(_Now.builder, dtype, *values), _CODE[result])
+
+    call.arity = len(arguments)
+    return call
+
+
+@functools.cache
+def traced_functions() -> dict[str, Callable]:
+    """Every name of the contract as a Python function over :class:`Traced` values."""
+    names: dict[str, Callable] = {name: _leaf(name) for name in LEAF_TABLE}
+    names |= {name: _literal(name) for name in NUMBERS} | {"boolean": _literal("bool")}
+    names |= composed_primitives(lambda f: f, names)
+    return {**names, **functions.instantiate_functions(lambda f: f, names)}
+
+
+def arity(name: str) -> int:
+    function = traced_functions()[name]
+    if hasattr(function, "arity"):
+        return function.arity
+    return len(inspect.signature(function).parameters)
+
+
+@contextmanager
+def _tracing(builder: ir.IRBuilder, width: int | None):
+    before = _Now.builder, _Now.width
+    _Now.builder, _Now.width = builder, width
+    try:
+        yield
+    finally:
+        _Now.builder, _Now.width = before
+
+
+def emit(builder: ir.IRBuilder, name: str, arguments, dtypes, width: int | None) -> ir.Value:
+    """The LLVM value of contract function ``name`` on ``arguments`` of contract ``dtypes``."""
+    with _tracing(builder, width):
+        given = [Traced(v, d) for v, d in zip(arguments, dtypes, strict=True)]
+        return traced_functions()[name](*given).value
+
+
+@functools.cache
+def result_dtype(name: str, dtypes: tuple[str, ...]) -> str:
+    """The contract dtype that ``name`` gives on ``dtypes``; :class:`Untraceable` if it has loops."""
+    kinds = [element_type(d) for d in dtypes]
+    module = ir.Module("trace")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "trace")
+    builder = ir.IRBuilder(function.append_basic_block())
+    with _tracing(builder, None):
+        given = [Traced(v, d) for v, d in zip(function.args, dtypes, strict=True)]
+        return traced_functions()[name](*given).dtype
+
+
+def is_traceable(name: str, dtypes: tuple[str, ...]) -> bool:
+    """Whether the function has straight-line code, and so can run lane by lane."""
+    try:
+        result_dtype(name, dtypes)
+    except (Untraceable, TypeError, IndexError):
+        return False
+    return True

@@ -1,0 +1,465 @@
+"""The functions that generated source calls, made on demand from their names.
+
+=======================================  ========================================================
+``f32(x)``, ``i64(x)`` ...               a number of that dtype
+``exp_f32(x)``, ``fma_f32x16(a, b, c)``  a contract function, on scalars or on 16 lanes
+``buffer_f32(args, slot, n)``            the kernel's buffer argument in a slot; buffer ``n``
+``size(args, n)``                        the index argument in slot ``n`` of the argument block
+``scratch_f32(base, offset, n)``         memory of this thread, ``offset`` bytes in; buffer ``n``
+``registers_f32(32, n)``                 a small array that LLVM keeps in registers; buffer ``n``
+``load_f32x16(p, i)``                    lanes i, i+1, ...;  ``load_some_f32x16(p, i, count)``
+``store_f32x16(p, i, v)``                ``store_some_f32x16(p, i, v, count)``
+``gather_f32x16(p, i, step, count)``     lanes i, i+step, ...; ``scatter_f32x16(p, i, v, step, count)``
+``splat_f32x16(x)``, ``lane_f32x16(v, 3)``  all lanes x; lane 3.     ``lanes_i64x16()`` 0, 1, 2 ...
+``shuffle_f32x16(v, w, (0, 1, 2))``      lanes picked from v then w
+``as_i64_f32x16(x)``                     bit cast and conversions: ``convert_f32_i64x16(x)``
+``and_boolx16(p, q)``, ``not_bool(p)``   logic on i1
+=======================================  ========================================================
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import inf, nan
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+from core_compiler.codegen.cpu import contract
+from core_compiler.codegen.cpu.values import (
+    NUMBA,
+    Pointer,
+    Vector,
+    address,
+    disjoint,
+    dtype_of,
+    entry_alloca,
+    memory_bytes,
+    memory_type,
+    narrow,
+    numba_type,
+    widen,
+)
+from core_compiler.kernels.functions import NAMESPACE
+from core_compiler.kernels.primitives import boolean
+
+_FORM = re.compile(r"(?P<stem>[a-z0-9_]+)_(?P<dtype>bool|[fiu](?:8|16|32|64))x(?P<width>\d+)$")
+_I8P, _I32, _I64 = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
+#: Memory of the dtypes that are no numbers of the contract: i1 takes a byte, codes their bits.
+_MEMORY = {"bool": "u8", "bf16": "u16", "f16": "u16"}
+
+
+class Namespace(dict):
+    """The globals of one generated module; ``owner`` is its name and ``buffers`` how many buffers
+    it tells apart.  A name that is looked up the first time is made."""
+
+    def __init__(self, owner: str, buffers: int):
+        super().__init__(range=range, min=min, max=max, abs=abs, inf=inf, nan=nan, boolean=boolean)
+        self.update(NUMBA)
+        self.owner, self.buffers = owner, buffers
+
+    def __missing__(self, name: str):
+        self[name] = made = self._make(name)
+        return made
+
+    def _make(self, name: str) -> Callable:
+        if name == "size":
+            return _size
+        stem, _, rest = name.partition("_")
+        if stem in _MEMORY_FORMS:
+            return _MEMORY_FORMS[stem](rest, self.owner, self.buffers)
+        found = _FORM.match(name)
+        if found and found["stem"] in _VECTOR_FORMS:
+            return _VECTOR_FORMS[found["stem"]](found["dtype"], int(found["width"]))
+        if found:
+            return contract_function(f"{found['stem']}_{found['dtype']}", int(found["width"]))
+        return contract_function(name, None)
+
+
+# -- buffers -----------------------------------------------------------------------------------------
+
+
+def pointer_type(dtype: str, owner: str, number: int, count: int) -> Pointer:
+    """The pointer type of a buffer of ``dtype`` (spelled as ``scalars.code_name`` does)."""
+    if dtype in NUMBA and dtype != "bool":
+        return Pointer(dtype, dtype, owner, number, count)
+    value = "bool" if dtype == "bool" else "i32"
+    return Pointer(value, _MEMORY.get(dtype, "u8"), owner, number, count)
+
+
+def _literal(argument) -> int:
+    if not isinstance(argument, types.IntegerLiteral):
+        raise TypingError("a buffer's number and a register array's size are literals")
+    return argument.literal_value
+
+
+def _slot(builder, args, number: int):
+    """Entry ``number`` of the argument block; it does not change while the kernel runs."""
+    base = builder.inttoptr(args, _I64.as_pointer())
+    loaded = builder.load(builder.gep(base, [ir.Constant(_I64, number)]), align=8)
+    loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return loaded
+
+
+@intrinsic(prefer_literal=True)
+def _size(typing, args, number):
+    place = _literal(number)
+
+    def codegen(context, builder, sig, values):
+        return _slot(builder, values[0], place)
+
+    return types.int64(types.int64, number), codegen
+
+
+def _buffer(dtype: str, owner: str, count: int):
+    @intrinsic(prefer_literal=True)
+    def buffer(typing, args, slot, number):
+        kind, place = pointer_type(dtype, owner, _literal(number), count), _literal(slot)
+
+        def codegen(context, builder, sig, values):
+            return builder.inttoptr(_slot(builder, values[0], place), _I8P)
+
+        return kind(types.int64, slot, number), codegen
+
+    return buffer
+
+
+def _scratch(dtype: str, owner: str, count: int):
+    @intrinsic(prefer_literal=True)
+    def scratch(typing, base, offset, number):
+        kind = pointer_type(dtype, owner, _literal(number), count)
+
+        def codegen(context, builder, sig, values):
+            return builder.inttoptr(builder.add(*values[:2]), _I8P)
+
+        return kind(types.int64, types.int64, number), codegen
+
+    return scratch
+
+
+def _registers(dtype: str, owner: str, count: int):
+    @intrinsic(prefer_literal=True)
+    def registers(typing, elements, number):
+        kind = pointer_type(dtype, owner, _literal(number), count)
+        size = _literal(elements)
+
+        def codegen(context, builder, sig, values):
+            memory = ir.ArrayType(memory_type(kind.memory), size)
+            return builder.bitcast(entry_alloca(builder, memory, 64), _I8P)
+
+        return kind(elements, number), codegen
+
+    return registers
+
+
+def _moved(dtype: str, owner: str, count: int):
+    """``offset_f32(p, n)``: the buffer from element ``n`` on."""
+
+    @intrinsic
+    def offset(typing, pointer, elements):
+        def codegen(context, builder, sig, values):
+            return builder.bitcast(address(builder, pointer, *values), _I8P)
+
+        return pointer(pointer, types.int64), codegen
+
+    return offset
+
+
+_MEMORY_FORMS = {
+    "buffer": _buffer, "scratch": _scratch, "registers": _registers, "offset": _moved,
+}  # fmt: skip
+
+
+# -- vectors in memory -------------------------------------------------------------------------------
+
+
+def splat(builder, value, width: int):
+    kind = ir.VectorType(value.type, width)
+    undefined = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
+    zeros = ir.Constant(ir.VectorType(_I32, width), [0] * width)
+    return builder.shuffle_vector(one, undefined, zeros)
+
+
+def _numbers(width: int, kind=_I32):
+    return ir.Constant(ir.VectorType(kind, width), list(range(width)))
+
+
+def _mask(builder, count, width: int):
+    """The lanes below ``count`` (any 64-bit number)."""
+    whole = ir.Constant(_I64, width)
+    small = builder.select(builder.icmp_signed("<", count, whole), count, whole)
+    small = builder.select(builder.icmp_signed("<", small, ir.Constant(_I64, 0)),
+                           ir.Constant(_I64, 0), small)  # fmt: skip
+    return builder.icmp_signed("<", _numbers(width), splat(builder, builder.trunc(small, _I32), width))
+
+
+def _intrinsic(builder, name: str, result, *arguments):
+    kind = ir.FunctionType(result, [a.type for a in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def _suffix(raw: ir.VectorType) -> str:
+    element = {"float": "f32", "double": "f64"}.get(str(raw.element), str(raw.element))
+    return f"v{raw.count}{element}"
+
+
+def _place(builder, pointer: Pointer, base, index, width: int):
+    raw = ir.VectorType(memory_type(pointer.memory), width)
+    return raw, builder.bitcast(address(builder, pointer, base, index), raw.as_pointer())
+
+
+def _strided(builder, pointer: Pointer, base, index, step, width: int):
+    """A vector of pointers to elements index, index + step, ..."""
+    offsets = builder.mul(_numbers(width, _I64), splat(builder, step, width))
+    offsets = builder.add(offsets, splat(builder, index, width))
+    size = ir.Constant(ir.VectorType(_I64, width), [memory_bytes(pointer.memory)] * width)
+    bases = splat(builder, builder.ptrtoint(base, _I64), width)
+    addresses = builder.add(bases, builder.mul(offsets, size))
+    kind = ir.VectorType(memory_type(pointer.memory).as_pointer(), width)
+    return builder.inttoptr(addresses, kind)
+
+
+def _load(dtype: str, width: int):
+    @intrinsic
+    def load(typing, pointer, index):
+        def codegen(context, builder, sig, values):
+            _, place = _place(builder, pointer, *values, width)
+            loaded = builder.load(place, align=memory_bytes(pointer.memory))
+            disjoint(builder, pointer, loaded)
+            return widen(builder, loaded, pointer, width)
+
+        return Vector(pointer.value, width)(pointer, types.int64), codegen
+
+    return load
+
+
+def _load_some(dtype: str, width: int):
+    @intrinsic
+    def load_some(typing, pointer, index, count):
+        def codegen(context, builder, sig, values):
+            raw, place = _place(builder, pointer, *values[:2], width)
+            loaded = _intrinsic(
+                builder, f"llvm.masked.load.{_suffix(raw)}.p0", raw, place,
+                ir.Constant(_I32, memory_bytes(pointer.memory)), _mask(builder, values[2], width),
+                ir.Constant(raw, [0] * width),
+            )  # fmt: skip
+            disjoint(builder, pointer, loaded)
+            return widen(builder, loaded, pointer, width)
+
+        return Vector(pointer.value, width)(pointer, types.int64, types.int64), codegen
+
+    return load_some
+
+
+def _gather(dtype: str, width: int):
+    @intrinsic
+    def gather(typing, pointer, index, step, count):
+        def codegen(context, builder, sig, values):
+            base, index, step, count = values
+            raw = ir.VectorType(memory_type(pointer.memory), width)
+            places = _strided(builder, pointer, base, index, step, width)
+            loaded = _intrinsic(
+                builder, f"llvm.masked.gather.{_suffix(raw)}.v{width}p0", raw, places,
+                ir.Constant(_I32, memory_bytes(pointer.memory)), _mask(builder, count, width),
+                ir.Constant(raw, [0] * width),
+            )  # fmt: skip
+            disjoint(builder, pointer, loaded)
+            return widen(builder, loaded, pointer, width)
+
+        return Vector(pointer.value, width)(pointer, *[types.int64] * 3), codegen
+
+    return gather
+
+
+def _store(dtype: str, width: int):
+    @intrinsic
+    def store(typing, pointer, index, value):
+        def codegen(context, builder, sig, values):
+            _, place = _place(builder, pointer, *values[:2], width)
+            raw = narrow(builder, values[2], pointer, width)
+            disjoint(builder, pointer,
+                     builder.store(raw, place, align=memory_bytes(pointer.memory)))  # fmt: skip
+            return context.get_dummy_value()
+
+        return types.none(pointer, types.int64, Vector(pointer.value, width)), codegen
+
+    return store
+
+
+def _store_some(dtype: str, width: int):
+    @intrinsic
+    def store_some(typing, pointer, index, value, count):
+        def codegen(context, builder, sig, values):
+            raw_type, place = _place(builder, pointer, *values[:2], width)
+            raw = narrow(builder, values[2], pointer, width)
+            stored = _intrinsic(
+                builder, f"llvm.masked.store.{_suffix(raw_type)}.p0", ir.VoidType(), raw, place,
+                ir.Constant(_I32, memory_bytes(pointer.memory)), _mask(builder, values[3], width),
+            )  # fmt: skip
+            disjoint(builder, pointer, stored)
+            return context.get_dummy_value()
+
+        kind = Vector(pointer.value, width)
+        return types.none(pointer, types.int64, kind, types.int64), codegen
+
+    return store_some
+
+
+def _scatter(dtype: str, width: int):
+    @intrinsic
+    def scatter(typing, pointer, index, value, step, count):
+        def codegen(context, builder, sig, values):
+            base, index, value, step, count = values
+            raw = narrow(builder, value, pointer, width)
+            places = _strided(builder, pointer, base, index, step, width)
+            stored = _intrinsic(
+                builder, f"llvm.masked.scatter.{_suffix(raw.type)}.v{width}p0", ir.VoidType(), raw,
+                places, ir.Constant(_I32, memory_bytes(pointer.memory)),
+                _mask(builder, count, width),
+            )  # fmt: skip
+            disjoint(builder, pointer, stored)
+            return context.get_dummy_value()
+
+        kind = Vector(pointer.value, width)
+        return types.none(pointer, types.int64, kind, types.int64, types.int64), codegen
+
+    return scatter
+
+
+# -- vectors in registers ----------------------------------------------------------------------------
+
+
+def _splat(dtype: str, width: int):
+    @intrinsic
+    def spread(typing, x):
+        def codegen(context, builder, sig, values):
+            value = values[0]
+            if dtype == "bool" and value.type != ir.IntType(1):
+                value = builder.trunc(value, ir.IntType(1))
+            return splat(builder, value, width)
+
+        return Vector(dtype, width)(NUMBA[dtype]), codegen
+
+    return spread
+
+
+def _lane(dtype: str, width: int):
+    @intrinsic(prefer_literal=True)
+    def lane(typing, vector, number):
+        place = _literal(number)
+
+        def codegen(context, builder, sig, values):
+            return builder.extract_element(values[0], ir.Constant(_I32, place))
+
+        return NUMBA[dtype](vector, number), codegen
+
+    return lane
+
+
+def _lanes(dtype: str, width: int):
+    @intrinsic
+    def lanes(typing):
+        def codegen(context, builder, sig, values):
+            return _numbers(width, contract.element_type(dtype))
+
+        return Vector(dtype, width)(), codegen
+
+    return lanes
+
+
+def _shuffle(dtype: str, width: int):
+    @intrinsic(prefer_literal=True)
+    def shuffle(typing, v, w, mask):
+        picked = [_literal(m) for m in mask]
+
+        def codegen(context, builder, sig, values):
+            kind = ir.VectorType(_I32, len(picked))
+            return builder.shuffle_vector(values[0], values[1], ir.Constant(kind, picked))
+
+        return Vector(dtype, len(picked))(v, w, mask), codegen
+
+    return shuffle
+
+
+_VECTOR_FORMS: dict[str, Callable] = {
+    "load": _load, "load_some": _load_some, "gather": _gather, "store": _store,
+    "store_some": _store_some, "scatter": _scatter, "splat": _splat, "lane": _lane, "lanes": _lanes,
+    "shuffle": _shuffle,
+}  # fmt: skip
+
+
+# -- contract functions ------------------------------------------------------------------------------
+
+_LOGIC = {"and": "and_", "or": "or_", "xor": "xor"}
+
+
+def contract_function(name: str, width: int | None):
+    """The contract function as an intrinsic of its arity; one with loops is Numba's own."""
+    stem, _, dtype = name.rpartition("_")
+    if dtype == "bool" and stem in (*_LOGIC, "not", "select"):
+        return _logic(stem, width)
+    if name not in contract.traced_functions():
+        raise KeyError(f"generated code names {name!r}, which is no function of the contract")
+    return _traced(name, width, contract.arity(name))
+
+
+def _logic(stem: str, width: int | None):
+    kind = numba_type("bool", width)
+    arity = {"not": 1, "select": 3}.get(stem, 2)
+
+    def typed(arguments):
+        def codegen(context, builder, sig, values):
+            if stem == "not":
+                return builder.not_(values[0])
+            if stem == "select":
+                return builder.select(*values)
+            return getattr(builder, _LOGIC[stem])(*values)
+
+        return kind(*[kind] * arity), codegen
+
+    return _of_arity(f"{stem}_bool", arity, typed)
+
+
+def _traced(name: str, width: int | None, arity: int):
+    def typed(arguments):
+        kinds = [dtype_of(t) for t in arguments]
+        dtypes = tuple(d for d, _ in kinds)
+        if any(w not in (None, width) for _, w in kinds):
+            raise TypingError(f"{name} of vectors of different widths")
+        if not contract.is_traceable(name, dtypes):
+            raise TypingError(f"{name} has no straight-line code for {dtypes}")
+        result = numba_type(contract.result_dtype(name, dtypes), width)
+
+        def codegen(context, builder, sig, values):
+            spread = [
+                splat(builder, v, width) if width and w is None else v
+                for v, (_, w) in zip(values, kinds, strict=True)
+            ]
+            return contract.emit(builder, name, spread, dtypes, width)
+
+        return result(*map(types.unliteral, arguments)), codegen
+
+    if width is None and not _straight(name, arity):
+        return NAMESPACE[name]
+    return _of_arity(name, arity, typed)
+
+
+def _straight(name: str, arity: int) -> bool:
+    dtype = name.rpartition("_")[2]
+    if dtype not in NUMBA or name.startswith(("convert", "select", "from_bits", "round")):
+        return True
+    return contract.is_traceable(name, (dtype,) * arity)
+
+
+def _of_arity(name: str, arity: int, typed: Callable):
+    forms = {
+        1: lambda typing, a: typed((a,)),
+        2: lambda typing, a, b: typed((a, b)),
+        3: lambda typing, a, b, c: typed((a, b, c)),
+    }
+    function = forms[arity]
+    function.__name__ = function.__qualname__ = name
+    return intrinsic(function)

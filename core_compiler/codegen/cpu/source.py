@@ -1,0 +1,688 @@
+"""Kernel IR to Python source that Numba compiles.
+
+The source is meant to be read: buffers and loops keep their names, values used once stand where
+they are used, comments name the model's ops.  Each line maps to the kernel op it came from.
+"""
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core_compiler.errors import InternalError
+from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType, dtype
+from core_compiler.ir.types import INDEX
+from core_compiler.kernels import scalars
+from core_compiler.kernels.abi import (
+    ALIGN,
+    buffer_arguments,
+    parallel_nest,
+    scratch_allocations,
+)
+from core_compiler.kernels.ops import access, count_operand, element, is_pure, lane_axis, like
+
+#: The entry of every generated module.
+SYMBOL = "kernel"
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_INDEX = {
+    "floordiv": "{} // {}", "div": "{} // {}", "ceildiv": "({} + {1} - 1) // {1}",
+    "mod": "{} % {}", "rem": "{} % {}", "min": "min({}, {})", "max": "max({}, {})", "neg": "-{}",
+    "select": "({1} if {0} else {2})", "and": "{} & {}", "or": "{} | {}", "xor": "{} ^ {}",
+    "shl": "{} << {}", "shr": "{} >> {}", "abs": "abs({})",
+}  # fmt: skip
+_MAX_INLINE = 60
+
+
+@dataclass(frozen=True)
+class Source:
+    """Generated source: ``text``, and for each line (from 1) the kernel op it is of.
+
+    ``lines``: rows ``[line, function, op number in walk order, op kind]``.
+    """
+
+    name: str
+    text: str
+    lines: tuple[tuple[int, str, int, str], ...]
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOL
+
+
+def generate(function: Function, functions: Mapping[str, Function] | None = None) -> Source:
+    """The source of a kernel and of the kernels that it invokes."""
+    functions = dict(functions or {})
+    buffers = _Buffers()
+    parts: list[_Writer] = []
+    for callee in _callees(function, functions):
+        parts.append(_Writer(callee, buffers, functions, invoked=True))
+    parts.append(_Writer(function, buffers, functions, invoked=False))
+    for part in parts:
+        part.write()
+    head = [
+        f'"""Kernel {function.name}: generated, compiled by Numba."""',
+        f"NAME = {function.name!r}",
+        f"BUFFERS = {buffers.count}  # told apart by number: no two overlap",
+        "",
+    ]
+    text, rows = list(head), []
+    for part in parts:
+        text += ["", *part.lines, ""]
+        start = len(text) - len(part.lines) - 1
+        rows += [(start + n, part.function.name, number, kind) for n, number, kind in part.map]
+    return Source(function.name, "\n".join(text).rstrip() + "\n", tuple(rows))
+
+
+def _callees(function: Function, functions) -> list[Function]:
+    """Invoked kernels, callees before their callers, each once."""
+    found: dict[str, Function] = {}
+
+    def visit(caller: Function) -> None:
+        for op in caller.body.walk():
+            if op.kind == "kernel.invoke" and op["callee"] not in found:
+                if op["callee"] not in functions:
+                    raise InternalError(f"{caller.name} invokes {op['callee']!r}, which is unknown")
+                visit(functions[op["callee"]])
+                found[op["callee"]] = functions[op["callee"]]
+
+    visit(function)
+    return list(found.values())
+
+
+class _Buffers:
+    """Numbers for all buffers of a module: what LLVM may take to be disjoint."""
+
+    count = 0
+
+    def number(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+
+class _Writer:
+    """Writes one function of the module."""
+
+    def __init__(self, function: Function, buffers: _Buffers, functions, invoked: bool):
+        self.function, self.buffers, self.functions = function, buffers, functions
+        self.invoked = invoked
+        self.lines: list[str] = []
+        self.map: list[tuple[int, int, str]] = []
+        self.names: dict[Value, str] = {}
+        self.used: set[str] = {"args", "lo", "hi", "scratch", "item", "kernel"}
+        self.inlined: dict[Value, str] = {}
+        self.numbers = {op: n for n, op in enumerate(function.body.walk())}
+        self.uses = _use_counts(function.body)
+        self.strides: dict[Value, list[str]] = {}
+        self.indent = 1
+        self.comment = ""
+
+    # -- layout ----------------------------------------------------------------------------------
+
+    def line(self, text: str, op: Op | None = None) -> None:
+        note = self._note(op)
+        if note and note != self.comment:
+            self.lines.append("    " * self.indent + f"# {note}")
+            self.comment = note
+        self.lines.append("    " * self.indent + text)
+        if op is not None:
+            self.map.append((len(self.lines), self.numbers[op], op.kind))
+
+    def _note(self, op: Op | None) -> str:
+        """The model's op: its frontend node's name and scope."""
+        if op is None or op.origin is None or op.kind in ("kernel.for", "kernel.constant"):
+            return ""
+        nodes = op.origin.nodes()
+        if not nodes:
+            return ""
+        node = nodes[0]
+        return f"{node.name} ({node.scope})" if node.scope else node.name
+
+    def fresh(self, wanted: str | None) -> str:
+        stem = re.sub(r"\W", "_", wanted or "v") or "v"
+        if stem[0].isdigit() or keyword.iskeyword(stem):
+            stem = f"v{stem}"
+        name, number = stem, 0
+        while name in self.used or name in _RESERVED:
+            number += 1
+            name = f"{stem}_{number}"
+        self.used.add(name)
+        return name
+
+    def name(self, value: Value) -> str:
+        """The expression that stands for a value where it is used."""
+        if value in self.inlined:
+            return self.inlined[value]
+        if value not in self.names:
+            self.names[value] = self.fresh(value.name)
+        return self.names[value]
+
+    # -- the function ----------------------------------------------------------------------------
+
+    def write(self) -> None:
+        function = self.function
+        if self.invoked:
+            arguments = ", ".join(self.name(v) for v in function.arguments)
+            self.lines.append("@compiled")
+            self.lines.append(f"def {function.name}({arguments}, scratch):")
+        else:
+            self.lines.append(f"def {SYMBOL}(args, lo, hi, scratch):")
+        for number, value in enumerate(function.arguments):
+            if isinstance(value.type, BufferType):
+                self._argument(value, number)
+            elif not self.invoked:
+                self.line(f"{self.name(value)} = size(args, {number})")
+        for value in buffer_arguments(function):
+            if value.type.offset != 0 and not self.invoked:
+                code = scalars.code_name(value.type.dtype)
+                name = self.name(value)
+                self.line(f"{name} = offset_{code}({name}, {value.type.offset})")
+        nest = [] if self.invoked else parallel_nest(function)
+        if not nest:
+            self._allocations(function.body)
+            self.block(function.body)
+        else:
+            self._items(nest)
+        if self.lines[-1].endswith(":"):
+            self.line("return")
+
+    def _argument(self, value: Value, number: int) -> None:
+        self.strides[value] = [str(s) for s in value.type.strides]
+        if not self.invoked:
+            code, place = scalars.code_name(value.type.dtype), self.buffers.number()
+            shape = ", ".join(map(str, value.type.shape))
+            self.line(f"{self.name(value)} = buffer_{code}(args, {number}, {place})  # [{shape}]")
+
+    def _items(self, nest: list[Op]) -> None:
+        """The work items: the parallel nest flattened, its indices counted like an odometer."""
+        levels = [self.function.body, *(loop.regions[0] for loop in nest[:-1])]
+        self._prologue(levels, nest)
+        counts = [self._trip_count(loop) for loop in nest]
+        for count, loop in zip(counts[1:], nest[1:], strict=True):
+            self.line(f"{self._count_name(loop)} = {count}")
+        names = [self.fresh(loop["name"]) for loop in nest]
+        simple = [self._is_plain(loop) for loop in nest]
+        places = [n if s else self.fresh(f"{n}_item") for n, s in zip(names, simple, strict=True)]
+        if len(nest) == 1:
+            self.line(f"for {places[0]} in range(lo, hi):", nest[0])
+            self.indent += 1
+        else:
+            rest = "lo"
+            for place, loop in zip(reversed(places[1:]), reversed(nest[1:]), strict=True):
+                count = self._count_name(loop)
+                self.line(f"{place} = {rest} % {count}")
+                rest = f"{rest} // {count}"
+            self.line(f"{places[0]} = {rest}")
+            self.line("for item in range(lo, hi):", nest[0])
+            self.indent += 1
+        for name, place, loop, plain in zip(names, places, nest, simple, strict=True):
+            if not plain:
+                lower, step = self.name(loop.operands[0]), self.name(loop.operands[2])
+                self.line(f"{name} = {_sum(lower, f'{place} * {step}')}")
+            self.names[loop.regions[0].arguments[0]] = name
+        for level in levels[1:]:
+            self.block(level, only_pure=True)
+        self.block(nest[-1].regions[0])
+        for depth in range(len(nest) - 1, 0, -1):
+            self.line(f"{places[depth]} += 1")
+            self.line(f"if {places[depth]} == {self._count_name(nest[depth])}:")
+            self.indent += 1
+            self.line(f"{places[depth]} = 0")
+            if depth == 1:
+                self.line(f"{places[0]} += 1")
+        self.indent = 1
+
+    def _prologue(self, levels: list[Block], nest: list[Op]) -> None:
+        """Index arithmetic and allocations before the items; bounds of inner levels come up too."""
+        self.block(levels[0], only_pure=True)
+        needed = {v for loop in nest[1:] for v in loop.operands[:3]}
+        for level in levels[1:]:
+            wanted = _closure(level, needed)
+            for op in level.ops:
+                if op in wanted:
+                    self.op(op)
+        self._allocations(self.function.body)
+
+    def _is_plain(self, loop: Op) -> bool:
+        return self.name(loop.operands[0]) == "0" and self.name(loop.operands[2]) == "1"
+
+    def _trip_count(self, loop: Op) -> str:
+        lower, upper, step = map(self.name, loop.operands[:3])
+        span = upper if lower == "0" else f"{upper} - {_wrap(lower)}"
+        if step == "1":
+            return span
+        return f"({_wrap(span)} + {_wrap(step)} - 1) // {_wrap(step)}"
+
+    def _count_name(self, loop: Op) -> str:
+        key = ("count", loop)
+        if key not in self.names:
+            self.names[key] = self.fresh(f"{loop['name']}_count")
+        return self.names[key]
+
+    def _allocations(self, body: Block) -> None:
+        """Scratch buffers one after another, register arrays on the stack."""
+        offset = "0"
+        for op in scratch_allocations(self.function):
+            value = op.result
+            code, name = scalars.code_name(value.type.dtype), self.name(value)
+            number = self.buffers.number()
+            self.line(f"{name} = scratch_{code}(scratch, {offset}, {number})", op)
+            sizes = iter(op.operands)
+            dims = [self.name(next(sizes)) if isinstance(d, str) else str(d)
+                    for d in value.type.shape]  # fmt: skip
+            self.strides[value] = _dense(dims)
+            amount = " * ".join([*map(_wrap, dims), str(value.type.dtype.bytes)])
+            following = self.fresh(f"{name}_end")
+            self.line(f"{following} = {_sum(offset, f'({amount} + {ALIGN - 1}) // {ALIGN} * {ALIGN}')}")
+            offset = following
+        self.scratch_end = offset
+        for op in self.function.body.walk():
+            if op.kind == "kernel.alloc" and op.result.type.space == "register":
+                value = op.result
+                code, name = scalars.code_name(value.type.dtype), self.name(value)
+                number = self.buffers.number()
+                self.line(f"{name} = registers_{code}({value.type.elements}, {number})", op)
+                self.strides[value] = _dense([str(d) for d in value.type.shape])
+
+    # -- blocks ----------------------------------------------------------------------------------
+
+    def block(self, block: Block, only_pure: bool = False) -> None:
+        for position, op in enumerate(block.ops):
+            if op.kind == "kernel.alloc" or (only_pure and not is_pure(op)):
+                continue
+            self.op(op, block, position)
+
+    def op(self, op: Op, block: Block | None = None, position: int = 0) -> None:
+        special = getattr(self, "_" + op.kind.removeprefix("kernel."), None)
+        if op.kind in ("kernel.for", "kernel.if", "kernel.store", "kernel.invoke"):
+            special(op)
+            return
+        if op.result in self.names or op.result in self.inlined:
+            return  # a bound that was written before the items
+        if not self.uses.get(op.result):
+            return
+        text = special(op) if special is not None else self.scalar(op)
+        if op.kind == "kernel.constant" or self._stays(op, block, position, text):
+            self.inlined[op.result] = text
+        else:
+            self.line(f"{self.name(op.result)} = {text}", op)
+
+    def _stays(self, op: Op, block: Block | None, position: int, text: str) -> bool:
+        """Whether a value may stand where it is used: used once, in its own block, and for loads no
+        store, loop or branch in between."""
+        if block is None or self.uses.get(op.result, 0) != 1 or op.result in block.outputs:
+            return False
+        if len(text) > _MAX_INLINE:
+            return False
+        for other in block.ops[position + 1 :]:
+            if op.result in other.operands:
+                # A loop's header runs once; its body must not run the expression again.
+                return True
+            if other.regions and op.result in other.uses():
+                return False
+            if not is_pure(other) and other.kind != "kernel.load" and op.kind == "kernel.load":
+                return False
+        return False
+
+    def _for(self, op: Op) -> None:
+        (body,) = op.regions
+        carried = [self.name(v) for v in body.arguments[1:]]
+        for inner, init in zip(carried, op.operands[3:], strict=True):
+            self.line(f"{inner} = {self.name(init)}")
+        lower, upper, step = map(self.name, op.operands[:3])
+        if op.get("loop") == "unrolled" and all(p.isdigit() for p in (lower, upper, step)):
+            for value in range(int(lower), int(upper), int(step)):
+                self._iteration(op, str(value), carried)
+        else:
+            span = ", ".join([upper] if (lower, step) == ("0", "1") else
+                             [lower, upper] if step == "1" else [lower, upper, step])  # fmt: skip
+            iv = body.arguments[0]
+            self.names[iv] = self.fresh(op["name"])
+            self.line(f"for {self.names[iv]} in range({span}):", op)
+            self.indent += 1
+            before = len(self.lines)
+            self.block(body)
+            self._hand_on(body, carried)
+            if len(self.lines) == before:
+                self.line("pass")
+            self.indent -= 1
+            self.comment = ""
+        for result, inner in zip(op.results, carried, strict=True):
+            self.names[result] = inner
+
+    def _iteration(self, op: Op, value: str, carried: list[str]) -> None:
+        """One written-out iteration: its values get fresh names."""
+        (body,) = op.regions
+        kept = dict(self.names), dict(self.inlined)
+        self.inlined[body.arguments[0]] = value
+        self.block(body)
+        self._hand_on(body, carried)
+        self.names, self.inlined = kept
+
+    def _hand_on(self, body: Block, carried: list[str]) -> None:
+        outputs = [self.name(v) for v in body.outputs]
+        pairs = [(c, o) for c, o in zip(carried, outputs, strict=True) if c != o]
+        others = {o for _, o in pairs}
+        if any(c in others for c, _ in pairs):  # exchanged: all at once
+            self.line(f"{', '.join(c for c, _ in pairs)} = {', '.join(o for _, o in pairs)}")
+            return
+        for c, o in pairs:
+            self.line(f"{c} = {o}")
+
+    def _if(self, op: Op) -> None:
+        results = [self.name(v) for v in op.results]
+        for word, region in zip((f"if {self.name(op.operands[0])}:", "else:"), op.regions, strict=True):
+            if word == "else:" and not region.ops and not results:
+                continue
+            self.line(word, op)
+            self.indent += 1
+            before = len(self.lines)
+            self.block(region)
+            for result, value in zip(results, region.outputs, strict=True):
+                self.line(f"{result} = {self.name(value)}")
+            if len(self.lines) == before:
+                self.line("pass")
+            self.indent -= 1
+        self.comment = ""
+
+    def _invoke(self, op: Op) -> None:
+        arguments = []
+        for value in op.operands:
+            arguments.append(self.name(value))
+        arguments.append(_sum("scratch", self.scratch_end))
+        self.line(f"{op['callee']}({', '.join(arguments)})", op)
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def place(self, op: Op) -> str:
+        """The element number that a load or store starts at."""
+        buffer, indices = access(op)
+        terms = []
+        for index, stride in zip(indices, self.strides[buffer], strict=True):
+            text = self.name(index)
+            if stride == "0" or text == "0":
+                continue
+            if stride == "1":
+                terms.append(text)
+            elif text.isdigit() and stride.isdigit():
+                terms.append(str(int(text) * int(stride)))
+            else:
+                terms.append(f"{_wrap(text)} * {_wrap(stride)}")
+        return " + ".join(terms) or "0"
+
+    def _load(self, op: Op) -> str:
+        buffer, _ = access(op)
+        if not isinstance(op.result.type, VectorType):
+            return f"{self.name(buffer)}[{self.place(op)}]"
+        return self._moved("load", "gather", op, op.result.type, ())
+
+    def _store(self, op: Op) -> None:
+        buffer, _ = access(op)
+        value = op.operands[0]
+        if not isinstance(value.type, VectorType):
+            self.line(f"{self.name(buffer)}[{self.place(op)}] = {self.name(value)}", op)
+            return
+        self.line(self._moved("store", "scatter", op, value.type, (self.name(value),)), op)
+
+    def _moved(self, near: str, far: str, op: Op, kind: VectorType, value: tuple) -> str:
+        buffer, _ = access(op)
+        stride, count = self.strides[buffer][lane_axis(op)], count_operand(op)
+        form, head = _vector_code(kind), [self.name(buffer), self.place(op), *value]
+        if stride != "1":
+            count = str(kind.width) if count is None else self.name(count)
+            return f"{far}_{form}({', '.join([*head, stride, count])})"
+        if count is None:
+            return f"{near}_{form}({', '.join(head)})"
+        return f"{near}_some_{form}({', '.join([*head, self.name(count)])})"
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def _constant(self, op: Op) -> str:
+        kind, value = op.result.type, op["value"]
+        if kind is INDEX:
+            return str(value) if value >= 0 else f"({value})"
+        lane = element(kind)
+        if lane.kind == "bool":
+            text = f"boolean({bool(value)})"
+        elif lane.is_float:
+            text = f"{scalars.code_name(lane)}({_float_text(value)})"
+        else:
+            text = f"{scalars.code_name(lane)}({int(value)})"
+        return f"splat_{_vector_code(kind)}({text})" if isinstance(kind, VectorType) else text
+
+    def _broadcast(self, op: Op) -> str:
+        return f"splat_{_vector_code(op.result.type)}({self.name(op.operands[0])})"
+
+    def _lanes(self, op: Op) -> str:
+        return f"lanes_{_vector_code(op.result.type)}()"
+
+    def _extract(self, op: Op) -> str:
+        return f"lane_{_vector_code(op.operands[0].type)}({self.name(op.operands[0])}, {op['lane']})"
+
+    def _shuffle(self, op: Op) -> str:
+        v, w = map(self.name, op.operands)
+        mask = ", ".join(map(str, op["mask"])) + ("," if len(op["mask"]) == 1 else "")
+        return f"shuffle_{_vector_code(op.operands[0].type)}({v}, {w}, ({mask}))"
+
+    def _call(self, op: Op) -> str:
+        return f"{op['callee']}({', '.join(map(self.name, op.operands))})"
+
+    def _bitcast(self, op: Op) -> str:
+        return _bitcast(self.name(op.operands[0]), op.operands[0].type, op.result.type)
+
+    def _cast(self, op: Op) -> str:
+        source, target = element(op.operands[0].type), element(op.result.type)
+        width = op.result.type.width if isinstance(op.result.type, VectorType) else None
+        return _cast(self.name(op.operands[0]), source, target, width, op.get("saturate", True))
+
+    def scalar(self, op: Op) -> str:
+        """The expression of a scalar op, lane by lane on vectors."""
+        name = op.kind.removeprefix("kernel.")
+        operands = [self.name(v) for v in op.operands]
+        lane = element(op.operands[-1].type)
+        kind = op.operands[-1].type
+        suffix = f"x{kind.width}" if isinstance(kind, VectorType) else ""
+        if lane is INDEX:
+            return _index_text(name, operands)
+        if name in scalars.SWAPPED:
+            name, operands = scalars.SWAPPED[name], operands[::-1]
+        if lane.kind == "bool":
+            return _bool_text(name, operands, suffix)
+        if scalars.is_narrow(lane):
+            if name != "select":
+                raise InternalError(f"{op.kind} on {lane}: the lowering computes it in f32")
+            return f"select_i32{suffix}({', '.join(operands)})"
+        if lane.is_float and name in _INFIX:
+            return f"{_wrap(operands[0])} {_INFIX[name]} {_wrap(operands[1])}"
+        code = scalars.code_name(lane)
+        return _number_text(name, operands, lane, code, suffix)
+
+
+_RESERVED = frozenset(
+    ["range", "min", "max", "size", "kernel", "compiled", "numba", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "boolean"]
+)
+
+
+def _number_text(name: str, operands: list[str], lane, code: str, suffix: str) -> str:
+    joined = ", ".join(operands)
+    if name == "ne":
+        return f"not_bool{suffix}(eq_{code}{suffix}({joined}))"
+    if name == "is_nan":
+        return f"not_bool{suffix}(eq_{code}{suffix}({joined}, {joined}))"
+    if name in ("is_inf", "is_finite"):
+        test = {"is_inf": "eq", "is_finite": "lt"}[name]
+        top = _spread(f'{code}({_float_text(float("inf"))})', code, suffix)
+        return f"{test}_{code}{suffix}(abs_{code}{suffix}({joined}), {top})"
+    if lane.is_integer and name == "abs":
+        if lane.kind == "uint":
+            return joined
+        return f"maximum_{code}{suffix}({joined}, neg_{code}{suffix}({joined}))"
+    if lane.is_integer and name == "sign":
+        low, zero, one = (_spread(f"{code}({n})", code, suffix) for n in (-1, 0, 1))
+        if lane.kind == "uint":
+            return f"minimum_{code}{suffix}({joined}, {one})"
+        del zero
+        return f"maximum_{code}{suffix}({low}, minimum_{code}{suffix}({joined}, {one}))"
+    if name == "ipow":
+        return f"power_{code}{suffix}({joined})"
+    return f"{scalars.symbol(name, lane)}{suffix}({joined})"
+
+
+def _spread(text: str, code: str, suffix: str) -> str:
+    return f"splat_{code}{suffix}({text})" if suffix else text
+
+
+def _index_text(name: str, operands: list[str]) -> str:
+    wrapped = [_wrap(o) for o in operands]
+    if name in ("add", "sub", "mul"):
+        return f"{wrapped[0] if name == 'mul' else operands[0]} {_INFIX[name]} {wrapped[1]}"
+    if name in _COMPARE:
+        return f"{wrapped[0]} {_COMPARE[name]} {wrapped[1]}"
+    if name in ("min", "max"):
+        return _INDEX[name].format(*operands)
+    if name == "ceildiv":
+        return f"({operands[0]} + {wrapped[1]} - 1) // {wrapped[1]}"
+    return _INDEX[name].format(*wrapped)
+
+
+def _bool_text(name: str, operands: list[str], suffix: str) -> str:
+    negated = [f"not_bool{suffix}({o})" for o in operands]
+    a, b = operands[0], operands[-1]
+    if name == "not":
+        return negated[0]
+    if name == "select":
+        return f"select_bool{suffix}({', '.join(operands)})"
+    forms = {
+        "and": f"and_bool{suffix}({a}, {b})", "or": f"or_bool{suffix}({a}, {b})",
+        "xor": f"xor_bool{suffix}({a}, {b})", "ne": f"xor_bool{suffix}({a}, {b})",
+        "eq": f"not_bool{suffix}(xor_bool{suffix}({a}, {b}))",
+        "lt": f"and_bool{suffix}({negated[0]}, {b})", "le": f"or_bool{suffix}({negated[0]}, {b})",
+        "max": f"or_bool{suffix}({a}, {b})", "min": f"and_bool{suffix}({a}, {b})",
+        "mul": f"and_bool{suffix}({a}, {b})", "add": f"or_bool{suffix}({a}, {b})",
+    }  # fmt: skip
+    return forms[name]
+
+
+_F32, _F64, _I64 = dtype("f32"), dtype("f64"), dtype("i64")
+
+
+def _cast(text: str, source, target, width: int | None, saturate: bool) -> str:
+    """A numeric conversion as an expression."""
+    suffix = f"x{width}" if width else ""
+    if source is target:
+        return text
+    if source is INDEX:
+        return _cast(text, _I64, target, width, saturate)
+    if target is INDEX:
+        return _cast(text, source, _I64, width, saturate)
+    a, b = scalars.code_name(source), scalars.code_name(target)
+    if source.kind == "bool":
+        if scalars.is_narrow(target):
+            return _cast(_cast(text, source, _F32, width, saturate), _F32, target, width, saturate)
+        one, zero = (_spread(f"{b}({n})", b, suffix) for n in (1, 0))
+        return f"select_{b}{suffix}({text}, {one}, {zero})"
+    if target.kind == "bool":
+        if scalars.is_narrow(source):
+            text, a = _cast(text, source, _F32, width, saturate), "f32"
+        return f"not_bool{suffix}(eq_{a}{suffix}({text}, {_spread(f'{a}(0)', a, suffix)}))"
+    if scalars.is_narrow(source):
+        wide = f"convert_{a}_f32{suffix}({text})"
+        return wide if target.name == "f32" else _cast(wide, _F32, target, width, saturate)
+    if scalars.is_narrow(target):
+        if source.name == "f64":
+            text = f"convert_f64_f32_odd{suffix}({text})"
+        elif source.name != "f32":
+            return _cast(_cast(text, source, _F64, width, saturate), _F64, target, width, saturate)
+        return f"convert_f32_{b}{suffix}({text}, boolean({bool(saturate and target.bits <= 8)}))"
+    return f"convert_{a}_{b}{suffix}({text})"
+
+
+def _bitcast(text: str, source, target) -> str:
+    suffix = f"x{source.width}" if isinstance(source, VectorType) else ""
+    a, b = element(source), element(target)
+    if scalars.is_narrow(a) and scalars.is_narrow(b):
+        return text
+    if scalars.is_narrow(a):
+        return f"convert_i32_{scalars.code_name(b)}{suffix}({text})"
+    if scalars.is_narrow(b):
+        code = scalars.code_name(a)
+        unsigned = f"convert_{code}_{code.replace('i', 'u')}{suffix}({text})" if code[0] == "i" else text
+        return f"convert_{code.replace('i', 'u')}_i32{suffix}({unsigned})"
+    if a.is_float:
+        signed, code = dtype(f"i{a.bits}"), scalars.code_name(a)
+        text = f"bits_{code}{suffix}({text})"
+        return text if b is signed else _bitcast(text, like(source, signed), target)
+    if b.is_float:
+        signed = dtype(f"i{b.bits}")
+        if a is not signed:
+            text = f"convert_{scalars.code_name(a)}_{scalars.code_name(signed)}{suffix}({text})"
+        return f"from_bits_{scalars.code_name(b)}{suffix}({text})"
+    return f"convert_{scalars.code_name(a)}_{scalars.code_name(b)}{suffix}({text})"
+
+
+def _vector_code(kind: VectorType) -> str:
+    code = "i32" if scalars.is_narrow(kind.dtype) else scalars.code_name(kind.dtype)
+    return f"{code}x{kind.width}"
+
+
+def _float_text(value: float) -> str:
+    if value != value:
+        return "nan"
+    if value in (float("inf"), float("-inf")):
+        return "inf" if value > 0 else "-inf"
+    return repr(float(value))
+
+
+def _dense(dims: list[str]) -> list[str]:
+    strides, step = [], "1"
+    for dim in reversed(dims):
+        strides.append(step)
+        if step.isdigit() and dim.isdigit():
+            step = str(int(step) * int(dim))
+        else:
+            step = dim if step == "1" else f"{_wrap(dim)} * {_wrap(step)}"
+    return strides[::-1]
+
+
+def _wrap(text: str) -> str:
+    """Parentheses around what is not one word, call or subscript."""
+    if re.fullmatch(r"[\w.]+", text) or re.fullmatch(r"\w+[\(\[][^()\[\]]*[\)\]]", text):
+        return text
+    return text if text.startswith("(") and _closes_last(text) else f"({text})"
+
+
+def _closes_last(text: str) -> bool:
+    depth = 0
+    for place, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0:
+            return place == len(text) - 1
+    return False
+
+
+def _sum(a: str, b: str) -> str:
+    return b if a == "0" else a if b == "0" else f"{a} + {b}"
+
+
+def _use_counts(body: Block) -> dict[Value, int]:
+    counts: dict[Value, int] = {}
+    for op in body.walk():
+        for value in op.operands:
+            counts[value] = counts.get(value, 0) + 1
+        for region in op.regions:
+            for value in region.outputs:
+                counts[value] = counts.get(value, 0) + 1
+    return counts
+
+
+def _closure(block: Block, wanted: set[Value]) -> set[Op]:
+    """The ops of ``block`` that compute ``wanted``."""
+    makers, found = block.producers(), set()
+    stack = [makers[v] for v in wanted if v in makers]
+    while stack:
+        op = stack.pop()
+        if op not in found:
+            found.add(op)
+            stack += [makers[v] for v in op.operands if v in makers]
+    return found
