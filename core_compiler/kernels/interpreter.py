@@ -278,7 +278,8 @@ def _narrowed(value, source, target, saturate):
 
 
 def _narrow_code(x: np.float32, target, saturate: bool) -> int:
-    return _encoder(scalars.code_name(target))(x, bool(saturate))
+    # f16 and bf16 overflow to infinity; saturation is for 8 bits and fewer.
+    return _encoder(scalars.code_name(target))(x, bool(saturate and target.bits <= 8))
 
 
 @functools.cache

@@ -200,6 +200,8 @@ class Puller:
         x = op.operands[0]
         groups = reduced_groups(x.type.shape, op["axes"])
         orders = tuple(op.get("orders", ())) or default_orders(x.type.shape, groups)
+        if hook.kind == "prod":  # products always run in sequence
+            orders = ("sequence",) * len(groups)
         kept = iter(index)
         full: list[Lin | None] = [
             (ZERO if x.type.shape[a] == 1 else None) if a in op["axes"] else next(kept)

@@ -25,8 +25,8 @@ AXES = Attr(tuple, doc="the axes that vanish, ascending")
 ORDERS = Attr(
     tuple,
     (),
-    "accumulation order of each group of merged reduced axes, first group first: lanes or "
-    "sequence; () is what the contract gives for the logical axes.  A pass that moves a "
+    "accumulation order of a sum: for each group of merged reduced axes, first group first, lanes "
+    "or sequence; () is what the contract gives for the logical axes.  A pass that moves a "
     "transpose through the op sets it, so that the order stays",
     of=str,
 )
@@ -35,7 +35,7 @@ ORDERS = Attr(
 REDUCTIONS = (
     ("reduce_sum", "Sum over the axes, in the contract's order; 0 of nothing; integers wrap",
      NUMBERS, True),
-    ("reduce_prod", "Product over the axes, in the contract's order; 1 of nothing; integers wrap",
+    ("reduce_prod", "Product over the axes, always in sequence order; 1 of nothing; integers wrap",
      NUMBERS, True),
     ("reduce_max", "Largest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False),
     ("reduce_min", "Smallest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False),
