@@ -1,0 +1,196 @@
+"""Elementwise ONNX ops: tables, comparisons, casts, activations."""
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from core_compiler.frontends.onnx.reading import dtype_of
+from core_compiler.frontends.onnx.table import TABLE, Context, NotSupported, onnx_op
+from core_compiler.ir import dtype
+
+_UNARY = {
+    "Abs": "abs", "Neg": "neg", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Sin": "sin",
+    "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh",
+    "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
+    "Erf": "erf", "Sigmoid": "sigmoid", "Floor": "floor", "Ceil": "ceil", "Round": "round",
+    "Sign": "sign", "Not": "not", "IsNaN": "is_nan", "BitwiseNot": "bitnot", "Relu": "relu",
+    "Softsign": "softsign", "Softplus": "softplus", "Mish": "mish", "HardSwish": "hard_swish",
+}  # fmt: skip
+_BINARY = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "and", "Or": "or", "Xor": "xor",
+    "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor", "Equal": "eq", "Less": "lt",
+    "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge",
+}  # fmt: skip
+
+
+def _unary(name: str):
+    return lambda b, x: b.op(f"core.{name}", (x,))
+
+
+def _binary(name: str):
+    return lambda b, x, y: b.op(f"core.{name}", b.together(x, y))
+
+
+for _onnx, _core in _UNARY.items():
+    TABLE[_onnx] = _unary(_core)
+for _onnx, _core in _BINARY.items():
+    TABLE[_onnx] = _binary(_core)
+
+
+def _fold(kind: str):
+    def handler(b: Context, *xs):
+        return reduce(lambda a, c: b.op(f"core.{kind}", b.together(a, c)), xs)
+
+    return handler
+
+
+TABLE["Max"], TABLE["Min"], TABLE["Sum"] = _fold("max"), _fold("min"), _fold("add")
+
+
+@onnx_op("Mean")
+def mean(b, *xs):
+    total = TABLE["Sum"](b, *xs)
+    return b.div(total, b.scalar_like(len(xs), total))
+
+
+@onnx_op("Pow")
+def pow_(b, x, y):
+    return b.pow(*b.together(x, b.to(y, x.type.dtype)))
+
+
+@onnx_op("Mod")
+def mod(b, x, y):
+    return b.op("core.rem" if b.attr("fmod", 0) else "core.mod", b.together(x, y))
+
+
+@onnx_op("BitShift")
+def bit_shift(b, x, y):
+    return b.op("core.shl" if b.attr("direction") == "LEFT" else "core.shr", b.together(x, y))
+
+
+@onnx_op("Reciprocal")
+def reciprocal(b, x):
+    return b.div(b.scalar_like(1, x), x)
+
+
+@onnx_op("Where")
+def where(b, condition, x, y):
+    return b.select(*b.together(condition, x, y))
+
+
+@onnx_op("Cast")
+def cast(b, x):
+    return b.cast(x, dtype=dtype_of(b.attr("to"), b.node.name), saturate=bool(b.attr("saturate", 1)))
+
+
+@onnx_op("CastLike")
+def cast_like(b, x, like):
+    return b.to(x, like.type.dtype)
+
+
+@onnx_op("BitCast")
+def bitcast(b, x):
+    return b.bitcast(x, dtype=dtype_of(b.attr("to"), b.node.name))
+
+
+@onnx_op("IsInf")
+def is_inf(b, x):
+    negative, positive = b.attr("detect_negative", 1), b.attr("detect_positive", 1)
+    found = b.is_inf(x)
+    zero = b.scalar_like(0, x)
+    if not positive:
+        found = b.and_(found, b.lt(x, zero))
+    if not negative:
+        found = b.and_(found, b.gt(x, zero))
+    return found
+
+
+@onnx_op("Identity", "Dropout")
+def identity(b, x, *rest):
+    if b.node.op_type == "Dropout" and len(rest) == 2 and rest[1] is not None and bool(b.const(rest[1])):
+        raise NotSupported("dropout in training mode")
+    if len(b.node.output) > 1 and b.node.output[1]:
+        return x, b.expand(b.constant(True, "i1"), x.type.shape)
+    return x
+
+
+@onnx_op("Clip")
+def clip(b, x, low=None, high=None):
+    if b.opset < 11:
+        low = b.constant(b.attr("min"), x.type.dtype) if b.attr("min") is not None else None
+        high = b.constant(b.attr("max"), x.type.dtype) if b.attr("max") is not None else None
+    if low is not None:
+        x = b.max(*b.together(x, low))
+    if high is not None:
+        x = b.min(*b.together(x, high))
+    return x
+
+
+@onnx_op("Gelu", "com.microsoft::Gelu")
+def gelu(b, x):
+    return b.gelu(x, approximate=b.attr("approximate", "none"))
+
+
+@onnx_op("LeakyRelu")
+def leaky_relu(b, x):
+    return b.leaky_relu(x, slope=float(b.attr("alpha", 0.01)))
+
+
+@onnx_op("Elu")
+def elu(b, x):
+    return b.elu(x, alpha=float(b.attr("alpha", 1.0)))
+
+
+@onnx_op("Celu")
+def celu(b, x):
+    return b.celu(x, alpha=float(b.attr("alpha", 1.0)))
+
+
+@onnx_op("Selu")
+def selu(b, x):
+    alpha, gamma = (float(b.attr(n, d)) for n, d in (("alpha", 1.67326319217681884765625),
+                                                    ("gamma", 1.05070102214813232421875)))  # fmt: skip
+    bent = b.mul(b.scalar_like(alpha, x), b.expm1(x))
+    return b.mul(b.scalar_like(gamma, x), b.select(b.gt(x, b.scalar_like(0, x)), x, bent))
+
+
+@onnx_op("HardSigmoid")
+def hard_sigmoid(b, x):
+    return b.hard_sigmoid(x, alpha=float(b.attr("alpha", 0.2)), beta=float(b.attr("beta", 0.5)))
+
+
+@onnx_op("ThresholdedRelu")
+def thresholded_relu(b, x):
+    return b.select(b.gt(x, b.scalar_like(b.attr("alpha", 1.0), x)), x, b.scalar_like(0, x))
+
+
+@onnx_op("PRelu")
+def prelu(b, x, slope):
+    slope = b.expand(slope, x.type.shape)
+    return b.select(b.lt(x, b.scalar_like(0, x)), b.mul(slope, x), x)
+
+
+@onnx_op("Shrink")
+def shrink(b, x):
+    bias, limit = float(b.attr("bias", 0.0)), float(b.attr("lambd", 0.5))
+    middle = b.select(b.gt(x, b.scalar_like(limit, x)), b.sub(x, b.scalar_like(bias, x)), b.scalar_like(0, x))
+    return b.select(b.lt(x, b.scalar_like(-limit, x)), b.add(x, b.scalar_like(bias, x)), middle)
+
+
+@onnx_op("Swish")
+def swish(b, x):
+    alpha = float(b.attr("alpha", 1.0))
+    return b.silu(x) if alpha == 1 else b.mul(x, b.sigmoid(b.mul(x, b.scalar_like(alpha, x))))
+
+
+def quantised_range(kind) -> tuple[int, int]:
+    """The smallest and largest number of an integer dtype."""
+    info = np.iinfo(kind.numpy) if kind.bits >= 8 else None
+    if info is None:
+        low = -(1 << (kind.bits - 1)) if kind.kind == "int" else 0
+        return low, low + (1 << kind.bits) - 1
+    return int(info.min), int(info.max)
+
+
+F32 = dtype("f32")

@@ -1,0 +1,247 @@
+"""Layers of ONNX: products, convolutions, pooling, normalisation."""
+from __future__ import annotations
+
+import math
+from math import prod
+
+import numpy as np
+
+from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
+from core_compiler.ops.builder import broadcast_shape
+
+
+@onnx_op("MatMul")
+def matmul(b, x, y):
+    lead, tail = x.type.rank == 1, y.type.rank == 1
+    if lead:
+        x = b.reshape(x, shape=(1, *x.type.shape))
+    if tail:
+        y = b.reshape(y, shape=(*y.type.shape, 1))
+    if y.type.rank == 2 and x.type.rank > 2:
+        rows, shape = prod(x.type.shape[:-1]), (*x.type.shape[:-1], y.type.shape[-1])
+        made = b.reshape(b.matmul(b.reshape(x, shape=(rows, x.type.shape[-1])), y), shape=shape)
+    else:
+        batch = broadcast_shape(x.type.shape[:-2], y.type.shape[:-2])
+        made = b.matmul(b.expand(x, (*batch, *x.type.shape[-2:])), b.expand(y, (*batch, *y.type.shape[-2:])))
+    shape = list(made.type.shape)
+    if lead:
+        del shape[-2]
+    if tail:
+        del shape[-1]
+    return b.reshape(made, shape=tuple(shape)) if lead or tail else made
+
+
+@onnx_op("Gemm")
+def gemm(b, x, y, c=None):
+    x = b.transpose(x, permutation=(1, 0)) if b.attr("transA", 0) else x
+    y = b.transpose(y, permutation=(1, 0)) if b.attr("transB", 0) else y
+    alpha, beta = float(b.attr("alpha", 1.0)), float(b.attr("beta", 1.0))
+    product = b.matmul(x, y)
+    if alpha != 1:
+        product = b.mul(product, b.scalar_like(alpha, product))
+    if c is None:
+        return product
+    if beta != 1:
+        c = b.mul(c, b.scalar_like(beta, c))
+    return b.add(product, b.expand(c, product.type.shape))
+
+
+def spatial_pads(b, x, window, strides, dilations) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding before and after each spatial axis, also from ``auto_pad``."""
+    count = len(window)
+    auto = b.attr("auto_pad", "NOTSET")
+    if auto in ("NOTSET", ""):
+        pads = b.attr("pads") or [0] * (2 * count)
+        return tuple(pads[:count]), tuple(pads[count:])
+    if auto == "VALID":
+        return (0,) * count, (0,) * count
+    low, high = [], []
+    for size, k, s, d in zip(x.type.shape[-count:], window, strides, dilations, strict=True):
+        total = max(0, (math.ceil(size / s) - 1) * s + d * (k - 1) + 1 - size)
+        small, large = total // 2, total - total // 2
+        low.append(small if auto == "SAME_UPPER" else large)
+        high.append(large if auto == "SAME_UPPER" else small)
+    return tuple(low), tuple(high)
+
+
+@onnx_op("Conv")
+def conv(b, x, w, bias=None):
+    count = w.type.rank - 2
+    strides = tuple(b.attr("strides") or [1] * count)
+    dilations = tuple(b.attr("dilations") or [1] * count)
+    low, high = spatial_pads(b, x, w.type.shape[2:], strides, dilations)
+    made = b.conv(x, w, strides=strides, low=low, high=high, dilations=dilations,
+                  groups=int(b.attr("group", 1)))  # fmt: skip
+    return b.bias(made, bias, 1)
+
+
+@onnx_op("ConvTranspose")
+def conv_transpose(b, x, w, bias=None):
+    count = w.type.rank - 2
+    strides = tuple(b.attr("strides") or [1] * count)
+    dilations = tuple(b.attr("dilations") or [1] * count)
+    extra = tuple(b.attr("output_padding") or [0] * count)
+    kernel = w.type.shape[2:]
+    wanted = b.attr("output_shape")
+    auto = b.attr("auto_pad", "NOTSET")
+    if wanted or auto in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = wanted[-count:] if wanted else [d * s for d, s in zip(x.type.shape[2:], strides, strict=True)]
+        low, high = [], []
+        for i in range(count):
+            full = strides[i] * (x.type.shape[2 + i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1
+            total = full - sizes[i]
+            small, large = total // 2, total - total // 2
+            low.append(small if auto == "SAME_UPPER" else large)
+            high.append(large if auto == "SAME_UPPER" else small)
+    else:
+        low, high = spatial_pads(b, x, kernel, strides, dilations)
+    made = b.conv_transpose(x, w, strides=strides, low=tuple(low), high=tuple(high), dilations=dilations,
+                            output_padding=extra, groups=int(b.attr("group", 1)))  # fmt: skip
+    return b.bias(made, bias, 1)
+
+
+def _pool(b, x):
+    window = tuple(b.attr("kernel_shape"))
+    count = len(window)
+    strides = tuple(b.attr("strides") or [1] * count)
+    dilations = tuple(b.attr("dilations") or [1] * count)
+    low, high = spatial_pads(b, x, window, strides, dilations)
+    counted = high
+    if b.attr("ceil_mode", 0):
+        high = tuple(
+            h + _overhang(x.type.shape[2 + i], window[i], strides[i], low[i], h, dilations[i])
+            for i, h in enumerate(high)
+        )
+    return {"window": window, "strides": strides, "low": low, "high": high,
+            "dilations": dilations}, high != counted  # fmt: skip
+
+
+def _overhang(size, window, stride, low, high, dilation) -> int:
+    span = size + low + high - (dilation * (window - 1) + 1)
+    steps = math.ceil(span / stride)
+    if steps * stride >= size + low:
+        steps -= 1
+    return max(0, steps * stride - span)
+
+
+@onnx_op("MaxPool")
+def max_pool(b, x):
+    if len(b.node.output) > 1 and b.node.output[1]:
+        raise NotSupported("the indices of max pooling")
+    return b.max_pool(x, **_pool(b, x)[0])
+
+
+@onnx_op("AveragePool")
+def average_pool(b, x):
+    attributes, overhangs = _pool(b, x)
+    counts = bool(b.attr("count_include_pad", 0)) and any((*attributes["low"], *attributes["high"]))
+    if overhangs and counts:
+        raise NotSupported("ceil_mode with counted padding")
+    return b.avg_pool(x, **attributes, count_padding=counts)
+
+
+@onnx_op("GlobalAveragePool")
+def global_average_pool(b, x):
+    made = b.mean(x, axes=tuple(range(2, x.type.rank)))
+    return b.reshape(made, shape=(*x.type.shape[:2], *(1,) * (x.type.rank - 2)))
+
+
+@onnx_op("GlobalMaxPool")
+def global_max_pool(b, x):
+    made = b.reduce_max(x, axes=tuple(range(2, x.type.rank)))
+    return b.reshape(made, shape=(*x.type.shape[:2], *(1,) * (x.type.rank - 2)))
+
+
+@onnx_op("BatchNormalization")
+def batch_norm(b, x, scale, bias, mean, variance):
+    if b.attr("training_mode", 0):
+        raise NotSupported("batch normalisation in training mode")
+    parts = [b.to(v, x.type.dtype) for v in (scale, bias, mean, variance)]
+    return b.batch_norm(x, *parts, epsilon=float(b.attr("epsilon", 1e-5)))
+
+
+@onnx_op("LayerNormalization")
+def layer_norm(b, x, scale, bias=None):
+    axis = axis_of(b.attr("axis", -1), x.type.rank)
+    shape = x.type.shape[axis:]
+    scale = b.expand(scale, shape)
+    affine = (scale,) if bias is None else (scale, b.expand(bias, shape))
+    epsilon = float(b.attr("epsilon", 1e-5))
+    made = b.layer_norm(x, *affine, axis=axis, epsilon=epsilon)
+    if len(b.node.output) == 1 or not any(b.node.output[1:]):
+        return made
+    axes = tuple(range(axis, x.type.rank))
+    kept = (*x.type.shape[:axis], *(1,) * len(axes))
+    spread = b.variance(x, axes=axes, correction=0)
+    inverse = b.div(b.scalar_like(1, spread), b.sqrt(b.add(spread, b.scalar_like(epsilon, spread))))
+    return made, b.reshape(b.mean(x, axes=axes), shape=kept), b.reshape(inverse, shape=kept)
+
+
+@onnx_op("RMSNormalization")
+def rms_norm(b, x, scale):
+    axis = axis_of(b.attr("axis", -1), x.type.rank)
+    return b.rms_norm(x, b.expand(scale, x.type.shape[axis:]), axis=axis,
+                      epsilon=float(b.attr("epsilon", 1e-5)))  # fmt: skip
+
+
+@onnx_op("GroupNormalization")
+def group_norm(b, x, scale, bias):
+    groups = int(b.attr("num_groups"))
+    if scale.type.shape[0] != x.type.shape[1]:
+        each = x.type.shape[1] // groups
+        scale, bias = (
+            b.reshape(b.broadcast(v, shape=(groups, each), dims=(0,)), shape=(x.type.shape[1],))
+            for v in (scale, bias)
+        )
+    return b.group_norm(x, scale, bias, groups=groups, epsilon=float(b.attr("epsilon", 1e-5)))
+
+
+@onnx_op("InstanceNormalization")
+def instance_norm(b, x, scale, bias):
+    return b.instance_norm(x, scale, bias, epsilon=float(b.attr("epsilon", 1e-5)))
+
+
+@onnx_op("LpNormalization")
+def lp_normalization(b, x):
+    axis = axis_of(b.attr("axis", -1), x.type.rank)
+    kept = tuple(i for i in range(x.type.rank) if i != axis)
+    if b.attr("p", 2) == 1:
+        total = b.reduce_sum(b.abs(x), axes=(axis,))
+    else:
+        total = b.sqrt(b.reduce_sum(b.mul(x, x), axes=(axis,)))
+    spread = b.broadcast(total, shape=x.type.shape, dims=kept)
+    zero = b.scalar_like(0, x)
+    return b.select(b.eq(spread, zero), zero, b.div(x, spread))
+
+
+@onnx_op("MeanVarianceNormalization")
+def mean_variance_normalization(b, x):
+    axes = tuple(sorted(axis_of(a, x.type.rank) for a in b.attr("axes", [0, 2, 3])))
+    kept = tuple(i for i in range(x.type.rank) if i not in axes)
+
+    def spread(v):
+        return b.broadcast(v, shape=x.type.shape, dims=kept)
+
+    centred = b.sub(x, spread(b.mean(x, axes=axes)))
+    deviation = b.sqrt(b.mean(b.mul(centred, centred), axes=axes))
+    return b.div(centred, b.add(spread(deviation), b.scalar_like(1e-9, x)))
+
+
+@onnx_op("LRN")
+def lrn(b, x):
+    size = int(b.attr("size"))
+    alpha, beta, bias = (float(b.attr(n, d)) for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    rank, channels = x.type.rank, x.type.shape[1]
+    low, high = (size - 1) // 2, size - 1 - (size - 1) // 2
+    square = b.mul(x, x)
+    zero = b.constant(np.zeros((), x.type.dtype.numpy))
+
+    def around(amount):
+        return tuple(amount if i == 1 else 0 for i in range(rank))
+
+    wide = b.pad(square, zero, low=around(low), high=around(high), interior=(0,) * rank)
+    total = b.cut(wide, 1, 0, channels)
+    for shift in range(1, size):
+        total = b.add(total, b.cut(wide, 1, shift, shift + channels))
+    scaled = b.add(b.scalar_like(bias, x), b.mul(total, b.scalar_like(alpha / size, x)))
+    return b.div(x, b.pow(scaled, b.scalar_like(beta, x)))

@@ -1,0 +1,136 @@
+"""Reductions, softmax, scans and sorting of ONNX."""
+from __future__ import annotations
+
+from core_compiler.frontends.onnx.table import TABLE, NotSupported, axis_of, onnx_op
+from core_compiler.ir import dtype
+
+I64 = dtype("i64")
+
+
+def _reduced(b, x, axes, build):
+    """Axes from input or attribute, ``keepdims``, and the empty list's two meanings."""
+    given = b.axes(axes, x.type.rank)
+    if not given:
+        if b.attr("noop_with_empty_axes", 0):
+            return build(x, ())
+        given = tuple(range(x.type.rank))
+    made = build(x, given)
+    if b.attr("keepdims", 1):
+        return b.reshape(made, shape=tuple(1 if i in given else d for i, d in enumerate(x.type.shape)))
+    return made
+
+
+def _simple(kind: str):
+    def handler(b, x, axes=None):
+        return _reduced(b, x, axes, lambda v, a: b.op(f"core.{kind}", (v,), axes=a) if a else v)
+
+    return handler
+
+
+TABLE["ReduceSum"], TABLE["ReduceProd"] = _simple("reduce_sum"), _simple("reduce_prod")
+TABLE["ReduceMean"] = _simple("mean")
+
+
+def _extreme(kind: str, on_bool: str):
+    def handler(b, x, axes=None):
+        name = on_bool if x.type.dtype.kind == "bool" else kind
+        return _reduced(b, x, axes, lambda v, a: b.op(f"core.{name}", (v,), axes=a) if a else v)
+
+    return handler
+
+
+TABLE["ReduceMax"] = _extreme("reduce_max", "reduce_or")
+TABLE["ReduceMin"] = _extreme("reduce_min", "reduce_and")
+
+
+def _total(b, v, axes):
+    return b.reduce_sum(v, axes=axes) if axes else v
+
+
+@onnx_op("ReduceL1")
+def reduce_l1(b, x, axes=None):
+    return _reduced(b, x, axes, lambda v, a: _total(b, b.abs(v), a))
+
+
+@onnx_op("ReduceL2")
+def reduce_l2(b, x, axes=None):
+    return _reduced(b, x, axes, lambda v, a: b.sqrt(_total(b, b.mul(v, v), a)))
+
+
+@onnx_op("ReduceSumSquare")
+def reduce_sum_square(b, x, axes=None):
+    return _reduced(b, x, axes, lambda v, a: _total(b, b.mul(v, v), a))
+
+
+@onnx_op("ReduceLogSum")
+def reduce_log_sum(b, x, axes=None):
+    return _reduced(b, x, axes, lambda v, a: b.log(_total(b, v, a)))
+
+
+@onnx_op("ReduceLogSumExp")
+def reduce_log_sum_exp(b, x, axes=None):
+    return _reduced(b, x, axes, lambda v, a: b.logsumexp(v, axes=a) if a else v)
+
+
+def _along(b, x, name: str):
+    """Softmax and its kin; before opset 13 the axes from ``axis`` on are one flattened axis."""
+    rank = x.type.rank
+    axis = axis_of(b.attr("axis", 1 if b.opset < 13 else -1), rank)
+    if b.opset >= 13 or axis == rank - 1:
+        return b.op(f"core.{name}", (x,), axis=axis)
+    rows = 1
+    for d in x.type.shape[:axis]:
+        rows *= d
+    flat = b.reshape(x, shape=(rows, x.type.elements // max(rows, 1)))
+    return b.reshape(b.op(f"core.{name}", (flat,), axis=1), shape=x.type.shape)
+
+
+@onnx_op("Softmax")
+def softmax(b, x):
+    return _along(b, x, "softmax")
+
+
+@onnx_op("LogSoftmax")
+def log_softmax(b, x):
+    return _along(b, x, "log_softmax")
+
+
+@onnx_op("ArgMax", "ArgMin")
+def arg(b, x):
+    axis = axis_of(b.attr("axis", 0), x.type.rank)
+    name = b.node.op_type.lower()
+    if b.attr("select_last_index", 0):
+        size = x.type.shape[axis]
+        place = b.op(f"core.{name}", (b.reverse(x, axes=(axis,)),), axis=axis, dtype=I64)
+        place = b.sub(b.scalar_like(size - 1, place), place)
+    else:
+        place = b.op(f"core.{name}", (x,), axis=axis, dtype=I64)
+    if b.attr("keepdims", 1):
+        return b.reshape(place, shape=tuple(1 if i == axis else d for i, d in enumerate(x.type.shape)))
+    return place
+
+
+@onnx_op("CumSum")
+def cumsum(b, x, axis):
+    (axis,) = b.ints(axis, "axis")
+    return b.cumsum(x, axis=axis_of(axis, x.type.rank), reverse=bool(b.attr("reverse", 0)),
+                    exclusive=bool(b.attr("exclusive", 0)))  # fmt: skip
+
+
+@onnx_op("TopK")
+def topk(b, x, k=None):
+    count = b.ints(k, "k")[0] if k is not None else b.attr("k")
+    return b.topk(x, axis=axis_of(b.attr("axis", -1), x.type.rank), k=int(count),
+                  largest=bool(b.attr("largest", 1)))  # fmt: skip
+
+
+@onnx_op("Hardmax")
+def hardmax(b, x):
+    rank = x.type.rank
+    axis = axis_of(b.attr("axis", -1 if b.opset >= 13 else 1), rank)
+    if b.opset < 13 and axis != rank - 1:
+        raise NotSupported("hardmax over flattened axes")
+    place = b.argmax(x, axis=axis, dtype=I64)
+    spread = b.broadcast(place, shape=x.type.shape, dims=tuple(i for i in range(rank) if i != axis))
+    here = b.eq(b.iota(shape=x.type.shape, dtype=I64, axis=axis), spread)
+    return b.cast(here, dtype=x.type.dtype)

@@ -1,0 +1,112 @@
+"""Reading ``.onnx`` files that nobody has vouched for.
+
+External data may not leave the model's folder; every size is checked against the file before memory
+is taken; a truncated or foreign file is a clear error.
+"""
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.ir import DType, dtype
+
+#: ``TensorProto`` data type -> our dtype name.
+DTYPES = {
+    1: "f32", 2: "ui8", 3: "i8", 4: "ui16", 5: "i16", 6: "i32", 7: "i64", 9: "i1", 10: "f16",
+    11: "f64", 12: "ui32", 13: "ui64", 16: "bf16", 17: "f8E4M3FN", 18: "f8E4M3FNUZ",
+    19: "f8E5M2", 20: "f8E5M2FNUZ", 21: "ui4", 22: "i4", 23: "f4E2M1FN", 24: "f8E8M0FNU",
+    25: "ui2", 26: "i2",
+}  # fmt: skip
+
+
+def read_model(path: Path):
+    """The ``ModelProto`` of a file, without its external data; UserError if it is none."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except (DecodeError, ValueError, OSError) as error:
+        raise UserError(f"not a readable ONNX model ({_short(error)})", str(path),
+                        "the file is truncated or of another kind; export it again") from None  # fmt: skip
+    if not model.graph.node and not model.graph.output:
+        raise UserError("not an ONNX model: it has no graph", str(path), "give a .onnx file")
+    return model
+
+
+def dtype_of(number: int, where: str = "") -> DType:
+    """Our dtype of a ``TensorProto`` data type; UserError for strings, complex numbers and the like."""
+    if number not in DTYPES:
+        import onnx
+
+        name = onnx.TensorProto.DataType.Name(number) if number in onnx.TensorProto.DataType.values() else number
+        raise UserError(f"tensors of type {name} are not supported", where, "convert them in the model")
+    return dtype(DTYPES[number])
+
+
+def to_array(tensor, folder: Path | None) -> np.ndarray:
+    """The array of a ``TensorProto``; external data is memory-mapped from ``folder``."""
+    kind = dtype_of(tensor.data_type, tensor.name)
+    shape = tuple(tensor.dims)
+    if any(d < 0 for d in shape):
+        raise UserError(f"negative dimension in {shape}", tensor.name, "the file is damaged")
+    if tensor.data_location == 1:
+        return _external(tensor, kind, shape, folder)
+    if tensor.HasField("raw_data"):
+        need = _stored_bytes(kind, shape)
+        if len(tensor.raw_data) != need:
+            raise UserError(f"has {len(tensor.raw_data)} bytes of data, {need} expected",
+                            f"initializer {tensor.name}", "the file is damaged; export it again")  # fmt: skip
+    from onnx import numpy_helper
+
+    try:
+        array = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"cannot be read ({_short(error)})", f"initializer {tensor.name}",
+                        "the file is damaged; export it again") from None  # fmt: skip
+    return np.ascontiguousarray(array).astype(kind.numpy, copy=False).reshape(shape)
+
+
+def _stored_bytes(kind: DType, shape) -> int:
+    elements = prod(shape)
+    return -(-elements * kind.bits // 8) if kind.bits < 8 and kind.kind != "bool" else elements * kind.bytes
+
+
+def _external(tensor, kind: DType, shape, folder: Path | None) -> np.ndarray:
+    facts = {entry.key: entry.value for entry in tensor.external_data}
+    where = f"external data of {tensor.name}"
+    location = facts.get("location", "")
+    if folder is None:
+        raise UserError("the model is not in a folder", where, "import it from a file")
+    root = folder.resolve()
+    path = (root / location).resolve()
+    if not location or not path.is_relative_to(root):
+        raise UserError(f"{location!r} leaves the model's folder", where,
+                        "put the data file beside the model")  # fmt: skip
+    if not path.is_file():
+        raise UserError(f"there is no file {location!r}", where, f"put it into {folder}")
+    try:
+        offset, length = int(facts.get("offset", 0)), int(facts.get("length", 0))
+    except ValueError:
+        raise UserError("offset or length is no number", where, "export the model again") from None
+    need = _stored_bytes(kind, shape)
+    length = length or need
+    size = path.stat().st_size
+    if offset < 0 or length != need or offset + length > size:
+        raise UserError(
+            f"{need} bytes at {offset} are asked of a file of {size}", where,
+            "the data file is truncated or belongs to another model",
+        )  # fmt: skip
+    if kind.bits < 8 and kind.kind != "bool":
+        raise UserError(f"external data of type {kind}", where, "store it in the model file")
+    if need == 0:
+        return np.zeros(shape, kind.numpy)
+    data = np.memmap(path, np.uint8, "r", offset, need)
+    return np.asarray(data).view(kind.numpy).reshape(shape)
+
+
+def _short(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]

@@ -1,0 +1,136 @@
+"""The table of translations and the context that an ONNX op is translated in."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from core_compiler.ir import Value, as_array
+from core_compiler.ops.base import evaluate
+from core_compiler.ops.builder import Builder
+
+#: ``OpType`` (default domain) or ``domain::OpType`` -> handler(context, *inputs) -> value(s).
+TABLE: dict[str, Callable] = {}
+
+
+class NotSupported(Exception):
+    """This use of an op has no translation; the message says why."""
+
+
+def onnx_op(*names: str):
+    """Enter a handler under these op types."""
+
+    def enter(handler):
+        for name in names:
+            TABLE[name] = handler
+        return handler
+
+    return enter
+
+
+class Context(Builder):
+    """A builder that knows the node it translates and can ask for constants.
+
+    ``made`` maps every value so far to the op that makes it, so that shapes computed in the graph
+    (Shape, Gather, Concat...) are evaluated here, by the reference, when an op needs them.
+    """
+
+    def __init__(self, weights, origin, node, opset: int, made: dict[Value, Any], importer):
+        super().__init__(weights, origin)
+        self.node, self.opset, self.importer = node, opset, importer
+        self._made = made
+        self.attributes: Mapping[str, Any] = attributes_of(node)
+
+    def attr(self, name: str, default=None):
+        return self.attributes.get(name, default)
+
+    def _maker(self, value: Value):
+        own = next((op for op in reversed(self.ops) if value in op.results), None)
+        return own if own is not None else self._made.get(value)
+
+    def const(self, value: Value | None, what: str = "an input") -> np.ndarray:
+        """The array of a value that does not depend on the model's inputs; NotSupported if it does."""
+        found = self.known(value)
+        if found is None:
+            raise NotSupported(f"{what} depends on the model's inputs")
+        return found
+
+    def known(self, value: Value | None) -> np.ndarray | None:
+        """The array of a constant value, or None."""
+        if value is None:
+            return None
+        cache = self.importer.constants
+        stack = [value]
+        while stack:
+            current = stack[-1]
+            if current in cache:
+                stack.pop()
+                continue
+            op = self._maker(current)
+            if op is None or op.kind.startswith("core.random"):
+                return None
+            if op.kind == "core.constant":
+                cache[current] = as_array(op["value"], self.weights)
+                continue
+            missing = [v for v in op.operands if v not in cache]
+            if missing:
+                stack.extend(missing)
+                continue
+            results = evaluate(op, [cache[v] for v in op.operands], self.weights)
+            cache.update(zip(op.results, results, strict=True))
+        return cache[value]
+
+    def ints(self, value: Value | None, what: str = "an input") -> list[int]:
+        """A constant 1-D integer input as a list."""
+        return [int(v) for v in np.atleast_1d(self.const(value, what))]
+
+    def axes(self, value, rank: int, name: str = "axes") -> tuple[int, ...] | None:
+        """Axes from an input (newer opsets) or an attribute; None where absent."""
+        given = self.ints(value, name) if value is not None else self.attr(name)
+        if given is None:
+            return None
+        given = [given] if isinstance(given, int) else given
+        return tuple(sorted(axis_of(int(a), rank) for a in given))
+
+    def to(self, x: Value, wanted) -> Value:
+        return x if x.type.dtype is wanted else self.cast(x, dtype=wanted)
+
+    def bias(self, x: Value, bias: Value | None, axis: int) -> Value:
+        if bias is None:
+            return x
+        return self.add(x, self.broadcast(bias, shape=x.type.shape, dims=(axis,)))
+
+    def cut(self, x: Value, axis: int, start: int, limit: int, step: int = 1) -> Value:
+        """A slice along one axis."""
+        rank, shape = x.type.rank, x.type.shape
+        return self.slice(
+            x,
+            starts=tuple(start if i == axis else 0 for i in range(rank)),
+            limits=tuple(limit if i == axis else d for i, d in enumerate(shape)),
+            strides=tuple(step if i == axis else 1 for i in range(rank)),
+        )
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """A non-negative axis; NotSupported where it is out of range."""
+    if not -rank <= axis < max(rank, 1):
+        raise NotSupported(f"axis {axis} of a tensor of rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+def attributes_of(node) -> dict[str, Any]:
+    """A node's attributes as Python values; graphs and tensors stay protos."""
+    import onnx
+
+    found = {}
+    for attribute in node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif isinstance(value, Sequence) and value and isinstance(value[0], bytes):
+            value = [v.decode("utf-8", "replace") for v in value]
+        elif not isinstance(value, int | float | str) and isinstance(value, Sequence):
+            value = list(value)
+        found[attribute.name] = value
+    return found
