@@ -56,8 +56,7 @@ def jit(function: Callable, *arguments: object) -> Callable:
     The compiled function releases the GIL.
     """
     dispatcher = numba.njit(**FLAGS)(function)
-    if os.environ.get("CORE_COMPILER_REFERENCE_CACHE", "1") != "0":
-        dispatcher._cache = _SourceKeyedCache(function)
+    dispatcher._cache = _SourceKeyedCache(function)
     if arguments:
         dispatcher.compile(numba.types.void(*arguments))
         dispatcher.disable_compile()
@@ -99,11 +98,12 @@ def instantiate(sources: Mapping[str, Callable], compile_: Callable, names: Mapp
 
 
 def cache_directory() -> Path:
-    """Where compiled reference functions are kept: ``$CORE_COMPILER_CACHE_DIR`` or ``~/.cache``."""
-    root = os.environ.get("CORE_COMPILER_CACHE_DIR")
+    """Where compiled reference functions are kept: in ``$COMPILER_WORKBENCH_CACHE`` or the user's
+    cache folder, one folder for each state of the contract's sources."""
+    root = os.environ.get("COMPILER_WORKBENCH_CACHE")
     if root is None:
         root = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
-        root = os.path.join(root, "core_compiler")
+        root = os.path.join(root, "compiler-workbench")
     return Path(root) / "reference" / sources_digest()[:16]
 
 
@@ -154,6 +154,12 @@ class _SourceKeyedCache(caching.FunctionCache):
     """Numba's cache, keyed by all the contract's sources and by the specialised name."""
 
     _impl_class = _SourceKeyedImpl
+
+    def save_overload(self, signature: object, data: object) -> None:
+        try:
+            super().save_overload(signature, data)
+        except OSError:  # a folder that cannot be written costs time, not results
+            self.disable()
 
 
 def assert_no_flush_to_zero() -> None:

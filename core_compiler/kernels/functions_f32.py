@@ -272,12 +272,10 @@ def trig_reduced_f32(x):
     j1 = le_u64(u64(64), q)
     j2 = le_u64(u64(128), q)
     w0 = select_u64(j2, u64(0xFC2757D1F534DDC0), select_u64(j1, u64(0xA2F9836E4E441529), u64(0)))
-    w1 = select_u64(
-        j2, u64(0xDB6295993C439041), select_u64(j1, u64(0xFC2757D1F534DDC0), u64(0xA2F9836E4E441529))
-    )
-    w2 = select_u64(
-        j2, u64(0xFE5163ABDEBBC561), select_u64(j1, u64(0xDB6295993C439041), u64(0xFC2757D1F534DDC0))
-    )
+    w1 = select_u64(j1, u64(0xFC2757D1F534DDC0), u64(0xA2F9836E4E441529))
+    w1 = select_u64(j2, u64(0xDB6295993C439041), w1)
+    w2 = select_u64(j1, u64(0xDB6295993C439041), u64(0xFC2757D1F534DDC0))
+    w2 = select_u64(j2, u64(0xFE5163ABDEBBC561), w2)
     s = and_u64(q, u64(63))
     c = sub_u64(u64(64), s)
     high = or_u64(shl_u64(w0, s), shr_u64(w1, c))
@@ -380,7 +378,8 @@ def acos_f32(x):
     tail = mul_f32(mul_f32(s, z), p)
     middle = sub_f32(f32(1.57079637), sub_f32(s, sub_f32(f32(-4.37113883e-08), tail)))
     twice = mul_f32(f32(2.0), add_f32(s, tail))
-    far = select_f32(x < f32(0.0), sub_f32(f32(3.14159274), add_f32(twice, f32(8.74227766e-08))), twice)
+    other = sub_f32(f32(3.14159274), add_f32(twice, f32(8.74227766e-08)))
+    far = select_f32(x < f32(0.0), other, twice)
     return select_f32(near, middle, far)
 
 

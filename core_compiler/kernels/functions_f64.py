@@ -237,7 +237,7 @@ def pow_special_f64(x, y, magnitude):
     negative = lt_i64(bits_f64(x), i64(0))
     finite = abs_f64(x) < f64(np_inf)
     magnitude = select_f64(negative & odd, neg_f64(magnitude), magnitude)
-    bad = (x < f64(0.0)) & finite & (abs_f64(y) < f64(np_inf)) & (not integral)
+    bad = (x < f64(0.0)) & finite & (abs_f64(y) < f64(np_inf)) & (integral != boolean(1))
     magnitude = select_f64(bad | (x != x) | (y != y), f64(np_nan), magnitude)
     one = (y == f64(0.0)) | (x == f64(1.0)) | ((x == f64(-1.0)) & (abs_f64(y) == f64(np_inf)))
     return select_f64(one, f64(1.0), magnitude)

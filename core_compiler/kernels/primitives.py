@@ -138,7 +138,7 @@ def _high_product(builder, dtype, a, b):
 
 
 def _conversion(source: str, target: str):
-    """One correctly rounded or exact conversion; float to integer truncates, saturates, NaN -> 0."""
+    """One rounded or exact conversion; float to integer truncates, saturates, NaN gives 0."""
 
     def emit(builder, dtype, a):
         target_ir = _like(a.type, _ir_type(target))

@@ -16,7 +16,8 @@ ORACLES = {
     "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "cbrt": np.cbrt, "rsqrt": lambda x: 1 / np.sqrt(x), "sqrt": np.sqrt, "floor": np.floor,
     "ceil": np.ceil, "trunc": np.trunc, "round_even": np.rint, "abs": np.abs,
-    "neg": np.negative, "sign": np.sign, "pow": np.power, "atan2": np.arctan2, "fmod": np.fmod,
+    "neg": np.negative, "sign": lambda x: np.where(x == 0, x, np.sign(x)), "pow": np.power,
+    "atan2": np.arctan2, "fmod": np.fmod,
     "remainder": np.remainder,
 }
 
@@ -59,5 +60,7 @@ def specials(dtype: type) -> np.ndarray:
          10, 88.72284, 103.97, 128, 149, 709.78, 745.13, 1e10, 2.0**23, 2.0**52, info.max, np.inf],
         dtype,
     )
-    near = np.concatenate([base, np.nextafter(base, dtype(0)), np.nextafter(base, dtype(np.inf))])
+    with np.errstate(over="ignore"):
+        beside = [np.nextafter(base, dtype(side)) for side in (0, np.inf)]
+    near = np.concatenate([base, *beside])
     return np.concatenate([near, -near, np.array([np.nan], dtype)])

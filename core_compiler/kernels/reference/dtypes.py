@@ -40,7 +40,8 @@ def dtype_name(dtype: np.dtype) -> str:
     try:
         return _NAMES[np.dtype(dtype)]
     except KeyError:
-        raise TypeError(f"dtype {dtype} is not one of the contract's: {', '.join(DTYPES)}") from None
+        known = ", ".join(DTYPES)
+        raise TypeError(f"dtype {dtype} is not one of the contract's: {known}") from None
 
 
 def is_float(dtype: np.dtype) -> bool:

@@ -1,0 +1,289 @@
+"""Elementary functions: bounds in ulps, special values, one source for every target."""
+from __future__ import annotations
+
+import functools
+import math
+import platform
+import re
+import struct
+from fractions import Fraction
+
+import mpmath
+import numba
+import numpy as np
+import pytest
+
+from core_compiler.kernels import primitives
+from core_compiler.kernels.functions import (
+    BINARY,
+    BOUNDS,
+    FUNCTIONS,
+    NAMESPACE,
+    instantiate_functions,
+)
+from tests.kernels import definitions
+from tests.kernels.ulp import ORACLES, bit_patterns, specials, worst
+
+UNARY = sorted(set(FUNCTIONS) - set(BINARY))
+#: One f64 ulp of slack per 2**-29 f32 ulps: the oracles are f64 functions, not exact ones.
+ORACLE_SLACK = 1e-7
+
+
+@functools.cache
+def loop(name: str, dtype: str):
+    function = FUNCTIONS[name].callables[dtype]
+    if name in BINARY:
+        @numba.njit
+        def run(x, y, out):
+            for i in range(out.size):
+                out[i] = function(x[i], y[i])
+    else:
+        @numba.njit
+        def run(x, out):
+            for i in range(out.size):
+                out[i] = function(x[i])
+    return run
+
+
+def evaluate(name: str, *args: np.ndarray) -> np.ndarray:
+    out = np.empty_like(args[0])
+    loop(name, {4: "f32", 8: "f64"}[out.itemsize])(*args, out)
+    return out
+
+
+def error_f32(name: str, *args: np.ndarray) -> tuple[float, int]:
+    with np.errstate(all="ignore"):
+        reference = ORACLES[name](*(a.astype(np.float64) for a in args))
+    return worst(evaluate(name, *args), reference)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_f32_bound_on_a_sample_and_specials(name):
+    sample = bit_patterns(17, 1 << 20, 4093)
+    line = np.linspace(-20, 20, 1 << 16).astype(np.float32)
+    x = np.concatenate([sample, specials(np.float32), line])
+    error, place = error_f32(name, x)
+    assert error <= BOUNDS[name][0] + ORACLE_SLACK, f"{error} ulps at {x[place]!r}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", UNARY)
+def test_f32_bound_on_every_input(name):
+    """All 2**32 bit patterns."""
+    count = 1 << 22
+    for start in range(0, 1 << 32, count):
+        x = bit_patterns(start, count)
+        error, place = error_f32(name, x)
+        assert error <= BOUNDS[name][0] + ORACLE_SLACK, f"{error} ulps at {x[place]!r}"
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_f32_bound_of_binary_functions(name):
+    rng = np.random.default_rng(0)
+    patterns = [bit_patterns(0, 1 << 16, 65521), bit_patterns(9, 1 << 16, 65537)]
+    rng.shuffle(patterns[1])
+    moderate = [np.exp2(rng.uniform(-8, 8, 1 << 16)), rng.uniform(-16, 16, 1 << 16)]
+    grid = [v.ravel() for v in np.meshgrid(*[specials(np.float32)] * 2)]
+    x, y = (np.concatenate([a, b.astype(np.float32), c])
+            for a, b, c in zip(patterns, moderate, grid, strict=True))
+    if name == "remainder":
+        check_remainder(x, y)
+        return
+    if name == "fmod":  # exact, so the oracle of the same dtype serves
+        with np.errstate(all="ignore"):
+            assert definitions.same_bits(evaluate(name, x, y), np.fmod(x, y))
+        return
+    error, place = error_f32(name, x, y)
+    assert error <= BOUNDS[name][0] + ORACLE_SLACK, f"{error} ulps at {x[place]!r}, {y[place]!r}"
+
+
+def check_remainder(x, y):
+    """NumPy's rule (fmod, then + y where signs differ) in f32; infinite y follows it too."""
+    with np.errstate(all="ignore"):
+        r = np.fmod(x, y)
+        r = np.where((r != 0) & ((r < 0) != (y < 0)), r + y, r)
+        expected = np.where(r == 0, np.copysign(r, y), r)
+    assert definitions.same_bits(evaluate("remainder", x, y), expected)
+
+
+MPMATH = {
+    "exp2": lambda x: mpmath.power(2, x), "log2": lambda x: mpmath.log(x) / mpmath.log(2),
+    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "rsqrt": lambda x: 1 / mpmath.sqrt(x),
+    "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)), "pow": mpmath.power,
+}
+DOMAINS = {
+    "exp": (-745, 709), "exp2": (-1074, 1023), "expm1": (-30, 709), "tanh": (-3, 20),
+    "sigmoid": (-740, 40), "erf": (-6, 6), "erfc": (-3, 26.5), "sinh": (-709, 709),
+    "cosh": (-709, 709), "asin": (-1, 1), "acos": (-1, 1), "atanh": (-1, 1), "log1p": (-0.99, 3),
+}
+EXACT = ("floor", "ceil", "trunc", "round_even", "abs", "neg", "sign", "fmod", "remainder")
+
+
+def sample_f64(name: str, count: int) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    wide = np.exp2(rng.uniform(-60, 60, count))
+    if name in ("log", "log2", "log10", "sqrt", "rsqrt"):
+        extreme = np.exp2(rng.uniform(-1070, 1020, count))
+        return np.concatenate([wide, rng.uniform(0.5, 2, count), extreme])
+    if name == "acosh":
+        return 1 + wide
+    if name in ("sin", "cos", "tan"):
+        return np.concatenate([rng.uniform(-10, 10, count), np.exp2(rng.uniform(20, 1020, count)),
+                               np.arange(1, 40) * (np.pi / 2)])
+    low, high = DOMAINS.get(name, (-4, 4))
+    near = np.exp2(rng.uniform(-40, -1, count))
+    x = np.concatenate([rng.uniform(low, high, count), near, -near])
+    return x if name in DOMAINS else np.concatenate([x, wide, -wide])
+
+
+def error_f64(got: float, exact) -> float:
+    if exact == 0:
+        return 0.0 if got == 0 else math.inf
+    exponent = max(mpmath.frexp(abs(exact))[1] - 1, -1022)
+    if exponent > 1023:
+        return 0.0 if math.isinf(got) else math.inf
+    return float(abs(mpmath.mpf(got) - exact) * mpmath.mpf(2) ** (52 - exponent))
+
+
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - set(EXACT)))
+def test_f64_bound_on_a_sample(name):
+    count = 150
+    with mpmath.workprec(250):
+        function = MPMATH.get(name) or getattr(mpmath, name)
+        if name in BINARY:
+            rng = np.random.default_rng(2)
+            x = np.exp2(rng.uniform(-60, 60, 3 * count))
+            y = rng.uniform(-1070, 1020, 3 * count) / np.log2(x) if name == "pow" else (
+                rng.standard_normal(3 * count))
+            args = (x, y)
+        else:
+            args = (sample_f64(name, count),)
+        got = evaluate(name, *args)
+        for row in zip(*(a.tolist() for a in args), got.tolist(), strict=True):
+            exact = function(*map(mpmath.mpf, row[:-1]))
+            assert error_f64(row[-1], exact) <= BOUNDS[name][1], row
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_f64_special_values(name):
+    values = specials(np.float64)
+    args = [values] if name not in BINARY else [v.ravel() for v in np.meshgrid(values, values)]
+    with np.errstate(all="ignore"):
+        expected = ORACLES[name](*args)
+    got = evaluate(name, *map(np.ascontiguousarray, args))
+    if name == "remainder":
+        return check_remainder(*args)
+    subnormal_slack = np.where(np.abs(expected) < 1e-305, 2 * 5e-324, 0)
+    with np.errstate(all="ignore"):
+        close = np.abs(got - expected) <= 64 * np.spacing(np.abs(expected)) + subnormal_slack
+        same = (got == expected) & (np.signbit(got) == np.signbit(expected))
+    same |= np.isnan(got) & np.isnan(expected)
+    regular = np.isfinite(expected) & np.isfinite(got)
+    bad = ~(same | (regular & close & ((expected != 0) | (subnormal_slack > 0))))
+    assert not bad.any(), [(*(a[bad][0] for a in args), got[bad][0], expected[bad][0])]
+
+
+# --- one source, any target --------------------------------------------------------------------
+
+
+class Scalar:
+    """Stand-ins for a target's primitives: NumPy scalars, fma by exact rationals."""
+
+    @staticmethod
+    def names() -> dict:
+        made: dict = {
+            "f32": np.float32, "f64": np.float64, "boolean": bool,
+            **{n: getattr(np, str(t)) for n, t in primitives.INTEGERS.items()},
+        }
+        for name, (_, result, dtype, _) in primitives.LEAF_TABLE.items():
+            made[name] = Scalar.leaf(name, str(result), dtype)
+        return made | primitives.composed_primitives(lambda f: f, made)
+
+    @staticmethod
+    def leaf(name: str, result: str, dtype: str):
+        op = name.rsplit("_", 1)[0]
+        out = {"bool": bool}.get(result) or getattr(np, result)
+        if name.startswith("convert"):
+            target = name.rsplit("_", 1)[1]
+            if dtype[0] == "f" and target[0] in "iu":
+                info = np.iinfo(out)
+                return lambda a: out(0) if a != a else out(
+                    min(max(int(min(max(a, -1e30), 1e30)), int(info.min)), int(info.max)))
+            if dtype[0] in "iu" and target[0] in "iu":
+                wide = np.int64 if dtype[0] == "i" else np.uint64
+                return lambda a: wide(a).astype(out)
+            return lambda a: out(a)
+        width = int(dtype[1:])
+        signed = {"f32": ("<f", "<i"), "f64": ("<d", "<q")}.get(dtype)
+        return {
+            "fma": lambda a, b, c: Scalar.fma(out, a, b, c),
+            "add": lambda a, b: out(a + b), "sub": lambda a, b: out(a - b),
+            "mul": lambda a, b: out(a * b),
+            "div": lambda a, b: out(a / b if dtype[0] == "f" else int(Fraction(int(a), int(b)))),
+            "rem": lambda a, b: out(int(a) % int(b)),  # met with unsigned operands only
+            "neg": lambda a: out(-a), "abs": lambda a: out(abs(a)),
+            "sqrt": lambda a: out(np.sqrt(a)),
+            "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round_even": np.rint,
+            "copysign": lambda a, b: out(np.copysign(a, b)),
+            "and": lambda a, b: out(a & b), "or": lambda a, b: out(a | b),
+            "xor": lambda a, b: out(a ^ b), "not": lambda a: out(~a),
+            "shl": lambda a, n: out(a << n) if 0 <= n < width else out(0),
+            "shr": lambda a, n: out(a >> n) if 0 <= n < width else out(0),
+            "mulhi": lambda a, b: out(int(a) * int(b) >> width),
+            "eq": lambda a, b: bool(a == b), "lt": lambda a, b: bool(a < b),
+            "le": lambda a, b: bool(a <= b), "select": lambda c, a, b: out(a if c else b),
+            "bits": lambda a: out(struct.unpack(signed[1], struct.pack(signed[0], a))[0]),
+            "from_bits": lambda a: np.frombuffer(
+                np.int64(a).astype(f"i{width // 8}").tobytes(), out)[0],
+        }[op]
+
+    @staticmethod
+    def fma(out, a, b, c):
+        if out is np.float32:
+            return definitions.fma(a, b, c)
+        if not all(map(math.isfinite, (a, b, c))):
+            return out(a * b + c)
+        exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+        try:
+            return out(float(exact)) if exact else out(a * b + c)
+        except OverflowError:
+            return out(-math.inf if exact < 0 else math.inf)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_the_same_source_over_other_primitives_gives_the_same_bits(dtype):
+    """What a second target does: here plain Python with exact rationals."""
+    scalar = {"f32": np.float32, "f64": np.float64}[dtype]
+    names = Scalar.names()
+    other = {**names, **instantiate_functions(lambda f: f, names)}
+    rng = np.random.default_rng(3)
+    x = np.concatenate([rng.uniform(0.01, 1, 4), -np.exp2(rng.uniform(-9, 9, 4)),
+                        [0.0, -0.0, np.inf, np.nan, 1e-40, 1e30]]).astype(scalar)
+    with np.errstate(all="ignore"):
+        for name in UNARY:
+            got = np.array([other[f"{name}_{dtype}"](v) for v in x], scalar)
+            assert definitions.same_bits(got, evaluate(name, x)), name
+        for name in ("pow", "atan2", "fmod"):
+            y = x[::-1].copy()
+            got = np.array([other[f"{name}_{dtype}"](*v) for v in zip(x, y, strict=True)], scalar)
+            assert definitions.same_bits(got, evaluate(name, x, y)), name
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"),
+                    reason="reads x86 assembly")
+@pytest.mark.parametrize("name", sorted(set(UNARY) - set(EXACT)))
+def test_loops_vectorise_without_calls(name):
+    x = np.ones(4, np.float32)
+    evaluate(name, x)
+    run = loop(name, "f32")
+    assembly = run.inspect_asm(run.signatures[0])
+    assert re.search(r"\b(vfn?m(add|sub)\d+p[sd]|vsqrtp[sd]|sqrtp[sd])\b", assembly)
+    assert not re.search(r"call\w*\s+\S*(exp|log|sin|cos|tan|pow|erf|fma)f?\b", assembly)
+
+
+def test_the_table_is_whole():
+    assert set(BOUNDS) == set(FUNCTIONS)
+    for function in FUNCTIONS.values():
+        assert function.dtypes == ("f32", "f64")
+        assert NAMESPACE[function.symbol("f32")] is function.callables["f32"]
