@@ -10,12 +10,17 @@ import builtins
 import functools
 import linecache
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import llvmlite.binding as llvm
-import numba
-from numba.core import compiler, types
+from llvmlite import ir
+from numba.core import cgutils, codegen, compiler, typed_passes, types, untyped_passes
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
+from numba.extending import intrinsic
 
 from core_compiler.codegen.cpu.names import Namespace
 from core_compiler.codegen.cpu.source import SYMBOL, Source
@@ -40,35 +45,44 @@ class CompiledKernel:
 
 def compile_source(source: str | Source, name: str = "") -> CompiledKernel:
     """Compile the text of a generated module (see :mod:`source`)."""
+    lines = None
     if isinstance(source, Source):
         name, lines, source = source.name, [list(row) for row in source.lines], source.text
-    else:
-        lines = None
     clock = [time.perf_counter()]
-    function = _function(source, name or SYMBOL)
-    flags = compiler.Flags()
-    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-    flags.error_model, flags.nrt = FLAGS["error_model"], False
-    with _UnoptimisedLibraries():
-        result = compiler.compile_extra(
-            cpu_target.typing_context, cpu_target.target_context, function, _SIGNATURE, types.none,
-            flags, {},
-        )  # fmt: skip
-        text = str(result.library._final_module)
+    with global_compiler_lock, _without_optimisation():
+        module = _lowered(source, name or SYMBOL)
     clock.append(time.perf_counter())
-    module = _entry(text, result.fndesc.llvm_func_name)
     _optimise(module)
     clock.append(time.perf_counter())
     machine = _target_machine()
     code = machine.emit_object(module)
     clock.append(time.perf_counter())
-    seconds = dict(zip(("numba", "llvm", "emit"), (b - a for a, b in zip(clock, clock[1:])), strict=True))
+    spent = (b - a for a, b in pairwise(clock))
+    seconds = dict(zip(("numba", "llvm", "emit"), spent, strict=True))
     return CompiledKernel(
         name, SYMBOL, code, str(module), machine.emit_assembly(module), lines, seconds
     )
 
 
-def _function(source: str, name: str):
+def _lowered(source: str, name: str) -> llvm.ModuleRef:
+    """The unoptimised module of a source: its entry, the kernels it invokes, nothing exported but
+    the entry."""
+    invoked = _Invoked()
+    entry = invoked.lower(_function(source, name, invoked), _SIGNATURE)
+    module = _entry(str(entry.library._final_module), entry.fndesc.llvm_func_name)
+    for part in invoked.parts:
+        module.link_in(llvm.parse_assembly(part))
+    for function in module.functions:
+        if not function.is_declaration and function.name != SYMBOL:
+            function.linkage = "internal"
+    for variable in module.global_variables:
+        if not variable.is_declaration:
+            variable.linkage = "internal"
+    module.verify()
+    return module
+
+
+def _function(source: str, name: str, invoked: _Invoked):
     """The entry of a generated module, its globals bound."""
     tree = ast.parse(source)
     facts = {
@@ -77,35 +91,93 @@ def _function(source: str, name: str):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
     }
     namespace = Namespace(facts["NAME"], facts["BUFFERS"])
-    made = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    local = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    words = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+    local = {n.id for n in words if isinstance(n.ctx, ast.Store)}
     local |= {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
-    used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - local - made
-    bound = {n: namespace[n] for n in sorted(used) if n != "compiled"}
-    bound["compiled"] = functools.partial(numba.njit, **FLAGS)()
-    bound["__builtins__"] = builtins
+    local |= {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+    bound = {n: namespace[n] for n in sorted({n.id for n in words} - local - {"compiled"})}
+    bound |= {"compiled": invoked.compiled, "__builtins__": builtins}
     file = f"<kernel {name}>"
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     exec(compile(source, file, "exec"), bound)
     return bound[SYMBOL]
 
 
-class _UnoptimisedLibraries:
-    """Numba's own optimisation passes off: the module is optimised once, when it is whole."""
+class _Invoked:
+    """Compiles the kernels that a kernel invokes, each once a list of argument types."""
 
-    def __enter__(self):
-        from numba.core import codegen
+    def __init__(self):
+        self.parts: list[str] = []
+        self.names: dict[tuple, str] = {}
 
-        self._kept = codegen.CPUCodeLibrary._optimize_functions, \
-            codegen.CPUCodeLibrary._optimize_final_module
-        codegen.CPUCodeLibrary._optimize_functions = lambda self, module: None
-        codegen.CPUCodeLibrary._optimize_final_module = lambda self: None
+    def lower(self, function, types_):
+        """Numba's result for ``function``: its library holds the unoptimised module."""
+        flags = compiler.Flags()
+        flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = True
+        flags.error_model, flags.nrt = FLAGS["error_model"], False
+        result = compiler.compile_extra(
+            cpu_target.typing_context, cpu_target.target_context, function, tuple(types_),
+            types.none, flags, {}, pipeline_class=_Pipeline,
+        )  # fmt: skip
+        for library in result.library._linking_libraries:
+            self.parts.append(str(library._get_module_for_linking()))
+        return result
 
-    def __exit__(self, *_):
-        from numba.core import codegen
+    def compiled(self, function):
+        """The decorator ``@compiled`` of generated source: callable from other generated functions."""
+        arity = function.__code__.co_argcount
 
-        library = codegen.CPUCodeLibrary
-        library._optimize_functions, library._optimize_final_module = self._kept
+        def typed(arguments):
+            kinds = tuple(map(types.unliteral, arguments))
+            key = (function.__name__, kinds)
+            if key not in self.names:
+                result = self.lower(function, kinds)
+                self.parts.append(str(result.library._final_module))
+                self.names[key] = result.fndesc.llvm_func_name
+            name = self.names[key]
+
+            def codegen(context, builder, sig, values):
+                pointer = ir.IntType(8).as_pointer()
+                kind = ir.FunctionType(ir.IntType(32), [pointer, pointer, *(v.type for v in values)])
+                callee = cgutils.get_or_insert_function(builder.module, kind, name)
+                result, error = (cgutils.alloca_once(builder, pointer) for _ in range(2))
+                builder.call(callee, [builder.bitcast(result, pointer),
+                                      builder.bitcast(error, pointer), *values])  # fmt: skip
+                return context.get_dummy_value()
+
+            return types.none(*kinds), codegen
+
+        names = ", ".join(f"a{n}" for n in range(arity))
+        made = eval(f"lambda typing, {names}: typed(({names},))", {"typed": typed})
+        made.__name__ = made.__qualname__ = function.__name__
+        return intrinsic(made)
+
+
+class _Pipeline(compiler.CompilerBase):
+    """Numba's passes that generated source needs: it has no closures, tuples to unroll, lifted
+    blocks or branches to prune, and each of its variables has one type."""
+
+    def define_pipelines(self):
+        passes = PassManager("kernel")
+        for step in (
+            untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing,
+            typed_passes.NopythonTypeInference, typed_passes.IRLegalization,
+            typed_passes.NativeLowering, typed_passes.NoPythonBackend,
+        ):  # fmt: skip
+            passes.add_pass(step, step.__name__)
+        passes.finalize()
+        return [passes]
+
+
+@contextmanager
+def _without_optimisation():
+    """Numba's own function passes off: the module is optimised once, when it is whole."""
+    kept = codegen.CPUCodeLibrary._optimize_functions
+    codegen.CPUCodeLibrary._optimize_functions = lambda self, module: None
+    try:
+        yield
+    finally:
+        codegen.CPUCodeLibrary._optimize_functions = kept
 
 
 _ENTRY = """
@@ -120,19 +192,11 @@ define void @{symbol}(i64 %args, i64 %lo, i64 %hi, i64 %scratch) {{
 
 
 def _entry(text: str, name: str) -> llvm.ModuleRef:
-    """The module with a C entry, everything else internal."""
+    """The module with a C entry around Numba's function ``name``."""
     module = llvm.parse_assembly(text)
     entry = llvm.parse_assembly(_ENTRY.format(name=name, symbol=SYMBOL))
     module.link_in(entry)
-    for function in module.functions:
-        if not function.is_declaration and function.name != SYMBOL:
-            function.linkage = "internal"
-            if function.name == name:
-                function.add_function_attribute("alwaysinline")
-    for variable in module.global_variables:
-        if not variable.is_declaration:
-            variable.linkage = "internal"
-    module.verify()
+    module.get_function(name).add_function_attribute("alwaysinline")
     return module
 
 
