@@ -52,6 +52,11 @@ class ModuleDiff:
         table.update((m.old, m.new) for m in self.changed)
         return table
 
+    def reversed(self) -> ModuleDiff:
+        """The difference the other way round (in the order of the former old module)."""
+        changed = [Match(m.new, m.old, m.how, m.why) for m in self.changed]
+        return ModuleDiff(self.kept, self.moved, changed, [], self.added, self.removed)
+
     def is_empty(self) -> bool:
         return not (self.moved or self.changed or self.removed or self.added)
 

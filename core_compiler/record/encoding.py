@@ -1,0 +1,152 @@
+"""How IR becomes columns: attributes as JSON, lists of ids as compressed integers.
+
+Decoders check sizes before they allocate and raise ValueError on what no encoder wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from core_compiler.ir.attributes import Attribute, Dense, Resource
+from core_compiler.ir.diff import longest_increasing
+from core_compiler.ir.parser import parse_type
+from core_compiler.ir.types import TensorType, Type
+
+#: More ids than this in one block are not believed.
+MAX_IDS = 1 << 23
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
+
+
+# -- attributes ----------------------------------------------------------------------------------
+
+
+def attributes_json(attributes: Mapping[str, Attribute]) -> str:
+    """``{"axis":1,"value":{"dense":"tensor<2xf32>","hex":"..."}}``"""
+    return _encode({name: _plain(value) for name, value in attributes.items()})
+
+
+def read_attributes(text: str) -> dict[str, Attribute]:
+    return {name: _attribute(value) for name, value in json.loads(text).items()}
+
+
+def _plain(value: Attribute) -> Any:
+    if isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if isfinite(value) else {"float": np.float64(value).tobytes().hex()}
+    if isinstance(value, Dense):
+        return {"dense": str(value.type), "hex": value.data.hex()}
+    if isinstance(value, Resource):
+        return {"resource": value.digest, "type": str(value.type)}
+    return {"type": str(value)}
+
+
+def _attribute(value: Any) -> Attribute:
+    if isinstance(value, list):
+        return tuple([_attribute(item) for item in value])
+    if not isinstance(value, dict):
+        if value is None:
+            raise ValueError("null is no attribute")
+        return value
+    match sorted(value):
+        case ["float"]:
+            return float(np.frombuffer(bytes.fromhex(value["float"]), np.float64)[0])
+        case ["dense", "hex"]:
+            return Dense(_tensor_type(value["dense"]), bytes.fromhex(value["hex"]))
+        case ["resource", "type"]:
+            return Resource(_tensor_type(value["type"]), str(value["resource"]))
+        case ["type"]:
+            return parse_type(value["type"])
+    raise ValueError(f"unknown attribute {sorted(value)}")
+
+
+def _tensor_type(text: str) -> TensorType:
+    type_: Type = parse_type(text)
+    if not isinstance(type_, TensorType):
+        raise ValueError(f"{text} is no tensor type")
+    return type_
+
+
+# -- ids -----------------------------------------------------------------------------------------
+
+
+def ids_json(ids: Sequence[int]) -> str:
+    return f"[{','.join(map(str, ids))}]"
+
+
+def read_ids(text: str) -> list[int]:
+    ids = json.loads(text)
+    if not isinstance(ids, list) or not all(type(i) is int for i in ids):
+        raise ValueError("not a list of ids")
+    return ids
+
+
+def pack(numbers: Sequence[int]) -> bytes:
+    """Integers as the compressed differences of neighbours (int64, little-endian)."""
+    steps = np.diff(np.array(numbers, "<i8"), prepend=0)
+    return zlib.compress(steps.astype("<i8").tobytes(), 3)
+
+
+def unpack(data: bytes, count: int) -> list[int]:
+    """The ``count`` integers of :func:`pack`."""
+    if not 0 <= count <= MAX_IDS:
+        raise ValueError(f"{count} ids in one block")
+    return np.cumsum(np.frombuffer(inflate(data, 8 * count), "<i8")).tolist()
+
+
+def inflate(data: bytes, size: int) -> bytes:
+    """Decompressed bytes, which must be exactly ``size``; never makes more."""
+    stream = zlib.decompressobj()
+    content = stream.decompress(data, size) if size else b""
+    if len(content) != size or (size and stream.decompress(stream.unconsumed_tail, 1)):
+        raise ValueError("compressed data of another size")
+    return content
+
+
+def edits(old: Sequence[int], new: Sequence[int]) -> list[int]:
+    """What turns ``old`` into ``new``: runs of ``keep from, keep count, insert count, ids...``."""
+    place = {number: i for i, number in enumerate(old)}
+    common = [(j, place[number]) for j, number in enumerate(new) if number in place]
+    anchors = [common[k] for k in longest_increasing([i for _, i in common])]
+    script: list[int] = []
+    at = k = 0
+    while at < len(new) or not script:
+        start, length = 0, 0
+        if k < len(anchors) and anchors[k][0] == at:
+            start = anchors[k][1]
+            while k < len(anchors) and anchors[k] == (at + length, start + length):
+                length, k = length + 1, k + 1
+        end = anchors[k][0] if k < len(anchors) else len(new)
+        inserted = new[at + length : end]
+        script += [start, length, len(inserted), *inserted]
+        at = end
+    return script
+
+
+def apply_edits(old: Sequence[int], script: Sequence[int], length: int) -> list[int]:
+    """``new`` of :func:`edits`, which has ``length`` ids."""
+    if not 0 <= length <= MAX_IDS:
+        raise ValueError(f"{length} ids in one block")
+    new: list[int] = []
+    at = 0
+    while at < len(script):
+        start, kept, inserted = script[at : at + 3]
+        at += 3 + inserted
+        if min(start, kept, inserted) < 0 or start + kept > len(old) or at > len(script):
+            raise ValueError("edits that do not fit their block")
+        new += old[start : start + kept]
+        new += script[at - inserted : at]
+        if len(new) > length:
+            raise ValueError("edits longer than their block")
+    if len(new) != length:
+        raise ValueError("edits shorter than their block")
+    return new

@@ -1,0 +1,242 @@
+"""Opening a recording for reading: is it ours, of which version, and is somebody writing it?
+
+A recording is untrusted: read-only, no trusted schema, no object in it that our schema has not.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from core_compiler.errors import UserError
+from core_compiler.record import migrate, schema
+
+#: What reading damaged or forged content can raise; all of it becomes one UserError.
+DAMAGE = (
+    sqlite3.Error, sqlite3.Warning, zlib.error, ValueError, KeyError, TypeError, IndexError,
+    AttributeError, OverflowError, RecursionError, MemoryError,
+)  # fmt: skip
+
+_MAGIC = b"SQLite format 3\0"
+_RECORD_AGAIN = "record the compile again"
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """Rows of a query; ``truncated`` says that there were more than the limit."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple]
+    truncated: bool
+
+
+class RecordingFile:
+    """Read-only access to a recording's tables.
+
+    While the recording grows, each use opens the file anew, so that its writer can close it.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._lock = threading.RLock()
+        self._kept: sqlite3.Connection | None = None
+        self._active: sqlite3.Connection | None = None
+        check_header(self.path)
+        with self.guard():
+            connection, self.is_live = self._checked()
+            if self.is_live:
+                connection.close()
+            else:
+                self._kept = connection
+
+    def close(self) -> None:
+        with self._lock:
+            if self._kept is not None:
+                self._kept.close()
+                self._kept = None
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Whatever damaged content raises inside becomes a UserError."""
+        try:
+            yield
+        except UserError as problem:
+            if problem.where == str(self.path):
+                raise
+            raise self.damaged(problem) from None
+        except DAMAGE as problem:
+            raise self.damaged(problem) from None
+
+    def damaged(self, problem: object) -> UserError:
+        detail = f"{problem}" if isinstance(problem, (sqlite3.Error, UserError)) else repr(problem)
+        what = f"the recording is damaged or was altered ({detail[:200]})"
+        return UserError(what, str(self.path), _RECORD_AGAIN)
+
+    @contextmanager
+    def connection(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees the file as it is now; one thread at a time."""
+        with self._lock, self.guard():
+            current = self._kept or self._active
+            if current is not None:
+                yield current
+                return
+            connection, live = self._checked()
+            self._active = connection
+            try:
+                yield connection
+            finally:
+                self._active = None
+                if live:
+                    connection.close()
+                else:
+                    self._kept, self.is_live = connection, False
+
+    def rows(self, statement: str, parameters: tuple | dict = ()) -> list[tuple]:
+        with self.connection() as connection:
+            return connection.execute(statement, parameters).fetchall()
+
+    def query(self, sql: str, *, timeout: float = 5.0, max_rows: int = 10_000) -> QueryResult:
+        """``sql`` read-only, for at most ``timeout`` seconds and ``max_rows`` rows; UserError where
+        it is wrong, tries to change something, or takes too long."""
+        deadline = time.monotonic() + timeout
+        refused: list[str] = []
+
+        def authorize(action: int, first, second, *_) -> int:
+            allowed = action in _READING and second != "load_extension"
+            if not allowed:
+                refused.append("only reading is allowed")
+            return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+        with self.connection() as connection:
+            connection.set_progress_handler(lambda: int(time.monotonic() > deadline), 2000)
+            connection.set_authorizer(authorize)
+            try:
+                cursor = connection.execute(sql)
+                rows = cursor.fetchmany(max_rows + 1)
+                columns = tuple(c[0] for c in cursor.description or ())
+                cursor.close()
+            except (sqlite3.Error, sqlite3.Warning, ValueError) as problem:
+                if "interrupted" in str(problem):
+                    what, fix = f"the query took more than {timeout:g} s", "make it narrower"
+                else:
+                    what = f"the query is not accepted: {(refused or [problem])[0]}"
+                    fix = "one SELECT statement; docs/recording.md has the tables"
+                raise UserError(what, str(self.path), fix) from None
+            finally:
+                connection.set_progress_handler(None, 0)
+                connection.set_authorizer(None)
+        return QueryResult(columns, rows[:max_rows], len(rows) > max_rows)
+
+    def export(self, target: str | Path) -> None:
+        """A copy as a single complete file, also of a recording that grows."""
+        with self.connection() as connection:
+            try:
+                copy = sqlite3.connect(target)
+                connection.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")
+                copy.close()
+            except sqlite3.OperationalError as problem:
+                what = f"cannot write the copy: {problem}"
+                fix = f"choose another place than {target}"
+                raise UserError(what, str(self.path), fix) from None
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def _checked(self) -> tuple[sqlite3.Connection, bool]:
+        """A connection whose content has our schema, and whether somebody is writing the file."""
+        connection = self._connect()
+        try:
+            schema.harden(connection)
+            version = self._check_version(connection)
+            if version < schema.VERSION:
+                older, connection = connection, migrate.upgraded(connection, version)
+                older.close()
+                schema.harden(connection)
+            if strange := schema.objects(connection) ^ schema.expected_objects():
+                kind, name, _ = min(strange)
+                raise UserError(
+                    f"not a recording: its schema is not ours ({kind} {name})",
+                    str(self.path), "open a file that `workbench compile -o` wrote",
+                )  # fmt: skip
+            row = connection.execute("SELECT value FROM meta WHERE key = 'status'").fetchone()
+            return connection, row is None or row[0] == '"recording"'
+        except BaseException:
+            connection.close()
+            raise
+
+    def _connect(self) -> sqlite3.Connection:
+        uri = f"file:{quote(str(self.path.absolute()))}?mode=ro"
+        wal = Path(f"{self.path}-wal")
+        try:
+            connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=5)
+            connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        except sqlite3.OperationalError as problem:
+            # Copied from a live recording into a folder that cannot be written: complete as it is.
+            if wal.exists() and wal.stat().st_size:
+                what = f"cannot be read while another program's -wal file lies beside it: {problem}"
+                fix = "copy it with its -wal file to a folder that can be written"
+                raise UserError(what, str(self.path), fix) from None
+            connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, check_same_thread=False)
+        return connection
+
+    def _check_version(self, connection: sqlite3.Connection) -> int:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != schema.APPLICATION_ID:
+            raise UserError(
+                "a SQLite database, but not a recording", str(self.path),
+                "open a file that `workbench compile -o` wrote",
+            )  # fmt: skip
+        if version > schema.VERSION:
+            raise UserError(
+                f"made by a newer version (schema {version}, this program reads {schema.VERSION})",
+                str(self.path), "update this program",
+            )  # fmt: skip
+        if any(v not in migrate.STEPS for v in range(version, schema.VERSION)):
+            raise UserError(f"schema version {version} is unknown", str(self.path), _RECORD_AGAIN)
+        return version
+
+
+#: What a query may do (SQLite's action codes).
+_READING = frozenset(
+    {
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+    }
+)
+
+
+def check_header(path: Path) -> None:
+    """UserError where ``path`` is no SQLite database, without opening it as one."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+    except OSError as problem:
+        what = "no such file" if isinstance(problem, FileNotFoundError) else str(problem.strerror)
+        raise UserError(what, str(path), "give the path of a .run file") from None
+    if len(head) < 100 or not head.startswith(_MAGIC):
+        raise UserError("not a recording", str(path), "give the path of a .run file")
+
+
+def is_running(writer: str, here: str) -> bool:
+    """Whether the writer ``pid@machine`` still lives (on another machine: assumed so)."""
+    pid, _, machine = writer.partition("@")
+    if machine != here or not pid.isdigit():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

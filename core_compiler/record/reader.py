@@ -1,0 +1,495 @@
+"""Looking at a recording: its stages as IR, and everything else it holds.
+
+Open it while it is being written and it shows what is there so far; ``stages()`` grows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.ir.core import Function, Module, Op, Value
+from core_compiler.ir.diff import ModuleDiff, diff
+from core_compiler.ir.events import CheckRecord, Diagnostic, TensorStats
+from core_compiler.ir.line_diff import diff_lines
+from core_compiler.ir.rewriter import Rewrite
+from core_compiler.ir.text import LineTable, line_table, print_module
+from core_compiler.ir.weights import WeightStore
+from core_compiler.record.encoding import inflate, read_ids
+from core_compiler.record.file import QueryResult, RecordingFile, is_running
+from core_compiler.record.history import OpHistory, op_history
+from core_compiler.record.loader import Loader
+from core_compiler.record.recorder import machine_id
+from core_compiler.record.schema import MAX_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage without its module.  ``rewrites`` and ``ops`` are counts; ``verdicts`` counts checks
+    by verdict; ``worst_error`` is the largest one checked (None: unchecked)."""
+
+    index: int
+    pass_name: str
+    summary: str
+    options: Mapping[str, Any]
+    half: str
+    exact: bool
+    tolerance_class: str
+    changed: bool
+    seconds: float
+    figures: Mapping[str, Any]
+    rewrites: int
+    ops: int
+    verdicts: Mapping[str, int]
+    worst_error: float | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RecordedRewrite:
+    """A rewrite with its id, its number within the stage, and its check (None: unchecked)."""
+
+    id: int
+    stage: int
+    number: int
+    rewrite: Rewrite
+    check: CheckRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel without its texts (see ``Recording.kernel_text``).  ``ops`` and ``launches`` are op
+    ids; ``line_map`` has (source line, op id), ``assembly_map`` (assembly line, source line)."""
+
+    id: int
+    name: str
+    key: str
+    cached: bool
+    compile_seconds: float
+    line_map: list[tuple[int, int]]
+    assembly_map: list[tuple[int, int]]
+    facts: Mapping[str, Any]
+    ops: tuple[int, ...]
+    launches: tuple[int, ...]
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A placed buffer, as in ``events.BufferRecord``; ``value`` and ``op`` are ids."""
+
+    id: int
+    value: int | None
+    op: int | None
+    name: str
+    kind: str
+    tier: str
+    offset: int
+    size: int
+    unpadded_size: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A measured launch; times in microseconds; ``op`` is an id."""
+
+    launch: int
+    kernel: str
+    op: int | None
+    threads: int
+    flops: int
+    bytes: int
+    median_us: float | None
+    min_us: float | None
+    p95_us: float | None
+    samples_us: np.ndarray
+
+
+class Recording:
+    """A recording opened for reading.  Ops, values and origins are real IR objects, and an id is
+    the same object in every stage.  All methods raise UserError where the file is damaged."""
+
+    def __init__(self, path: str | Path, weights: WeightStore | None = None):
+        self._file = RecordingFile(path)
+        self.path = self._file.path
+        self.weights = WeightStore() if weights is None else weights
+        self._loader = Loader(self._file, self.weights)
+
+    @staticmethod
+    def open(path: str | Path, weights: WeightStore | None = None) -> Recording:
+        """``weights`` is the store in which the modules' weights are looked up."""
+        return Recording(path, weights)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Loader]:
+        with self._file.connection():
+            yield self._loader
+
+    def _rows(self, statement: str, parameters: tuple = ()) -> list[tuple]:
+        return self._file.rows(statement, parameters)
+
+    # -- the run ---------------------------------------------------------------------------------
+
+    def meta(self) -> dict[str, Any]:
+        """Facts about the run: model, target, versions, machine, ``status``..."""
+        with self._reading():
+            return {key: json.loads(value) for key, value in self._rows("SELECT * FROM meta")}
+
+    @property
+    def status(self) -> str:
+        """``recording``, ``finished``, ``failed``, ``cancelled``, or ``interrupted`` where the
+        writer is gone without having finished."""
+        meta = self.meta()
+        status = str(meta.get("status", "recording"))
+        if status == "recording" and not is_running(str(meta.get("writer", "")), machine_id()):
+            return "interrupted"
+        return status
+
+    def progress(self) -> dict[str, Any] | None:
+        """The last progress event, ``{what, done, total, seconds}``."""
+        statement = (
+            "SELECT seconds, payload FROM event WHERE kind = 'progress' ORDER BY id DESC LIMIT 1"
+        )
+        with self._reading():
+            rows = self._rows(statement)
+            return {"seconds": rows[0][0], **json.loads(rows[0][1])} if rows else None
+
+    def sources(self) -> dict[str, str]:
+        """The text of the model's source files."""
+        with self._reading():
+            rows = self._rows("SELECT name, text FROM source_file ORDER BY name")
+            return {name: self._blob(blob).decode() for name, blob in rows}
+
+    def figures(self, section: str = "run") -> dict[str, Any]:
+        """Figures of the ``run``, the ``memory`` plan or the ``timing``; later ones win."""
+        statement = "SELECT name, value FROM figure WHERE section = ? AND stage IS NULL"
+        return dict(self._rows(statement, (section,)))
+
+    # -- stages ----------------------------------------------------------------------------------
+
+    def stages(self) -> list[Stage]:
+        """All stages so far, with their figures and the counts of rewrites and checks."""
+        with self._reading():
+            figures: dict[int, dict[str, Any]] = {}
+            for stage, name, value in self._rows(
+                "SELECT stage, name, value FROM figure WHERE section = 'stage'"
+            ):
+                figures.setdefault(stage, {})[name] = value
+            rewrites = dict(self._rows("SELECT stage, count(*) FROM rewrite GROUP BY stage"))
+            deltas = dict(self._rows("SELECT stage, sum(change) FROM stage_op GROUP BY stage"))
+            verdicts: dict[int, dict[str, int]] = {}
+            errors: dict[int, float | None] = {}
+            for stage, verdict, count, worst in self._rows(
+                "SELECT stage, verdict, count(*), max(worst_error) FROM check_result"
+                " GROUP BY stage, verdict ORDER BY stage, verdict"
+            ):
+                verdicts.setdefault(stage, {})[verdict] = count
+                if verdict != "unchecked":
+                    errors[stage] = max(errors.get(stage) or 0.0, worst or 0.0)
+            out, ops = [], 0
+            for row in self._rows(
+                "SELECT id, pass, summary, options, half, exact, tolerance_class, changed, seconds"
+                " FROM stage ORDER BY id"
+            ):
+                index = row[0]
+                ops += deltas.get(index, 0)
+                out.append(
+                    Stage(
+                        index, row[1], row[2], json.loads(row[3]), row[4], bool(row[5]), row[6],
+                        bool(row[7]), row[8], figures.get(index, {}), rewrites.get(index, 0), ops,
+                        verdicts.get(index, {}), errors.get(index),
+                    )
+                )  # fmt: skip
+            return out
+
+    def stage_count(self) -> int:
+        return self._rows("SELECT count(*) FROM stage")[0][0]
+
+    def module(self, stage: int) -> Module:
+        """The module of a stage; the same objects for the same ids in every stage."""
+        with self._reading() as loader:
+            functions, symbols = self._stage_row(stage, "functions, symbols")
+            return loader.module(read_ids(functions), json.loads(symbols))
+
+    def _stage_row(self, stage: int, columns: str) -> tuple:
+        rows = self._rows(f"SELECT {columns} FROM stage WHERE id = ?", (int(stage),))
+        if not rows:
+            what = f"there is no stage {stage} (there are {self.stage_count()})"
+            raise UserError(what, str(self.path), "stages count from 0, the import")
+        return rows[0]
+
+    def rewrites(self, stage: int) -> list[RecordedRewrite]:
+        """The rewrites that made a stage, in order, with their checks."""
+        with self._reading() as loader:
+            self._stage_row(stage, "id")
+            rows = self._rows(
+                "SELECT id, number, rule, source, function, tolerance, note, microseconds"
+                " FROM rewrite WHERE stage = ? ORDER BY number", (stage,),
+            )  # fmt: skip
+            sides = self._rewrite_ops(stage)
+            maps: dict[int, list[tuple[int, int]]] = {}
+            for key, old, new in self._rows(
+                "SELECT rewrite, old, new FROM rewrite_value WHERE rewrite IN"
+                " (SELECT id FROM rewrite WHERE stage = ?) ORDER BY rewrite, old", (stage,),
+            ):  # fmt: skip
+                maps.setdefault(key, []).append((old, new))
+            loader.load_ops([op for some in sides.values() for op in some])
+            loader.load_values(v for pairs in maps.values() for pair in pairs for v in pair)
+            names = loader.names({k for row in rows for k in row[2:4]})
+            made: dict[int, Rewrite] = {}
+            for key, _, rule, source, function, tolerance, note, microseconds in rows:
+                old, new = (
+                    tuple(loader.ops[op] for op in sides.get((key, side), ())) for side in (0, 1)
+                )
+                values = {loader.values[a]: loader.values[b] for a, b in maps.get(key, ())}
+                made[key] = Rewrite(names[rule], names[source], old, new, values, function,
+                                    tolerance, note, microseconds)  # fmt: skip
+            checks = {c.rewrite: c for c in self._checks(stage, made)}
+            return [
+                RecordedRewrite(row[0], stage, row[1], made[row[0]], checks.get(made[row[0]]))
+                for row in rows
+            ]
+
+    def _rewrite_ops(self, stage: int) -> dict[tuple[int, int], list[int]]:
+        sides: dict[tuple[int, int], list[int]] = {}
+        for key, side, op in self._rows(
+            "SELECT rewrite, side, op FROM rewrite_op WHERE rewrite IN"
+            " (SELECT id FROM rewrite WHERE stage = ?) ORDER BY rewrite, side, position", (stage,),
+        ):  # fmt: skip
+            sides.setdefault((key, side), []).append(op)
+        return sides
+
+    def checks(self, stage: int) -> list[CheckRecord]:
+        """The check results of a stage; those of whole stages have no rewrite."""
+        with self._reading():
+            return self._checks(stage, {r.id: r.rewrite for r in self.rewrites(stage)})
+
+    def _checks(self, stage: int, rewrites: Mapping[int, Rewrite]) -> list[CheckRecord]:
+        rows = self._rows(
+            "SELECT rewrite, verdict, worst_error, tolerance, value, element, seconds, note"
+            " FROM check_result WHERE stage = ? ORDER BY id", (stage,),
+        )  # fmt: skip
+        self._loader.load_values(row[4] for row in rows if row[4] is not None)
+        nan = float("nan")
+        return [
+            CheckRecord(
+                rewrites.get(row[0]), row[1], nan if row[2] is None else row[2], row[3],
+                None if row[4] is None else self._loader.values[row[4]], tuple(read_ids(row[5])),
+                row[6], row[7],
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    def diagnostics(self, stage: int | None = None) -> list[Diagnostic]:
+        """The diagnostics of a stage, or of all."""
+        with self._reading() as loader:
+            rows = self._rows(
+                "SELECT severity, message, function, op, place FROM diagnostic"
+                " WHERE ?1 IS NULL OR stage = ?1 ORDER BY id", (stage,),
+            )  # fmt: skip
+            loader.load_ops([row[3] for row in rows if row[3] is not None])
+            return [Diagnostic(r[0], r[1], r[2], loader.ops.get(r[3]), r[4]) for r in rows]
+
+    # -- text and differences --------------------------------------------------------------------
+
+    def text(self, stage: int, *, locations: str = "") -> str:
+        """The stage's MLIR text; unnamed values are numbered by their ids, the same in all stages."""
+        module = self.module(stage)
+        return print_module(module, locations=locations, numbers=self._loader.value_ids)
+
+    def lines(self, stage: int, *, locations: str = "") -> LineTable:
+        """The lines of :meth:`text` with what each of them shows."""
+        return line_table(self.module(stage), locations=locations, numbers=self._loader.value_ids)
+
+    def diff(self, a: int, b: int) -> ModuleDiff:
+        """What changed from stage ``a`` to stage ``b`` (either order), by the rewrites between."""
+        with self._reading():
+            low, high = min(a, b), max(a, b)
+            steps = [r.rewrite for s in range(low + 1, high + 1) for r in self.rewrites(s)]
+            found = diff(self.module(low), self.module(high), steps)
+            return found if a <= b else found.reversed()
+
+    def diff_lines(
+        self, a: int, b: int, *, changed_only: bool = True, context: int = 3
+    ) -> list[dict[str, Any]]:
+        """The texts of two stages side by side (``line_diff.diff_lines``); keys are op ids, or
+        ``@name`` for a function's own lines."""
+        with self._reading():
+            found = self.diff(a, b)
+            return diff_lines(
+                self.module(a), self.module(b), changed_only=changed_only, context=context,
+                key=self.key, numbers=self._loader.value_ids, found=found,
+            )  # fmt: skip
+
+    # -- ops -------------------------------------------------------------------------------------
+
+    def op(self, op_id: int) -> Op:
+        """The op of an id, whatever stage it is in."""
+        with self._reading() as loader:
+            if not self._rows("SELECT 1 FROM op WHERE id = ?", (int(op_id),)):
+                raise UserError(
+                    f"there is no op {op_id}", str(self.path), "take an id of this file"
+                )
+            return loader.load_ops([int(op_id)])[0]
+
+    def op_id(self, op: Op) -> int:
+        """The id of an op of this recording (KeyError for a stranger)."""
+        return self._loader.op_ids[op]
+
+    def value(self, value_id: int) -> Value:
+        with self._reading() as loader:
+            if not self._rows("SELECT 1 FROM value WHERE id = ?", (int(value_id),)):
+                what = f"there is no value {value_id}"
+                raise UserError(what, str(self.path), "take an id of this file")
+            loader.load_values([int(value_id)])
+            return loader.values[int(value_id)]
+
+    def value_id(self, value: Value) -> int:
+        """The id of a value of this recording (KeyError for a stranger)."""
+        return self._loader.value_ids[value]
+
+    def key(self, thing: Op | Function) -> int | str:
+        """How views name an op (its id) or a function (``@name``)."""
+        return self.op_id(thing) if isinstance(thing, Op) else f"@{thing.name}"
+
+    def op_history(self, op_id: int) -> OpHistory:
+        """Where an op came from and what became of it, through all stages, kernels, buffers."""
+        with self._reading() as loader:
+            self.op(op_id)
+            return op_history(self._rows, loader, int(op_id))
+
+    # -- kernels, memory, measurements -----------------------------------------------------------
+
+    def kernels(self) -> list[Kernel]:
+        with self._reading():
+            ops: dict[tuple[int, str], list[int]] = {}
+            for kernel, role, op in self._rows(
+                "SELECT kernel, role, op FROM kernel_op ORDER BY kernel, role, position"
+            ):
+                ops.setdefault((kernel, role), []).append(op)
+            steps: dict[int, list[str]] = {}
+            for kernel, name in self._rows(
+                "SELECT kernel, name FROM kernel_step ORDER BY kernel, number"
+            ):
+                steps.setdefault(kernel, []).append(name)
+            rows = self._rows(
+                "SELECT id, name, key, cached, compile_seconds, line_map, assembly_map, facts"
+                " FROM kernel ORDER BY id"
+            )
+            return [
+                Kernel(
+                    row[0], row[1], row[2], bool(row[3]), row[4],
+                    [(int(a), int(b)) for a, b in json.loads(row[5])],
+                    [(int(a), int(b)) for a, b in json.loads(row[6])],
+                    json.loads(row[7]),
+                    tuple(ops.get((row[0], "computes"), ())),
+                    tuple(ops.get((row[0], "launch"), ())),
+                    tuple(steps.get(row[0], ())),
+                )
+                for row in rows
+            ]  # fmt: skip
+
+    def kernel_text(self, kernel: int, what: str = "source") -> str:
+        """A kernel's ``source``, ``llvm_ir`` or ``assembly``."""
+        if what not in ("source", "llvm_ir", "assembly"):
+            raise ValueError(f"kernels have no text {what!r}")
+        return self._kernel_blob(kernel, what).decode()
+
+    def kernel_machine_code(self, kernel: int) -> bytes:
+        return self._kernel_blob(kernel, "machine_code")
+
+    def kernel_step_text(self, kernel: int, number: int) -> str:
+        """The kernel's IR after step ``number`` (from 0) of its schedule."""
+        statement = "SELECT text FROM kernel_step WHERE kernel = ? AND number = ?"
+        with self._reading():
+            return self._one_blob(statement, (kernel, number)).decode()
+
+    def _kernel_blob(self, kernel: int, column: str) -> bytes:
+        with self._reading():
+            return self._one_blob(f"SELECT {column} FROM kernel WHERE id = ?", (kernel,))
+
+    def _one_blob(self, statement: str, parameters: tuple) -> bytes:
+        rows = self._rows(statement, parameters)
+        if not rows:
+            what = f"there is no kernel (or step) {parameters}"
+            raise UserError(what, str(self.path), "take an id of this file")
+        return self._blob(rows[0][0])
+
+    def _blob(self, key: int) -> bytes:
+        rows = self._rows("SELECT size, data FROM blob WHERE id = ?", (key,))
+        if not rows or not 0 <= rows[0][0] <= MAX_LENGTH:
+            raise ValueError(f"blob {key}")
+        return inflate(rows[0][1], rows[0][0])
+
+    def buffers(self) -> list[Buffer]:
+        rows = self._rows(
+            'SELECT id, value, op, name, kind, tier, "offset", size, unpadded_size, first, last'
+            " FROM buffer ORDER BY id"
+        )
+        return [Buffer(*row) for row in rows]
+
+    def timings(self) -> list[Timing]:
+        with self._reading():
+            rows = self._rows(
+                "SELECT launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples"
+                " FROM timing ORDER BY id"
+            )
+            return [Timing(*row[:9], np.frombuffer(row[9], "<f8")) for row in rows]
+
+    def tensors(self, value_ids: Sequence[int] | None = None) -> list[TensorStats]:
+        """Statistics of values (of all by default) in the order they were taken."""
+        with self._reading() as loader:
+            rows = self._rows(
+                "SELECT value, minimum, maximum, mean, nan, inf, edges, counts, stage, data_type,"
+                " data_shape, data FROM tensor_stats ORDER BY id"
+            )
+            if value_ids is not None:
+                wanted = set(value_ids)
+                rows = [row for row in rows if row[0] in wanted]
+            loader.load_values(row[0] for row in rows)
+            return [self._tensor_stats(row) for row in rows]
+
+    def _tensor_stats(self, row: tuple) -> TensorStats:
+        numbers = [float("nan") if n is None else n for n in row[1:4]]
+        histogram = json.loads(row[6]), json.loads(row[7])
+        data = None
+        if row[11] is not None:
+            kind = self._loader.values[row[0]].type.dtype.numpy
+            data = np.frombuffer(self._blob(row[11]), kind).reshape(read_ids(row[10]))
+        return TensorStats(self._loader.values[row[0]], *numbers, row[4], row[5], histogram, row[8],
+                           data)  # fmt: skip
+
+    def weight_digests(self) -> dict[str, str]:
+        """Digest -> type text of the weights the stages use; their bytes are not in the file."""
+        return dict(self._rows("SELECT digest, type FROM weight ORDER BY digest"))
+
+    def missing_weights(self) -> list[str]:
+        """The digests that ``weights`` does not have: without them a stage cannot be run again."""
+        return [d for d in self.weight_digests() if d not in self.weights]
+
+    # -- SQL and copies --------------------------------------------------------------------------
+
+    def query(self, sql: str, *, timeout: float = 5.0, max_rows: int = 10_000) -> QueryResult:
+        """One read-only statement; UserError where it is wrong, writes, or takes too long."""
+        return self._file.query(sql, timeout=timeout, max_rows=max_rows)
+
+    def export(self, target: str | Path) -> None:
+        """A complete single-file copy, also of a recording that is being written."""
+        self._file.export(target)

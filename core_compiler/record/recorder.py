@@ -1,0 +1,366 @@
+"""The recorder: an observer that writes a compile into one SQLite file as it goes.
+
+One transaction a stage, write-ahead only while recording: killed at any moment, the file keeps
+every finished stage.  Closing returns it to a single file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.ir.core import Function, Module, Op, Value
+from core_compiler.ir.events import (
+    BufferRecord,
+    CheckRecord,
+    Diagnostic,
+    KernelRecord,
+    Observer,
+    StageRecord,
+    TensorStats,
+    TimingRecord,
+)
+from core_compiler.ir.rewriter import Rewrite
+from core_compiler.record import schema
+from core_compiler.record.encoding import ids_json
+from core_compiler.record.intern import INSERTS, Interner, clean
+
+#: Progress is written at most this often (seconds).
+PROGRESS_INTERVAL = 0.2
+#: How long closing waits for readers to let go of the file (seconds).
+CLOSE_PATIENCE = 2.0
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=str, allow_nan=True).encode
+
+
+class Recorder(Observer):
+    """Writes a recording to ``path`` (an existing file there is replaced).
+
+    ``source_text=False`` leaves out the model's source files.  Use as a context manager, or call
+    ``close``; ``end`` closes too.  UserError where the file cannot be written.
+    """
+
+    def __init__(self, path: str | Path, *, source_text: bool = True):
+        self.path = Path(path)
+        self._source_text = source_text
+        self._ids = Interner()
+        self._rewrites: dict[Rewrite, int] = {}
+        self._functions: dict[str, Function] = {}
+        self._present: dict[str, set[int]] = {}
+        self._kernels = 0
+        self._began = time.time()
+        self._last_progress = 0.0
+        self._lock = threading.RLock()
+        self._db: sqlite3.Connection | None = self._create()
+
+    def _create(self) -> sqlite3.Connection:
+        try:
+            for leftover in ("", "-wal", "-shm", "-journal"):
+                Path(f"{self.path}{leftover}").unlink(missing_ok=True)
+            db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            db.execute("PRAGMA page_size = 8192")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA wal_autocheckpoint = 4000")
+            db.execute("PRAGMA cache_size = -65536")
+            schema.create(db)
+        except (OSError, sqlite3.Error) as problem:
+            fix = "choose a folder that can be written, with room on the disk"
+            raise UserError(f"cannot write a recording: {problem}", str(self.path), fix) from None
+        return db
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind, problem, trace) -> None:
+        if self._db is not None:
+            interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+            status = "cancelled" if interrupted else "finished" if kind is None else "failed"
+            self.end(status, "" if problem is None else str(problem))
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def begin(self, meta: Mapping[str, Any]) -> None:
+        meta = dict(meta)
+        sources = meta.pop("sources", {})
+        facts = {"status": "recording", "writer": writer_id(), "began": self._began, **meta}
+        with self._transaction():
+            self._meta(facts)
+            if self._source_text:
+                rows = [(clean(name), self._ids.blob(text)) for name, text in sources.items()]
+                self._many("INSERT OR REPLACE INTO source_file VALUES (?, ?)", rows)
+
+    def stage(self, stage: StageRecord) -> None:
+        ids, module = self._ids, stage.module
+        with self._transaction():
+            functions = [ids.function(f) for f in module.functions.values()]
+            row = (
+                stage.index, clean(stage.pass_name), clean(stage.doc), _encode(dict(stage.options)),
+                stage.half, stage.exact, stage.tolerance_class, stage.changed, stage.seconds,
+                time.time() - self._began, ids_json(functions),
+                _encode({k: list(v) for k, v in module.symbols.items()}),
+            )  # fmt: skip
+            self._many(f"INSERT INTO stage VALUES ({', '.join('?' * 12)})", [row])
+            self._changes(stage.index, module)
+            self._figures(stage.index, "stage", stage.figures)
+            self._diagnostics(stage.index, stage.diagnostics)
+            self._write_rewrites(stage.index, stage.rewrites)
+
+    def _changes(self, stage: int, module: Module) -> None:
+        before: set[int] = set()
+        after: set[int] = set()
+        for name in dict.fromkeys((*self._functions, *module.functions)):
+            old, new = self._functions.get(name), module.functions.get(name)
+            if old is not new:
+                before |= self._present.pop(name, set())
+                if new is not None:
+                    self._present[name] = self._ids.contents(new)
+                    after |= self._present[name]
+        self._functions = dict(module.functions)
+        rows = [(stage, op, 1) for op in sorted(after - before)]
+        rows += [(stage, op, -1) for op in sorted(before - after)]
+        self._many("INSERT INTO stage_op VALUES (?, ?, ?)", rows)
+
+    def _diagnostics(self, stage: int | None, diagnostics: Iterable[Diagnostic]) -> None:
+        rows = [
+            (stage, d.severity, clean(d.message), clean(d.function), self._op(d.op), clean(d.where))
+            for d in diagnostics
+        ]
+        self._many("INSERT INTO diagnostic VALUES (NULL, ?, ?, ?, ?, ?, ?)", rows)
+
+    def _write_rewrites(self, stage: int, rewrites: Sequence[Rewrite]) -> None:
+        ids, known = self._ids, self._rewrites
+        rows, ops, values = [], [], []
+        for number, rewrite in enumerate(rewrites):
+            key = known[rewrite] = len(known) + 1
+            rule, source = ids.name(rewrite.rule), ids.name(rewrite.source)
+            facts = rewrite.tolerance, clean(rewrite.note), rewrite.microseconds
+            rows.append((key, stage, number, rule, source, clean(rewrite.function), *facts))
+            for side, some in enumerate((rewrite.old, rewrite.new)):
+                ops += [(key, side, place, ids.op(op)) for place, op in enumerate(some)]
+            values += [(key, ids.value(a), ids.value(b)) for a, b in rewrite.values.items()]
+        self._many("INSERT INTO rewrite VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._many("INSERT INTO rewrite_op VALUES (?, ?, ?, ?)", ops)
+        self._many("INSERT INTO rewrite_value VALUES (?, ?, ?)", values)
+
+    def check(self, stage_index: int, results: Sequence[CheckRecord]) -> None:
+        with self._transaction():
+            rows = [
+                (
+                    stage_index,
+                    None if r.rewrite is None else self._rewrites.get(r.rewrite),
+                    r.verdict, _number(r.worst_error), _number(r.tolerance), self._value(r.value),
+                    ids_json([int(i) for i in r.index]), r.seconds, clean(r.note),
+                )
+                for r in results
+            ]  # fmt: skip
+            self._many(f"INSERT INTO check_result VALUES (NULL, {', '.join('?' * 9)})", rows)
+
+    def kernels(self, kernels: Sequence[KernelRecord]) -> None:
+        with self._transaction():
+            for kernel in kernels:
+                self._kernel(kernel)
+
+    def _kernel(self, kernel: KernelRecord) -> None:
+        ids = self._ids
+        self._kernels += 1
+        key = self._kernels
+        texts = kernel.source, kernel.llvm_ir, kernel.assembly, kernel.machine_code
+        lines = _encode([[line, ids.op(op)] for line, op in kernel.line_map])
+        row = (
+            key, clean(kernel.name), kernel.key, kernel.cached, kernel.compile_seconds,
+            *map(ids.blob, texts), lines, _encode([list(row) for row in kernel.assembly_map]),
+            _encode(dict(kernel.facts)),
+        )  # fmt: skip
+        self._many(f"INSERT INTO kernel VALUES ({', '.join('?' * 12)})", [row])
+        for role, ops in (("computes", kernel.ops), ("launch", kernel.launches)):
+            rows = [(key, role, place, ids.op(op)) for place, op in enumerate(ops)]
+            self._many("INSERT INTO kernel_op VALUES (?, ?, ?, ?)", rows)
+        rows = [
+            (key, n, clean(name), ids.blob(text)) for n, (name, text) in enumerate(kernel.steps)
+        ]
+        self._many("INSERT INTO kernel_step VALUES (?, ?, ?, ?)", rows)
+
+    def buffers(self, buffers: Sequence[BufferRecord], figures: Mapping[str, float]) -> None:
+        with self._transaction():
+            rows = [
+                (
+                    self._value(b.value), self._op(b.op), clean(b.name), b.kind, b.tier,
+                    b.offset, b.size, b.unpadded_size, b.start, b.end,
+                )
+                for b in buffers
+            ]  # fmt: skip
+            self._many(f"INSERT INTO buffer VALUES (NULL, {', '.join('?' * 10)})", rows)
+            self._figures(None, "memory", figures)
+
+    def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, float]) -> None:
+        with self._transaction():
+            rows = []
+            for t in timings:
+                samples = np.asarray(t.samples_us, "<f8")
+                summary: tuple[float | None, ...] = (None, None, None)
+                if samples.size:
+                    summary = tuple(np.quantile(samples, (0.5, 0.0, 0.95)).tolist())
+                counts = t.threads, t.flops, t.bytes
+                rows.append((t.launch, clean(t.kernel), self._op(t.op), *counts, *summary,
+                             samples.tobytes()))  # fmt: skip
+            self._many(f"INSERT INTO timing VALUES (NULL, {', '.join('?' * 10)})", rows)
+            self._figures(None, "timing", figures)
+
+    def tensors(self, tensors: Sequence[TensorStats]) -> None:
+        with self._transaction():
+            rows = []
+            for t in tensors:
+                edges, counts = (np.asarray(part).tolist() for part in t.histogram)
+                data = None if t.data is None else np.ascontiguousarray(t.data)
+                stored = ("", "[]", None)
+                if data is not None:
+                    blob = self._ids.blob(data.tobytes())
+                    stored = (data.dtype.name, ids_json(data.shape), blob)
+                numbers = (_number(n) for n in (t.minimum, t.maximum, t.mean))
+                rows.append((self._value(t.value), t.stage, *numbers, int(t.nan), int(t.inf),
+                             _encode(edges), _encode(counts), *stored))  # fmt: skip
+            self._many(f"INSERT INTO tensor_stats VALUES (NULL, {', '.join('?' * 12)})", rows)
+
+    def figures(self, figures: Mapping[str, Any]) -> None:
+        with self._transaction():
+            self._figures(None, "run", figures)
+
+    def _figures(self, stage: int | None, section: str, figures: Mapping[str, Any]) -> None:
+        rows = [(stage, section, clean(name), _scalar(value)) for name, value in figures.items()]
+        self._many("INSERT INTO figure VALUES (?, ?, ?, ?)", rows)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - self._last_progress >= PROGRESS_INTERVAL:
+            self._last_progress = now
+            self._event("progress", {"what": what, "done": done, "total": total})
+
+    def end(self, status: str, message: str = "") -> None:
+        if self._db is None:
+            return
+        with self._transaction():
+            self._meta({"status": status, "message": message, "seconds": time.time() - self._began})
+        self._event("end", {"status": status, "message": message})
+        self.close()
+
+    def close(self) -> None:
+        """Everything into the one file, which is then complete; a second call does nothing."""
+        with self._lock:
+            db, self._db = self._db, None
+            if db is None:
+                return
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            deadline = time.monotonic() + CLOSE_PATIENCE
+            while True:  # a reader that is just looking delays this for a moment
+                try:
+                    db.execute("PRAGMA journal_mode = DELETE")
+                    break
+                except sqlite3.OperationalError:
+                    if time.monotonic() > deadline:
+                        break  # the file is complete; only its -wal and -shm companions stay
+                    time.sleep(0.02)
+            db.close()
+            self._ids = Interner()
+            self._rewrites, self._functions, self._present = {}, {}, {}
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self)
+
+    def _many(self, statement: str, rows: Sequence[tuple]) -> None:
+        if rows:
+            self._pending.append((statement, rows))
+
+    def _meta(self, facts: Mapping[str, Any]) -> None:
+        rows = [(key, _encode(value)) for key, value in facts.items()]
+        self._many("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+
+    def _event(self, kind: str, payload: Mapping[str, Any]) -> None:
+        with self._transaction():
+            row = (time.time() - self._began, kind, _encode(payload))
+            self._many("INSERT INTO event VALUES (NULL, ?, ?, ?)", [row])
+
+    def _op(self, op: Op | None) -> int | None:
+        return None if op is None else self._ids.op(op)
+
+    def _value(self, value: Value | None) -> int | None:
+        return None if value is None else self._ids.value(value)
+
+    def _begin_rows(self) -> None:
+        self._lock.acquire()
+        self._pending: list[tuple[str, Sequence[tuple]]] = []
+
+    def _end_rows(self, write: bool) -> None:
+        """What was collected becomes one transaction, the interned rows first."""
+        try:
+            if write and self._db is not None:
+                self._write()
+        finally:
+            self._lock.release()
+
+    def _write(self) -> None:
+        db = self._db
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            for table, rows in self._ids.take().items():
+                if rows:
+                    db.executemany(INSERTS[table], rows)
+            for statement, rows in self._pending:
+                db.executemany(statement, rows)
+            db.execute("COMMIT")
+        except sqlite3.Error as problem:
+            self._db = None
+            db.close()  # rolls back; the file is usable, and nothing more is written to it
+            fix = "make room on the disk; stages recorded before this one are kept"
+            raise UserError(f"cannot record: {problem}", str(self.path), fix) from None
+
+
+class _Transaction:
+    """Collects rows inside ``with``, then writes them at once."""
+
+    def __init__(self, recorder: Recorder):
+        self._recorder = recorder
+
+    def __enter__(self) -> None:
+        self._recorder._begin_rows()
+
+    def __exit__(self, kind, problem, trace) -> None:
+        self._recorder._end_rows(write=kind is None)
+
+
+def writer_id() -> str:
+    """``pid@machine`` of this process; the machine as a short hash of its name."""
+    return f"{os.getpid()}@{machine_id()}"
+
+
+def machine_id() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _number(value: float | None) -> float | None:
+    """A float, or None for NaN and nothing."""
+    return None if value is None or value != value else float(value)
+
+
+def _scalar(value: Any) -> Any:
+    """A figure as SQLite stores it: int, float or text."""
+    if isinstance(value, (bool, np.bool_)):
+        return int(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value) if -(2**63) <= value < 2**63 else float(value)
+    if isinstance(value, (float, np.floating)):
+        return _number(value)
+    return value if value is None else clean(value) if isinstance(value, str) else _encode(value)

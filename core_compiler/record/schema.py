@@ -1,0 +1,55 @@
+"""The schema's version, how a connection is made safe, and whether a file has our schema."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import lru_cache
+from importlib.resources import files
+
+#: Marks a SQLite file as a recording ("CWBr").
+APPLICATION_ID = 0x43574272
+#: Raised whenever the schema changes; ``migrate`` then gets a step from the version before.
+VERSION = 1
+
+#: No string, blob or row of a recording is longer (bytes).
+MAX_LENGTH = 1 << 28
+
+
+def schema_sql() -> str:
+    """The statements that make an empty recording."""
+    return files(__package__).joinpath("schema.sql").read_text()
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Makes the tables of an empty recording."""
+    connection.executescript(schema_sql())
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.commit()
+
+
+def objects(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """The tables, indexes, views and triggers of a database: (type, name, statement)."""
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_schema")
+    return {(kind, name, " ".join((sql or "").split())) for kind, name, sql in rows}
+
+
+@lru_cache(maxsize=1)
+def expected_objects() -> frozenset[tuple[str, str, str]]:
+    """What :func:`objects` answers for a recording of this version."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.executescript(schema_sql())
+        return frozenset(objects(connection))
+    finally:
+        connection.close()
+
+
+def harden(connection: sqlite3.Connection) -> None:
+    """Settings for reading a file that nobody vouches for."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LENGTH)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.execute("PRAGMA mmap_size = 0")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA query_only = ON")

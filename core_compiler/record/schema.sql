@@ -1,0 +1,141 @@
+-- The schema of a recording (*.run), version 1.  docs/recording.md explains it with recipes.
+-- Lists of ids are JSON arrays; blobs in `blob` are zlib-compressed.
+
+-- Facts about the run: model, target, versions, machine, status, ...  Values are JSON.
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+-- Strings that recur: op kinds, rules, functions of rules.
+CREATE TABLE name (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+
+-- Types, by their MLIR text.
+CREATE TABLE type (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+
+-- The distinct attribute dictionaries of ops and functions, as JSON.
+CREATE TABLE attributes (id INTEGER PRIMARY KEY, json TEXT NOT NULL);
+
+-- Nodes of the framework's graph: the roots of all origins.  stack: [[file, line, function, text]].
+CREATE TABLE node (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, kind TEXT NOT NULL, file TEXT NOT NULL,
+  line INTEGER NOT NULL, scope TEXT NOT NULL, stack TEXT NOT NULL);
+
+-- Where ops come from: a rule and the origins it started from (ids smaller than this one).
+CREATE TABLE origin (
+  id INTEGER PRIMARY KEY, rule INTEGER NOT NULL REFERENCES name, parents TEXT NOT NULL,
+  node INTEGER REFERENCES node, reason TEXT NOT NULL);
+
+CREATE TABLE value (id INTEGER PRIMARY KEY, type INTEGER NOT NULL REFERENCES type, name TEXT);
+
+-- Every op that ever was in a stage or a rewrite, once.
+CREATE TABLE op (
+  id INTEGER PRIMARY KEY, kind INTEGER NOT NULL REFERENCES name, operands TEXT NOT NULL,
+  results TEXT NOT NULL, attributes INTEGER REFERENCES attributes, regions TEXT NOT NULL,
+  origin INTEGER REFERENCES origin);
+
+-- Which ops make a value (several where an op was replaced by one that makes the same value).
+CREATE TABLE result (
+  value INTEGER NOT NULL REFERENCES value, op INTEGER NOT NULL REFERENCES op,
+  PRIMARY KEY (value, op)) WITHOUT ROWID;
+
+-- A block's ops: `length` ids, whole (base NULL) or as edits of the block `base`; see the docs.
+CREATE TABLE block (
+  id INTEGER PRIMARY KEY, arguments TEXT NOT NULL, outputs TEXT NOT NULL, length INTEGER NOT NULL,
+  base INTEGER REFERENCES block, size INTEGER NOT NULL, data BLOB NOT NULL);
+
+CREATE TABLE function (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, level TEXT NOT NULL,
+  body INTEGER NOT NULL REFERENCES block, attributes INTEGER REFERENCES attributes);
+
+-- The module after a pass; stage 0 is the import.  functions: ids in order; symbols: name -> range.
+CREATE TABLE stage (
+  id INTEGER PRIMARY KEY, pass TEXT NOT NULL, summary TEXT NOT NULL, options TEXT NOT NULL,
+  half TEXT NOT NULL, exact INTEGER NOT NULL, tolerance_class TEXT NOT NULL,
+  changed INTEGER NOT NULL, seconds REAL NOT NULL, ended REAL NOT NULL,
+  functions TEXT NOT NULL, symbols TEXT NOT NULL);
+
+-- Ops that entered (+1) or left (-1) at a stage, nested ones too.
+CREATE TABLE stage_op (
+  stage INTEGER NOT NULL REFERENCES stage, op INTEGER NOT NULL REFERENCES op,
+  change INTEGER NOT NULL, PRIMARY KEY (op, stage)) WITHOUT ROWID;
+
+-- Figures of a stage (section 'stage'), the memory plan, the timing, or the run (stage NULL).
+CREATE TABLE figure (stage INTEGER REFERENCES stage, section TEXT NOT NULL, name TEXT NOT NULL, value);
+
+CREATE TABLE diagnostic (
+  id INTEGER PRIMARY KEY, stage INTEGER REFERENCES stage, severity TEXT NOT NULL,
+  message TEXT NOT NULL, function TEXT NOT NULL, op INTEGER REFERENCES op, place TEXT NOT NULL);
+
+-- Rule applications in order; tolerance NULL: exact.
+CREATE TABLE rewrite (
+  id INTEGER PRIMARY KEY, stage INTEGER NOT NULL REFERENCES stage, number INTEGER NOT NULL,
+  rule INTEGER NOT NULL REFERENCES name, source INTEGER NOT NULL REFERENCES name,
+  function TEXT NOT NULL, tolerance REAL, note TEXT NOT NULL, microseconds REAL NOT NULL);
+CREATE INDEX rewrite_stage ON rewrite (stage, number);
+
+-- The ops of a rewrite: side 0 before it, 1 after it.
+CREATE TABLE rewrite_op (
+  rewrite INTEGER NOT NULL REFERENCES rewrite, side INTEGER NOT NULL, position INTEGER NOT NULL,
+  op INTEGER NOT NULL REFERENCES op, PRIMARY KEY (rewrite, side, position)) WITHOUT ROWID;
+CREATE INDEX rewrite_op_op ON rewrite_op (op);
+
+-- The value map of a rewrite: `new` carries the meaning of `old` (equal: made again).
+CREATE TABLE rewrite_value (
+  rewrite INTEGER NOT NULL REFERENCES rewrite, old INTEGER NOT NULL REFERENCES value,
+  new INTEGER NOT NULL REFERENCES value, PRIMARY KEY (rewrite, old)) WITHOUT ROWID;
+CREATE INDEX rewrite_value_old ON rewrite_value (old);
+CREATE INDEX rewrite_value_new ON rewrite_value (new);
+
+-- verdict: bitwise, within, failed, unchecked.  element: the index of the worst error.
+CREATE TABLE check_result (
+  id INTEGER PRIMARY KEY, stage INTEGER NOT NULL REFERENCES stage,
+  rewrite INTEGER REFERENCES rewrite, verdict TEXT NOT NULL, worst_error REAL, tolerance REAL,
+  value INTEGER REFERENCES value, element TEXT NOT NULL, seconds REAL NOT NULL, note TEXT NOT NULL);
+
+-- Compressed bytes, each content once; size is that of the content.
+CREATE TABLE blob (id INTEGER PRIMARY KEY, digest BLOB NOT NULL, size INTEGER NOT NULL, data BLOB NOT NULL);
+
+CREATE TABLE kernel (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, cached INTEGER NOT NULL,
+  compile_seconds REAL NOT NULL, source INTEGER NOT NULL REFERENCES blob,
+  llvm_ir INTEGER NOT NULL REFERENCES blob, assembly INTEGER NOT NULL REFERENCES blob,
+  machine_code INTEGER NOT NULL REFERENCES blob, line_map TEXT NOT NULL,
+  assembly_map TEXT NOT NULL, facts TEXT NOT NULL);
+
+-- role: 'computes' (a tensor-level op of the kernel) or 'launch' (an op that launches it).
+CREATE TABLE kernel_op (
+  kernel INTEGER NOT NULL REFERENCES kernel, role TEXT NOT NULL, position INTEGER NOT NULL,
+  op INTEGER NOT NULL REFERENCES op, PRIMARY KEY (kernel, role, position)) WITHOUT ROWID;
+CREATE INDEX kernel_op_op ON kernel_op (op);
+
+-- The kernel's IR after each step of its schedule.
+CREATE TABLE kernel_step (
+  kernel INTEGER NOT NULL REFERENCES kernel, number INTEGER NOT NULL, name TEXT NOT NULL,
+  text INTEGER NOT NULL REFERENCES blob, PRIMARY KEY (kernel, number)) WITHOUT ROWID;
+
+-- Placed buffers: bytes [offset, offset + size) of tier during program positions [first, last].
+CREATE TABLE buffer (
+  id INTEGER PRIMARY KEY, value INTEGER REFERENCES value, op INTEGER REFERENCES op,
+  name TEXT NOT NULL, kind TEXT NOT NULL, tier TEXT NOT NULL, "offset" INTEGER NOT NULL,
+  size INTEGER NOT NULL, unpadded_size INTEGER NOT NULL, first INTEGER NOT NULL,
+  last INTEGER NOT NULL);
+
+-- Measured launches; times in microseconds; samples: float64, little-endian.
+CREATE TABLE timing (
+  id INTEGER PRIMARY KEY, launch INTEGER NOT NULL, kernel TEXT NOT NULL,
+  op INTEGER REFERENCES op, threads INTEGER NOT NULL, flops INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, median REAL, minimum REAL, p95 REAL, samples BLOB NOT NULL);
+
+-- Statistics of values on real inputs; NULL where there is no number.  data: the tensor's bytes.
+CREATE TABLE tensor_stats (
+  id INTEGER PRIMARY KEY, value INTEGER NOT NULL REFERENCES value, stage INTEGER NOT NULL,
+  minimum REAL, maximum REAL, mean REAL, nan INTEGER NOT NULL, inf INTEGER NOT NULL,
+  edges TEXT NOT NULL, counts TEXT NOT NULL, data_type TEXT NOT NULL, data_shape TEXT NOT NULL,
+  data INTEGER REFERENCES blob);
+
+-- The weights that the stages use (their bytes stay in the weight store).
+CREATE TABLE weight (digest TEXT PRIMARY KEY, type TEXT NOT NULL) WITHOUT ROWID;
+
+-- Text of the model's source files.
+CREATE TABLE source_file (name TEXT PRIMARY KEY, text INTEGER NOT NULL REFERENCES blob) WITHOUT ROWID;
+
+-- What else happened, seconds since the begin: progress, end.
+CREATE TABLE event (id INTEGER PRIMARY KEY, seconds REAL NOT NULL, kind TEXT NOT NULL, payload TEXT NOT NULL);
