@@ -287,3 +287,9 @@ def test_the_table_is_whole():
     for function in FUNCTIONS.values():
         assert function.dtypes == ("f32", "f64")
         assert NAMESPACE[function.symbol("f32")] is function.callables["f32"]
+
+
+def test_the_documentation_states_the_bounds(repository):
+    text = (repository / "docs" / "numerics.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", text, re.M))
+    assert rows == {name: f"{f32} | {f64}" for name, (f32, f64) in BOUNDS.items()}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from core_compiler.kernels.functions import FUNCTIONS
-from core_compiler.kernels.reference.digest import canonical_bytes, digest
+from core_compiler.kernels.reference.digest import canonical_bytes, digest, leaf
 from core_compiler.kernels.reference.digest import same_bits as same_canonical_bits
 from core_compiler.kernels.reference.dtypes import DTYPES, cast
 from core_compiler.kernels.reference.elementwise import apply, clamp, select
@@ -263,6 +263,23 @@ def test_digests_know_values_not_payloads():
         b"f32[1]\n\x00\x00\xc0\x3f").hexdigest()
     for dtype in DTYPES.values():
         assert len(canonical_bytes(np.zeros((2, 3), dtype))) == 6 * dtype.itemsize
+
+
+@pytest.mark.parametrize("size", [0, 1, 128, 129, 1000])
+def test_the_leaf_hash_has_its_definition(size):
+    x = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    raw, golden = x.tobytes(), 0x9E3779B97F4A7C15
+    padded = raw + bytes(-len(raw) % 512)
+    lanes = [(i + 1) * golden % 2**64 for i in range(64)]
+    for at in range(0, len(padded), 8):
+        lane = at // 8 % 64
+        mixed = (lanes[lane] ^ int.from_bytes(padded[at : at + 8], "little")) * golden % 2**64
+        lanes[lane] = mixed ^ mixed >> 32
+    total = len(raw)
+    for value in lanes:
+        total = (total ^ value) * golden % 2**64
+        total ^= total >> 29
+    assert leaf(x) == total
 
 
 def test_a_second_process_loads_what_the_first_compiled(tmp_path):

@@ -5,13 +5,21 @@ the digest, so equal digests mean equal tensors.
 """
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable
 
 import numpy as np
 
+from core_compiler.kernels._numba import jit, reads, specialise, writes
+from core_compiler.kernels.functions import NAMESPACE
 from core_compiler.kernels.narrow import NARROW_FLOATS
-from core_compiler.kernels.reference.dtypes import DTYPES, dtype_name
+from core_compiler.kernels.primitives import NUMBERS
+from core_compiler.kernels.reference.dtypes import dtype_name
+
+#: The leaf hash: lanes of 64 bits, and an odd multiplier (2**64 over the golden ratio).
+LANES, MULTIPLIER = 64, 0x9E3779B97F4A7C15
+BLOCK_BYTES = 8 * LANES
 
 _NAN_BITS = {"f32": 0x7FC00000, "f64": 0x7FF8000000000000} | {
     name: f.nan for name, f in NARROW_FLOATS.items()
@@ -57,4 +65,33 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     )
 
 
-assert set(_NAN_BITS) <= set(DTYPES)
+def leaf(x: np.ndarray) -> int:
+    """The receipts' 64-bit hash of a tensor's canonical bytes (``docs/numerics.md``, Digests).
+
+    Not cryptographic: it finds accidents, at memory speed; audits use ``digest``.
+    """
+    raw = canonical_bytes(np.asarray(x))
+    words = np.zeros(-(-len(raw) // BLOCK_BYTES) * LANES, np.uint64)
+    words.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
+    lane = np.arange(1, LANES + 1, dtype=np.uint64) * np.uint64(MULTIPLIER)
+    _leaf_kernel()(words, lane)
+    total = len(raw)
+    for value in lane.tolist():
+        total = (total ^ value) * MULTIPLIER % 2**64
+        total ^= total >> 29
+    return total
+
+
+def _leaf_loop(words, lane):
+    for block in range(0, words.shape[0], LANES):
+        for l in range(LANES):  # noqa: E741
+            mixed = mul(xor(lane[l], words[block + l]), u64(MULTIPLIER))  # noqa: F821
+            lane[l] = xor(mixed, shift(mixed, u64(32)))  # noqa: F821
+
+
+@functools.cache
+def _leaf_kernel():
+    element = NUMBERS["u64"]
+    bound = {"mul": NAMESPACE["mul_u64"], "xor": NAMESPACE["xor_u64"], "u64": element,
+             "shift": NAMESPACE["shr_u64"]}
+    return jit(specialise(_leaf_loop, "leaf_hash", **bound), reads(element, 1), writes(element, 1))
