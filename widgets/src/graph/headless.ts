@@ -5,3 +5,4 @@ export { makeTree, repeatedBlocks } from './scopes';
 export { initialOpen, itemAt, layoutGraph, rememberPlaces } from './layout';
 export { search } from './search';
 export { decode } from '../shared/wire';
+export { GraphState, motionBetween } from './state';

@@ -229,6 +229,7 @@ function liftEdges(graph: Graph, layout: Layout): Lifted {
       let source = shownBy[producer]!;
       if (source < 0 || source === target) continue;
       let end = target;
+      const direct = source;
       let a = containerOfItem[source]!;
       let b = containerOfItem[end]!;
       if (a !== b && b >= 0 && layout.id[end]! >= 0) outside[end] = b === 0 ? 0 : 1;
@@ -242,9 +243,14 @@ function liftEdges(graph: Graph, layout: Layout): Lifted {
         }
       }
       if (source === end) continue;
-      const key = source * layout.count + end;
-      if (seen.has(key)) continue;
-      seen.add(key);
+      if (source === direct && end === target && layout.id[source]! >= 0 && layout.id[end]! >= 0) {
+        // Between two ops an edge can repeat only among this op's own operands.
+        if (graph.operands.indexOf(producer, graph.operandStart[op]!) < i) continue;
+      } else {
+        const key = source * layout.count + end;
+        if (seen.has(key)) continue;
+        seen.add(key);
+      }
       from[a]!.push(source);
       to[a]!.push(end);
     }
@@ -282,10 +288,10 @@ function placeContainer(
       height[i] = tall[i] = SCOPE_HEIGHT;
     }
   });
-  const local = new Map<number, number>();
-  container.items.forEach((item, i) => local.set(item, i));
-  const from = Int32Array.from(lifted.from[at]!, (item) => local.get(item)!);
-  const to = Int32Array.from(lifted.to[at]!, (item) => local.get(item)!);
+  // The items of a container are numbered one after the other.
+  const base = container.items[0] ?? 0;
+  const from = Int32Array.from(lifted.from[at]!, (item) => item - base);
+  const to = Int32Array.from(lifted.to[at]!, (item) => item - base);
   const previous = previousPlaces(input, layout, container);
   const rows = layoutRows({ width, height, tall, from, to, ...(previous && { previous }) });
   container.rows = rows;

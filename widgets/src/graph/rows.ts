@@ -320,7 +320,7 @@ function arrange(
   const centre = new Float64Array(nodes);
   const weight = new Float64Array(nodes).fill(1);
   if (previous) {
-    placeStable(centre, weight, previous, links, order, rowStart, rowOf, m, width);
+    placeStable(centre, weight, previous, links, order, rowStart, m, width);
     return { centre, rowStart, order };
   }
   const position = new Float64Array(nodes);
@@ -487,6 +487,14 @@ function packRows(
   }
 }
 
+const makeScratch = (n: number) => ({
+  offset: new Float64Array(n),
+  mean: new Float64Array(n),
+  total: new Float64Array(n),
+  size: new Int32Array(n),
+});
+let scratch = makeScratch(64);
+
 /**
  * The places nearest to `wanted` (weighted least squares) that keep the order and the gaps: pool
  * adjacent violators, linear in the length of the row.
@@ -506,11 +514,10 @@ function fit(
     centre[order[from]!] = wanted[order[from]!]!;
     return;
   }
-  const offset = new Float64Array(n);
-  const mean = new Float64Array(n);
-  const total = new Float64Array(n);
-  const size = new Int32Array(n);
+  if (n > scratch.size.length) scratch = makeScratch(2 * n);
+  const { offset, mean, total, size } = scratch;
   let blocks = 0;
+  offset[0] = 0;
   for (let i = 0; i < n; i++) {
     const v = order[from + i]!;
     if (i > 0) {
@@ -546,7 +553,6 @@ function placeStable(
   links: Links,
   order: Int32Array,
   rowStart: Int32Array,
-  rowOf: Int32Array,
   m: number,
   width: Float64Array,
 ): void {
@@ -571,14 +577,15 @@ function placeStable(
     known[v] = 1;
     return true;
   };
-  const byRow = Array.from({ length: nodes }, (_, v) => v).sort((a, b) => rowOf[a]! - rowOf[b]!);
-  for (const v of byRow) if (!known[v]) guess(v, links.upStart, links.up);
-  for (const v of byRow.reverse()) if (!known[v]) guess(v, links.downStart, links.down);
+  for (const v of order) if (!known[v]) guess(v, links.upStart, links.up);
+  for (let i = nodes - 1; i >= 0; i--) {
+    if (!known[order[i]!]) guess(order[i]!, links.downStart, links.down);
+  }
   const rows = rowStart.length - 1;
   const wanted = Float64Array.from(centre);
   const left = (v: number) => wanted[v]! - width[v]! / 2;
   for (let r = 0; r < rows; r++) {
-    order
+    if (rowStart[r + 1]! - rowStart[r]! > 1) order
       .subarray(rowStart[r], rowStart[r + 1])
       .sort((a, b) => left(a) - left(b) || weight[b]! - weight[a]! || a - b);
     fit(centre, wanted, weight, width, order, rowStart[r]!, rowStart[r + 1]!);

@@ -303,117 +303,156 @@ function groupRepeats(
   previous: Map<string, string[]> | null,
   next: Map<string, string[]>,
 ): void {
-  const hashes = new Map<number, string>();
+  const shapes = new Shapes(graph, tree);
+  const before = new Map<string, string[]>();
+  for (const members of previous?.values() ?? []) before.set(members[0]!, members);
   const count = tree.scopes.length;
   for (let index = 0; index < count; index++) {
     const children = tree.scopes[index]!.children;
     if (children.length < 3) continue;
     const result: number[] = [];
-    const kept = keptGroups(tree, children, previous);
     for (let i = 0; i < children.length; ) {
-      const sticky = kept.get(children[i]!);
-      const run = sticky ?? equalRun(graph, tree, children, i, hashes);
-      if (run.length < 3) {
-        result.push(children[i]!);
-        i++;
+      const kept = keptRun(tree, children, i, before);
+      const to = kept ?? equalRun(tree, shapes, children, i);
+      if (to - i < 3) {
+        result.push(children[i++]!);
         continue;
       }
-      result.push(group(graph, tree, index, run, hashes, next));
-      i += run.length;
+      result.push(group(tree, shapes, index, children.slice(i, to), next));
+      i = to;
     }
     tree.scopes[index]!.children = result;
   }
 }
 
-/** Groups of the stage before whose members are all still there side by side. */
-function keptGroups(
-  tree: Tree,
-  children: number[],
-  previous: Map<string, string[]> | null,
-): Map<number, number[]> {
-  const kept = new Map<number, number[]>();
-  if (!previous) return kept;
-  const position = new Map(children.map((child, i) => [tree.scopes[child]!.id, i]));
-  for (const members of previous.values()) {
-    const at = members.map((id) => position.get(id));
-    const start = at[0];
-    if (start === undefined || at.some((value, i) => value !== start + i)) continue;
-    kept.set(children[start]!, children.slice(start, start + members.length));
-  }
-  return kept;
-}
-
-function equalRun(
-  graph: Graph,
+/** The end of a group of the stage before whose members are all still here side by side. */
+function keptRun(
   tree: Tree,
   children: number[],
   from: number,
-  hashes: Map<number, string>,
-): number[] {
+  before: Map<string, string[]>,
+): number | null {
+  const members = before.get(tree.scopes[children[from]!]!.id);
+  if (!members || from + members.length > children.length) return null;
+  for (let i = 0; i < members.length; i++) {
+    if (tree.scopes[children[from + i]!]!.id !== members[i]) return null;
+  }
+  return from + members.length;
+}
+
+function equalRun(tree: Tree, shapes: Shapes, children: number[], from: number): number {
   const first = children[from]!;
-  if (tree.scopes[first]!.total < 2) return [first];
-  const wanted = shape(graph, tree, first, hashes);
   let to = from + 1;
-  while (to < children.length && shape(graph, tree, children[to]!, hashes) === wanted) to++;
-  return children.slice(from, to);
+  if (tree.scopes[first]!.total < 2) return to;
+  while (to < children.length && shapes.equal(first, children[to]!)) to++;
+  return to;
 }
 
 function group(
-  graph: Graph,
   tree: Tree,
+  shapes: Shapes,
   parent: number,
   members: number[],
-  hashes: Map<number, string>,
   next: Map<string, string[]>,
 ): number {
   const ids = members.map((member) => tree.scopes[member]!.id);
   const id = `${tree.scopes[parent]!.id}*${ids[0]}..${ids.length}`;
   const first = tree.scopes[members[0]!]!;
   const last = tree.scopes[members[members.length - 1]!]!;
-  const label =
-    first.kind === 'repeat' ? 'repeated block' : `${first.label} … ${last.label}`;
+  const label = first.kind === 'repeat' ? 'repeated block' : `${first.label} … ${last.label}`;
   const scope = makeScope(id, label, 'group', parent);
-  scope.children = [...members];
+  scope.children = members;
   scope.repeats = members.length;
-  const wanted = shape(graph, tree, members[0]!, hashes);
-  scope.uniform = members.every((member) => shape(graph, tree, member, hashes) === wanted);
+  scope.uniform = members.every((member) => shapes.equal(members[0]!, member));
   next.set(id, ids);
   return add(tree, scope);
 }
 
 /**
- * The structure of a scope as text: kinds, types and inner operands of its ops in program order,
- * and its child scopes. Equal text means equal blocks, so no hash can collide; the text of one
- * scope is as long as the scope.
+ * The structure of scopes: kinds, types and inner operands of the ops in program order, and the
+ * tree of child scopes. Hashes find candidates; equality is then checked token by token.
  */
-function shape(graph: Graph, tree: Tree, index: number, known: Map<number, string>): string {
-  const before = known.get(index);
-  if (before !== undefined) return before;
-  const inside: number[] = [];
-  const parts: string[] = [];
-  const collect = (at: number, path: string) => {
-    const scope = tree.scopes[at]!;
-    parts.push(`(${path}:${scope.ops.length}`);
-    for (const op of scope.ops) inside.push(op);
-    scope.children.forEach((child, i) => {
-      const { label } = tree.scopes[child]!;
-      collect(child, /\d/.test(label) ? String(i) : label);
-    });
-    parts.push(')');
-  };
-  collect(index, '');
-  inside.sort((a, b) => a - b);
-  const position = new Map(inside.map((op, i) => [op, i]));
-  const { kind, type, status } = graph.data.ops;
-  inside.forEach((op, i) => {
-    if (status && status[op] === 2) return; // a removed op is no part of the block
-    parts.push(`;${kind[op]},${type[op]}`);
-    for (let k = graph.operandStart[op]!; k < graph.operandStart[op + 1]!; k++) {
-      const inner = position.get(graph.operands[k]!);
-      parts.push(inner === undefined ? ',o' : `,${i - inner}`);
+class Shapes {
+  private readonly hashes = new Map<number, number>();
+  private readonly position: Int32Array;
+  private readonly inside: Int32Array;
+  private tokens: Int32Array = new Int32Array(1024);
+  private readonly labels = new Map<string, number>();
+
+  constructor(
+    private readonly graph: Graph,
+    private readonly tree: Tree,
+  ) {
+    this.position = new Int32Array(graph.n).fill(-1);
+    this.inside = new Int32Array(graph.n);
+  }
+
+  equal(a: number, b: number): boolean {
+    if (a === b) return true;
+    if (this.hash(a) !== this.hash(b)) return false;
+    const first = this.tokens.slice(0, this.fill(a));
+    const n = this.fill(b);
+    if (n !== first.length) return false;
+    for (let i = 0; i < n; i++) if (first[i] !== this.tokens[i]) return false;
+    return true;
+  }
+
+  private hash(scope: number): number {
+    const known = this.hashes.get(scope);
+    if (known !== undefined) return known;
+    const n = this.fill(scope);
+    let hash = 0x811c9dc5 ^ n;
+    for (let i = 0; i < n; i++) hash = Math.imul(hash ^ this.tokens[i]!, 0x01000193);
+    this.hashes.set(scope, hash);
+    return hash;
+  }
+
+  /** Writes the tokens of a scope and returns how many there are. */
+  private fill(scope: number): number {
+    const { graph, tree, position, inside } = this;
+    const { kind, type, status } = graph.data.ops;
+    let n = 0;
+    const push = (token: number) => {
+      if (n === this.tokens.length) {
+        const grown = new Int32Array(2 * n);
+        grown.set(this.tokens);
+        this.tokens = grown;
+      }
+      this.tokens[n++] = token;
+    };
+    let count = 0;
+    const collect = (index: number, name: number) => {
+      const { ops, children } = tree.scopes[index]!;
+      push(-1);
+      push(name);
+      for (const op of ops) {
+        // A removed op is no part of the block any more.
+        if (!status || status[op] !== 2) inside[count++] = op;
+      }
+      children.forEach((child, i) => collect(child, this.name(tree.scopes[child]!.label, i)));
+      push(-2);
+    };
+    collect(scope, 0);
+    const ops = inside.subarray(0, count).sort();
+    for (let i = 0; i < count; i++) position[ops[i]!] = i;
+    for (let i = 0; i < count; i++) {
+      const op = ops[i]!;
+      push(kind[op]!);
+      push(type[op]!);
+      for (let k = graph.operandStart[op]!; k < graph.operandStart[op + 1]!; k++) {
+        const producer = graph.operands[k]!;
+        push(producer < 0 || position[producer]! < 0 ? -3 : i - position[producer]!);
+      }
     }
-  });
-  const text = parts.join('');
-  known.set(index, text);
-  return text;
+    for (let i = 0; i < count; i++) position[ops[i]!] = -1;
+    return n;
+  }
+
+  /** Scopes whose names hold a number differ by it only: their place counts instead. */
+  private name(label: string, place: number): number {
+    if (/\d/.test(label)) return -10 - place;
+    let id = this.labels.get(label);
+    if (id === undefined) this.labels.set(label, (id = this.labels.size + 1));
+    return id;
+  }
 }

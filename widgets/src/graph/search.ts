@@ -44,7 +44,7 @@ function fieldTest(graph: Graph, field: Field, text: string): Test {
       return inTable(data.kinds, ops.kind);
     case 'shape': {
       const plain = data.types.map((type) => `${type} ${shortType(type).replaceAll('×', 'x')}`);
-      return inTable(plain, ops.type);
+      return inTable(plain, ops.type, text.replaceAll('×', 'x'));
     }
     case 'attr':
       return inTable(data.attributes, ops.attribute);

@@ -1,0 +1,53 @@
+// Runs the graph view's own layout code over stages read from stdin and prints what it placed.
+import { readFileSync } from 'node:fs';
+
+const layoutCode = await import(process.argv[2]);
+const { stages, open, query, expand } = JSON.parse(readFileSync(0, 'utf8'));
+const state = new layoutCode.GraphState();
+const results = [];
+for (const { text, blob } of stages) {
+  const bytes = Buffer.from(blob, 'base64');
+  const buffer = new Uint8Array(bytes).buffer;
+  state.load(layoutCode.decode(text, buffer));
+  if (open === 'all') state.expand(true);
+  else if (Array.isArray(open)) {
+    for (const id of open) state.open.add(id);
+    state.place();
+  }
+  if (expand) state.expand(false);
+  results.push(report());
+}
+process.stdout.write(JSON.stringify(results));
+
+function report() {
+  const { graph, tree, layout } = state;
+  const name = (item) => {
+    const id = layout.id[item];
+    return id >= 0 ? { op: graph.keys[id] } : { scope: tree.scopes[-1 - id].id };
+  };
+  return {
+    items: Array.from({ length: layout.count }, (_, item) => ({
+      ...name(item),
+      x: layout.x[item],
+      y: layout.y[item],
+      width: layout.width[item],
+      height: layout.height[item],
+      container: layout.container[item],
+      opens: layout.opens[item],
+    })),
+    containers: layout.containers.map((c) => ({
+      scope: tree.scopes[c.scope].id,
+      x: c.x,
+      y: c.y,
+      width: c.width,
+      height: c.height,
+      edges: Array.from(c.edgeFrom, (from, e) => [c.items[from], c.items[c.edgeTo[e]], c.rows.stub[e]]),
+      bends: c.rows.bends.length,
+    })),
+    scopes: tree.scopes.map(({ id, label, kind, total, repeats, uniform, children, ops }) => ({
+      id, label, kind, total, repeats, uniform, children: children.length, ops: ops.length,
+    })),
+    drawnOps: layout.drawnOps,
+    found: query ? Array.from(layoutCode.search(graph, query), (op) => graph.keys[op]) : [],
+  };
+}

@@ -1,0 +1,276 @@
+"""Properties of the graph view's layout, on the code that the browser runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.widgets.graphs import Builder, sized, transformer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+RunLayout = Callable[..., list[dict[str, Any]]]
+
+
+def check(report: dict[str, Any]) -> None:
+    """No two items of a scope overlap, every drawn edge runs down, each scope holds its items."""
+    items, containers = report["items"], report["containers"]
+    for at, container in enumerate(containers):
+        inside = [item for item in items if item["container"] == at]
+        for item in inside:
+            assert item["x"] >= container["x"]
+            assert item["y"] >= container["y"]
+            assert item["x"] + item["width"] <= container["x"] + container["width"]
+            assert item["y"] + item["height"] <= container["y"] + container["height"]
+        # A sweep over y: only items whose rows meet can overlap.
+        inside.sort(key=lambda item: (item["y"], item["x"]))
+        for i, a in enumerate(inside):
+            for b in inside[i + 1 :]:
+                if b["y"] >= a["y"] + a["height"]:
+                    break
+                apart = b["x"] >= a["x"] + a["width"] or a["x"] >= b["x"] + b["width"]
+                assert apart, (a, b)
+        for source, target, stub in container["edges"]:
+            if not stub:
+                assert items[source]["y"] + items[source]["height"] < items[target]["y"]
+
+
+@pytest.mark.parametrize("long_edges", [True, False])
+@pytest.mark.parametrize("scopes", [True, False])
+@pytest.mark.parametrize("open", ["initial", "all"])
+def test_transformer(run_layout: RunLayout, long_edges: bool, scopes: bool, open: str) -> None:
+    (report,) = run_layout(sized(1000, long_edges=long_edges, scopes=scopes).data(), open=open)
+    check(report)
+
+
+def test_largest(run_layout: RunLayout) -> None:
+    """100,000 ops all drawn: the layout answers, within the fixture's time limit."""
+    data = sized(100_000).data(options={"max_visible": 1_000_000})
+    (report,) = run_layout(data, open="all")
+    assert report["drawnOps"] > 70_000
+    check(report)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Builder:
+    """Any op graph: operands come from anywhere before (or, rarely, the op is a leaf)."""
+    g = Builder()
+    count = draw(st.integers(1, 60))
+    for i in range(count):
+        arity = draw(st.integers(0, 3)) if i else 0
+        operands = tuple(draw(st.integers(0, i - 1)) for _ in range(arity))
+        kind = draw(st.sampled_from(["add", "matmul", "constant", "a_rather_long_kind_of_op"]))
+        scope = draw(st.sampled_from(["", "a", "a/b", "a/c", "d"]))
+        g.add(kind, operands, scope=scope)
+    return g
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(graphs(), min_size=8, max_size=8))
+def test_any_graph(run_layout: RunLayout, many: list[Builder]) -> None:
+    """Also as successive stages: the second stage has nothing to do with the first."""
+    data = [g.data(stage=str(i)) for i, g in enumerate(many)]
+    for report in run_layout(*data, open="all"):
+        check(report)
+
+
+def test_deterministic(run_layout: RunLayout) -> None:
+    data = sized(1000).data()
+    assert run_layout(data, open="all") == run_layout(data, open="all")
+
+
+def places(report: dict[str, Any]) -> dict[Any, tuple[float, float]]:
+    return {item.get("op", item.get("scope")): (item["x"], item["y"]) for item in report["items"]}
+
+
+def test_same_stage_moves_nothing(run_layout: RunLayout) -> None:
+    g = sized(1000)
+    first, second = run_layout(g.data("0"), g.data("1"), open="all")
+    assert places(first) == places(second)
+
+
+def without(g: Builder, index: int) -> Builder:
+    """The graph without one op; its users read the op's first operand instead."""
+    after = copy.deepcopy(g)
+    instead = after.operands[index][0]
+    for column in vars(after).values():
+        del column[index]
+
+    def renumber(op: int) -> int:
+        op = instead if op == index else op
+        return op - 1 if op > index else op
+
+    after.operands = [tuple(map(renumber, operands)) for operands in after.operands]
+    return after
+
+
+def test_removed_op_leaves_a_gap(run_layout: RunLayout) -> None:
+    """Nothing else moves when one op goes."""
+    g = transformer(3)
+    removed = next(i for i, kind in enumerate(g.kinds) if kind == "divide")
+    first, second = run_layout(g.data("0"), without(g, removed).data("1"), open="all")
+    before, after = places(first), places(second)
+    del before[removed]
+    moved = {key for key in after if after[key] != before[key]}
+    assert not moved
+
+
+def test_replaced_ops_take_the_gap(run_layout: RunLayout) -> None:
+    """A softmax that becomes one op: only the new op has a new place."""
+    g = transformer(3)
+    start = g.kinds.index("reduce_max")
+    fused = copy.deepcopy(g)
+    for index in (start + 4, start + 3, start + 2, start + 1):
+        fused = without(fused, index)
+    fused.kinds[start] = "softmax"
+    fused.keys[start] = 100_000
+    fused.types[start] = g.types[start - 1]
+    first, second = run_layout(g.data("0"), fused.data("1"), open="all")
+    before, after = places(first), places(second)
+    assert [key for key in after if key in before and after[key] != before[key]] == []
+    check(second)
+
+
+def test_inserted_op_moves_only_what_is_below(run_layout: RunLayout) -> None:
+    """What is above stays; what is below moves down together and not sideways."""
+    g = transformer(2, long_edges=False)
+    at = g.kinds.index("exp")
+    after = copy.deepcopy(g)
+    for column in ("names", "kinds", "types", "scopes", "lines", "attributes", "status"):
+        values = getattr(after, column)
+        values.insert(at + 1, values[at])
+    after.keys.insert(at + 1, 100_000)
+    after.kinds[at + 1] = "clamp"
+    shift = [tuple(o + 1 if o > at else o for o in operands) for operands in g.operands]
+    shift = [tuple(at + 1 if o == at and i > at else o for o in ops) for i, ops in enumerate(shift)]
+    after.operands = [*shift[: at + 1], (at,), *shift[at + 1 :]]
+    first, second = run_layout(g.data("0"), after.data("1"), open="all")
+    check(second)
+    before, now = places(first), places(second)
+    assert 100_000 in now
+    shared = [key for key in before if key in now]
+    assert all(before[key][0] == now[key][0] for key in shared)
+    deltas = {now[key][1] - before[key][1] for key in shared}
+    assert len(deltas) == 2 and 0 in deltas
+
+
+def test_going_back_restores_places(run_layout: RunLayout) -> None:
+    g = transformer(3)
+    removed = g.kinds.index("divide")
+    smaller = without(g, removed)
+    first, _, again = run_layout(g.data("0"), smaller.data("1"), g.data("0"), open="all")
+    assert places(first) == places(again)
+
+
+def test_repeats_from_scopes(run_layout: RunLayout) -> None:
+    (report,) = run_layout(transformer(12).data())
+    groups = [scope for scope in report["scopes"] if scope["kind"] == "group"]
+    layers = next(scope for scope in groups if scope["label"] == "layer.0 … layer.11")
+    assert (layers["repeats"], layers["uniform"]) == (12, True)
+
+
+def test_group_stays_when_one_block_changes(run_layout: RunLayout) -> None:
+    """The group is not torn apart by a rewrite in one of its blocks, and says they differ."""
+    g = transformer(12)
+    changed = copy.deepcopy(g)
+    changed.kinds[g.kinds.index("erf")] = "tanh"
+    _, second = run_layout(g.data("0"), changed.data("1"))
+    layers = next(s for s in second["scopes"] if s["label"] == "layer.0 … layer.11")
+    assert (layers["repeats"], layers["uniform"]) == (12, False)
+
+
+def test_unequal_blocks_are_no_repeat(run_layout: RunLayout) -> None:
+    g = transformer(3)
+    g.kinds[g.kinds.index("erf")] = "tanh"
+    (report,) = run_layout(g.data())
+    layers = [s for s in report["scopes"] if s["kind"] == "group" and "layer" in s["label"]]
+    assert layers == []
+
+
+def test_repeats_without_scopes(run_layout: RunLayout) -> None:
+    """12 blocks are found in a flat list of ops by what they are."""
+    (report,) = run_layout(transformer(12, scopes=False).data())
+    groups = [scope for scope in report["scopes"] if scope["kind"] == "group"]
+    assert max(group["repeats"] for group in groups) in (11, 12)
+    assert all(scope["ops"] <= 600 for scope in report["scopes"])
+
+
+def test_flat_graph_becomes_sections(run_layout: RunLayout) -> None:
+    """No repeats and no scopes: sections by program order, none with more than 300 drawn ops."""
+    g = Builder()
+    last = g.add("argument")
+    for i in range(2000):
+        last = g.add(f"kind{i}", (last,))
+    (report,) = run_layout(g.data())
+    sections = [scope for scope in report["scopes"] if scope["kind"] == "section"]
+    assert len(sections) >= 7
+    assert all(section["ops"] <= 300 for section in sections)
+    assert sum(section["ops"] for section in sections) == 2001
+
+
+def test_wide_fan_out_becomes_stubs(run_layout: RunLayout) -> None:
+    g = Builder()
+    mask = g.add("argument")
+    last = g.add("argument")
+    for _ in range(40):
+        last = g.add("add", (last, mask))
+    (report,) = run_layout(g.data())
+    stubs = [edge for edge in report["containers"][0]["edges"] if edge[2]]
+    assert len(stubs) >= 38
+
+
+def test_constants_fold(run_layout: RunLayout) -> None:
+    (report,) = run_layout(transformer(1).data(), open="all")
+    shown = {item.get("op") for item in report["items"]}
+    g = transformer(1)
+    weights = [key for key, kind in zip(g.keys, g.kinds) if kind in ("weight", "constant")]
+    assert weights and not shown.intersection(weights)
+
+
+def test_wide_row_wraps(run_layout: RunLayout) -> None:
+    """500 arguments do not make a drawing 50,000 pixels wide."""
+    g = Builder()
+    arguments = [g.add("argument") for _ in range(500)]
+    for i in range(0, 500, 4):
+        g.add("concatenate", tuple(arguments[i : i + 4]))
+    (report,) = run_layout(g.data(), open="all")
+    check(report)
+    assert report["containers"][0]["width"] < 6000
+
+
+@pytest.mark.parametrize(
+    ("query", "kinds"),
+    [
+        ("kind:erf", {"erf"}),
+        ("softm", set()),
+        ("kind:matmul shape:1x128x3072", {"matmul"}),
+        ("shape:1×128×3072 kind:erf", {"erf"}),
+        ("scope:mlp kind:add", {"add"}),
+        ("attr:permutation", {"transpose"}),
+        ("name:%17", None),
+        ("line:transformer.py", None),
+        ("line:no_such_file.py", set()),
+    ],
+)
+def test_search(run_layout: RunLayout, query: str, kinds: set[str] | None) -> None:
+    g = transformer(2)
+    (report,) = run_layout(g.data(), query=query)
+    if kinds is None:
+        assert report["found"]
+    else:
+        assert {g.kinds[g.keys.index(key)] for key in report["found"]} == kinds
+
+
+def test_search_by_line(run_layout: RunLayout) -> None:
+    g = transformer(1)
+    (report,) = run_layout(g.data(), query=f"line:transformer.py:{g.lines[20]}")
+    assert report["found"] == [key for key, line in zip(g.keys, g.lines) if line == g.lines[20]]
+
+
+def test_bad_columns_are_named(run_layout: RunLayout) -> None:
+    data = transformer(1).data()
+    data["ops"]["kind"] = data["ops"]["kind"][:-1]
+    with pytest.raises(AssertionError, match=r"ops\.kind has \d+ entries"):
+        run_layout(data)
