@@ -15,14 +15,15 @@ import numpy as np
 
 from core_compiler import targets
 from core_compiler.debug.check import Checker
-from core_compiler.errors import InternalError, UserError
+from core_compiler.errors import UserError
 from core_compiler.ir import BufferType, Module, Rewrite, TensorType
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord, Diagnostic, Observer, StageRecord
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import verify
-from core_compiler.kernels.reference.digest import CONTRACT_VERSION
-from core_compiler.ops.base import TypeRuleError, cost, infer
+from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.legality import levels
+from core_compiler.ops.base import cost
 from core_compiler.passes.base import PassContext
 from core_compiler.pipelines import PipelineEdit, Step, build
 
@@ -194,7 +195,7 @@ class Compilation:
             )  # fmt: skip
         found = list(context.notes)
         if self.options.verify and module is not before:
-            found += verify(module, type_rule=type_complaint)
+            found += verify(module, levels())
         figures = module_figures(module)
         figures["changed"] = float(module is not before)
         stage = Stage(
@@ -252,28 +253,6 @@ class InvalidModule(UserError):
         return UserError, (self.what, self.where, self.fix, self.exit_code)
 
 
-def type_complaint(op) -> str | None:
-    """What an op's own type rule says against it; None if it agrees.  Layouts are not judged."""
-    if not op.kind.startswith("core.") or op.kind in ("core.group",):
-        return None
-    try:
-        expected = infer(op.kind, [v.type for v in op.operands], op.attributes)
-    except TypeRuleError as error:
-        return str(error)
-    except InternalError as error:
-        return str(error)
-    got = [v.type for v in op.results]
-    if len(got) != len(expected):
-        return f"{op.kind} makes {len(expected)} results, not {len(got)}"
-    for want, have in zip(expected, got, strict=True):
-        if isinstance(want, TensorType) and isinstance(have, TensorType):
-            if want.shape != have.shape or want.dtype is not have.dtype:
-                return f"{op.kind} makes {want}, but the result says {have}"
-        elif want is not have:
-            return f"{op.kind} makes {want}, but the result says {have}"
-    return None
-
-
 def module_figures(module: Module) -> dict[str, float]:
     """Ops, flops, compulsory bytes and live weights of a stage's ``main``."""
     ops = flops = moved = 0
@@ -308,7 +287,7 @@ def start(
 ) -> Compilation:
     """A compilation at stage 0, ready to step; the module is verified first."""
     chosen = targets.target(target) if isinstance(target, str) else target
-    errors = [d for d in verify(module, type_rule=type_complaint) if d.severity == "error"]
+    errors = [d for d in verify(module, levels()) if d.severity == "error"]
     if errors:
         raise InvalidModule("import", errors)
     stage = Stage(0, "import", module, figures=module_figures(module))

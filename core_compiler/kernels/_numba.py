@@ -21,12 +21,11 @@ import numpy as np
 from numba.core import caching
 
 from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.kernels import CONTRACT_VERSION
 
 if numba.config.USING_SVML:  # Numba was imported, with SVML found, before this module
     numba.config.USING_SVML = False
 
-#: The contract's version: part of every digest's and every cache's key.
-CONTRACT_VERSION = 1
 
 #: What compiled reference functions are made of, beside ``reference/``.
 _CONTRACT_SOURCES = (

@@ -36,7 +36,7 @@ class Bufferize(Pass):
 
     def run(self, module, context):
         work = _Bufferizer(Conversion(module.main.body, context.rewrites))
-        return module.with_main(work.run())
+        return module.with_function(module.main.with_(body=work.run(), level="target"))
 
 
 class _Bufferizer:

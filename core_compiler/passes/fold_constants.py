@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core_compiler.ir import Op, as_array
+from core_compiler.ir import Op, TensorType, as_array
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.passes.base import CONTROL_FLOW, Pass
 
@@ -20,28 +20,66 @@ class FoldConstants(Pass):
 
     def run(self, module, context):
         def edit(rw):
-            constants = {v: op for op in rw.ops if op.kind == "core.constant" for v in op.results}
+            known = _Known(rw, module.weights)
             for op in rw.ops:
-                if not op.operands and op.kind != "core.iota":
+                if op.kind == "core.constant" or not known.learn(op):
                     continue
-                if not all(v in constants for v in op.operands) or self._refuse(op, rw):
+                if not self._worth(op, known):
                     continue
-                arrays = [as_array(constants[v]["value"], module.weights) for v in op.operands]
                 new = [
-                    Op("core.constant", (), (v,), {"value": module.weights.add(a)})
-                    for v, a in zip(op.results, evaluate(op, arrays, module.weights), strict=True)
+                    Op("core.constant", (), (v,), {"value": module.weights.add(known.array(v))})
+                    for v in op.results
                 ]
                 for made in rw.replace(op, new, rule=f"fold {op.kind}", note="evaluated"):
-                    constants[made.result] = made
+                    known.settle(made)
 
         return context.rewrite(module, edit)
 
-    def _refuse(self, op: Op, rw) -> bool:
-        """Whether folding ``op`` is forbidden (random, control flow) or only wastes memory."""
-        if op.kind in CONTROL_FLOW or "random" in definition(op).traits:
-            return True
-        if not all(v.type.is_static for v in op.results):
-            return True
-        before = sum(v.type.bytes for v in op.operands)
+    def _worth(self, op: Op, known: _Known) -> bool:
+        """Whether the constant would not be much larger than those it is made of."""
         after = sum(v.type.bytes for v in op.results)
-        return after > max(256, self.growth * before)
+        return after <= max(256, self.growth * sum(known.roots(v) for v in op.operands))
+
+
+class _Known:
+    """Values that do not depend on inputs.  Those not worth a constant of their own (a broadcast)
+    stay ops, and are evaluated where an op on them folds."""
+
+    def __init__(self, rw, weights):
+        self.weights = weights
+        self.makers: dict = {}
+        self.arrays: dict = {}
+        for op in rw.ops:
+            if op.kind == "core.constant":
+                self.settle(op)
+
+    def settle(self, op: Op) -> None:
+        """``op`` is a constant in the module."""
+        self.makers[op.result] = op
+
+    def learn(self, op: Op) -> bool:
+        """Whether ``op``'s results are known; random ops and control flow never are."""
+        if op.regions or not all(v in self.makers for v in op.operands):
+            return False
+        if op.kind in CONTROL_FLOW or "random" in definition(op).traits:
+            return False
+        if not all(isinstance(v.type, TensorType) and v.type.is_static for v in op.results):
+            return False
+        self.makers.update(dict.fromkeys(op.results, op))
+        return True
+
+    def array(self, value):
+        op = self.makers[value]
+        if op.kind == "core.constant":
+            return as_array(op["value"], self.weights)
+        if value not in self.arrays:
+            arrays = [self.array(v) for v in op.operands]
+            self.arrays.update(zip(op.results, evaluate(op, arrays, self.weights), strict=True))
+        return self.arrays[value]
+
+    def roots(self, value) -> int:
+        """Bytes of the constants that a value is made of."""
+        op = self.makers[value]
+        if op.kind == "core.constant":
+            return value.type.bytes
+        return sum(self.roots(v) for v in op.operands)

@@ -4,10 +4,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core_compiler.errors import InternalError
-from core_compiler.ir import Op, Value
 from core_compiler.passes.base import Pass
-from core_compiler.passes.bufferize import ALLOC, OUTPUT, VIEW
-from core_compiler.passes.reuse_buffers import root_of
+from core_compiler.passes.bufferize import ALLOC
+from core_compiler.passes.find_lifetimes import Life, lifetimes
 from core_compiler.placement.planner import plan
 from core_compiler.placement.problem import Lifetime
 from core_compiler.placement.verify import verify
@@ -25,7 +24,7 @@ class PlanMemory(Pass):
 
     half = "implementation"
     mandatory = True
-    requires = frozenset({"buffers"})
+    requires = frozenset({"lifetimes"})
     ensures = frozenset({"plan"})
     planner: str = "best"
     seconds: float = 1.0
@@ -56,53 +55,7 @@ class PlanMemory(Pass):
                 op = life.op.with_(attributes={**life.op.attributes, **place}, origin=None)
                 rw.replace(life.op, op, rule="place a buffer", note=_told(life, offsets))
 
-        return context.rewrite(module, edit)
-
-
-@dataclass(frozen=True)
-class Life:
-    """Memory with its program positions [start, end) and where it lies: ``arena``, ``output``,
-    ``input`` or ``constant``; ``index`` numbers the output or input."""
-
-    value: Value
-    op: Op
-    size: int
-    start: int
-    end: int
-    space: str
-    index: int = -1
-
-
-def lifetimes(ops) -> list[Life]:
-    """The memory of every allocation, input and constant of a bufferized block, in program order."""
-    roots = root_of(ops)
-    first: dict[Value, int] = {}
-    last: dict[Value, int] = {}
-    results: dict[Value, int] = {}
-    for i, op in enumerate(ops):
-        if op.kind == OUTPUT:
-            results[roots[op.operands[0]]] = op["index"]
-        if op.kind in (ALLOC, VIEW):
-            continue
-        for value in op.operands:
-            if value in roots:
-                first.setdefault(roots[value], i)
-                last[roots[value]] = i
-    lives = []
-    for op in ops:
-        if op.kind == ALLOC:
-            value = op.result
-            start, end = first.get(value, 0), last.get(value, 0) + 1
-            if value in results:
-                lives.append(Life(value, op, value.type.bytes, start, len(ops), "output", results[value]))
-            else:
-                lives.append(Life(value, op, value.type.bytes, start, end, "arena"))
-        elif op.kind in ("target.input", "target.constant"):
-            value = op.result
-            space = op.kind.split(".")[1]
-            index = op["index"] if space == "input" else -1
-            lives.append(Life(value, op, value.type.bytes, 0, len(ops), space, index))
-    return lives
+        return context.rewrite(module, edit, level="target")
 
 
 def _told(life: Life, offsets) -> str:

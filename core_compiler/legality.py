@@ -1,0 +1,47 @@
+"""Legality per level: which ops and types may stand where, checked after every pass."""
+from __future__ import annotations
+
+from functools import lru_cache
+
+import core_compiler.ops  # noqa: F401  (fills the registry)
+from core_compiler.errors import InternalError
+from core_compiler.ir import BufferType, DType, IndexType, TensorType, VectorType
+from core_compiler.ir.core import Op
+from core_compiler.ir.verifier import LevelRules
+from core_compiler.kernels.ops import KERNEL_OPS
+from core_compiler.ops.base import REGISTRY, TypeRuleError, infer
+
+#: What main holds after bufferize; ``launch`` and ``group`` keep their meaning as a tensor region.
+TARGET_OPS = frozenset(f"target.{name}" for name in (
+    "alloc", "constant", "copy", "input", "launch", "output", "view",
+))  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def levels() -> dict[str, LevelRules]:
+    """The rules of each level, by name."""
+    tensor_ops = frozenset(REGISTRY) | {"core.group"}
+    return {
+        "tensor": LevelRules(tensor_ops | {"target.launch"}, (TensorType,), type_complaint),
+        "target": LevelRules(tensor_ops | TARGET_OPS, (TensorType, BufferType), type_complaint),
+        "kernel": LevelRules(
+            frozenset(KERNEL_OPS), (BufferType, DType, IndexType, VectorType), lambda op: None
+        ),
+    }
+
+
+def type_complaint(op: Op) -> str | None:
+    """What an op's own type rule says against it; None if it agrees.  Layouts are not judged."""
+    if op.kind not in REGISTRY or op.kind == "core.group":
+        return None
+    try:
+        expected = infer(op.kind, [v.type for v in op.operands], op.attributes)
+    except (TypeRuleError, InternalError) as error:
+        return str(error)
+    got = [v.type for v in op.results]
+    if len(got) != len(expected):
+        return f"{op.kind} makes {len(expected)} results, not {len(got)}"
+    for want, have in zip(expected, got, strict=True):
+        if not isinstance(have, TensorType) or want.shape != have.shape or want.dtype is not have.dtype:
+            return f"{op.kind} makes {want}, but the result says {have}"
+    return None

@@ -1,0 +1,89 @@
+"""Find lifetimes: from which launch to which launch each buffer holds something."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.ir import Op, Value
+from core_compiler.passes.base import Pass
+from core_compiler.passes.bufferize import ALLOC, CONSTANT, INPUT, OUTPUT, VIEW
+
+
+@dataclass(frozen=True)
+class Life:
+    """Memory with its program positions [start, end) and where it lies: ``arena``, ``output``,
+    ``input`` or ``constant``; ``index`` numbers the output or input."""
+
+    value: Value
+    op: Op
+    size: int
+    start: int
+    end: int
+    space: str
+    index: int = -1
+
+
+@dataclass(frozen=True)
+class FindLifetimes(Pass):
+    """Marks every allocation with the first and the last step that needs it (views followed).
+
+    Steps count the ops of main; two buffers whose steps do not meet may share memory.
+    """
+
+    half = "implementation"
+    mandatory = True
+    requires = frozenset({"buffers"})
+    ensures = frozenset({"lifetimes"})
+
+    def run(self, module, context):
+        def edit(rw):
+            for life in lifetimes(rw.ops):
+                if life.op.kind == ALLOC:
+                    marks = {"start": life.start, "end": life.end}
+                    op = life.op.with_(attributes={**life.op.attributes, **marks}, origin=None)
+                    rw.replace(life.op, op, rule="first and last use", note=f"{life.start} to {life.end}")
+
+        return context.rewrite(module, edit, level="target")
+
+
+def root_of(ops) -> dict[Value, Value]:
+    """For each buffer the buffer whose memory it is (views followed to the end)."""
+    roots: dict[Value, Value] = {}
+    for op in ops:
+        if op.kind == VIEW:
+            roots[op.result] = roots[op.operands[0]]
+        else:
+            for value in op.results:
+                roots[value] = value
+    return roots
+
+
+def lifetimes(ops) -> list[Life]:
+    """The memory of every allocation, input and constant of a bufferized block, in program order."""
+    ops = list(ops)
+    roots = root_of(ops)
+    first: dict[Value, int] = {}
+    last: dict[Value, int] = {}
+    results: dict[Value, int] = {}
+    for i, op in enumerate(ops):
+        if op.kind == OUTPUT:
+            results[roots[op.operands[0]]] = op["index"]
+        if op.kind in (ALLOC, VIEW):
+            continue
+        for value in op.operands:
+            if value in roots:
+                first.setdefault(roots[value], i)
+                last[roots[value]] = i
+    lives = []
+    for op in ops:
+        if op.kind not in (ALLOC, INPUT, CONSTANT):
+            continue
+        value = op.result
+        size = value.type.bytes
+        if op.kind != ALLOC:
+            index = op["index"] if op.kind == INPUT else -1
+            lives.append(Life(value, op, size, 0, len(ops), op.kind.split(".")[1], index))
+        elif value in results:
+            lives.append(Life(value, op, size, first[value], len(ops), "output", results[value]))
+        else:
+            lives.append(Life(value, op, size, first[value], last[value] + 1, "arena"))
+    return lives

@@ -1,0 +1,96 @@
+"""The CPU target: Numba kernels, one arena, our own thread team."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from core_compiler.ir import Function, Module
+from core_compiler.kernels.schedules.steps import Scheduled
+from core_compiler.passes.bufferize import Bufferize
+from core_compiler.passes.choose_layouts import ChooseLayouts
+from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
+from core_compiler.passes.find_lifetimes import FindLifetimes
+from core_compiler.passes.fold_constants import FoldConstants
+from core_compiler.passes.fuse_elementwise import FuseElementwise
+from core_compiler.passes.fuse_epilogues import FuseEpilogues
+from core_compiler.passes.fuse_reductions import FuseReductions
+from core_compiler.passes.generate_code import GenerateCode
+from core_compiler.passes.inline_broadcasts import InlineBroadcasts
+from core_compiler.passes.lower_composites import LowerComposites
+from core_compiler.passes.outline_kernels import OutlineKernels
+from core_compiler.passes.plan_memory import PlanMemory
+from core_compiler.passes.schedule_kernels import ScheduleKernels
+from core_compiler.passes.simplify_shapes import SimplifyShapes
+from core_compiler.targets import Target
+
+
+class CPU(Target):
+    """This machine's processor, through Numba and LLVM."""
+
+    name = "cpu"
+    summary = "Numba kernels on this machine's processor"
+
+    @cached_property
+    def machine(self):
+        from core_compiler.hardware.machine import host_cpu
+
+        return host_cpu()
+
+    def pipeline(self, options: Mapping[str, Any]) -> Sequence:
+        return (
+            LowerComposites(),
+            FoldConstants(),
+            SimplifyShapes(),
+            EliminateCommonSubexpressions(),
+            EliminateDeadCode(),
+            ChooseLayouts(),
+            InlineBroadcasts(),
+            FuseElementwise(),
+            FuseEpilogues(),
+            FuseReductions(),
+            OutlineKernels(),
+            Bufferize(),
+            ScheduleKernels(),
+            FindLifetimes(),
+            PlanMemory(),
+            GenerateCode(),
+        )
+
+    def schedule(self, kernel: Function, options: Mapping[str, Any]) -> Scheduled:
+        return Scheduled.of(kernel)
+
+    @cached_property
+    def cache(self):
+        from core_compiler.runtime.kernel_cache import KernelCache
+
+        return KernelCache()
+
+    def compile(self, kernels: Mapping[str, Function], progress) -> Mapping[str, Any]:
+        from core_compiler.codegen.cpu import generate
+        from core_compiler.runtime.kernel_cache import KernelSource
+
+        invoked = {
+            op["callee"] for f in kernels.values() for op in f.body.walk() if op.kind == "kernel.invoke"
+        }
+        entries = {name: generate(f, kernels) for name, f in kernels.items() if name not in invoked}
+        sources = [KernelSource(name, s.text, s.symbol) for name, s in entries.items()]
+        made = self.cache.compile(sources, lambda done, total, name: progress(f"compile {name}", done, total))
+        return dict(zip(entries, made, strict=True))
+
+    def link(self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]):
+        from core_compiler.targets.link import Linker
+
+        linker = Linker(module, facts, str(options.get("name", "model")))
+        program = linker.link(0)
+        return program, linker.arrays, linker.launch_ops
+
+    def load(self, module: Module, facts: Mapping[str, Any], threads: int = 0):
+        program, arrays, _ = facts["program"]
+        return self.device(threads=threads).load(program, arrays)
+
+    def device(self, threads: int = 0, **options):
+        from core_compiler.runtime.cpu import CpuDevice
+
+        return CpuDevice(threads or None, self.cache)
