@@ -278,14 +278,20 @@ def evaluate_block(
 ) -> tuple[np.ndarray, ...]:
     """The outputs of a block of tensor-level ops, op by op through :func:`evaluate`.
 
-    ``outer`` holds the values of the blocks around this one, for a block that reads them.
+    ``outer`` holds the values of the blocks around this one, for a block that reads them.  A value
+    is let go after its last use.
     """
+    last = {v: op for op in block.ops for v in op.uses()}
+    last.update(dict.fromkeys(block.outputs))
     values = dict(outer or {})
     values.update(zip(block.arguments, arrays, strict=True))
     for op in block.ops:
         around = values if op.regions else None
         results = evaluate(op, [values[v] for v in op.operands], weights, around)
         values.update(zip(op.results, results, strict=True))
+        for value in op.uses():
+            if last[value] is op:
+                values.pop(value, None)
     return tuple(values[v] for v in block.outputs)
 
 

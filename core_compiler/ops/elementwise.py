@@ -191,6 +191,8 @@ declare(
 
 
 def _cast_rule(types, attributes):
+    for found in (types[0].dtype, attributes["dtype"]):
+        need(found.name != "f8E8M0FNU", "f8E8M0FNU holds scales of blocks; it does not convert")
     return (types[0].with_(dtype=attributes["dtype"]),)
 
 

@@ -34,6 +34,8 @@ REFUSED = [
     ("select", [t(2, kind="i1"), t(3), t(3)], {},
      "p has shape (2) but a has (3) (broadcast is explicit)"),
     ("cast", [t(2)], {"dtype": "f33"}, "dtype = 'f33' names no dtype"),
+    ("cast", [t(2)], {"dtype": "f8E8M0FNU"},
+     "f8E8M0FNU holds scales of blocks; it does not convert"),
     ("bitcast", [t(2)], {"dtype": "f64"}, "f32 and f64 are not of one width of whole bytes"),
     ("iota", [], {"shape": (2,), "dtype": "i32", "axis": 1}, "axis 1 is not in 0..0"),
     ("broadcast", [t(2, 3)], {"shape": (2, 4), "dims": (0, 1)},

@@ -106,8 +106,20 @@ def _gathers() -> list[Sample]:
     return made
 
 
-#: mode -> torch's scatter_reduce name
-REDUCE = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+#: mode -> (torch's scatter_reduce name, NumPy's ufunc)
+REDUCE = {"add": ("sum", np.add), "mul": ("prod", np.multiply), "max": ("amax", np.maximum),
+          "min": ("amin", np.minimum)}  # fmt: skip
+
+
+def _at(ufunc):
+    """NumPy's unbuffered ``ufunc.at`` on whole rows."""
+
+    def oracle(x, indices, updates):
+        made = x.copy()
+        ufunc.at(made, indices[:, 0], updates)
+        return made
+
+    return oracle
 
 
 def _scatters() -> list[Sample]:
@@ -124,16 +136,14 @@ def _scatters() -> list[Sample]:
         made.append(sample("scatter_nd", x, nd, chosen, oracle=_index_put, exact=True, mode="set"))
         rows = np.array([[2], [0], [2]])
         row_updates = values((3, 5), name, -7, 7, "rows")
-        for mode, reduce in REDUCE.items():
-            made.append(sample(
-                "scatter_along", x, indices, updates, axis=0, mode=mode, label=mode,
-                oracle=torch_oracle(lambda x, i, u, r=reduce: x.scatter_reduce(0, i, u, r)),
-            ))  # fmt: skip
-            made.append(sample(
-                "scatter_nd", x, rows, row_updates, mode=mode, label=mode,
-                oracle=torch_oracle(lambda x, i, u, r=reduce: x.index_reduce(
-                    0, i[:, 0], u, r) if r != "sum" else x.index_add(0, i[:, 0], u)),
-            ))  # fmt: skip
+        for mode, (reduce, ufunc) in REDUCE.items():
+            along = torch_oracle(lambda x, i, u, r=reduce: x.scatter_reduce(0, i, u, r))
+            made += [
+                sample("scatter_along", x, indices, updates, axis=0, mode=mode, label=mode,
+                       oracle=along),
+                sample("scatter_nd", x, rows, row_updates, mode=mode, label=mode,
+                       oracle=_at(ufunc)),
+            ]  # fmt: skip
     return made
 
 
