@@ -20,6 +20,14 @@ _INTEGER = {
 }  # fmt: skip
 #: comparisons that are another one with the operands exchanged.
 SWAPPED = {"gt": "lt", "ge": "le"}
+#: Ops whose function decides on its values (long division, a table), and so runs one at a time.
+_ONE_AT_A_TIME = {"rem": ("f32", "f64"), "mod": ("f32", "f64"), "sin": ("f64",), "cos": ("f64",),
+                  "tan": ("f64",)}  # fmt: skip
+
+
+def has_lanes(name: str, lane) -> bool:
+    """Whether a scalar op can run on the lanes of a vector of ``lane`` at once."""
+    return name != "ipow" and getattr(lane, "name", "") not in _ONE_AT_A_TIME.get(name, ())
 
 
 def code_name(dtype: DType) -> str:

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 from core_compiler.ir import DType, Function, Op, Value, VectorType, vector
 from core_compiler.ir.types import INDEX
-from core_compiler.kernels.ops import access
+from core_compiler.kernels import scalars
+from core_compiler.kernels.ops import access, element
 from core_compiler.kernels.transforms.edit import (
     INDEPENDENT, Copier, constant_of, depends_on, find_loop, need, producers, rebuild,
 )  # fmt: skip
@@ -26,6 +27,7 @@ def vectorise(function: Function, loop: str, width: int, pad: int | None = None)
     need(not op.operands[3:], f"{loop} carries values")
     count = constant_of(op.operands[1], made)
     whole = low is not None and count is not None and (count - low) % width == 0
+    whole = whole or (low == 0 and _is_multiple(op.operands[1], width, made))
     iv = op.regions[0].arguments[0]
     if pad is not None:
         need(low == 0 and pad % width == 0, f"{loop} cannot be padded to {pad}")
@@ -57,6 +59,16 @@ def _check_room(loop: Op, iv: Value, pad: int) -> None:
                 len(extents) == 1 and isinstance(extents[0], int) and extents[0] >= pad,
                 f"{memory.name} has no room for {pad} lanes",
             )
+
+
+def _is_multiple(value: Value, width: int, made) -> bool:
+    """Whether a trip count is a multiple of ``width``: a constant, or a product with one."""
+    count = constant_of(value, made)
+    if count is not None:
+        return count % width == 0
+    op = made.get(value)
+    product = op is not None and op.kind == "kernel.mul" and value in op.results
+    return product and any(_is_multiple(v, width, made) for v in op.operands)
 
 
 def _strides(loop: Op, iv: Value, made) -> dict[Value, int | None]:
@@ -132,6 +144,8 @@ class _Lanes:
             args = [copier[condition], *(self.vector(v) for v in sides)]
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
         else:
+            name, lane = op.kind.removeprefix("kernel."), element(op.operands[-1].type)
+            need(scalars.has_lanes(name, lane), f"{op.kind} on {lane} runs one at a time")
             args = [self.vector(v) for v in op.operands]
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
 
