@@ -60,6 +60,13 @@ def buffer_arguments(function: Function) -> list[Value]:
     return [v for v in function.arguments if isinstance(v.type, BufferType)]
 
 
+def callees(function: Function) -> tuple[str, ...]:
+    """The kernels that a kernel invokes, in order of first use.  Their addresses follow its index
+    arguments in the argument block of a launch."""
+    names = (op["callee"] for op in function.body.walk() if op.kind == "kernel.invoke")
+    return tuple(dict.fromkeys(names))
+
+
 def work_items(function: Function, sizes: Sequence[int]) -> int:
     """How many work items a launch with these index arguments has (at least 0)."""
     nest = parallel_nest(function)

@@ -71,10 +71,7 @@ class CPU(Target):
         from core_compiler.codegen.cpu import generate
         from core_compiler.runtime.kernel_cache import KernelSource
 
-        invoked = {
-            op["callee"] for f in kernels.values() for op in f.body.walk() if op.kind == "kernel.invoke"
-        }
-        entries = {name: generate(f, kernels) for name, f in kernels.items() if name not in invoked}
+        entries = {name: generate(f) for name, f in kernels.items()}
         sources = [KernelSource(name, s.text, s.symbol) for name, s in entries.items()]
         made = self.cache.compile(sources, lambda done, total, name: progress(f"compile {name}", done, total))
         return dict(zip(entries, made, strict=True))

@@ -9,8 +9,8 @@ def compile_source(source, name: str = ""):
     return compile_source(source, name)
 
 
-def generate(function, functions=None):
+def generate(function):
     """The source of a scheduled kernel (see :mod:`core_compiler.codegen.cpu.source`)."""
     from core_compiler.codegen.cpu.source import generate
 
-    return generate(function, functions)
+    return generate(function)

@@ -1,6 +1,7 @@
 """The functions that generated source calls, made on demand from their names.
 
 =======================================  ========================================================
+``invoke_3(k, scratch, p, q, n)``        another kernel, at address k, with its three arguments
 ``f32(x)``, ``i64(x)`` ...               a number of that dtype
 ``exp_f32(x)``, ``fma_f32x16(a, b, c)``  a contract function, on scalars or on 16 lanes
 ``buffer_f32(args, slot, n)``            the kernel's buffer argument in a slot; buffer ``n``
@@ -68,6 +69,8 @@ class Namespace(dict):
         if name == "size":
             return _size
         stem, _, rest = name.partition("_")
+        if stem == "invoke":
+            return _invoke(int(rest))
         if stem in _MEMORY_FORMS:
             return _MEMORY_FORMS[stem](rest, self.owner, self.buffers)
         found = _FORM.match(name)
@@ -170,6 +173,34 @@ def _moved(dtype: str, owner: str, count: int):
 _MEMORY_FORMS = {
     "buffer": _buffer, "scratch": _scratch, "registers": _registers, "offset": _moved,
 }  # fmt: skip
+
+
+def _invoke(count: int):
+    """A call of ``kernel(args, 0, 1, scratch)`` with an argument block on the stack."""
+
+    def typed(typing, address, scratch, *arguments):
+        def codegen(context, builder, sig, values):
+            target, memory, *given = values
+            block = entry_alloca(builder, ir.ArrayType(_I64, count), 64)
+            for place, value in enumerate(given):
+                if isinstance(value.type, ir.PointerType):
+                    value = builder.ptrtoint(value, _I64)
+                zero = ir.Constant(_I64, 0)
+                builder.store(value, builder.gep(block, [zero, ir.Constant(_I64, place)]))
+            kind = ir.FunctionType(ir.VoidType(), [_I64] * 4)
+            function = builder.inttoptr(target, kind.as_pointer())
+            bounds = [ir.Constant(_I64, 0), ir.Constant(_I64, 1)]
+            builder.call(function, [builder.ptrtoint(block, _I64), *bounds, memory])
+            return context.get_dummy_value()
+
+        widened = [a if isinstance(a, Pointer) else types.int64 for a in arguments]
+        return types.void(types.int64, types.int64, *widened), codegen
+
+    names = ", ".join(f"a{i}" for i in range(count))
+    made: dict = {"typed": typed}
+    text = f"def invoke(typing, address, scratch, {names}):\n"
+    exec(f"{text}    return typed(typing, address, scratch, {names})\n", made)
+    return intrinsic(made["invoke"])
 
 
 # -- vectors in memory -------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core_compiler.errors import InternalError
@@ -17,6 +16,7 @@ from core_compiler.kernels import scalars
 from core_compiler.kernels.abi import (
     ALIGN,
     buffer_arguments,
+    callees,
     parallel_nest,
     scratch_allocations,
 )
@@ -51,44 +51,24 @@ class Source:
         return SYMBOL
 
 
-def generate(function: Function, functions: Mapping[str, Function] | None = None) -> Source:
-    """The source of a kernel and of the kernels that it invokes."""
-    functions = dict(functions or {})
+def generate(function: Function) -> Source:
+    """The source of a kernel.
+
+    Kernels that it invokes are compiled on their own, once for all their callers: their addresses
+    follow the arguments in the argument block, in the order of ``abi.callees``.
+    """
     buffers = _Buffers()
-    parts: list[_Writer] = []
-    for callee in _callees(function, functions):
-        parts.append(_Writer(callee, buffers, functions, invoked=True))
-    parts.append(_Writer(function, buffers, functions, invoked=False))
-    for part in parts:
-        part.write()
-    head = [
+    part = _Writer(function, buffers)
+    part.write()
+    text = [
         f'"""Kernel {function.name}: generated, compiled by Numba."""',
         f"NAME = {function.name!r}",
         f"BUFFERS = {buffers.count}  # told apart by number: no two overlap",
-        "",
-    ]
-    text, rows = list(head), []
-    for part in parts:
-        text += ["", *part.lines, ""]
-        start = len(text) - len(part.lines) - 1
-        rows += [(start + n, part.function.name, number, kind) for n, number, kind in part.map]
+        "", "", *part.lines,
+    ]  # fmt: skip
+    start = len(text) - len(part.lines)
+    rows = [(start + n, function.name, number, kind) for n, number, kind in part.map]
     return Source(function.name, "\n".join(text).rstrip() + "\n", tuple(rows))
-
-
-def _callees(function: Function, functions) -> list[Function]:
-    """Invoked kernels, callees before their callers, each once."""
-    found: dict[str, Function] = {}
-
-    def visit(caller: Function) -> None:
-        for op in caller.body.walk():
-            if op.kind == "kernel.invoke" and op["callee"] not in found:
-                if op["callee"] not in functions:
-                    raise InternalError(f"{caller.name} invokes {op['callee']!r}, which is unknown")
-                visit(functions[op["callee"]])
-                found[op["callee"]] = functions[op["callee"]]
-
-    visit(function)
-    return list(found.values())
 
 
 class _Buffers:
@@ -104,9 +84,8 @@ class _Buffers:
 class _Writer:
     """Writes one function of the module."""
 
-    def __init__(self, function: Function, buffers: _Buffers, functions, invoked: bool):
-        self.function, self.buffers, self.functions = function, buffers, functions
-        self.invoked = invoked
+    def __init__(self, function: Function, buffers: _Buffers):
+        self.function, self.buffers = function, buffers
         self.lines: list[str] = []
         self.map: list[tuple[int, int, str]] = []
         self.names: dict[Value, str] = {}
@@ -162,23 +141,20 @@ class _Writer:
 
     def write(self) -> None:
         function = self.function
-        if self.invoked:
-            arguments = ", ".join(self.name(v) for v in function.arguments)
-            self.lines.append("@compiled")
-            self.lines.append(f"def {function.name}({arguments}, scratch):")
-        else:
-            self.lines.append(f"def {SYMBOL}(args, lo, hi, scratch):")
+        self.lines.append(f"def {SYMBOL}(args, lo, hi, scratch):")
         for number, value in enumerate(function.arguments):
             if isinstance(value.type, BufferType):
                 self._argument(value, number)
-            elif not self.invoked:
+            else:
                 self.line(f"{self.name(value)} = size(args, {number})")
+        for number, callee in enumerate(callees(function), len(function.arguments)):
+            self.line(f"{callee} = size(args, {number})  # its address")
         for value in buffer_arguments(function):
-            if value.type.offset != 0 and not self.invoked:
+            if value.type.offset != 0:
                 code = scalars.code_name(value.type.dtype)
                 name = self.name(value)
                 self.line(f"{name} = offset_{code}({name}, {value.type.offset})")
-        nest = [] if self.invoked else parallel_nest(function)
+        nest = parallel_nest(function)
         if not nest:
             self._allocations(function.body)
             self.block(function.body)
@@ -189,10 +165,9 @@ class _Writer:
 
     def _argument(self, value: Value, number: int) -> None:
         self.strides[value] = [str(s) for s in value.type.strides]
-        if not self.invoked:
-            code, place = scalars.code_name(value.type.dtype), self.buffers.number()
-            shape = ", ".join(map(str, value.type.shape))
-            self.line(f"{self.name(value)} = buffer_{code}(args, {number}, {place})  # [{shape}]")
+        code, place = scalars.code_name(value.type.dtype), self.buffers.number()
+        shape = ", ".join(map(str, value.type.shape))
+        self.line(f"{self.name(value)} = buffer_{code}(args, {number}, {place})  # [{shape}]")
 
     def _items(self, nest: list[Op]) -> None:
         """The work items: the parallel nest flattened, its indices counted like an odometer."""
@@ -387,11 +362,9 @@ class _Writer:
         self.comment = ""
 
     def _invoke(self, op: Op) -> None:
-        arguments = []
-        for value in op.operands:
-            arguments.append(self.name(value))
-        arguments.append(_sum("scratch", self.scratch_end))
-        self.line(f"{op['callee']}({', '.join(arguments)})", op)
+        arguments = ", ".join(self.name(v) for v in op.operands)
+        scratch = _sum("scratch", self.scratch_end)
+        self.line(f"invoke_{len(op.operands)}({op['callee']}, {scratch}, {arguments})", op)
 
     # -- memory ----------------------------------------------------------------------------------
 

@@ -107,10 +107,11 @@ def tile(s: Scheduled, tiles: Tiles) -> Scheduled:
 
 def register_tiles(s: Scheduled, tiles: Tiles) -> Scheduled:
     """Variants of the outlined register tile for full and for partial tiles."""
-    core = s.cores["register_tile"]
+    (core,) = (c for name, c in s.cores.items() if name.startswith("register_tile"))
+    digest = core.name.rsplit("_", 1)[1]
     named = []
     for rows in tiles.variants:
-        name = f"tile_{rows}x{tiles.vectors}x{tiles.width}"
+        name = f"tile_{rows}x{tiles.vectors}x{tiles.width}_{digest}"
         variant = Scheduled.of(core.with_(name=name))
         for phase in PHASES:
             variant = variant.apply(round_up, f"ii{phase}", rows)
@@ -122,8 +123,8 @@ def register_tiles(s: Scheduled, tiles: Tiles) -> Scheduled:
         variant = variant.apply(unroll_by, "k", tiles.unroll).apply(lift).apply(share_loads)
         s = s.with_core(variant.function, variant.steps)
         named.append((rows, name))
-    s = s.apply(dispatch, "register_tile", _row_count(core), tuple(named))
-    return s.without_core("register_tile")
+    s = s.apply(dispatch, core.name, _row_count(core), tuple(named))
+    return s.without_core(core.name)
 
 
 def _row_count(core: Function) -> int:

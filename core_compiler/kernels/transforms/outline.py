@@ -17,7 +17,9 @@ from core_compiler.kernels.transforms.edit import (
 
 
 def outline(function: Function, loop: str, name: str, first: str | None = None) -> tuple:
-    """Move a loop into a kernel ``name``; answers (the caller, the new kernel).
+    """Move a loop into a kernel of its own; answers (the caller, the new kernel).
+
+    The new kernel is called ``name`` and some digits of its structure.
 
     With ``first`` everything from loop ``first`` to ``loop`` goes, both in one block.  Index
     arithmetic is repeated on both sides rather than passed, except what the part's loops are made
@@ -41,13 +43,18 @@ def outline(function: Function, loop: str, name: str, first: str | None = None) 
     buffers = [v for v in free if isinstance(v.type, BufferType)]
     numbers = [v for v in free if v.type is INDEX]
     need(len(buffers) + len(numbers) == len(free), f"{loop} uses an element computed outside it")
-    core, passed = _kernel(name, part, buffers, numbers, constants, made, function)
+    # A number that is also compared is passed a second time for that, so that a kernel does not
+    # depend on whether its caller computes the two from one value.
+    tested = [v for v in numbers if _is_compared(part, v)]
+    numbers = [v for v in numbers if _is_counted(part, v)]
+    core, passed = _kernel(name, part, buffers, numbers, tested, constants, made)
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
         sizes = [_size(copier, function, made, b, s) for b, s in passed]
-        operands = [copier[v] for v in buffers] + sizes + [copier[v] for v in numbers]
-        kb._append("kernel.invoke", operands, {"callee": name})
+        rest = [copier[v] for v in (*numbers, *tested)]
+        operands = [*(copier[v] for v in buffers), *sizes, *rest]
+        kb._append("kernel.invoke", operands, {"callee": core.name})
 
     def gone(copier: Copier, op: Op) -> None:
         if is_pure(op):
@@ -75,7 +82,21 @@ def _block_of(function: Function, op: Op):
     return next(b for b in blocks if op in b.ops)
 
 
-def _kernel(name, part: Sequence[Op], buffers, numbers, constants, made, function):
+def _is_compared(part: Sequence[Op], value: Value) -> bool:
+    return any(
+        value in inner.operands
+        for op in part for inner in op.walk() if inner.kind in _COMPARISONS
+    )  # fmt: skip
+
+
+def _is_counted(part: Sequence[Op], value: Value) -> bool:
+    return any(
+        value in inner.operands
+        for op in part for inner in op.walk() if inner.kind not in _COMPARISONS
+    )  # fmt: skip
+
+
+def _kernel(name, part: Sequence[Op], buffers, numbers, tested, constants, made):
     """The new kernel and the run-time sizes that its buffer types need, as (buffer, string)."""
     kb = KernelBuilder(name)
     copier = Copier(kb)
@@ -100,10 +121,38 @@ def _kernel(name, part: Sequence[Op], buffers, numbers, constants, made, functio
         kb.size(f"b{number}_{order.index(entry)}")
     for number, value in enumerate(numbers):
         copier.env[value] = kb.size(f"n{number}")
+    compared = {v: kb.size(f"n{len(numbers) + i}") for i, v in enumerate(tested)}
+    for op in part:
+        for inner in op.walk():
+            if inner.kind in _COMPARISONS and not compared.keys().isdisjoint(inner.operands):
+                copier.hooks[inner] = _comparing(compared)
     copier.ops(made[v] for v in constants)
     copier.ops(part)
     core = kb.function()
-    return core.with_(body=without_dead(core.body)), passed
+    core = core.with_(body=without_dead(core.body))
+    return core.with_(name=f"{name}_{_digest(core)}"), passed
+
+
+_COMPARISONS = tuple(f"kernel.{n}" for n in ("eq", "ne", "lt", "le", "gt", "ge"))
+
+
+def _comparing(compared):
+    def hook(copier: Copier, op: Op) -> None:
+        saved = {v: copier.env[v] for v in compared if v in copier.env}
+        copier.env.update(compared)
+        copier.copy(op)
+        for value in compared:
+            copier.env.pop(value)
+        copier.env.update(saved)
+
+    return hook
+
+
+def _digest(core: Function) -> str:
+    """Six digits of what the kernel is: equal kernels get equal names, others do not."""
+    from core_compiler.ir.core import Module, structure_key
+
+    return structure_key(Module({"kernel": core.with_(name="kernel")}))[:6]
 
 
 def _size(copier: Copier, function: Function, made, memory: Value, entry: str) -> Value:
