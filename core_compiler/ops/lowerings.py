@@ -34,7 +34,7 @@ HOOKS: dict[str, hooks.Hook] = {
     "take": hooks.IndexMap(index_maps.take),
     "take_along": hooks.IndexMap(index_maps.take_along),
     "gather_nd": hooks.IndexMap(index_maps.gather_nd),
-    **{f"reduce_{kind}": hooks.Reduction(kind) for kind in "sum prod max min and or".split()},
+    **{f"reduce_{k}": hooks.Reduction(k) for k in ("sum", "prod", "max", "min", "and", "or")},
     "argmax": hooks.Reduction("argmax"),
     "argmin": hooks.Reduction("argmin"),
     "matmul": hooks.Contraction(),
