@@ -37,11 +37,13 @@ class MissingKernel(UserError):
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """Generated source of one kernel; ``symbol`` is its function in the object file."""
+    """Generated source of one kernel; ``symbol`` is its function in the object file; ``lines`` rows
+    (JSON values) that map source lines to ops are kept beside it and are not part of the key."""
 
     name: str
     source: str
-    symbol: str
+    symbol: str = "kernel"
+    lines: tuple = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,9 @@ class KernelCache:
                  "toolchain": toolchain(), "compiler": self.compiler}  # fmt: skip
         files = {"source.py": source.source.encode(),
                  "about.json": json.dumps(about, indent=1, sort_keys=True).encode()}  # fmt: skip
-        self.folder.put(KIND, key, {**files, **reply["files"]})
+        if source.lines:
+            files["lines.json"] = json.dumps(source.lines).encode()
+        self.folder.put(KIND, key, {**reply["files"], **files})
 
 
 @functools.cache

@@ -1,0 +1,1 @@
+"""Machine descriptions: what a target has, each figure with its source."""

@@ -1,0 +1,260 @@
+"""The model of a machine: compute units, memory tiers, interconnect, read from YAML.
+
+Every figure is a :class:`Figure`: a number, its unit and where it is from (``datasheet``, ``paper``,
+``measured``, ``detected``, ``estimate``, ``default``), written in YAML as ``{value: 32, unit: KiB,
+source: datasheet}``.  What is unknown is left out, never guessed: a missing figure is ``None``.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.ir.types import DTYPES
+
+SOURCES = ("datasheet", "paper", "measured", "detected", "estimate", "default")
+
+#: Units of figures, and how many base units (bytes, hertz, seconds, joules...) one of them is.
+UNITS: dict[str, float] = {
+    "": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "bit": 1,
+    "Hz": 1, "MHz": 1e6, "GHz": 1e9, "B/s": 1, "GB/s": 1e9, "TB/s": 1e12, "Gbit/s": 1e9 / 8,
+    "s": 1, "ns": 1e-9, "us": 1e-6, "cycles": 1, "W": 1, "mW": 1e-3, "mm2": 1,
+    "pJ": 1e-12, "pJ/B": 1e-12, "pJ/bit": 8e-12, "flop/s": 1, "GFLOP/s": 1e9,
+}  # fmt: skip
+
+UNIT_KINDS = ("systolic_array", "vector", "scalar")
+INTERCONNECTS = ("mesh", "torus", "switch", "bus")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number with its unit and its source; ``note`` names the document or says how it was got."""
+
+    value: float
+    unit: str
+    source: str
+    note: str = ""
+
+    @property
+    def base(self) -> float:
+        """The value in base units (bytes, bytes/s, Hz, s, J/B)."""
+        return self.value * UNITS[self.unit]
+
+    def __str__(self) -> str:
+        number = f"{self.value:g} {self.unit}".strip()
+        return f"{number} ({self.source}{': ' + self.note if self.note else ''})"
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeUnit:
+    """A unit that computes: ``kind`` (:data:`UNIT_KINDS`), how many, and what a cycle does.
+
+    ``dtypes`` it takes; a systolic array has ``rows`` x ``columns`` and ``dataflows`` (os, ws, is), a
+    vector unit ``width_bytes`` and ``fma_per_cycle`` (vector multiply-adds).
+    """
+
+    name: str
+    kind: str
+    count: Figure
+    dtypes: tuple[str, ...] = ()
+    clock: Figure | None = None
+    rows: Figure | None = None
+    columns: Figure | None = None
+    dataflows: tuple[str, ...] = ()
+    width_bytes: Figure | None = None
+    fma_per_cycle: Figure | None = None
+
+    def lanes(self, bits: int) -> int:
+        """Elements of ``bits`` bits that fit its vector registers."""
+        return int(self.width_bytes.base * 8 // bits) if self.width_bytes else 1
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTier:
+    """A memory: ``reach`` says who can address it (``core``, ``chip``, ``machine``)."""
+
+    name: str
+    capacity: Figure | None = None
+    reach: str = "machine"
+    count: Figure | None = None
+    banks: Figure | None = None
+    line: Figure | None = None
+    bandwidth: Figure | None = None
+    latency: Figure | None = None
+    read_energy: Figure | None = None
+    write_energy: Figure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interconnect:
+    """How units reach each other: ``kind`` (:data:`INTERCONNECTS`), links, cost of a hop."""
+
+    kind: str
+    link_bandwidth: Figure | None = None
+    hop_latency: Figure | None = None
+    energy: Figure | None = None
+    columns: Figure | None = None
+    rows: Figure | None = None
+    radix: Figure | None = None
+    multicast: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine; ``tiers`` from nearest to farthest.  The last tier is where arenas live."""
+
+    name: str
+    summary: str
+    units: tuple[ComputeUnit, ...]
+    tiers: tuple[MemoryTier, ...]
+    interconnect: Interconnect | None = None
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+    def unit(self, name: str) -> ComputeUnit:
+        return _named(self.units, name, self.name)
+
+    def tier(self, name: str) -> MemoryTier:
+        return _named(self.tiers, name, self.name)
+
+    def with_(self, **parts: Any) -> Machine:
+        return replace(self, **parts)
+
+
+def _named(items, name: str, where: str):
+    for item in items:
+        if item.name == name:
+            return item
+    raise UserError(f"has no {name!r}", f"machine {where}",
+                    f"choose one of {', '.join(i.name for i in items)}")  # fmt: skip
+
+
+def load(path: Path | str) -> Machine:
+    """A machine from a YAML file; UserError names the file, the place in it and what is wrong."""
+    import yaml
+
+    path = Path(path)
+    try:
+        data = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", str(path), "check the path") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        raise UserError(f"is not YAML ({getattr(error, 'problem', error)})", f"{path}{line}",
+                        "correct the syntax") from None  # fmt: skip
+    return parse(data, str(path))
+
+
+def shipped(name: str) -> Machine:
+    """A machine that comes with the compiler (``cpu``)."""
+    folder = Path(__file__).parent / "machines"
+    names = sorted(p.stem for p in folder.glob("*.yaml"))
+    if name not in names:
+        raise UserError(f"no machine is called {name!r}", "machine", f"choose one of {', '.join(names)}")
+    return load(folder / f"{name}.yaml")
+
+
+def parse(data: Any, where: str = "machine") -> Machine:
+    """A machine from plain dictionaries and lists."""
+    _keys(data, where, {"name", "summary", "units", "tiers"}, {"interconnect", "figures"})
+    interconnect = data.get("interconnect")
+    return Machine(
+        name=_text(data["name"], f"{where}: name"),
+        summary=_text(data["summary"], f"{where}: summary"),
+        units=_items(ComputeUnit, data["units"], f"{where}: units"),
+        tiers=_items(MemoryTier, data["tiers"], f"{where}: tiers"),
+        interconnect=None if interconnect is None else _record(
+            Interconnect, interconnect, f"{where}: interconnect"
+        ),
+        figures={k: _figure(v, f"{where}: figures.{k}")
+                 for k, v in _mapping(data.get("figures", {}), f"{where}: figures").items()},
+    )  # fmt: skip
+
+
+#: Fields that are not figures: how each is read, by its name.
+_CHOICES = {"kind": {ComputeUnit: UNIT_KINDS, Interconnect: INTERCONNECTS}}
+
+
+def _record(cls: type, data: Any, where: str):
+    known = {f.name: f for f in fields(cls)}
+    required = {n for n, f in known.items() if _is_required(f)}
+    _keys(data, where, required, set(known) - required)
+    return cls(**{name: _field(cls, name, value, f"{where}.{name}") for name, value in data.items()})
+
+
+def _is_required(f) -> bool:
+    from dataclasses import MISSING
+
+    return f.default is MISSING and f.default_factory is MISSING
+
+
+def _field(cls: type, name: str, value: Any, where: str):
+    if name in _CHOICES:
+        return _one_of(value, _CHOICES[name][cls], where)
+    if name == "dtypes":
+        return tuple(_one_of(v, tuple(DTYPES), where) for v in _list(value, where))
+    if name == "dataflows":
+        return tuple(_one_of(v, ("os", "ws", "is"), where) for v in _list(value, where))
+    if name == "reach":
+        return _one_of(value, ("core", "chip", "machine", "fabric"), where)
+    if name == "multicast":
+        if not isinstance(value, bool):
+            raise UserError(f"is {value!r}, not true or false", where, "correct it")
+        return value
+    return _text(value, where) if name == "name" else _figure(value, where)
+
+
+def _figure(data: Any, where: str) -> Figure:
+    _keys(data, where, {"value", "source"}, {"unit", "note"})
+    value, unit = data["value"], data.get("unit", "")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise UserError(f"has the value {value!r}", where, "give a number from 0")
+    return Figure(float(value), _one_of(unit, tuple(UNITS), f"{where}.unit"),
+                  _one_of(data["source"], SOURCES, f"{where}.source"),
+                  _text(data.get("note", ""), f"{where}.note"))  # fmt: skip
+
+
+def _items(cls: type, data: Any, where: str) -> tuple:
+    items = tuple(_record(cls, item, f"{where}[{i}]") for i, item in enumerate(_list(data, where)))
+    names = [item.name for item in items]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise UserError(f"two are called {twice!r}", where, "rename one")
+    if not items:
+        raise UserError("is empty", where, "describe at least one")
+    return items
+
+
+def _keys(data: Any, where: str, required: set[str], optional: set[str]) -> None:
+    data = _mapping(data, where)
+    for name in sorted(required - data.keys()):
+        raise UserError(f"has no {name!r}", where, "add it")
+    for name in sorted(map(str, data.keys() - required - optional)):
+        raise UserError(f"has an unknown entry {name!r}", where,
+                        f"use {', '.join(sorted(required | optional))}")  # fmt: skip
+
+
+def _mapping(data: Any, where: str) -> Mapping:
+    if not isinstance(data, Mapping):
+        raise UserError(f"is {type(data).__name__}, not entries with names", where, "correct it")
+    return data
+
+
+def _list(data: Any, where: str) -> list:
+    if not isinstance(data, list):
+        raise UserError(f"is {type(data).__name__}, not a list", where, "correct it")
+    return data
+
+
+def _text(data: Any, where: str) -> str:
+    if not isinstance(data, str):
+        raise UserError(f"is {data!r}, not text", where, "correct it")
+    return data
+
+
+def _one_of(value: Any, allowed: tuple[str, ...], where: str) -> str:
+    if value not in allowed:
+        raise UserError(f"is {value!r}", where, f"use one of {', '.join(map(repr, allowed))}")
+    return value

@@ -1,0 +1,262 @@
+"""What this machine can do at most, measured: multiply-adds and bytes a second.
+
+The compute roof is a loop of independent fused multiply-adds that never leaves registers.  The
+memory roof depends on how much is touched: reading, and copying, are measured over footprints from
+within the first cache to far beyond the last, and the faster of the two counts at each (reading
+alone needs no ownership of the lines it touches, so it may pass copying).  A kernel's limit is the
+lower roof (Williams, Waterman, Patterson: "Roofline", CACM 2009): the time that its arithmetic or
+its compulsory bytes need, whichever is longer.
+"""
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from core_compiler.hardware.host import Host, detect
+from core_compiler.runtime import loader
+from core_compiler.runtime.cache_folder import CacheFolder
+from core_compiler.runtime.team import Team, aligned, team
+
+#: Changing how limits are measured changes this.
+VERSION = 1
+#: Independent accumulators: at least latency x units of every processor we know (Zen 5: 4 x 2).
+CHAINS = 12
+#: Iterations of the multiply-add loop in one work item.
+ITERATIONS = 2000
+#: Bytes touched (read + written) at which bandwidth is measured.
+FOOTPRINTS = tuple(2**n for n in range(15, 29, 2))
+#: Seconds that one measurement aims to last, and how often it is taken (the best counts: the rest
+#: is other people's work on this machine).
+DURATION, REPEATS = 0.002, 7
+_ITEMS = 64
+#: Vectors that one step of a sweep touches: the loop's own instructions must not be what is measured.
+UNROLL = 4
+
+Curve = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Measured roofs with ``threads`` threads.
+
+    ``flops``: f32 operations a second (an fma is two).  ``read`` and ``copy``: rows of (bytes
+    touched, bytes a second), a copied byte counted twice.
+    """
+
+    threads: int
+    flops: float
+    read: Curve
+    copy: Curve
+
+    def bandwidth(self, footprint: float) -> float:
+        """Bytes a second for a kernel that touches ``footprint`` bytes, between the measured points."""
+        return max(_interpolate(self.read, footprint), _interpolate(self.copy, footprint))
+
+    def peak_flops(self, bits: int = 32) -> float:
+        """Operations a second on elements of ``bits`` bits: registers hold 32 / bits times as many."""
+        return self.flops * 32 / max(bits, 32)
+
+    def least_seconds(self, flops: float, nbytes: float, bits: int = 32) -> float:
+        """The time under the lower roof: nothing that does this work is faster."""
+        memory = nbytes / self.bandwidth(nbytes) if nbytes else 0.0
+        return max(flops / self.peak_flops(bits), memory)
+
+    def percent(self, seconds: float, flops: float, nbytes: float, bits: int = 32) -> float:
+        """Share of the limit reached, in percent; 0 where a kernel has no work to count."""
+        return 100 * self.least_seconds(flops, nbytes, bits) / seconds if seconds > 0 else 0.0
+
+
+def limits(threads: int, folder: CacheFolder | None = None, again: bool = False) -> Limits:
+    """This machine's limits with ``threads`` threads; measured once a machine (about a second, on
+    the first call or with ``again``) and kept in the cache folder."""
+    folder = CacheFolder() if folder is None else folder
+    parts = f"{VERSION}|{threads}|{detect().identity}"
+    key = hashlib.sha256(parts.encode()).hexdigest()
+    if again:
+        folder.remove("limits", key)
+    stored = folder.get("limits", key, "limits.json")
+    if stored is not None:
+        return _from_json(stored)
+    measured = measure(threads)
+    folder.put("limits", key, {"limits.json": json.dumps(asdict(measured)).encode()})
+    return measured
+
+
+def measure(threads: int, footprints: Sequence[int] = FOOTPRINTS) -> Limits:
+    """Measure now.  Other work on the machine shows as lower limits."""
+    workers = team(threads)
+    return Limits(threads, _flops(workers), _curve(workers, "read", footprints),
+                  _curve(workers, "copy", footprints))  # fmt: skip
+
+
+def _flops(workers: Team) -> float:
+    work = CHAINS * (detect().vector_bytes // 4) * 2 * ITERATIONS  # of one item
+    values = aligned(64).view(np.float32)
+    values[:2] = 0.999, 0.001
+    block = np.array([values.ctypes.data], np.int64)
+    once = _seconds(workers, "fma", block, workers.threads, REPEATS)
+    items = workers.threads * max(1, int(DURATION / once))
+    return work * items / _seconds(workers, "fma", block, items, REPEATS)
+
+
+def _curve(workers: Team, kernel: str, footprints: Sequence[int]) -> Curve:
+    """Bytes a second at each footprint; every thread has its own part of it."""
+    return tuple((size, _bandwidth(workers, kernel, size)) for size in footprints)
+
+
+def _bandwidth(workers: Team, kernel: str, footprint: int) -> float:
+    arrays = 2 if kernel == "copy" else 1
+    step = UNROLL * detect().vector_bytes
+    chunk = max(step, footprint // arrays // _ITEMS // step * step)
+    memory = aligned(arrays * chunk * _ITEMS)
+    memory[:] = 1  # touched, so that its pages are there
+    source = memory.ctypes.data
+    touched = arrays * chunk * _ITEMS
+    repeats = 1
+    while True:
+        block = np.array([source + (arrays - 1) * chunk * _ITEMS, source, chunk, repeats], np.int64)
+        seconds = _seconds(workers, kernel, block, _ITEMS, 1)
+        if seconds >= DURATION / 4 or repeats >= 1 << 20:
+            break
+        repeats *= 2 if seconds <= 0 else max(2, min(64, int(DURATION / 2 / seconds)))
+    return touched * repeats / _seconds(workers, kernel, block, _ITEMS, REPEATS)
+
+
+def _seconds(workers: Team, kernel: str, block: np.ndarray, items: int, repeats: int) -> float:
+    """The shortest of ``repeats`` runs, from the first thread's start to the last one's end."""
+    code = _code()
+    record = np.array([[code[f"limit_{kernel}"], block.ctypes.data, items, 0, 1]], np.int64)
+    scratch, best = aligned(4096 * workers.threads), float("inf")
+    times = np.zeros((workers.threads, 2), np.int64)
+    for _ in range(repeats + 1):  # the first one warms up
+        workers.run(record.ctypes.data, 1, scratch.ctypes.data, 4096, times.ctypes.data)
+        taken = times[times[:, 0] > 0]
+        best = min(best, float(taken[:, 1].max() - taken[:, 0].min()))
+    return max(best, 1.0) * 1e-9
+
+
+@functools.cache
+def _code() -> loader.LoadedCode:
+    text = kernels(detect())
+    folder = CacheFolder()
+    key = hashlib.sha256("\0".join((text, *loader.host())).encode()).hexdigest()
+    data = folder.get("limits", key, "limits.o")
+    if data is None:
+        data = loader.compile_ir(text)
+        folder.put("limits", key, {"limits.o": data, "limits.ll": text.encode()})
+    return loader.load_object(data, ("limit_fma", "limit_read", "limit_copy"), where="limits")
+
+
+def kernels(host: Host) -> str:
+    """The measuring kernels in LLVM IR, at the host's vector width."""
+    vector = f"<{host.vector_bytes // 4} x float>"
+    chains = range(CHAINS)
+    phis = "\n".join(f"  %a{i} = phi {vector} [ %x, %item ], [ %b{i}, %loop ]" for i in chains)
+    lanes = host.vector_bytes // 4
+    suffix, mask = f"v{lanes}f32", f"<{lanes} x i32> zeroinitializer"
+    fmas = "\n".join(
+        f"  %b{i} = call {vector} @llvm.fma.{suffix}({vector} %a{i}, {vector} %x, {vector} %y)"
+        for i in chains
+    )
+    sums = "\n".join(
+        f"  %s{i} = fadd {vector} %b{i}, {'%x' if i == 0 else f'%s{i - 1}'}" for i in chains
+    )
+    return f"""
+declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})
+
+; Each work item: {ITERATIONS} times {CHAINS} independent multiply-adds.
+define void @limit_fma(i64 %block, i64 %lo, i64 %hi, i64 %scratch) {{
+entry:
+  %p = inttoptr i64 %block to ptr
+  %values = load ptr, ptr %p
+  %y.p = getelementptr float, ptr %values, i64 1
+  %x0 = load float, ptr %values
+  %y0 = load float, ptr %y.p
+  %x1 = insertelement {vector} poison, float %x0, i32 0
+  %x = shufflevector {vector} %x1, {vector} poison, {mask}
+  %y1 = insertelement {vector} poison, float %y0, i32 0
+  %y = shufflevector {vector} %y1, {vector} poison, {mask}
+  %out = inttoptr i64 %scratch to ptr
+  br label %item
+item:
+  %i = phi i64 [ %lo, %entry ], [ %i.next, %done ]
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %item ], [ %k.next, %loop ]
+{phis}
+{fmas}
+  %k.next = add i64 %k, 1
+  %more = icmp ult i64 %k.next, {ITERATIONS}
+  br i1 %more, label %loop, label %done
+done:
+{sums}
+  store volatile {vector} %s{CHAINS - 1}, ptr %out, align 64
+  %i.next = add i64 %i, 1
+  %items = icmp ult i64 %i.next, %hi
+  br i1 %items, label %item, label %end
+end:
+  ret void
+}}
+{_sweep("read", vector, host.vector_bytes)}
+{_sweep("copy", vector, host.vector_bytes)}
+"""
+
+
+def _sweep(name: str, vector: str, width: int) -> str:
+    """A pass over [lo, hi) chunks, ``repeats`` times; volatile, so that nothing becomes memcpy."""
+    steps = []
+    for i in range(UNROLL):
+        steps.append(f"""  %at{i} = add i64 %at, {i * width}
+  %from.at{i} = getelementptr i8, ptr %from, i64 %at{i}
+  %v{i} = load volatile {vector}, ptr %from.at{i}, align {width}""")
+        if name == "copy":
+            steps.append(f"""  %to.at{i} = getelementptr i8, ptr %to, i64 %at{i}
+  store volatile {vector} %v{i}, ptr %to.at{i}, align {width}""")
+    body = "\n".join(steps)
+    return f"""
+; Arguments: to, from, bytes of a chunk, repeats.
+define void @limit_{name}(i64 %block, i64 %lo, i64 %hi, i64 %scratch) {{
+entry:
+  %p = inttoptr i64 %block to ptr
+  %from.p = getelementptr i64, ptr %p, i64 1
+  %chunk.p = getelementptr i64, ptr %p, i64 2
+  %repeats.p = getelementptr i64, ptr %p, i64 3
+  %to = load ptr, ptr %p
+  %from = load ptr, ptr %from.p
+  %chunk = load i64, ptr %chunk.p
+  %repeats = load i64, ptr %repeats.p
+  %first = mul i64 %lo, %chunk
+  %last = mul i64 %hi, %chunk
+  br label %again
+again:
+  %r = phi i64 [ 0, %entry ], [ %r.next, %swept ]
+  br label %loop
+loop:
+  %at = phi i64 [ %first, %again ], [ %at.next, %loop ]
+{body}
+  %at.next = add i64 %at, {UNROLL * width}
+  %more = icmp ult i64 %at.next, %last
+  br i1 %more, label %loop, label %swept
+swept:
+  %r.next = add i64 %r, 1
+  %once.more = icmp ult i64 %r.next, %repeats
+  br i1 %once.more, label %again, label %end
+end:
+  ret void
+}}"""
+
+
+def _interpolate(curve: Curve, footprint: float) -> float:
+    sizes, rates = zip(*curve, strict=True)
+    return float(np.interp(np.log2(max(footprint, 1)), np.log2(sizes), rates))
+
+
+def _from_json(data: bytes) -> Limits:
+    items = json.loads(data)
+    curves = {n: tuple((int(s), float(r)) for s, r in items[n]) for n in ("read", "copy")}
+    return Limits(int(items["threads"]), float(items["flops"]), **curves)

@@ -1,0 +1,110 @@
+"""Other systems on the same model in the same run: torch eager, torch.compile, onnxruntime.
+
+Contenders take turns, so that a machine that slows down slows all of them.  Each turn starts with a
+pause (other systems' threads spin for some milliseconds after a run, and would be measured here)
+and an untimed run.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.runtime.profiler import Timing
+
+#: Names that ``--against`` takes.
+PEERS = ("torch", "torch.compile", "onnxruntime")
+#: Seconds between two contenders' turns.
+PAUSE = 0.02
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Times of ``ours`` and of each peer; ratios above 1 mean that ours is faster."""
+
+    ours: Timing
+    peers: Mapping[str, Timing]
+
+    def to_json(self) -> dict:
+        """``ours_ms``, ``peers`` (name to ms) and ``ratios`` (peer / ours), from medians."""
+        ours = self.ours.median_us / 1e3
+        peers = {name: t.median_us / 1e3 for name, t in self.peers.items()}
+        return {"ours_ms": ours, "peers": peers, "ratios": {n: ms / ours for n, ms in peers.items()}}
+
+
+def compare(ours: Callable[[], object], peers: Mapping[str, Callable[[], object]], *,
+            rounds: int = 7, runs: int = 3, warmup: int = 2) -> Comparison:  # fmt: skip
+    """Time all contenders in ``rounds`` of turns, ``runs`` timed runs in each."""
+    contenders = {"": ours, **peers}
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    for run in contenders.values():
+        for _ in range(warmup):
+            run()
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            time.sleep(PAUSE)
+            run()
+            for _ in range(runs):
+                start = time.perf_counter_ns()
+                run()
+                samples[name].append((time.perf_counter_ns() - start) / 1e3)
+    timings = {name: Timing(tuple(values)) for name, values in samples.items()}
+    return Comparison(timings.pop(""), timings)
+
+
+def torch_eager(model, inputs: Sequence, threads: int) -> Callable[[], object]:
+    """``model(*inputs)`` of a ``torch.nn.Module`` in eval mode, without gradients."""
+    return _torch(model, inputs, threads)
+
+
+def torch_compile(model, inputs: Sequence, threads: int) -> Callable[[], object]:
+    """The same through ``torch.compile`` (Inductor); needs a C++ compiler on this machine."""
+    import torch
+
+    run = _torch(torch.compile(model), inputs, threads)
+    try:
+        run()
+    except Exception as error:  # Inductor raises what its compiler raised
+        reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else "no reason"
+        raise UserError(f"torch.compile failed ({type(error).__name__}: {reason})", "peer",
+                        "install a C++ compiler, or leave it out of --against",
+                        CANNOT_HERE) from None  # fmt: skip
+    return run
+
+
+def onnxruntime(path: Path | str, inputs: Mapping[str, np.ndarray], threads: int,
+                outputs: Sequence[str] | None = None) -> Callable[[], object]:  # fmt: skip
+    """An ONNX file in onnxruntime's CPU provider with all its optimisations."""
+    try:
+        import onnxruntime as ort
+    except ImportError:
+        raise _absent("onnxruntime") from None
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(outputs, dict(inputs))
+
+
+def _torch(model, inputs: Sequence, threads: int) -> Callable[[], object]:
+    try:
+        import torch
+    except ImportError:
+        raise _absent("torch") from None
+    tensors = [x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x)) for x in inputs]
+
+    def run() -> object:
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        with torch.inference_mode():
+            return model(*tensors)
+
+    return run
+
+
+def _absent(package: str) -> UserError:
+    return UserError(f"{package} is not installed", "peer", f"pip install {package}", CANNOT_HERE)

@@ -1,0 +1,139 @@
+"""Times per launch and per kernel beside the work they did and the limit of this machine."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from core_compiler.runtime.cpu import CpuExecutable
+from core_compiler.runtime.limits import Limits, limits
+from core_compiler.runtime.samples import Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Statistics of raw samples (``samples_us``, microseconds, in the order they were taken)."""
+
+    samples_us: tuple[float, ...]
+
+    @property
+    def median_us(self) -> float:
+        return float(np.median(self.samples_us))
+
+    @property
+    def min_us(self) -> float:
+        return float(np.min(self.samples_us))
+
+    @property
+    def p95_us(self) -> float:
+        return float(np.percentile(self.samples_us, 95))
+
+    def to_json(self) -> dict:
+        return {"median_us": self.median_us, "min_us": self.min_us, "p95_us": self.p95_us,
+                "samples_us": list(self.samples_us)}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchProfile:
+    """One launch of the program: its times, its compulsory work, and how near it is to the limit.
+
+    ``percent_of_limit`` compares the median with the time under the lower roof; ``imbalance`` is
+    the share of thread time lost to an uneven split (0: none).
+    """
+
+    name: str
+    kernel: str
+    timing: Timing
+    flops: int
+    bytes: int
+    percent_of_limit: float
+    imbalance: float
+
+    @property
+    def gflops(self) -> float:
+        return _per_second(self.flops, self.timing.median_us) / 1e9
+
+    @property
+    def gbytes_per_s(self) -> float:
+        return _per_second(self.bytes, self.timing.median_us) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class KernelProfile:
+    """All launches of one kernel in a run: ``median_us`` is their sum of medians divided by
+    ``count``, ``total_us`` the sum; rates and the share of the limit are over the sum."""
+
+    name: str
+    count: int
+    median_us: float
+    total_us: float
+    gflops: float
+    gbytes_per_s: float
+    percent_of_limit: float
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """A profile: the whole run, each launch, and the launches gathered by kernel."""
+
+    program: str
+    threads: int
+    total: Timing
+    launches: tuple[LaunchProfile, ...]
+    limits: Limits
+    samples: Samples
+
+    @property
+    def kernels(self) -> tuple[KernelProfile, ...]:
+        """One row a kernel, the most expensive first."""
+        names = dict.fromkeys(launch.kernel for launch in self.launches)
+        rows = (self._kernel(n, [x for x in self.launches if x.kernel == n]) for n in names)
+        return tuple(sorted(rows, key=lambda r: (-r.total_us, r.name)))
+
+    def _kernel(self, name: str, launches: Sequence[LaunchProfile]) -> KernelProfile:
+        total = sum(x.timing.median_us for x in launches)
+        limit = sum(x.timing.median_us * x.percent_of_limit for x in launches)
+        return KernelProfile(
+            name, len(launches), total / len(launches), total,
+            _per_second(sum(x.flops for x in launches), total) / 1e9,
+            _per_second(sum(x.bytes for x in launches), total) / 1e9,
+            limit / total if total else 0.0,
+        )  # fmt: skip
+
+    def to_json(self) -> dict:
+        """Plain values: ``total``, ``launches`` (with raw samples), ``kernels``, ``limits``."""
+        launches = [
+            {"name": x.name, "kernel": x.kernel, **x.timing.to_json(), "flops": x.flops,
+             "bytes": x.bytes, "gflops": x.gflops, "gbytes_per_s": x.gbytes_per_s,
+             "percent_of_limit": x.percent_of_limit, "imbalance": x.imbalance}
+            for x in self.launches
+        ]  # fmt: skip
+        return {"program": self.program, "threads": self.threads, "total": self.total.to_json(),
+                "launches": launches, "kernels": [asdict(k) for k in self.kernels],
+                "limits": asdict(self.limits)}  # fmt: skip
+
+
+def profile(executable: CpuExecutable, arrays: Sequence | None = None, *, repeats: int = 20,
+            warmup: int = 3, roof: Limits | None = None) -> Profile:  # fmt: skip
+    """Time every launch of an executable and set it against this machine's measured limits."""
+    samples = executable.profile(arrays, repeats=repeats, warmup=warmup)
+    return summarise(samples, limits(samples.threads) if roof is None else roof)
+
+
+def summarise(samples: Samples, roof: Limits) -> Profile:
+    """The profile of raw samples under given limits."""
+    durations = samples.durations / 1e3
+    imbalance = samples.imbalance
+    rows = []
+    for i, launch in enumerate(samples.program.launches):
+        timing = Timing(tuple(map(float, durations[:, i])))
+        share = roof.percent(timing.median_us * 1e-6, launch.flops, launch.bytes)
+        rows.append(LaunchProfile(launch.name, launch.kernel, timing, launch.flops, launch.bytes,
+                                  share, float(imbalance[i])))  # fmt: skip
+    total = Timing(tuple(map(float, samples.totals / 1e3)))
+    return Profile(samples.program.name, samples.threads, total, tuple(rows), roof, samples)
+
+
+def _per_second(amount: float, microseconds: float) -> float:
+    return amount / (microseconds * 1e-6) if microseconds > 0 else 0.0
