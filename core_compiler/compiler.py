@@ -227,7 +227,9 @@ class Compilation:
             for earlier in self.stages[1:-1]:
                 for rewrite in earlier.rewrites:
                     self._checker.values.learn(rewrite.new)
-        results = self._checker.stage(stage.rewrites, stage.step.pass_.exact)
+        results = self._checker.stage(
+            stage.rewrites, stage.step.pass_.exact, self.stages[stage.index - 1].module, stage.module
+        )
         self.checks[stage.index] = results
         self.observer.check(stage.index, results)
         if not stage.step.pass_.exact and stage.rewrites:

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from core_compiler.debug.buffers import BufferMachine, contents
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.errors import InternalError, UserError
-from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
+from core_compiler.ir import BufferType, Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
 
 
@@ -83,13 +84,24 @@ class Checker:
         self.values = Values(self.evaluator, dict(zip(arguments, inputs, strict=True)))
         self.values.learn(module.main.body.ops)
         self.reference = [self.values[v] for v in module.main.outputs]
+        #: The values of the last stage before buffers, and which of them each buffer holds.
+        self.sealed = self.values
+        self.stands_for: dict[Value, Value] = {}
 
-    def stage(self, rewrites: Sequence[Rewrite], exact: bool) -> list[CheckRecord]:
-        """Check one pass's rewrites, in the order in which they were made.
+    def stage(
+        self, rewrites: Sequence[Rewrite], exact: bool, before: Module, after: Module
+    ) -> list[CheckRecord]:
+        """Check the rewrites of the pass that made ``after`` of ``before``, in their order.
 
-        A pass that calls itself ``exact`` is held to it: its rewrites must be bitwise.
+        A pass that calls itself ``exact`` is held to it: its rewrites must be bitwise.  Where
+        ``after`` is bufferized it is run on real memory, and what each buffer held when it was
+        written is compared with the value it stands for.
         """
         results = []
+        if after.main.level == "target":
+            if before.main.level != "target":
+                self.sealed = self._values_of(before)
+            return self._buffers(rewrites, after)
         for rewrite in rewrites:
             self.values.learn(rewrite.new)
             if exact and rewrite.tolerance is not None:
@@ -99,23 +111,57 @@ class Checker:
             results.append(self._rewrite(rewrite))
         return results
 
+    def _buffers(self, rewrites: Sequence[Rewrite], module: Module) -> list[CheckRecord]:
+        started = time.perf_counter()
+        for rewrite in rewrites:
+            for old, new in rewrite.values.items():
+                if isinstance(new.type, BufferType):
+                    self.stands_for.setdefault(new, self.stands_for.get(old, old))
+        arguments = {v: self.values.known[v] for v in module.main.arguments}
+        held = contents(module, arguments, self.evaluator, list(self.stands_for))
+        spent = (time.perf_counter() - started) / max(len(rewrites), 1)
+        return [self._held(rewrite, held, spent) for rewrite in rewrites]
+
+    def _held(self, rewrite: Rewrite, held: Mapping[Value, np.ndarray], spent: float) -> CheckRecord:
+        """Whether the buffers that a rewrite speaks of held what they stand for."""
+        if not rewrite.old and not rewrite.new:
+            return CheckRecord(rewrite, "unchecked", note="a step of a schedule; kernels are checked "
+                               "against their meaning", seconds=spent)  # fmt: skip
+        touched = [v for op in rewrite.new for v in (*op.operands, *op.results) if v in held]
+        for buffer_ in dict.fromkeys([*rewrite.values.values(), *touched]):
+            if buffer_ not in held:
+                continue
+            value = self.stands_for[buffer_]
+            if not isinstance(value.type, TensorType):
+                continue
+            old, new = self.sealed[value], held[buffer_]
+            if not same_bits(old, new):
+                error, index = worst_error(old, new)
+                return CheckRecord(rewrite, "failed", error, 0.0, value, index, spent,
+                                   "its memory held other numbers")  # fmt: skip
+        return CheckRecord(rewrite, "bitwise", seconds=spent)
+
     def end_to_end(self, module: Module) -> float | None:
         """The largest relative error of main's outputs against the import; None if not evaluable.
 
         Shown, not judged: tolerances of single rewrites do not add up to a bound.
         """
         try:
-            outputs = self._fresh(module)
+            if module.main.level == "target":
+                arguments = {v: self.values.known[v] for v in module.main.arguments}
+                outputs = BufferMachine(module, self.evaluator).run(arguments)
+            else:
+                values = self._values_of(module)
+                outputs = [values[v] for v in module.main.outputs]
         except (KeyError, InternalError):
             return None
         return max((worst_error(a, b)[0] for a, b in zip(self.reference, outputs, strict=True)), default=0.0)
 
-    def _fresh(self, module: Module) -> list[np.ndarray]:
-        values = Values(
-            self.evaluator, {v: self.values.known[v] for v in module.main.arguments}
-        )
+    def _values_of(self, module: Module) -> Values:
+        """The values of one stage, evaluated by its own ops."""
+        values = Values(self.evaluator, {v: self.values.known[v] for v in module.main.arguments})
         values.learn(module.main.body.ops)
-        return [values[v] for v in module.main.outputs]
+        return values
 
     def _rewrite(self, rewrite: Rewrite) -> CheckRecord:
         started = time.perf_counter()

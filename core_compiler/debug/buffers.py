@@ -1,0 +1,100 @@
+"""Running a bufferized stage on real memory: what the check of buffer passes compares with values.
+
+Every buffer is bytes in memory: views share them, and once offsets are planned all temporaries lie
+in one arena, so a plan that overlaps live buffers or a view with wrong strides shows as wrong numbers.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.ir import BufferType, Module, Op, Value, as_array
+
+Seen = Callable[[Value, np.ndarray], None]
+
+
+class BufferMachine:
+    """Executes the ``target.*`` ops of main by the meaning that launches keep as their region.
+
+    ``seen(buffer, array)`` is told a buffer's logical contents when an op has just written it.
+    """
+
+    def __init__(self, module: Module, evaluator: Evaluator, seen: Seen = lambda value, array: None):
+        self.module, self.evaluator, self.seen = module, evaluator, seen
+        self.memory: dict[Value, np.ndarray] = {}
+        ends = [op["offset"] + op["size"] for op in module.main.body.ops if "offset" in op.attributes]
+        # A pattern that is no useful number in any dtype: reading what nobody wrote shows.
+        self.arena = np.full(max(ends, default=0), 0xA5, np.uint8)
+
+    def run(self, inputs: Mapping[Value, np.ndarray]) -> list[np.ndarray]:
+        """The outputs of main for its arguments' arrays."""
+        self.inputs = inputs
+        self.outputs: dict[Value, np.ndarray] = {}
+        for op in self.module.main.body.ops:
+            getattr(self, "_" + op.kind.split(".")[1])(op)
+        return [self.outputs[v] for v in self.module.main.outputs]
+
+    def array(self, value: Value) -> np.ndarray:
+        """A buffer's contents as an array of its logical shape (a view, not a copy)."""
+        kind: BufferType = value.type
+        flat = self.memory[value].view(kind.dtype.numpy)
+        strides = [s * kind.dtype.bytes for s in kind.strides]
+        return np.lib.stride_tricks.as_strided(flat, kind.shape, strides)
+
+    def _fill(self, value: Value, array: np.ndarray) -> None:
+        self.array(value)[...] = array
+        self.seen(value, array)
+
+    def _own(self, value: Value) -> None:
+        self.memory[value] = np.full(value.type.bytes, 0xA5, np.uint8)
+
+    def _input(self, op: Op) -> None:
+        self._own(op.result)
+        self._fill(op.result, self.inputs[op.operands[0]])
+
+    def _constant(self, op: Op) -> None:
+        self._own(op.result)
+        self._fill(op.result, as_array(op["value"], self.module.weights))
+
+    def _alloc(self, op: Op) -> None:
+        if "offset" in op.attributes:
+            start = op["offset"]
+            self.memory[op.result] = self.arena[start : start + op.result.type.bytes]
+        else:
+            self._own(op.result)
+
+    def _view(self, op: Op) -> None:
+        self.memory[op.result] = self.memory[op.operands[0]]
+        self.seen(op.result, self.array(op.result))
+
+    def _copy(self, op: Op) -> None:
+        source, to = op.operands
+        self._fill(to, self.array(source))
+
+    def _launch(self, op: Op) -> None:
+        reads = op["reads"]
+        arrays = [np.ascontiguousarray(self.array(v)) for v in op.operands[:reads]]
+        results = self.evaluator.block(op.regions[0], arrays)
+        for value, array in zip(op.operands[reads:], results, strict=True):
+            self._fill(value, array)
+
+    def _output(self, op: Op) -> None:
+        self.outputs[op.result] = self.array(op.operands[0]).copy()
+        self.seen(op.result, self.outputs[op.result])
+
+
+def contents(
+    module: Module, inputs: Mapping[Value, np.ndarray], evaluator: Evaluator, wanted: Sequence[Value]
+) -> dict[Value, np.ndarray]:
+    """What each of ``wanted`` held when it was written, from one run of ``module``."""
+    kept: dict[Value, np.ndarray] = {}
+    targets = set(wanted)
+
+    def seen(value: Value, array: np.ndarray) -> None:
+        if value in targets:
+            kept[value] = array.copy() if array.base is not None else array
+
+    BufferMachine(module, evaluator, seen).run(inputs)
+    return kept
