@@ -59,7 +59,9 @@ class CPU(Target):
         )
 
     def schedule(self, kernel: Function, options: Mapping[str, Any]) -> Scheduled:
-        return Scheduled.of(kernel)
+        from core_compiler.kernels.schedules.library import schedule
+
+        return schedule(kernel, int(options.get("vector_width", 16)))
 
     @cached_property
     def cache(self):

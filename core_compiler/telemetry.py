@@ -1,0 +1,104 @@
+"""What a finished compile tells the recording beside its stages: kernels, buffers, timings."""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core_compiler.ir import Module, Op
+from core_compiler.ir.events import BufferRecord, KernelRecord, TimingRecord
+from core_compiler.passes.outline_kernels import LAUNCH
+
+#: Where memory lies, by the kind of its life.
+_TIERS = {"arena": "dram", "output": "results", "input": "inputs", "constant": "weights"}
+_KINDS = {"arena": "temporary", "output": "result", "input": "argument", "constant": "weight"}
+
+
+def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecord]:
+    """One record a compiled kernel, in the order of the module's functions."""
+    launches: dict[str, list[Op]] = {}
+    for op in module.main.body.ops:
+        if op.kind == LAUNCH:
+            launches.setdefault(op["kernel"], []).append(op)
+    walks = {name: list(f.body.walk()) for name, f in module.functions.items() if f.level == "kernel"}
+    records = []
+    for name, compiled in facts["compiled"].items():
+        used = launches.get(name, [])
+        records.append(KernelRecord(
+            name,
+            source=compiled.text("source.py"),
+            llvm_ir=compiled.text("kernel.ll"),
+            assembly=compiled.text("kernel.s"),
+            line_map=_line_map(compiled.text("lines.json"), walks),
+            steps=[(step.name, "") for step in _steps(facts, name)],
+            compile_seconds=compiled.seconds,
+            ops=[op for launch in used[:1] for op in launch.regions[0].ops],
+            launches=used,
+            key=compiled.ref.key,
+            cached=compiled.cached,
+            facts={"core": not used},
+        ))  # fmt: skip
+    return records
+
+
+def _steps(facts, name: str) -> Sequence:
+    scheduled = facts["schedules"].get(name)
+    return () if scheduled is None else scheduled.steps
+
+
+def _line_map(text: str, walks: Mapping[str, list[Op]]) -> list[tuple[int, Op]]:
+    """``(source line, kernel op)`` rows of a source's line table."""
+    if not text:
+        return []
+    rows = []
+    for line, function, number, *_ in json.loads(text):
+        ops = walks.get(function, ())
+        if 0 <= number < len(ops):
+            rows.append((line, ops[number]))
+    return rows
+
+
+def buffer_records(facts: Mapping[str, Any]) -> tuple[list[BufferRecord], dict[str, float]]:
+    """Placed memory and its figures: arena bytes, the plan's lower bound, its planner."""
+    plan = facts["plan"]
+    records = []
+    ends: dict[str, int] = {}
+    for life, offset in facts["lifetimes"]:
+        size = -(-life.size // 64) * 64
+        if offset is None:
+            # Memory that is the caller's or the weights' has no planned place: drawn in a row.
+            offset = ends.get(life.space, 0)
+            ends[life.space] = offset + size
+        records.append(BufferRecord(
+            life.value, int(offset), size, life.size, _TIERS[life.space], life.start,
+            max(life.end - 1, life.start), _KINDS[life.space], life.op, life.value.name or "",
+        ))  # fmt: skip
+    figures = {
+        "arena_bytes": plan.peak, "lower_bound_bytes": plan.lower_bound, "planner": plan.planner,
+        "gap": plan.gap, "planning_seconds": plan.seconds,
+        "weight_bytes": ends.get("constant", 0), "input_bytes": ends.get("input", 0),
+        "output_bytes": ends.get("output", 0),
+    }  # fmt: skip
+    return records, figures
+
+
+def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict[str, Any]]:
+    """Raw samples of every launch beside the launch op, and the figures of the whole run."""
+    records = [
+        TimingRecord(i, launch.timing.samples_us, launch.flops, launch.bytes, launch.kernel, op,
+                     profile.threads)
+        for i, (launch, op) in enumerate(zip(profile.launches, ops, strict=True))
+    ]  # fmt: skip
+    limits = profile.limits
+    figures = {
+        "total_ms": profile.total.median_us / 1e3,
+        "total_min_ms": profile.total.min_us / 1e3,
+        "total_p95_ms": profile.total.p95_us / 1e3,
+        "threads": profile.threads,
+        "peak_gflops": limits.peak_flops() / 1e9,
+        "dram_gbytes_per_s": limits.bandwidth(1 << 30) / 1e9,
+        "percent_of_limit": json.dumps(
+            [round(launch.percent_of_limit, 3) for launch in profile.launches]
+        ),
+    }
+    return records, figures

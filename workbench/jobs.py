@@ -1,0 +1,109 @@
+"""The one road from a model to a recording: what the command line, the page's worker and notebooks call."""
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from core_compiler import __version__, compiler
+from core_compiler.compiler import Cancelled, Compilation, Options
+from core_compiler.errors import UserError
+from core_compiler.ir.events import Observer, Observers
+from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.record.recorder import Recorder
+from core_compiler.telemetry import buffer_records, kernel_records, timing_records
+from workbench.models import Model
+
+_LIBRARIES = ("torch", "onnx", "transformers", "numpy", "numba", "llvmlite")
+
+
+def compile(
+    model: Model,
+    target: str | Any = "cpu",
+    options: Options = Options(),
+    path: Path | str | None = None,
+    observer: Observer | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+    execute: bool = False,
+    source_text: bool = True,
+) -> Compilation:
+    """Compile ``model`` for ``target``; with ``path``, record everything into that ``.run`` file.
+
+    ``execute`` runs the program once on the model's inputs and times every launch, into the same
+    recording.  A compile that fails or is stopped keeps the stages it has finished; the recording
+    then says how it ended.
+    """
+    watchers = [o for o in (observer,) if o is not None]
+    if path is not None:
+        watchers.append(Recorder(Path(path), source_text=source_text))
+    watching = Observers(*watchers)
+    watching.begin(describe(model, getattr(target, "name", target), options))
+    try:
+        started = time.perf_counter()
+        made = compiler.start(
+            model.imported.module, target, options, model.inputs, watching, cancelled
+        )
+        made.finish()
+        watching.figures({"compile_seconds": time.perf_counter() - started})
+        tell(made, watching)
+        if execute:
+            profile(made, model, watching)
+    except (KeyboardInterrupt, Cancelled):
+        watching.end("cancelled", "stopped by the user")
+        raise
+    except UserError as error:
+        watching.end("failed", str(error))
+        raise
+    except Exception as error:
+        watching.end("failed", f"{type(error).__name__}: {error}")
+        raise
+    watching.end("finished")
+    return made
+
+
+def tell(made: Compilation, observer: Observer) -> None:
+    """Hand kernels and buffers of a finished compile to ``observer``."""
+    if "compiled" in made.facts:
+        observer.kernels(kernel_records(made.module, made.facts))
+    if "plan" in made.facts:
+        observer.buffers(*buffer_records(made.facts))
+
+
+def profile(made: Compilation, model: Model, observer: Observer, repeats: int = 10):
+    """Execute once for the digest, then time every launch; tells ``observer`` both."""
+    from core_compiler.kernels.reference.digest import digest
+    from core_compiler.runtime import profiler
+
+    observer.progress("execute", 0, 0)
+    outputs = made(*model.inputs)
+    observer.figures({"digest": digest(outputs)})
+    observer.progress("time the kernels", 0, 0)
+    found = profiler.profile(made.executable, model.inputs, repeats=repeats)
+    observer.timings(*timing_records(found, made.facts["program"][2]))
+    return found
+
+
+def describe(model: Model, target: str, options: Options) -> dict[str, Any]:
+    """What a recording says about how it was made."""
+    return {
+        "model": model.name, "spec": model.spec.text, "kind": model.spec.kind,
+        "frontend": model.spec.frontend, "sizes": dict(model.spec.sizes), "target": target,
+        "mode": "inference", "inputs": list(model.imported.inputs),
+        "outputs": list(model.imported.outputs), "facts": dict(model.imported.facts),
+        "imported_from_cache": model.cached, "workbench": __version__, "contract": CONTRACT_VERSION,
+        "threads": options.threads, "checked": options.check,
+        "edit": {"skip": list(options.edit.skip), "limits": dict(options.edit.limits),
+                 "options": {k: dict(v) for k, v in options.edit.options.items()}},
+        "python": platform.python_version(), "versions": {n: _version(n) for n in _LIBRARIES},
+        "sources": dict(model.imported.sources),
+    }  # fmt: skip
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
