@@ -18,7 +18,6 @@ LAYERS = (
     "kernels",
     "ops",
     "hardware",
-    "targets",  # the interface of targets; the targets themselves live above
     "placement",
     "codegen",
     "passes",
@@ -26,6 +25,7 @@ LAYERS = (
     "pipelines",
     "runtime",
     "debug",
+    "targets",  # each ties passes, code generation and a device together
 )
 # Beside the chain: what they may import, themselves included.
 BRANCHES = {
