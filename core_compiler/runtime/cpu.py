@@ -1,4 +1,5 @@
 """The CPU device: one arena, one team of threads, one native call a run."""
+
 from __future__ import annotations
 
 import threading
@@ -64,7 +65,9 @@ class CpuExecutable(Executable):
         if program.prepack:
             packing = self._bind(program.prepack, raw)
             packing.run(self._team, ())
-        used = {r.index for launch in program.launches for r in launch.buffers if r.space == "constant"}
+        used = {
+            r.index for launch in program.launches for r in launch.buffers if r.space == "constant"
+        }
         raw = [array if i in used else None for i, array in enumerate(raw)]
         self._launches = self._bind(program.launches, raw)
 
@@ -118,7 +121,7 @@ class _Bound:
 
     def __init__(self, program, launches, code, addresses, device, keep):
         self._keep = keep
-        words = [len(launch.buffers) + len(launch.indices) for launch in launches]
+        words = [len(n.buffers) + len(n.indices) + len(n.callees) for n in launches]
         starts = np.concatenate(([0], np.cumsum(words))).astype(np.int64)
         self._arguments = np.zeros(int(starts[-1]) + 1, np.int64)
         patches: list[tuple[int, int, int]] = []  # (word, which input or output, offset)
@@ -129,7 +132,8 @@ class _Bound:
                 else:
                     patches.append((word, _external(program, ref), ref.offset))
             end = int(start) + len(launch.buffers)
-            self._arguments[end : end + len(launch.indices)] = launch.indices
+            values = (*launch.indices, *(code[name] for name in launch.callees))
+            self._arguments[end : end + len(values)] = values
         table = np.array(patches, np.int64).reshape(-1, 3)
         self._words, self._which, self._offsets = (np.ascontiguousarray(c) for c in table.T)
         self._records = self._make_records(launches, code, starts, device.threads)

@@ -4,6 +4,7 @@ A program names its kernels by cache key and its constants by digest, and lists 
 every address as a :class:`Ref`.  It serialises to JSON, so a compiled model comes out of the cache
 and runs without any pass.
 """
+
 from __future__ import annotations
 
 import json
@@ -82,6 +83,7 @@ class Launch:
     """One kernel over ``work_items`` items; each thread gets an equal slice of them.
 
     ``kernel`` is a :class:`KernelRef` name; ``buffers`` then ``indices`` are its argument block.
+    ``callees`` are kernels that this one invokes: their addresses follow the indices in the block.
     ``scratch_bytes`` a thread; ``max_threads`` 0 means all.  ``flops`` and ``bytes`` (read and
     written once each) are what it needs at least, for the profiler.
     """
@@ -95,6 +97,7 @@ class Launch:
     max_threads: int = 0
     flops: int = 0
     bytes: int = 0
+    callees: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,8 +156,9 @@ class Program:
         sizes = self.space_sizes()
         names = {k.name for k in self.kernels}
         for launch in (*self.prepack, *self.launches):
-            if launch.kernel not in names:
-                raise InternalError(f"{self.name}: {launch.name} launches unknown {launch.kernel!r}")
+            for kernel in (launch.kernel, *launch.callees):
+                if kernel not in names:
+                    raise InternalError(f"{self.name}: {launch.name} launches unknown {kernel!r}")
             if launch.work_items < 0 or launch.scratch_bytes < 0 or launch.max_threads < 0:
                 raise InternalError(f"{self.name}: {launch.name} has a negative size")
             for ref in launch.buffers:
@@ -195,6 +199,7 @@ def _launches(items) -> tuple[Launch, ...]:
     def launch(item):
         item["buffers"] = tuple(Ref(**r) for r in item["buffers"])
         item["indices"] = tuple(item["indices"])
+        item["callees"] = tuple(item["callees"])
         return Launch(**item)
 
     return tuple(map(launch, items))
