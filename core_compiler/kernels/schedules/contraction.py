@@ -9,10 +9,13 @@ The same steps serve convolutions, whose rows are copied through the taps (impli
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core_compiler.ir import Function
-from core_compiler.kernels.schedules.product import canonical, read_product, settle
+from core_compiler.kernels.abi import buffer_arguments
+from core_compiler.kernels.schedules.product import (
+    ProductPlan, canonical, pack_kernel, read_product, settle,
+)  # fmt: skip
 from core_compiler.kernels.schedules.steps import Scheduled
 from core_compiler.kernels.transforms import (
     collapse, dispatch, fission, hoist, interchange, lift, outline, pack_argument, promote,
@@ -63,14 +66,14 @@ PHASES = ("_init", "", "_add")
 def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Scheduled:
     """Schedule a lowered product ``y[i, j] = f(sum over k of a[i, k] * b[k, j])``.
 
-    ``packed``: operand ``b`` is a constant, laid out beforehand as :func:`pack_function` does (new
-    index arguments ``b_panels``, ``b_terms``, ``b_panel``); else its panels are copied for each
-    work item.  New index arguments ``mc`` and ``nc``: rows and columns of a work item, in register
-    tiles.  :class:`Refused` where the kernel is no such product.
+    ``packed``: operand ``b`` is a constant, laid out beforehand by the kernel in ``launch.pack``
+    (new index arguments ``b_panels``, ``b_terms``, ``b_panel``); else its panels are copied for
+    each work item.  New index arguments ``mc`` and ``nc``: rows and columns of a work item, in
+    register tiles.  :class:`Refused` where the kernel is no such product.
     """
     product = read_product(kernel)
     s = canonical(kernel, product)
-    s = tile(s, tiles)
+    s = tile(s, tiles, not product.rows)
     terms = product.terms
     rows = ("ip", "ii", terms)
     s = s.apply(stage, "a", "c", rows, "rows", (None, tiles.rows, tiles.row_length))
@@ -91,13 +94,18 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     if not packed:
         s = s.split_off(outline, "jp_cols", f"panels_{tiles.name}")
     s = s.split_off(outline, "ii_add", "register_tile", first="ii_init")
-    return settle(register_tiles(s, tiles))
+    s = settle(register_tiles(s, tiles))
+    place = [v.name for v in buffer_arguments(kernel)].index(product.b)
+    pack = {place: pack_kernel(kernel, product, tiles.columns)} if packed else {}
+    return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, pack))
 
 
-def tile(s: Scheduled, tiles: Tiles) -> Scheduled:
+def tile(s: Scheduled, tiles: Tiles, single_row: bool) -> Scheduled:
     """Register tiles inside work items; chunks of the sum outside the tiles of an item."""
     s = s.apply(split, "i", tiles.rows, "ip", "ii").apply(split, "j", tiles.columns, "jp", "jj")
-    s = s.apply(split, "ip", "mc", "ib", "ip").apply(split, "jp", "nc", "jb", "jp")
+    if not single_row:
+        s = s.apply(split, "ip", "mc", "ib", "ip")
+    s = s.apply(split, "jp", "nc", "jb", "jp")
     for outer, inner in (("ii", "jb"), ("ip", "jb"), ("ii", "jp"), ("ip", "jp")):
         s = s.apply(interchange, outer, inner)
     s = s.apply(fission, ("jp", "ip", "ii", "jj"), "c", "total")

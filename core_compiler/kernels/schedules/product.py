@@ -1,15 +1,23 @@
 """What is common to matrix products and convolutions: reading the kernel, naming its loops."""
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from core_compiler.ir import Function, Op, Value
+from core_compiler.kernels.abi import index_arguments
+from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.ops import access
-from core_compiler.kernels.schedules.steps import Scheduled
+from core_compiler.kernels.schedules.steps import LaunchPlan, Scheduled
 from core_compiler.kernels.transforms import (
-    Refused, interchange, mark, merge, rename, rename_buffers,
+    Refused, interchange, mark, merge, never_empty, rename, rename_buffers, unit_loop,
 )  # fmt: skip
-from core_compiler.kernels.transforms.edit import depends_on, need, producers
+from core_compiler.kernels.transforms.collapse import Numbering
+from core_compiler.kernels.transforms.edit import (
+    Copier, buffer_argument, depends_on, expression, find_loop, need, producers, without_dead,
+)  # fmt: skip
+from core_compiler.kernels.transforms.outline import digest
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,9 @@ def read_product(function: Function) -> Product:
     groups: dict[tuple[bool, bool], list[str]] = {}
     for op in parallel:
         groups.setdefault((varies(a, op), varies(b, op)), []).append(op["name"])
+    if not groups.get((False, True)) and groups.get((True, False)):  # a matrix times a vector
+        a, b = b, a
+        groups[False, True] = groups.pop((True, False))
     columns = groups.get((False, True), [])
     source_a, source_b = _source(a, made), _source(b, made)
     axis = None
@@ -98,21 +109,127 @@ def _source(value: Value, made) -> Op:
 
 def canonical(kernel: Function, product: Product) -> Scheduled:
     """The kernel with its parallel loops in the order batch, ``i`` (rows merged), ``j`` (columns),
-    its chunk loop called ``c`` and its operands ``a`` and ``b``."""
+    its chunk loop called ``c`` and its operands ``a`` and ``b``.  A vector is a matrix of one row."""
     s = Scheduled.of(kernel)
-    if not product.rows or not product.columns:
-        raise Refused("a product of a vector has no tile")
-    j = product.columns[-1]
-    order = [*product.batch, *product.columns[:-1], *product.rows, j]
+    if not product.columns:
+        raise Refused("no loop is left for the columns of a tile")
+    j, rows = product.columns[-1], product.rows
+    if not rows:
+        s, rows = s.apply(unit_loop, j, "row"), ("row",)
+    order = [*product.batch, *product.columns[:-1], *rows, j]
     s = reorder(s, order)
-    i = product.rows[0]
-    for number, other in enumerate(product.rows[1:]):
+    i = rows[0]
+    for number, other in enumerate(rows[1:]):
         s = s.apply(merge, i, other, f"rows{number}")
         i = f"rows{number}"
     names = {i: "i", j: "j", product.chunk: "c"}
     s = s.apply(rename, **{old: new for old, new in names.items() if old != new})
+    s = s.apply(never_empty, "c")
     buffers = {product.a: "a", product.b: "b"}
     return s.apply(rename_buffers, **{old: new for old, new in buffers.items() if old != new})
+
+
+@dataclass(frozen=True)
+class ProductPlan(LaunchPlan):
+    """Sizes of work items, and the packed layout of ``b`` where it is a constant."""
+
+    kernel: Function
+    product: Product
+    rows: int
+    columns: int
+    pack: Mapping[int, Function]
+
+    def more_sizes(self, sizes: Sequence[int], threads: int) -> list[int]:
+        batch, m, n, _ = self._extents(sizes)
+        rows, columns = work_item(batch, -(-m // self.rows), -(-n // self.columns), threads)
+        chosen = (rows, columns) if self.product.rows else (columns,)
+        return [*chosen, *(self.pack_sizes(sizes) if self.pack else ())]
+
+    def pack_sizes(self, sizes: Sequence[int]) -> list[int]:
+        _, _, n, terms = self._extents(sizes)
+        return [-(-n // self.columns), terms, terms * self.columns]
+
+    def packed_elements(self, sizes: Sequence[int]) -> int:
+        panels, _, panel = self.pack_sizes(sizes)
+        return panels * panel
+
+    def _extents(self, sizes: Sequence[int]) -> tuple[int, int, int, int]:
+        """Batch, rows, columns and terms of the whole product."""
+        given = dict(zip(index_arguments(self.kernel), sizes, strict=True))
+
+        def extent(names) -> int:
+            return prod(given[find_loop(self.kernel, n).operands[1]] for n in names)
+
+        p = self.product
+        taps = p.terms[1:-1] if len(p.terms) > 1 else ()
+        batch = (*p.batch, *p.columns[:-1])
+        return extent(batch), extent(p.rows), extent(p.columns[-1:]), extent((p.chunk, *taps))
+
+
+def work_item(batch: int, rows: int, columns: int, threads: int) -> tuple[int, int]:
+    """Rows and columns of a work item in register tiles: packed rows and totals of an item fit the
+    second-level cache, and the items share out evenly."""
+    across = max(1, -(-rows // 10))
+    rows_each = -(-rows // across) or 1
+    most = max(1, 240 // max(rows_each, 1))
+    down = max(1, -(-columns // most))
+    while (batch * across * down) % threads and down < columns:
+        down += 1
+    return rows_each, -(-columns // down) or 1
+
+
+def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
+    """The kernel that lays the constant operand ``b`` out in panels ``[panel][term][lane]``."""
+    made = producers(kernel)
+    b, chunk = buffer_argument(kernel, product.b), find_loop(kernel, product.chunk)
+    terms, column = [find_loop(kernel, t) for t in product.terms], product.columns[-1]
+    j = find_loop(kernel, column)
+    kb = KernelBuilder(f"pack_{columns}")
+    copier = Copier(kb)
+    raw = Value(b.type, "raw")
+    kb.arguments.append(raw)
+    packed = kb.buffer(
+        "packed", ("b_panels", "b_terms", columns), b.type.dtype, ("b_panel", columns, 1)
+    )
+    kb.arguments.extend(index_arguments(kernel))
+    panels, _, _ = (kb.size(n) for n in ("b_panels", "b_terms", "b_panel"))
+    copier.env[b] = raw
+    copier.env[chunk.regions[0].arguments[0]] = kb.index(0)
+    copier.env[terms[0].operands[1]] = copier[chunk.operands[1]]
+    (load,) = [o for o in terms[-1].walk() if o.kind == "kernel.load" and access(o)[0] is b]
+    numbering = Numbering(kernel, product.terms)
+    ivs = {op.regions[0].arguments[0] for op in terms}
+    stop = {*ivs, j.regions[0].arguments[0], terms[0].operands[1], chunk.regions[0].arguments[0]}
+
+    def nest(depth: int, panel: Value) -> None:
+        if depth < len(terms):
+            op = terms[depth]
+            for bound in op.operands[:3]:
+                copier.ops(expression(bound, made, stop))
+            bounds = [copier[v] for v in op.operands[:3]]
+            with kb.loop(op["name"], *bounds) as iv:
+                copier.env[op.regions[0].arguments[0]] = iv
+                nest(depth + 1, panel)
+            return
+        with kb.loop("lane", 0, columns) as lane:
+            place = kb.add(kb.mul(panel, columns), lane)
+            inside = kb.lt(place, copier[j.operands[1]])
+            copier.env[j.regions[0].arguments[0]] = place
+
+            def value() -> Value:
+                copier.ops(expression(load.result, made, stop))
+                return copier[load.result]
+
+            zero = kb.number(0, b.type.dtype)
+            (element,) = kb.choose(inside, value, lambda: zero)
+            kb.store(element, packed, panel, numbering.number(copier), lane)
+
+    with kb.loop("panel", 0, panels, loop="parallel") as panel:
+        nest(0, panel)
+    made_kernel = kb.function(family="pack")
+    return made_kernel.with_(
+        body=without_dead(made_kernel.body), name=f"pack_{columns}_{digest(made_kernel)}"
+    )
 
 
 def reorder(s: Scheduled, order: list[str]) -> Scheduled:

@@ -1,7 +1,7 @@
 """A schedule in progress: the kernel, the kernels outlined of it, and every step on the way."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core_compiler.ir import Function
@@ -16,20 +16,43 @@ class Step:
     function: Function
 
 
+class LaunchPlan:
+    """What a schedule's launches need; families with added arguments subclass it.
+
+    ``pack``: for a buffer argument (by its place among the buffers) the kernel that lays its
+    constant data out: buffers (raw, packed), then index arguments: the unscheduled kernel's, then
+    those of :meth:`pack_sizes`.
+    """
+
+    pack: Mapping[int, Function]
+
+    def more_sizes(self, sizes: Sequence[int], threads: int) -> list[int]:
+        """Values of the added index arguments, given the unscheduled kernel's."""
+        raise NotImplementedError
+
+    def pack_sizes(self, sizes: Sequence[int]) -> list[int]:
+        """Values of the pack kernel's added index arguments."""
+        raise NotImplementedError
+
+    def packed_elements(self, sizes: Sequence[int]) -> int:
+        """Elements of the packed buffer."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Scheduled:
     """A kernel with its schedule applied.
 
     ``function`` invokes kernels of ``cores`` by name.  ``steps`` lists every intermediate function
     in order, each equal in meaning to the one before (the first is the unscheduled kernel).
-    ``packed`` maps a buffer argument to how its data must be laid out (see the family's
-    ``pack_function``).
+    ``launch`` says what a launch must give beside the unscheduled kernel's arguments: buffers keep
+    their places, index arguments that the schedule added stand after all others.
     """
 
     function: Function
     cores: Mapping[str, Function] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
-    packed: Mapping[str, str] = field(default_factory=dict)
+    launch: LaunchPlan | None = None
 
     @staticmethod
     def of(function: Function) -> Scheduled:

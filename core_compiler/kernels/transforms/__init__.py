@@ -8,7 +8,8 @@ computes.  A step that would change a bit or is not legal raises :class:`Refused
 from core_compiler.kernels.transforms.collapse import collapse
 from core_compiler.kernels.transforms.edit import Refused, find_loop, has_loop, requires
 from core_compiler.kernels.transforms.loops import (
-    interchange, lift, mark, merge, rename, rename_buffers, split, unswitch,
+    interchange, lift, mark, merge, never_empty, rename, rename_buffers, split, unit_loop,
+    unswitch,
 )  # fmt: skip
 from core_compiler.kernels.transforms.outline import dispatch, outline
 from core_compiler.kernels.transforms.ragged import round_up
@@ -19,7 +20,7 @@ from core_compiler.kernels.transforms.vectorise import vectorise
 
 __all__ = [
     "Refused", "collapse", "dispatch", "find_loop", "fission", "has_loop", "hoist", "interchange",
-    "lift", "mark", "merge", "outline", "pack_argument", "promote", "rename", "rename_buffers",
-    "requires", "round_up", "share_loads", "sink", "split", "stage", "unroll", "unroll_by",
-    "unswitch", "vectorise",
+    "lift", "mark", "merge", "never_empty", "outline", "pack_argument", "promote", "rename",
+    "rename_buffers", "requires", "round_up", "share_loads", "sink", "split", "stage",
+    "unit_loop", "unroll", "unroll_by", "unswitch", "vectorise",
 ]

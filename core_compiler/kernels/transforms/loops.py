@@ -236,3 +236,55 @@ def merge(function: Function, outer: str, inner: str, name: str) -> Function:
             copier.block(second.regions[0])
 
     return rebuild(function, {first: hook})
+
+
+def unit_loop(function: Function, inside: str, name: str) -> Function:
+    """Put the body of a loop of independent iterations into a loop of one iteration."""
+    op = find_loop(function, inside)
+    need(op.get("loop") in INDEPENDENT, f"iterations of {inside} are in order")
+    need(not has_loop(function, name), f"there is a loop {name!r} already")
+
+    def hook(copier: Copier, op: Op) -> None:
+        def body() -> None:
+            with copier.kb.loop(name, 0, 1, loop="vector"):
+                copier.block(op.regions[0])
+
+        copier.loop(op, body=body)
+
+    return rebuild(function, {op: hook})
+
+
+def never_empty(function: Function, chunk: str) -> Function:
+    """Run the loop over the chunks of a sum at least once: no terms are one empty chunk.
+
+    Legal where the first chunk's sum is taken as it is and an empty chunk gives what the loop
+    starts from.
+    """
+    op, made = find_loop(function, chunk), producers(function)
+    (region,) = op.regions
+    need(constant_of(op.operands[0], made) == 0, f"{chunk} does not start at 0")
+    need(len(op.results) == 1, f"{chunk} carries {len(op.results)} values, not one")
+    taken = made[region.outputs[0]]
+    if taken.kind == "kernel.select":
+        need(_is_first(taken.operands[0], region.arguments[0], made), "no first chunk is told")
+        part = made[taken.operands[1]]
+    else:
+        need(taken.kind == "kernel.add" and not taken.result.type.is_float, "no sum of chunks")
+        part = made[next(v for v in taken.operands if v is not region.arguments[1])]
+    need(part.kind == "kernel.for" and len(part.operands) == 4, "a chunk is no loop")
+    start, inner = made.get(op.operands[3]), made.get(part.operands[3])
+    same = start is not None and inner is not None and start.kind == inner.kind == "kernel.constant"
+    need(same and start.attributes == inner.attributes, "a chunk starts from another value")
+
+    def hook(copier: Copier, op: Op) -> None:
+        copier.loop(op, upper=copier.kb.max(copier[op.operands[1]], 1))
+
+    return rebuild(function, {op: hook})
+
+
+def _is_first(condition: Value, iv: Value, made) -> bool:
+    op = made.get(condition)
+    return (
+        op is not None and op.kind == "kernel.eq" and iv in op.operands
+        and any(constant_of(v, made) == 0 for v in op.operands)
+    )  # fmt: skip

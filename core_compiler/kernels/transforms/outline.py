@@ -130,7 +130,7 @@ def _kernel(name, part: Sequence[Op], buffers, numbers, tested, constants, made)
     copier.ops(part)
     core = kb.function()
     core = core.with_(body=without_dead(core.body))
-    return core.with_(name=f"{name}_{_digest(core)}"), passed
+    return core.with_(name=f"{name}_{digest(core)}"), passed
 
 
 _COMPARISONS = tuple(f"kernel.{n}" for n in ("eq", "ne", "lt", "le", "gt", "ge"))
@@ -148,7 +148,7 @@ def _comparing(compared):
     return hook
 
 
-def _digest(core: Function) -> str:
+def digest(core: Function) -> str:
     """Six digits of what the kernel is: equal kernels get equal names, others do not."""
     from core_compiler.ir.core import Module, structure_key
 

@@ -172,8 +172,18 @@ def hoist(
             copier.env[iv] = index
             emit_nest(copier, chain, step)
 
-    notes = [f"{reduction} runs at least once"] if start == "select" else []
+    sure = start != "select" or _runs(inner, made)
+    notes = [] if sure else [f"{reduction} runs at least once"]
     return requires(rebuild(function, {chain[0]: hook}), *notes)
+
+
+def _runs(loop: Op, made) -> bool:
+    """Whether a loop is sure to run: from 0 to the larger of 1 and something."""
+    upper = made.get(loop.operands[1])
+    return (
+        constant_of(loop.operands[0], made) == 0 and upper is not None
+        and upper.kind == "kernel.max" and any(constant_of(v, made) == 1 for v in upper.operands)
+    )  # fmt: skip
 
 
 def _outside(loop: Op, made) -> set[Value]:
@@ -224,7 +234,7 @@ def sink(function: Function, reduction: str, loops: Sequence[str], suffix: str =
         copier.loop(op, body=body)
 
     result = rebuild(function, {chain[-1]: at_tile, after[0]: drop})
-    return requires(result, f"{reduction} runs at least once")
+    return result if _runs(outer, made) else requires(result, f"{reduction} runs at least once")
 
 
 def _same_tiles(first: Op, second: Op, made, rename) -> None:
