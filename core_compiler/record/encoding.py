@@ -90,6 +90,14 @@ def read_ids(text: str) -> list[int]:
     return ids
 
 
+def read_json_rows(texts: Sequence[str]) -> list[list]:
+    """Many JSON lists at once, which is much faster than one by one."""
+    lists = json.loads(f"[{','.join(texts)}]")
+    if len(lists) != len(texts) or not all(type(row) is list for row in lists):
+        raise ValueError("not lists")
+    return lists
+
+
 def pack(numbers: Sequence[int]) -> bytes:
     """Integers as the compressed differences of neighbours (int64, little-endian)."""
     steps = np.diff(np.array(numbers, "<i8"), prepend=0)

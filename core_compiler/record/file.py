@@ -99,9 +99,17 @@ class RecordingFile:
                 else:
                     self._kept, self.is_live = connection, False
 
-    def rows(self, statement: str, parameters: tuple | dict = ()) -> list[tuple]:
+    def rows(self, columns: str, statement: str, parameters: tuple = ()) -> list[tuple]:
+        """The rows of a statement.  ``columns`` has a letter for each: ``i`` integer, ``f`` number,
+        ``t`` text, ``b`` bytes, ``v`` any but bytes; in
+        capitals where it may be NULL; ValueError where a row differs
+        (SQLite keeps whatever somebody has put in)."""
         with self.connection() as connection:
-            return connection.execute(statement, parameters).fetchall()
+            rows = connection.execute(statement, parameters).fetchall()
+            for letter, column in zip(columns, zip(*rows, strict=True), strict=bool(rows)):
+                if not set(map(type, column)) <= _COLUMN_TYPES[letter]:
+                    raise ValueError(f"values of another type in: {statement.strip()[:60]}")
+            return rows
 
     def query(self, sql: str, *, timeout: float = 5.0, max_rows: int = 10_000) -> QueryResult:
         """``sql`` read-only, for at most ``timeout`` seconds and ``max_rows`` rows; UserError where
@@ -116,6 +124,11 @@ class RecordingFile:
             return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
         with self.connection() as connection:
+            for table in (
+                "json_each",
+                "json_tree",
+            ):  # their first use declares them: not just reading
+                connection.execute(f"SELECT 1 FROM {table}('[]')")
             connection.set_progress_handler(lambda: int(time.monotonic() > deadline), 2000)
             connection.set_authorizer(authorize)
             try:
@@ -205,6 +218,15 @@ class RecordingFile:
         return version
 
 
+_TYPES = {
+    "v": {int, float, str, type(None)},
+    "i": {int},
+    "f": {int, float},
+    "t": {str},
+    "b": {bytes},
+}
+_COLUMN_TYPES = _TYPES | {k.upper(): kinds | {type(None)} for k, kinds in _TYPES.items()}
+
 #: What a query may do (SQLite's action codes).
 _READING = frozenset(
     {
@@ -226,6 +248,10 @@ def check_header(path: Path) -> None:
         raise UserError(what, str(path), "give the path of a .run file") from None
     if len(head) < 100 or not head.startswith(_MAGIC):
         raise UserError("not a recording", str(path), "give the path of a .run file")
+    page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+    size = path.stat().st_size
+    if size < (65536 if page == 1 else page) * pages:
+        raise UserError(f"the recording is cut off after {size} bytes", str(path), _RECORD_AGAIN)
 
 
 def is_running(writer: str, here: str) -> bool:

@@ -71,7 +71,7 @@ def op_history(rows: _Rows, loader: Loader, op: int) -> OpHistory:
 
 def presence(rows: _Rows, op: int) -> tuple[int, int | None] | None:
     """The first and the last stage that has the op (last None: it is still there)."""
-    changes = rows("SELECT stage, change FROM stage_op WHERE op = ? ORDER BY stage", (op,))
+    changes = rows("ii", "SELECT stage, change FROM stage_op WHERE op = ? ORDER BY stage", (op,))
     if not changes:
         return None
     stage, change = changes[-1]
@@ -99,6 +99,9 @@ _REWRITE_STEP = """
   JOIN rewrite_op there ON there.rewrite = here.rewrite AND there.side = 1 - here.side
   WHERE here.op = ? AND here.side = ? AND there.op <> here.op
   ORDER BY rewrite.id, there.position"""
+
+#: Types of the columns of a step by rewrite.
+_LINK = "iiiti"
 
 _BEFORE = _REWRITE_STEP.format("there.op, here.op")
 _AFTER = _REWRITE_STEP.format("here.op, there.op")
@@ -132,30 +135,34 @@ _CHILDREN = """
 
 
 def _before(rows: _Rows, op: int) -> list[HistoryStep]:
-    found = [HistoryStep(o, n, "rewrite", rule, stage, key)
-             for o, n, key, rule, stage in rows(_BEFORE, (op, 1))]  # fmt: skip
+    links = rows(_LINK, _BEFORE, (op, 1))
+    found = [HistoryStep(o, n, "rewrite", rule, stage, key) for o, n, key, rule, stage in links]
     if not found:
         found = [HistoryStep(o, op, "value", "", None, None)
-                 for (o,) in rows(_NEIGHBOUR.format("max", "<"), (op,)) if o]  # fmt: skip
+                 for (o,) in rows("I", _NEIGHBOUR.format("max", "<"), (op,)) if o]  # fmt: skip
     if not found:
-        found = [HistoryStep(o, op, "origin", "", None, None) for (o,) in rows(_PARENTS, (op,))]
+        found = [
+            HistoryStep(o, op, "origin", "", None, None) for (o,) in rows("i", _PARENTS, (op,))
+        ]
     return found
 
 
 def _after(rows: _Rows, op: int) -> list[HistoryStep]:
-    found = [HistoryStep(o, n, "rewrite", rule, stage, key)
-             for o, n, key, rule, stage in (*rows(_AFTER, (op, 0)), *rows(_MAPPED, (op,)))]  # fmt: skip
+    links = [*rows(_LINK, _AFTER, (op, 0)), *rows(_LINK, _MAPPED, (op,))]
+    found = [HistoryStep(o, n, "rewrite", rule, stage, key) for o, n, key, rule, stage in links]
     if not found:
         found = [HistoryStep(op, n, "value", "", None, None)
-                 for (n,) in rows(_NEIGHBOUR.format("min", ">"), (op,)) if n]  # fmt: skip
+                 for (n,) in rows("I", _NEIGHBOUR.format("min", ">"), (op,)) if n]  # fmt: skip
     if not found:
-        found = [HistoryStep(op, n, "origin", "", None, None) for (n,) in rows(_CHILDREN, (op,))]
+        found = [
+            HistoryStep(op, n, "origin", "", None, None) for (n,) in rows("i", _CHILDREN, (op,))
+        ]
     return found
 
 
 def _ids(rows: _Rows, statement: str, keys: Iterable[int]) -> list[int]:
     keys = tuple(keys)
-    return [row[0] for row in rows(statement.format(",".join("?" * len(keys))), keys)]
+    return [row[0] for row in rows("i", statement.format(",".join("?" * len(keys))), keys)]
 
 
 def _buffers(rows: _Rows, ops: list[int]) -> list[int]:

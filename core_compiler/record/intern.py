@@ -6,6 +6,7 @@ Rows of what is new collect here until the recorder writes them, many at a time.
 from __future__ import annotations
 
 import hashlib
+import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -33,6 +34,8 @@ INSERTS = {
     "weight": "INSERT OR IGNORE INTO weight VALUES (?, ?)",
     "blob": "INSERT INTO blob VALUES (?, ?, ?, ?)",
 }
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def clean(text: str) -> str:
@@ -110,7 +113,7 @@ class Interner:
         if found is None:
             found = self._nodes[node] = len(self._nodes) + 1
             texts = (clean(node.name), clean(node.kind), clean(node.file))
-            stack = attributes_json({"stack": tuple(map(tuple, node.stack))})
+            stack = _encode([list(frame) for frame in node.stack])
             row = (found, *texts, node.line, clean(node.scope), stack)
             self.rows["node"].append(row)
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -13,11 +12,27 @@ from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.ir.parser import parse_type
 from core_compiler.ir.types import Type
 from core_compiler.ir.weights import WeightStore
-from core_compiler.record.encoding import apply_edits, read_attributes, read_ids, unpack
+from core_compiler.record.encoding import (
+    apply_edits,
+    read_attributes,
+    read_ids,
+    read_json_rows,
+    unpack,
+)
 from core_compiler.record.file import RecordingFile
 
 #: Ids in one SELECT (SQLite's limit on parameters is far above).
 _BATCH = 500
+#: The columns read of each table, and their types.
+_TABLES = {
+    "name": ("id, text", "it"),
+    "type": ("id, text", "it"),
+    "attributes": ("id, json", "it"),
+    "node": ("id, name, kind, file, line, scope, stack", "itttitt"),
+    "origin": ("id, rule, parents, node, reason", "iitIt"),
+    "value": ("id, type, name", "iiT"),
+    "op": ("id, kind, operands, results, attributes, regions, origin", "iittItI"),
+}
 #: Whole-block id lists kept to rebuild their neighbours from.
 _KEPT_LISTS = 64
 
@@ -51,7 +66,7 @@ class Loader:
         found = self._functions.get(key)
         if found is None:
             ((name, level, body, facts),) = self._select(
-                "SELECT name, level, body, attributes FROM function WHERE id = ?", (key,)
+                "ttiI", "SELECT name, level, body, attributes FROM function WHERE id = ?", (key,)
             )
             attributes = self.attributes([facts]).get(facts, {})
             found = Function(name, self.block(body), level, attributes)
@@ -71,7 +86,7 @@ class Loader:
             self._open_blocks.add(key)
             try:
                 ((arguments, outputs),) = self._select(
-                    "SELECT arguments, outputs FROM block WHERE id = ?", (key,)
+                    "tt", "SELECT arguments, outputs FROM block WHERE id = ?", (key,)
                 )
                 sides = read_ids(arguments), read_ids(outputs)
                 ops = self.load_ops(self._op_list(key))
@@ -86,16 +101,15 @@ class Loader:
         """The ops of these ids, in their order."""
         missing = [k for k in dict.fromkeys(keys) if k not in self.ops]
         if missing:
-            rows = list(self._by_id("id, kind, operands, results, attributes, regions, origin", "op",
-                                    missing))  # fmt: skip
+            rows = list(self._by_id("op", missing))
             self._make_ops(rows)
         return [self.ops[k] for k in keys]
 
     def _make_ops(self, rows: list[tuple]) -> None:
         kinds = self.names({row[1] for row in rows})
         facts = self.attributes([row[4] for row in rows])
-        uses = [json.loads(row[2]) for row in rows]
-        makes = [json.loads(row[3]) for row in rows]
+        uses = read_json_rows([row[2] for row in rows])
+        makes = read_json_rows([row[3] for row in rows])
         self.load_values(v for some in (*uses, *makes) for v in some)
         self.load_origins(row[6] for row in rows)
         values, origins, nothing = self.values, self._origins, {}
@@ -117,7 +131,7 @@ class Loader:
         missing = [k for k in dict.fromkeys(keys) if k not in self.values]
         if not missing:
             return
-        rows = list(self._by_id("id, type, name", "value", missing))
+        rows = list(self._by_id("value", missing))
         types = self.types({row[1] for row in rows})
         for key, type_, name in rows:
             value = self.values[key] = Value(types[type_], name)
@@ -128,10 +142,10 @@ class Loader:
         rows: dict[int, tuple] = {}
         wanted = {k for k in keys if k is not None and k not in self._origins}
         while wanted:
-            found = list(self._by_id("id, rule, parents, node, reason", "origin", sorted(wanted)))
+            found = list(self._by_id("origin", sorted(wanted)))
             wanted = set()
-            for key, rule, parents, node, reason in found:
-                above = read_ids(parents)
+            parents = read_json_rows([row[2] for row in found])
+            for (key, rule, _, node, reason), above in zip(found, parents, strict=True):
                 if any(p >= key for p in above):
                     raise ValueError(f"origin {key} is made of later ones")
                 rows[key] = (rule, above, node, reason)
@@ -149,51 +163,50 @@ class Loader:
         return self._origins[key]
 
     def names(self, keys: Iterable[int]) -> dict[int, str]:
-        return self._table(self._names, "id, text", "name", keys, lambda row: row[1])
+        return self._table(self._names, "name", keys, lambda row: row[1])
 
     def types(self, keys: Iterable[int]) -> dict[int, Type]:
-        return self._table(self._types, "id, text", "type", keys, lambda row: parse_type(row[1]))
+        return self._table(self._types, "type", keys, lambda row: parse_type(row[1]))
 
     def attributes(self, keys: Iterable[int | None]) -> dict[int, dict[str, Attribute]]:
         wanted = (k for k in keys if k is not None)
         return self._table(
-            self._attributes, "id, json", "attributes", wanted, lambda row: read_attributes(row[1])
+            self._attributes, "attributes", wanted, lambda row: read_attributes(row[1])
         )
 
     def nodes(self, keys: Iterable[int]) -> dict[int, FrontendNode]:
-        def make(row: tuple) -> FrontendNode:
-            key, name, kind, file, line, scope, stack = row
-            return FrontendNode(name, kind, file, line, scope, read_attributes(stack)["stack"])
-
-        return self._table(
-            self._nodes, "id, name, kind, file, line, scope, stack", "node", keys, make
-        )
+        missing = [k for k in dict.fromkeys(keys) if k not in self._nodes]
+        rows = list(self._by_id("node", missing))
+        stacks = read_json_rows([row[6] for row in rows])
+        for (key, *facts, _), stack in zip(rows, stacks, strict=True):
+            self._nodes[key] = FrontendNode(*facts, tuple([tuple(frame) for frame in stack]))
+        return self._nodes
 
     # -- reading rows ----------------------------------------------------------------------------
 
-    def _table(
-        self, cache: dict, columns: str, table: str, keys: Iterable[int], make: Callable
-    ) -> dict:
+    def _table(self, cache: dict, table: str, keys: Iterable[int], make: Callable) -> dict:
         """``cache``, with these keys in it."""
         missing = [k for k in dict.fromkeys(keys) if k not in cache]
-        for row in self._by_id(columns, table, missing):
+        for row in self._by_id(table, missing):
             cache[row[0]] = make(row)
         return cache
 
-    def _by_id(self, columns: str, table: str, keys: list[int]) -> Iterator[tuple]:
+    def _by_id(self, table: str, keys: list[int]) -> Iterator[tuple]:
         """The rows of these ids; ValueError where one is missing."""
+        columns, types = _TABLES[table]
         found = 0
         for start in range(0, len(keys), _BATCH):
             some = keys[start : start + _BATCH]
             marks = ",".join("?" * len(some))
-            rows = self._select(f"SELECT {columns} FROM {table} WHERE id IN ({marks})", tuple(some))
+            statement = f"SELECT {columns} FROM {table} WHERE id IN ({marks})"
+            rows = self._select(types, statement, tuple(some))
             found += len(rows)
             yield from rows
         if found != len(keys):
             raise ValueError(f"{len(keys) - found} rows of {table} are missing")
 
-    def _select(self, statement: str, parameters: tuple) -> list[tuple]:
-        return self._file.rows(statement, parameters)
+    def _select(self, types: str, statement: str, parameters: tuple) -> list[tuple]:
+        return self._file.rows(types, statement, parameters)
 
     def _op_list(self, key: int) -> list[int]:
         """The ids of a block's ops: its own list, or edits on top of the block it is based on."""
@@ -201,7 +214,7 @@ class Loader:
         current: int | None = key
         while current is not None and current not in self._lists:
             ((base, length, size, data),) = self._select(
-                "SELECT base, length, size, data FROM block WHERE id = ?", (current,)
+                "Iiib", "SELECT base, length, size, data FROM block WHERE id = ?", (current,)
             )
             if base is not None and base >= current:
                 raise ValueError(f"block {current} is based on a later one")

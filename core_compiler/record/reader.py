@@ -142,15 +142,15 @@ class Recording:
         with self._file.connection():
             yield self._loader
 
-    def _rows(self, statement: str, parameters: tuple = ()) -> list[tuple]:
-        return self._file.rows(statement, parameters)
+    def _rows(self, columns: str, statement: str, parameters: tuple = ()) -> list[tuple]:
+        return self._file.rows(columns, statement, parameters)
 
     # -- the run ---------------------------------------------------------------------------------
 
     def meta(self) -> dict[str, Any]:
         """Facts about the run: model, target, versions, machine, ``status``..."""
         with self._reading():
-            return {key: json.loads(value) for key, value in self._rows("SELECT * FROM meta")}
+            return {key: json.loads(value) for key, value in self._rows("tt", "SELECT * FROM meta")}
 
     @property
     def status(self) -> str:
@@ -168,19 +168,19 @@ class Recording:
             "SELECT seconds, payload FROM event WHERE kind = 'progress' ORDER BY id DESC LIMIT 1"
         )
         with self._reading():
-            rows = self._rows(statement)
+            rows = self._rows("ft", statement)
             return {"seconds": rows[0][0], **json.loads(rows[0][1])} if rows else None
 
     def sources(self) -> dict[str, str]:
         """The text of the model's source files."""
         with self._reading():
-            rows = self._rows("SELECT name, text FROM source_file ORDER BY name")
+            rows = self._rows("ti", "SELECT name, text FROM source_file ORDER BY name")
             return {name: self._blob(blob).decode() for name, blob in rows}
 
     def figures(self, section: str = "run") -> dict[str, Any]:
         """Figures of the ``run``, the ``memory`` plan or the ``timing``; later ones win."""
         statement = "SELECT name, value FROM figure WHERE section = ? AND stage IS NULL"
-        return dict(self._rows(statement, (section,)))
+        return dict(self._rows("tv", statement, (section,)))
 
     # -- stages ----------------------------------------------------------------------------------
 
@@ -189,24 +189,28 @@ class Recording:
         with self._reading():
             figures: dict[int, dict[str, Any]] = {}
             for stage, name, value in self._rows(
-                "SELECT stage, name, value FROM figure WHERE section = 'stage'"
+                "itv", "SELECT stage, name, value FROM figure WHERE section = 'stage'"
             ):
                 figures.setdefault(stage, {})[name] = value
-            rewrites = dict(self._rows("SELECT stage, count(*) FROM rewrite GROUP BY stage"))
-            deltas = dict(self._rows("SELECT stage, sum(change) FROM stage_op GROUP BY stage"))
+            rewrites = dict(self._rows("ii", "SELECT stage, count(*) FROM rewrite GROUP BY stage"))
+            deltas = dict(
+                self._rows("ii", "SELECT stage, sum(change) FROM stage_op GROUP BY stage")
+            )
             verdicts: dict[int, dict[str, int]] = {}
             errors: dict[int, float | None] = {}
             for stage, verdict, count, worst in self._rows(
+                "itiF",
                 "SELECT stage, verdict, count(*), max(worst_error) FROM check_result"
-                " GROUP BY stage, verdict ORDER BY stage, verdict"
+                " GROUP BY stage, verdict ORDER BY stage, verdict",
             ):
                 verdicts.setdefault(stage, {})[verdict] = count
                 if verdict != "unchecked":
                     errors[stage] = max(errors.get(stage) or 0.0, worst or 0.0)
             out, ops = [], 0
             for row in self._rows(
+                "ittttitif",
                 "SELECT id, pass, summary, options, half, exact, tolerance_class, changed, seconds"
-                " FROM stage ORDER BY id"
+                " FROM stage ORDER BY id",
             ):
                 index = row[0]
                 ops += deltas.get(index, 0)
@@ -220,16 +224,16 @@ class Recording:
             return out
 
     def stage_count(self) -> int:
-        return self._rows("SELECT count(*) FROM stage")[0][0]
+        return self._rows("i", "SELECT count(*) FROM stage")[0][0]
 
     def module(self, stage: int) -> Module:
         """The module of a stage; the same objects for the same ids in every stage."""
         with self._reading() as loader:
-            functions, symbols = self._stage_row(stage, "functions, symbols")
+            functions, symbols = self._stage_row(stage, "tt", "functions, symbols")
             return loader.module(read_ids(functions), json.loads(symbols))
 
-    def _stage_row(self, stage: int, columns: str) -> tuple:
-        rows = self._rows(f"SELECT {columns} FROM stage WHERE id = ?", (int(stage),))
+    def _stage_row(self, stage: int, types: str, columns: str) -> tuple:
+        rows = self._rows(types, f"SELECT {columns} FROM stage WHERE id = ?", (int(stage),))
         if not rows:
             what = f"there is no stage {stage} (there are {self.stage_count()})"
             raise UserError(what, str(self.path), "stages count from 0, the import")
@@ -238,15 +242,17 @@ class Recording:
     def rewrites(self, stage: int) -> list[RecordedRewrite]:
         """The rewrites that made a stage, in order, with their checks."""
         with self._reading() as loader:
-            self._stage_row(stage, "id")
+            self._stage_row(stage, "i", "id")
             rows = self._rows(
+                "iiiitFtf",
                 "SELECT id, number, rule, source, function, tolerance, note, microseconds"
-                " FROM rewrite WHERE stage = ? ORDER BY number", (stage,),
-            )  # fmt: skip
+                " FROM rewrite WHERE stage = ? ORDER BY number",
+                (stage,),
+            )
             sides = self._rewrite_ops(stage)
             maps: dict[int, list[tuple[int, int]]] = {}
             for key, old, new in self._rows(
-                "SELECT rewrite, old, new FROM rewrite_value WHERE rewrite IN"
+                "iii", "SELECT rewrite, old, new FROM rewrite_value WHERE rewrite IN"
                 " (SELECT id FROM rewrite WHERE stage = ?) ORDER BY rewrite, old", (stage,),
             ):  # fmt: skip
                 maps.setdefault(key, []).append((old, new))
@@ -270,7 +276,7 @@ class Recording:
     def _rewrite_ops(self, stage: int) -> dict[tuple[int, int], list[int]]:
         sides: dict[tuple[int, int], list[int]] = {}
         for key, side, op in self._rows(
-            "SELECT rewrite, side, op FROM rewrite_op WHERE rewrite IN"
+            "iii", "SELECT rewrite, side, op FROM rewrite_op WHERE rewrite IN"
             " (SELECT id FROM rewrite WHERE stage = ?) ORDER BY rewrite, side, position", (stage,),
         ):  # fmt: skip
             sides.setdefault((key, side), []).append(op)
@@ -283,9 +289,11 @@ class Recording:
 
     def _checks(self, stage: int, rewrites: Mapping[int, Rewrite]) -> list[CheckRecord]:
         rows = self._rows(
+            "ItFFItft",
             "SELECT rewrite, verdict, worst_error, tolerance, value, element, seconds, note"
-            " FROM check_result WHERE stage = ? ORDER BY id", (stage,),
-        )  # fmt: skip
+            " FROM check_result WHERE stage = ? ORDER BY id",
+            (stage,),
+        )
         self._loader.load_values(row[4] for row in rows if row[4] is not None)
         nan = float("nan")
         return [
@@ -301,7 +309,7 @@ class Recording:
         """The diagnostics of a stage, or of all."""
         with self._reading() as loader:
             rows = self._rows(
-                "SELECT severity, message, function, op, place FROM diagnostic"
+                "tttIt", "SELECT severity, message, function, op, place FROM diagnostic"
                 " WHERE ?1 IS NULL OR stage = ?1 ORDER BY id", (stage,),
             )  # fmt: skip
             loader.load_ops([row[3] for row in rows if row[3] is not None])
@@ -310,7 +318,7 @@ class Recording:
     # -- text and differences --------------------------------------------------------------------
 
     def text(self, stage: int, *, locations: str = "") -> str:
-        """The stage's MLIR text; unnamed values are numbered by their ids, the same in all stages."""
+        """The stage's MLIR text; unnamed values are numbered by their ids, alike in all stages."""
         module = self.module(stage)
         return print_module(module, locations=locations, numbers=self._loader.value_ids)
 
@@ -343,7 +351,7 @@ class Recording:
     def op(self, op_id: int) -> Op:
         """The op of an id, whatever stage it is in."""
         with self._reading() as loader:
-            if not self._rows("SELECT 1 FROM op WHERE id = ?", (int(op_id),)):
+            if not self._rows("i", "SELECT 1 FROM op WHERE id = ?", (int(op_id),)):
                 raise UserError(
                     f"there is no op {op_id}", str(self.path), "take an id of this file"
                 )
@@ -355,7 +363,7 @@ class Recording:
 
     def value(self, value_id: int) -> Value:
         with self._reading() as loader:
-            if not self._rows("SELECT 1 FROM value WHERE id = ?", (int(value_id),)):
+            if not self._rows("i", "SELECT 1 FROM value WHERE id = ?", (int(value_id),)):
                 what = f"there is no value {value_id}"
                 raise UserError(what, str(self.path), "take an id of this file")
             loader.load_values([int(value_id)])
@@ -381,17 +389,18 @@ class Recording:
         with self._reading():
             ops: dict[tuple[int, str], list[int]] = {}
             for kernel, role, op in self._rows(
-                "SELECT kernel, role, op FROM kernel_op ORDER BY kernel, role, position"
+                "iti", "SELECT kernel, role, op FROM kernel_op ORDER BY kernel, role, position"
             ):
                 ops.setdefault((kernel, role), []).append(op)
             steps: dict[int, list[str]] = {}
             for kernel, name in self._rows(
-                "SELECT kernel, name FROM kernel_step ORDER BY kernel, number"
+                "it", "SELECT kernel, name FROM kernel_step ORDER BY kernel, number"
             ):
                 steps.setdefault(kernel, []).append(name)
             rows = self._rows(
+                "ittifttt",
                 "SELECT id, name, key, cached, compile_seconds, line_map, assembly_map, facts"
-                " FROM kernel ORDER BY id"
+                " FROM kernel ORDER BY id",
             )
             return [
                 Kernel(
@@ -426,30 +435,32 @@ class Recording:
             return self._one_blob(f"SELECT {column} FROM kernel WHERE id = ?", (kernel,))
 
     def _one_blob(self, statement: str, parameters: tuple) -> bytes:
-        rows = self._rows(statement, parameters)
+        rows = self._rows("i", statement, parameters)
         if not rows:
             what = f"there is no kernel (or step) {parameters}"
             raise UserError(what, str(self.path), "take an id of this file")
         return self._blob(rows[0][0])
 
     def _blob(self, key: int) -> bytes:
-        rows = self._rows("SELECT size, data FROM blob WHERE id = ?", (key,))
+        rows = self._rows("ib", "SELECT size, data FROM blob WHERE id = ?", (key,))
         if not rows or not 0 <= rows[0][0] <= MAX_LENGTH:
             raise ValueError(f"blob {key}")
         return inflate(rows[0][1], rows[0][0])
 
     def buffers(self) -> list[Buffer]:
         rows = self._rows(
+            "iIItttiiiii",
             'SELECT id, value, op, name, kind, tier, "offset", size, unpadded_size, first, last'
-            " FROM buffer ORDER BY id"
+            " FROM buffer ORDER BY id",
         )
         return [Buffer(*row) for row in rows]
 
     def timings(self) -> list[Timing]:
         with self._reading():
             rows = self._rows(
+                "itIiiiFFFb",
                 "SELECT launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples"
-                " FROM timing ORDER BY id"
+                " FROM timing ORDER BY id",
             )
             return [Timing(*row[:9], np.frombuffer(row[9], "<f8")) for row in rows]
 
@@ -457,8 +468,9 @@ class Recording:
         """Statistics of values (of all by default) in the order they were taken."""
         with self._reading() as loader:
             rows = self._rows(
+                "iFFFiittittI",
                 "SELECT value, minimum, maximum, mean, nan, inf, edges, counts, stage, data_type,"
-                " data_shape, data FROM tensor_stats ORDER BY id"
+                " data_shape, data FROM tensor_stats ORDER BY id",
             )
             if value_ids is not None:
                 wanted = set(value_ids)
@@ -478,7 +490,7 @@ class Recording:
 
     def weight_digests(self) -> dict[str, str]:
         """Digest -> type text of the weights the stages use; their bytes are not in the file."""
-        return dict(self._rows("SELECT digest, type FROM weight ORDER BY digest"))
+        return dict(self._rows("tt", "SELECT digest, type FROM weight ORDER BY digest"))
 
     def missing_weights(self) -> list[str]:
         """The digests that ``weights`` does not have: without them a stage cannot be run again."""
