@@ -57,9 +57,9 @@ def pack(data: Mapping[str, Any]) -> tuple[str, bytes]:
         return value
 
     encoded = encode(data)
-    body = b"".join(parts)
-    if not body:
+    if not parts:
         return _dumps(encoded), b""
+    body = b"".join(parts)
     stamp = zlib.crc32(body)
     return _dumps({**encoded, "stamp": stamp}), struct.pack("<II", stamp, 0) + body
 

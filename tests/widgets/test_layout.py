@@ -17,8 +17,10 @@ RunLayout = Callable[..., list[dict[str, Any]]]
 def check(report: dict[str, Any]) -> None:
     """No two items of a scope overlap, every drawn edge runs down, each scope holds its items."""
     items, containers = report["items"], report["containers"]
-    for at, container in enumerate(containers):
-        inside = [item for item in items if item["container"] == at]
+    members: list[list[dict[str, Any]]] = [[] for _ in containers]
+    for item in items:
+        members[item["container"]].append(item)
+    for inside, container in zip(members, containers):
         for item in inside:
             assert item["x"] >= container["x"]
             assert item["y"] >= container["y"]
