@@ -47,6 +47,12 @@ class Tiles:
     def columns(self) -> int:
         return self.vectors * self.width
 
+    def holding(self, terms: int) -> Tiles:
+        """These tiles with packed rows that hold a chunk of ``terms`` terms."""
+        if terms <= self.row_length:
+            return self
+        return replace(self, row_length=16 * (-(-terms // 16) | 1))
+
     @property
     def variants(self) -> tuple[int, ...]:
         return (self.rows, *(r for r in self.partial if r < self.rows))

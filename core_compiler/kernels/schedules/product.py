@@ -15,7 +15,7 @@ from core_compiler.kernels.transforms import (
 )  # fmt: skip
 from core_compiler.kernels.transforms.collapse import Numbering
 from core_compiler.kernels.transforms.edit import (
-    Copier, buffer_argument, depends_on, expression, find_loop, need, producers, without_dead,
+    Copier, buffer_argument, constant_of, depends_on, expression, find_loop, need, producers, without_dead,
 )  # fmt: skip
 from core_compiler.kernels.transforms.outline import digest
 
@@ -57,14 +57,15 @@ def read_product(function: Function) -> Product:
     groups: dict[tuple[bool, bool], list[str]] = {}
     for op in parallel:
         groups.setdefault((varies(a, op), varies(b, op)), []).append(op["name"])
-    if not groups.get((False, True)) and groups.get((True, False)):  # a matrix times a vector
+    both = groups.get((True, True), [])
+    if not groups.get((False, True)) and not both:  # a matrix times a vector
         a, b = b, a
-        groups[False, True] = groups.pop((True, False))
+        groups[False, True] = groups.pop((True, False), [])
     columns = groups.get((False, True), [])
     source_a, source_b = _source(a, made), _source(b, made)
     axis = None
-    if columns:
-        last = next(op for op in parallel if op["name"] == columns[-1])
+    if columns or both:  # a depthwise convolution has channels for columns
+        last = next(op for op in parallel if op["name"] == (columns or both)[-1])
         iv = last.regions[0].arguments[0]
         where = access(source_b)[1]
         axis = next((i for i, v in enumerate(where) if v is iv), None)
@@ -138,8 +139,11 @@ class ProductPlan(LaunchPlan):
     rows: int
     columns: int
     pack: Mapping[int, Function]
+    blocked: bool = True
 
     def more_sizes(self, sizes: Sequence[int], threads: int) -> list[int]:
+        if not self.blocked:
+            return self.pack_sizes(sizes) if self.pack else []
         batch, m, n, _ = self._extents(sizes)
         rows, columns = work_item(batch, -(-m // self.rows), -(-n // self.columns), threads)
         chosen = (rows, columns) if self.product.rows else (columns,)
@@ -164,6 +168,19 @@ class ProductPlan(LaunchPlan):
         taps = p.terms[1:-1] if len(p.terms) > 1 else ()
         batch = (*p.batch, *p.columns[:-1])
         return extent(batch), extent(p.rows), extent(p.columns[-1:]), extent((p.chunk, *taps))
+
+
+def longest_chunk(kernel: Function, sizes: Sequence[int]) -> int:
+    """Terms of the longest chunk of a product with these sizes: what a packed row must hold."""
+    product = read_product(kernel)
+    given = dict(zip(index_arguments(kernel), sizes, strict=True))
+    made = producers(kernel)
+    chunk = find_loop(kernel, product.chunk)
+    step = chunk.operands[2]
+    length = given[step] if step in given else constant_of(step, made)
+    taps = product.terms[1:-1] if len(product.terms) > 1 else ()
+    width = prod(given[find_loop(kernel, n).operands[1]] for n in taps)
+    return min(length, given[chunk.operands[1]]) * width
 
 
 def work_item(batch: int, rows: int, columns: int, threads: int) -> tuple[int, int]:
