@@ -5,6 +5,7 @@
 The instances are Google's (``data/minimalloc``, Apache-2.0); the number in a file's name is the
 capacity in bytes that has a known solution.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -22,7 +23,7 @@ PLANNERS = ("greedy_size", "greedy_start", "greedy", "best", "search")
 
 
 def read(path: Path) -> list[Lifetime]:
-    """The buffers of a MiniMalloc CSV: ``id,lower,upper,size``, half-open lifetimes, no alignment."""
+    """The buffers of a MiniMalloc CSV: ``id,lower,upper,size``, half-open, no alignment."""
     with path.open() as file:
         rows = list(csv.DictReader(file))
     return [Lifetime(r["id"], int(r["size"]), int(r["lower"]), int(r["upper"]), 1) for r in rows]

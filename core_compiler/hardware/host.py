@@ -1,4 +1,5 @@
 """What this machine says about itself: processors, vector width, caches, memory."""
+
 from __future__ import annotations
 
 import os
@@ -25,7 +26,7 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The host: model name, LLVM's processor name and features, usable processors, caches, memory."""
+    """The host; ``llvm_name`` and ``features`` as LLVM spells them, ``memory`` in bytes."""
 
     model: str
     llvm_name: str
@@ -48,7 +49,9 @@ def detect() -> Host:
 
     enabled = tuple(sorted(name for name, on in llvm.get_host_cpu_features().items() if on))
     width = next((size for name, size in _WIDTHS if name in enabled), 16)
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    processors = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    )
     return Host(_model(), llvm.get_host_cpu_name(), enabled, processors or 1, width,
                 caches(_CPUS / "cpu0" / "cache"), _memory())  # fmt: skip
 
@@ -62,16 +65,21 @@ def machine(host: Host | None = None) -> Machine:
         return Figure(value, unit, "detected", note)
 
     unit: ComputeUnit = replace(
-        base.units[0], count=seen(host.processors), width_bytes=seen(host.vector_bytes, "B", host.llvm_name)
+        base.units[0],
+        count=seen(host.processors),
+        width_bytes=seen(host.vector_bytes, "B", host.llvm_name),
     )
     tiers = [
         MemoryTier(
-            f"l{c.level}", seen(c.size / 1024, "KiB"), "core" if c.level <= 2 and c.shared_by <= 2 else "chip",
+            f"l{c.level}", seen(c.size / 1024, "KiB"),
+            "core" if c.level <= 2 and c.shared_by <= 2 else "chip",
             seen(-(-host.processors // c.shared_by)), line=seen(c.line, "B"),
         )
         for c in host.caches
     ]  # fmt: skip
-    dram = replace(base.tier("dram"), capacity=seen(host.memory / 2**30, "GiB") if host.memory else None)
+    dram = replace(
+        base.tier("dram"), capacity=seen(host.memory / 2**30, "GiB") if host.memory else None
+    )
     return base.with_(
         summary=f"{host.model}, {host.processors} processors",
         units=(unit,),
@@ -80,7 +88,7 @@ def machine(host: Host | None = None) -> Machine:
 
 
 def caches(folder: Path) -> tuple[Cache, ...]:
-    """Data and unified caches of a CPU from Linux's sysfs, nearest first; () where there is none."""
+    """Data and unified caches of a CPU from Linux's sysfs, nearest first; () without one."""
     found = []
     for index in sorted(folder.glob("index*")):
         try:

@@ -1,9 +1,10 @@
 """The model of a machine: compute units, memory tiers, interconnect, read from YAML.
 
-Every figure is a :class:`Figure`: a number, its unit and where it is from (``datasheet``, ``paper``,
+Every figure is a :class:`Figure`: a number, its unit and its source (``datasheet``, ``paper``,
 ``measured``, ``detected``, ``estimate``, ``default``), written in YAML as ``{value: 32, unit: KiB,
 source: datasheet}``.  What is unknown is left out, never guessed: a missing figure is ``None``.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -51,7 +52,7 @@ class Figure:
 class ComputeUnit:
     """A unit that computes: ``kind`` (:data:`UNIT_KINDS`), how many, and what a cycle does.
 
-    ``dtypes`` it takes; a systolic array has ``rows`` x ``columns`` and ``dataflows`` (os, ws, is), a
+    ``dtypes`` it takes; a systolic array has ``rows`` x ``columns``, ``dataflows`` (os, ws, is), a
     vector unit ``width_bytes`` and ``fma_per_cycle`` (vector multiply-adds).
     """
 
@@ -152,7 +153,9 @@ def shipped(name: str) -> Machine:
     folder = Path(__file__).parent / "machines"
     names = sorted(p.stem for p in folder.glob("*.yaml"))
     if name not in names:
-        raise UserError(f"no machine is called {name!r}", "machine", f"choose one of {', '.join(names)}")
+        raise UserError(
+            f"no machine is called {name!r}", "machine", f"choose one of {', '.join(names)}"
+        )
     return load(folder / f"{name}.yaml")
 
 
@@ -181,7 +184,9 @@ def _record(cls: type, data: Any, where: str):
     known = {f.name: f for f in fields(cls)}
     required = {n for n, f in known.items() if _is_required(f)}
     _keys(data, where, required, set(known) - required)
-    return cls(**{name: _field(cls, name, value, f"{where}.{name}") for name, value in data.items()})
+    return cls(
+        **{name: _field(cls, name, value, f"{where}.{name}") for name, value in data.items()}
+    )
 
 
 def _is_required(f) -> bool:

@@ -3,6 +3,7 @@
 Orders by size after Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"
 (arXiv 2001.03288); TVM's and XLA's planners are of this family.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -41,7 +42,7 @@ def pressure(a: Arrays) -> np.ndarray:
 
 
 def place(a: Arrays, sequence: np.ndarray, fit: str = "first", ceiling: int = 0) -> np.ndarray:
-    """Offsets when buffers are placed in ``sequence``: each in a gap between the placed buffers that
+    """Offsets when buffers are placed in ``sequence``: each in a gap between the placed ones that
     live at the same time, else above them.  ``fit`` says in which gap: the lowest (``first``), the
     tightest (``best``), or ``ends``: at the bottom, else hanging from ``ceiling`` (bytes, such as
     the lower bound) where that is free, else in the lowest."""

@@ -1,4 +1,5 @@
 """Lifetimes of buffers over a straight list of steps."""
+
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence

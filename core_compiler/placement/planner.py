@@ -3,6 +3,7 @@
 Effort is counted in placements and search nodes, not in seconds, so that a plan is the same on
 every run and every machine (the compiler is deterministic); a time limit is the caller's choice.
 """
+
 from __future__ import annotations
 
 import time
@@ -19,7 +20,7 @@ from core_compiler.placement.verify import verify
 #: Most buffers that the exact search takes (its memory grows with their square).
 SEARCH_LIMIT = 1500
 #: Orders that break ties in the search, one letter a key, larger first: T largest live sum, A area,
-#: W sections, L duration, Z size, O overlapping buffers, S start, E end.  Searches are heavy-tailed:
+#: W sections, L duration, Z size, O overlapping buffers, S start, E end.  Search is heavy-tailed:
 #: one order needs a minute where another needs a millisecond, so all run with growing budgets.
 SEARCH_ORDERS = ("WAT", "TAW", "TWA", "EL", "TO", "SZ", "AE", "OA", "WE", "TS", "ZW", "LA")
 
@@ -92,15 +93,17 @@ def compare(lifetimes: Sequence[Lifetime], planners: Sequence[str] | None = None
 
 
 def too_large(found: Plan, capacity: int) -> UserError:
-    """Why a plan does not fit: the buffers of the fullest step, largest first, and what is missing."""
+    """Why a plan does not fit: the buffers of the fullest step, largest first."""
     steps, loads = live_bytes(found.lifetimes)
     at = int(steps[int(loads.argmax())])
     live = sorted((b for b in found.lifetimes if b.start <= at < b.end), key=lambda b: -b.size)
     names = ", ".join(f"{b.name} ({b.size} B)" for b in live[:4])
     more = f" and {len(live) - 4} more" if len(live) > 4 else ""
-    reason = (f"{int(loads.max())} B are live at step {at}: {names}{more}"
-              if found.lower_bound > capacity else
-              f"no plan below {found.peak} B was found, at least {found.lower_bound} B are needed")  # fmt: skip
+    reason = (
+        f"{int(loads.max())} B are live at step {at}: {names}{more}"
+        if found.lower_bound > capacity
+        else f"no plan below {found.peak} B was found, at least {found.lower_bound} B are needed"
+    )
     return UserError(f"does not fit {capacity} B ({reason})", "memory plan",
                      f"give it {found.peak - capacity} B more, or keep fewer of these at once",
                      CANNOT_HERE)  # fmt: skip
@@ -145,7 +148,7 @@ def climb(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[Candid
 
 
 def _earlier(a: Arrays, sequence, offsets, random) -> np.ndarray:
-    """``sequence`` with a buffer whose top is the peak (or, one time in three, any) moved forward."""
+    """``sequence`` with a buffer whose top is the peak (or, one time in three, any) moved ahead."""
     tops = np.flatnonzero(offsets + a.size == greedy.peak(a, offsets))
     chosen = random.integers(a.count) if random.integers(3) == 0 else random.choice(tops)
     at = int(np.flatnonzero(sequence == chosen)[0])
@@ -161,7 +164,9 @@ def exact(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[Candid
     """
     lowest = None
     for offsets, _ in best_greedy(a, bound, enough, effort):
-        lowest = offsets if lowest is None else min(lowest, offsets, key=lambda o: greedy.peak(a, o))
+        lowest = (
+            offsets if lowest is None else min(lowest, offsets, key=lambda o: greedy.peak(a, o))
+        )
         yield offsets, bound
     needed = np.flatnonzero((a.size > 0) & (a.start < a.end))
     if len(needed) > SEARCH_LIMIT or not len(needed) or lowest is None:
@@ -169,7 +174,9 @@ def exact(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[Candid
     part = Arrays(a.size[needed], a.start[needed], a.end[needed], a.alignment[needed])
     unit = int(np.gcd.reduce(np.concatenate((part.size, part.alignment))))
     small = Arrays(part.size // unit, part.start, part.end, part.alignment // unit)
-    found = _minimise(small, bound // unit, -(-enough // unit), greedy.peak(a, lowest) // unit, effort)
+    found = _minimise(
+        small, bound // unit, -(-enough // unit), greedy.peak(a, lowest) // unit, effort
+    )
     for inner, proven in found:
         offsets = np.zeros(a.count, np.int64)
         offsets[needed] = lowest[needed] if inner is None else inner * unit
@@ -178,7 +185,7 @@ def exact(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[Candid
 
 
 def _minimise(a: Arrays, bound: int, enough: int, peak: int, effort: Effort):
-    """Yield ``(offsets or None for no news, bound)``; sizes are in units of their common divisor."""
+    """Yield ``(offsets or None for no news, bound)``; sizes are in units of their divisor."""
     s = search.sections(a)
     sequences = [_search_order(a, s, keys) for keys in SEARCH_ORDERS]
     flag, timer = search.deadline(effort.seconds if effort.seconds is not None else 1e9)

@@ -1,4 +1,5 @@
 """The packing problem: buffers with sizes and lifetimes in; offsets, peak and bound out."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The lifetimes as int64 arrays, sizes rounded up to their alignment (bytes nobody could use)."""
+    """The lifetimes as int64 arrays, sizes rounded up to their alignment."""
 
     size: np.ndarray
     start: np.ndarray
@@ -77,8 +78,11 @@ def arrays(lifetimes: Sequence[Lifetime]) -> Arrays:
     """UserError names a lifetime with a negative size, duration, or an alignment below 1."""
     for b in lifetimes:
         if b.size < 0 or b.end < b.start or b.alignment < 1:
-            raise UserError(f"has size {b.size}, steps {b.start} to {b.end}, alignment {b.alignment}",
-                            f"buffer {b.name}", "give sizes and steps from 0 and alignments from 1")  # fmt: skip
+            raise UserError(
+                f"has size {b.size}, steps {b.start} to {b.end}, alignment {b.alignment}",
+                f"buffer {b.name}",
+                "give sizes and steps from 0 and alignments from 1",
+            )
     table = np.array([(b.size, b.start, b.end, b.alignment) for b in lifetimes], np.int64)
     size, start, end, alignment = table.reshape(-1, 4).T
     return Arrays(-(-size // alignment) * alignment, start.copy(), end.copy(), alignment.copy())

@@ -10,6 +10,7 @@ the first unplaced one is tried.
 
 The search is compiled by Numba, which is imported when a search is first made.
 """
+
 from __future__ import annotations
 
 import threading
@@ -50,13 +51,13 @@ def sections(a: Arrays) -> Sections:
     born = np.zeros(len(steps), bool)
     dies = np.zeros(len(steps), bool)
     born[first], dies[last] = True, True
-    keep, open_ = [], False
+    closed, open_ = [], False
     for t in range(len(steps)):
         if dies[t] and open_:
-            keep.append(t - 1)
+            closed.append(t - 1)
             open_ = False
         open_ = open_ or bool(born[t])
-    keep = np.array(keep, np.int64)
+    keep = np.array(closed, np.int64)
     low, high = np.searchsorted(keep, first), np.searchsorted(keep, last)
     members = [np.flatnonzero((low <= s) & (s < high)) for s in range(len(keep))]
     overlaps = [
@@ -106,7 +107,8 @@ def _members(s: Sections, i: int) -> np.ndarray:
 
 def _twins(s: Sections, sequence: np.ndarray) -> np.ndarray:
     """For each buffer the one before it in ``sequence`` of equal size, alignment and sections."""
-    twins, seen = np.full(len(s.size), -1, np.int64), {}
+    twins = np.full(len(s.size), -1, np.int64)
+    seen: dict[tuple, int] = {}
     for b in map(int, sequence):
         what = (int(s.size[b]), int(s.alignment[b]), int(s.low[b]), int(s.high[b]))
         twins[b] = seen.get(what, -1)

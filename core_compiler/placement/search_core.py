@@ -2,6 +2,7 @@
 
 Written with its own stack: Numba's on-disk cache crashes on functions that call themselves.
 """
+
 from __future__ import annotations
 
 import numpy as np

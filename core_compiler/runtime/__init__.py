@@ -1,1 +1,1 @@
-"""Running compiled programs: devices, executables, kernel cache, profiler, this machine's limits."""
+"""Running compiled programs: devices, executables, kernel cache, profiler, limits."""

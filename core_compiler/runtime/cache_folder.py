@@ -6,6 +6,7 @@ Folders appear by one ``rename``, so a reader sees a whole entry or none, and se
 share the cache without locks.  A file that does not match its hash is removed with its entry and
 reported as absent: whoever asked computes it again.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -28,7 +29,7 @@ MEASURE_EVERY = 1 / 16
 
 
 def default_root() -> Path:
-    """``$COMPILER_WORKBENCH_CACHE``, else ``$XDG_CACHE_HOME`` or ``~/.cache`` + the product's name."""
+    """``$COMPILER_WORKBENCH_CACHE``, else ``compiler-workbench`` in the user's cache folder."""
     chosen = os.environ.get("COMPILER_WORKBENCH_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -89,7 +90,7 @@ class CacheFolder:
         return found
 
     def put(self, kind: str, key: str, files: Mapping[str, bytes]) -> Path:
-        """Store an entry; an entry of that name that is already there stays.  Returns its folder."""
+        """Store an entry; one of that name that is already there stays.  Returns its folder."""
         folder = self.path(kind, key)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +130,7 @@ class CacheFolder:
         return sum(size for _, size, _ in self._entries())
 
     def trim(self, limit: int | None = None) -> int:
-        """Remove entries, longest unread first, until ``limit`` bytes remain; returns bytes freed."""
+        """Remove entries, longest unread first, down to ``limit`` bytes; returns bytes freed."""
         limit = self.limit if limit is None else limit
         entries = sorted(self._entries())
         self._written, excess, freed = 0, sum(size for _, size, _ in entries) - limit, 0

@@ -1,4 +1,5 @@
 """Compile worker processes kept warm: jobs in, files out, a crash named after its kernel."""
+
 from __future__ import annotations
 
 import atexit
@@ -10,7 +11,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import BinaryIO, cast
 
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.runtime import compile_worker
@@ -21,7 +24,7 @@ TIME_LIMIT = 300
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``compiler`` is ``module:function``; ``function(source, name)`` returns the compiled kernel."""
+    """``compiler`` is ``module:function``; ``function(source, name)`` compiles."""
 
     name: str
     source: str | None
@@ -58,7 +61,7 @@ class CompilePool:
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, dict]]:
         """Yield ``(job, {"files", "seconds"})`` as jobs finish.
 
-        Raises :class:`KernelCompileError` at the first that fails.  Leaving early (an error, Ctrl-C,
+        Raises :class:`KernelCompileError` at the first that fails.  Leaving early (error, Ctrl-C,
         a closed generator) ends the processes that are still busy; what was yielded is kept.
         """
         with self._lock:
@@ -103,14 +106,14 @@ class CompilePool:
         busy = [w for w in self._members if w.job is not None]
         with selectors.DefaultSelector() as selector:
             for worker in busy:
-                selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
+                selector.register(worker.replies, selectors.EVENT_READ, worker)
             while True:
                 ready = [key.data for key, _ in selector.select(timeout=1.0)]
                 if ready:
                     return ready
                 for worker in busy:
                     if time.monotonic() - worker.since > self.time_limit:
-                        job = worker.job
+                        job = cast(Job, worker.job)
                         worker.end()
                         raise KernelCompileError(
                             f"is not compiled after {self.time_limit:.0f} s", job.name,
@@ -120,7 +123,7 @@ class CompilePool:
 
 class _Worker:
     def __init__(self):
-        self.log = tempfile.TemporaryFile()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115  (closed in end())
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(p for p in (os.getcwd(), *sys.path) if p)
         environment.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
@@ -128,19 +131,20 @@ class _Worker:
             [sys.executable, "-m", compile_worker.__name__],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment,
         )  # fmt: skip
+        self._requests = cast(BinaryIO, self.process.stdin)
+        self.replies = cast(BinaryIO, self.process.stdout)
         self.job: Job | None = None
         self.since, self.ended, self.warmed = 0.0, False, False
 
     def send(self, job: Job) -> None:
         self.job, self.since, self.warmed = job, time.monotonic(), True
         message = {"name": job.name, "source": job.source, "compiler": job.compiler}
-        try:
-            compile_worker.write(self.process.stdin, message)
-        except BrokenPipeError:
-            pass  # it died: receive() says so
+        with suppress(BrokenPipeError):  # it died: receive() says so
+            compile_worker.write(self._requests, message)
 
     def receive(self) -> tuple[Job, dict]:
-        job, reply = self.job, compile_worker.read(self.process.stdout)
+        assert self.job is not None
+        job, reply = self.job, compile_worker.read(self.replies)
         if reply is None:
             code = self.process.wait()
             log = self._log()
@@ -159,11 +163,9 @@ class _Worker:
         self.ended, self.job = True, None
         self.process.kill()
         self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.log):
-            try:
+        for stream in (self._requests, self.replies, self.log):
+            with suppress(OSError):  # unsent bytes to a process that is gone
                 stream.close()
-            except OSError:
-                pass  # unsent bytes to a process that is gone
 
     def _log(self) -> str:
         self.log.seek(0, os.SEEK_END)

@@ -5,6 +5,7 @@ after its length (8 bytes, little-endian).  It is spawned, never forked, and imp
 parent's main module, so that a script without ``if __name__ == "__main__"`` works.  An abort in
 LLVM ends this process alone.  It leaves when its input closes, so it cannot outlive its parent.
 """
+
 from __future__ import annotations
 
 import importlib

@@ -51,7 +51,7 @@ class CpuDevice(Device):
 
 
 class CpuExecutable(Executable):
-    """A program bound to addresses.  Calls are thread-safe: one runs at a time, for it has one arena."""
+    """A program bound to addresses.  Thread-safe: one call runs at a time (one arena)."""
 
     def __init__(self, program: Program, constants: Mapping[str, np.ndarray], device: CpuDevice):
         program.check()
@@ -68,8 +68,8 @@ class CpuExecutable(Executable):
         used = {
             r.index for launch in program.launches for r in launch.buffers if r.space == "constant"
         }
-        raw = [array if i in used else None for i, array in enumerate(raw)]
-        self._launches = self._bind(program.launches, raw)
+        kept = [array if i in used else None for i, array in enumerate(raw)]
+        self._launches = self._bind(program.launches, kept)
 
     def __call__(self, *arrays) -> tuple[np.ndarray, ...]:
         """Arrays (or anything NumPy reads without a copy, such as CPU tensors) in, new arrays out.
@@ -80,6 +80,11 @@ class CpuExecutable(Executable):
         with self._lock:
             self._launches.run(self._team, buffers)
         return outputs
+
+    @property
+    def arena(self) -> np.ndarray:
+        """The temporaries' bytes as the last run left them (a view)."""
+        return _bytes_of(self._arena)[: self.program.arena_bytes]
 
     def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:
         """Time every launch ``repeats`` times after ``warmup`` runs; ``arrays`` default to seeded
@@ -117,7 +122,7 @@ class CpuExecutable(Executable):
 
 
 class _Bound:
-    """Launch records and argument blocks in memory; inputs' and outputs' addresses are set per run."""
+    """Launch records and argument blocks in memory; addresses of inputs and outputs change."""
 
     def __init__(self, program, launches, code, addresses, device, keep):
         self._keep = keep
@@ -187,7 +192,7 @@ def _new(argument) -> np.ndarray:
 
 
 def _constant(constants: Mapping[str, np.ndarray], constant) -> np.ndarray:
-    """The constant's bytes, row-major and 64-byte aligned, without a copy where they already are."""
+    """The constant's bytes, row-major and 64-byte aligned; a view where they already are."""
     array = np.ascontiguousarray(constants[constant.digest])
     if array.nbytes != constant.bytes:
         raise InternalError(f"constant {constant.digest[:12]} has {array.nbytes} bytes")
@@ -200,7 +205,7 @@ def _constant(constants: Mapping[str, np.ndarray], constant) -> np.ndarray:
 
 def _bytes_of(what: Buffer | np.ndarray) -> np.ndarray:
     if isinstance(what, Buffer):
-        return what.owner
+        return np.asarray(what.owner)
     if not what.flags.c_contiguous:
         raise UserError("is not contiguous", "copy", "pass a contiguous array")
     return what.reshape(-1).view(np.uint8)

@@ -1,4 +1,5 @@
 """The one runtime interface: what every target's device can do."""
+
 from __future__ import annotations
 
 import time
@@ -14,7 +15,7 @@ from core_compiler.runtime.program import Argument, Program
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A point in a device's time, in nanoseconds; differences of one device's events are durations."""
+    """A point in a device's time, in nanoseconds; differences are durations."""
 
     nanoseconds: int
 
@@ -85,8 +86,11 @@ def _check(argument: Argument, array, where: str) -> np.ndarray:
     array = np.asarray(array)
     where = f"{where}, input {argument.name!r}"
     if array.dtype != argument.numpy:
-        raise UserError(f"is {array.dtype}, the program takes {argument}", where,
-                        f"convert it, for instance with .astype({argument.numpy.name!r})")  # fmt: skip
+        raise UserError(
+            f"is {array.dtype}, the program takes {argument}",
+            where,
+            f"convert it, for instance with .astype({argument.numpy.name!r})",
+        )
     if array.shape != argument.shape:
         got = "x".join(map(str, array.shape)) or "scalar"
         raise UserError(f"is {got}, the program takes {argument}", where,

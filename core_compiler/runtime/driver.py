@@ -14,6 +14,7 @@ is refused where it flushes subnormals or does not round to nearest even (numeri
 never changed behind the caller's back.  The team's own threads set theirs to the default before
 each run, since a thread inherits the register of whoever created it.
 """
+
 from __future__ import annotations
 
 import platform
@@ -57,7 +58,7 @@ define internal i64 @now() {
   ret i64 %nanoseconds
 }
 
-; Nobody leaves before all `threads` have arrived; `phase` counts the meetings, so it needs no reset.
+; Nobody leaves before all `threads` have arrived; `phase` counts the meetings: no reset.
 define internal void @barrier(ptr %team, i64 %threads) {
 entry:
   %arrived.p = getelementptr i8, ptr %team, i64 64

@@ -3,6 +3,7 @@
 An entry holds ``source.py``, ``kernel.o``, ``kernel.ll``, ``kernel.s``, ``lines.json`` and
 ``about.json``.  Loading needs llvmlite alone: a compiled model runs without importing Numba.
 """
+
 from __future__ import annotations
 
 import functools
@@ -48,7 +49,7 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """A cached kernel.  ``seconds`` is its compile time (0 where it was cached), ``folder`` the entry."""
+    """A cached kernel.  ``seconds``: its compile time (0 where cached); ``folder``: the entry."""
 
     ref: KernelRef
     folder: Path
@@ -65,7 +66,7 @@ Progress = Callable[[int, int, str], None]
 
 
 class KernelCache:
-    """Kernels in ``folder``, compiled by ``compiler`` (``module:function``) in ``workers`` processes."""
+    """Kernels in ``folder``, compiled by ``compiler`` (``module:function``), ``workers`` a time."""
 
     def __init__(self, folder: CacheFolder | None = None, workers: int | None = None,
                  compiler: str = CPU_COMPILER):  # fmt: skip
@@ -140,8 +141,13 @@ class KernelCache:
             return self._loaded[kernel.key][kernel.symbol]
 
     def _store(self, key: str, source: KernelSource, reply: dict) -> None:
-        about = {"name": source.name, "symbol": source.symbol, "seconds": round(reply["seconds"], 3),
-                 "toolchain": toolchain(), "compiler": self.compiler}  # fmt: skip
+        about = {
+            "name": source.name,
+            "symbol": source.symbol,
+            "seconds": round(reply["seconds"], 3),
+            "toolchain": toolchain(),
+            "compiler": self.compiler,
+        }
         files = {"source.py": source.source.encode(),
                  "about.json": json.dumps(about, indent=1, sort_keys=True).encode()}  # fmt: skip
         if source.lines:
@@ -174,14 +180,19 @@ def _pool(workers: int | None) -> CompilePool:
 
 
 def default_workers() -> int:
-    """Compile processes: ``$COMPILER_WORKBENCH_COMPILE_WORKERS``, else one a processor, 8 at most."""
+    """``$COMPILER_WORKBENCH_COMPILE_WORKERS``, else one a processor, 8 at most."""
     text = os.environ.get("COMPILER_WORKBENCH_COMPILE_WORKERS", "")
     if text:
         if not text.isdigit() or int(text) < 1:
-            raise UserError(f"not a number of processes: {text!r}",
-                            "COMPILER_WORKBENCH_COMPILE_WORKERS", "set it to an integer from 1")  # fmt: skip
+            raise UserError(
+                f"not a number of processes: {text!r}",
+                "COMPILER_WORKBENCH_COMPILE_WORKERS",
+                "set it to an integer from 1",
+            )
         return int(text)
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    processors = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    )
     return max(1, min(8, processors or 1))
 
 

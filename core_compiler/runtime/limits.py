@@ -7,11 +7,13 @@ alone needs no ownership of the lines it touches, so it may pass copying).  A ke
 lower roof (Williams, Waterman, Patterson: "Roofline", CACM 2009): the time that its arithmetic or
 its compulsory bytes need, whichever is longer.
 """
+
 from __future__ import annotations
 
 import functools
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -20,7 +22,7 @@ import numpy as np
 from core_compiler.hardware.host import Host, detect
 from core_compiler.runtime import loader
 from core_compiler.runtime.cache_folder import CacheFolder
-from core_compiler.runtime.team import Team, aligned, team
+from core_compiler.runtime.team import Team, aligned, native, team
 
 #: Changing how limits are measured changes this.
 VERSION = 1
@@ -30,11 +32,14 @@ CHAINS = 12
 ITERATIONS = 2000
 #: Bytes touched (read + written) at which bandwidth is measured.
 FOOTPRINTS = tuple(2**n for n in range(15, 29, 2))
-#: Seconds that one measurement aims to last, and how often it is taken (the best counts: the rest
-#: is other people's work on this machine).
-DURATION, REPEATS = 0.002, 7
+#: Seconds that one measurement aims to last (less than a scheduler's time slice, so that some are
+#: not interrupted), and how often it is taken: the best counts, the rest is other work.
+DURATION, REPEATS = 0.0005, 40
+#: A measurement on several threads goes on for this long, in seconds: they must all have had a
+#: processor at once.
+PATIENCE = 0.15
 _ITEMS = 64
-#: Vectors that one step of a sweep touches: the loop's own instructions must not be what is measured.
+#: Vectors that one step of a sweep touches: the loop itself must not be what is measured.
 UNROLL = 4
 
 Curve = tuple[tuple[int, float], ...]
@@ -54,11 +59,11 @@ class Limits:
     copy: Curve
 
     def bandwidth(self, footprint: float) -> float:
-        """Bytes a second for a kernel that touches ``footprint`` bytes, between the measured points."""
+        """Bytes a second for a kernel that touches ``footprint`` bytes (interpolated)."""
         return max(_interpolate(self.read, footprint), _interpolate(self.copy, footprint))
 
     def peak_flops(self, bits: int = 32) -> float:
-        """Operations a second on elements of ``bits`` bits: registers hold 32 / bits times as many."""
+        """Operations a second on elements of ``bits`` bits: registers hold 32 / bits as many."""
         return self.flops * 32 / max(bits, 32)
 
     def least_seconds(self, flops: float, nbytes: float, bits: int = 32) -> float:
@@ -99,7 +104,7 @@ def _flops(workers: Team) -> float:
     values = aligned(64).view(np.float32)
     values[:2] = 0.999, 0.001
     block = np.array([values.ctypes.data], np.int64)
-    once = _seconds(workers, "fma", block, workers.threads, REPEATS)
+    once = _seconds(workers, "fma", block, workers.threads, 5)
     items = workers.threads * max(1, int(DURATION / once))
     return work * items / _seconds(workers, "fma", block, items, REPEATS)
 
@@ -120,7 +125,7 @@ def _bandwidth(workers: Team, kernel: str, footprint: int) -> float:
     repeats = 1
     while True:
         block = np.array([source + (arrays - 1) * chunk * _ITEMS, source, chunk, repeats], np.int64)
-        seconds = _seconds(workers, kernel, block, _ITEMS, 1)
+        seconds = _seconds(workers, kernel, block, _ITEMS, 3)
         if seconds >= DURATION / 4 or repeats >= 1 << 20:
             break
         repeats *= 2 if seconds <= 0 else max(2, min(64, int(DURATION / 2 / seconds)))
@@ -128,14 +133,23 @@ def _bandwidth(workers: Team, kernel: str, footprint: int) -> float:
 
 
 def _seconds(workers: Team, kernel: str, block: np.ndarray, items: int, repeats: int) -> float:
-    """The shortest of ``repeats`` runs, from the first thread's start to the last one's end."""
+    """The shortest of (at least) ``repeats`` runs, from first start to last end of the threads."""
     code = _code()
-    record = np.array([[code[f"limit_{kernel}"], block.ctypes.data, items, 0, 1]], np.int64)
+    records = np.array(
+        [  # an empty launch first: its barrier is where all threads are awake
+            [native()["cw_nothing"], 0, workers.threads, 0, 1],
+            [code[f"limit_{kernel}"], block.ctypes.data, items, 0, 1],
+        ],
+        np.int64,
+    )
     scratch, best = aligned(4096 * workers.threads), float("inf")
-    times = np.zeros((workers.threads, 2), np.int64)
-    for _ in range(repeats + 1):  # the first one warms up
-        workers.run(record.ctypes.data, 1, scratch.ctypes.data, 4096, times.ctypes.data)
-        taken = times[times[:, 0] > 0]
+    times = np.zeros((2, workers.threads, 2), np.int64)
+    end = time.monotonic() + (PATIENCE if repeats == REPEATS and workers.threads > 1 else 0)
+    done = 0
+    while done <= repeats or time.monotonic() < end:  # the first one warms up
+        done += 1
+        workers.run(records.ctypes.data, 2, scratch.ctypes.data, 4096, times.ctypes.data)
+        taken = times[1][times[1, :, 0] > 0]
         best = min(best, float(taken[:, 1].max() - taken[:, 0].min()))
     return max(best, 1.0) * 1e-9
 

@@ -2,6 +2,7 @@
 
 Every object becomes a library of its own, so that two kernels may define the same symbol.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -43,7 +44,7 @@ class LoadedCode:
     def function(self, symbol: str, result, *arguments) -> Callable:
         """A ctypes function (it releases the GIL while it runs) that keeps the code loaded."""
         function = ctypes.CFUNCTYPE(result, *arguments)(self.addresses[symbol])
-        function.code = self
+        function.code = self  # type: ignore[attr-defined]
         return function
 
 
@@ -66,8 +67,11 @@ def load_object(data: bytes, symbols: tuple[str, ...], *, where: str = "object f
         try:
             tracker = builder.link(jit, f"object{next(_numbers)}")
         except RuntimeError as error:
-            raise UserError(f"cannot be loaded ({error})", where,
-                            "remove the entry from the cache and compile again") from None  # fmt: skip
+            raise UserError(
+                f"cannot be loaded ({error})",
+                where,
+                "remove the entry from the cache and compile again",
+            ) from None
     return LoadedCode(tracker, {name: tracker[name] for name in symbols})
 
 
@@ -109,11 +113,13 @@ def undefined_symbols(data: bytes) -> list[str]:
 
 
 def _elf_undefined(data: bytes) -> list[str]:
-    """Undefined symbols of an ELF64 file (System V ABI, chapter 4: section headers, symbol table)."""
+    """Undefined symbols of an ELF64 file (System V ABI, chapter 4)."""
     (sections_at,) = struct.unpack_from("<Q", data, 0x28)
     size, count = struct.unpack_from("<HH", data, 0x3A)
     # name, type, flags, address, offset, size, link, info, alignment, entry size
-    headers = [struct.unpack_from("<IIQQQQIIQQ", data, sections_at + i * size) for i in range(count)]
+    headers = [
+        struct.unpack_from("<IIQQQQIIQQ", data, sections_at + i * size) for i in range(count)
+    ]
     found = set()
     for header in headers:
         if header[1] != 2:  # SHT_SYMTAB

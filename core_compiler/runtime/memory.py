@@ -1,4 +1,5 @@
 """How much memory this process may still take, asked before anything large is allocated."""
+
 from __future__ import annotations
 
 import os

@@ -4,6 +4,7 @@ Contenders take turns, so that a machine that slows down slows all of them.  Eac
 pause (other systems' threads spin for some milliseconds after a run, and would be measured here)
 and an untimed run.
 """
+
 from __future__ import annotations
 
 import time
@@ -33,7 +34,11 @@ class Comparison:
         """``ours_ms``, ``peers`` (name to ms) and ``ratios`` (peer / ours), from medians."""
         ours = self.ours.median_us / 1e3
         peers = {name: t.median_us / 1e3 for name, t in self.peers.items()}
-        return {"ours_ms": ours, "peers": peers, "ratios": {n: ms / ours for n, ms in peers.items()}}
+        return {
+            "ours_ms": ours,
+            "peers": peers,
+            "ratios": {n: ms / ours for n, ms in peers.items()},
+        }
 
 
 def compare(ours: Callable[[], object], peers: Mapping[str, Callable[[], object]], *,

@@ -1,4 +1,5 @@
 """Times per launch and per kernel beside the work they did and the limit of this machine."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

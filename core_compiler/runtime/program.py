@@ -28,7 +28,7 @@ BUILTIN = "builtin"
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A buffer operand: ``offset`` bytes into an arena, constant, packed buffer, input or output."""
+    """A buffer operand: ``offset`` bytes into buffer ``index`` of a space."""
 
     space: str
     index: int = 0
@@ -103,7 +103,7 @@ class Launch:
 @dataclass(frozen=True)
 class Program:
     """Everything a device needs.  ``packed`` are buffers (bytes) that the ``prepack`` launches fill
-    once, when the program is loaded; ``facts`` are JSON values kept for reports (model, identity)."""
+    once, when the program is loaded; ``facts`` are JSON values for reports."""
 
     name: str
     inputs: tuple[Argument, ...]

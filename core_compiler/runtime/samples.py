@@ -1,4 +1,5 @@
 """Raw times of profiled runs, and what follows from them without judgement."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

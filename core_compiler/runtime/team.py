@@ -1,4 +1,5 @@
 """Teams of native threads that run launch lists together (the driver's other half)."""
+
 from __future__ import annotations
 
 import atexit
@@ -7,6 +8,7 @@ import functools
 import hashlib
 import os
 import threading
+from contextlib import suppress
 from ctypes import c_int64, c_void_p
 
 import llvmlite
@@ -36,10 +38,8 @@ def native() -> loader.LoadedCode:
     data = folder.get("driver", key, name)
     if data is None:
         data = loader.compile_ir(text)
-        try:
+        with suppress(UserError):  # a cache that cannot be written costs 0.1 s here, no more
             folder.put("driver", key, {name: data, "driver.ll": text.encode()})
-        except UserError:
-            pass  # a cache that cannot be written costs 0.1 s here, no more
     return loader.load_object(data, _SYMBOLS, where="driver", allowed=loader.DRIVER_ALLOWED)
 
 
@@ -58,7 +58,8 @@ class Team:
     """
 
     def __init__(self, threads: int):
-        self.threads, self._lock, self._members = threads, threading.Lock(), []
+        self.threads, self._lock = threads, threading.Lock()
+        self._members: list[tuple[int, np.ndarray]] = []  # thread ids, and what they were given
         self._block = aligned(driver.TEAM_BYTES)
         self._block[:] = 0  # an all-zero mutex and condition are initialised ones
         if threads > 1:
@@ -79,8 +80,11 @@ class Team:
                     block, program, count, self.threads, scratch, stride, times
                 )
         if status != driver.OK:
-            raise UserError(_REFUSALS[status], "floating-point control register",
-                            "call torch.set_flush_denormal(False), or run on another thread")  # fmt: skip
+            raise UserError(
+                _REFUSALS[status],
+                "floating-point control register",
+                "call torch.set_flush_denormal(False), or run on another thread",
+            )
 
     def stop(self) -> None:
         """End the team's threads; it cannot run afterwards."""
@@ -104,7 +108,7 @@ class Team:
                 self.stop()
                 raise UserError(f"cannot start thread {number + 1} of {self.threads}", "runtime",
                                 "use fewer threads", CANNOT_HERE)  # fmt: skip
-            self._members.append((thread.value, argument))
+            self._members.append((thread.value or 0, argument))
 
 
 _teams: dict[int, Team] = {}

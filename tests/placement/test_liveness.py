@@ -1,4 +1,5 @@
 """Lifetimes from steps: first to last use, views and donations counted for their owner."""
+
 from __future__ import annotations
 
 import pytest
@@ -31,8 +32,12 @@ def test_views_and_donations_keep_their_owner_alive():
 
 
 def test_ends_that_are_held_by_the_caller():
-    storages = {"s": Storage("s", 64, on_entry=True), "r": Storage("r", 64, on_exit=True),
-                "both": Storage("both", 64, on_entry=True, on_exit=True), "none": Storage("none", 64)}  # fmt: skip
+    storages = {
+        "s": Storage("s", 64, on_entry=True),
+        "r": Storage("r", 64, on_exit=True),
+        "both": Storage("both", 64, on_entry=True, on_exit=True),
+        "none": Storage("none", 64),
+    }
     assert spans(storages, [(), ("s", "r"), ()]) == {
         "s": (0, 2), "r": (1, 3), "both": (0, 3), "none": (0, 0),
     }  # fmt: skip

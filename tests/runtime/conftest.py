@@ -1,4 +1,5 @@
 """A kernel cache of its own for each test."""
+
 from __future__ import annotations
 
 import pytest

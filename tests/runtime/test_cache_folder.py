@@ -1,4 +1,5 @@
 """The cache on disk: whole entries or none, damage found and repaired, a size that is kept."""
+
 from __future__ import annotations
 
 import os

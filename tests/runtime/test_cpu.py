@@ -1,4 +1,5 @@
 """Executables on the CPU device: right results on any number of threads, refusals by name."""
+
 from __future__ import annotations
 
 import ctypes
@@ -6,7 +7,6 @@ import threading
 
 import numpy as np
 import pytest
-from tests.runtime.toy_kernels import THROUGH_SCRATCH, kernel
 
 from core_compiler.errors import InternalError, UserError
 from core_compiler.ir.weights import array_digest
@@ -23,6 +23,7 @@ from core_compiler.runtime.program import (
     Ref,
 )
 from core_compiler.runtime.team import native
+from tests.runtime.toy_kernels import THROUGH_SCRATCH, kernel
 
 N = 1000
 COPY = KernelRef("copy", BUILTIN, "cw_copy")
@@ -32,7 +33,11 @@ def chain(kernels, length=5, size=N, **changes) -> tuple[Program, dict, np.ndarr
     """x -> ((x * c + 1) * c + 1)..., ping-pong through two arena halves; with its constant."""
     (compiled,) = kernels.compile([kernel("fused")])
     c = np.linspace(-1, 1, size, dtype=np.float32)
-    places = [Ref("input"), *(Ref("arena", 0, 4096 * (i % 2)) for i in range(length - 1)), Ref("output")]
+    places = [
+        Ref("input"),
+        *(Ref("arena", 0, 4096 * (i % 2)) for i in range(length - 1)),
+        Ref("output"),
+    ]
     launches = tuple(
         Launch(f"step{i}", "fused", (places[i], Ref("constant"), places[i + 1]), (), size,
                max_threads=i % 3, flops=2 * size, bytes=12 * size)
@@ -77,7 +82,7 @@ def test_a_damaged_program_is_refused(text):
 
 
 def test_references_outside_their_buffer_are_refused(kernels):
-    program, constants, _ = chain(kernels)
+    program, _constants, _ = chain(kernels)
     bad = Launch("bad", "fused", (Ref("arena", 0, 9000),))
     with pytest.raises(InternalError, match="bad reads outside"):
         Program("p", (), (), program.kernels, (bad,), 8192).check()
@@ -85,7 +90,10 @@ def test_references_outside_their_buffer_are_refused(kernels):
 
 def test_many_python_threads_one_executable_and_two(kernels):
     program, constants, c = chain(kernels)
-    shared = [CpuDevice(2, kernels).load(program, constants), CpuDevice(1, kernels).load(program, constants)]
+    shared = [
+        CpuDevice(2, kernels).load(program, constants),
+        CpuDevice(1, kernels).load(program, constants),
+    ]
     wrong = []
 
     def work(seed):
@@ -129,7 +137,7 @@ def test_prepacked_constants_are_made_once_at_load(kernels):
 
 
 def test_a_donated_input_is_copied_not_written(kernels):
-    """The output takes over input 0's memory: in-place kernels see its value, callers keep theirs."""
+    """The output takes over input 0's memory: kernels see its value, callers keep theirs."""
     (compiled,) = kernels.compile([kernel("fused")])
     launch = Launch("l", "fused", (Ref("input"), Ref("input"), Ref("output")), (), N)
     program = Program("p", (Argument("x", "f32", (N,)),), (Argument("y", "f32", (N,), alias=0),),
@@ -166,10 +174,12 @@ def test_wrong_inputs_are_refused_by_name(kernels, arrays, message):
 
 
 def test_too_large_is_refused_before_it_is_tried(kernels, monkeypatch):
-    program, constants, _ = chain(kernels)
+    _program, _constants, _ = chain(kernels)
     huge = Program("huge", (), (), (), (), arena_bytes=1 << 50)
     monkeypatch.setattr(np, "empty", lambda *a, **k: pytest.fail("it was allocated"))
-    with pytest.raises(UserError, match=r"huge: needs 1024.0 TiB of memory, .* available") as refused:
+    with pytest.raises(
+        UserError, match=r"huge: needs 1024.0 TiB of memory, .* available"
+    ) as refused:
         CpuDevice(1, kernels).load(huge, {})
     assert refused.value.exit_code == 3
     with pytest.raises(UserError, match="needs"):
@@ -206,7 +216,7 @@ def test_team_threads_keep_subnormals_though_made_by_a_thread_that_flushes(kerne
 
     if platform.machine().lower() not in ("x86_64", "amd64"):
         pytest.skip(f"MXCSR values are for x86-64, this is {platform.machine()}")
-    program, constants, c = chain(kernels, length=1)
+    program, constants, _c = chain(kernels, length=1)
     set_state = native().function("cw_set_state", None, ctypes.c_int64)
     set_state(0x1F80 | 0x8040)
     try:
@@ -233,7 +243,7 @@ def test_profile_gives_raw_samples_of_every_launch(kernels):
 
 
 def test_a_missing_kernel_says_compile_again(kernels):
-    program, constants, _ = chain(kernels)
+    _program, _constants, _ = chain(kernels)
     lost = Program("p", (), (), (KernelRef("gone", "0" * 64, "gone"),), ())
     with pytest.raises(MissingKernel, match="kernel gone: is not in the kernel cache"):
         CpuDevice(1, kernels).load(lost, {})

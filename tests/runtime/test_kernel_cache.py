@@ -1,4 +1,5 @@
 """Kernels compile once, in worker processes; crashes are named; damage is repaired."""
+
 from __future__ import annotations
 
 import json
@@ -42,7 +43,7 @@ def test_equal_sources_compile_once(kernels):
 
 def test_an_abort_names_its_kernel_and_spares_the_others(kernels):
     bad = KernelSource("conv_tile", ";abort\n", "conv_tile")
-    with pytest.raises(KernelCompileError, match="kernel conv_tile: ended its compiler process"
+    with pytest.raises(KernelCompileError, match=r"kernel conv_tile: ended its compiler process"
                        " .signal 6: LLVM ERROR: out of registers") as failed:  # fmt: skip
         kernels.compile([kernel("a"), bad, kernel("b")])
     assert failed.value.exit_code == 3 and "out of registers" in failed.value.log
@@ -52,7 +53,9 @@ def test_an_abort_names_its_kernel_and_spares_the_others(kernels):
 
 
 def test_an_exception_names_its_kernel_and_reason(kernels):
-    with pytest.raises(KernelCompileError, match="kernel k: does not compile .ValueError: no rule"):
+    with pytest.raises(
+        KernelCompileError, match=r"kernel k: does not compile .ValueError: no rule"
+    ):
         kernels.compile([KernelSource("k", ";raise\n", "k")])
 
 
@@ -101,7 +104,9 @@ define void @evil(i64 %a, i64 %lo, i64 %hi, i64 %s) {
         kernels.load([made.ref])
 
 
-@pytest.mark.parametrize("data", [b"", b"MZ", b"\x7fELF\x02\x01", b"\x7fELF\x02\x01" + b"\xff" * 200])
+@pytest.mark.parametrize(
+    "data", [b"", b"MZ", b"\x7fELF\x02\x01", b"\x7fELF\x02\x01" + b"\xff" * 200]
+)
 def test_what_is_no_object_file_is_refused(data):
     with pytest.raises(UserError, match="compile the kernel again"):
         loader.load_object(data, ("f",))
@@ -135,7 +140,8 @@ from core_compiler.runtime.program import Argument, KernelRef, Launch, Program, 
 import numpy as np
 ref = KernelRef("double", sys.argv[2], "kernel")
 launch = Launch("l", "double", (Ref("input"), Ref("output")), (), 1000)
-program = Program("p", (Argument("x", "f32", (1000,)),), (Argument("y", "f32", (1000,)),), (ref,), (launch,))
+x, y = (Argument(name, "f32", (1000,)) for name in "xy")
+program = Program("p", (x,), (y,), (ref,), (launch,))
 x = np.arange(1000, dtype=np.float32)
 (y,) = CpuDevice(2, KernelCache(CacheFolder(sys.argv[1]))).load(program, {})(x)
 assert np.array_equal(y, 2 * x)
@@ -157,8 +163,9 @@ from numba.extending import intrinsic
 def pointer(element, type_):
     @intrinsic
     def cast(typing, address):
-        return types.CPointer(type_)(types.int64), (
-            lambda context, builder, signature, args: builder.inttoptr(args[0], element.as_pointer()))
+        def code(context, builder, signature, args):
+            return builder.inttoptr(args[0], element.as_pointer())
+        return types.CPointer(type_)(types.int64), code
     return cast
 
 as_f32, as_i64 = pointer(ir.FloatType(), types.float32), pointer(ir.IntType(64), types.int64)

@@ -1,4 +1,5 @@
 """Compilers for the tests, run in compile workers: LLVM IR text instead of generated Python."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """Kernels written in LLVM IR, so that the runtime is tested without the code generator."""
+
 from __future__ import annotations
 
 from core_compiler.runtime.kernel_cache import KernelSource

@@ -1,0 +1,130 @@
+"""Machine descriptions: every figure has a source, mistakes named by place, the host seen."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from core_compiler.errors import UserError
+from core_compiler.hardware import host
+from core_compiler.hardware.machine import SOURCES, Figure, load, parse, shipped
+
+GOOD = {
+    "name": "toy",
+    "summary": "a toy",
+    "units": [
+        {
+            "name": "array",
+            "kind": "systolic_array",
+            "count": {"value": 1, "source": "paper"},
+            "dtypes": ["i8"],
+            "rows": {"value": 16, "source": "datasheet"},
+            "columns": {"value": 4, "source": "datasheet"},
+            "dataflows": ["os"],
+        }
+    ],
+    "tiers": [
+        {"name": "sram", "capacity": {"value": 128, "unit": "KiB", "source": "paper", "note": "x"}}
+    ],
+    "interconnect": {
+        "kind": "mesh",
+        "energy": {"value": 2, "unit": "pJ/bit", "source": "estimate"},
+    },
+}
+
+
+def changed(path: str, value):
+    data = copy.deepcopy(GOOD)
+    *way, last = [int(p) if p.isdigit() else p for p in path.split(".")]
+    place = data
+    for key in way:
+        place = place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return data
+
+
+def test_a_machine_is_read_with_its_units():
+    machine = parse(GOOD)
+    assert machine.tier("sram").capacity.base == 128 * 1024
+    assert machine.unit("array").rows == Figure(16.0, "", "datasheet")
+    assert machine.interconnect.energy.base == pytest.approx(16e-12)  # joules a byte
+    assert str(machine.tier("sram").capacity) == "128 KiB (paper: x)"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("name", None, "m.yaml: has no 'name'"),
+        ("colour", "red", "m.yaml: has an unknown entry 'colour'"),
+        ("units", [], "m.yaml: units: is empty"),
+        ("units", {}, "m.yaml: units: is dict, not a list"),
+        ("units.0.kind", "gpu", r"units\[0\].kind: is 'gpu'; use one of 'systolic_array'"),
+        ("units.0.count", 3, r"units\[0\].count: is int, not entries with names"),
+        ("units.0.dtypes", ["f31"], r"units\[0\].dtypes: is 'f31'"),
+        ("units.0.rows.value", -1, r"units\[0\].rows: has the value -1"),
+        ("units.0.rows.value", float("nan"), r"units\[0\].rows: has the value nan"),
+        ("units.0.rows.value", True, r"units\[0\].rows: has the value True"),
+        ("units.0.rows.source", None, r"units\[0\].rows: has no 'source'"),
+        ("units.0.rows.source", "hearsay", "use one of 'datasheet', 'paper', 'measured'"),
+        ("tiers.0.capacity.unit", "KB", r"tiers\[0\].capacity.unit: is 'KB'"),
+        ("tiers.0.speed", 3, r"tiers\[0\]: has an unknown entry 'speed'"),
+        ("interconnect.kind", "pigeon", "interconnect.kind: is 'pigeon'"),
+    ],
+)
+def test_mistakes_are_named_by_place(path, value, message):
+    with pytest.raises(UserError, match=message):
+        parse(changed(path, value), "m.yaml")
+
+
+def test_two_of_one_name_are_refused():
+    with pytest.raises(UserError, match="two are called 'sram'"):
+        parse(changed("tiers", GOOD["tiers"] * 2))
+
+
+def test_files_that_are_not_machines(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        load(tmp_path / "none.yaml")
+    (tmp_path / "bad.yaml").write_text("name: [\n")
+    with pytest.raises(UserError, match=r"bad.yaml line 2: is not YAML"):
+        load(tmp_path / "bad.yaml")
+    (tmp_path / "code.yaml").write_text("!!python/object/apply:os.system [echo]\n")
+    with pytest.raises(UserError, match="is not YAML"):
+        load(tmp_path / "code.yaml")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    with pytest.raises(UserError, match="is list, not entries"):
+        load(tmp_path / "list.yaml")
+    with pytest.raises(UserError, match="no machine is called 'x'; choose one of cpu"):
+        shipped("x")
+
+
+def test_the_host_replaces_defaults_and_says_so():
+    machine = host.machine()
+    assert machine.name == "cpu" and machine.tiers[-1].name == "dram"
+    unit = machine.unit("core")
+    assert unit.count.source == "detected" and unit.lanes(32) >= 4
+    figures = [machine.tiers[0].capacity, unit.width_bytes, *machine.figures.values()]
+    assert all(f.source in SOURCES for f in figures)
+
+
+def test_caches_are_read_from_sysfs(tmp_path):
+    rows = {
+        "index0": ("1", "Data", "32K", "64", "0"),
+        "index1": ("1", "Instruction", "32K", "64", "0"),
+        "index2": ("2", "Unified", "1024K", "64", "0,4"),
+        "index3": ("3", "Unified", "36M", "64", "0-7"),
+    }
+    for name, values in rows.items():
+        (tmp_path / name).mkdir()
+        files = ("level", "type", "size", "coherency_line_size", "shared_cpu_list")
+        for file, value in zip(files, values, strict=True):
+            (tmp_path / name / file).write_text(value + "\n")
+    assert host.caches(tmp_path) == (
+        host.Cache(1, 32 << 10, 64, 1),
+        host.Cache(2, 1 << 20, 64, 2),
+        host.Cache(3, 36 << 20, 64, 8),
+    )
+    assert host.caches(tmp_path / "nothing") == ()
