@@ -171,7 +171,7 @@ def plain(module: Module) -> list[str]:
     return ["module {" if line.startswith("module ") else line for line in lines]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(modules(), modules())
 def test_both_columns_are_the_modules_texts(before, after):
     left, right = sides(diff_lines(before, after))
