@@ -19,6 +19,7 @@
 """
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from math import inf, nan
@@ -43,10 +44,11 @@ from core_compiler.codegen.cpu.values import (
     numba_type,
     widen,
 )
+from core_compiler.kernels._numba import inline_jit, specialise
 from core_compiler.kernels.functions import NAMESPACE
-from core_compiler.kernels.primitives import boolean
+from core_compiler.kernels.primitives import PRIMITIVES, boolean
 
-_FORM = re.compile(r"(?P<stem>[a-z0-9_]+)_(?P<dtype>bool|[fiu](?:8|16|32|64))x(?P<width>\d+)$")
+_FORM = re.compile(r"(?P<stem>\w+)_(?P<dtype>[a-z]+[a-z0-9]*?)x(?P<width>\d+)$")
 _I8P, _I32, _I64 = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
 #: Memory of the dtypes that are no numbers of the contract: i1 takes a byte, codes their bits.
 _MEMORY = {"bool": "u8", "bf16": "u16", "f16": "u16"}
@@ -432,9 +434,36 @@ def contract_function(name: str, width: int | None):
     stem, _, dtype = name.rpartition("_")
     if dtype == "bool" and stem in (*_LOGIC, "not", "select"):
         return _logic(stem, width)
+    if stem == "power":
+        return _integer_power(dtype)
     if name not in contract.traced_functions():
         raise KeyError(f"generated code names {name!r}, which is no function of the contract")
     return _traced(name, width, contract.arity(name))
+
+
+def _power(a, b):
+    """a**b by squaring, wrapping; a negative exponent gives 1 or -1 for those bases, else 0."""
+    one, zero = number(1), number(0)  # noqa: F821
+    if lt(b, zero):  # noqa: F821
+        if eq(a, one):  # noqa: F821
+            return one
+        if eq(a, neg(one)):  # noqa: F821
+            return select(eq(and_(b, one), one), a, one)  # noqa: F821
+        return zero
+    result, base, left = one, a, b
+    while lt(zero, left):  # noqa: F821
+        if eq(and_(left, one), one):  # noqa: F821
+            result = mul(result, base)  # noqa: F821
+        base = mul(base, base)  # noqa: F821
+        left = shr(left, one)  # noqa: F821
+    return result
+
+
+@functools.cache
+def _integer_power(dtype: str):
+    words = ("lt", "eq", "neg", "select", "and_", "mul", "shr")
+    bound = {w: PRIMITIVES[f"{w.rstrip('_')}_{dtype}"] for w in words}
+    return inline_jit(specialise(_power, f"power_{dtype}", number=PRIMITIVES[dtype], **bound))
 
 
 def _logic(stem: str, width: int | None):
