@@ -16,7 +16,7 @@ from core_compiler import __version__
 from core_compiler.errors import UserError
 
 #: Command -> (module, one line).  A module has ``add_arguments(parser)`` and ``run(arguments)``,
-#: which answers the exit code or None.
+#: which answers the exit code or None.  Only the module of the command that is asked for is imported.
 COMMANDS = {
     "open": ("open_page", "open a model, a model file or a recording in the page"),
     "compile": ("compile_model", "compile and record"),
@@ -35,28 +35,32 @@ COMMANDS = {
     "doctor": ("check_machine", "what this machine has, lacks, and what to do about it"),
 }
 
+INTERRUPTED = 130
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code.  A mistake of the user is one line, never a traceback."""
-    parser = build_parser()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    command = next((w for w in words if not w.startswith("-")), None)
     wants_json = "--json" in words
     try:
-        parsed = parser.parse_args(words)
+        parsed = build_parser(command).parse_args(words)
         if parsed.command is None:
-            parser.print_help()
-            return 2
+            raise _Usage("no command is given")
         module = importlib.import_module(f"workbench.commands.{COMMANDS[parsed.command][0]}")
-        return module.run(parsed) or 0
+        code = module.run(parsed) or 0
+        sys.stdout.flush()
+        return code
     except _Usage as error:
-        return report(UserError(str(error), "command line", "see workbench --help"), wants_json)
+        where = f"workbench {command}" if command in COMMANDS else "workbench"
+        return report(UserError(str(error), where, f"see {where} --help"), wants_json)
     except UserError as error:
         return report(error, wants_json)
     except MemoryError:
         return report(UserError("out of memory", "", "use a smaller model or batch", 3), wants_json)
     except KeyboardInterrupt:
-        print("stopped; what was recorded is kept", file=sys.stderr)
-        return 130
+        stopped = UserError("stopped", "", "what was recorded is kept", INTERRUPTED)
+        return report(stopped, wants_json)
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: nothing to tell anybody.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -78,18 +82,23 @@ class _Usage(Exception):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str):
-        raise _Usage(message)
+        raise _Usage(" ".join(message.split()))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; each command's module is imported for its arguments."""
-    parser = _Parser(prog="workbench", description="Compile ML models step by step, and see into it.")
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands; the arguments of ``command`` alone are filled in."""
+    parser = _Parser(
+        prog="workbench", description="Compile ML models step by step, and see into it.",
+        epilog="exit codes: 0 done, 1 the answer is no, 2 bad input, 3 this machine cannot, "
+        "130 stopped", allow_abbrev=False,
+    )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"workbench {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     for name, (module, line) in COMMANDS.items():
-        sub = commands.add_parser(name, help=line, description=line)
+        sub = commands.add_parser(name, help=line, description=line, allow_abbrev=False)
         sub.add_argument("--json", action="store_true", help="print JSON instead of text")
-        importlib.import_module(f"workbench.commands.{module}").add_arguments(sub)
+        if name == command:
+            importlib.import_module(f"workbench.commands.{module}").add_arguments(sub)
     return parser
 
 

@@ -1,29 +1,30 @@
-"""What commands share: naming a model, compile options, progress, printing."""
+"""What commands share: naming a model, compile options, importing it, progress.
+
+The compiler is imported inside the functions that need it: ``--help`` and commands that compile
+nothing stay light.
+"""
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core_compiler.compiler import Options
 from core_compiler.errors import UserError
-from core_compiler.ir.events import Observer
-from core_compiler.pipelines import PipelineEdit
-from workbench import models
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
+def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
     """The arguments that name a model."""
-    parser.add_argument("model", help="a sample, a .onnx or .pt2 file, or package.module:function")
-    parser.add_argument("--frontend", choices=models.FRONTENDS, help="how to read a sample (default torch)")
+    say = "a sample (see `workbench models`), a .onnx or .pt2 file, or package.module:function"
+    parser.add_argument("model", metavar=metavar, help=say if metavar == "MODEL" else f"a .run file, or {say}")
+    parser.add_argument("--frontend", metavar="NAME", help="how to read a sample: torch (default) or onnx")
     parser.add_argument("--width", type=float, help="of a sample: channels or features, as a factor")
     parser.add_argument("--depth", type=int, help="of a sample: blocks or layers")
     parser.add_argument("--batch", type=int, help="of a sample: batch size")
     parser.add_argument("--seed", type=int, help="of a sample's weights and inputs")
+    parser.add_argument("--size", action="append", default=[], metavar="NAME=VALUE",
+                        help="a further size of a sample (image=64, sequence=32)")  # fmt: skip
     parser.add_argument("--trust", action="store_true", help="let a .pt2 file run code when it is read")
     parser.add_argument("--no-import-cache", action="store_true", help="import anew")
 
@@ -41,19 +42,38 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
                         help="an option of the target (vector_width=8, tile=small...)")  # fmt: skip
 
 
-def load(arguments) -> models.Model:
-    """The model that the arguments name, imported."""
-    wanted = models.spec(
+#: The optional arguments of add_model and add_compile that mean nothing for a recording.
+COMPILE_ONLY = ("frontend", "width", "depth", "batch", "seed", "size", "trust", "skip", "set", "limit",
+                "target_option")  # fmt: skip
+
+
+def spec(arguments):
+    """What the arguments name (a ``models.Spec``); UserError says what is wrong with it."""
+    from workbench import models
+
+    return models.spec(
         arguments.model, arguments.frontend, arguments.trust, width=arguments.width,
         depth=arguments.depth, batch=arguments.batch, seed=arguments.seed,
+        **_pairs(arguments.size, "--size"),
     )  # fmt: skip
-    return models.load(wanted, cache=not arguments.no_import_cache)
 
 
-def options(arguments, check: bool = False) -> Options:
+def load(arguments):
+    """The model that the arguments name, imported; refused before the import if it cannot fit."""
+    from workbench import memory_need, models
+
+    wanted = spec(arguments)
+    memory_need.before_import(wanted)
+    model = models.load(wanted, cache=not arguments.no_import_cache)
+    memory_need.before_compile(model)
+    return model
+
+
+def options(arguments, check: bool = False):
     """The compile options that the arguments say; UserError names a malformed one."""
-    if arguments.threads < 0:
-        raise UserError(f"{arguments.threads} threads", "--threads", "give 0 (all) or more")
+    from core_compiler.compiler import Options
+    from core_compiler.pipelines import PipelineEdit
+
     settings: dict[str, dict[str, str]] = {}
     for text in arguments.set:
         place, _, value = text.partition("=")
@@ -67,49 +87,52 @@ def options(arguments, check: bool = False) -> Options:
         if not count.isdigit():
             raise UserError(f"cannot read {text!r}", "--limit", "write PASS=N")
         limits[name] = int(count)
-    target_options: dict[str, Any] = {}
-    for text in arguments.target_option:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise UserError(f"cannot read {text!r}", "--target-option", "write NAME=VALUE")
-        target_options[name] = int(value) if value.lstrip("-").isdigit() else value
     edit = PipelineEdit(skip=tuple(arguments.skip), options=settings, limits=limits)
-    return Options(check=check, threads=arguments.threads, edit=edit, target=target_options)
+    return Options(check=check, threads=threads(arguments), edit=edit,
+                   target=_pairs(arguments.target_option, "--target-option"))  # fmt: skip
 
 
-class Progress(Observer):
-    """Shows long work on one line of standard error, only on a terminal, at most ten times a second."""
-
-    def __init__(self, enabled: bool | None = None):
-        self.enabled = sys.stderr.isatty() if enabled is None else enabled
-        self._last = 0.0
-
-    def progress(self, what: str, done: int, total: int) -> None:
-        now = time.perf_counter()
-        if not self.enabled or now - self._last < 0.1:
-            return
-        self._last = now
-        width = shutil.get_terminal_size().columns - 1
-        text = f"{what}  {done}/{total}" if total else what
-        print("\r" + text[:width].ljust(width), end="", file=sys.stderr, flush=True)
-
-    def end(self, status: str, message: str = "") -> None:
-        if self.enabled:
-            print("\r" + " " * (shutil.get_terminal_size().columns - 1) + "\r", end="", file=sys.stderr)
+def threads(arguments) -> int:
+    """``--threads``, checked; 0 means all."""
+    if arguments.threads < 0:
+        raise UserError(f"{arguments.threads} threads", "--threads", "give 0 (all) or more")
+    if arguments.threads > 4096:
+        raise UserError(f"{arguments.threads} threads", "--threads", "give 4096 at most")
+    return arguments.threads
 
 
-def emit(arguments, data: Mapping[str, Any], text: str) -> None:
-    """Print ``data`` as JSON with ``--json``, else ``text``."""
-    print(json.dumps(data) if arguments.json else text)
+def _pairs(texts: list[str], option: str) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise UserError(f"cannot read {text!r}", option, "write NAME=VALUE")
+        made[name] = int(value) if value.lstrip("-").isdigit() else value
+    return made
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = ()) -> str:
-    """Columns padded to their widest cell; ``right`` are the columns aligned to the right."""
-    cells = [list(map(str, head)), *([("" if c is None else str(c)) for c in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    lines = [
-        "  ".join(c.rjust(w) if i in right else c.ljust(w)
-                  for i, (c, w) in enumerate(zip(row, widths, strict=True))).rstrip()
-        for row in cells
-    ]  # fmt: skip
-    return "\n".join(lines)
+def progress(enabled: bool | None = None):
+    """An observer that shows long work on one line of standard error, only on a terminal."""
+    from core_compiler.ir.events import Observer
+
+    class Progress(Observer):
+        """At most ten times a second."""
+
+        shown = enabled if enabled is not None else sys.stderr.isatty()
+        last = 0.0
+
+        def progress(self, what: str, done: int, total: int) -> None:
+            now = time.perf_counter()
+            if not self.shown or now - self.last < 0.1:
+                return
+            self.last = now
+            width = shutil.get_terminal_size().columns - 1
+            text = f"{what}  {done}/{total}" if total else what
+            print("\r" + text[:width].ljust(width), end="", file=sys.stderr, flush=True)
+
+        def end(self, status: str, message: str = "") -> None:
+            if self.shown:
+                blank = " " * (shutil.get_terminal_size().columns - 1)
+                print(f"\r{blank}\r", end="", file=sys.stderr, flush=True)
+
+    return Progress()

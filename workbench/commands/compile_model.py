@@ -1,0 +1,82 @@
+"""``workbench compile MODEL -o FILE.run``: compile, record, and with ``--check`` check every rewrite."""
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from core_compiler.errors import UserError
+from workbench.commands import common
+from workbench.commands.printing import emit, table
+
+
+def add_arguments(parser) -> None:
+    common.add_model(parser)
+    common.add_compile(parser)
+    parser.add_argument("-o", "--output", metavar="FILE.run", help="where to record (default: nowhere)")
+    parser.add_argument("--check", action="store_true", help="check every rewrite on real tensors")
+    parser.add_argument("--execute", action="store_true", help="execute too, and record each launch's time")
+    parser.add_argument("--no-source", action="store_true", help="leave the model's source files out")
+
+
+def run(arguments) -> int:
+    from core_compiler.debug.check import summary
+
+    path = output(arguments.output)
+    options = common.options(arguments, arguments.check)
+    model = common.load(arguments)
+    from workbench import jobs
+
+    started = time.perf_counter()
+    made = jobs.compile(model, arguments.target, options, path=path, observer=common.progress(),
+                        execute=arguments.execute, source_text=not arguments.no_source)  # fmt: skip
+    seconds = time.perf_counter() - started
+    checks = summary(made.checks)
+    if not arguments.check:
+        checks["unchecked"] = sum(len(stage.rewrites) for stage in made.stages)
+    data = {
+        "passes": len(made.stages) - 1,
+        "ops_before": int(made.stages[0].figures["ops"]),
+        "ops_after": int(made.stages[-1].figures["ops"]),
+        "seconds": seconds,
+        "kernels": len(made.facts.get("compiled", ())),
+        "checks": checks,
+        "model": model.name,
+        "target": made.target.name,
+        "identity": made.identity,
+        "recording": None if path is None else str(path),
+    }
+    emit(arguments, data, lambda: _text(made, model, data))
+    return int(checks["failed"] > 0)
+
+
+def output(text: str | None, suffix: str = ".run") -> Path | None:
+    """The file to write; UserError before any work where it cannot be written."""
+    if text is None:
+        return None
+    path = Path(text)
+    if path.suffix.lower() != suffix:
+        raise UserError(f"the name does not end in {suffix}", text, f"call it {path.stem}{suffix}")
+    if path.is_dir():
+        raise UserError("this is a folder", text, "name a file in it")
+    if not path.parent.is_dir():
+        raise UserError("there is no such folder", str(path.parent), "make it first")
+    return path
+
+
+def _text(made, model, data) -> str:
+    checks = data["checks"]
+    lines = [
+        f"{model.name} for {data['target']}: {data['passes']} passes, {data['ops_before']} ops became "
+        f"{data['ops_after']}, {data['kernels']} kernels, {data['seconds']:.2f} s",
+        "rewrites: " + ", ".join(f"{n} {verdict}" for verdict, n in checks.items() if n),
+        f"identity {data['identity']}",
+    ]
+    failed = [(stage, r) for stage, results in made.checks.items() for r in results
+              if r.verdict == "failed"]  # fmt: skip
+    if failed:
+        rows = [(made.stages[stage].name, r.rewrite.rule if r.rewrite else "", f"{r.worst_error:.3g}", r.note)
+                for stage, r in failed[:20]]  # fmt: skip
+        lines += ["", table(("pass", "rule", "error", ""), rows)]
+    if data["recording"]:
+        lines.append(f"recorded in {data['recording']}")
+    return "\n".join(lines)

@@ -1,0 +1,41 @@
+"""``workbench export RUN -o FILE.run`` (a complete copy, also while it is written) or ``--stage N -o x.mlir``."""
+from __future__ import annotations
+
+from pathlib import Path
+
+from core_compiler.errors import UserError
+from workbench.commands import subject
+from workbench.commands.compile_model import output
+from workbench.commands.printing import emit
+
+
+def add_arguments(parser) -> None:
+    subject.add_subject(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="a .run file, or with --stage a .mlir file")
+    parser.add_argument("--stage", metavar="N|PASS", help="only this stage's IR, as MLIR text")
+    parser.add_argument("--locations", choices=("none", "short", "full"), default="full",
+                        help="where ops come from, in the text (default full)")  # fmt: skip
+
+
+def run(arguments) -> None:
+    path = output(arguments.output, ".run" if arguments.stage is None else ".mlir")
+    with subject.recording(arguments) as opened:
+        if arguments.stage is None:
+            if path.exists() and path.samefile(opened.path):
+                raise UserError("this is the recording itself", str(path), "choose another name")
+            path.unlink(missing_ok=True)
+            opened.export(path)
+            stage = None
+        else:
+            stage = subject.find_stage(opened, arguments.stage, "--stage")
+            locations = "" if arguments.locations == "none" else arguments.locations
+            _write(path, opened.text(stage, locations=locations))
+    data = {"file": str(path), "bytes": path.stat().st_size, "stage": stage}
+    emit(arguments, data, f"{path}: {data['bytes']:,} bytes")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as problem:
+        raise UserError(f"cannot be written: {problem.strerror}", str(path), "choose another place") from None

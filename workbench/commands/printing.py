@@ -1,0 +1,67 @@
+"""What commands print: JSON or text, tables, colours where somebody looks at them."""
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "dim": "2", "bold": "1"}
+
+
+def emit(arguments, data: Mapping[str, Any] | Callable[[], Mapping], text: str | Callable[[], str]) -> None:
+    """Print ``data`` as JSON with ``--json``, else ``text``; either may be a function that makes it."""
+    chosen = data if arguments.json else text
+    made = chosen() if callable(chosen) else chosen
+    print(json.dumps(plain(made), allow_nan=False) if arguments.json else made)
+
+
+def plain(value: Any) -> Any:
+    """``value`` as strict JSON has it: numbers that are not finite become ``"inf"``, ``"-inf"``, ``"nan"``."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = ()) -> str:
+    """Columns padded to their widest cell; ``right`` are the columns aligned to the right."""
+    cells = [list(map(str, head)), *([("" if c is None else str(c)) for c in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = [
+        "  ".join(c.rjust(w) if i in right else c.ljust(w)
+                  for i, (c, w) in enumerate(zip(row, widths, strict=True))).rstrip()
+        for row in cells
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def wants_colour() -> bool:
+    """Colours only on a terminal, and not where ``NO_COLOR`` is set (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def painter(enabled: bool | None = None) -> Callable[[str, str], str]:
+    """``paint(colour, text)``; gives the text back where colours are off."""
+    if not (wants_colour() if enabled is None else enabled):
+        return lambda colour, text: text
+    return lambda colour, text: f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def printable(text: str) -> str:
+    """``text`` without control characters: names in model files must not steer a terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A float for a table cell; empty for None."""
+    if value is None:
+        return ""
+    return f"{value:.{digits}g}" if value and (abs(value) < 1e-3 or abs(value) >= 1e6) else f"{value:.{digits}f}"

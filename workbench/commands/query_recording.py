@@ -1,0 +1,48 @@
+"""``workbench query FILE "SQL"``: one read-only statement, limited in time and rows."""
+from __future__ import annotations
+
+from core_compiler.errors import UserError
+from core_compiler.record.file import RecordingFile
+from workbench.commands.printing import emit, printable, table
+
+#: A cell of the table shows at most this many characters (``--json`` shows all).
+WIDEST = 120
+
+
+def add_arguments(parser) -> None:
+    parser.add_argument("recording", metavar="FILE", help="a .run file, also one that still grows")
+    parser.add_argument("sql", metavar="SQL", help="one SELECT; docs/recording.md has the tables")
+    parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="default 10")
+    parser.add_argument("--rows", type=int, default=10_000, help="most rows shown (default 10000)")
+
+
+def run(arguments) -> None:
+    if not 0 < arguments.timeout <= 3600:
+        raise UserError(f"{arguments.timeout:g} seconds", "--timeout", "give a number from 0 to 3600")
+    if not 1 <= arguments.rows <= 10_000_000:
+        raise UserError(f"{arguments.rows} rows", "--rows", "give a number from 1 to 10000000")
+    file = RecordingFile(arguments.recording)
+    try:
+        found = file.query(arguments.sql, timeout=arguments.timeout, max_rows=arguments.rows)
+    finally:
+        file.close()
+    data = {"columns": found.columns, "rows": found.rows, "truncated": found.truncated}
+    emit(arguments, data, lambda: _text(found, arguments.rows))
+
+
+def _text(found, most: int) -> str:
+    rows = [[_cell(value) for value in row] for row in found.rows]
+    numeric = [i for i in range(len(found.columns))
+               if all(isinstance(row[i], (int, float, type(None))) for row in found.rows)]  # fmt: skip
+    lines = [table(found.columns, rows, right=numeric)] if found.columns else []
+    if found.truncated:
+        lines.append(f"... more than {most} rows; raise --rows")
+    return "\n".join(lines)
+
+
+def _cell(value) -> str:
+    if value is None:
+        return "NULL"
+    text = f"<{len(value)} bytes>" if isinstance(value, bytes) else printable(str(value))
+    text = text.replace("\n", "\\n").replace("\t", " ")
+    return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."

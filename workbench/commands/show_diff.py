@@ -1,0 +1,67 @@
+"""``workbench diff RUN|MODEL --pass NAME``: the IR before and after, as a unified diff."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from core_compiler.errors import UserError
+from workbench.commands import subject
+from workbench.commands.printing import emit, painter, printable
+
+
+def add_arguments(parser) -> None:
+    subject.add_subject(parser)
+    parser.add_argument("--pass", dest="pass_name", required=True, metavar="NAME",
+                        help="the pass (fold_constants, fold_constants#2), or its number")  # fmt: skip
+    parser.add_argument("--to", metavar="NAME", help="a later pass: what all from --pass to it did")
+    parser.add_argument("--full", action="store_true", help="unchanged lines too")
+    parser.add_argument("--context", type=int, default=3, help="unchanged lines around a change (default 3)")
+
+
+def run(arguments) -> None:
+    if arguments.context < 0:
+        raise UserError(f"{arguments.context} lines", "--context", "give 0 or more")
+    with subject.recording(arguments) as opened:
+        first = subject.find_stage(opened, arguments.pass_name)
+        last = subject.find_stage(opened, arguments.to, "--to") if arguments.to else first
+        if first == 0:
+            raise UserError("nothing is before the import", "--pass", "name a pass, or a stage from 1")
+        if last < first:
+            raise UserError(f"{arguments.to} comes before {arguments.pass_name}", "--to", "exchange the two")
+        rows = opened.diff_lines(first - 1, last, changed_only=not arguments.full, context=arguments.context)
+        stages = opened.stages()
+    names = stages[first - 1].pass_name, stages[last].pass_name
+    data = {"before": {"stage": first - 1, "pass": names[0]}, "after": {"stage": last, "pass": names[1]},
+            "rows": rows}  # fmt: skip
+    emit(arguments, data, lambda: "\n".join(unified(rows, first - 1, last, names)))
+
+
+def unified(rows, first: int, last: int, names: tuple[str, str], colour: bool | None = None) -> Iterator[str]:
+    """The lines of a unified diff; a run of changes shows its old lines, then its new ones."""
+    paint = painter(colour)
+    yield paint("bold", f"--- stage {first} ({names[0]})")
+    yield paint("bold", f"+++ stage {last} ({names[1]})")
+    old: list[str] = []
+    new: list[str] = []
+
+    def flush() -> Iterator[str]:
+        yield from (paint("red", "-" + line) for line in old)
+        yield from (paint("green", "+" + line) for line in new)
+        old.clear()
+        new.clear()
+
+    changed = False
+    for row in rows:
+        kind = row["kind"]
+        if kind in ("changed", "removed", "added", "moved"):
+            changed = True
+            old += [printable(row["left"])] if row["left"] is not None else []
+            new += [printable(row["right"])] if row["right"] is not None else []
+            continue
+        yield from flush()
+        if kind == "gap":
+            yield paint("cyan", f"@@ {row['hidden']} equal lines @@")
+        else:
+            yield " " + printable(row["left"])
+    yield from flush()
+    if not changed:
+        yield "no difference"

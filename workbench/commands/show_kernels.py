@@ -1,0 +1,92 @@
+"""``workbench kernels RUN|MODEL``: the kernels with their times, and each one's code."""
+from __future__ import annotations
+
+from core_compiler.errors import UserError
+from workbench.commands import subject
+from workbench.commands.printing import emit, number, painter, printable, table
+
+WHAT = {"source": "source", "llvm": "llvm_ir", "assembly": "assembly", "steps": ""}
+
+
+def add_arguments(parser) -> None:
+    subject.add_subject(parser)
+    parser.add_argument("--show", metavar="NAME", help="print one kernel")
+    parser.add_argument("--what", choices=tuple(WHAT), default="source", help="of --show (default source)")
+
+
+def run(arguments) -> None:
+    with subject.recording(arguments, execute=not arguments.show and not _is_file(arguments)) as opened:
+        kernels = opened.kernels()
+        if not kernels:
+            raise UserError("no kernels were compiled", arguments.model, "the compile did not get that far")
+        if arguments.show:
+            _show(arguments, opened, kernels)
+            return
+        rows = timed(kernels, opened.timings())
+        meta = opened.figures("timing")
+    text = lambda: _text(rows, meta)  # noqa: E731
+    emit(arguments, {"kernels": rows, "figures": meta}, text)
+
+
+def _is_file(arguments) -> bool:
+    return subject.is_recording(arguments.model)
+
+
+def timed(kernels, timings) -> list[dict]:
+    """A row a kernel, the most expensive first; times are None where nothing was executed."""
+    measured: dict[str, list] = {}
+    for timing in timings:
+        if timing.median_us is not None:
+            measured.setdefault(timing.kernel, []).append(timing)
+    rows = []
+    for kernel in kernels:
+        mine = measured.get(kernel.name, [])
+        total = sum(t.median_us for t in mine)
+        rate = (lambda amount, total=total: amount / (total * 1e-6) / 1e9 if total else None)
+        rows.append({
+            "name": kernel.name, "count": len(kernel.launches), "cached": kernel.cached,
+            "compile_seconds": kernel.compile_seconds, "key": kernel.key, "steps": list(kernel.steps),
+            "total_us": total if mine else None, "median_us": total / len(mine) if mine else None,
+            "gflops": rate(sum(t.flops for t in mine)), "gbytes_per_s": rate(sum(t.bytes for t in mine)),
+        })  # fmt: skip
+    return sorted(rows, key=lambda r: (-(r["total_us"] or 0), r["name"]))
+
+
+def _text(rows, figures) -> str:
+    total = sum(r["total_us"] or 0 for r in rows)
+    cells = [
+        (r["name"], r["count"] or "core", number(r["median_us"], 1), number(r["total_us"], 1),
+         f"{100 * r['total_us'] / total:.1f}" if total and r["total_us"] is not None else "",
+         number(r["gflops"], 1), number(r["gbytes_per_s"], 1), max(0, len(r["steps"]) - 1),
+         "cached" if r["cached"] else f"{r['compile_seconds']:.2f} s")
+        for r in rows
+    ]  # fmt: skip
+    head = ("kernel", "launches", "us", "total us", "%", "GFLOP/s", "GB/s", "steps", "compiled")
+    lines = [table(head, cells, right=(1, 2, 3, 4, 5, 6, 7))]
+    if figures.get("total_ms") is not None:
+        lines.append(f"one execution {figures['total_ms']:.3f} ms on {figures.get('threads')} threads")
+    return "\n".join(lines)
+
+
+def _show(arguments, opened, kernels) -> None:
+    found = next((k for k in kernels if k.name == arguments.show), None)
+    if found is None:
+        raise UserError(f"no kernel is called {arguments.show!r}", "--show",
+                        f"kernels: {', '.join(k.name for k in kernels)}")  # fmt: skip
+    if arguments.what == "steps":
+        steps = [{"name": name, "text": opened.kernel_step_text(found.id, i)}
+                 for i, name in enumerate(found.steps)]  # fmt: skip
+        emit(arguments, {"name": found.name, "steps": steps}, lambda: _steps(steps))
+        return
+    text = opened.kernel_text(found.id, WHAT[arguments.what])
+    data = {"name": found.name, "what": arguments.what, "text": text,
+            "line_map": found.line_map, "assembly_map": found.assembly_map}  # fmt: skip
+    emit(arguments, data, printable(text.rstrip("\n")))
+
+
+def _steps(steps) -> str:
+    paint = painter()
+    return "\n".join(
+        paint("bold", f"-- {i}: {step['name']}") + (f"\n{printable(step['text'])}" if step["text"] else "")
+        for i, step in enumerate(steps)
+    )

@@ -1,0 +1,123 @@
+"""What reading commands look at: a recording, or a model that is compiled into one first.
+
+Such a recording is kept in the cache folder under everything that decides it (the model, the
+options, our own sources), so that a second question about the same compile is answered at once.
+"""
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import core_compiler
+from core_compiler.errors import UserError
+from core_compiler.record.reader import Recording
+from core_compiler.runtime.cache_folder import CacheFolder
+from workbench.commands import common
+
+KIND = "recordings"
+FILE = "compile.run"
+_SQLITE = b"SQLite format 3\0"
+
+
+def add_subject(parser: argparse.ArgumentParser) -> None:
+    """RUN or MODEL, with the options of a compile."""
+    common.add_model(parser, "RUN|MODEL")
+    common.add_compile(parser)
+    parser.add_argument("--check", action="store_true", help="check every rewrite where MODEL is compiled")
+
+
+@contextmanager
+def recording(arguments, execute: bool = False) -> Iterator[Recording]:
+    """The recording that the arguments name; a model is compiled first (``execute``: and timed)."""
+    if is_recording(arguments.model):
+        given = [f"--{name.replace('_', '-')}" for name in common.COMPILE_ONLY
+                 if getattr(arguments, name) not in (None, False, [])]  # fmt: skip
+        if given or arguments.check:
+            raise UserError(f"{(given or ['--check'])[0]} says how to compile, and this is compiled",
+                            arguments.model, "leave it out, or name the model")  # fmt: skip
+        with Recording.open(arguments.model) as opened:
+            yield opened
+        return
+    with tempfile.TemporaryDirectory(prefix="compiler-workbench-") as folder:
+        with Recording.open(_compiled(arguments, execute, Path(folder))) as opened:
+            yield opened
+
+
+def is_recording(text: str) -> bool:
+    """Whether ``text`` names a recording (a missing ``.run`` file too: opening it says so)."""
+    if text.lower().endswith(".run"):
+        return True
+    path = Path(text)
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return False
+
+
+def _compiled(arguments, execute: bool, folder: Path) -> Path:
+    from workbench import import_cache
+
+    options = common.options(arguments, arguments.check)
+    wanted = common.spec(arguments)
+    cache = CacheFolder()
+    imported = None if arguments.no_import_cache else import_cache.key(wanted)
+    # A recording that was also executed answers every question.
+    for executed in dict.fromkeys((True, execute)):
+        key = imported and _key(imported, arguments.target, options, executed)
+        if key and cache.get(KIND, key, FILE) is not None:
+            return cache.path(KIND, key) / FILE
+    path = folder / FILE
+    record(arguments, options, path, execute)
+    if imported is None:
+        return path
+    try:
+        key = _key(imported, arguments.target, options, execute)
+        return cache.put(KIND, key, {FILE: path.read_bytes()}) / FILE
+    except UserError:
+        return path  # a full or read-only cache costs the cache, not the answer
+
+
+def record(arguments, options, path: Path, execute: bool = False):
+    """Compile the arguments' model into the recording ``path``."""
+    from workbench import jobs
+
+    return jobs.compile(common.load(arguments), arguments.target, options, path=path,
+                        observer=common.progress(), execute=execute)  # fmt: skip
+
+
+def _key(imported: str, target: str, options, execute: bool) -> str:
+    edit = options.edit
+    said = [imported, sources(), target, options.check, options.threads, execute,
+            sorted(options.target.items()), list(edit.skip), sorted(edit.limits.items()),
+            sorted((k, sorted(v.items())) for k, v in edit.options.items())]  # fmt: skip
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+def sources() -> str:
+    """One hash over our own sources: another compiler makes another recording."""
+    state = hashlib.sha256()
+    root = Path(core_compiler.__file__).parent
+    for path in sorted(root.rglob("*")):
+        if path.suffix in (".py", ".sql", ".yaml"):
+            state.update(f"{path.relative_to(root).as_posix()}\0".encode())
+            state.update(hashlib.sha256(path.read_bytes()).digest())
+    return state.hexdigest()
+
+
+def find_stage(opened: Recording, text: str, option: str = "--pass") -> int:
+    """The stage that a pass's name (``fold_constants#2``) or number says; UserError lists them."""
+    stages = opened.stages()
+    names = [stage.pass_name for stage in stages]
+    if text.isdigit():
+        if int(text) < len(stages):
+            return int(text)
+        raise UserError(f"there is no stage {text}", option, f"stages are 0 to {len(stages) - 1}")
+    if text in names:
+        return names.index(text)
+    raise UserError(f"no pass is called {text!r} in this compile", option, f"passes: {', '.join(names[1:])}")
