@@ -15,6 +15,7 @@ import numpy as np
 
 from core_compiler import targets
 from core_compiler.debug.check import Checker
+from core_compiler.debug.kernels import check_kernels
 from core_compiler.errors import UserError
 from core_compiler.ir import BufferType, Module, Rewrite, TensorType
 from core_compiler.ir.core import structure_key
@@ -230,6 +231,13 @@ class Compilation:
         results = self._checker.stage(
             stage.rewrites, stage.step.pass_.exact, self.stages[stage.index - 1].module, stage.module
         )
+        if stage.name.split("#")[0] == "generate_code" and self.target.available() is None:
+            found = check_kernels(
+                stage.module, self.facts, self.target, self.inputs, self._checker.evaluator,
+                self.options.threads,
+            )  # fmt: skip
+            self.facts["kernel_checks"] = found
+            results += [f.record for f in found]
         self.checks[stage.index] = results
         self.observer.check(stage.index, results)
         if not stage.step.pass_.exact and stage.rewrites:

@@ -1,0 +1,113 @@
+"""Checking machine code: every launch of a compiled program against the meaning it must have.
+
+The program is linked once more with a place of its own for every buffer, run, and each launch's
+results are compared, bit for bit, with its region evaluated by the reference on the very arrays
+that the launch has read.  So a wrong kernel is named even where an earlier one is wrong too.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.check import differing, same_bits, worst_error
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.ir import Module, Op, Value, as_array
+from core_compiler.ir.events import CheckRecord
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCheck:
+    """One launch compared with its meaning; ``record.value`` is the buffer that differs."""
+
+    launch: Op
+    kernel: str
+    record: CheckRecord
+
+
+def apart(module: Module) -> Module:
+    """The planned module with every temporary at an offset of its own: nothing is overwritten."""
+    offset, ops = 0, []
+    for op in module.main.body.ops:
+        if "offset" in op.attributes:
+            op = op.with_(attributes={**op.attributes, "offset": offset})
+            offset += -(-op["size"] // ALIGNMENT) * ALIGNMENT
+        ops.append(op)
+    return module.with_main(module.main.body.with_(ops=tuple(ops)))
+
+
+def check_kernels(
+    module: Module, facts: Mapping[str, Any], target, inputs: Sequence[np.ndarray],
+    evaluator: Evaluator, threads: int = 0,
+) -> list[KernelCheck]:  # fmt: skip
+    """Run the program once and compare every launch, in program order."""
+    separate = apart(module)
+    program = target.link(separate, facts, {})
+    executable = target.load(separate, {**facts, "program": program}, threads)
+    outputs = executable(*inputs)
+    memory = _Contents(separate, executable, inputs, outputs)
+    found = []
+    for op in separate.main.body.ops:
+        if op.kind == "target.launch":
+            found.append(_compare(op, memory, evaluator))
+    return found
+
+
+def _compare(op: Op, memory: _Contents, evaluator: Evaluator) -> KernelCheck:
+    started = time.perf_counter()
+    reads = op["reads"]
+    arrays = [np.ascontiguousarray(memory[v]) for v in op.operands[:reads]]
+    expected = evaluator.block(op.regions[0], arrays)
+    record = CheckRecord(None, "bitwise", note=f"kernel {op['kernel']}")
+    for value, want in zip(op.operands[reads:], expected, strict=True):
+        have = memory[value]
+        if same_bits(want, have):
+            continue
+        error, index = worst_error(want, have)
+        if error == 0.0:
+            index = tuple(map(int, np.argwhere(differing(want, have))[0]))
+        note = f"kernel {op['kernel']} does not compute the bits of its meaning"
+        record = CheckRecord(None, "failed", error, 0.0, value, index, 0.0, note)
+        break
+    spent = time.perf_counter() - started
+    return KernelCheck(op, op["kernel"], _timed(record, spent))
+
+
+def _timed(record: CheckRecord, seconds: float) -> CheckRecord:
+    return CheckRecord(record.rewrite, record.verdict, record.worst_error, record.tolerance,
+                       record.value, record.index, seconds, record.note)  # fmt: skip
+
+
+class _Contents:
+    """Every buffer's contents after a run in which nothing was overwritten."""
+
+    def __init__(self, module: Module, executable, inputs, outputs):
+        self.arrays: dict[Value, np.ndarray] = {}
+        self.bytes: dict[Value, np.ndarray] = {}
+        arena = executable.arena
+        for op in module.main.body.ops:
+            if op.kind == "target.input":
+                self._put(op.result, inputs[op["index"]])
+            elif op.kind == "target.constant":
+                self._put(op.result, as_array(op["value"], module.weights))
+            elif op.kind == "target.alloc" and "output" in op.attributes:
+                self._put(op.result, outputs[op["output"]])
+            elif op.kind == "target.alloc":
+                start = op["offset"]
+                self.bytes[op.result] = arena[start : start + op.result.type.bytes]
+            elif op.kind == "target.view":
+                self.bytes[op.result] = self.bytes[op.operands[0]]
+
+    def _put(self, value: Value, array: np.ndarray) -> None:
+        self.bytes[value] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+    def __getitem__(self, value: Value) -> np.ndarray:
+        kind = value.type
+        flat = self.bytes[value].view(kind.dtype.numpy)
+        strides = [s * kind.dtype.bytes for s in kind.strides]
+        return np.lib.stride_tricks.as_strided(flat, kind.shape, strides)
