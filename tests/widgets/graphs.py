@@ -1,4 +1,4 @@
-"""Synthetic transformer graphs of any size, in the graph view's schema, for tests and benchmarks."""
+"""Synthetic transformer graphs of any size, in the graph view's schema."""
 
 from __future__ import annotations
 
@@ -129,9 +129,7 @@ def transformer(layers: int, *, long_edges: bool = True, scopes: bool = True) ->
         for name in ("query", "key", "value"):
             x = dense(h, at(f"{base}/attention/{name}"))
             x = g.add("reshape", (x,), "tensor<1x128x12x64xf32>", attention)
-            parts.append(
-                g.add("transpose", (x,), heads, attention, "permutation = [0, 2, 1, 3]")
-            )
+            parts.append(g.add("transpose", (x,), heads, attention, "permutation = [0, 2, 1, 3]"))
         q, k, v = parts
         if long_edges:
             q = g.add("multiply", (q, shared[1]), heads, attention)

@@ -15,7 +15,7 @@ def diff_data(ops: int = 60) -> dict[str, Any]:
     for i in range(ops):
         text = (
             f'    %{i} = "tensor.add"(%{max(0, i - 1)}, %{max(0, i - 2)}) {{axis = {i % 4} : i64}}'
-            f" : ({TYPE}, {TYPE}) -> {TYPE} loc(fused<\"rule\">[\"model.py\":{i}:0])"
+            f' : ({TYPE}, {TYPE}) -> {TYPE} loc(fused<"rule">["model.py":{i}:0])'
         )
         if i % 10 == 3:
             after = text.replace("tensor.add", "tensor.multiply").replace("f32", "bf16", 1)
@@ -45,7 +45,7 @@ def diff_data(ops: int = 60) -> dict[str, Any]:
     }
 
 
-PYTHON = '''@njit(fastmath=False)
+PYTHON = """@njit(fastmath=False)
 def kernel_add_gelu(args, lo, hi):
     # out = gelu(a + b), one element a step
     a = carray(args[0], (hi,), dtype=float32)
@@ -55,9 +55,9 @@ def kernel_add_gelu(args, lo, hi):
         x = a[i] + b[i]
         y = 0.5 * x * (1.0 + erf(x * 0.70710678))
         out[i] = y
-'''
+"""
 
-LLVM = '''; Function Attrs: nofree norecurse nounwind
+LLVM = """; Function Attrs: nofree norecurse nounwind
 define i32 @kernel_add_gelu(ptr noalias nocapture %.args, i64 %lo, i64 %hi) {
 entry:
   %a = load ptr, ptr %.args, align 8
@@ -85,9 +85,9 @@ loop:                                             ; preds = %loop, %entry
 exit:
   ret i32 0
 }
-'''
+"""
 
-ASM = '''kernel_add_gelu:
+ASM = """kernel_add_gelu:
 	pushq	%rbp
 	movq	(%rdi), %r12
 	movq	8(%rdi), %r13
@@ -107,7 +107,7 @@ ASM = '''kernel_add_gelu:
 	jb	.LBB0_1
 	xorl	%eax, %eax
 	retq
-'''
+"""
 
 
 def source_data(repeat: int = 1) -> dict[str, Any]:
@@ -124,7 +124,13 @@ def source_data(repeat: int = 1) -> dict[str, Any]:
     texts = [PYTHON, LLVM, ASM]
     sizes = [text.count("\n") for text in texts]
     all_groups = [
-        {**group, "lines": [[n + r * size for n in lines] for lines, size in zip(group["lines"], sizes)]}
+        {
+            **group,
+            "lines": [
+                [n + r * size for n in lines]
+                for lines, size in zip(group["lines"], sizes, strict=True)
+            ],
+        }
         for r in range(repeat)
         for group in groups
     ]

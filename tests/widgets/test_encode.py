@@ -47,10 +47,12 @@ def test_round_trip(data: st.DataObject) -> None:
         data.draw(arrays.arrays(dtype, data.draw(st.integers(0, 9)), elements=elements))
         for _ in range(3)
     ]
-    text, blob = pack({"a": columns[0], "in": [{"b": columns[1]}, columns[2]], "name": "x</script>"})
+    text, blob = pack(
+        {"a": columns[0], "in": [{"b": columns[1]}, columns[2]], "name": "x</script>"}
+    )
     result = unpack(text, blob)
     got = [result["a"], result["in"][0]["b"], result["in"][1]]
-    for column, decoded in zip(columns, got):
+    for column, decoded in zip(columns, got, strict=True):
         np.testing.assert_array_equal(decoded, column.astype(decoded.dtype))
         np.testing.assert_array_equal(decoded.astype(dtype), column)
     # Empty arrays have a header too: the browser must know that it has all there is.
@@ -78,7 +80,7 @@ def test_what_cannot_be_packed(array: np.ndarray, message: str) -> None:
 
 
 def test_not_a_number_only_in_arrays() -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="JSON"):
         pack({"x": float("nan")})
 
 
@@ -98,7 +100,7 @@ def test_modules_are_self_contained(bundles: list[Path]) -> None:
 
 def test_missing_bundle_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("widgets.views.BUNDLE", tmp_path)
-    with pytest.raises(FileNotFoundError, match="python -m widgets.build"):
+    with pytest.raises(FileNotFoundError, match=r"python -m widgets\.build"):
         module_path("graph")
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.widgets.graphs import Builder, sized, transformer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.widgets.graphs import Builder, sized, transformer
 
 RunLayout = Callable[..., list[dict[str, Any]]]
 
@@ -20,7 +21,7 @@ def check(report: dict[str, Any]) -> None:
     members: list[list[dict[str, Any]]] = [[] for _ in containers]
     for item in items:
         members[item["container"]].append(item)
-    for inside, container in zip(members, containers):
+    for inside, container in zip(members, containers, strict=True):
         for item in inside:
             assert item["x"] >= container["x"]
             assert item["y"] >= container["y"]
@@ -69,7 +70,9 @@ def graphs(draw: st.DrawFn) -> Builder:
     return g
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(graphs(), min_size=8, max_size=8))
 def test_any_graph(run_layout: RunLayout, many: list[Builder]) -> None:
     """Also as successive stages: the second stage has nothing to do with the first."""
@@ -183,6 +186,14 @@ def test_group_stays_when_one_block_changes(run_layout: RunLayout) -> None:
     assert (layers["repeats"], layers["uniform"]) == (12, False)
 
 
+def test_a_group_encloses_nothing_foreign(run_layout: RunLayout) -> None:
+    """Query, key, value and output are equal, but the attention itself runs between them."""
+    (report,) = run_layout(transformer(1).data(), open="all")
+    assert [s["label"] for s in report["scopes"] if s["kind"] == "group"] == []
+    inner = next(c for c in report["containers"] if c["scope"] == "encoder/layer.0/attention")
+    assert all(source < target for source, target, _ in inner["edges"])
+
+
 def test_unequal_blocks_are_no_repeat(run_layout: RunLayout) -> None:
     g = transformer(3)
     g.kinds[g.kinds.index("erf")] = "tanh"
@@ -227,7 +238,9 @@ def test_constants_fold(run_layout: RunLayout) -> None:
     (report,) = run_layout(transformer(1).data(), open="all")
     shown = {item.get("op") for item in report["items"]}
     g = transformer(1)
-    weights = [key for key, kind in zip(g.keys, g.kinds) if kind in ("weight", "constant")]
+    weights = [
+        key for key, kind in zip(g.keys, g.kinds, strict=True) if kind in ("weight", "constant")
+    ]
     assert weights and not shown.intersection(weights)
 
 
@@ -248,7 +261,7 @@ def test_wide_row_wraps(run_layout: RunLayout) -> None:
         ("kind:erf", {"erf"}),
         ("softm", set()),
         ("kind:matmul shape:1x128x3072", {"matmul"}),
-        ("shape:1×128×3072 kind:erf", {"erf"}),
+        ("shape:1\u00d7128\u00d73072 kind:erf", {"erf"}),
         ("scope:mlp kind:add", {"add"}),
         ("attr:permutation", {"transpose"}),
         ("name:%17", None),
@@ -268,7 +281,9 @@ def test_search(run_layout: RunLayout, query: str, kinds: set[str] | None) -> No
 def test_search_by_line(run_layout: RunLayout) -> None:
     g = transformer(1)
     (report,) = run_layout(g.data(), query=f"line:transformer.py:{g.lines[20]}")
-    assert report["found"] == [key for key, line in zip(g.keys, g.lines) if line == g.lines[20]]
+    assert report["found"] == [
+        key for key, line in zip(g.keys, g.lines, strict=True) if line == g.lines[20]
+    ]
 
 
 def test_bad_columns_are_named(run_layout: RunLayout) -> None:

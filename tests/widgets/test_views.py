@@ -28,7 +28,7 @@ def click_op(shown: Any, key: int) -> None:
 
 def first_shown(shown: Any, kind: str) -> int:
     g = transformer(3)
-    keys = [key for key, each in zip(g.keys, g.kinds) if each == kind]
+    keys = [key for key, each in zip(g.keys, g.kinds, strict=True) if each == kind]
     return next(key for key in keys if shown.call("placeOfOp", key) is not None)
 
 
@@ -102,7 +102,7 @@ def test_selection_from_the_host_is_revealed(open_page: Open) -> None:
     """An op inside closed scopes is opened up to and brought into the window."""
     shown = graph_page(open_page)
     g = transformer(3)
-    key = max(key for key, kind in zip(g.keys, g.kinds) if kind == "exp")
+    key = max(key for key, kind in zip(g.keys, g.kinds, strict=True) if kind == "exp")
     assert shown.call("placeOfOp", key) is None
     shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
     shown.settle()
@@ -197,7 +197,7 @@ def test_search_counts_and_steps(open_page: Open) -> None:
     )
     assert hits.inner_text() == "3 hits"
     g = transformer(3)
-    found = [key for key, kind in zip(g.keys, g.kinds) if kind == "exp"]
+    found = [key for key, kind in zip(g.keys, g.kinds, strict=True) if kind == "exp"]
     for i, key in enumerate(found):
         shown.tab.keyboard.press("Enter")
         shown.settle()
@@ -230,7 +230,7 @@ def diff_stage() -> dict[str, Any]:
 def test_diff_has_colours_signs_and_legend(open_page: Open) -> None:
     shown = open_page(page([("graph", diff_stage())], theme="light"))
     legend = shown.view().locator(".legend").inner_text()
-    for text in ("1 added", "1 removed", "1 changed", "1 moved", "+", "−", "~", "↕"):
+    for text in ("1 added", "1 removed", "1 changed", "1 moved", "+", "\u2212", "~", "↕"):
         assert text in legend
     shown.focus()
     shown.tab.keyboard.press("E")
@@ -238,7 +238,7 @@ def test_diff_has_colours_signs_and_legend(open_page: Open) -> None:
     for colour in ("#00805e", "#c04f00", "#0a5fb4", "#a03d78"):
         assert f'stroke="{colour}"' in drawing
     assert "stroke-dasharray" in drawing
-    for sign in ("+", "−", "~", "↕"):
+    for sign in ("+", "\u2212", "~", "↕"):
         assert f">{sign}</text>" in drawing
 
 
@@ -277,7 +277,12 @@ def test_hover_tells_type_attributes_and_line(open_page: Open) -> None:
     shown.tab.mouse.move(at["x"], at["y"])
     shown.settle()
     tip = shown.view().locator(".tooltip").inner_text()
-    for text in ("gather", "tensor<1x128x768xf32>", "axis = 0", f"model/transformer.py:{g.lines[key]}"):
+    for text in (
+        "gather",
+        "tensor<1x128x768xf32>",
+        "axis = 0",
+        f"model/transformer.py:{g.lines[key]}",
+    ):
         assert text in tip
 
 
@@ -322,7 +327,9 @@ def test_exports(open_page: Open) -> None:
 def test_names_are_text(open_page: Open) -> None:
     """HTML and script in any name are shown, in the page and in the SVG, and never run."""
     g = transformer(1)
-    g.scopes = [scope.replace("embeddings", f"embeddings{HOSTILE.replace('/', '|')}") for scope in g.scopes]
+    g.scopes = [
+        scope.replace("embeddings", f"embeddings{HOSTILE.replace('/', '|')}") for scope in g.scopes
+    ]
     g.kinds = [kind.replace("gather", HOSTILE) for kind in g.kinds]
     g.names = [HOSTILE] * len(g.names)
     g.attributes = [HOSTILE] * len(g.attributes)
@@ -495,7 +502,9 @@ def test_memory_figures(open_page: Open) -> None:
     live = ((buffers["start"] <= steps) & (steps < buffers["end"])) @ buffers["size"]
     arena = (buffers["offset"] + buffers["size"]).max()
     top = np.where(
-        (buffers["start"] <= steps) & (steps < buffers["end"]), buffers["offset"] + buffers["size"], 0
+        (buffers["start"] <= steps) & (steps < buffers["end"]),
+        buffers["offset"] + buffers["size"],
+        0,
     ).max(axis=1)
     shown = open_page(page([("memory", data)]))
     text = shown.view().locator(".figures").inner_text()

@@ -415,25 +415,26 @@ class Scene {
       pen.font = fontKind;
       pen.textAlign = 'left';
       pen.fillText(`▸ ${clip(scope.label, w - 34, 7)}`, x + 10, y + 18);
-      pen.font = fontSmall;
-      pen.fillStyle = warm ? ink : palette.muted;
       const repeat = scope.repeats
         ? `${scope.repeats} × ${scope.uniform ? 'same block' : 'block, not all equal'} · `
         : '';
       const note =
         heat && warm ? quantity(value, heat.overlay.unit) : plural(scope.total, 'op');
-      pen.fillText(clip(repeat + note, w - 20, 6), x + 10, y + 34);
-      this.scopeChanges(index, x + w, y);
+      const taken = this.scopeChanges(index, x + w - 4, y + 31);
+      pen.font = fontSmall;
+      pen.fillStyle = warm ? ink : palette.muted;
+      pen.fillText(clip(repeat + note, w - 20 - taken, 6), x + 10, y + 34);
       const found = hits ? hits.inside[index]! : 0;
-      if (found > 0) this.pill(`${count(found)} found`, x + w - 4, y + h - 6, palette.hit, '#14171c');
+      if (found > 0) this.pill(`${count(found)} found`, x + w - 4, y, palette.hit, '#14171c');
     }
     pen.globalAlpha = 1;
   }
 
-  private scopeChanges(scope: number, right: number, y: number): void {
+  /** The counts of changes inside a closed scope; returns the width they take. */
+  private scopeChanges(scope: number, right: number, y: number): number {
     const { changes } = this.input;
-    if (!changes) return;
-    let x = right - 4;
+    if (!changes) return 0;
+    let x = right;
     (['moved', 'changed', 'removed', 'added'] as const).forEach((change) => {
       const at = { added: 1, removed: 2, changed: 3, moved: 4 }[change];
       const n = changes[scope * 5 + at]!;
@@ -441,6 +442,7 @@ class Scene {
       const text = `${SIGNS[change]}${count(n)}`;
       x -= this.pill(text, x, y, changeColour(this.palette, change), this.palette.surface) + 3;
     });
+    return right - x;
   }
 
   private pill(text: string, right: number, middle: number, colour: string, ink: string): number {

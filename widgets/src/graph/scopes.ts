@@ -20,6 +20,8 @@ export interface Scope {
   total: number;
   /** The first op inside, in program order. */
   first: number;
+  /** The last op inside, in program order. */
+  last: number;
   /** For a group: how many members are the same block (0: not a group), and whether all are. */
   repeats: number;
   uniform: boolean;
@@ -67,6 +69,7 @@ function makeScope(id: string, label: string, kind: ScopeKind, parent: number): 
     ops: [],
     total: 0,
     first: -1,
+    last: -1,
     repeats: 0,
     uniform: true,
   };
@@ -113,11 +116,13 @@ function measure(tree: Tree): void {
     scope.depth = depth;
     scope.total = scope.ops.length;
     scope.first = scope.ops.length ? scope.ops[0]! : -1;
+    scope.last = scope.ops.length ? scope.ops[scope.ops.length - 1]! : -1;
     for (const child of scope.children) {
       tree.scopes[child]!.parent = index;
       visit(child, depth + 1);
-      const { total, first } = tree.scopes[child]!;
+      const { total, first, last } = tree.scopes[child]!;
       scope.total += total;
+      scope.last = Math.max(scope.last, last);
       if (first >= 0 && (scope.first < 0 || first < scope.first)) scope.first = first;
     }
     scope.children = scope.children
@@ -344,7 +349,13 @@ function equalRun(tree: Tree, shapes: Shapes, children: number[], from: number):
   const first = children[from]!;
   let to = from + 1;
   if (tree.scopes[first]!.total < 2) return to;
-  while (to < children.length && shapes.equal(first, children[to]!)) to++;
+  while (
+    to < children.length &&
+    shapes.adjacent(children[to - 1]!, children[to]!) &&
+    shapes.equal(first, children[to]!)
+  ) {
+    to++;
+  }
   return to;
 }
 
@@ -378,13 +389,27 @@ class Shapes {
   private readonly inside: Int32Array;
   private tokens: Int32Array = new Int32Array(1024);
   private readonly labels = new Map<string, number>();
+  /** How many ops that are drawn come before each op. */
+  private readonly before: Int32Array;
 
   constructor(
     private readonly graph: Graph,
     private readonly tree: Tree,
   ) {
+    this.before = new Int32Array(graph.n + 1);
+    for (let op = 0; op < graph.n; op++) {
+      const counts = !graph.folded[op] && graph.status[op] !== 2;
+      this.before[op + 1] = this.before[op]! + (counts ? 1 : 0);
+    }
     this.position = new Int32Array(graph.n).fill(-1);
     this.inside = new Int32Array(graph.n);
+  }
+
+  /** Whether `b` follows `a` with nothing between: what runs in between must not be enclosed. */
+  adjacent(a: number, b: number): boolean {
+    const end = this.tree.scopes[a]!.last + 1;
+    const { first } = this.tree.scopes[b]!;
+    return end <= first && this.before[first] === this.before[end];
   }
 
   equal(a: number, b: number): boolean {
