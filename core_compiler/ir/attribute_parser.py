@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -78,10 +79,11 @@ class AttributeParser(Tokens):
         match = _STRIDED.match(rest or "")
         facts: dict = {}
         space = "dram"
-        strides = offset = None
+        strides: Sequence[int | None] | None = None
+        offset = None
         if match:
-            steps = [s.strip() for s in match[1].split(",") if s.strip()]
-            strides = [None if s == "?" else int(s) for s in steps]
+            texts = [s.strip() for s in match[1].split(",") if s.strip()]
+            strides = [None if s == "?" else int(s) for s in texts]
             offset = None if match[2] == "?" else int(match[2] or 0)
             rest = match[3]
         if rest and rest.strip():
@@ -93,8 +95,8 @@ class AttributeParser(Tokens):
             strides, offset = row_major(shape), 0
         if len(strides) != len(shape):
             raise ValueError("as many strides as dimensions are needed")
-        strides = _named(strides, facts.get("strides"))
-        return buffer(shape, element, strides, _named([offset], (facts.get("offset"),))[0], space)
+        steps = _named(strides, facts.get("strides"))
+        return buffer(shape, element, steps, _named([offset], (facts.get("offset"),))[0], space)
 
     def _vector(self, shape, element, rest):
         if len(shape) != 1 or shape[0] is None or rest:

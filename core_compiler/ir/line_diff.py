@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from core_compiler.ir.core import Block, Function, Module, Op, Value
@@ -73,7 +74,7 @@ class _Aligner:
         self._partners = found.partners()
         self._how = {m.old: m.how for m in found.changed}
         self._numbers, self._key = numbers, key
-        self._printer = Printer(None)
+        self._printer = Printer()
         self._rows: list[_Kept | dict[str, Any]] = []
         self._names = _Names({}, {}, True)
 
@@ -95,8 +96,8 @@ class _Aligner:
         self._pair(left, right, left, right, "  ", _function_head, same=bool(left and right))
         bodies = left and left.body, right and right.body
         self._blocks(*bodies, left, right, "    ")
-        same = bool(left and right) and (left.level, left.attributes) == (
-            right.level, right.attributes)  # fmt: skip
+        levels = [f and (f.level, f.attributes) for f in (left, right)]
+        same = levels[0] == levels[1]
         self._pair(left, right, left, right, "  ", _function_tail, same=same)
 
     def _blocks(self, left, right, left_key, right_key, indent, kind="", how="") -> None:
@@ -146,18 +147,17 @@ class _Aligner:
 
     def _op(self, left: Op | None, right: Op | None, indent: str, kind: str) -> None:
         """One op or a pair; ``kind`` says what a lone op is."""
-        same, how = left is right, self._how.get(left, "") if right else ""
+        same, how = left is right, self._how.get(left, "") if left and right else ""
         self._pair(left, right, left, right, indent, _op_line, same, kind, how)
-        regions = [op.regions if op else () for op in (left, right)]
+        regions = left.regions if left else (), right.regions if right else ()
         if not any(regions):
             return
-        for number in range(max(map(len, regions))):
-            blocks = [r[number] if number < len(r) else None for r in regions]
+        for number, (a, b) in enumerate(zip_longest(*regions)):
             if number:
-                between = ["}, {" if block else None for block in blocks]
+                between = "}, {" if a else None, "}, {" if b else None
                 self._pair(left, right, *between, indent, _text, True, kind, how)
-            self._blocks(*blocks, left, right, indent + "  ", kind, how)
-        tails = [op if r else None for op, r in zip((left, right), regions, strict=True)]
+            self._blocks(a, b, left, right, indent + "  ", kind, how)
+        tails = left if regions[0] else None, right if regions[1] else None
         self._pair(left, right, *tails, indent, _op_close, same, kind, how)
 
     def _pair(self, left_key, right_key, left, right, indent, show, same=True, kind="", how=""):
@@ -165,22 +165,25 @@ class _Aligner:
         if left is not None and right is not None and same:
             self._rows.append(_Kept(left_key, right_key, left, indent, self._names, show))
         elif left is not None or right is not None:
-            texts = self._text(left, indent, 0, show), self._text(right, indent, 1, show)
+            a, b = (
+                self._text(left, indent, self._names.left, show),
+                self._text(right, indent, self._names.right, show),
+            )
             keys = left_key if left is not None else None, right_key if right is not None else None
-            if None not in texts:
-                kind = SAME if texts[0] == texts[1] else CHANGED
+            if a is not None and b is not None:
+                kind = SAME if a == b else CHANGED
             elif not kind:
                 kind = REMOVED if right is None else ADDED
-            row = self.row(kind, *texts, *keys)
+            row = self.row(kind, a, b, *keys)
             if kind == CHANGED:
                 row["how"] = how
-                row["left_spans"], row["right_spans"] = changed_spans(*texts)
+                row["left_spans"], row["right_spans"] = changed_spans(a or "", b or "")
             self._rows.append(row)
 
-    def _text(self, thing, indent: str, side: int, show) -> str | None:
+    def _text(self, thing, indent: str, names: Mapping[Value, str], show) -> str | None:
         if thing is None:
             return None
-        self._printer.names = self._names[side]
+        self._printer.names = names
         return indent + show(self._printer, thing)
 
     def row(self, kind: str, left, right, left_key, right_key) -> dict[str, Any]:

@@ -62,23 +62,23 @@ def print_module(
     (round-trips).  ``embed_weights`` adds the weights' bytes.  ``numbers`` names unnamed values by
     numbers of the caller instead of their order (a recording's ids, stable from stage to stage).
     """
-    printer = Printer(module, locations=locations, numbers=numbers)
-    printer.module()
+    printer = Printer(locations=locations, numbers=numbers)
+    printer.module(module)
     if embed_weights:
-        printer.resources()
+        printer.resources(module)
     return "\n".join(printer.lines) + "\n"
 
 
 def line_table(module: Module, *, locations: str = "", numbers=None) -> LineTable:
     """The lines of :func:`print_module` with what each of them shows."""
-    printer = Printer(module, locations=locations, numbers=numbers)
-    printer.module()
+    printer = Printer(locations=locations, numbers=numbers)
+    printer.module(module)
     return LineTable(printer.lines, printer.keys)
 
 
 def print_function(function: Function, *, locations: str = "", numbers=None) -> str:
     """One function's text (weights by the first digits of their digest)."""
-    printer = Printer(Module({function.name: function}), locations=locations, numbers=numbers)
+    printer = Printer(locations=locations, numbers=numbers)
     printer.function(function, "")
     return "\n".join(printer.lines) + "\n"
 
@@ -87,7 +87,7 @@ def print_op(
     op: Op, *, names: Mapping[Value, str] | None = None, locations: str = "", numbers=None
 ) -> str:
     """One op on one line, its regions as ``({...})``; ``names`` as made by :func:`value_names`."""
-    printer = Printer(None, locations=locations, numbers=numbers)
+    printer = Printer(locations=locations, numbers=numbers)
     if names is None:
         printer.names = _Namer(numbers).add((*op.operands, *op.results)).names
     else:
@@ -97,7 +97,7 @@ def print_op(
 
 def print_attribute(value: Attribute) -> str:
     """One attribute as it stands after ``name =`` (``3 : i64``, ``[1, 2]``, ``dense<...>``)."""
-    return Printer(None).attribute(value)
+    return Printer().attribute(value)
 
 
 def value_names(function: Function, numbers: Mapping[Value, int] | None = None) -> dict[Value, str]:
@@ -171,8 +171,8 @@ def yield_kind(op: Op) -> str:
 class Printer:
     """Fills ``lines`` and, in step, ``keys``.  One function is printed at a time (``names``)."""
 
-    def __init__(self, module: Module | None, *, locations: str = "", numbers=None):
-        self._module, self._numbers = module, numbers
+    def __init__(self, *, locations: str = "", numbers: Mapping[Value, int] | None = None) -> None:
+        self._numbers = numbers
         self.lines: list[str] = []
         self.keys: list[LineKey] = []
         self.names: Mapping[Value, str] = {}
@@ -182,11 +182,11 @@ class Printer:
 
     # -- structure -------------------------------------------------------------------------------
 
-    def module(self) -> None:
-        self._weights = weight_names(self._module)
+    def module(self, module: Module) -> None:
+        self._weights = weight_names(module)
         facts = {}
-        if self._module.symbols:
-            symbols = self._module.symbols.items()
+        if module.symbols:
+            symbols = module.symbols.items()
             ranges = (f"{_key(name)} = [{low}, {high}]" for name, (low, high) in symbols)
             facts["core.symbols"] = f"{{{', '.join(ranges)}}}"
         if self._weights:
@@ -194,7 +194,7 @@ class Printer:
             facts["core.weights"] = f"{{{', '.join(rows)}}}"
         head = ", ".join(f"{name} = {text}" for name, text in facts.items())
         self._line(f"module attributes {{{head}}} {{" if head else "module {", None)
-        for function in self._module.functions.values():
+        for function in module.functions.values():
             self.function(function, "  ")
         self._line("}", None)
         self._location_table()
@@ -344,7 +344,7 @@ class Printer:
         return f"fused<{about}>[{', '.join(places) or 'unknown'}]"
 
     def _node(self, node: FrontendNode) -> str:
-        facts = {"kind": node.kind, "name": node.name}
+        facts: dict[str, Attribute] = {"kind": node.kind, "name": node.name}
         if node.scope:
             facts["scope"] = node.scope
         if node.stack:
@@ -353,14 +353,14 @@ class Printer:
 
     # -- weights ---------------------------------------------------------------------------------
 
-    def resources(self) -> None:
+    def resources(self, module: Module) -> None:
         """The section with the weights' bytes (MLIR: alignment as u32, then the data)."""
         if not self._weights:
             return
         self._line("{-# dialect_resources: { builtin: {", None)
         rows = []
         for digest, name in self._weights.items():
-            data = np.ascontiguousarray(self._module.weights[digest]).tobytes()
+            data = np.ascontiguousarray(module.weights[digest]).tobytes()
             rows.append(f'  {name}: "0x{(4).to_bytes(4, "little").hex()}{data.hex()}"')
         self.lines.extend(",\n".join(rows).split("\n"))
         self.keys.extend([None] * len(rows))

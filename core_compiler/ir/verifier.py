@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from core_compiler.ir.attributes import Dense, check_attribute
 from core_compiler.ir.core import Block, Function, Module, Op, Value
@@ -134,12 +135,13 @@ def bad_aliases(function: Function) -> Iterator[str]:
     fine = isinstance(aliases, tuple) and all(
         isinstance(p, tuple) and len(p) == 2 and all(type(i) is int for i in p) for p in aliases
     )
-    if not fine:
+    if not fine or not isinstance(aliases, tuple):
         yield f"aliases are (result, argument) pairs, not {aliases!r}"
         return
     results: set[int] = set()
     arguments: set[int] = set()
-    for result, argument in aliases:
+    for pair in aliases:
+        result, argument = cast("tuple[int, int]", pair)
         if not 0 <= result < len(function.outputs):
             yield f"aliases name result {result} of {len(function.outputs)}"
         elif not 0 <= argument < len(function.arguments):

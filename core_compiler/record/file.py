@@ -140,7 +140,7 @@ class RecordingFile:
                 if "interrupted" in str(problem):
                     what, fix = f"the query took more than {timeout:g} s", "make it narrower"
                 else:
-                    what = f"the query is not accepted: {(refused or [problem])[0]}"
+                    what = f"the query is not accepted: {refused[0] if refused else problem}"
                     fix = "one SELECT statement; docs/recording.md has the tables"
                 raise UserError(what, str(self.path), fix) from None
             finally:
@@ -218,7 +218,7 @@ class RecordingFile:
         return version
 
 
-_TYPES = {
+_TYPES: dict[str, set[type]] = {
     "v": {int, float, str, type(None)},
     "i": {int},
     "f": {int, float},

@@ -112,7 +112,8 @@ class Loader:
         makes = read_json_rows([row[3] for row in rows])
         self.load_values(v for some in (*uses, *makes) for v in some)
         self.load_origins(row[6] for row in rows)
-        values, origins, nothing = self.values, self._origins, {}
+        values, origins = self.values, self._origins
+        nothing: dict[str, Attribute] = {}
         for row, operands, results in zip(rows, uses, makes, strict=True):
             key, kind, _, _, attributes, regions, origin = row
             op = Op(
@@ -154,8 +155,8 @@ class Loader:
         nodes = self.nodes({row[2] for row in rows.values() if row[2] is not None})
         for key in sorted(rows):
             rule, above, node, reason = rows[key]
-            parents = tuple(self._origins[p] for p in above)
-            made = Origin(rules[rule], parents, None if node is None else nodes[node], reason)
+            made_of = tuple(self._origins[p] for p in above)
+            made = Origin(rules[rule], made_of, None if node is None else nodes[node], reason)
             self._origins[key] = made
 
     def origin(self, key: int) -> Origin:
@@ -178,8 +179,9 @@ class Loader:
         missing = [k for k in dict.fromkeys(keys) if k not in self._nodes]
         rows = list(self._by_id("node", missing))
         stacks = read_json_rows([row[6] for row in rows])
-        for (key, *facts, _), stack in zip(rows, stacks, strict=True):
-            self._nodes[key] = FrontendNode(*facts, tuple([tuple(frame) for frame in stack]))
+        for (key, name, kind, file, line, scope, _), stack in zip(rows, stacks, strict=True):
+            frames = tuple([tuple(frame) for frame in stack])
+            self._nodes[key] = FrontendNode(name, kind, file, line, scope, frames)
         return self._nodes
 
     # -- reading rows ----------------------------------------------------------------------------

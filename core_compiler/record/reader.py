@@ -179,7 +179,9 @@ class Recording:
 
     def figures(self, section: str = "run") -> dict[str, Any]:
         """Figures of the ``run``, the ``memory`` plan or the ``timing``; later ones win."""
-        statement = "SELECT name, value FROM figure WHERE section = ? AND stage IS NULL"
+        statement = (
+            "SELECT name, value FROM figure WHERE section = ? AND stage IS NULL ORDER BY rowid"
+        )
         return dict(self._rows("tv", statement, (section,)))
 
     # -- stages ----------------------------------------------------------------------------------
@@ -462,7 +464,7 @@ class Recording:
                 "SELECT launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples"
                 " FROM timing ORDER BY id",
             )
-            return [Timing(*row[:9], np.frombuffer(row[9], "<f8")) for row in rows]
+            return [Timing(*(*row[:9], np.frombuffer(row[9], "<f8"))) for row in rows]
 
     def tensors(self, value_ids: Sequence[int] | None = None) -> list[TensorStats]:
         """Statistics of values (of all by default) in the order they were taken."""
@@ -479,14 +481,14 @@ class Recording:
             return [self._tensor_stats(row) for row in rows]
 
     def _tensor_stats(self, row: tuple) -> TensorStats:
-        numbers = [float("nan") if n is None else n for n in row[1:4]]
+        value = self._loader.values[row[0]]
+        low, high, mean = (float("nan") if n is None else n for n in row[1:4])
         histogram = json.loads(row[6]), json.loads(row[7])
         data = None
         if row[11] is not None:
-            kind = self._loader.values[row[0]].type.dtype.numpy
+            kind = getattr(value.type, "dtype").numpy  # noqa: B009 (tensors and buffers have one)
             data = np.frombuffer(self._blob(row[11]), kind).reshape(read_ids(row[10]))
-        return TensorStats(self._loader.values[row[0]], *numbers, row[4], row[5], histogram, row[8],
-                           data)  # fmt: skip
+        return TensorStats(value, low, high, mean, row[4], row[5], histogram, row[8], data)
 
     def weight_digests(self) -> dict[str, str]:
         """Digest -> type text of the weights the stages use; their bytes are not in the file."""

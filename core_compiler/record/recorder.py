@@ -180,17 +180,18 @@ class Recorder(Observer):
         lines = _encode([[line, ids.op(op)] for line, op in kernel.line_map])
         row = (
             key, clean(kernel.name), kernel.key, kernel.cached, kernel.compile_seconds,
-            *map(ids.blob, texts), lines, _encode([list(row) for row in kernel.assembly_map]),
+            *(ids.blob(text) for text in texts), lines,
+            _encode([list(pair) for pair in kernel.assembly_map]),
             _encode(dict(kernel.facts)),
         )  # fmt: skip
         self._many(f"INSERT INTO kernel VALUES ({', '.join('?' * 12)})", [row])
         for role, ops in (("computes", kernel.ops), ("launch", kernel.launches)):
             rows = [(key, role, place, ids.op(op)) for place, op in enumerate(ops)]
             self._many("INSERT INTO kernel_op VALUES (?, ?, ?, ?)", rows)
-        rows = [
+        steps = [
             (key, n, clean(name), ids.blob(text)) for n, (name, text) in enumerate(kernel.steps)
         ]
-        self._many("INSERT INTO kernel_step VALUES (?, ?, ?, ?)", rows)
+        self._many("INSERT INTO kernel_step VALUES (?, ?, ?, ?)", steps)
 
     def buffers(self, buffers: Sequence[BufferRecord], figures: Mapping[str, float]) -> None:
         with self._transaction():
@@ -224,7 +225,7 @@ class Recorder(Observer):
             for t in tensors:
                 edges, counts = (np.asarray(part).tolist() for part in t.histogram)
                 data = None if t.data is None else np.ascontiguousarray(t.data)
-                stored = ("", "[]", None)
+                stored: tuple[str, str, int | None] = ("", "[]", None)
                 if data is not None:
                     blob = self._ids.blob(data.tobytes())
                     stored = (data.dtype.name, ids_json(data.shape), blob)
@@ -307,19 +308,18 @@ class Recorder(Observer):
         """What was collected becomes one transaction, the interned rows first."""
         try:
             if write and self._db is not None:
-                self._write()
+                self._write(self._db)
         finally:
             self._lock.release()
 
-    def _write(self) -> None:
-        db = self._db
+    def _write(self, db: sqlite3.Connection) -> None:
         try:
             db.execute("BEGIN IMMEDIATE")
             for table, rows in self._ids.take().items():
                 if rows:
                     db.executemany(INSERTS[table], rows)
-            for statement, rows in self._pending:
-                db.executemany(statement, rows)
+            for statement, collected in self._pending:
+                db.executemany(statement, collected)
             db.execute("COMMIT")
         except sqlite3.Error as problem:
             self._db = None
@@ -350,7 +350,7 @@ def machine_id() -> str:
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
-def _number(value: float | None) -> float | None:
+def _number(value: float | np.floating | None) -> float | None:
     """A float, or None for NaN and nothing."""
     return None if value is None or value != value else float(value)
 
