@@ -1,0 +1,124 @@
+"""``workbench run MODEL``: execute, print the digest, and compare with another framework."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from workbench.commands import common
+from workbench.commands.printing import emit
+
+#: The largest error, relative to how much the outputs vary, that counts as agreement.
+AGREES = 1e-4
+#: ULPs are counted where the reference is at least this share of its largest magnitude.
+COUNTED = 1e-3
+
+
+def add_arguments(parser) -> None:
+    common.add_model(parser)
+    common.add_compile(parser)
+    parser.add_argument("--against", metavar="NAME", help="compare with torch or onnxruntime")
+    parser.add_argument("--tolerance", type=float, default=AGREES, metavar="ERROR",
+                        help=f"exit code 1 where the relative error is larger (default {AGREES:g})")  # fmt: skip
+
+
+def run(arguments) -> int:
+    from core_compiler.kernels.reference.digest import digest
+
+    if arguments.against not in (None, "torch", "onnxruntime"):
+        raise UserError(f"cannot compare with {arguments.against!r}", "--against", "choose torch or onnxruntime")
+    if not arguments.tolerance >= 0:
+        raise UserError(f"{arguments.tolerance:g} is no error", "--tolerance", "give 0 or more")
+    options = common.options(arguments)
+    model = common.load(arguments)
+    from workbench import jobs, models
+
+    peer = None
+    if arguments.against:
+        peer = models.peer(model, arguments.against, options.threads)
+    made = jobs.compile(model, arguments.target, options, observer=common.progress())
+    ours = made(*model.inputs)
+    data = {
+        "model": model.name, "target": made.target.name, "worst_relative_error": None,
+        "worst_ulp": None, "digest": digest(ours), "identity": made.identity,
+        "frontend": model.spec.frontend, "against": arguments.against,
+    }  # fmt: skip
+    if peer is not None:
+        data |= compare(ours, peer(*model.inputs), peer(*model.others), arguments.against)
+    emit(arguments, data, lambda: _text(data, ours, model))
+    return int(peer is not None and not data["worst_relative_error"] <= arguments.tolerance)
+
+
+def compare(ours: Sequence[np.ndarray], reference: Sequence[np.ndarray], other: Sequence[np.ndarray],
+            peer: str = "the peer") -> dict:  # fmt: skip
+    """``worst_relative_error`` and ``worst_ulp`` of ``ours`` against ``reference``, both on the
+    same inputs; ``other`` is the reference on other inputs, which scales the error."""
+    if len(ours) != len(reference):
+        raise UserError(f"we give {len(ours)} outputs, {peer} gives {len(reference)}", "--against",
+                        "compare models with the same outputs")  # fmt: skip
+    for a, b in zip(ours, reference, strict=True):
+        if a.shape != b.shape:
+            raise UserError(f"an output is {a.shape} here and {b.shape} in {peer}", "--against",
+                            "compare models with the same outputs")  # fmt: skip
+    errors = [relative_error(*arrays) for arrays in zip(ours, reference, other, strict=True)]
+    return {"worst_relative_error": max(errors, default=0.0),
+            "worst_ulp": max(map(worst_ulp, ours, reference), default=0)}  # fmt: skip
+
+
+def relative_error(ours: np.ndarray, reference: np.ndarray, other: np.ndarray) -> float:
+    """max |ours - reference| / max |reference - other|.
+
+    An output that does not depend on the inputs is scaled by its largest magnitude.  Where one side
+    is not finite and the other differs, the error is infinite.
+    """
+    if not reference.size:
+        return 0.0
+    a, b, c = (np.asarray(x, np.float64) for x in (ours, reference, other))
+    with np.errstate(invalid="ignore"):
+        distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        spread = np.abs(b - c) if b.shape == c.shape else np.abs(b)
+    worst = float(np.max(np.where(np.isfinite(distance), distance, np.inf)))
+    scale = float(np.max(spread, where=np.isfinite(spread), initial=0.0))
+    scale = scale or float(np.max(np.abs(b), where=np.isfinite(b), initial=0.0))
+    return 0.0 if worst == 0.0 else worst / scale if scale else float("inf")
+
+
+def worst_ulp(ours: np.ndarray, reference: np.ndarray) -> int:
+    """Units in the last place of ``ours``' dtype between the two, over elements of at least
+    ``COUNTED`` of the largest reference; 0 for dtypes that are not floats of 2, 4 or 8 bytes."""
+    if ours.dtype.kind != "f" or not ours.size:
+        return 0
+    reference = reference.astype(ours.dtype)
+    magnitude = np.abs(reference)
+    largest = np.max(magnitude, where=np.isfinite(magnitude), initial=0.0)
+    counted = np.isfinite(ours) & np.isfinite(reference) & (magnitude >= COUNTED * largest)
+    if not counted.any():
+        return 0
+    a, b = (_place(x[counted]) for x in (ours, reference))
+    return int(max(abs(int(x) - int(y)) for x, y in _extremes(a, b)))
+
+
+def _place(x: np.ndarray) -> np.ndarray:
+    """Each float's number in the order of all floats of its dtype (+0 and -0 are both 0)."""
+    bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").astype(np.int64)
+    least = -(1 << (8 * x.dtype.itemsize - 1))
+    return np.where(bits < 0, least - bits, bits)
+
+
+def _extremes(a: np.ndarray, b: np.ndarray):
+    """The pairs that can be farthest apart; the difference of two int64 may not fit one."""
+    distance = a.astype(np.float64) - b.astype(np.float64)
+    for i in np.argsort(-np.abs(distance), kind="stable")[:8]:
+        yield a[i], b[i]
+
+
+def _text(data, ours, model) -> str:
+    lines = [f"{data['model']} on {data['target']}: "
+             + ", ".join(f"{name} {a.dtype}{list(a.shape)}"
+                         for name, a in zip(model.imported.outputs, ours, strict=True))]  # fmt: skip
+    if data["against"]:
+        lines.append(f"against {data['against']}: worst relative error {data['worst_relative_error']:.3g}, "
+                     f"worst ulp {data['worst_ulp']}")  # fmt: skip
+    lines += [f"digest   {data['digest']}", f"identity {data['identity']}"]
+    return "\n".join(lines)
