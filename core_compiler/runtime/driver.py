@@ -3,8 +3,12 @@
 Why native: a launch from Python costs 70 us through a thread pool and 2.6 us through a compiled
 Numba trampoline, which needs Numba (1 s to import) and its threading layer (which aborts when two
 Python threads run kernels).  Here one call runs all launches of a program: every thread walks the
-same list, takes its equal slice of each launch and meets the others at a barrier.  Written as LLVM
-IR, it needs llvmlite alone, and is compiled when a process first runs something (some 10 ms).
+same list.  Written as LLVM IR, it needs llvmlite alone, and its object code is cached.
+
+A launch is cut into one equal slice a thread.  A thread claims its own slice first, then slices
+that nobody has claimed, and goes on when all slices are *done*: a thread that the system has taken
+off its processor holds up nobody unless it stopped inside a slice, and one that wakes up late finds
+its work done.  Which thread runs a slice changes no bits (numerics contract).
 
 Threads are POSIX threads.  Between runs they spin for a few microseconds, then sleep on a condition
 variable: an idle team costs nothing.
@@ -22,8 +26,8 @@ import time
 from string import Template
 
 #: Words of a launch record: kernel address, argument block address, work items, most threads to
-#: use (0: all), and whether the threads meet after it.
-RECORD = ("kernel", "arguments", "work_items", "max_threads", "barrier")
+#: use (0: all), and whether the threads wait for it to be done.
+RECORD = ("kernel", "arguments", "work_items", "max_threads", "wait")
 
 #: Status codes of ``cw_run``.
 OK, FLUSH_TO_ZERO, ROUNDING = 0, 1, 2
@@ -35,7 +39,9 @@ TEAM_BYTES = 512
 COPY_CHUNK = 1 << 16
 
 # Team block:   0 generation   8 stop   16 program   24 count   32 threads   40 scratch
-#              48 scratch stride   56 times   64 arrived   128 phase   192 mutex   320 condition
+#              48 scratch stride   56 times   64 threads inside   128 open   136 claims
+#             144 claims stride   192 mutex   320 condition
+# Claims of a launch (``claims stride`` bytes): 0 slices done, 64 on: one i64 a slice, 1 if claimed.
 _DRIVER = Template("""
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
@@ -58,107 +64,131 @@ define internal i64 @now() {
   ret i64 %nanoseconds
 }
 
-; Nobody leaves before all `threads` have arrived; `phase` counts the meetings: no reset.
-define internal void @barrier(ptr %team, i64 %threads) {
+; Wait until *counter equals `wanted`.
+define internal void @wait(ptr %counter, i64 %wanted) {
 entry:
-  %arrived.p = getelementptr i8, ptr %team, i64 64
-  %phase.p = getelementptr i8, ptr %team, i64 128
-  %phase = load atomic i64, ptr %phase.p acquire, align 8
-  %before = atomicrmw add ptr %arrived.p, i64 1 acq_rel
-  %others = sub i64 %threads, 1
-  %last = icmp eq i64 %before, %others
-  br i1 %last, label %open, label %wait
-open:
-  store atomic i64 0, ptr %arrived.p monotonic, align 8
-  %next = add i64 %phase, 1
-  store atomic i64 %next, ptr %phase.p release, align 8
-  ret void
-wait:
+  br label %look
+look:
   %spins = phi i64 [ 0, %entry ], [ %more, %spin ], [ %more, %yield ]
-  %seen = load atomic i64, ptr %phase.p acquire, align 8
-  %passed = icmp ne i64 %seen, %phase
-  br i1 %passed, label %done, label %spin
+  %seen = load atomic i64, ptr %counter acquire, align 8
+  %reached = icmp eq i64 %seen, %wanted
+  br i1 %reached, label %done, label %spin
 spin:
   $pause
   %more = add i64 %spins, 1
-  %tired = icmp ugt i64 %more, $barrier_spins
-  br i1 %tired, label %yield, label %wait
+  %tired = icmp ugt i64 %more, $wait_spins
+  br i1 %tired, label %yield, label %look
 yield:
   %ignored = call i32 @sched_yield()
-  br label %wait
+  br label %look
 done:
   ret void
 }
 
-; One thread's part of a run: its slice [items * t / n, items * (t + 1) / n) of each launch.
-define internal void @work(ptr %team, ptr %program, i64 %count, i64 %threads, i64 %thread,
-                           i64 %scratch, i64 %stride, ptr %times) {
+; Run slice [items * s / n, items * (s + 1) / n) of a launch; `slot` (or null) gets start and end.
+define internal void @slice(ptr %record, i64 %s, i64 %n, i64 %scratch, ptr %slot) {
+entry:
+  %arguments.p = getelementptr i64, ptr %record, i64 1
+  %items.p = getelementptr i64, ptr %record, i64 2
+  %kernel = load ptr, ptr %record
+  %arguments = load i64, ptr %arguments.p
+  %items = load i64, ptr %items.p
+  %lo.n = mul i64 %items, %s
+  %s.next = add i64 %s, 1
+  %hi.n = mul i64 %items, %s.next
+  %lo = udiv i64 %lo.n, %n
+  %hi = udiv i64 %hi.n, %n
+  %some = icmp ult i64 %lo, %hi
+  br i1 %some, label %start, label %out
+start:
+  %timed = icmp ne ptr %slot, null
+  br i1 %timed, label %time, label %plain
+plain:
+  call void %kernel(i64 %arguments, i64 %lo, i64 %hi, i64 %scratch)
+  ret void
+time:
+  %end.p = getelementptr i64, ptr %slot, i64 1
+  %t0 = call i64 @now()
+  call void %kernel(i64 %arguments, i64 %lo, i64 %hi, i64 %scratch)
+  %t1 = call i64 @now()
+  %earlier = load i64, ptr %slot
+  %first = icmp eq i64 %earlier, 0
+  %begin = select i1 %first, i64 %t0, i64 %earlier
+  store i64 %begin, ptr %slot
+  store i64 %t1, ptr %end.p
+  ret void
+out:
+  ret void
+}
+
+; One thread's part of a run.
+define internal void @work(ptr %program, i64 %count, i64 %threads, i64 %thread, i64 %scratch,
+                           i64 %stride, ptr %times, ptr %claims, i64 %claims.stride) {
 entry:
   %scratch.offset = mul i64 %thread, %stride
   %scratch.own = add i64 %scratch, %scratch.offset
   %timed = icmp ne ptr %times, null
-  %alone = icmp eq i64 %threads, 1
   br label %head
 head:
   %i = phi i64 [ 0, %entry ], [ %i.next, %step ]
   %more = icmp slt i64 %i, %count
-  br i1 %more, label %launch, label %finish
+  br i1 %more, label %launch, label %out
 launch:
   %record = getelementptr [5 x i64], ptr %program, i64 %i
-  %arguments.p = getelementptr i64, ptr %record, i64 1
-  %items.p = getelementptr i64, ptr %record, i64 2
   %limit.p = getelementptr i64, ptr %record, i64 3
-  %barrier.p = getelementptr i64, ptr %record, i64 4
-  %kernel = load ptr, ptr %record
-  %arguments = load i64, ptr %arguments.p
-  %items = load i64, ptr %items.p
+  %wait.p = getelementptr i64, ptr %record, i64 4
   %limit = load i64, ptr %limit.p
-  %meet = load i64, ptr %barrier.p
+  %waits = load i64, ptr %wait.p
   %unlimited = icmp eq i64 %limit, 0
   %above = icmp ugt i64 %limit, %threads
   %all = or i1 %unlimited, %above
   %used = select i1 %all, i64 %threads, i64 %limit
-  %lo.n = mul i64 %items, %thread
-  %thread.next = add i64 %thread, 1
-  %hi.n = mul i64 %items, %thread.next
-  %lo = udiv i64 %lo.n, %used
-  %hi = udiv i64 %hi.n, %used
-  %in = icmp ult i64 %thread, %used
-  %some = icmp ult i64 %lo, %hi
-  %runs = and i1 %in, %some
-  br i1 %runs, label %start, label %after
-start:
-  br i1 %timed, label %call.timed, label %call.plain
-call.plain:
-  call void %kernel(i64 %arguments, i64 %lo, i64 %hi, i64 %scratch.own)
-  br label %after
-call.timed:
   %row = mul i64 %i, %threads
   %cell = add i64 %row, %thread
-  %slot = getelementptr [2 x i64], ptr %times, i64 %cell
-  %slot.end = getelementptr i64, ptr %slot, i64 1
-  %t0 = call i64 @now()
-  call void %kernel(i64 %arguments, i64 %lo, i64 %hi, i64 %scratch.own)
-  %t1 = call i64 @now()
-  store i64 %t0, ptr %slot
-  store i64 %t1, ptr %slot.end
-  br label %after
-after:
-  %wanted = icmp ne i64 %meet, 0
-  %company = xor i1 %alone, true
-  %meets = and i1 %wanted, %company
-  br i1 %meets, label %gather, label %step
+  %slot.at = getelementptr [2 x i64], ptr %times, i64 %cell
+  %slot = select i1 %timed, ptr %slot.at, ptr null
+  %alone = icmp eq i64 %threads, 1
+  br i1 %alone, label %whole, label %shared
+whole:
+  call void @slice(ptr %record, i64 0, i64 1, i64 %scratch.own, ptr %slot)
+  br label %step
+shared:
+  %claims.offset = mul i64 %i, %claims.stride
+  %done.p = getelementptr i8, ptr %claims, i64 %claims.offset
+  %flags = getelementptr i8, ptr %done.p, i64 64
+  %in = icmp ult i64 %thread, %used
+  br i1 %in, label %claim, label %gather
+claim:
+  %j = phi i64 [ 0, %shared ], [ %j.next, %claimed ]
+  %turn = add i64 %thread, %j
+  %over = icmp uge i64 %turn, %used
+  %back = sub i64 %turn, %used
+  %s = select i1 %over, i64 %back, i64 %turn
+  %flag = getelementptr i64, ptr %flags, i64 %s
+  %peek = load atomic i64, ptr %flag monotonic, align 8
+  %open = icmp eq i64 %peek, 0
+  br i1 %open, label %try, label %claimed
+try:
+  %taken = atomicrmw xchg ptr %flag, i64 1 acq_rel
+  %mine = icmp eq i64 %taken, 0
+  br i1 %mine, label %run, label %claimed
+run:
+  call void @slice(ptr %record, i64 %s, i64 %used, i64 %scratch.own, ptr %slot)
+  %before = atomicrmw add ptr %done.p, i64 1 acq_rel
+  br label %claimed
+claimed:
+  %j.next = add i64 %j, 1
+  %others = icmp ult i64 %j.next, %used
+  br i1 %others, label %claim, label %gather
 gather:
-  call void @barrier(ptr %team, i64 %threads)
+  %meets = icmp ne i64 %waits, 0
+  br i1 %meets, label %meet, label %step
+meet:
+  call void @wait(ptr %done.p, i64 %used)
   br label %step
 step:
   %i.next = add i64 %i, 1
   br label %head
-finish:
-  br i1 %alone, label %out, label %last
-last:
-  call void @barrier(ptr %team, i64 %threads)
-  br label %out
 out:
   ret void
 }
@@ -176,11 +206,15 @@ entry:
   %scratch.p = getelementptr i8, ptr %team, i64 40
   %stride.p = getelementptr i8, ptr %team, i64 48
   %times.p = getelementptr i8, ptr %team, i64 56
+  %inside.p = getelementptr i8, ptr %team, i64 64
+  %open.p = getelementptr i8, ptr %team, i64 128
+  %claims.p = getelementptr i8, ptr %team, i64 136
+  %claims.stride.p = getelementptr i8, ptr %team, i64 144
   %mutex = getelementptr i8, ptr %team, i64 192
   %condition = getelementptr i8, ptr %team, i64 320
   br label %idle
 idle:
-  %served = phi i64 [ 0, %entry ], [ %generation, %serve ]
+  %served = phi i64 [ 0, %entry ], [ %generation, %serve ], [ %generation, %late ]
   br label %spin
 spin:
   %spins = phi i64 [ 0, %idle ], [ %spins.next, %spin.on ]
@@ -203,28 +237,43 @@ rest:
   %waited = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
   br label %check
 wake:
+  %stop = load i64, ptr %stop.p
+  %stops = icmp ne i64 %stop, 0
+  br i1 %stops, label %leave, label %enter
+enter:
+  %open = load i64, ptr %open.p
+  %still = icmp ne i64 %open, 0
+  br i1 %still, label %join, label %late
+late:
+  %unlocked.late = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %idle
+join:
+  %entered = atomicrmw add ptr %inside.p, i64 1 acq_rel
   %program = load ptr, ptr %program.p
   %count = load i64, ptr %count.p
   %threads = load i64, ptr %threads.p
   %scratch = load i64, ptr %scratch.p
   %stride = load i64, ptr %stride.p
   %times = load ptr, ptr %times.p
-  %stop = load i64, ptr %stop.p
+  %claims = load ptr, ptr %claims.p
+  %claims.stride = load i64, ptr %claims.stride.p
   %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
-  %stops = icmp ne i64 %stop, 0
-  br i1 %stops, label %leave, label %serve
+  br label %serve
 serve:
   call void @set_default_state()
-  call void @work(ptr %team, ptr %program, i64 %count, i64 %threads, i64 %thread,
-                  i64 %scratch, i64 %stride, ptr %times)
+  call void @work(ptr %program, i64 %count, i64 %threads, i64 %thread, i64 %scratch, i64 %stride,
+                  ptr %times, ptr %claims, i64 %claims.stride)
+  %left = atomicrmw sub ptr %inside.p, i64 1 acq_rel
   br label %idle
 leave:
+  %unlocked.stop = call i32 @pthread_mutex_unlock(ptr %mutex)
   ret ptr null
 }
 
 ; Run `count` launches on `threads` threads (the caller is thread 0); returns a status code.
+; `claims` is count * `claims.stride` bytes, needed where there are several threads.
 define i64 @cw_run(ptr %team, ptr %program, i64 %count, i64 %threads, i64 %scratch, i64 %stride,
-                   ptr %times) {
+                   ptr %times, ptr %claims, i64 %claims.stride) {
 entry:
   %state = call i64 @state_status()
   %refused = icmp ne i64 %state, 0
@@ -233,16 +282,26 @@ refuse:
   ret i64 %state
 accept:
   %alone = icmp eq i64 %threads, 1
-  br i1 %alone, label %serve, label %summon
+  br i1 %alone, label %single, label %summon
+single:
+  call void @work(ptr %program, i64 %count, i64 1, i64 0, i64 %scratch, i64 %stride, ptr %times,
+                  ptr null, i64 0)
+  ret i64 0
 summon:
-  %mutex = getelementptr i8, ptr %team, i64 192
-  %condition = getelementptr i8, ptr %team, i64 320
   %program.p = getelementptr i8, ptr %team, i64 16
   %count.p = getelementptr i8, ptr %team, i64 24
   %threads.p = getelementptr i8, ptr %team, i64 32
   %scratch.p = getelementptr i8, ptr %team, i64 40
   %stride.p = getelementptr i8, ptr %team, i64 48
   %times.p = getelementptr i8, ptr %team, i64 56
+  %inside.p = getelementptr i8, ptr %team, i64 64
+  %open.p = getelementptr i8, ptr %team, i64 128
+  %claims.p = getelementptr i8, ptr %team, i64 136
+  %claims.stride.p = getelementptr i8, ptr %team, i64 144
+  %mutex = getelementptr i8, ptr %team, i64 192
+  %condition = getelementptr i8, ptr %team, i64 320
+  %claims.bytes = mul i64 %count, %claims.stride
+  call void @llvm.memset.p0.i64(ptr %claims, i8 0, i64 %claims.bytes, i1 false)
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)
   store ptr %program, ptr %program.p
   store i64 %count, ptr %count.p
@@ -250,15 +309,21 @@ summon:
   store i64 %scratch, ptr %scratch.p
   store i64 %stride, ptr %stride.p
   store ptr %times, ptr %times.p
+  store ptr %claims, ptr %claims.p
+  store i64 %claims.stride, ptr %claims.stride.p
+  store i64 1, ptr %open.p
   %before = load i64, ptr %team
   %generation = add i64 %before, 1
   store atomic i64 %generation, ptr %team release, align 8
   %told = call i32 @pthread_cond_broadcast(ptr %condition)
   %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
-  br label %serve
-serve:
-  call void @work(ptr %team, ptr %program, i64 %count, i64 %threads, i64 0,
-                  i64 %scratch, i64 %stride, ptr %times)
+  call void @work(ptr %program, i64 %count, i64 %threads, i64 0, i64 %scratch, i64 %stride,
+                  ptr %times, ptr %claims, i64 %claims.stride)
+  ; All slices are done or claimed by a thread inside: nobody may enter any more, then all leave.
+  %locked.again = call i32 @pthread_mutex_lock(ptr %mutex)
+  store i64 0, ptr %open.p
+  %unlocked.again = call i32 @pthread_mutex_unlock(ptr %mutex)
+  call void @wait(ptr %inside.p, i64 0)
   ret i64 0
 }
 
@@ -380,13 +445,18 @@ define void @cw_set_state(i64 %state) {
 MACHINES = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
 
 
+def claims_bytes(threads: int) -> int:
+    """Bytes a launch needs for who has claimed and finished which slice: whole cache lines."""
+    return 64 + -(-8 * threads // 64) * 64
+
+
 def source(machine: str | None = None) -> str:
     """The driver as LLVM IR for a processor family (default: this one's)."""
     machine = (machine or platform.machine()).lower()
     return _DRIVER.substitute(
         MACHINES[machine],
         clock=int(time.CLOCK_MONOTONIC),
-        barrier_spins=4000,
-        idle_spins=400,
+        wait_spins=200,  # some 10 us on Intel, 3 on AMD; then the processor is offered to others
+        idle_spins=200,
         chunk=COPY_CHUNK,
     )

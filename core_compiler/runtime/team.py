@@ -46,7 +46,17 @@ def native() -> loader.LoadedCode:
 @functools.cache
 def _run_function():
     return native().function(
-        "cw_run", c_int64, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p
+        "cw_run",
+        c_int64,
+        c_void_p,
+        c_void_p,
+        c_int64,
+        c_int64,
+        c_int64,
+        c_int64,
+        c_void_p,
+        c_void_p,
+        c_int64,
     )
 
 
@@ -61,24 +71,30 @@ class Team:
         self.threads, self._lock = threads, threading.Lock()
         self._members: list[tuple[int, np.ndarray]] = []  # thread ids, and what they were given
         self._block = aligned(driver.TEAM_BYTES)
+        self._claims_stride = driver.claims_bytes(threads)
+        self._claims = aligned(0)
         self._block[:] = 0  # an all-zero mutex and condition are initialised ones
         if threads > 1:
             self._start(native()["cw_worker"])
 
     def run(self, program: int, count: int, scratch: int, stride: int, times: int = 0) -> None:
         """Run ``count`` launch records at address ``program``; ``times`` is 0 or the address of
-        ``int64[count][threads][2]`` for start and end in nanoseconds.  Releases the GIL.
+        ``int64[count][threads][2]``, zeros, for first start and last end in nanoseconds.  Releases the GIL.
 
         UserError where this thread's floating-point state breaks the numerics contract.
         """
         block = self._block.ctypes.data
         if self.threads == 1:
-            status = _run_function()(block, program, count, 1, scratch, stride, times)
+            status = _run_function()(block, program, count, 1, scratch, stride, times, 0, 0)
         else:
             with self._lock:
+                need = count * self._claims_stride
+                if self._claims.size < need:
+                    self._claims = aligned(2 * need)
                 status = _run_function()(
-                    block, program, count, self.threads, scratch, stride, times
-                )
+                    block, program, count, self.threads, scratch, stride, times,
+                    self._claims.ctypes.data, self._claims_stride,
+                )  # fmt: skip
         if status != driver.OK:
             raise UserError(
                 _REFUSALS[status],

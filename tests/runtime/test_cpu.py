@@ -112,6 +112,27 @@ def test_many_python_threads_one_executable_and_two(kernels):
     assert not wrong
 
 
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_every_item_of_every_launch_runs_once(kernels, threads):
+    """In-place x = x * 1 + 1 a few hundred times: an item run twice or skipped, or a launch that
+    starts before the one before it is done, changes the count.  More threads than processors."""
+    (compiled,) = kernels.compile([kernel("fused")])
+    size, length, one = 97, 300, np.ones(97, np.float32)
+    counts = Ref("output")
+    launches = tuple(
+        Launch(
+            f"l{i}", "fused", (counts, Ref("constant"), counts), (), size, max_threads=i // 3 % 4
+        )
+        for i in range(length)
+    )
+    arguments = (Argument("x", "f32", (size,)),), (Argument("y", "f32", (size,), alias=0),)
+    constant = Constant(array_digest(one), "f32", (size,))
+    program = Program("p", *arguments, (compiled.ref,), launches, 0, (constant,))
+    executable = CpuDevice(threads, kernels).load(program, {constant.digest: one})
+    for _ in range(100):
+        assert (executable(np.zeros(size, np.float32))[0] == length).all()
+
+
 def test_scratch_is_each_threads_own(kernels):
     (compiled,) = kernels.compile([kernel("through", THROUGH_SCRATCH)])
     size = 10_000
