@@ -32,6 +32,9 @@ class OutlineKernels(Pass):
         library = _Library(module)
 
         out = Conversion(module.main.body, context.rewrites)
+        library.constants = {
+            v for op in module.main.body.ops if op.kind == "core.constant" for v in op.results
+        }
         for op in module.main.body.ops:
             if not is_unit(op):
                 out.keep(op)
@@ -53,20 +56,23 @@ class _Library:
         self.functions: dict[str, Function] = {}
         self.by_structure: dict[str, str] = {}
         self.by_group: dict[str, tuple[Lowered, str]] = {}
+        self.constants: set = set()
         self.taken = set(module.functions)
 
     def lower(self, group: Op) -> tuple[Lowered, str]:
         """The lowered group and its kernel's name; equal groups are lowered once."""
+        held = tuple(i for i, v in enumerate(group.operands) if v in self.constants)
         block = group.regions[0]
-        key = structure_key(Module({"group": Function("group", block)}))
+        key = structure_key(Module({"group": Function("group", block)})) + repr(held)
         if key not in self.by_group:
             lowered = lower_group(group)
-            self.by_group[key] = lowered, self.enter(lowered.function, group)
+            self.by_group[key] = lowered, self.enter(_marked(lowered, group, held), group)
         return self.by_group[key]
 
     def enter(self, function: Function, group: Op) -> str:
         """The name under which an equal kernel is known, or a new one."""
         key = structure_key(Module({"kernel": function.with_(name="kernel")}))
+        key += repr(function.attributes.get("constants"))
         known = self.by_structure.get(key)
         if known is not None:
             return known
@@ -81,6 +87,18 @@ class _Library:
         if self.functions[name].level != "kernel":
             raise InternalError(f"{name} is not at the kernel level")
         return name
+
+
+def _marked(lowered: Lowered, group: Op, held: tuple[int, ...]) -> Function:
+    """A product's kernel, told which of its buffers are constants (their layout may be chosen)."""
+    function = lowered.function
+    if function.attributes.get("family") not in ("contraction", "convolution"):
+        return function
+    places = tuple(
+        place for place, (kind, number) in enumerate(lowered.buffers)
+        if kind == "operand" and number in held and group.operands[number].type.rank > 1
+    )  # fmt: skip
+    return function.with_(attributes={**function.attributes, "constants": places})
 
 
 #: Ops that say nothing about what a kernel computes.

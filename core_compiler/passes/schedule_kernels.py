@@ -3,8 +3,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core_compiler.ir import Rewrite
+from core_compiler.ir import Function, Module, Rewrite
+from core_compiler.ir.core import structure_key
 from core_compiler.passes.base import Pass
+from core_compiler.passes.outline_kernels import LAUNCH
 
 
 @dataclass(frozen=True)
@@ -23,18 +25,50 @@ class ScheduleKernels(Pass):
 
     def run(self, module, context):
         kernels = [f for f in module.functions.values() if f.level == "kernel"]
+        sizes: dict[str, list] = {}
+        for op in module.main.body.ops:
+            if op.kind == LAUNCH:
+                given = tuple(n for kind, n in op["arguments"] if kind == "size")
+                sizes.setdefault(op["kernel"], []).append(given)
         schedules = {}
+        packers = _Packers()
         functions = dict(module.functions)
         for done, kernel in enumerate(kernels):
             context.progress(f"schedule {kernel.name}", done, len(kernels))
-            scheduled = context.target.schedule(kernel, context.options)
+            scheduled = context.target.schedule(
+                kernel, context.options, sizes.get(kernel.name, ())
+            )
             schedules[kernel.name] = scheduled
             functions[kernel.name] = scheduled.function
             for name, core in scheduled.cores.items():
                 functions.setdefault(name, core)
+            packers.enter(kernel.name, scheduled)
             for step in scheduled.steps[1:]:
                 context.rewrites.append(
                     Rewrite(step.name, "", (), (), {}, step.kernel, None, f"kernel {step.kernel}")
                 )
+        functions.update(packers.functions)
         context.facts["schedules"] = schedules
+        context.facts["packers"] = packers.names
         return module.with_(functions=functions)
+
+
+class _Packers:
+    """The kernels that lay constants out for others, each once by structure.
+
+    ``names`` maps (kernel, place of the buffer argument) to the packing kernel's name.
+    """
+
+    def __init__(self):
+        self.functions: dict[str, Function] = {}
+        self.names: dict[tuple[str, int], str] = {}
+
+    def enter(self, kernel: str, scheduled) -> None:
+        if scheduled.launch is None:
+            return
+        for place, function in scheduled.launch.pack.items():
+            alike = function.with_(name="pack")
+            digest = structure_key(Module({"pack": alike}))[:10]
+            name = f"pack_{digest}"
+            self.functions[name] = function.with_(name=name)
+            self.names[kernel, place] = name

@@ -45,9 +45,10 @@ class Target:
         """The implementation half: exact passes from tensor IR to launches."""
         raise NotImplementedError(f"{self.name}: pipeline")
 
-    def schedule(self, kernel: Function, options: Mapping[str, Any]):
+    def schedule(self, kernel: Function, options: Mapping[str, Any], launches: Sequence = ()):
         """The kernel scheduled for this target, with the named steps on the way
-        (:class:`core_compiler.kernels.schedules.steps.Scheduled`)."""
+        (:class:`core_compiler.kernels.schedules.steps.Scheduled`); ``launches`` are the size
+        arguments of the launches that use it."""
         raise NotImplementedError(f"{self.name}: schedule")
 
     def compile(self, kernels: Mapping[str, Function], progress) -> Mapping[str, Any]:

@@ -58,10 +58,10 @@ class CPU(Target):
             GenerateCode(),
         )
 
-    def schedule(self, kernel: Function, options: Mapping[str, Any]) -> Scheduled:
+    def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
         from core_compiler.kernels.schedules.library import schedule
 
-        return schedule(kernel, int(options.get("vector_width", 16)))
+        return schedule(kernel, int(options.get("vector_width", 16)), launches)
 
     @cached_property
     def cache(self):
@@ -79,10 +79,11 @@ class CPU(Target):
         return dict(zip(entries, made, strict=True))
 
     def link(self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]):
+        from core_compiler.runtime.team import default_threads
         from core_compiler.targets.link import Linker
 
         linker = Linker(module, facts, str(options.get("name", "model")))
-        program = linker.link(0)
+        program = linker.link(int(options.get("threads", 0)) or default_threads())
         return program, linker.arrays, linker.launch_ops
 
     def load(self, module: Module, facts: Mapping[str, Any], threads: int = 0):

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.errors import InternalError
-from core_compiler.ir import Module, Op, Value
+from core_compiler.ir import BufferType, IndexType, Module, Op, Value
 from core_compiler.ir.attributes import Dense
 from core_compiler.ir.weights import array_digest
-from core_compiler.kernels.abi import scratch_bytes, work_items
+from core_compiler.kernels.abi import callees, scratch_bytes, work_items
 from core_compiler.ops.base import cost
 from core_compiler.runtime.program import (
     BUILTIN, Argument, Constant, KernelRef, Launch, Program, Ref,
@@ -43,7 +43,8 @@ class Linker:
             getattr(self, "_" + op.kind.split(".")[1])(op)
         inputs = tuple(_argument(v, i, "input") for i, v in enumerate(body.arguments))
         outputs = tuple(_argument(v, i, "output") for i, v in enumerate(body.outputs))
-        used = dict.fromkeys(launch.kernel for launch in (*self.prepack, *self.launches))
+        launches = (*self.prepack, *self.launches)
+        used = dict.fromkeys(k for launch in launches for k in (launch.kernel, *launch.callees))
         kernels = tuple(
             KernelRef(k, BUILTIN, k) if k in self.builtins else self.compiled[k].ref for k in used
         )
@@ -108,14 +109,48 @@ class Linker:
         self._emit(op, scheduled, buffers, sizes)
 
     def _emit(self, op: Op, scheduled, buffers, sizes) -> None:
-        function = scheduled.function
-        refs = tuple(place for _, place in buffers.values())
+        function, plan = scheduled.function, scheduled.launch
+        refs = [place for _, place in buffers.values()]
+        if plan is not None:
+            for place in plan.pack:
+                value = list(buffers.values())[place][0]
+                refs[place] = self._packed(op["kernel"], place, value, plan, sizes)
+            sizes = [*sizes, *plan.more_sizes(sizes, self.threads)]
         flops, moved = launch_cost(op)
-        self.launches.append(Launch(
-            op["kernel"], op["kernel"], refs, tuple(sizes), work_items(function, sizes),
-            scratch_bytes(function, sizes, self.functions), 0, flops, moved,
-        ))  # fmt: skip
+        self.launches.append(self._launch_of(op["kernel"], function, refs, sizes, flops, moved))
         self.launch_ops.append(op)
+
+    def _launch_of(self, name: str, function, refs, sizes, flops=0, moved=0) -> Launch:
+        return Launch(
+            name, name, tuple(refs), tuple(sizes), work_items(function, sizes),
+            scratch_bytes(function, sizes, self.functions), 0, flops, moved,
+            callees=callees(function),
+        )  # fmt: skip
+
+    def _packed(self, kernel: str, place: int, value: Value, plan, sizes) -> Ref:
+        """Where a constant lies in the layout a schedule wants; packed once, shared by launches."""
+        packer = self.facts["packers"][kernel, place]
+        more = [*sizes, *plan.pack_sizes(sizes)]
+        raw = self.place[value]
+        function = self.functions[packer]
+        own = (packer, raw, *_given(function, more), value.type.strides)
+        if own not in self.packed:
+            self.packed[own] = len(self.packed)
+            self.packed_bytes.append(plan.packed_elements(sizes) * value.type.dtype.bytes)
+            refs = (raw, Ref("packed", self.packed[own]))
+            self.prepack.append(self._launch_of(packer, function, refs, more))
+        return Ref("packed", self.packed[own])
+
+
+def _given(function, sizes) -> tuple[int, ...]:
+    """The size arguments that a packing kernel really uses (others differ from launch to launch)."""
+    used = {v for op in function.body.walk() for v in op.operands}
+    names = [v for v in function.arguments if isinstance(v.type, IndexType)]
+    kinds = [a.type for a in function.arguments if isinstance(a.type, BufferType)]
+    strings = {d for t in kinds for d in (*t.shape, *t.strides) if isinstance(d, str)}
+    return tuple(
+        n for v, n in zip(names, sizes, strict=True) if v in used or v.name in strings
+    )
 
 
 def launch_cost(op: Op) -> tuple[int, int]:
