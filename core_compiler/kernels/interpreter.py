@@ -171,6 +171,8 @@ def _view(array: np.ndarray, kind: BufferType, named: dict[str, int]) -> np.ndar
     shape, strides = ([named[d] if isinstance(d, str) else d for d in part]
                       for part in (kind.shape, kind.strides))  # fmt: skip
     offset = named[kind.offset] if isinstance(kind.offset, str) else kind.offset
+    if not flat.size:  # nothing to read: the loops over it do not run
+        return np.zeros(shape, array.dtype)
     if 0 not in shape:
         ends = [(d - 1) * s for d, s in zip(shape, strides, strict=True)]
         low = offset + sum(min(e, 0) for e in ends)
@@ -178,11 +180,11 @@ def _view(array: np.ndarray, kind: BufferType, named: dict[str, int]) -> np.ndar
         if low < 0 or high >= flat.size:
             raise KernelFault(f"{kind} spans [{low}, {high}] of {flat.size} elements")
     item = flat.itemsize
-    base = flat[offset:] if 0 not in shape else flat[:0]
+    base = (flat[offset:] if 0 not in shape else flat[:0]).view(f"u{item}")
     view = np.lib.stride_tricks.as_strided(
         base, shape, [s * item for s in strides], writeable=array.flags.writeable
     )
-    return view
+    return view.view(array.dtype)
 
 
 # -- scalar meaning ----------------------------------------------------------------------------------

@@ -342,10 +342,25 @@ class Puller:
             if op.get("count_padding", False) or not inside:
                 count = Node("number", wide, op=op, number=wide.numpy.type(prod(op["window"])))
             else:
-                one = Node("number", wide, op=op, number=wide.numpy.type(1))
-                count = self.heavy("window", "add", tap_axes, (one,), wide, op, inside)
+                count = self._positions_inside(op, index, wide)
             total = self.compute("div", wide, total, count, op=op)
         return self.widened(total, kind, op)
+
+
+    def _positions_inside(self, op, index, wide: DType) -> Node:
+        """How many positions of a window lie inside the operand: a product over its axes."""
+        count = None
+        for i, window, size, stride, low, dilation in zip(
+            index[2:], op["window"], op.operands[0].type.shape[2:], op["strides"], op["low"],
+            op["dilations"], strict=True,
+        ):  # fmt: skip
+            start = i * -stride + low
+            first = clamp((start + dilation - 1) // dilation, 0, window)
+            end = clamp((start + size - 1) // dilation + 1, 0, window)
+            inside = clamp(end - first, 0, window)
+            here = Node("position", wide, op=op, address=inside, axes=inside.axes)
+            count = here if count is None else self.compute("mul", wide, count, here, op=op)
+        return count
 
 
 _METHODS = {
