@@ -35,8 +35,8 @@ FOOTPRINTS = tuple(2**n for n in range(15, 29, 2))
 #: Seconds that one measurement aims to last (less than a scheduler's time slice, so that some are
 #: not interrupted), and how often it is taken: the best counts, the rest is other work.
 DURATION, REPEATS = 0.0005, 40
-#: A measurement on several threads goes on for this long, in seconds: they must all have had a
-#: processor at once.
+#: A measurement on several threads goes on for this long, in seconds, for they must all have had a
+#: processor at once; none goes on for longer than twice this, however busy the machine is.
 PATIENCE = 0.15
 _ITEMS = 64
 #: Vectors that one step of a sweep touches: the loop itself must not be what is measured.
@@ -140,9 +140,13 @@ def _seconds(workers: Team, kernel: str, block: np.ndarray, items: int, repeats:
     records = np.array([record, record], np.int64)
     scratch, best = aligned(4096 * workers.threads), float("inf")
     times = np.zeros((2, workers.threads, 2), np.int64)
-    end = time.monotonic() + (PATIENCE if repeats == REPEATS and workers.threads > 1 else 0)
-    done = 0
-    while done <= repeats or time.monotonic() < end:  # the first one warms up
+    patient = repeats == REPEATS and workers.threads > 1
+    start, done = time.monotonic(), 0
+    while (
+        done < 3
+        or ((spent := time.monotonic() - start) < 2 * PATIENCE
+        and (done <= repeats or (patient and spent < PATIENCE)))
+    ):
         done += 1
         times[:] = 0
         workers.run(records.ctypes.data, 2, scratch.ctypes.data, 4096, times.ctypes.data)
