@@ -207,5 +207,5 @@ class Interner:
         found = self._blobs.get(digest)
         if found is None:
             found = self._blobs[digest] = len(self._blobs) + 1
-            self.rows["blob"].append((found, digest, len(content), zlib.compress(content, 6)))
+            self.rows["blob"].append((found, digest, len(content), zlib.compress(content, 1)))
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from core_compiler.ir.attributes import Attribute
@@ -31,10 +31,24 @@ _TABLES = {
     "node": ("id, name, kind, file, line, scope, stack", "itttitt"),
     "origin": ("id, rule, parents, node, reason", "iitIt"),
     "value": ("id, type, name", "iiT"),
+    "block": ("id, arguments, outputs, base, length, size, data", "ittIiib"),
     "op": ("id, kind, operands, results, attributes, regions, origin", "iittItI"),
 }
-#: Whole-block id lists kept to rebuild their neighbours from.
+#: Id lists of at least this length are kept to rebuild the blocks that are edits of them.
+_LONG = 64
 _KEPT_LISTS = 64
+
+
+class _Rows:
+    """What one load has fetched and not made into objects yet."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, tuple[list[int], list[int]]] = {}
+        self.lists: dict[int, list[int]] = {}
+        self.ops: dict[int, tuple] = {}
+        self.kinds: dict[int, str] = {}
+        self.facts: dict[int, dict[str, Attribute]] = {}
+        self.open: set[int] = set()
 
 
 class Loader:
@@ -58,7 +72,6 @@ class Loader:
         self._types: dict[int, Type] = {}
         self._attributes: dict[int, dict[str, Attribute]] = {}
         self._lists: OrderedDict[int, list[int]] = OrderedDict()
-        self._open_blocks: set[int] = set()
 
     # -- what others ask for ---------------------------------------------------------------------
 
@@ -79,54 +92,107 @@ class Loader:
         return Module({f.name: f for f in made}, self.weights, ranges)
 
     def block(self, key: int) -> Block:
-        found = self._blocks.get(key)
-        if found is None:
-            if key in self._open_blocks:
-                raise ValueError(f"block {key} lies inside itself")
-            self._open_blocks.add(key)
-            try:
-                ((arguments, outputs),) = self._select(
-                    "tt", "SELECT arguments, outputs FROM block WHERE id = ?", (key,)
-                )
-                sides = read_ids(arguments), read_ids(outputs)
-                ops = self.load_ops(self._op_list(key))
-                self.load_values([*sides[0], *sides[1]])
-                values = [tuple(self.values[v] for v in side) for side in sides]
-                found = self._blocks[key] = Block(values[0], tuple(ops), values[1])
-            finally:
-                self._open_blocks.discard(key)
-        return found
+        self._load([key], [])
+        return self._blocks[key]
 
-    def load_ops(self, keys: list[int]) -> list[Op]:
+    def load_ops(self, keys: Sequence[int]) -> list[Op]:
         """The ops of these ids, in their order."""
-        missing = [k for k in dict.fromkeys(keys) if k not in self.ops]
-        if missing:
-            rows = list(self._by_id("op", missing))
-            self._make_ops(rows)
+        self._load([], keys)
         return [self.ops[k] for k in keys]
 
-    def _make_ops(self, rows: list[tuple]) -> None:
-        kinds = self.names({row[1] for row in rows})
-        facts = self.attributes([row[4] for row in rows])
-        uses = read_json_rows([row[2] for row in rows])
-        makes = read_json_rows([row[3] for row in rows])
-        self.load_values(v for some in (*uses, *makes) for v in some)
-        self.load_origins(row[6] for row in rows)
-        values, origins = self.values, self._origins
-        nothing: dict[str, Attribute] = {}
-        for row, operands, results in zip(rows, uses, makes, strict=True):
-            key, kind, _, _, attributes, regions, origin = row
-            op = Op(
-                kinds[kind],
+    # -- blocks and ops --------------------------------------------------------------------------
+
+    def _load(self, blocks: Iterable[int], ops: Iterable[int]) -> None:
+        """Makes these blocks and ops: first the rows of all that they hold, level by level, then
+        what those refer to, then the objects."""
+        found = _Rows()
+        wanted = [k for k in dict.fromkeys(blocks) if k not in self._blocks]
+        needed = [k for k in dict.fromkeys(ops) if k not in self.ops]
+        while wanted or needed:
+            self._fetch_blocks(wanted, found)
+            lists = (found.lists[k] for k in wanted)
+            inside = dict.fromkeys(op for ids in lists for op in ids)
+            needed += [k for k in inside if k not in self.ops and k not in found.ops]
+            rows = list(self._by_id("op", list(dict.fromkeys(needed))))
+            parts = [read_json_rows([row[column] for row in rows]) for column in (2, 3, 5)]
+            for row, operands, results, regions in zip(rows, *parts, strict=True):
+                found.ops[row[0]] = (row[1], operands, results, row[4], regions, row[6])
+            inner = dict.fromkeys(b for regions in parts[2] for b in regions)
+            wanted = [b for b in inner if b not in self._blocks and b not in found.blocks]
+            needed = []
+        if found.ops or found.blocks:
+            self._make(found)
+
+    def _make(self, found: _Rows) -> None:
+        rows = found.ops.values()
+        self.load_values(
+            v
+            for some in (*found.blocks.values(), *((row[1], row[2]) for row in rows))
+            for side in some
+            for v in side
+        )
+        self.load_origins(row[5] for row in rows)
+        found.kinds = self.names(dict.fromkeys(row[0] for row in rows))
+        found.facts = self.attributes(row[3] for row in rows)
+        for key in found.ops:
+            self._make_op(key, found)
+        for key in found.blocks:
+            self._make_block(key, found)
+
+    def _make_op(self, key: int, found: _Rows) -> Op:
+        made = self.ops.get(key)
+        if made is None:
+            kind, operands, results, attributes, regions, origin = found.ops[key]
+            values = self.values
+            inner = [self._make_block(b, found) for b in regions] if regions else ()
+            made = self.ops[key] = Op(
+                found.kinds[kind],
                 [values[v] for v in operands],
                 [values[v] for v in results],
-                facts[attributes] if attributes else nothing,
-                [self.block(b) for b in read_ids(regions)] if regions != "[]" else (),
-                origins[origin] if origin else None,
+                found.facts[attributes] if attributes else None,
+                inner,
+                self._origins[origin] if origin else None,
             )
-            if key not in self.ops:  # not made by a region of another
-                self.ops[key] = op
-                self.op_ids[op] = key
+            self.op_ids[made] = key
+        return made
+
+    def _make_block(self, key: int, found: _Rows) -> Block:
+        made = self._blocks.get(key)
+        if made is None:
+            if key in found.open:
+                raise ValueError(f"block {key} lies inside itself")
+            found.open.add(key)
+            sides = [tuple([self.values[v] for v in side]) for side in found.blocks[key]]
+            ops = tuple([self._make_op(op, found) for op in found.lists[key]])
+            made = self._blocks[key] = Block(sides[0], ops, sides[1])
+        return made
+
+    def _fetch_blocks(self, keys: list[int], found: _Rows) -> None:
+        """Arguments, outputs and op ids of these blocks, with the blocks that they are edits of."""
+        rows: dict[int, tuple] = {}
+        wanted = keys
+        while wanted:
+            fetched = list(self._by_id("block", wanted))
+            rows.update((row[0], row[1:]) for row in fetched)
+            if any(row[3] is not None and row[3] >= row[0] for row in fetched):
+                raise ValueError("a block is based on a later one")
+            bases = dict.fromkeys(row[3] for row in fetched if row[3] is not None)
+            wanted = [b for b in bases if b not in rows and b not in self._lists]
+        for key in sorted(rows):
+            base, length, size, data = rows[key][2:]
+            ids = unpack(data, size)
+            if base is not None:
+                old = found.lists.get(base) or self._lists.get(base)
+                ids = apply_edits(old or [], ids, length)
+            if len(ids) != length:
+                raise ValueError(f"block {key} has another length")
+            found.lists[key] = ids
+            if length >= _LONG:
+                self._lists[key] = ids
+        for key in keys:
+            found.blocks[key] = read_ids(rows[key][0]), read_ids(rows[key][1])
+        while len(self._lists) > _KEPT_LISTS:
+            self._lists.popitem(last=False)
 
     def load_values(self, keys: Iterable[int]) -> None:
         missing = [k for k in dict.fromkeys(keys) if k not in self.values]
@@ -209,26 +275,3 @@ class Loader:
 
     def _select(self, types: str, statement: str, parameters: tuple) -> list[tuple]:
         return self._file.rows(types, statement, parameters)
-
-    def _op_list(self, key: int) -> list[int]:
-        """The ids of a block's ops: its own list, or edits on top of the block it is based on."""
-        chain = []
-        current: int | None = key
-        while current is not None and current not in self._lists:
-            ((base, length, size, data),) = self._select(
-                "Iiib", "SELECT base, length, size, data FROM block WHERE id = ?", (current,)
-            )
-            if base is not None and base >= current:
-                raise ValueError(f"block {current} is based on a later one")
-            chain.append((current, base, length, unpack(data, size)))
-            current = base
-        for current, base, length, numbers in reversed(chain):
-            ids = numbers if base is None else apply_edits(self._lists[base], numbers, length)
-            if len(ids) != length:
-                raise ValueError(f"block {current} has another length")
-            self._lists[current] = ids
-        ids = self._lists[key]
-        self._lists.move_to_end(key)
-        while len(self._lists) > _KEPT_LISTS:
-            self._lists.popitem(last=False)
-        return ids
