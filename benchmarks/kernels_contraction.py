@@ -97,7 +97,10 @@ def convolution(
     shape = (1, o, out, out)
 
     def build(b, x, w, bias, *rest):
-        y = b.conv(x, w, strides=(stride, stride), low=(pad, pad), high=(pad, pad))
+        y = b.conv(
+            x, w, strides=(stride, stride), low=(pad, pad), high=(pad, pad), dilations=(1, 1),
+            groups=1,
+        )  # fmt: skip
         y = b.add(y, b.broadcast(bias, shape=shape, dims=(1,)))
         y = b.add(y, rest[0]) if rest else y
         return b.max(y, b.expand(b.constant(0.0, "f32"), shape))

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from core_compiler.ir import Function
 from core_compiler.kernels.abi import buffer_arguments
 from core_compiler.kernels.schedules.product import (
-    ProductPlan, canonical, pack_kernel, read_product, settle,
+    Product, ProductPlan, canonical, pack_kernel, read_product, settle,
 )  # fmt: skip
 from core_compiler.kernels.schedules.steps import Scheduled
+from core_compiler.kernels.transforms.edit import buffer_argument
 from core_compiler.kernels.transforms import (
     collapse, dispatch, fission, hoist, interchange, lift, outline, pack_argument, promote,
-    round_up, share_loads, sink, split, stage, unroll, unroll_by, unswitch, vectorise,
+    round_up, share_loads, sink, split, stage, transpose_copy, unroll, unroll_by, unswitch, vectorise,
 )  # fmt: skip
 
 
@@ -89,7 +90,11 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     else:
         panel = ("jp", terms, "jj")
         s = s.apply(stage, "b", "c", panel, "cols", (None, tiles.row_length, tiles.columns))
-        s = s.apply(vectorise, "jj_cols", tiles.width, tiles.columns)
+        if len(terms) == 1 and contiguous_terms(s.function, product):
+            copy = (f"{terms[0]}_cols", "jj_cols", tiles.width, tiles.columns)
+            s = s.apply(transpose_copy, *copy)
+        else:
+            s = s.apply(vectorise, "jj_cols", tiles.width, tiles.columns)
     s = s.apply(collapse, terms, "k")
     s = s.apply(fission, ("ii", "jj"), "k", "acc", space="register", suffix="_add")
     s = s.apply(hoist, "k", ("ii", "jj"))
@@ -104,6 +109,11 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     place = [v.name for v in buffer_arguments(kernel)].index(product.b)
     pack = {place: pack_kernel(kernel, product, tiles.columns)} if packed else {}
     return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, pack))
+
+
+def contiguous_terms(function: Function, product: Product) -> bool:
+    """Whether ``b`` is laid out with its terms, and not its columns, next to each other."""
+    return buffer_argument(function, "b").type.strides[product.axis] != 1
 
 
 def tile(s: Scheduled, tiles: Tiles, single_row: bool) -> Scheduled:
@@ -122,23 +132,38 @@ def tile(s: Scheduled, tiles: Tiles, single_row: bool) -> Scheduled:
 def register_tiles(s: Scheduled, tiles: Tiles) -> Scheduled:
     """Variants of the outlined register tile for full and for partial tiles."""
     (core,) = (c for name, c in s.cores.items() if name.startswith("register_tile"))
-    digest = core.name.rsplit("_", 1)[1]
     named = []
     for rows in tiles.variants:
-        name = f"tile_{rows}x{tiles.vectors}x{tiles.width}_{digest}"
-        variant = Scheduled.of(core.with_(name=name))
-        for phase in PHASES:
-            variant = variant.apply(round_up, f"ii{phase}", rows)
-        variant = variant.apply(unswitch, "ii_add")
-        for phase in (*PHASES, "_add_first"):
-            variant = variant.apply(vectorise, f"jj{phase}", tiles.width)
-            variant = variant.apply(unroll, f"jj{phase}").apply(unroll, f"ii{phase}")
-        variant = variant.apply(promote, "acc").apply(share_loads)
-        variant = variant.apply(unroll_by, "k", tiles.unroll).apply(lift).apply(share_loads)
+        variant = _variant(core, tiles, rows)
         s = s.with_core(variant.function, variant.steps)
-        named.append((rows, name))
+        named.append((rows, variant.function.name))
     s = s.apply(dispatch, core.name, _row_count(core), tuple(named))
     return s.without_core(core.name)
+
+
+#: Tiles made before, by the core's name (which ends in the digest of its structure): the products of
+#: a network share them.
+_MADE: dict[tuple[str, Tiles, int], Scheduled] = {}
+
+
+def _variant(core: Function, tiles: Tiles, rows: int) -> Scheduled:
+    """The register tile for exactly ``rows`` rows, written out."""
+    key = core.name, tiles, rows
+    if key in _MADE:
+        return _MADE[key]
+    digest = core.name.rsplit("_", 1)[1]
+    name = f"tile_{rows}x{tiles.vectors}x{tiles.width}_{digest}"
+    variant = Scheduled.of(core.with_(name=name))
+    for phase in PHASES:
+        variant = variant.apply(round_up, f"ii{phase}", rows)
+    variant = variant.apply(unswitch, "ii_add")
+    for phase in (*PHASES, "_add_first"):
+        variant = variant.apply(vectorise, f"jj{phase}", tiles.width)
+        variant = variant.apply(unroll, f"jj{phase}").apply(unroll, f"ii{phase}")
+    variant = variant.apply(promote, "acc").apply(share_loads)
+    variant = variant.apply(unroll_by, "k", tiles.unroll).apply(lift).apply(share_loads)
+    _MADE[key] = variant
+    return variant
 
 
 def _row_count(core: Function) -> int:

@@ -54,6 +54,8 @@ def read_product(function: Function) -> Product:
     def varies(value: Value, op: Op) -> bool:
         return depends_on([value], {op.regions[0].arguments[0]}, made)
 
+    for factor in (a, b):
+        need(any(varies(factor, op) for op in sums), "a factor is the same in all terms")
     groups: dict[tuple[bool, bool], list[str]] = {}
     for op in parallel:
         groups.setdefault((varies(a, op), varies(b, op)), []).append(op["name"])

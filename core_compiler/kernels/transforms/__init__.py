@@ -16,11 +16,12 @@ from core_compiler.kernels.transforms.ragged import round_up
 from core_compiler.kernels.transforms.reduction import fission, hoist, sink
 from core_compiler.kernels.transforms.registers import promote, share_loads, unroll, unroll_by
 from core_compiler.kernels.transforms.stage import pack_argument, stage
+from core_compiler.kernels.transforms.transpose import transpose_copy
 from core_compiler.kernels.transforms.vectorise import vectorise
 
 __all__ = [
     "Refused", "collapse", "dispatch", "find_loop", "fission", "has_loop", "hoist", "interchange",
     "lift", "mark", "merge", "never_empty", "outline", "pack_argument", "promote", "rename",
     "rename_buffers", "requires", "round_up", "share_loads", "sink", "split", "stage",
-    "unit_loop", "unroll", "unroll_by", "unswitch", "vectorise",
+    "transpose_copy", "unit_loop", "unroll", "unroll_by", "unswitch", "vectorise",
 ]

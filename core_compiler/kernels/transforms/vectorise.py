@@ -75,7 +75,7 @@ def _strides(loop: Op, iv: Value, made) -> dict[Value, int | None]:
     """For each index value in ``loop``: by how much it advances with ``iv`` (None: not affine)."""
     steps: dict[Value, int | None] = {iv: 1}
     for op in loop.walk():
-        if op is loop or not op.results or op.result.type is not INDEX:
+        if op is loop or len(op.results) != 1 or op.result.type is not INDEX:
             continue
         if op.kind not in ("kernel.for", "kernel.if"):
             parts = [steps.get(v, 0) for v in op.operands]
@@ -144,6 +144,7 @@ class _Lanes:
             args = [copier[condition], *(self.vector(v) for v in sides)]
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
         else:
+            need(op.result.type is not INDEX, "an index is read from data, lane by lane")
             name, lane = op.kind.removeprefix("kernel."), element(op.operands[-1].type)
             need(scalars.has_lanes(name, lane), f"{op.kind} on {lane} runs one at a time")
             args = [self.vector(v) for v in op.operands]

@@ -1,0 +1,181 @@
+"""Products for the schedule tests: groups of ops, data, and two ways to run a scheduled kernel."""
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+import core_compiler.ops  # noqa: F401  (declares the ops)
+from core_compiler.codegen.cpu import compile_source, generate
+from core_compiler.ir import Block, Op, Value, tensor
+from core_compiler.kernels.abi import (
+    buffer_arguments, callees, index_arguments, scratch_bytes, work_items,
+)  # fmt: skip
+from core_compiler.kernels.interpreter import interpret
+from core_compiler.kernels.lowering import lower_group
+from core_compiler.kernels.schedules.contraction import Tiles
+from core_compiler.kernels.verify import verify
+from core_compiler.ops.builder import Builder
+from core_compiler.runtime.loader import load_object
+
+NHWC = (0, 2, 3, 1)
+#: Tiny tiles for the interpreter: every kind of edge within a few rows and columns.
+TINY = Tiles(rows=3, vectors=2, width=4, row_length=300, partial=(2, 1))
+
+
+def f32(*shape, order=None):
+    return tensor(shape, "f32", order)
+
+
+def group(types, build, order=None) -> Op:
+    values = [Value(t, f"x{i}") for i, t in enumerate(types)]
+    builder = Builder()
+    out = build(builder, *values)
+    result = Value(out.type.with_(order=order))
+    ops = (*builder.ops[:-1], builder.ops[-1].with_(results=(result,)))
+    block = Block(tuple(values), ops, (result,))
+    return Op("core.group", [Value(t) for t in types], (Value(result.type),), {}, (block,))
+
+
+def linear(m, k, n, epilogue="bias") -> Op:
+    """[m, k] x [k, n], then + bias, gelu(+ bias) or + bias + residual; ``none``: the product."""
+
+    def build(b, x, w, bias, *rest):
+        y = b.matmul(x, w)
+        if epilogue == "none":
+            return y
+        y = b.add(y, b.broadcast(bias, shape=(m, n), dims=(1,)))
+        if epilogue == "gelu":
+            return b.gelu(y, approximate="none")
+        return b.add(y, rest[0]) if rest else y
+
+    residual = [f32(m, n)] if epilogue == "residual" else []
+    return group([f32(m, k), f32(k, n), f32(n), *residual], build)
+
+
+def heads(m, n, k, count) -> Op:
+    """Attention scores over transposed views: b lies with its terms next to each other."""
+
+    def build(b, q, key):
+        q = b.transpose(b.reshape(q, shape=(1, m, count, k)), permutation=(0, 2, 1, 3))
+        key = b.transpose(b.reshape(key, shape=(1, n, count, k)), permutation=(0, 2, 3, 1))
+        return b.matmul(q, key)
+
+    return group([f32(1, m, count * k), f32(1, n, count * k)], build)
+
+
+def convolution(c, o, k, stride, size, *, n=1, groups=1, residual=False, order=NHWC, pad=None) -> Op:
+    pad = k // 2 if pad is None else pad
+    out = (size + 2 * pad - k) // stride + 1
+    shape = (n, o, out, out)
+
+    def build(b, x, w, bias, *rest):
+        y = b.conv(
+            x, w, strides=(stride, stride), low=(pad, pad), high=(pad, pad), dilations=(1, 1),
+            groups=groups,
+        )  # fmt: skip
+        y = b.add(y, b.broadcast(bias, shape=shape, dims=(1,)))
+        y = b.add(y, rest[0]) if rest else y
+        return b.max(y, b.expand(b.constant(0.0, "f32"), shape))
+
+    extra = [f32(*shape, order=order)] if residual else []
+    types = [f32(n, c, size, size, order=order), f32(o, c // groups, k, k), f32(o), *extra]
+    return group(types, build, order)
+
+
+class Case:
+    """A lowered group with data; results come as bytes."""
+
+    def __init__(self, op: Op):
+        self.lowered = lower_group(op)
+        self.kernel, self.sizes = self.lowered.function, self.lowered.sizes
+        random = np.random.default_rng(7)
+        self.data = []
+        for kind, number in self.lowered.buffers:
+            t = (op.operands if kind == "operand" else op.results)[number].type
+            filled = random.standard_normal(t.elements).astype(np.float32)
+            self.data.append(filled if kind == "operand" else np.full_like(filled, np.nan))
+        self.outputs = [i for i, (kind, _) in enumerate(self.lowered.buffers) if kind == "result"]
+
+    def meaning(self) -> bytes:
+        """What the unscheduled kernel computes, by the interpreter."""
+        return self.interpreted(self.kernel, {}, self.sizes, self.data)
+
+    def interpreted(self, function, functions, sizes, buffers) -> bytes:
+        buffers = [b.copy() if i in self.outputs else b for i, b in enumerate(buffers)]
+        interpret(function, buffers, sizes, functions=functions)
+        return b"".join(buffers[i].tobytes() for i in self.outputs)
+
+    def packed(self, scheduled) -> list:
+        """The buffers with constants laid out as the schedule asks, by the interpreter."""
+        buffers = list(self.data)
+        for place, pack in scheduled.launch.pack.items():
+            verify(pack)
+            made = np.full(scheduled.launch.packed_elements(self.sizes), np.nan, np.float32)
+            sizes = [*self.sizes, *scheduled.launch.pack_sizes(self.sizes)]
+            interpret(pack, [self.data[place], made], sizes)
+            buffers[place] = made
+        return buffers
+
+    def each_step(self, scheduled):
+        """(step's name, its result) of every step of the kernel itself."""
+        buffers = self.packed(scheduled)
+        sizes = [*self.sizes, *scheduled.launch.more_sizes(self.sizes, 1)]
+        known = {}
+        for step in scheduled.steps:
+            verify(step.function)
+            if step.kernel != self.kernel.name:
+                known[step.kernel] = step.function
+                continue
+            function = step.function
+            is_packed = any(v.type.shape[:1] == ("b_panels",) for v in buffer_arguments(function))
+            taken = sizes[: len(index_arguments(function))]
+            given = buffers if is_packed else self.data
+            yield step.name, self.interpreted(function, known, taken, given)
+
+    def compiled(self, scheduled, slices=1, threads=2) -> bytes:
+        """Machine code over ``slices`` of the work items, the last slice first."""
+        function, cores = scheduled.function, scheduled.cores
+        sizes = [*self.sizes, *scheduled.launch.more_sizes(self.sizes, threads)]
+        buffers = [aligned(b) for b in self.data]
+        for place, pack in scheduled.launch.pack.items():
+            made = aligned(np.zeros(scheduled.launch.packed_elements(self.sizes), np.float32))
+            given = [*self.sizes, *scheduled.launch.pack_sizes(self.sizes)]
+            launch(pack, {}, [buffers[place], made], given)
+            buffers[place] = made
+        launch(function, cores, buffers, sizes, slices)
+        return b"".join(buffers[i].tobytes() for i in self.outputs)
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    block = np.zeros(array.size + 16, array.dtype)
+    start = (-block.ctypes.data % 64) // array.itemsize
+    block[start : start + array.size] = array
+    return block[start : start + array.size]
+
+
+def launch(function, functions, buffers, sizes, slices=1) -> None:
+    words = [b.ctypes.data for b in buffers] + [int(s) for s in sizes]
+    words += [code(functions[name])[0] for name in callees(function)]
+    arguments = np.array(words, np.int64)
+    scratch = np.full(scratch_bytes(function, sizes, functions) + 64, 0xFF, np.uint8)  # NaNs
+    base = -(-scratch.ctypes.data // 64) * 64
+    items = work_items(function, sizes)
+    cuts = [items * i // slices for i in range(slices + 1)]
+    for low, high in reversed(list(zip(cuts, cuts[1:], strict=False))):
+        code(function)[1](arguments.ctypes.data, low, high, base)
+
+
+@functools.cache
+def _loaded(text: str, name: str):
+    import ctypes
+
+    made = compile_source(text, name)
+    loaded = load_object(made.object, (made.symbol,))
+    call = loaded.function(made.symbol, None, *[ctypes.c_int64] * 4)
+    return loaded[made.symbol], call
+
+
+def code(function):
+    source = generate(function)
+    return _loaded(source.text, function.name)

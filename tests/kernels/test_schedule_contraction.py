@@ -1,0 +1,152 @@
+"""Products: every step of the schedule keeps the bits; machine code has the reference's bits."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core_compiler.codegen.cpu import generate
+from core_compiler.kernels.reference import contraction as reference
+from core_compiler.kernels.abi import work_items
+from core_compiler.kernels.schedules import contraction
+from core_compiler.kernels.schedules.contraction import AVX512, Tiles
+from core_compiler.kernels.schedules.product import longest_chunk, read_product, work_item
+from core_compiler.kernels.transforms import Refused
+from tests.kernels.products import TINY, Case, group, f32, heads, linear
+
+GOLDEN = Path(__file__).parent / "golden"
+
+SMALL = {
+    "edges": linear(7, 11, 19, "gelu"),
+    "residual": linear(4, 6, 8, "residual"),
+    "two chunks": linear(2, 259, 5),
+    "one row": linear(1, 9, 19),
+    "one column": linear(5, 9, 1),
+}
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "copied"])
+@pytest.mark.parametrize("name", SMALL)
+def test_every_step_keeps_the_bits(name, packed):
+    case = Case(SMALL[name])
+    expected = case.meaning()
+    scheduled = contraction.schedule(case.kernel, TINY, packed)
+    done = [step for step, got in case.each_step(scheduled) if got == expected]
+    assert done == [s.name for s in scheduled.steps if s.kernel == case.kernel.name]
+    assert len(done) > 15
+
+
+def test_transposed_views_keep_the_bits():
+    case = Case(heads(5, 11, 7, 2))
+    expected = case.meaning()
+    scheduled = contraction.schedule(case.kernel, TINY, packed=False)
+    assert "transpose_copy(k_cols, jj_cols, 4, 8)" in [s.name for s in scheduled.steps]
+    assert all(got == expected for _, got in case.each_step(scheduled))
+
+
+def test_cores_keep_the_bits_step_by_step():
+    """A register tile's own steps, run in place of the tile in the whole kernel."""
+    case = Case(linear(7, 11, 19))
+    expected = case.meaning()
+    scheduled = contraction.schedule(case.kernel, TINY)
+    buffers = case.packed(scheduled)
+    sizes = [*case.sizes, *scheduled.launch.more_sizes(case.sizes, 1)]
+    checked = 0
+    for step in scheduled.steps:
+        if step.kernel in scheduled.cores and step.kernel.startswith("tile"):
+            rows = int(step.kernel.split("_")[1].split("x")[0])
+            if rows < 3 and "round_up" in step.name:
+                continue  # a partial tile is exact from its last round_up on
+            cores = {**scheduled.cores, step.kernel: step.function}
+            assert case.interpreted(scheduled.function, cores, sizes, buffers) == expected, step.name
+            checked += 1
+    assert checked > 20
+
+
+CONFIGURATIONS = [
+    AVX512,
+    Tiles(rows=6, width=8, partial=(4, 2, 1)),
+    Tiles(rows=5, vectors=3, width=8, row_length=272, unroll=4, partial=(1,)),
+    Tiles(rows=8, vectors=1, width=16, unroll=3, partial=(3,)),
+]
+
+
+@pytest.mark.parametrize("tiles", CONFIGURATIONS, ids=lambda t: t.name)
+@pytest.mark.parametrize("shape", [(29, 531, 70), (1, 300, 33), (16, 256, 64)], ids=str)
+def test_machine_code_has_the_reference_bits(tiles, shape):
+    m, k, n = shape
+    case = Case(linear(m, k, n, "none"))
+    a, b = case.data[0].reshape(m, k), case.data[1].reshape(k, n)
+    expected = reference.matmul(a, b).tobytes()
+    for packed in (True, False):
+        scheduled = contraction.schedule(case.kernel, tiles, packed)
+        for slices in (1, 2, 5):
+            assert case.compiled(scheduled, slices, threads=slices) == expected
+
+
+def test_special_values_reach_the_result():
+    case = Case(linear(20, 300, 40, "none"))
+    a, b = (x for x in case.data[:2])
+    a[::7], a[3::50], b[5::40], b[::11] = -0.0, 3e38, -np.inf, 1e-30
+    a[::13] *= np.float32(1e-20)
+    expected = reference.matmul(a.reshape(20, 300), b.reshape(300, 40))
+    got = np.frombuffer(case.compiled(contraction.schedule(case.kernel)), np.float32)
+    same = got.view(np.uint32) == expected.reshape(-1).view(np.uint32)
+    assert np.all(same | (np.isnan(got) & np.isnan(expected.reshape(-1))))
+
+
+def test_register_tile_source():
+    """Golden text of the smallest register tile's generated source."""
+    scheduled = contraction.schedule(Case(linear(30, 300, 40)).kernel)
+    (tile,) = (f for name, f in scheduled.cores.items() if name.startswith("tile_2x"))
+    expected = (GOLDEN / "tile_2x2x16.txt").read_text()
+    assert generate(tile).text == expected
+
+
+def test_names_of_the_steps():
+    """The schedule, as a person reads it."""
+    scheduled = contraction.schedule(Case(linear(30, 300, 40)).kernel)
+    listed = "\n".join(s.name for s in scheduled.steps if not s.kernel.startswith("tile")) + "\n"
+    assert listed == (GOLDEN / "contraction_steps.txt").read_text()
+
+
+def test_products_share_their_cores():
+    names = [
+        set(contraction.schedule(Case(op).kernel).cores)
+        for op in (linear(30, 300, 40), linear(7, 20, 9, "gelu"), linear(128, 64, 64, "residual"))
+    ]
+    assert names[0] == names[1] == names[2]
+
+
+def test_schedules_are_deterministic():
+    texts = [
+        generate(contraction.schedule(Case(linear(30, 300, 40, "gelu")).kernel).function).text
+        for _ in range(2)
+    ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("rows,columns", [(10, 24), (1, 1), (224, 2), (4, 64), (3, 3)])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_work_items_cover_and_share(rows, columns, threads):
+    mc, nc = work_item(1, rows, columns, threads)
+    items = -(-rows // mc) * -(-columns // nc)
+    assert 1 <= mc <= rows and 1 <= nc <= columns and mc * nc <= 240
+    assert items % threads == 0 or nc == 1
+
+
+def test_work_items_follow_the_sizes():
+    case = Case(linear(128, 64, 96))
+    scheduled = contraction.schedule(case.kernel)
+    sizes = [*case.sizes, *scheduled.launch.more_sizes(case.sizes, 2)]
+    assert work_items(scheduled.function, sizes) % 2 == 0
+    assert longest_chunk(case.kernel, case.sizes) == 64
+
+
+def test_what_is_no_product_is_refused():
+    op = group([f32(4, 5)], lambda b, x: b.exp(x))
+    with pytest.raises(Refused, match="has no product"):
+        read_product(Case(op).kernel)
+    with pytest.raises(Refused, match="same in all terms"):
+        contraction.schedule(Case(linear(5, 1, 9)).kernel)

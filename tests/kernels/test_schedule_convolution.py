@@ -1,0 +1,86 @@
+"""Convolutions: steps keep the bits, machine code has the reference's bits in every layout."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core_compiler.kernels.reference import convolution as reference
+from core_compiler.kernels.schedules import contraction, convolution
+from core_compiler.kernels.schedules.contraction import AVX512, Tiles
+from core_compiler.kernels.schedules.product import longest_chunk
+from tests.kernels.products import NHWC, TINY, Case, linear
+from tests.kernels.products import convolution as conv
+
+SMALL = {
+    "3x3": conv(5, 6, 3, 1, 4, residual=True),
+    "3x3 two blocks": conv(40, 5, 3, 2, 4),
+    "1x1": conv(40, 9, 1, 1, 3),
+    "1x1 stride 2": conv(6, 9, 1, 2, 5),
+    "two images": conv(3, 6, 3, 2, 5, n=2),
+    "NCHW": conv(3, 6, 3, 1, 4, order=None),
+    "groups": conv(8, 6, 3, 1, 4, groups=2),
+    "depthwise": conv(6, 6, 3, 1, 4, groups=6),
+}
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "copied"])
+@pytest.mark.parametrize("name", SMALL)
+def test_every_step_keeps_the_bits(name, packed):
+    if name == "groups" and packed:
+        pytest.skip("weights of grouped convolutions are copied, not packed")
+    case = Case(SMALL[name])
+    expected = case.meaning()
+    scheduled = convolution.schedule(case.kernel, TINY, packed)
+    steps = list(case.each_step(scheduled))
+    assert [n for n, got in steps if got != expected] == []
+    assert len(steps) > 5
+
+
+@pytest.mark.parametrize(
+    "tiles", [AVX512, Tiles(rows=6, width=8, partial=(4, 2, 1))], ids=lambda t: t.name
+)
+@pytest.mark.parametrize("order", [NHWC, None], ids=["NHWC", "NCHW"])
+@pytest.mark.parametrize(
+    "shape", [(3, 20, 7, 2, 23), (40, 40, 3, 1, 9), (70, 33, 3, 2, 8), (300, 24, 1, 2, 7)], ids=str
+)
+def test_machine_code_has_the_reference_bits(shape, order, tiles):
+    c, o, k, stride, size = shape
+    case = Case(conv(c, o, k, stride, size, order=order))
+    x = case.data[0].reshape((1, size, size, c) if order else (1, c, size, size))
+    x = np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if order else x
+    w, pad = case.data[1].reshape(o, c, k, k), k // 2
+    y = reference.conv(
+        x, w, strides=(stride, stride), low=(pad, pad), high=(pad, pad), dilations=(1, 1), groups=1
+    )  # fmt: skip
+    y = np.maximum(y + case.data[2].reshape(1, o, 1, 1), np.float32(0))
+    expected = (y.transpose(0, 2, 3, 1) if order else y).tobytes()
+    scheduled = convolution.schedule(case.kernel, tiles.holding(longest_chunk(case.kernel, case.sizes)))
+    for slices in (1, 3):
+        assert case.compiled(scheduled, slices, threads=slices) == expected
+
+
+def test_a_batch_of_three_has_the_rows_of_three_batches_of_one():
+    whole = Case(conv(5, 6, 3, 1, 6, n=3))
+    got = np.frombuffer(whole.compiled(convolution.schedule(whole.kernel)), np.float32)
+    one = Case(conv(5, 6, 3, 1, 6))
+    for image in range(3):
+        one.data[0] = whole.data[0].reshape(3, -1)[image].copy()
+        one.data[1:3] = whole.data[1:3]
+        alone = one.compiled(convolution.schedule(one.kernel))
+        assert got.reshape(3, -1)[image].tobytes() == alone
+
+
+def test_convolutions_share_the_tiles_of_products():
+    product = contraction.schedule(Case(linear(30, 300, 40)).kernel)
+    pixels = convolution.schedule(Case(conv(40, 40, 3, 1, 9)).kernel)
+    tiles = [{n for n in s.cores if n.startswith("tile")} for s in (product, pixels)]
+    assert tiles[0] == tiles[1]
+
+
+def test_long_chunks_get_longer_rows():
+    case = Case(conv(40, 4, 7, 1, 7))
+    assert longest_chunk(case.kernel, case.sizes) == 32 * 49
+    tiles = AVX512.holding(32 * 49)
+    assert tiles.row_length >= 32 * 49 and tiles.row_length % 32 == 16
+    scheduled = convolution.schedule(case.kernel, tiles)
+    assert case.compiled(scheduled) == case.meaning()
