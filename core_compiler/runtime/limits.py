@@ -142,10 +142,9 @@ def _seconds(workers: Team, kernel: str, block: np.ndarray, items: int, repeats:
     times = np.zeros((2, workers.threads, 2), np.int64)
     patient = repeats == REPEATS and workers.threads > 1
     start, done = time.monotonic(), 0
-    while (
-        done < 3
-        or ((spent := time.monotonic() - start) < 2 * PATIENCE
-        and (done <= repeats or (patient and spent < PATIENCE)))
+    while done < 3 or (
+        (spent := time.monotonic() - start) < 2 * PATIENCE
+        and (done <= repeats or (patient and spent < PATIENCE))
     ):
         done += 1
         times[:] = 0

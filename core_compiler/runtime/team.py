@@ -80,7 +80,7 @@ class Team:
     def run(self, program: int, count: int, scratch: int, stride: int, times: int = 0) -> None:
         """Run ``count`` launch records at address ``program``, without the GIL.
 
-        ``times`` is 0 or the address of ``int64[count][threads][2]``, zeros, for each thread's first
+        ``times`` is 0 or the address of ``int64[count][threads][2]``, zeros, each thread's first
         start and last end in nanoseconds.
 
         UserError where this thread's floating-point state breaks the numerics contract.
