@@ -8,7 +8,7 @@ compile binds to a number (tensor level) or that is a run-time argument (kernel 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 
 import ml_dtypes
@@ -102,7 +102,7 @@ def _is_symbolic(part) -> bool:
     return any(isinstance(d, str) for d in parts)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A string as MLIR writes it: what does not print, and quotes, as ``\\`` and two hex digits."""
     if text.isidentifier() and text.isascii():
         return f'"{text}"'
@@ -120,7 +120,7 @@ def _facts(extra: dict, lead: str = "") -> str:
     def plain(v):
         if isinstance(v, tuple):
             return f"[{', '.join(map(plain, v))}]"
-        return _quoted(v) if isinstance(v, str) else str(v)
+        return quoted(v) if isinstance(v, str) else str(v)
 
     if not extra:
         return ""
@@ -140,6 +140,11 @@ class TensorType(Type):
     order: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
+        return self.text
+
+    @cached_property
+    def text(self) -> str:
+        """The type as it stands in the IR's text."""
         extra = {}
         if any(isinstance(d, str) for d in self.shape):
             extra["dims"] = self.shape
@@ -191,12 +196,17 @@ class BufferType(Type):
     space: str = "dram"
 
     def __repr__(self) -> str:
+        return self.text
+
+    @cached_property
+    def text(self) -> str:
+        """The type as it stands in the IR's text."""
         strides = ", ".join("?" if isinstance(s, str) else str(s) for s in self.strides)
         offset = "?" if isinstance(self.offset, str) else self.offset
         layout = f"strided<[{strides}], offset: {offset}>"
         named = {"dims": self.shape, "offset": self.offset, "strides": self.strides}
         extra = {k: v for k, v in named.items() if _is_symbolic(v)}
-        space = _facts({**extra, "space": self.space}) if extra else _quoted(self.space)
+        space = _facts({**extra, "space": self.space}) if extra else quoted(self.space)
         return f"memref<{_dims(self.shape)}{self.dtype.name}, {layout}, {space}>"
 
     def __reduce__(self):
