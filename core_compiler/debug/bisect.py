@@ -1,0 +1,303 @@
+"""Bisecting: which pass, which rewrite, which value changed the numbers?
+
+A compile is stepped once and every stage is judged: did the pass raise, does the verifier refuse its
+module, does a rewrite's local check fail, do the outputs differ from the stage before?  A local check
+names the rewrite at once.  What only shows on the whole stage is searched: the pass runs again on the
+same module, limited to its first n rewrites, and the smallest n that still fails is found by binary
+search (:class:`~core_compiler.ir.rewriter.Budget`).  When all stages are right, the machine code of
+every launch is compared with its meaning, and the steps of a wrong kernel's schedule with one another.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.buffers import BufferMachine
+from core_compiler.debug.check import Checker, same_bits, worst_error
+from core_compiler.debug.evaluate import Values
+from core_compiler.debug.kernels import KernelCheck, check_kernels
+from core_compiler.debug.steps import NOT_THE_MEANING, first_bad_step
+from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
+from core_compiler.ir.events import CheckRecord
+from core_compiler.ir.rewriter import Budget
+from core_compiler.ir.verifier import verify
+from core_compiler.passes.base import PassContext
+
+#: How a fault was seen.
+RAISED, INVALID, CHECKED, END_TO_END, EXECUTED = "raised", "invalid", "check", "end to end", "executed"
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """The first thing that is wrong.
+
+    ``how`` it was seen: ``raised``, ``invalid`` (verifier), ``check`` (of a rewrite), ``end to end``
+    or ``executed``.  ``number`` and ``rewrite`` are the rewrite within the pass, from 0 (None: the
+    fault is not of one rewrite).  ``value`` is what holds wrong numbers, ``error`` their distance
+    relative to the largest right one.  ``before`` is the module that the pass was given.
+    """
+
+    stage: int
+    pass_label: str
+    how: str
+    note: str
+    number: int | None = None
+    rewrite: Rewrite | None = None
+    value: Value | None = None
+    index: tuple[int, ...] = ()
+    error: float = float("nan")
+    before: Module | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Fault:
+    """What is wrong with a stage, before it is known which rewrite did it."""
+
+    how: str
+    note: str
+    record: CheckRecord | None = None
+    value: Value | None = None
+    index: tuple[int, ...] = ()
+    error: float = float("nan")
+
+
+def bisect(
+    compilation,
+    inputs: Sequence[np.ndarray],
+    *,
+    levels: Mapping[str, Any] | None = None,
+    tolerance: float = 1e-3,
+    execute: bool = True,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> Finding | None:
+    """The first wrong pass of a ``core_compiler.compiler.Compilation`` at stage 0; None: all is right.
+
+    ``inputs`` are arrays for main's arguments.  ``levels`` are the verifier's legality tables.
+    ``tolerance`` bounds the accumulated relative error of the outputs against the import.
+    ``execute`` compares machine code too, where this machine can.  The compilation is stepped as
+    far as it is right.
+    """
+    return _Search(compilation, inputs, levels, tolerance, progress).run(execute)
+
+
+class _Search:
+    def __init__(self, compilation, inputs, levels, tolerance, progress):
+        self.made, self.inputs, self.levels = compilation, list(inputs), levels
+        self.tolerance, self.progress = tolerance, progress
+        self.checker = Checker(compilation.module, inputs)
+        self.outputs = self._outputs(compilation.module)
+
+    def run(self, execute: bool) -> Finding | None:
+        made = self.made
+        total = len(made.steps)
+        while made.next is not None:
+            step, before, place = made.next, made.module, len(made.stages)
+            self.progress(f"check {step.label}", place, total)
+            try:
+                made.step()
+            except Exception as error:
+                if isinstance(error, UserError) and error.exit_code == CANNOT_HERE:
+                    raise
+                return self._narrow(step, before, _raised(error))
+            after, rewrites = made.module, made.stages[-1].rewrites
+            outputs = self._outputs_after(before, after)
+            fault = self._judge(step, before, after, rewrites, outputs)
+            if fault is not None:
+                return self._narrow(step, before, fault, rewrites)
+            self.outputs = outputs
+        if not execute or made.target.available():
+            return None
+        self.progress("check machine code", total, total)
+        return self._executed()
+
+    # -- stages ----------------------------------------------------------------------------------
+
+    def _judge(self, step, before: Module, after: Module, rewrites, outputs) -> _Fault | None:
+        """What is wrong with the module that a pass made of ``before``."""
+        if after is before and not rewrites:
+            return None
+        errors = [d for d in verify(after, self.levels) if d.severity == "error"]
+        if errors:
+            return _Fault(INVALID, "; ".join(map(str, errors[:3])))
+        for record in self.checker.stage(rewrites, step.pass_.exact, before, after):
+            if record.verdict == "failed":
+                return _Fault(CHECKED, record.note, record, record.value, record.index, record.worst_error)
+        return self._compare(step, after, rewrites, outputs)
+
+    def _compare(self, step, after: Module, rewrites, outputs) -> _Fault | None:
+        """Whether the outputs are still what they were: bit for bit after an exact pass."""
+        if isinstance(outputs, Exception):
+            return _Fault(END_TO_END, f"the module cannot be evaluated: {outputs}")
+        if len(outputs) != len(self.outputs):
+            return _Fault(END_TO_END, f"{len(self.outputs)} results became {len(outputs)}")
+        exact = step.pass_.exact or not rewrites
+        for place, (value, old, new) in enumerate(zip(after.main.outputs, self.outputs, outputs, strict=True)):
+            if old.shape != new.shape or old.dtype != new.dtype:
+                note = f"result {place} was {old.dtype}{old.shape}, is {new.dtype}{new.shape}"
+                return _Fault(END_TO_END, note, None, value, (), float("inf"))
+            if exact and not same_bits(old, new):
+                error, index = worst_error(old, new)
+                return _Fault(END_TO_END, f"result {place} changed though the pass keeps bits",
+                              None, value, index, error)  # fmt: skip
+        for place, (value, old, new) in enumerate(
+            zip(after.main.outputs, self.checker.reference, outputs, strict=True)
+        ):
+            error, index = worst_error(old, new)
+            if error > self.tolerance:
+                note = f"result {place} is off by {error:.3g} of its largest number since the import"
+                return _Fault(END_TO_END, note, None, value, index, error)
+        return None
+
+    def _outputs_after(self, before: Module, after: Module):
+        """The outputs of a stage, or the exception that evaluating it raised."""
+        if after is before:
+            return self.outputs
+        try:
+            return self._outputs(after)
+        except Exception as error:
+            return error
+
+    def _outputs(self, module: Module) -> list[np.ndarray]:
+        evaluator = self.checker.evaluator
+        arguments = dict(zip(module.main.arguments, self.inputs, strict=True))
+        if module.main.level == "target":
+            return BufferMachine(module, evaluator).run(arguments)
+        values = Values(evaluator, arguments)
+        values.learn(module.main.body.ops)
+        return [values[v] for v in module.main.outputs]
+
+    # -- narrowing -------------------------------------------------------------------------------
+
+    def _narrow(self, step, before: Module, fault: _Fault, rewrites: Sequence[Rewrite] = ()) -> Finding:
+        """The rewrite of a wrong pass that did it."""
+        stage = next(i for i, s in enumerate(self.made.stages) if s.module is before and (
+            i + 1 == len(self.made.stages) or self.made.stages[i + 1].step is step)) + 1  # fmt: skip
+        found = Finding(stage, step.label, fault.how, fault.note, None, None, fault.value, fault.index,
+                        fault.error, before)  # fmt: skip
+        record = fault.record
+        if record is not None and record.rewrite in rewrites and before.main.level != "target":
+            return replace(found, number=list(rewrites).index(record.rewrite), rewrite=record.rewrite)
+        limited = self._smallest(step, before)
+        if limited is not None:
+            number, rewrite = limited
+            return replace(found, number=number, rewrite=rewrite)
+        if record is not None and record.rewrite in rewrites:
+            return replace(found, number=list(rewrites).index(record.rewrite), rewrite=record.rewrite)
+        return found
+
+    def _smallest(self, step, before: Module) -> tuple[int, Rewrite | None] | None:
+        """(number, rewrite) of the first rewrite with which the pass is wrong; None where the pass
+        is wrong without any, or does not keep to a limit."""
+        _, rewrites, error = self._attempt(step, before, None)
+        good, bad = 0, len(rewrites) + (error is not None)
+        if bad == 0 or self._fails(step, before, 0) or not self._fails(step, before, bad):
+            return None
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            self.progress(f"limit {step.label} to {middle} rewrites", 0, 0)
+            if self._fails(step, before, middle):
+                bad = middle
+            else:
+                good = middle
+        _, rewrites, _ = self._attempt(step, before, bad)
+        return bad - 1, rewrites[bad - 1] if bad <= len(rewrites) else None
+
+    def _fails(self, step, before: Module, limit: int) -> bool:
+        after, rewrites, error = self._attempt(step, before, limit)
+        if error is not None or after is None:
+            return True
+        return self._judge(step, before, after, rewrites, self._outputs_after(before, after)) is not None
+
+    def _attempt(self, step, before: Module, limit: int | None):
+        """The pass alone on ``before``, limited: (module, rewrites, what it raised)."""
+        if step.limit is not None:
+            limit = step.limit if limit is None else min(limit, step.limit)
+        context = PassContext(
+            target=self.made.target, budget=Budget(limit), facts=dict(self.made.facts),
+            options=self.made.options.target, progress=lambda what, done, total: None,
+        )  # fmt: skip
+        try:
+            return step.pass_.run(before, context), context.rewrites, None
+        except Exception as error:
+            return None, context.rewrites, error
+
+    # -- machine code ----------------------------------------------------------------------------
+
+    def _executed(self) -> Finding | None:
+        made = self.made
+        threads = made.options.threads
+        launches = check_kernels(
+            made.module, made.facts, made.target, self.inputs, self.checker.evaluator, threads
+        )
+        bad = next((c for c in launches if c.record.verdict == "failed"), None)
+        if bad is not None:
+            return self._kernel(bad)
+        outputs = made(*self.inputs)
+        for place, (value, old, new) in enumerate(
+            zip(made.module.main.outputs, self.outputs, outputs, strict=True)
+        ):
+            if not same_bits(old, new):
+                error, index = worst_error(old, new)
+                note = f"every launch is right alone, result {place} is not: a launch's addresses or order"
+                return self._of("generate_code", EXECUTED, note, value=value, index=index, error=error)
+        return None
+
+    def _kernel(self, check: KernelCheck) -> Finding:
+        """Whether a kernel's loops, its schedule or its machine code are at fault."""
+        record, launch = check.record, check.launch
+        where = {"value": record.value, "index": record.index, "error": record.worst_error}
+        scheduled = self.made.facts["schedules"][check.kernel]
+        step = first_bad_step(launch, scheduled, self.checker.evaluator)
+        if step is None:
+            return self._of("generate_code", EXECUTED, record.note, **where)
+        name, note = step
+        if name == NOT_THE_MEANING:
+            stage = self._stage_of("outline_kernels")
+            number = next((i for i, r in enumerate(stage.rewrites) if r.note == check.kernel), None)
+            return self._of("outline_kernels", EXECUTED, note, number, **where)
+        stage = self._stage_of("schedule_kernels")
+        number = next((i for i, r in enumerate(stage.rewrites)
+                       if r.rule == name and r.function == check.kernel), None)  # fmt: skip
+        return self._of("schedule_kernels", EXECUTED, note, number, **where)
+
+    def _stage_of(self, pass_name: str):
+        """The last stage made by a pass of this name (the last stage of all where there is none)."""
+        stages = [s for s in self.made.stages if s.step and s.step.pass_.name() == pass_name]
+        return (stages or self.made.stages)[-1]
+
+    def _of(self, pass_name: str, how: str, note: str, number: int | None = None, **where) -> Finding:
+        stage = self._stage_of(pass_name)
+        rewrite = None if number is None else stage.rewrites[number]
+        return Finding(stage.index, stage.name, how, note, number, rewrite,
+                       before=self.made.stages[stage.index - 1].module, **where)  # fmt: skip
+
+
+def _raised(error: Exception) -> _Fault:
+    from core_compiler.errors import InternalError
+
+    invalid = isinstance(error, UserError)
+    text = " ".join(str(error).split())
+    return _Fault(INVALID if invalid else RAISED,
+                  text if isinstance(error, (UserError, InternalError)) else f"{type(error).__name__}: {text}")
+
+
+def tensor_value(finding: Finding) -> Value | None:
+    """The tensor that a finding is about: its value, or the first that its rewrite replaced."""
+    if finding.value is not None:
+        return finding.value
+    if finding.rewrite is None:
+        return None
+    values: list[Value] = [v for op in finding.rewrite.old for v in op.results]
+    return next((v for v in (*values, *finding.rewrite.values) if isinstance(v.type, TensorType)), None)
+
+
+def made_by(finding: Finding) -> Op | None:
+    """The op of the module before the pass that makes the finding's value."""
+    value = tensor_value(finding)
+    if value is None or finding.before is None:
+        return None
+    return next((op for op in finding.before.walk() if value in op.results), None)

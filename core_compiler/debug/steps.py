@@ -1,0 +1,99 @@
+"""Running every step of a kernel's schedule in the interpreter: the first one that changes a bit."""
+from __future__ import annotations
+
+import numpy as np
+
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.ir import BufferType, Op
+from core_compiler.kernels.abi import buffer_arguments, index_arguments
+from core_compiler.kernels.interpreter import KernelFault, interpret
+from core_compiler.ops.base import cost
+
+#: Launches with more operations than this are not interpreted (some microseconds each).
+MOST_FLOPS = 4_000_000
+#: Stands for a step's name where the unscheduled loops are wrong already.
+NOT_THE_MEANING = "the plain loops"
+
+
+def first_bad_step(launch: Op, scheduled, evaluator: Evaluator) -> tuple[str, str] | None:
+    """(step's name, what is wrong) of the first step of ``launch``'s kernel that does not give the
+    bits of the launch's meaning; None where all do, or the launch is too large to interpret.
+
+    Floats are seeded random numbers, integers 0 and 1.
+    """
+    flops = sum(cost(op).flops for op in launch.regions[0].ops if op.kind != "core.constant")
+    if flops > MOST_FLOPS:
+        return None
+    case = _Case(launch, scheduled)
+    wanted = case.meaning(evaluator)
+    known = dict(scheduled.cores)
+    first = scheduled.steps[0].function
+    for place, step in enumerate(scheduled.steps):
+        if step.kernel != first.name:
+            known[step.kernel] = step.function
+            continue
+        try:
+            got = case.interpreted(step.function, known)
+        except KernelFault as fault:
+            return (step.name if place else NOT_THE_MEANING), str(fault)
+        if got != wanted:
+            name = step.name if place else NOT_THE_MEANING
+            return name, f"kernel {first.name}: {name} changed the bits of its results"
+    return None
+
+
+class _Case:
+    """The data of one launch: each buffer's memory in its own layout."""
+
+    def __init__(self, launch: Op, scheduled):
+        self.launch, self.scheduled = launch, scheduled
+        self.first = scheduled.steps[0].function
+        self.sizes = [n for kind, n in launch["arguments"] if kind == "size"]
+        reads = launch["reads"]
+        places = [(kind, n if kind == "operand" else reads + n)
+                  for kind, n in launch["arguments"] if kind != "size"]  # fmt: skip
+        random = np.random.default_rng(7)
+        self.memory = {v: _filled(v.type, random) for v in launch.operands}
+        self.buffers = [launch.operands[n] for _, n in places]
+        self.outputs = [i for i, (kind, _) in enumerate(places) if kind == "result"]
+
+    def meaning(self, evaluator: Evaluator) -> bytes:
+        """The results by the launch's region, as they would lie in memory."""
+        reads = self.launch["reads"]
+        arrays = [np.ascontiguousarray(_view(self.memory[v], v.type)) for v in self.launch.operands[:reads]]
+        results = evaluator.block(self.launch.regions[0], arrays)
+        made = {}
+        for value, array in zip(self.launch.operands[reads:], results, strict=True):
+            flat = np.zeros_like(self.memory[value])
+            _view(flat, value.type)[...] = array
+            made[value] = flat
+        return b"".join(made[self.buffers[i]].tobytes() for i in self.outputs)
+
+    def interpreted(self, function, known) -> bytes:
+        """The results by one step of the schedule."""
+        sizes, plan = list(self.sizes), self.scheduled.launch
+        if plan is not None:
+            sizes += plan.more_sizes(self.sizes, 1)
+        buffers = [np.zeros_like(self.memory[v]) if i in self.outputs else self.memory[v]
+                   for i, v in enumerate(self.buffers)]  # fmt: skip
+        for place, pack in (plan.pack.items() if plan is not None else ()):
+            if buffer_arguments(function)[place].type != buffer_arguments(self.first)[place].type:
+                packed = np.zeros(plan.packed_elements(self.sizes), buffers[place].dtype)
+                interpret(pack, [buffers[place], packed], [*self.sizes, *plan.pack_sizes(self.sizes)])
+                buffers[place] = packed
+        interpret(function, buffers, sizes[: len(index_arguments(function))], functions=known)
+        return b"".join(buffers[i].tobytes() for i in self.outputs)
+
+
+def _filled(kind: BufferType, random) -> np.ndarray:
+    """The buffer's memory: as many elements as its strides reach."""
+    count = 1 + sum((n - 1) * s for n, s in zip(kind.shape, kind.strides, strict=True)) if (
+        all(kind.shape)) else 0  # fmt: skip
+    if kind.dtype.is_float:
+        return random.standard_normal(count).astype(kind.dtype.numpy)
+    return random.integers(0, 2, count).astype(kind.dtype.numpy)
+
+
+def _view(flat: np.ndarray, kind: BufferType) -> np.ndarray:
+    strides = [s * flat.itemsize for s in kind.strides]
+    return np.lib.stride_tricks.as_strided(flat, kind.shape, strides)
