@@ -250,7 +250,9 @@ def check_header(path: Path) -> None:
         raise UserError("not a recording", str(path), "give the path of a .run file")
     page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
     size = path.stat().st_size
-    if size < (65536 if page == 1 else page) * pages:
+    wal = Path(f"{path}-wal")  # a writer may be moving pages into the file just now
+    complete = (65536 if page == 1 else page) * pages
+    if size < complete and not (wal.exists() and wal.stat().st_size):
         raise UserError(f"the recording is cut off after {size} bytes", str(path), _RECORD_AGAIN)
 
 
