@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from core_compiler import __version__, compiler
+from core_compiler import __version__, compiler, targets
 from core_compiler.compiler import Cancelled, Compilation, Options
 from core_compiler.errors import UserError
 from core_compiler.ir.events import Observer, Observers
@@ -43,6 +43,9 @@ def compile(
     watching.begin(describe(model, getattr(target, "name", target), options))
     try:
         started = time.perf_counter()
+        if not model.cached:
+            # A model seen for the first time will need kernels that no cache has yet.
+            (targets.target(target) if isinstance(target, str) else target).prepare()
         made = compiler.start(
             model.imported.module, target, options, model.inputs, watching, cancelled
         )

@@ -27,7 +27,6 @@ class PlanMemory(Pass):
     requires = frozenset({"lifetimes"})
     ensures = frozenset({"plan"})
     planner: str = "best"
-    seconds: float = 1.0
 
     def run(self, module, context):
         ops = module.main.body.ops
@@ -35,7 +34,7 @@ class PlanMemory(Pass):
         temporaries = [life for life in lives if life.space == "arena"]
         problem = [Lifetime(str(i), life.size, life.start, life.end, ALIGNMENT)
                    for i, life in enumerate(temporaries)]  # fmt: skip
-        made = plan(problem, self.planner, seconds=self.seconds)
+        made = plan(problem, self.planner)
         clash = verify(made)
         if clash:
             raise InternalError(f"memory plan: {clash}")

@@ -37,6 +37,9 @@ class Target:
         """Whether this target executes the composite (or, with a ``host``, the op) whole."""
         return False
 
+    def prepare(self) -> None:
+        """Called when a compile starts: time to warm up what code generation will need."""
+
     def legal(self, level: str) -> Any:
         """The legality table of a level for the verifier; None accepts every declared op."""
         return None

@@ -38,6 +38,10 @@ class CPU(Target):
 
         return host_cpu()
 
+    def prepare(self) -> None:
+        """Start the compile workers, so that their imports overlap with the passes."""
+        self.cache.warm()
+
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
         return (
             LowerComposites(),
@@ -74,7 +78,7 @@ class CPU(Target):
         from core_compiler.runtime.kernel_cache import KernelSource
 
         entries = {name: generate(f) for name, f in kernels.items()}
-        sources = [KernelSource(name, s.text, s.symbol) for name, s in entries.items()]
+        sources = [KernelSource(n, s.text, s.symbol, s.lines) for n, s in entries.items()]
         made = self.cache.compile(sources, lambda done, total, name: progress(f"compile {name}", done, total))
         return dict(zip(entries, made, strict=True))
 

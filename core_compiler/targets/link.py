@@ -10,11 +10,10 @@ from core_compiler.ir.attributes import Dense
 from core_compiler.ir.weights import array_digest
 from core_compiler.kernels.abi import callees, scratch_bytes, work_items
 from core_compiler.ops.base import cost
+from core_compiler.runtime.driver import COPY_CHUNK
 from core_compiler.runtime.program import (
     BUILTIN, Argument, Constant, KernelRef, Launch, Program, Ref,
 )  # fmt: skip
-
-COPY_CHUNK = 1 << 16
 
 
 class Linker:
