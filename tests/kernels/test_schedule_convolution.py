@@ -49,9 +49,7 @@ def test_machine_code_has_the_reference_bits(shape, order, tiles):
     x = case.data[0].reshape((1, size, size, c) if order else (1, c, size, size))
     x = np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if order else x
     w, pad = case.data[1].reshape(o, c, k, k), k // 2
-    y = reference.conv(
-        x, w, strides=(stride, stride), low=(pad, pad), high=(pad, pad), dilations=(1, 1), groups=1
-    )  # fmt: skip
+    y = reference.conv(x, w, (stride, stride), ((pad, pad), (pad, pad)))
     y = np.maximum(y + case.data[2].reshape(1, o, 1, 1), np.float32(0))
     expected = (y.transpose(0, 2, 3, 1) if order else y).tobytes()
     scheduled = convolution.schedule(case.kernel, tiles.holding(longest_chunk(case.kernel, case.sizes)))
