@@ -117,9 +117,8 @@ class _Memory:
         owner = self.owner[where]
         if np.any(owner == -1):
             raise KernelFault(f"reads element {where}, which nothing wrote")
-        # What ran before the parallel loop (iteration 0) is shared; scratch is not carried over.
-        foreign = owner != state.iteration
-        if np.any(foreign & (owner != 0) if self.shared else foreign):
+        # What ran before the parallel loop (iteration 0) is there; scratch is not carried over.
+        if np.any((owner != state.iteration) & (owner != 0)):
             raise KernelFault(f"reads element {where}, written by another parallel iteration")
 
     def check_read(self, state, *where) -> None:

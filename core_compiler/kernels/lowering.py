@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from core_compiler.errors import InternalError
-from core_compiler.ir import Block, DType, Function, Op, Value
+from core_compiler.ir import Block, DType, Function, Op, Value, dtype
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
 from core_compiler.kernels.affine import Axis, Clamped, Data, Lin, Quotient
@@ -594,12 +594,16 @@ class Emitter:
             with self.bound({axis: k}):
                 x = self.emit(term)
                 here = kb.cast(kb.cast(k, "i64"), heavy.dtype)
-                better = kb.gt(x, best) if kind == "max" else kb.lt(x, best)
-                if term.dtype.is_float:
-                    first_nan = kb.and_(kb.is_nan(x), kb.not_(kb.is_nan(best)))
-                    better = kb.or_(better, first_nan)
-                kb.carry(kb.select(better, x, best), kb.select(better, here, place))
+                extreme = kb.op(kind, best, x)  # the contract's order: -0 < +0, NaN wins
+                better = kb.ne(self.pattern(extreme), self.pattern(best))
+                kb.carry(extreme, kb.select(better, here, place))
         return kb.results[1]
+
+    def pattern(self, value: Value) -> Value:
+        """A value's bits as an integer (integers as they are)."""
+        if not value.type.is_float:
+            return value
+        return self.kb.op("bitcast", value, dtype=dtype(f"i{value.type.bits}"))
 
     def _contraction(self, node: Node) -> Value:
         kb, heavy, (axis,) = self.kb, node.heavy, node.heavy.axes

@@ -359,6 +359,11 @@ def _is_onto(address: Lin, value: Value, axes: set[Axis]) -> bool:
 def _check_fusion(heavies: list[Node]) -> None:
     """Products, convolutions and windows keep to themselves and to simple operands."""
     for node in heavies:
+        loops = frozenset(node.heavy.axes)
+        for term in node.heavy.terms:
+            for part in term.walk():
+                if part.heavy is not None and part.op is not node.op and part.axes & loops:
+                    raise CannotLower("a reduction inside another's loop would run again", part.op)
         if node.heavy.form in ("contraction", "convolution", "window"):
             others = [h for h in heavies if h is not node and h.op is not node.op]
             if others:
