@@ -10,6 +10,8 @@ import numpy as np
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported, Unsupported, refuse
 from core_compiler.frontends.onnx import ops
+from core_compiler.frontends.onnx.functions import inlined
+from core_compiler.frontends.onnx.origins import LISTING, describe, listing, scope_of
 from core_compiler.frontends.onnx.reading import dtype_of, read_model, to_array
 from core_compiler.frontends.onnx.table import TABLE, Context, NotSupported
 from core_compiler.ir import Block, FrontendNode, Function, Module, Origin, Value, WeightStore, tensor
@@ -18,131 +20,210 @@ from core_compiler.ops.base import TypeRuleError
 __all__ = ["import_file", "import_proto", "ops"]
 
 DOMAINS = ("", "ai.onnx")
+#: Nodes that one import translates at most (functions and unrolled loops included).
+NODES = 500_000
 
 
-def import_file(path: Path | str, sizes: Mapping[str, int] | None = None) -> Imported:
-    """Import a ``.onnx`` file.  ``sizes`` binds symbolic dimensions (default: each is 1).
+def import_file(
+    path: Path | str,
+    sizes: Mapping[str, int] | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+) -> Imported:
+    """Import a ``.onnx`` file; see :func:`import_proto`.
 
     UserError for a damaged file, external data outside the folder, unsupported ops (all at once).
     """
     path = Path(path)
-    return import_proto(read_model(path), folder=path.parent, name=str(path), sizes=sizes)
+    model = read_model(path)
+    return import_proto(model, folder=path.parent, name=str(path), sizes=sizes, inputs=inputs)
 
 
-def import_proto(model, *, folder: Path | None = None, name: str = "model", sizes=None) -> Imported:
-    """Import a ``ModelProto``; ``folder`` is where its external data may lie."""
+def import_proto(
+    model,
+    *,
+    folder: Path | None = None,
+    name: str = "model",
+    sizes: Mapping[str, int] | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+) -> Imported:
+    """Import a ``ModelProto``.
+
+    ``folder``  where its external data may lie.
+    ``sizes``   symbolic dimension -> size.
+    ``inputs``  example inputs by name: their shapes bind symbolic dimensions too, and where a shape
+                of the model depends on an input's values, these are taken.
+    A dimension that neither names is 1.  ``facts["bound"]`` says for each symbol its ``size`` and
+    the range ``low`` to ``high`` (-1: unbounded) that the model allows; ``facts["bound_values"]``
+    the inputs whose values were taken.
+    """
     opsets = {o.domain: o.version for o in model.opset_import}
     opset = next((opsets[d] for d in DOMAINS if d in opsets), 0)
     if opset and opset < 9:
         raise UserError(f"opset {opset} is too old", name, "convert it to opset 9 or newer")
-    importer = Importer(WeightStore(), opset or 18, folder, sizes or {}, name, model)
+    importer = Importer(model, opset or 18, folder, sizes or {}, inputs or {}, name)
     importer.graph(model.graph)
     if importer.unsupported:
         raise refuse(importer.unsupported, name)
     body = Block(tuple(importer.arguments), tuple(importer.ops), tuple(importer.results))
     facts: dict[str, Any] = {
         "frontend": "onnx", "opset": opset, "producer": f"{model.producer_name} {model.producer_version}",
-        "bound": dict(importer.bound),
+        "bound": {s: {"size": n, "low": 0, "high": -1} for s, n in importer.bound.items()},
+        "bound_values": importer.bound_values,
     }  # fmt: skip
     return Imported(
         Module({"main": Function("main", body)}, importer.weights),
-        tuple(v.name for v in importer.arguments),
+        tuple(v.name or "" for v in importer.arguments),
         tuple(o.name for o in model.graph.output),
-        {"model.onnx": importer.listing(model.graph)}, facts,
+        {LISTING: listing(model.graph)}, facts,
     )  # fmt: skip
 
 
 class Importer:
     """One import; ``env`` maps tensor names to values, ``made`` values to the ops that make them."""
 
-    def __init__(self, weights, opset: int, folder, sizes, name: str, model):
-        self.weights, self.opset, self.folder = weights, opset, folder
-        self.sizes, self.name, self.model = sizes, name, model
+    def __init__(self, model, opset: int, folder, sizes, inputs, name: str):
+        self.model, self.opset, self.folder, self.name = model, opset, folder, name
+        self.sizes, self.inputs = sizes, inputs
+        self.weights = WeightStore()
         self.bound: dict[str, int] = {}
+        self.bound_values: dict[str, list] = {}
         self.env: dict[str, Value | None] = {"": None}
+        self.given: dict[Value, np.ndarray] = {}
         self.constants: dict[Value, np.ndarray] = {}
+        self.bindings: dict[Value, np.ndarray] = {}
         self.made: dict[Value, Any] = {}
         self.arguments: list[Value] = []
         self.results: list[Value] = []
         self.ops: list = []
         self.unsupported: list[Unsupported] = []
         self.functions = {(f.domain, f.name): f for f in model.functions}
-        self._lines = 0
+        self.calls: list[tuple[str, str]] = []
+        self._lines = self._nodes = 0
+
+    # -- the main graph ----------------------------------------------------------------------------
 
     def graph(self, graph) -> None:
         """The main graph: inputs, initializers, nodes, outputs."""
         stored = {t.name for t in graph.initializer}
+        if graph.sparse_initializer:
+            raise UserError("sparse weights are not supported", self.name, "store them dense")
         for info in graph.input:
             if info.name not in stored:
                 self._input(info)
-        for tensor_ in graph.initializer:
-            self._initializer(tensor_)
+        for held in graph.initializer:
+            self._initializer(held)
         for node in graph.node:
+            self._lines += 1
             self.node(node)
         for info in graph.output:
             value = self.env.get(info.name)
             if value is None and not self.unsupported:
                 raise UserError(f"output {info.name!r} is made by no node", self.name, "the file is damaged")
-            self.results.append(value)
+            if value is not None:
+                self.results.append(value)
 
     def _input(self, info) -> None:
         kind = info.type
         if not kind.HasField("tensor_type"):
-            raise UserError(f"input {info.name!r} is no tensor", self.name, "sequences and maps are not supported")
-        shape = []
-        for d in kind.tensor_type.shape.dim:
-            if d.HasField("dim_value"):
-                shape.append(d.dim_value)
-            else:
-                symbol = d.dim_param or f"{info.name}_{len(shape)}"
-                self.bound[symbol] = int(self.sizes.get(symbol, 1))
-                shape.append(self.bound[symbol])
-        if any(d < 0 for d in shape):
-            raise UserError(f"input {info.name!r} has shape {shape}", self.name, "the file is damaged")
-        value = Value(tensor(shape, dtype_of(kind.tensor_type.elem_type, info.name)), info.name)
+            raise UserError(f"input {info.name!r} is no tensor", self.name,
+                            "sequences, maps and optional values are not supported")  # fmt: skip
+        element = dtype_of(kind.tensor_type.elem_type, f"input {info.name!r}")
+        example = self.inputs.get(info.name)
+        value = Value(tensor(self._shape(info, example), element), info.name)
+        if example is not None:
+            if example.dtype != element.numpy:
+                raise UserError(f"input {info.name!r} is {example.dtype}, the model wants {element}", self.name)
+            self.given[value] = example
+        self.define(info.name, value)
         self.arguments.append(value)
-        self.env[info.name] = value
+
+    def _shape(self, info, example) -> list[int]:
+        """The declared shape, symbols bound; checked against the example input where there is one."""
+        kind = info.type.tensor_type
+        if not kind.HasField("shape"):
+            if example is None:
+                raise UserError(f"input {info.name!r} has no shape", self.name, "give example inputs")
+            return list(example.shape)
+        declared = list(kind.shape.dim)
+        if example is not None and example.ndim != len(declared):
+            raise UserError(
+                f"input {info.name!r} has rank {example.ndim}, the model wants {len(declared)}", self.name
+            )
+        shape = []
+        for axis, d in enumerate(declared):
+            here = example.shape[axis] if example is not None else None
+            if d.HasField("dim_value"):
+                size = d.dim_value
+            else:
+                symbol = d.dim_param or f"{info.name}_{axis}"
+                size = self.bound.get(symbol, self.sizes.get(symbol, here if here is not None else 1))
+                self.bound[symbol] = size = int(size)
+            if size < 0:
+                raise UserError(f"input {info.name!r} has size {size} on axis {axis}", self.name,
+                                "the file is damaged")  # fmt: skip
+            if here is not None and here != size:
+                raise UserError(f"input {info.name!r} has {here} on axis {axis}, the model wants {size}",
+                                self.name, "give inputs of the model's sizes")  # fmt: skip
+            shape.append(size)
+        return shape
 
     def _initializer(self, held) -> None:
-        origin = Origin.root(FrontendNode(held.name, "initializer", scope=scope_of(held.name)))
-        builder = Context(self.weights, origin, _Nothing, self.opset, self.made, self)
-        self.env[held.name] = builder.constant(to_array(held, self.folder), name=held.name)
-        self._take(builder)
+        origin = Origin.root(FrontendNode(held.name, "initializer", LISTING, 0, scope_of(held.name)))
+        builder = Context(origin, _Nothing, self)
+        value = builder.constant(to_array(held, self.folder), name=held.name)
+        self.take(builder)
+        self.define(held.name, value)
 
-    def _take(self, builder: Context) -> None:
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def define(self, name: str, value: Value) -> None:
+        """Give ``value`` its name in the model; a name is given once."""
+        if self.env.get(name) is not None:
+            raise UserError(f"tensor {name!r} is made twice", self.name, "the file is damaged")
+        self.env[name] = value
+
+    def take(self, builder: Context) -> None:
+        """Append the ops of a context, once."""
         self.ops += builder.ops
         for op in builder.ops:
             for value in op.results:
                 self.made[value] = op
+        builder.ops = []
 
     def node(self, node) -> None:
         """Translate one node into ops; a gap is noted and the walk goes on."""
-        self._lines += 1
-        described = FrontendNode(
-            node.name or f"{node.op_type}_{self._lines}", node.op_type, "model.onnx", self._lines,
-            scope_of(node.name), metadata_stack(node),
-        )  # fmt: skip
+        self._nodes += 1
+        if self._nodes > NODES:
+            raise UserError(f"the model has more than {NODES} nodes", self.name,
+                            "unrolled loops and functions count")  # fmt: skip
         function = self.functions.get((node.domain, node.op_type))
         if function is not None:
             self._call(function, node)
             return
-        context = Context(self.weights, Origin.root(described), node, self.opset, self.made, self)
+        described = describe(node, self._lines)
+        key = node.op_type if node.domain in DOMAINS else f"{node.domain}::{node.op_type}"
         try:
+            context = Context(Origin.root(described), node, self)
             inputs = [self._read(name) for name in node.input]
-            key = node.op_type if node.domain in DOMAINS else f"{node.domain}::{node.op_type}"
             handler = TABLE.get(key)
             if handler is None:
                 raise NotSupported("no translation")
             made = handler(context, *inputs)
-        except (NotSupported, TypeRuleError, ValueError) as reason:
-            if not isinstance(reason, _Missing):
-                self.unsupported.append(Unsupported(node.op_type, str(reason), described))
+        except _Missing:
             return
+        except (NotSupported, TypeRuleError, ValueError, UserError) as reason:
+            text = reason.what if isinstance(reason, UserError) else str(reason)
+            self.unsupported.append(Unsupported(key, text, described))
+            return
+        except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
+            reason = f"it does not fit the op's definition: {type(error).__name__} {error}"
+            self.unsupported.append(Unsupported(key, reason[:200], described))
+            return
+        self.take(context)
         made = made if isinstance(made, tuple | list) else (made,)
-        self._take(context)
         for name, value in zip(node.output, made, strict=False):
-            if name:
-                self.env[name] = value
+            if name and isinstance(value, Value):
+                self.define(name, value)
 
     def _read(self, name: str) -> Value | None:
         if name not in self.env:
@@ -154,46 +235,54 @@ class Importer:
 
     def _call(self, function, node) -> None:
         """A local function: its body with the call's tensors and attributes, in place."""
-        import onnx
-
-        given = {a.name: a for a in node.attribute}
-        defaults = {a.name: a for a in function.attribute_proto}
+        key = (node.domain, node.op_type)
+        if key in self.calls:
+            raise UserError(f"function {node.op_type} calls itself", self.name, "the file is damaged")
+        self.calls.append(key)
         outer = self.env
-        names = dict(zip(function.input, node.input, strict=False))
-        self.env = {"": None, **{inner: outer.get(name) for inner, name in names.items()}}
-        for inner in function.input[len(node.input) :]:
-            self.env[inner] = None
-        for part in function.node:
-            copy = onnx.NodeProto()
-            copy.CopyFrom(part)
-            copy.name = f"{node.name}/{part.name or part.op_type}"
-            kept = []
-            for attribute in copy.attribute:
-                if attribute.ref_attr_name:
-                    source = given.get(attribute.ref_attr_name) or defaults.get(attribute.ref_attr_name)
-                    if source is None:
-                        continue
-                    own = onnx.AttributeProto()
-                    own.CopyFrom(source)
-                    own.name = attribute.name
-                    attribute = own
-                kept.append(attribute)
-            del copy.attribute[:]
-            copy.attribute.extend(kept)
-            self.node(copy)
-        inner_env, self.env = self.env, outer
-        for name, inner in zip(node.output, function.output, strict=False):
-            if name and inner in inner_env:
-                self.env[name] = inner_env[inner]
+        self.env = {"": None, **dict.fromkeys(function.input)}
+        self.env |= {i: outer.get(n) for i, n in zip(function.input, node.input, strict=False)}
+        for part in inlined(function, node):
+            self.node(part)
+        inner, self.env = self.env, outer
+        self.calls.pop()
+        for name, own in zip(node.output, function.output, strict=False):
+            if name and inner.get(own) is not None:
+                self.define(name, inner[own])
 
-    @staticmethod
-    def listing(graph) -> str:
-        """The node list as text: what the source view shows for an ONNX model, a node a line."""
-        lines = []
+    def subgraph(self, graph, arguments: list[Value]) -> list[Value]:
+        """Translate a graph attribute in place, its inputs bound to ``arguments``; its outputs.
+
+        The body sees the tensors around it.  NotSupported where a node of it has no translation.
+        """
+        outer, gaps = self.env, len(self.unsupported)
+        self.env = dict(outer)
+        own = [i.name for i in graph.input]
+        made = [t.name for t in graph.initializer] + [n for p in graph.node for n in p.output]
+        for name in (*own, *made):
+            if name:
+                self.env.pop(name, None)
+        self.env |= dict(zip(own, arguments, strict=True))
+        for held in graph.initializer:
+            self._initializer(held)
         for node in graph.node:
-            outs, ins = ", ".join(node.output), ", ".join(node.input)
-            lines.append(f"{outs} = {node.op_type}({ins})")
-        return "\n".join(lines) + "\n"
+            self.node(node)
+        inner, self.env = self.env, outer
+        if len(self.unsupported) > gaps:
+            raise _Missing
+        missing = [o.name for o in graph.output if inner.get(o.name) is None]
+        if missing:
+            raise NotSupported(f"output {missing[0]!r} of a subgraph is made by no node")
+        return [inner[o.name] for o in graph.output]
+
+    def region(self, graph, arguments: list[Value]) -> Block:
+        """A graph attribute as a region: its ops apart from those around it."""
+        outer, self.ops = self.ops, []
+        try:
+            outputs = self.subgraph(graph, arguments)
+            return Block(tuple(arguments), tuple(self.ops), tuple(outputs))
+        finally:
+            self.ops = outer
 
 
 class _Missing(NotSupported):
@@ -204,22 +293,3 @@ class _Nothing:
     """A node without attributes, for initializers."""
 
     attribute = ()
-
-
-def scope_of(name: str) -> str:
-    """The module path in a node's or an initializer's name (``/layer1/conv/Conv``, ``layer1.conv.weight``)."""
-    if "/" in name:
-        return "/".join(p for p in name.split("/")[:-1] if p)
-    parts = name.split(".")
-    return "/".join(parts[:-1]) if len(parts) > 1 else ""
-
-
-def metadata_stack(node) -> tuple:
-    """The framework's stack trace that torch's exporter leaves in a node's metadata."""
-    import re
-
-    for entry in node.metadata_props:
-        if entry.key == "pkg.torch.onnx.stack_trace":
-            frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n?\s*([^\n]*)', entry.value)
-            return tuple((file, int(line), function, text) for file, line, function, text in frames)
-    return ()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import DType, dtype
 
 #: ``TensorProto`` data type -> our dtype name.
@@ -21,20 +21,39 @@ DTYPES = {
     25: "ui2", 26: "i2",
 }  # fmt: skip
 
+#: The largest file that protobuf reads.
+LARGEST = (1 << 31) - 1
+
 
 def read_model(path: Path):
     """The ``ModelProto`` of a file, without its external data; UserError if it is none."""
     import onnx
     from google.protobuf.message import DecodeError
 
+    where = str(path)
     try:
-        model = onnx.load(str(path), load_external_data=False)
-    except (DecodeError, ValueError, OSError) as error:
-        raise UserError(f"not a readable ONNX model ({_short(error)})", str(path),
+        if not path.is_file():
+            raise UserError("there is no such file", where, "check the path")
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise UserError(f"the file has {size} bytes, more than protobuf reads (2 GiB)", where,
+                            "export the weights as external data")  # fmt: skip
+        if size > _free_memory() // 2:
+            raise UserError(f"reading needs {2 * size >> 20} MiB, {_free_memory() >> 20} MiB are free",
+                            where, "export the weights as external data", CANNOT_HERE)  # fmt: skip
+        model = onnx.ModelProto.FromString(path.read_bytes())
+    except (DecodeError, ValueError, OSError, RecursionError) as error:
+        raise UserError(f"not a readable ONNX model ({_short(error)})", where,
                         "the file is truncated or of another kind; export it again") from None  # fmt: skip
-    if not model.graph.node and not model.graph.output:
-        raise UserError("not an ONNX model: it has no graph", str(path), "give a .onnx file")
+    if not model.ir_version or not model.graph.output:
+        raise UserError("not an ONNX model: it has no graph with outputs", where, "give a .onnx file")
     return model
+
+
+def _free_memory() -> int:
+    import psutil
+
+    return psutil.virtual_memory().available
 
 
 def dtype_of(number: int, where: str = "") -> DType:
@@ -42,32 +61,39 @@ def dtype_of(number: int, where: str = "") -> DType:
     if number not in DTYPES:
         import onnx
 
-        name = onnx.TensorProto.DataType.Name(number) if number in onnx.TensorProto.DataType.values() else number
+        known = number in onnx.TensorProto.DataType.values()
+        name = onnx.TensorProto.DataType.Name(number) if known else number
         raise UserError(f"tensors of type {name} are not supported", where, "convert them in the model")
     return dtype(DTYPES[number])
 
 
 def to_array(tensor, folder: Path | None) -> np.ndarray:
-    """The array of a ``TensorProto``; external data is memory-mapped from ``folder``."""
-    kind = dtype_of(tensor.data_type, tensor.name)
+    """The array of a ``TensorProto``; external data is memory-mapped from ``folder``.
+
+    UserError where the stored data are not as long as dtype and shape say.
+    """
+    where = f"tensor {tensor.name!r}"
+    kind = dtype_of(tensor.data_type, where)
     shape = tuple(tensor.dims)
     if any(d < 0 for d in shape):
-        raise UserError(f"negative dimension in {shape}", tensor.name, "the file is damaged")
+        raise UserError(f"negative dimension in {shape}", where, "the file is damaged")
+    if tensor.HasField("segment"):
+        raise UserError("a tensor in segments", where, "export the model again")
     if tensor.data_location == 1:
         return _external(tensor, kind, shape, folder)
     if tensor.HasField("raw_data"):
         need = _stored_bytes(kind, shape)
         if len(tensor.raw_data) != need:
-            raise UserError(f"has {len(tensor.raw_data)} bytes of data, {need} expected",
-                            f"initializer {tensor.name}", "the file is damaged; export it again")  # fmt: skip
+            raise UserError(f"has {len(tensor.raw_data)} bytes of data, {need} expected", where,
+                            "the file is damaged; export it again")  # fmt: skip
     from onnx import numpy_helper
 
     try:
-        array = numpy_helper.to_array(tensor)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"cannot be read ({_short(error)})", f"initializer {tensor.name}",
+        array = np.asarray(numpy_helper.to_array(tensor))
+        return np.ascontiguousarray(array).astype(kind.numpy, copy=False).reshape(shape)
+    except Exception as error:  # numpy_helper trusts the file and fails in many ways
+        raise UserError(f"cannot be read ({_short(error)})", where,
                         "the file is damaged; export it again") from None  # fmt: skip
-    return np.ascontiguousarray(array).astype(kind.numpy, copy=False).reshape(shape)
 
 
 def _stored_bytes(kind: DType, shape) -> int:
@@ -77,17 +103,11 @@ def _stored_bytes(kind: DType, shape) -> int:
 
 def _external(tensor, kind: DType, shape, folder: Path | None) -> np.ndarray:
     facts = {entry.key: entry.value for entry in tensor.external_data}
-    where = f"external data of {tensor.name}"
+    where = f"external data of tensor {tensor.name!r}"
     location = facts.get("location", "")
     if folder is None:
         raise UserError("the model is not in a folder", where, "import it from a file")
-    root = folder.resolve()
-    path = (root / location).resolve()
-    if not location or not path.is_relative_to(root):
-        raise UserError(f"{location!r} leaves the model's folder", where,
-                        "put the data file beside the model")  # fmt: skip
-    if not path.is_file():
-        raise UserError(f"there is no file {location!r}", where, f"put it into {folder}")
+    path = _inside(folder, location, where)
     try:
         offset, length = int(facts.get("offset", 0)), int(facts.get("length", 0))
     except ValueError:
@@ -95,17 +115,37 @@ def _external(tensor, kind: DType, shape, folder: Path | None) -> np.ndarray:
     need = _stored_bytes(kind, shape)
     length = length or need
     size = path.stat().st_size
-    if offset < 0 or length != need or offset + length > size:
+    if offset < 0 or length != need or offset + need > size:
         raise UserError(
-            f"{need} bytes at {offset} are asked of a file of {size}", where,
+            f"{need} bytes are needed, {length} at {offset} are named in a file of {size}", where,
             "the data file is truncated or belongs to another model",
         )  # fmt: skip
     if kind.bits < 8 and kind.kind != "bool":
         raise UserError(f"external data of type {kind}", where, "store it in the model file")
-    if need == 0:
-        return np.zeros(shape, kind.numpy)
-    data = np.memmap(path, np.uint8, "r", offset, need)
-    return np.asarray(data).view(kind.numpy).reshape(shape)
+    try:
+        if need == 0:
+            return np.zeros(shape, kind.numpy)
+        data = np.memmap(path, np.uint8, "r", offset, need)
+        return np.asarray(data).view(kind.numpy).reshape(shape)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot be read ({_short(error)})", where, "check the data file") from None
+
+
+def _inside(folder: Path, location: str, where: str) -> Path:
+    """The data file, which must be a file in the model's folder (links followed)."""
+    try:
+        root = folder.resolve()
+        path = (root / location).resolve()
+        inside = bool(location) and path.is_relative_to(root)
+        exists = inside and path.is_file()
+    except (OSError, ValueError, RuntimeError):  # a NUL, a name too long, a loop of links
+        inside = exists = False
+    if not inside:
+        raise UserError(f"{location[:80]!r} is not in the model's folder", where,
+                        "put the data file beside the model")  # fmt: skip
+    if not exists:
+        raise UserError(f"there is no file {location[:80]!r}", where, f"put it into {folder}")
+    return path
 
 
 def _short(error: Exception) -> str:

@@ -29,38 +29,60 @@ def onnx_op(*names: str):
     return enter
 
 
+#: Elements that a value computed at import may have at most: a shape is small.
+FOLDED_ELEMENTS = 1 << 24
+#: Elements of an input whose values are bound at most.
+BOUND_ELEMENTS = 1 << 12
+
+
 class Context(Builder):
     """A builder that knows the node it translates and can ask for constants.
 
-    ``made`` maps every value so far to the op that makes it, so that shapes computed in the graph
-    (Shape, Gather, Concat...) are evaluated here, by the reference, when an op needs them.
+    Shapes computed in the graph (Shape, Gather, Concat...) are evaluated here, by the reference,
+    when an op needs them.
     """
 
-    def __init__(self, weights, origin, node, opset: int, made: dict[Value, Any], importer):
-        super().__init__(weights, origin)
-        self.node, self.opset, self.importer = node, opset, importer
-        self._made = made
+    def __init__(self, origin, node, importer):
+        super().__init__(importer.weights, origin)
+        self.node, self.importer = node, importer
         self.attributes: Mapping[str, Any] = attributes_of(node)
+
+    @property
+    def opset(self) -> int:
+        return self.importer.opset
 
     def attr(self, name: str, default=None):
         return self.attributes.get(name, default)
 
     def _maker(self, value: Value):
         own = next((op for op in reversed(self.ops) if value in op.results), None)
-        return own if own is not None else self._made.get(value)
+        return own if own is not None else self.importer.made.get(value)
 
     def const(self, value: Value | None, what: str = "an input") -> np.ndarray:
-        """The array of a value that does not depend on the model's inputs; NotSupported if it does."""
+        """The array of a value that shapes depend on.
+
+        Where it depends on the model's inputs, on the values of the example inputs, which are then
+        noted as bound; NotSupported where there are none.
+        """
         found = self.known(value)
+        if found is not None:
+            return found
+        if value is None:
+            raise NotSupported(f"{what} is missing")
+        found = self._evaluated(value, self.importer.bindings, bind=True)
         if found is None:
-            raise NotSupported(f"{what} depends on the model's inputs")
+            raise NotSupported(f"{what} depends on the values of the model's inputs")
         return found
 
     def known(self, value: Value | None) -> np.ndarray | None:
-        """The array of a constant value, or None."""
-        if value is None:
-            return None
-        cache = self.importer.constants
+        """The array of a value that does not depend on the model's inputs, or None."""
+        return None if value is None else self._evaluated(value, self.importer.constants, bind=False)
+
+    def _evaluated(self, value: Value, cache: dict[Value, Any], bind: bool) -> np.ndarray | None:
+        """Evaluate a value from the ops that make it; None where an input or a random op is met.
+
+        What has no answer is cached as None too, so that each op is looked at once.
+        """
         stack = [value]
         while stack:
             current = stack[-1]
@@ -68,18 +90,31 @@ class Context(Builder):
                 stack.pop()
                 continue
             op = self._maker(current)
-            if op is None or op.kind.startswith("core.random"):
-                return None
+            if op is None:
+                cache[current] = self._bound(current) if bind else None
+                continue
             if op.kind == "core.constant":
                 cache[current] = as_array(op["value"], self.weights)
                 continue
-            missing = [v for v in op.operands if v not in cache]
-            if missing:
-                stack.extend(missing)
+            needed = op.operands
+            if _unfoldable(op) or any(cache.get(v, cache) is None for v in needed):
+                cache.update(dict.fromkeys(op.results))
                 continue
-            results = evaluate(op, [cache[v] for v in op.operands], self.weights)
+            missing = [v for v in needed if v not in cache]
+            if missing:
+                stack.append(missing[0])
+                continue
+            results = evaluate(op, [cache[v] for v in needed], self.weights)
             cache.update(zip(op.results, results, strict=True))
         return cache[value]
+
+    def _bound(self, argument: Value) -> np.ndarray | None:
+        found = self.importer.given.get(argument)
+        if found is None or found.size > BOUND_ELEMENTS:
+            return None
+        if argument.name:
+            self.importer.bound_values[argument.name] = found.tolist()
+        return found
 
     def ints(self, value: Value | None, what: str = "an input") -> list[int]:
         """A constant 1-D integer input as a list."""
@@ -110,6 +145,15 @@ class Context(Builder):
             limits=tuple(limit if i == axis else d for i, d in enumerate(shape)),
             strides=tuple(step if i == axis else 1 for i in range(rank)),
         )
+
+
+def _unfoldable(op) -> bool:
+    """Random ops, ops with regions and results too large are left to the compiler."""
+    return bool(
+        op.kind.startswith("core.random")
+        or op.regions
+        or any(v.type.elements > FOLDED_ELEMENTS for v in op.results)
+    )
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -1,0 +1,148 @@
+"""Control flow of ONNX: If, Loop and Scan.
+
+A condition or a trip count that is known decides at import: the branch is put in place, the loop
+unrolled.  Else they become ``core.if`` and ``core.while``.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
+from core_compiler.ir import Block, Value, tensor
+from core_compiler.ops.builder import Builder
+
+#: Steps that a loop is unrolled to at most.
+UNROLLED = 1024
+
+
+@onnx_op("If")
+def if_(b, condition):
+    known = b.known(condition)
+    if known is not None:
+        graph = b.attr("then_branch" if bool(known.reshape(())) else "else_branch")
+        return tuple(b.importer.subgraph(graph, []))
+    condition = b.reshape(condition, shape=()) if condition.type.rank else condition
+    b.importer.take(b)
+    branches = [b.importer.region(b.attr(n), []) for n in ("then_branch", "else_branch")]
+    types = [[v.type for v in branch.outputs] for branch in branches]
+    if types[0] != types[1]:
+        raise NotSupported("branches with results of different shapes, and the condition is not known")
+    return b.op("core.if", (condition,), regions=branches)
+
+
+@onnx_op("Loop")
+def loop(b, trips=None, condition=None, *carried):
+    body = b.attr("body")
+    count = None if trips is None else b.known(trips)
+    if count is None and trips is not None and b.node.output[len(carried) :]:
+        count = b.const(trips, "the trip count of a loop that collects results")
+    go = True if condition is None else b.known(condition)
+    if count is not None and go is not None:
+        steps = int(count.reshape(())) if bool(np.asarray(go).reshape(())) else 0
+        if steps <= UNROLLED:
+            made = _unrolled(b, body, steps, carried)
+            if made is not None:
+                return made
+    return _while(b, body, trips, condition, carried)
+
+
+def _unrolled(b, body, steps: int, carried):
+    """The loop step by step; None where a condition of the body is not known (nothing is kept)."""
+    importer = b.importer
+    importer.take(b)
+    kept, state = len(importer.ops), list(carried)
+    collected: list[list[Value]] = [[] for _ in body.output[1 + len(carried) :]]
+    for step in range(steps):
+        number, yes = b.constant(np.int64(step)), b.constant(np.bool_(True))
+        importer.take(b)
+        go, *rest = importer.subgraph(body, [number, yes, *state])
+        known = b.known(go)
+        if known is None:
+            del importer.ops[kept:]
+            return None
+        state = rest[: len(carried)]
+        for column, value in zip(collected, rest[len(carried) :], strict=True):
+            column.append(value)
+        if not bool(known.reshape(())):
+            break
+    return (*state, *(_stacked(b, c, 0) for c in collected))
+
+
+def _stacked(b, parts: list[Value], axis: int) -> Value:
+    if not parts:
+        raise NotSupported("a loop of no steps that collects results")
+    shape = parts[0].type.shape
+    if any(p.type.shape != shape for p in parts):
+        raise NotSupported("collected results of different shapes")
+    lifted = [b.reshape(p, shape=(*shape[:axis], 1, *shape[axis:])) for p in parts]
+    return b.concat(*lifted, axis=axis)
+
+
+def _while(b, body, trips, condition, carried):
+    """A loop whose end is not known: ``core.while`` over (step, go on, carried values)."""
+    if body.output[1 + len(carried) :]:
+        raise NotSupported("a loop that collects results and whose number of steps is not known")
+    if b.node.output and not carried:
+        raise NotSupported("a loop without carried values")
+    scalar = tensor((), "i64")
+    start = [b.constant(np.int64(0)), _scalar(b, condition) if condition is not None
+             else b.constant(np.bool_(True)), *carried]  # fmt: skip
+    limit = _scalar(b, trips) if trips is not None else None
+    b.importer.take(b)
+
+    def arguments():
+        return [Value(scalar), Value(tensor((), "i1")), *(Value(v.type) for v in carried)]
+
+    tested = arguments()
+    test = Builder(b.weights, b.origin)
+    more = tested[1] if limit is None else test.and_(tested[1], test.lt(tested[0], limit))
+    inner = arguments()
+    region = b.importer.region(body, [inner[0], inner[1], *inner[2:]])
+    tail = Builder(b.weights, b.origin)
+    step = tail.add(inner[0], tail.constant(np.int64(1)))
+    go = region.outputs[0]
+    go = tail.reshape(go, shape=()) if go.type.rank else go
+    block = Block(tuple(inner), (*region.ops, *tail.ops), (step, go, *region.outputs[1:]))
+    if [v.type for v in block.outputs[2:]] != [v.type for v in carried]:
+        raise NotSupported("a loop whose carried values change their shapes")
+    condition_block = Block(tuple(tested), tuple(test.ops), (more,))
+    made = b.op("core.while", start, regions=(condition_block, block))
+    return tuple(made[2:])
+
+
+def _scalar(b, x: Value) -> Value:
+    return b.reshape(x, shape=()) if x.type.rank else x
+
+
+@onnx_op("Scan")
+def scan(b, *operands):
+    body, count = b.attr("body"), int(b.attr("num_scan_inputs"))
+    states, streams = list(operands[: len(operands) - count]), operands[len(operands) - count :]
+    if b.opset < 9:
+        raise NotSupported("Scan before opset 9")
+    axes = b.attr("scan_input_axes") or [0] * count
+    backwards = b.attr("scan_input_directions") or [0] * count
+    axes = [axis_of(a, s.type.rank) for a, s in zip(axes, streams, strict=True)]
+    steps = streams[0].type.shape[axes[0]]
+    if steps > UNROLLED:
+        raise NotSupported(f"a scan of {steps} steps")
+    results = len(body.output) - len(states)
+    collected: list[list[Value]] = [[] for _ in range(results)]
+    for step in range(steps):
+        parts = []
+        for stream, axis, back in zip(streams, axes, backwards, strict=True):
+            place = steps - 1 - step if back else step
+            shape = tuple(d for i, d in enumerate(stream.type.shape) if i != axis)
+            parts.append(b.reshape(b.cut(stream, axis, place, place + 1), shape=shape))
+        b.importer.take(b)
+        made = b.importer.subgraph(body, [*states, *parts])
+        states = made[: len(states)]
+        for column, value in zip(collected, made[len(states) :], strict=True):
+            column.append(value)
+    out_axes = b.attr("scan_output_axes") or [0] * results
+    out_back = b.attr("scan_output_directions") or [0] * results
+    stacks = [
+        _stacked(b, column[::-1] if back else column, axis_of(axis, column[0].type.rank + 1))
+        for column, axis, back in zip(collected, out_axes, out_back, strict=True)
+    ]
+    return (*states, *stacks)

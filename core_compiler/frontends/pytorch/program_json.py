@@ -1,0 +1,189 @@
+"""The JSON of an exported program, checked before torch's deserialiser sees it.
+
+Torch turns strings of it into code: symbolic sizes by ``sympify`` (``eval``), tree specs by importing
+modules, names by generating a Python function.  So every string must be of the form that its place
+allows; what could name anything else is refused, and what the program does not need is left out.
+"""
+from __future__ import annotations
+
+import ast
+import json
+import keyword
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+class Unsafe(Exception):
+    """The program needs what only trust allows; the message says what."""
+
+
+_WORD = re.compile(r"^[A-Za-z0-9_.]{0,1000}$")
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,1000}$")
+_SYMBOL = re.compile(r"^(s|u|zf|zuf)[0-9]{1,9}$")
+_OPERATOR = re.compile(r"^torch\.ops\.([A-Za-z]\w*)\.([A-Za-z_]\w*)\.([A-Za-z]\w*)$")
+_FLOAT = re.compile(r"^(-?Infinity|NaN)$")
+
+#: Places whose strings are only ever shown or passed to an op as a string.
+_FREE = frozenset({"as_string", "as_strings", "stack_trace", "nn_module_stack", "torch_version"})
+#: Places whose strings become names in generated code.
+_NAMES = frozenset({"name", "as_name", "user_input_name"})
+#: What has no safe reading: subgraphs, script objects, operators as values.
+_REFUSED = frozenset({"as_graph", "as_custom_obj", "as_operator", "custom_obj", "token", "as_string_to_argument"})
+
+_PLAIN_TARGETS = frozenset(
+    [f"_operator.{n}" for n in ("add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pos",
+                                "getitem", "eq", "ne", "lt", "le", "gt", "ge", "and_", "or_")]
+    + [f"math.{n}" for n in ("ceil", "floor", "trunc", "sqrt")]
+    + [f"torch.sym_{n}" for n in ("max", "min", "int", "float", "ite", "not", "sqrt", "sum")]
+    + ["torch._sym_sqrt"]
+)  # fmt: skip
+
+_FUNCTIONS = frozenset({
+    "FloorDiv", "ModularIndexing", "Where", "PythonMod", "Mod", "CleanDiv", "CeilToInt", "FloorToInt",
+    "CeilDiv", "FloatTrueDiv", "IntTrueDiv", "TruncToFloat", "TruncToInt", "RoundToInt", "ToFloat",
+    "Identity", "Max", "Min", "Eq", "Ne", "Lt", "Le", "Gt", "Ge", "And", "Or", "Not",
+})  # fmt: skip
+
+_TREES = frozenset({"builtins.tuple", "builtins.list", "builtins.dict", "builtins.NoneType",
+                    "collections.OrderedDict", None})  # fmt: skip
+
+
+def checked(described: Any) -> dict[str, Any]:
+    """The same description with nothing in it that torch would execute; :class:`Unsafe` otherwise."""
+    if not isinstance(described, dict) or not isinstance(described.get("graph_module"), dict):
+        raise Unsafe("it holds no program that this version knows")
+    module = dict(described["graph_module"])
+    module["module_call_graph"] = [_root_call(e) for e in _list(module.get("module_call_graph"))
+                                   if isinstance(e, dict) and e.get("fqn") == ""]  # fmt: skip
+    module["metadata"], module["treespec_namedtuple_fields"] = {}, {}
+    graph = module.get("graph")
+    if not isinstance(graph, dict):
+        raise Unsafe("it holds no graph")
+    graph = {**graph, "nodes": [_node(n) for n in _list(graph.get("nodes"))]}
+    found = {**described, "graph_module": {**module, "graph": graph}, "guards_code": []}
+    return _walk(found, "")
+
+
+def _list(held: Any) -> list:
+    if not isinstance(held, list):
+        raise Unsafe("its graph is not in the form of this version")
+    return held
+
+
+def _node(node: Any) -> dict:
+    """A node with a known op and only the metadata that is shown."""
+    if not isinstance(node, dict) or not isinstance(node.get("target"), str):
+        raise Unsafe("a node has no op")
+    _check_target(node["target"])
+    metadata = node.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    kept = {k: v for k, v in metadata.items() if k in ("stack_trace", "nn_module_stack")}
+    return {**node, "metadata": kept}
+
+
+def _check_target(target: str) -> None:
+    if target in _PLAIN_TARGETS:
+        return
+    match = _OPERATOR.match(target)
+    if match is None:
+        raise Unsafe(f"it calls {target[:80]!r}, which is no operator")
+    import torch
+
+    space, packet, overload = match.groups()
+    found = getattr(getattr(getattr(torch.ops, space), packet, None), overload, None)
+    if not isinstance(found, torch._ops.OpOverload):
+        raise Unsafe(f"it calls {target[:80]!r}, which this torch does not have")
+
+
+def _root_call(entry: Mapping) -> dict:
+    """The signature of the whole program, its tree specs of plain containers only."""
+    signature = entry.get("signature")
+    if not isinstance(signature, dict):
+        return {"fqn": "", "signature": None}
+    for side in ("in_spec", "out_spec"):
+        _check_tree(signature.get(side))
+    return {"fqn": "", "signature": dict(signature)}
+
+
+def _check_tree(text: Any) -> None:
+    try:
+        protocol, root = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        raise Unsafe("a tree specification is not readable") from None
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, dict) or node.get("type") not in _TREES:
+            kind = node.get("type") if isinstance(node, dict) else node
+            raise Unsafe(f"inputs or outputs are in containers of type {str(kind)[:80]!r}")
+        stack += _list(node.get("children_spec"))
+
+
+def _walk(held: Any, place: str) -> Any:
+    """A copy with every string checked for its place; devices become the CPU."""
+    if isinstance(held, dict):
+        refused = _REFUSED & held.keys()
+        if refused:
+            raise Unsafe(f"it holds {sorted(refused)[0].removeprefix('as_')} values")
+        if place in ("device", "as_device"):
+            return {"type": "cpu", "index": None}
+        return {_key(k, place): _walk(v, k) for k, v in held.items()}
+    if isinstance(held, list):
+        return [_walk(v, place) for v in held]
+    if isinstance(held, str):
+        _check_string(held, place)
+    return held
+
+
+def _key(key: str, place: str) -> str:
+    pattern = _NAME if place == "tensor_values" else _WORD
+    if not pattern.match(key):
+        raise Unsafe(f"it has a name {key[:80]!r}")
+    return key
+
+
+def _check_string(text: str, place: str) -> None:
+    if place in _FREE or place in ("in_spec", "out_spec", "target"):
+        return
+    if place == "expr_str":
+        _check_expression(text)
+    elif place == "as_float" and _FLOAT.match(text):
+        return
+    elif place in _NAMES:
+        if text and (not _NAME.match(text) or keyword.iskeyword(text)):
+            raise Unsafe(f"it has a name {text[:80]!r}")
+    elif not _WORD.match(text):
+        raise Unsafe(f"it has a text {text[:80]!r} as its {place}")
+
+
+def _check_expression(text: str) -> None:
+    """A symbolic size: symbols, numbers, arithmetic and a few functions; nothing that can run away."""
+    complaint = Unsafe(f"a size is given as {text[:80]!r}")
+    if len(text) > 2000:
+        raise complaint
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise complaint from None
+    called = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    for node in ast.walk(tree):
+        if not _harmless(node, id(node) in called):
+            raise complaint
+
+
+_SYNTAX = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Load, ast.Add, ast.Sub, ast.Mult,
+           ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.UAdd, ast.cmpop)  # fmt: skip
+
+
+def _harmless(node: ast.AST, called: bool) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in _FUNCTIONS if called else bool(_SYMBOL.match(node.id))
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float, bool) and abs(node.value) < 1 << 63
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and not node.keywords
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        power = node.right
+        return isinstance(power, ast.Constant) and type(power.value) is int and 0 <= power.value <= 8
+    return isinstance(node, _SYNTAX)

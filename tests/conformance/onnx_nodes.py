@@ -1,0 +1,127 @@
+"""The ONNX backend test suite (``onnx.backend.test``): single nodes, small and converted models.
+
+The comparison is the suite's own (``Runner.assert_similar_outputs``) with its own tolerances.
+Inputs that fix shapes (of Reshape, Slice, Range...) are bound at import to the case's values.
+"""
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.base import Backend, BackendRep
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.onnx import import_proto
+from tests.conformance.outcomes import Case, Wrong, by_reference
+
+SUITE = "onnx_nodes"
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+
+
+class CompilerBackend(Backend):
+    """Our compiler as an ONNX backend; ``execute`` says on which path (reference by default)."""
+
+    @classmethod
+    def prepare(cls, model, device="CPU", execute=by_reference, folder=None, **_):
+        return _Prepared(model, execute, folder)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return device == "CPU"
+
+
+class _Prepared(BackendRep):
+    def __init__(self, model, execute, folder):
+        self.model, self.execute, self.folder = model, execute, folder
+
+    def run(self, inputs, **_):
+        stored = {t.name for t in self.model.graph.initializer}
+        names = [i.name for i in self.model.graph.input if i.name not in stored]
+        given = dict(zip(names, inputs, strict=False))
+        arrays = {n: a for n, a in given.items() if isinstance(a, np.ndarray) and a.dtype != object}
+        imported = import_proto(self.model, folder=self.folder, name="model", inputs=arrays)
+        missing = [n for n in imported.inputs if n not in arrays]
+        if missing:
+            raise UserError(f"input {missing[0]!r} is no tensor", "case")
+        return self.execute(imported, [arrays[n] for n in imported.inputs])
+
+
+def cases() -> Iterator[Case]:
+    """Every case of the suite's kinds, in the suite's order."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [test for kind in KINDS for test in load_model_tests(kind=kind)]
+    for test in found:
+        yield Case(test.name, _runner(test))
+
+
+def _runner(test):
+    def run(execute) -> None:
+        model, sets = _data(test)
+        for inputs, outputs in sets:
+            prepared = CompilerBackend.prepare(model, execute=execute)
+            with np.errstate(all="ignore"):
+                made = prepared.run(inputs)
+            if any(not isinstance(o, np.ndarray | np.generic) for o in outputs):
+                raise UserError("a result that is no tensor")
+            try:
+                Runner.assert_similar_outputs(list(outputs), list(made), test.rtol, test.atol)
+            except (AssertionError, TypeError, ValueError) as error:
+                raise Wrong(_differs(outputs, made, error)) from None
+
+    return run
+
+
+def _differs(wanted, made, error) -> str:
+    for i, (a, b) in enumerate(zip(wanted, made, strict=False)):
+        if not isinstance(a, np.ndarray):
+            continue
+        b = np.asarray(b)
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return f"output {i} is {b.dtype}{b.shape}, wanted {a.dtype}{a.shape}"
+        if a.dtype.kind == "f" and a.size:
+            with np.errstate(all="ignore"):
+                off = np.nanmax(np.abs(a.astype(np.float64) - b))
+            return f"output {i} off by up to {off:.2g}"
+    return str(error)
+
+
+def _data(test):
+    """The model and its data sets, from memory or from the suite's folder."""
+    if test.data_sets is not None:
+        return test.model, [tuple(map(_arrays, part)) for part in test.data_sets]
+    folder = Path(test.model_dir)
+    model = onnx.load(folder / "model.onnx")
+    sets = []
+    for data in sorted(folder.glob("test_data_set_*")):
+        sets.append(tuple(_read_all(data, model, kind) for kind in ("input", "output")))
+    return model, sets
+
+
+def _arrays(values):
+    return [
+        numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else v for v in values
+    ]
+
+
+def _read_all(data: Path, model, kind: str):
+    infos = list(model.graph.input if kind == "input" else model.graph.output)
+    found = []
+    for i in range(len(list(data.glob(f"{kind}_*.pb")))):
+        proto = onnx.TensorProto()
+        if i < len(infos) and not infos[i].type.HasField("tensor_type"):
+            found.append(None)
+            continue
+        proto.ParseFromString((data / f"{kind}_{i}.pb").read_bytes())
+        found.append(numpy_helper.to_array(proto))
+    return found
+
+
+def about() -> dict[str, str]:
+    return {"suite": f"onnx.backend.test of onnx {onnx.__version__}", "kinds": ", ".join(KINDS)}

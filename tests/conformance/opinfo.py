@@ -1,0 +1,140 @@
+"""Torch's operator database (OpInfo, forward): every op's samples as one-op exported programs.
+
+For each op and dtype at most ``SAMPLES`` of its sample inputs, taken evenly; tensors are the
+program's inputs, all else is part of the program.  Where torch exports no program (a Python number
+or a shape that depends on data) or its own two executions differ (random ops), the case says so.
+Compared by ``torch.testing.assert_close`` with its defaults for the dtype.
+"""
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.pytorch import import_exported
+from core_compiler.frontends.pytorch.tensors import to_numpy
+from tests.conformance.outcomes import Case, Wrong
+
+SUITE = "opinfo"
+DTYPES = (torch.float32, torch.int64, torch.bool)
+SAMPLES = 4
+
+
+def cases() -> Iterator[Case]:
+    """``name[/variant]-dtype-number`` for every op, dtype and chosen sample."""
+    logging.disable(logging.WARNING)
+    for op in op_db:
+        base = op.name + (f"/{op.variant_test_name}" if op.variant_test_name else "")
+        for dtype in DTYPES:
+            if dtype not in op.dtypes:
+                continue
+            stem = f"{base}-{str(dtype).removeprefix('torch.')}"
+            samples = _samples(op, dtype)
+            if isinstance(samples, str):
+                yield Case(f"{stem}-0", _refused(samples))
+                continue
+            for number, sample in samples:
+                yield Case(f"{stem}-{number}", _runner(op, sample))
+
+
+def _samples(op, dtype):
+    """Evenly chosen samples with their numbers, or why there are none."""
+    torch.manual_seed(0)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            every = list(op.sample_inputs("cpu", dtype, requires_grad=False))
+    except Exception as error:
+        return f"the suite makes no samples here ({type(error).__name__})"
+    if not every:
+        return "the suite has no samples"
+    step = max(1, -(-len(every) // SAMPLES))
+    return list(enumerate(every))[::step]
+
+
+def _refused(reason: str):
+    def run(execute) -> None:
+        raise UserError(reason)
+
+    return run
+
+
+class _Program(torch.nn.Module):
+    """``op`` on a sample whose tensors are the arguments."""
+
+    def __init__(self, op, leaves, spec):
+        super().__init__()
+        self.op, self.spec = op, spec
+        self.leaves = [None if isinstance(v, torch.Tensor) else v for v in leaves]
+
+    def forward(self, *tensors):
+        given = iter(tensors)
+        places = self.holes
+        leaves = [next(given) if hole else v for hole, v in zip(places, self.leaves, strict=True)]
+        sample, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        made = self.op(sample, *args, **kwargs)
+        return [v for v in pytree.tree_leaves(made) if isinstance(v, torch.Tensor)]
+
+
+def _runner(op, sample):
+    def run(execute) -> None:
+        leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+        tensors = [v.detach().clone() for v in leaves if isinstance(v, torch.Tensor)]
+        program = _Program(op.op, leaves, spec)
+        program.holes = [isinstance(v, torch.Tensor) for v in leaves]
+        wanted = _eager(program, tensors)
+        imported = import_exported(_export(program, tensors), name=op.name)
+        if len(imported.inputs) != len(tensors):
+            raise UserError("torch merges inputs of this sample")
+        made = execute(imported, [to_numpy(t) for t in tensors])
+        if len(made) != len(wanted):
+            raise Wrong(f"{len(made)} results, {len(wanted)} wanted")
+        for ours, theirs in zip(made, wanted, strict=True):
+            _compare(ours, theirs)
+
+    return run
+
+
+def _eager(program, tensors):
+    """Torch's own results; UserError where two executions differ."""
+    torch.manual_seed(0)
+    first = program(*(t.clone() for t in tensors))
+    second = program(*(t.clone() for t in tensors))
+    for a, b in zip(first, second, strict=True):
+        if a.shape != b.shape or not torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)):
+            raise UserError("random or undetermined: two executions of torch differ")
+    return first
+
+
+def _export(program, tensors):
+    with warnings.catch_warnings(), contextlib.redirect_stderr(None), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            return torch.export.export(program, tuple(tensors), strict=False)
+        except Exception as error:
+            raise UserError(f"torch exports no program ({type(error).__name__})") from None
+
+
+def _compare(ours, theirs) -> None:
+    wanted = to_numpy(theirs)
+    if ours.shape != wanted.shape or ours.dtype != wanted.dtype:
+        raise Wrong(f"{ours.dtype}{ours.shape}, wanted {wanted.dtype}{wanted.shape}")
+    try:
+        torch.testing.assert_close(torch.from_numpy(ours.copy()), theirs.contiguous(), equal_nan=True)
+    except AssertionError as error:
+        lines = [x for x in str(error).splitlines() if "difference" in x or "Mismatched" in x]
+        raise Wrong("; ".join(lines) or "values differ") from None
+
+
+def about() -> dict[str, str]:
+    return {
+        "suite": f"OpInfo op_db of torch {torch.__version__}, forward",
+        "cases": f"at most {SAMPLES} samples, taken evenly, of each op in "
+        f"{', '.join(str(d).removeprefix('torch.') for d in DTYPES)}",
+    }

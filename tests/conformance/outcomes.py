@@ -1,0 +1,126 @@
+"""What came of a conformance case, how it is recorded, and the ratchet over the records.
+
+A case is ``passed``; ``unsupported`` (we refuse it in words: a UserError); ``wrong`` (we answer, and
+the answer is not the suite's); or ``failed`` (an exception that no user should see).  Every case of a
+suite has a line in its record: none is left out in silence.
+"""
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.errors import UserError
+from core_compiler.frontends.base import Imported
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+STATUSES = ("passed", "unsupported", "wrong", "failed")
+
+
+class Wrong(Exception):
+    """The answer is not the suite's."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One case's status, and why it is not ``passed``."""
+
+    status: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.reason}" if self.reason else self.status
+
+
+@dataclass(frozen=True)
+class Case:
+    """A named case; ``run(execute)`` imports and executes it and raises where it does not pass."""
+
+    name: str
+    run: Callable[[Callable], None]
+
+
+def outcome(case: Case, execute: Callable) -> Outcome:
+    """Run one case on a path (:data:`PATHS`)."""
+    try:
+        case.run(execute)
+    except UserError as error:
+        return Outcome("unsupported", _line(error.what))
+    except Wrong as error:
+        return Outcome("wrong", _line(str(error)))
+    except Exception as error:
+        return Outcome("failed", _line(f"{type(error).__name__}: {error}"))
+    return Outcome("passed")
+
+
+def _line(text: str) -> str:
+    """One line without what changes from run to run (addresses, paths, object numbers)."""
+    text = re.sub(r"0x[0-9a-f]+|/[\w./-]+/", "", " ".join(text.split()))
+    return text[:160]
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+
+def by_reference(imported: Imported, arrays) -> tuple[np.ndarray, ...]:
+    """Import, then our reference evaluation."""
+    module = imported.module
+    return Evaluator(module.weights).block(module.main.body, list(arrays))
+
+
+def by_cpu(imported: Imported, arrays) -> tuple[np.ndarray, ...]:
+    """The whole road: import, all passes of the CPU pipeline, compiled kernels, executed."""
+    from core_compiler import compiler
+
+    return compiler.start(imported.module, "cpu", inputs=list(arrays)).finish()(*arrays)
+
+
+PATHS: Mapping[str, Callable] = {"reference": by_reference, "cpu": by_cpu}
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+def load(suite: str) -> dict:
+    """The record of a suite; empty where there is none yet."""
+    path = RESULTS / f"{suite}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def save(suite: str, about: Mapping[str, str], path: str, found: Mapping[str, Outcome]) -> None:
+    """Put one path's outcomes of a whole suite into its record."""
+    record = load(suite)
+    record["about"] = dict(about)
+    paths = record.setdefault("paths", {})
+    paths[path] = {
+        "counts": counts(found.values()),
+        "cases": {name: str(found[name]) for name in sorted(found)},
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{suite}.json").write_text(json.dumps(record, indent=0) + "\n")
+
+
+def counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
+    found = Counter(o.status for o in outcomes)
+    return {status: found[status] for status in STATUSES}
+
+
+def recorded(suite: str, path: str) -> dict[str, str]:
+    """Case name -> recorded outcome (``passed``, ``unsupported: why`` ...)."""
+    return load(suite).get("paths", {}).get(path, {}).get("cases", {})
+
+
+def regressions(suite: str, path: str, found: Mapping[str, Outcome]) -> list[str]:
+    """The cases that are recorded as passed and do not pass any more, a line each."""
+    held = recorded(suite, path)
+    return [
+        f"{name}: {now}"
+        for name, now in found.items()
+        if held.get(name) == "passed" and now.status != "passed"
+    ]
