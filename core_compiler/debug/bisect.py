@@ -19,7 +19,7 @@ from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import Checker, same_bits, worst_error
 from core_compiler.debug.evaluate import Values
 from core_compiler.debug.kernels import KernelCheck, check_kernels
-from core_compiler.debug.steps import NOT_THE_MEANING, first_bad_step
+from core_compiler.debug.steps import first_bad_step
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
@@ -37,7 +37,7 @@ class Finding:
 
     ``how`` it was seen: ``raised``, ``invalid`` (verifier), ``check`` (of a rewrite), ``end to end``
     or ``executed``.  ``number`` and ``rewrite`` are the rewrite within the pass, from 0 (None: the
-    fault is not of one rewrite).  ``value`` is what holds wrong numbers, ``error`` their distance
+    fault is not of one rewrite; a pass that raised has the number of the rewrite it did not make).  ``value`` is what holds wrong numbers, ``error`` their distance
     relative to the largest right one.  ``before`` is the module that the pass was given.
     """
 
@@ -181,6 +181,9 @@ class _Search:
         record = fault.record
         if record is not None and record.rewrite in rewrites and before.main.level != "target":
             return replace(found, number=list(rewrites).index(record.rewrite), rewrite=record.rewrite)
+        if fault.how == RAISED:
+            _, done, _ = self._attempt(step, before, None)
+            return replace(found, number=len(done), note=f"{fault.note} (after {len(done)} rewrites)")
         limited = self._smallest(step, before)
         if limited is not None:
             number, rewrite = limited
@@ -254,15 +257,22 @@ class _Search:
         step = first_bad_step(launch, scheduled, self.checker.evaluator)
         if step is None:
             return self._of("generate_code", EXECUTED, record.note, **where)
-        name, note = step
-        if name == NOT_THE_MEANING:
+        place, note = step
+        if place == 0:
             stage = self._stage_of("outline_kernels")
             number = next((i for i, r in enumerate(stage.rewrites) if r.note == check.kernel), None)
             return self._of("outline_kernels", EXECUTED, note, number, **where)
-        stage = self._stage_of("schedule_kernels")
-        number = next((i for i, r in enumerate(stage.rewrites)
-                       if r.rule == name and r.function == check.kernel), None)  # fmt: skip
-        return self._of("schedule_kernels", EXECUTED, note, number, **where)
+        return self._of("schedule_kernels", EXECUTED, note, self._scheduled(check.kernel, place), **where)
+
+    def _scheduled(self, kernel: str, place: int) -> int | None:
+        """The number, among the rewrites of its pass, of a kernel's schedule step."""
+        before = 0
+        for name, scheduled in self.made.facts["schedules"].items():
+            if name == kernel:
+                number = before + place - 1
+                return number if number < len(self._stage_of("schedule_kernels").rewrites) else None
+            before += len(scheduled.steps) - 1
+        return None
 
     def _stage_of(self, pass_name: str):
         """The last stage made by a pass of this name (the last stage of all where there is none)."""

@@ -4,42 +4,71 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.ir import BufferType, Op
+from core_compiler.ir import BufferType, Function, Op
 from core_compiler.kernels.abi import buffer_arguments, index_arguments
 from core_compiler.kernels.interpreter import KernelFault, interpret
 from core_compiler.ops.base import cost
 
 #: Launches with more operations than this are not interpreted (some microseconds each).
-MOST_FLOPS = 4_000_000
+MOST_FLOPS = 2_000_000
 #: Stands for a step's name where the unscheduled loops are wrong already.
 NOT_THE_MEANING = "the plain loops"
 
 
-def first_bad_step(launch: Op, scheduled, evaluator: Evaluator) -> tuple[str, str] | None:
-    """(step's name, what is wrong) of the first step of ``launch``'s kernel that does not give the
-    bits of the launch's meaning; None where all do, or the launch is too large to interpret.
+def first_bad_step(launch: Op, scheduled, evaluator: Evaluator) -> tuple[int, str] | None:
+    """(number, what is wrong) of the first step with which ``launch``'s kernel does not give the bits
+    of the launch's meaning; 0 stands for the unscheduled loops.  None where all steps are right, or
+    the launch is too large to interpret.
 
-    Floats are seeded random numbers, integers 0 and 1.
+    Binary search, as a step that changed bits is seldom undone by a later one.  Floats are seeded
+    random numbers, integers 0 and 1.
     """
     flops = sum(cost(op).flops for op in launch.regions[0].ops if op.kind != "core.constant")
     if flops > MOST_FLOPS:
         return None
     case = _Case(launch, scheduled)
     wanted = case.meaning(evaluator)
-    known = dict(scheduled.cores)
-    first = scheduled.steps[0].function
-    for place, step in enumerate(scheduled.steps):
-        if step.kernel != first.name:
-            known[step.kernel] = step.function
-            continue
+    states = _states(scheduled)
+
+    def fault(place: int) -> str | None:
         try:
-            got = case.interpreted(step.function, known)
-        except KernelFault as fault:
-            return (step.name if place else NOT_THE_MEANING), str(fault)
-        if got != wanted:
-            name = step.name if place else NOT_THE_MEANING
-            return name, f"kernel {first.name}: {name} changed the bits of its results"
-    return None
+            same = case.interpreted(*states[place]) == wanted
+        except KernelFault as error:
+            return str(error)
+        return None if same else f"{_name(scheduled, place)} changed the bits of its results"
+
+    good, bad = -1, len(states) - 1
+    found = fault(bad)
+    if found is None:
+        return None
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        here = fault(middle)
+        if here is None:
+            good = middle
+        else:
+            bad, found = middle, here
+    return min(bad, len(scheduled.steps) - 1), f"kernel {scheduled.function.name}: {found}"
+
+
+def _name(scheduled, place: int) -> str:
+    if place == 0:
+        return NOT_THE_MEANING
+    return scheduled.steps[min(place, len(scheduled.steps) - 1)].name
+
+
+def _states(scheduled) -> list[tuple[Function, dict[str, Function]]]:
+    """The kernel and the kernels that it invokes after each step, and as they are in the end."""
+    first = scheduled.steps[0].function
+    function, known = first, dict(scheduled.cores)
+    states = []
+    for step in scheduled.steps:
+        if step.kernel == first.name:
+            function = step.function
+        else:
+            known = {**known, step.kernel: step.function}
+        states.append((function, known))
+    return [*states, (scheduled.function, dict(scheduled.cores))]
 
 
 class _Case:

@@ -1,0 +1,184 @@
+"""Every fault planted in a compiler is found, and the pass and the rewrite that did it are named."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core_compiler import compiler
+from core_compiler.debug.bisect import bisect, made_by
+from core_compiler.legality import levels
+from core_compiler.passes import bufferize, outline_kernels, plan_memory
+from core_compiler.pipelines import PipelineEdit, build, meaning
+from core_compiler.targets.cpu import CPU
+from tests.debug import faults
+
+
+def find(planted=None, at: str = "eliminate_dead_code", target=None, model=faults.network,
+         execute: bool = False):  # fmt: skip
+    """What bisecting a compile finds that has ``planted`` after the first pass called ``at``."""
+    module, inputs = model()
+    target = target or CPU()
+    insert = ()
+    if planted is not None:
+        labels = [step.label for step in build(target, {})]
+        insert = ((labels.index(at) + 1, planted),)
+    options = compiler.Options(edit=PipelineEdit(insert=insert))
+    made = compiler.start(module, target, options, inputs)
+    return bisect(made, inputs, levels=levels(), execute=execute)
+
+
+@pytest.fixture
+def no_code(monkeypatch):
+    """Compiles nothing: for faults that show before machine code is made."""
+    monkeypatch.setattr("core_compiler.passes.generate_code.GenerateCode.run", lambda self, module, context: module)
+
+
+@pytest.mark.usefixtures("no_code")
+def test_nothing_is_found_where_nothing_is_wrong():
+    assert find() is None
+
+
+def test_nothing_is_found_in_machine_code_where_nothing_is_wrong():
+    assert find(model=faults.rows, execute=True) is None
+
+
+@pytest.mark.usefixtures("no_code")
+@pytest.mark.parametrize(
+    ("planted", "at", "rule", "kind"),
+    [
+        pytest.param(faults.Rules((faults.NEGATED_TWICE,)), "eliminate_dead_code",
+                     "exp(-x) => exp(x)", "core.exp", id="wrong rule"),
+        pytest.param(faults.InexactRules((faults.TOO_TIGHT,)), "eliminate_dead_code",
+                     "relu(x) => relu(x) * 1.0001", "core.relu", id="tolerance exceeded"),
+        pytest.param(faults.Rules((faults.SOFTMAX_WITHOUT_MAX,)), "eliminate_dead_code",
+                     "softmax(x) => exp(x) / sum(exp(x))", "core.softmax", id="other formula"),
+        pytest.param(faults.EachOp(faults.folds_wrongly), "eliminate_dead_code",
+                     "fold core.mul", "core.mul", id="wrong constant"),
+        pytest.param(faults.EachOp(faults.merges_without_attributes), "eliminate_dead_code",
+                     "merge equal core.reduce_sum", "core.reduce_sum", id="attributes merged"),
+        pytest.param(faults.EachOp(faults.removes_a_used_op), "eliminate_dead_code",
+                     "unused core.relu", "core.relu", id="used op removed"),
+        pytest.param(faults.EachOp(faults.permutes_wrongly), "eliminate_dead_code",
+                     "rows last", "core.conv", id="wrong layout"),
+        pytest.param(faults.ImplementationEachOp(faults.fuses_without_an_op), "fuse_reductions",
+                     "one loop nest", "core.group", id="fusion loses an op"),
+    ],
+)  # fmt: skip
+def test_a_rewrite_that_breaks_its_promise_is_named(planted, at, rule, kind):
+    found = find(planted, at)
+    assert found.pass_label == planted.name()
+    assert found.how == "check"
+    assert found.rewrite.rule == rule
+    assert made_by(found).kind == kind
+    assert found.error > 0
+
+
+@pytest.mark.usefixtures("no_code")
+def test_errors_that_each_rule_allows_but_the_outputs_do_not_are_named_by_search():
+    planted = faults.InexactRules((faults.GENEROUS,))
+    found = find(planted)
+    assert (found.pass_label, found.how, found.number) == (planted.name(), "end to end", 0)
+    assert found.rewrite.rule == "x - y => 1.01 x - y"
+    assert 1e-3 < found.error < 0.5
+
+
+@pytest.mark.usefixtures("no_code")
+def test_a_pass_that_changes_the_module_behind_the_log_is_named_without_a_rewrite():
+    planted = faults.Silently(faults.swaps_results)
+    found = find(planted)
+    assert (found.pass_label, found.how, found.rewrite) == (planted.name(), "end to end", None)
+    assert found.value in found.before.main.outputs
+
+
+@pytest.mark.usefixtures("no_code")
+def test_a_module_that_the_verifier_refuses_names_the_rewrite_that_made_it():
+    planted = faults.EachOp(faults.breaks_a_type)
+    found = find(planted)
+    assert (found.pass_label, found.how, found.number) == (planted.name(), "invalid", 0)
+    assert found.rewrite.rule == "shrink"
+
+
+@pytest.mark.usefixtures("no_code")
+def test_a_pass_that_raises_is_named_with_how_far_it_came():
+    planted = faults.EachOp(faults.raises_at_the_third)
+    found = find(planted)
+    assert (found.pass_label, found.how) == (planted.name(), "raised")
+    assert found.number == 2
+    assert "ZeroDivisionError" in found.note
+
+
+@pytest.mark.usefixtures("no_code")
+def test_buffers_that_overlap_are_named_by_the_first_placement_that_does(monkeypatch):
+    right = plan_memory.plan
+
+    def overlapping(problem, *args, **options):
+        made = right(problem, *args, **options)
+        return type(made)(made.lifetimes, (0,) * len(made.offsets), made.peak, made.lower_bound)
+
+    monkeypatch.setattr(plan_memory, "plan", overlapping)
+    monkeypatch.setattr(plan_memory, "verify", lambda made: None)
+    found = find()
+    assert found.pass_label == "plan_memory"
+    assert found.rewrite.rule == "place a buffer"
+    (placed,) = found.rewrite.new
+    earlier = [o for o in found.before.main.body.ops if o.kind == "target.alloc"]
+    assert [o.result for o in earlier].index(placed.result) > 0  # one alone overlaps nothing
+
+
+@pytest.mark.usefixtures("no_code")
+def test_a_view_with_wrong_strides_is_named(monkeypatch):
+    monkeypatch.setattr(bufferize, "is_free_view", lambda op: op.kind == "core.transpose")
+    right = bufferize.buffer_type
+    monkeypatch.setattr(
+        bufferize, "buffer_type",
+        lambda kind: right(kind if kind.shape != (6, 2) else kind.with_(order=None)),
+    )  # fmt: skip
+    monkeypatch.setattr(outline_kernels, "is_unit", _transposes_are_no_units(outline_kernels.is_unit))
+    found = find()
+    assert found.pass_label == "bufferize"
+    assert found.rewrite.rule == "transpose is a view"
+
+
+def _transposes_are_no_units(right):
+    return lambda op: op.kind != "core.transpose" and right(op)
+
+
+# -- what only executing shows -----------------------------------------------------------------------
+
+
+def test_a_schedule_that_changes_the_order_of_a_sum_is_named_by_its_step():
+    found = find(target=faults.Broken("reduce_sum", step=faults.backwards), model=faults.rows, execute=True)
+    assert (found.pass_label, found.how) == ("schedule_kernels", "executed")
+    assert found.rewrite.rule == "unroll(k)"
+    assert "reduce_sum" in found.rewrite.function
+    assert 0 < found.error < 1e-5
+
+
+def test_one_changed_rounding_in_generated_code_is_named_by_its_kernel():
+    found = find(target=faults.Broken("div", code=faults.by_reciprocal), model=faults.rows, execute=True)
+    assert (found.pass_label, found.how, found.rewrite) == ("generate_code", "executed", None)
+    assert "div" in found.note
+    assert 0 < found.error < 1e-6
+
+
+def test_a_kernel_lowered_wrongly_is_named_by_the_launch_that_was_outlined(monkeypatch):
+    right = outline_kernels.lower_group
+
+    def wrong(group):
+        made = right(group)
+        function = made.function
+        if any(op.kind == "kernel.div" for op in function.body.walk()):
+            function = faults.edited(function, faults.by_reciprocal)
+        return type(made)(**{**vars(made), "function": function})
+
+    monkeypatch.setattr(outline_kernels, "lower_group", wrong)
+    found = find(model=faults.rows, execute=True)
+    assert (found.pass_label, found.rewrite.rule) == ("outline_kernels", "outline a kernel")
+    assert "plain loops" in found.note
+
+
+def test_a_program_without_its_last_launch_is_found_though_every_launch_is_right_alone():
+    found = find(target=faults.LosesALaunch(), model=faults.rows, execute=True)
+    assert (found.pass_label, found.how, found.rewrite) == ("generate_code", "executed", None)
+    assert "addresses or order" in found.note
+    assert found.value.type.shape == (5,)
