@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import Const, Match, Rule, apply_rules, is_all, op
+from core_compiler.passes.rules import Const, Match, Rule, apply_rules, is_all, is_float, op
 
 _ONE = Const("c", is_all(1), "all ones")
 _PLUS_ZERO = Const("c", is_all(0.0), "all +0")
@@ -18,12 +18,13 @@ def _same(b, m: Match):
 
 
 def _power_of_two(array: np.ndarray) -> bool:
-    """Whether dividing by these is multiplying by exact reciprocals (normal powers of two)."""
-    if array.dtype.kind != "f" or array.size == 0 or not np.all(np.isfinite(array) & (array != 0)):
+    """Whether dividing by these is multiplying by their reciprocals, which the dtype holds exactly."""
+    wide = array.astype(np.float64)
+    if not is_float(array) or array.size == 0 or not np.all(np.isfinite(wide) & (wide != 0)):
         return False
-    exponents = np.log2(np.abs(array.astype(np.float64)))
-    return bool(np.all(exponents == np.round(exponents)) and np.all(np.abs(exponents) <= 100))
-
+    with np.errstate(over="ignore"):
+        held = (1 / wide).astype(array.dtype).astype(np.float64)
+    return bool(np.all(np.frexp(np.abs(wide))[0] == 0.5) and np.all(held == 1 / wide))
 
 
 def _like(b, constant, x):

@@ -10,6 +10,7 @@ from core_compiler.ir.core import structure_key
 from core_compiler.kernels.lowering import Lowered, lower_group
 from core_compiler.passes.base import Pass
 from core_compiler.passes.grouping import GROUP, is_unit, make_group, members
+from core_compiler.passes.layouts import is_free_view
 
 LAUNCH = "target.launch"
 
@@ -32,9 +33,10 @@ class OutlineKernels(Pass):
         library = _Library(module)
 
         out = Conversion(module.main.body, context.rewrites)
-        library.constants = {
-            v for op in module.main.body.ops if op.kind == "core.constant" for v in op.results
-        }
+        for op in module.main.body.ops:
+            viewed = is_free_view(op) and op.operands[0] in library.constants
+            if op.kind == "core.constant" or viewed:
+                library.constants.update(op.results)
         for op in module.main.body.ops:
             if not is_unit(op):
                 out.keep(op)

@@ -60,6 +60,11 @@ def op(kind: str, *operands, name: str = "", where=None, once: bool = False) -> 
                 name, where, once)  # fmt: skip
 
 
+def is_float(array: np.ndarray) -> bool:
+    """Whether an array holds floats (those of ml_dtypes are not of NumPy's kind ``f``)."""
+    return array.dtype.kind not in "biuc"
+
+
 def is_all(number) -> Callable[[np.ndarray], bool]:
     """Whether every element equals ``number`` (and, for zero, carries its sign)."""
 
@@ -67,8 +72,8 @@ def is_all(number) -> Callable[[np.ndarray], bool]:
         if array.size == 0:
             return False
         same = np.all(array == np.asarray(number, array.dtype))
-        if same and number == 0 and array.dtype.kind == "f":
-            return bool(np.all(np.signbit(array) == np.signbit(np.float64(number))))
+        if same and number == 0 and is_float(array):
+            return bool(np.all(np.signbit(array.astype(np.float64)) == np.signbit(np.float64(number))))
         return bool(same)
 
     return test
@@ -180,7 +185,8 @@ def _match_operands(pairs, state: Match, depth: int):
         if array is None:
             yield Refusal(f"operand {pattern.name} is not a constant", state.ops[-1], depth)
         elif pattern.test is not None and not pattern.test(array):
-            yield Refusal(f"the constant {pattern.name} is not {pattern.wanted}", state.ops[-1], depth)
+            reason = f"the constant {pattern.name} is not {pattern.wanted}"
+            yield Refusal(reason, state.ops[-1], depth + 1)  # closer than no constant at all
         else:
             state.values[pattern.name] = value
             yield from _match_operands(rest, state, depth + 1)

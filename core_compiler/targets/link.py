@@ -152,11 +152,27 @@ def _given(function, sizes) -> tuple[int, ...]:
     )
 
 
+#: Ops that read only some elements of their first operand.
+_PARTIAL = frozenset({"core.take", "core.take_along", "core.gather_nd", "core.slice", "core.dynamic_slice"})
+
+
 def launch_cost(op: Op) -> tuple[int, int]:
-    """Flops of a launch, and the bytes it must read and write at least once."""
-    flops = sum(cost(o).flops for o in op.regions[0].ops if o.kind != "core.constant")
-    moved = sum(v.type.bytes for v in dict.fromkeys(op.operands))
+    """Flops of a launch, and the bytes it must read and write at least once: of a table that is
+    only looked up in, the elements that are."""
+    block = op.regions[0]
+    flops = sum(cost(o).flops for o in block.ops if o.kind != "core.constant")
+    moved = sum(v.type.bytes for v in dict.fromkeys(op.operands[op["reads"] :]))
+    outer = dict(zip(block.arguments, op.operands, strict=False))
+    for argument, users in block.users().items():
+        if argument in outer:
+            moved += min(outer[argument].type.bytes, sum(_read(o, argument) for o in users))
     return flops, moved
+
+
+def _read(op: Op, argument: Value) -> int:
+    if op.kind in _PARTIAL and op.operands[0] is argument:
+        return op.result.type.bytes
+    return argument.type.bytes
 
 
 def _argument(value: Value, index: int, what: str) -> Argument:
