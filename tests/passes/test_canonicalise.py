@@ -1,0 +1,201 @@
+"""Canonicalise, rule by rule: a program that fires it, the program it becomes, one that refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from core_compiler.ir import dense
+from core_compiler.passes.canonicalise import RULES, Canonicalise
+from core_compiler.passes.rules import explain
+from tests.passes import specs
+from tests.passes.programs import program
+
+F, INT, P = "3x5xf32", "3x5xi32", "3x5xi1"
+
+
+def like(number):
+    """``number`` as a constant, broadcast to the operand's shape."""
+    return lambda b, x: b.scalar_like(number, x)
+
+
+def vector(*numbers):
+    return lambda b, x: b.expand(b.constant(np.array(numbers, np.float32)), x.type.shape)
+
+
+def binary(kind: str, other, swap: bool = False):
+    """``kind(x, constant)``."""
+
+    def build(b, x, *_):
+        operands = (x, other(b, x))
+        return getattr(b, kind)(*(operands[::-1] if swap else operands))
+
+    return build
+
+
+def same(b, x, *_):
+    return x
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule, a program it fires at, what that becomes; one it refuses, and the reason it gives."""
+
+    rule: str
+    before: object
+    after: object
+    refused: object
+    reason: str
+    types: tuple[str, ...] = (F,)
+    refused_types: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("x * 1 => x", binary("mul", like(1)), same, binary("mul", like(2)), "not all ones"),
+    Case("x * 1 => x", binary("mul", like(1), swap=True), same,
+         lambda b, x: b.mul(x, x), "operand c is not a constant"),
+    Case("x * 1 => x", binary("mul", like(1)), same, binary("mul", like(-1)), "not all ones", (INT,)),
+    Case("x / 1 => x", binary("div", like(1)), same,
+         binary("div", like(1), swap=True), "operand c is not a constant"),
+    Case("x - (+0) => x", binary("sub", like(0.0)), same, binary("sub", like(-0.0)), "not all +0"),
+    Case("x - (+0) => x", binary("sub", like(0)), same, binary("sub", like(3)), "not all +0", (INT,)),
+    Case("x + (-0) => x", binary("add", like(-0.0)), same, binary("add", like(0.0)), "not all -0"),
+    Case("x + (+0) => x", binary("add", like(0.0)), same, binary("add", like(-0.0)), "not all +0"),
+    Case("x ** 1 => x", binary("pow", like(1)), same, binary("pow", like(2)), "not all ones"),
+    Case("x ** 2 => x * x", binary("pow", like(2)), lambda b, x: b.mul(x, x),
+         binary("pow", like(2.5)), "not all twos"),
+    Case("x / 2**k => x * 2**-k", binary("div", like(8)), binary("mul", like(0.125)),
+         binary("div", like(3)), "not powers of two"),
+    Case("x / 2**k => x * 2**-k", binary("div", like(-0.25)), binary("mul", like(-4)),
+         binary("div", vector(1, 2, 4, 8, 16)), "the divisor is not one number"),
+    Case("x / 2**k => x * 2**-k", binary("div", like(2)), binary("mul", like(0.5)),
+         binary("div", like(2)), "not powers of two", (F,), (INT,)),
+    Case("-(-x) => x", lambda b, x: b.neg(b.neg(x)), same,
+         lambda b, x: b.neg(b.abs(x)), "found core.abs where the rule wants core.neg"),
+    Case("a + (-b) => a - b", lambda b, x, y: b.add(b.neg(y), x), lambda b, x, y: b.sub(x, y),
+         lambda b, x, y: b.add(x, y), "an operand is an input of the block", (F, F)),
+    Case("a - (-b) => a + b", lambda b, x, y: b.sub(x, b.neg(y)), lambda b, x, y: b.add(x, y),
+         lambda b, x, y: b.sub(b.neg(x), y), "an operand is an input of the block", (F, F)),
+    Case("abs(abs(x)) => abs(x)", lambda b, x: b.abs(b.abs(x)), lambda b, x: b.abs(x),
+         lambda b, x: b.abs(b.exp(x)), "found core.exp"),
+    Case("abs(-x) => abs(x)", lambda b, x: b.abs(b.neg(x)), lambda b, x: b.abs(x),
+         lambda b, x: b.abs(b.exp(x)), "found core.exp"),
+    Case("not(not(x)) => x", lambda b, x: b.not_(b.not_(x)), same,
+         lambda b, x: b.not_(b.and_(x, x)), "found core.and", (P,)),
+    Case("relu(relu(x)) => relu(x)", lambda b, x: b.relu(b.relu(x)), lambda b, x: b.relu(x),
+         lambda b, x: b.relu(b.neg(x)), "found core.neg"),
+    Case("max(x, x) => x", lambda b, x: b.max(x, x), same,
+         lambda b, x: b.max(x, b.neg(x)), "x would have to be two different values", (INT,)),
+    Case("select(p, x, x) => x", lambda b, x, p: b.select(p, x, x), same,
+         lambda b, x, p: b.select(p, x, b.neg(x)), "two different values", (F, P)),
+    Case("select(true, x, y) => x",
+         lambda b, x, y, p: b.select(b.scalar_like(True, p), x, y), same,
+         lambda b, x, y, p: b.select(b.scalar_like(False, p), x, y), "not all true", (F, F, P)),
+    Case("select(false, y, x) => x",
+         lambda b, x, y, p: b.select(b.scalar_like(False, p), y, x), same,
+         lambda b, x, y, p: b.select(p, y, x), "operand c is not a constant", (F, F, P)),
+    Case("select(not p, x, y) => select(p, y, x)",
+         lambda b, x, y, p: b.select(b.not_(p), x, y), lambda b, x, y, p: b.select(p, y, x),
+         lambda b, x, y, p: b.select(b.and_(p, p), x, y), "found core.and", (F, F, P)),
+    Case("cast to the same dtype => x", lambda b, x: b.cast(x, dtype="f32"), same,
+         lambda b, x: b.cast(x, dtype="f16"), "the attributes or types of this core.cast"),
+    Case("x and true => x", binary("and_", like(True)), same,
+         binary("and_", like(1)), "the operands are not booleans", (P,), (INT,)),
+    Case("x or false => x", binary("or_", like(False)), same,
+         binary("or_", like(0)), "the operands are not booleans", (P,), (INT,)),
+    Case("concat(x) => x", lambda b, x: b.concat(x, axis=0), same,
+         lambda b, x: b.concat(x, x, axis=0), "the attributes or types of this core.concat"),
+)  # fmt: skip
+
+
+def cases(argument):
+    return pytest.mark.parametrize(argument, CASES, ids=lambda c: c.rule)
+
+
+def test_every_rule_is_stated_here():
+    assert {c.rule for c in CASES} == {rule.name for rule in RULES}
+
+
+@cases("case")
+def test_the_rule_fires_and_gives_the_program(case):
+    before = program(case.before, *case.types)
+    answers = {rule: answer for rule, answer, _ in explain(RULES, before, specs.root_of(before))}
+    assert answers[case.rule] == "fires here"
+    after, rewrites = specs.apply(Canonicalise(), before)
+    assert specs.rules_fired(rewrites) == [case.rule]
+    specs.assert_same_program(after, program(case.after, *case.types))
+
+
+@cases("case")
+def test_what_the_rule_says_of_bits_holds_for_zeros_infinities_nan_and_subnormals(case):
+    before = program(case.before, *case.types)
+    after, rewrites = specs.apply(Canonicalise(), before)
+    (rewrite,) = rewrites
+    (record,) = specs.check(before, after, rewrites, exact=False, special=True)
+    if rewrite.tolerance is None:
+        assert record.verdict == "bitwise"
+
+
+@cases("case")
+def test_the_rule_refuses_with_its_reason(case):
+    before = program(case.refused, *(case.refused_types or case.types))
+    answers = [
+        a for rule, a, _ in explain(RULES, before, specs.root_of(before)) if rule == case.rule
+    ]
+    assert any(case.reason in answer for answer in answers), answers
+    assert "fires here" not in answers
+
+
+def test_a_refusal_names_the_op_it_speaks_of():
+    before = program(lambda b, x: b.neg(b.abs(x)), F)
+    (found,) = [a for a in explain(RULES, before, specs.root_of(before)) if a[0] == "-(-x) => x"]
+    assert found[2] is before.main.body.ops[0]
+
+
+def test_a_maximum_of_floats_with_itself_stays():
+    before = program(lambda b, x: b.max(x, x), F)
+    after, rewrites = specs.apply(Canonicalise(), before)
+    assert after is before and not rewrites
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize(("op", "number"), [("sub", -0.0), ("add", 0.0)])
+def test_signs_of_zero_matter_in_every_float_dtype(kind, op, number):
+    before = program(lambda b, x: getattr(b, op)(x, b.scalar_like(number, x)), f"12x{kind}")
+    after, rewrites = specs.apply(Canonicalise(), before)
+    specs.check(before, after, rewrites, exact=False, special=True)
+    assert all(r.tolerance is not None for r in rewrites)
+
+
+@pytest.mark.parametrize("exponent", range(-24, 16))
+def test_reciprocals_that_a_narrow_dtype_cannot_hold_are_refused(exponent):
+    before = program(lambda b, x: b.div(x, b.scalar_like(2.0**exponent, x)), "12xf16")
+    after, rewrites = specs.apply(Canonicalise(), before)
+    specs.check(before, after, rewrites, exact=False, special=True)
+    assert bool(rewrites) == (exponent >= -15)
+
+
+def test_chains_end_at_the_fixed_point():
+    before = program(lambda b, x: b.neg(b.neg(b.neg(b.neg(b.mul(x, b.scalar_like(1, x)))))), F)
+    after, rewrites = specs.apply(Canonicalise(), before)
+    assert specs.rules_fired(rewrites) == ["x * 1 => x", "-(-x) => x", "-(-x) => x"]
+    specs.assert_same_program(after, program(same, F))
+
+
+def test_constants_with_a_layout_in_weights_are_seen_through_reshapes():
+    def build(b, x):
+        ones = b.reshape(b.constant(np.ones((5, 3), np.float32)), shape=(3, 5))
+        return b.mul(x, ones)
+
+    after, rewrites = specs.apply(Canonicalise(), program(build, F))
+    assert specs.rules_fired(rewrites) == ["x * 1 => x"]
+    assert after.main.outputs == after.main.arguments
+
+
+def test_signed_zero_constants_of_bfloat16_differ():
+    """The numbers behind the rule: ml_dtypes' dtypes are not of NumPy's float kind."""
+    assert np.dtype(ml_dtypes.bfloat16).kind != "f"
+    assert dense(np.array(-0.0, ml_dtypes.bfloat16)) != dense(np.array(0.0, ml_dtypes.bfloat16))
