@@ -4,6 +4,7 @@ The work items of a kernel are the iterations of its outermost parallel loops: a
 index arithmetic and allocations between the levels) whose bounds do not depend on one another.  A
 kernel without parallel loops is one item.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

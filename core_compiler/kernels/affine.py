@@ -4,6 +4,7 @@
 quotients and remainders that do not simplify, and indices read from data.  Everything compares by
 structure, so equal indices are found equal whatever chain of reshapes and transposes made them.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable

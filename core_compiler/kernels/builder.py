@@ -14,6 +14,7 @@
 A loop that carries values: ``with kb.loop("k", 0, n, init=[zero]) as (k, acc): kb.carry(...)``;
 its results are then ``kb.results``.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence

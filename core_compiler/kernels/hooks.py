@@ -4,6 +4,7 @@ A hook says what an op's element is, as a function of an output index; :mod:`low
 group's outputs through the hooks to its inputs.  This module imports nothing of the lowering, so
 that declarations stay light.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -30,8 +31,8 @@ class Elementwise(Hook):
 class Read:
     """Where an :class:`IndexMap` finds an element: ``operand`` number at ``index``.
 
-    ``inside`` are conditions ``(expression, low, high)``, all to hold: low <= expression < high; where
-    one does not, the element is ``otherwise`` (another Read, which may have conditions too).
+    ``inside`` are conditions ``(expression, low, high)``, all to hold: low <= expression < high;
+    where one does not, the element is ``otherwise`` (a Read, which may have conditions too).
     """
 
     operand: int
@@ -42,9 +43,11 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class IndexMap(Hook):
-    """Data movement: ``find(context, op, index) -> Read``, ``index`` one :class:`affine.Lin` an axis of
-    the result; ``context.data(value, index, low, high)`` is an index read from an integer tensor and
-    clamped into [low, high]."""
+    """Data movement: ``find(context, op, index) -> Read``.
+
+    ``index`` is one :class:`affine.Lin` an axis of the result; ``context.data(value, index, low,
+    high)`` is an index read from an integer tensor and clamped into [low, high].
+    """
 
     find: Callable[[Any, tuple], Read]
 
@@ -68,7 +71,7 @@ class Contraction(Hook):
 
 @dataclass(frozen=True, slots=True)
 class Convolution(Hook):
-    """conv (and conv_transpose with ``transposed``): channel blocks of 32, then taps, then channels."""
+    """conv (conv_transpose where ``transposed``): channel blocks of 32, then taps, then channels."""
 
     transposed: bool = False
 

@@ -3,6 +3,7 @@
 Each is ``(context, op, index) -> Read`` (see ``hooks.IndexMap``); ``context.data`` makes an index
 that is read from an integer tensor.
 """
+
 from __future__ import annotations
 
 from core_compiler.ir.types import row_major

@@ -6,6 +6,7 @@ fma, conversions and elementary functions call the contract's scalar functions. 
 every access, reads of scratch and of outputs before they are written, stores of two iterations of a
 parallel loop to one place, loops called ``unrolled`` without constant bounds.
 """
+
 from __future__ import annotations
 
 import functools
@@ -186,7 +187,7 @@ def _view(array: np.ndarray, kind: BufferType, named: dict[str, int]) -> np.ndar
     return view.view(array.dtype)
 
 
-# -- scalar meaning ----------------------------------------------------------------------------------
+# -- scalar meaning --------------------------------------------------------------------------------
 
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
@@ -245,7 +246,7 @@ def _arity(name: str) -> int:
 
 
 def _convert(value, source, target, saturate=True):
-    """``kernel.cast``: ``source`` and ``target`` are DTypes or INDEX, ``value`` scalar or vector."""
+    """``kernel.cast`` of a scalar or a vector; ``source`` and ``target`` are DTypes or INDEX."""
     if source is target:
         return value
     if source is INDEX:
@@ -259,7 +260,9 @@ def _convert(value, source, target, saturate=True):
         wide = _convert(value, source, _F32) if scalars.is_narrow(source) else value
         return wide != 0
     if scalars.is_narrow(source):
-        return _convert(_canonical(np.asarray(value).astype(np.float32))[()], _F32, target, saturate)
+        return _convert(
+            _canonical(np.asarray(value).astype(np.float32))[()], _F32, target, saturate
+        )
     if scalars.is_narrow(target):
         return _narrowed(value, source, target, saturate)
     name = f"convert_{scalars.code_name(source)}_{scalars.code_name(target)}"
@@ -326,7 +329,7 @@ from core_compiler.ir import dtype as _dtype  # noqa: E402
 _F32, _F64, _I64 = _dtype("f32"), _dtype("f64"), _dtype("i64")
 
 
-# -- translation to Python ---------------------------------------------------------------------------
+# -- translation to Python -------------------------------------------------------------------------
 
 
 class _Translator:
@@ -356,7 +359,7 @@ class _Translator:
         self.block(self.function.body)
         self.line("return")
         head = list(self.functions.values())
-        for number, value in enumerate(self.constants):
+        for number in range(len(self.constants)):
             head.append(f"    c{number} = constants[{number}]")
         self.ops = {line + len(head): op for line, op in self.ops.items()}
         return "\n".join([self.lines[0], *head, *self.lines[1:]])
@@ -418,7 +421,9 @@ class _Translator:
             self.line(f"{self.name(result)} = {inner}")
 
     def _if(self, op: Op) -> None:
-        for word, region in zip((f"if {self.name(op.operands[0])}:", "else:"), op.regions, strict=True):
+        for word, region in zip(
+            (f"if {self.name(op.operands[0])}:", "else:"), op.regions, strict=True
+        ):
             self.line(word, op)
             self.indent += 1
             self.block(region)
@@ -485,7 +490,9 @@ class _Translator:
             self.line(f"{self.name(op.result)} = {int(value)}", op)
             return
         lane = element(kind).numpy
-        made = np.full(kind.width, value, lane) if isinstance(kind, VectorType) else lane.type(value)
+        made = (
+            np.full(kind.width, value, lane) if isinstance(kind, VectorType) else lane.type(value)
+        )
         self.line(f"{self.name(op.result)} = {self.constant(made)}", op)
 
     def _broadcast(self, op: Op) -> None:

@@ -1,4 +1,5 @@
 """Lowerings of the ops that are always a kernel of their own: scans, sorts, scatters, random."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -48,13 +49,11 @@ class Custom:
 
     @contextmanager
     def rows(self, buffer: Value, axis: int | None, name: str = "i"):
-        """Parallel loops over all axes but ``axis``; yields a function from the index along ``axis``
-        to the full index."""
+        """Parallel loops over all axes but ``axis``; yields what makes the full index of an index
+        along ``axis``."""
         axes = [a for a in range(buffer.type.rank) if a != axis]
         with self._nest(buffer, axes, name, {}) as ivs:
-            yield lambda k=None: tuple(
-                k if a == axis else ivs[a] for a in range(buffer.type.rank)
-            )
+            yield lambda k=None: tuple(k if a == axis else ivs[a] for a in range(buffer.type.rank))
 
     @contextmanager
     def _nest(self, buffer: Value, axes: Sequence[int], name: str, ivs: dict, loop="parallel"):
@@ -93,17 +92,17 @@ def lower(block: Block, name: str):
     return custom.lowered()
 
 
-# -- scans -------------------------------------------------------------------------------------------
+# -- scans -----------------------------------------------------------------------------------------
 
 
 def _scan(c: Custom, op: Op, kind: str) -> None:
-    """Chunks of 256, sequential inside from their first element; y = offset + local, and local in the
-    first chunk."""
-    from core_compiler.kernels.lowering import _COMBINE, identity
+    """Chunks of 256, sequential inside from their first element; y = offset + local, and local
+    itself in the first chunk."""
+    from core_compiler.kernels.heavy import COMBINE, identity
 
     kb, axis = c.kb, op["axis"]
     (x,), (y,) = c.inputs, c.outputs
-    size, combine = c.extents[x][axis], _COMBINE[kind]
+    size, combine = c.extents[x][axis], COMBINE[kind]
     lane = x.type.dtype if not scalars.is_narrow(x.type.dtype) else dtype("f32")
     start = identity(kb, kind, lane)
     with c.rows(x, axis) as at:
@@ -142,7 +141,7 @@ SCANS: dict[str, Callable] = {
 }
 
 
-# -- sorting -----------------------------------------------------------------------------------------
+# -- sorting ---------------------------------------------------------------------------------------
 
 
 def _sorted_positions(c: Custom, x: Value, axis: int, at, descending: bool) -> Value:
@@ -196,8 +195,11 @@ def _sort(c: Custom, op: Op) -> None:
         with kb.loop("k", 0, c.extents[x][axis], loop="parallel") as k:
             place = kb.cast(kb.load(order, k), INDEX)
             positions = op.kind.endswith("argsort")
-            value = kb.cast(kb.cast(place, "i64"), y.type.dtype) if positions \
+            value = (
+                kb.cast(kb.cast(place, "i64"), y.type.dtype)
+                if positions
                 else kb.load(x, *at(place))
+            )
             kb.store(value, y, *at(k))
 
 
@@ -212,14 +214,14 @@ def _topk(c: Custom, op: Op) -> None:
             kb.store(place, positions, *at(k))
 
 
-# -- scatters ----------------------------------------------------------------------------------------
+# -- scatters --------------------------------------------------------------------------------------
 
 
 def _scatter(c: Custom, op: Op, depth: int, target: Callable) -> None:
     """Updates applied in row-major order.  ``target(u, at)`` gives, for the update slice at index
     ``u``, the index of the destination's first ``depth`` axes."""
     kb, mode = c.kb, op["mode"]
-    (x, indices, updates), (y,) = c.inputs, c.outputs
+    (x, _, updates), (y,) = c.inputs, c.outputs
     rank, width = x.type.rank, x.type.rank - depth
     lead = updates.type.rank - width
     every = range(rank)
@@ -258,7 +260,7 @@ class _Totals:
     """What a destination's hits add up to: chunks of 256 hits from the identity, then old + total."""
 
     def __init__(self, c: Custom, x: Value, depth: int, mode: str):
-        from core_compiler.kernels.lowering import identity
+        from core_compiler.kernels.heavy import identity
         from core_compiler.kernels.pull import accumulator
 
         self.c, self.x, self.depth, self.mode = c, x, depth, mode
@@ -333,7 +335,7 @@ def _scatter_nd(c: Custom, op: Op) -> None:
     _scatter(c, op, depth, target)
 
 
-# -- random numbers ----------------------------------------------------------------------------------
+# -- random numbers --------------------------------------------------------------------------------
 
 
 def _philox(kb: KernelBuilder, counter: list[Value], key: list[Value]) -> list[Value]:
@@ -365,7 +367,12 @@ def _random(c: Custom, op: Op) -> None:
     zero = kb.number(0, u32)
     iteration = kb.cast(kb.cast(kb.load(c.inputs[1]), "i64"), u32) if len(c.inputs) > 1 else zero
     with kb.loop("block", 0, blocks, loop="parallel") as block:
-        counter = [kb.cast(kb.cast(block, "i64"), u32), kb.number(op["stream"], u32), iteration, zero]
+        counter = [
+            kb.cast(kb.cast(block, "i64"), u32),
+            kb.number(op["stream"], u32),
+            iteration,
+            zero,
+        ]
         words = _philox(kb, counter, key)
         for number, value in enumerate(_numbers(kb, op.kind, words, f32)):
             place = kb.add(kb.mul(block, 4), number)

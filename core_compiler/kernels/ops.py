@@ -10,7 +10,7 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
                     independent, any order), ``vector`` (independent, may run in SIMD) or
                     ``unrolled`` (constant trip count, written out in generated code).
 ``kernel.if``       ``(condition: i1) region then, region else`` -> the outputs of one of them.
-``kernel.load``     ``(buffer, *indices[, count]) {axis}`` -> element, or a vector of the elements at
+``kernel.load``     ``(buffer, *indices[, count]) {axis}`` -> element, or a vector of those at
                     ``index[axis] + lane`` (``axis`` defaults to the last); with ``count`` the lanes
                     >= count read nothing and are +0.
 ``kernel.store``    ``(value, buffer, *indices[, count]) {axis}``; lanes >= count write nothing.
@@ -25,17 +25,18 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
 ``kernel.shuffle``  ``(v, w) {mask}`` -> lanes of v then w, picked by ``mask``.
 ``kernel.cast``     ``{dtype}`` numeric conversion (numerics contract), also to and from ``INDEX``.
 ``kernel.bitcast``  ``{dtype}`` same bits.
-``kernel.call``     ``(*args) {callee, dtype}``: a scalar function of ``kernels.functions`` by name.
+``kernel.call``     ``(*args) {callee, dtype}``: a function of ``kernels.functions`` by name.
 ``kernel.invoke``   ``(*buffers, *sizes) {callee}``: runs another kernel, all its work items in order;
                     the operands are its arguments in order.  Pieces that many kernels share are
                     compiled once this way.
-scalar ops          named as the core scalar functions (``kernel.add``, ``kernel.exp``, ...), lane by
-                    lane on vectors; on indices 64-bit and never overflowing.
+scalar ops          named as the core scalar functions (``kernel.add``, ``kernel.exp``, ...), lane
+                    by lane on vectors; on indices 64-bit and never overflowing.
 ==================  ==============================================================================
 
 f16 and bf16 scalars exist only between a load or a cast and a cast or a store: arithmetic is done
 in f32 (the lowering casts), so an arithmetic op on them is refused.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -97,7 +98,7 @@ def result_types(kind: str, operands: Sequence[Type], attributes: Mapping, asked
     return types
 
 
-# -- type rules --------------------------------------------------------------------------------------
+# -- type rules ------------------------------------------------------------------------------------
 
 
 def element(t: Type) -> Type:
@@ -212,7 +213,7 @@ def _shuffle(kind, operands, attributes, asked):
 
 
 def _access(kind, buffer, rest, value, attributes):
-    """Check ``rest`` = indices and perhaps a count; ``value`` is the scalar or vector type moved."""
+    """Check ``rest``: indices, perhaps a count; ``value`` is the scalar or vector type moved."""
     _need(isinstance(buffer, BufferType), kind, f"{buffer} is no buffer")
     counted = len(rest) == buffer.rank + 1
     _need(counted or len(rest) == buffer.rank, kind, f"{buffer.rank} indices, got {len(rest)}")
@@ -272,10 +273,12 @@ def _if(kind, operands, attributes, asked):
     return tuple(asked)
 
 
-# -- the table ---------------------------------------------------------------------------------------
+# -- the table -------------------------------------------------------------------------------------
 
 
-def _declare(rule: TypeRule, arity: int | None, names: str, summary: str, pure: bool = True) -> None:
+def _declare(
+    rule: TypeRule, arity: int | None, names: str, summary: str, pure: bool = True
+) -> None:
     for name in names.split():
         KERNEL_OPS[f"kernel.{name}"] = KernelOp(f"kernel.{name}", summary, rule, pure, arity)
 

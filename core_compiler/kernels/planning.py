@@ -4,13 +4,14 @@ The space starts as the axes of the group's *root* output in memory order.  Axes
 reshape needs it and merged again where every address allows, so that kernels of equal access
 patterns come out equal whatever the ranks of the tensors were.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from core_compiler.ir import Block, Op, Value
+from core_compiler.ir import Block, Value
 from core_compiler.ir.types import ordered_strides
 from core_compiler.kernels.affine import (
     ZERO,
@@ -28,8 +29,7 @@ from core_compiler.kernels.pull import CannotLower, Node, Puller
 #: Relative cost of computing a node again rather than keeping it.
 _COSTS = {"div": 4, "sqrt": 4, "rem": 4, "mod": 4}
 _CHEAP = frozenset(
-    "add sub mul neg abs max min and or xor not bitnot shl shr eq ne lt le gt ge select cast bitcast "
-    "is_nan is_inf is_finite sign floor ceil round trunc".split()
+    ["add", "sub", "mul", "neg", "abs", "max", "min", "and", "or", "xor", "not", "bitnot", "shl", "shr", "eq", "ne", "lt", "le", "gt", "ge", "select", "cast", "bitcast", "is_nan", "is_inf", "is_finite", "sign", "floor", "ceil", "round", "trunc"]
 )
 #: A row value at least this dear is kept in scratch (or read back from an output) instead.
 _STAGE_COST = 4
@@ -234,9 +234,7 @@ def _attempt(block: Block, lookup, root: Value, space: Space) -> Plan:
         if value in block.arguments:
             raise CannotLower("an output that is an input needs no kernel")
         store, phase = _place_output(number, value, puller, top, phases, rows, space)
-        if phase is None and set(store.node.axes) <= set(rows) and not inner:
-            row_stores.append(store)
-        elif phase is None and store.address.axes <= set(rows):
+        if (phase is None and set(store.node.axes) <= set(rows) and not inner) or (phase is None and store.address.axes <= set(rows)):
             row_stores.append(store)
         else:
             (phase or last).stores.append(store)
@@ -334,8 +332,10 @@ def _place_output(number, value, puller, top, phases, rows, space):
         for phase in phases:
             loops = set(phase.heavy.heavy.axes)
             one_sweep = phase.heavy.heavy.form in ("lanes", "sequence")
-            if one_sweep and _is_onto(made.address, value, set(rows) | loops) and any(
-                n is node for t in phase.heavy.heavy.terms for n in t.walk()
+            if (
+                one_sweep
+                and _is_onto(made.address, value, set(rows) | loops)
+                and any(n is node for t in phase.heavy.heavy.terms for n in t.walk())
             ):
                 return made, phase
     raise CannotLower("an output is not stored once an element", puller.makers.get(value))
@@ -351,8 +351,10 @@ def _is_onto(address: Lin, value: Value, axes: set[Axis]) -> bool:
             return False
         step *= axis.size
     wide = {a for a in axes if a.size != 1}
-    return step == max(value.type.elements, 0) and set(address.axes) == wide or (
-        value.type.elements == 0 and set(address.axes) <= wide
+    return (
+        (step == max(value.type.elements, 0)
+        and set(address.axes) == wide)
+        or (value.type.elements == 0 and set(address.axes) <= wide)
     )
 
 
@@ -374,7 +376,7 @@ def _check_fusion(heavies: list[Node]) -> None:
                         raise CannotLower("arithmetic would run again for each output", part.op)
 
 
-# -- staging -----------------------------------------------------------------------------------------
+# -- staging ---------------------------------------------------------------------------------------
 
 
 def cost(node: Node) -> int:

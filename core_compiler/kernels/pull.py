@@ -5,6 +5,7 @@ scalar op on other elements, or a *heavy* node (a reduction, product, convolutio
 needs loops of its own).  Index maps vanish into the indices.  Nodes are shared: equal value and
 index give the same node, so common subexpressions and row values are found here.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -300,7 +301,9 @@ class Puller:
         channel = self.reduced_axis(per_group)
         tap_axes = [self.reduced_axis(n) for n in taps]
         outputs = w.type.shape[1]
-        group, within = (index[1] // outputs, index[1] % outputs) if groups > 1 else (ZERO, index[1])
+        group, within = (
+            (index[1] // outputs, index[1] % outputs) if groups > 1 else (ZERO, index[1])
+        )
         c = axis_index(channel)
         image, hits = [], []
         for i, tap, size, stride, low, dilation in zip(
@@ -345,7 +348,6 @@ class Puller:
                 count = self._positions_inside(op, index, wide)
             total = self.compute("div", wide, total, count, op=op)
         return self.widened(total, kind, op)
-
 
     def _positions_inside(self, op, index, wide: DType) -> Node:
         """How many positions of a window lie inside the operand: a product over its axes."""

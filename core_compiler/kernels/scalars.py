@@ -4,6 +4,7 @@ generators read, so that an op cannot mean two things.
 A symbol is a name of ``functions.NAMESPACE``.  f16, bf16 and the fp8 and fp4 formats have no
 arithmetic; a value of theirs travels as its code in an i32 (see ``narrow``).
 """
+
 from __future__ import annotations
 
 from core_compiler.errors import InternalError

@@ -1,4 +1,5 @@
-"""Checks a kernel: structure, SSA dominance, types, allocations, disjoint stores of parallel loops."""
+"""Checks a kernel: structure, dominance, types, allocations, disjoint stores of parallel loops."""
+
 from __future__ import annotations
 
 from core_compiler.errors import InternalError
@@ -33,7 +34,9 @@ def _check_names(function: Function, value: Value, names: set) -> None:
     t = value.type
     for entry in (*t.shape, *t.strides, t.offset):
         if isinstance(entry, str) and entry not in names:
-            raise KernelError(f"{function.name}: {value} uses {entry!r}, which is no index argument")
+            raise KernelError(
+                f"{function.name}: {value} uses {entry!r}, which is no index argument"
+            )
 
 
 def _verify_block(function: Function, block: Block, visible: set, top: set) -> None:
@@ -97,6 +100,9 @@ def _verify_disjoint(function: Function, loop: Op) -> None:
     for op in body.walk():
         if op.kind == "kernel.for" and not depends.isdisjoint(op.operands[:3]):
             depends.add(op.regions[0].arguments[0])
+        if op.kind == "kernel.for":  # what a loop carries depends on where it starts
+            pairs = zip(op.regions[0].arguments[1:], op.operands[3:], strict=True)
+            depends.update(inner for inner, start in pairs if start in depends)
         if not depends.isdisjoint(op.uses()):
             depends.update(op.results)
     for op in body.walk():

@@ -3,6 +3,7 @@
 Composites have no row: a kernel runs their decomposition.  A third party's op gives its hook to its
 own declaration.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace

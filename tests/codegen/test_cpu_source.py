@@ -1,4 +1,5 @@
 """Generated CPU source: its text, its line map, and object code that needs no Numba to run."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """Groups, their reference, and three ways to execute their kernels: plain, scheduled, compiled."""
+
 from __future__ import annotations
 
 import ctypes

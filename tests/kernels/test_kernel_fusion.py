@@ -1,12 +1,13 @@
 """What fits one kernel, and equal kernels for equal access patterns."""
+
 from __future__ import annotations
 
 import pytest
-from tests.kernels.kernel_helpers import group, normal
 
 from core_compiler.ir import Function, Module
 from core_compiler.ir.core import structure_key
 from core_compiler.kernels.lowering import can_join, lower_group
+from tests.kernels.kernel_helpers import group, normal
 
 
 def ops_of(build, *arrays):

@@ -1,4 +1,5 @@
 """Kernel IR: the builder folds and checks, the verifier and the interpreter name what is wrong."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -78,7 +79,13 @@ def test_verify_refuses_iterations_that_all_store_to_one_place():
         (lambda kb, x, y, i: kb.store(kb.load(x, i), y, kb.floordiv(i, 2)), "two parallel"),
         (lambda kb, x, y, i: kb.store(kb.load(y, i), y, i), "nothing wrote"),
     ],
-    ids=["read past the end", "write before the start", "unwritten scratch", "race", "unwritten output"],
+    ids=[
+        "read past the end",
+        "write before the start",
+        "unwritten scratch",
+        "race",
+        "unwritten output",
+    ],
 )
 def test_interpreter_names_undefined_behaviour(body, message):
     buffers = [np.arange(4, dtype=np.float32), np.zeros(4, np.float32)]

@@ -1,5 +1,6 @@
 """Every lowering against its op's reference, bit for bit: plain loops and schedules interpreted, and
 the scheduled kernel compiled."""
+
 from __future__ import annotations
 
 import ml_dtypes
@@ -7,6 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from core_compiler.ir import dtype
+from core_compiler.kernels.abi import work_items
+from core_compiler.kernels.lowering import lower_group
+from core_compiler.kernels.schedules.library import schedule
 from tests.kernels.kernel_helpers import (
     assert_same_bits,
     compiled,
@@ -16,11 +22,6 @@ from tests.kernels.kernel_helpers import (
     normal,
     reference,
 )
-
-from core_compiler.ir import dtype
-from core_compiler.kernels.abi import work_items
-from core_compiler.kernels.lowering import lower_group
-from core_compiler.kernels.schedules.library import schedule
 
 WINDOW = {"strides": (2, 1), "low": (1, 0), "high": (1, 2), "dilations": (1, 2)}
 SAME = {"strides": (1, 1), "low": (1, 1), "high": (1, 1), "dilations": (1, 1), "groups": 1}
@@ -320,8 +321,11 @@ def _apply(b, x, step, number):
     if step == "reverse":
         return b.reverse(x, axes=(number % len(shape),))
     if step == "broadcast":
-        return b.broadcast(x, shape=(2, *shape), dims=tuple(range(1, len(shape) + 1))) \
-            if len(shape) < 4 else x
+        return (
+            b.broadcast(x, shape=(2, *shape), dims=tuple(range(1, len(shape) + 1)))
+            if len(shape) < 4
+            else x
+        )
     return b.add(x, x)
 
 

@@ -1,4 +1,5 @@
 """Kernel IR to machine code of this processor: readable Numba source, object code, listings."""
+
 from __future__ import annotations
 
 

@@ -3,6 +3,7 @@
 The object defines one symbol, ``kernel(args, lo, hi, scratch)`` in the C calling convention, and
 needs nothing of Numba's run time: it loads with llvmlite alone (``runtime.loader``).
 """
+
 from __future__ import annotations
 
 import ast
@@ -31,8 +32,8 @@ _SIGNATURE = (types.int64,) * 4
 
 @dataclass(frozen=True, eq=False)
 class CompiledKernel:
-    """``object``: an object file that defines ``symbol``.  ``llvm_ir`` and ``assembly`` are what the
-    optimiser and the code generator made; ``seconds`` says where the time went."""
+    """``object``: an object file that defines ``symbol``.  ``llvm_ir`` and ``assembly`` are what
+    the optimiser and the code generator made; ``seconds`` says where the time went."""
 
     name: str
     symbol: str
@@ -138,7 +139,9 @@ class _Invoked:
 
             def codegen(context, builder, sig, values):
                 pointer = ir.IntType(8).as_pointer()
-                kind = ir.FunctionType(ir.IntType(32), [pointer, pointer, *(v.type for v in values)])
+                kind = ir.FunctionType(
+                    ir.IntType(32), [pointer, pointer, *(v.type for v in values)]
+                )
                 callee = cgutils.get_or_insert_function(builder.module, kind, name)
                 result, error = (cgutils.alloca_once(builder, pointer) for _ in range(2))
                 builder.call(callee, [builder.bitcast(result, pointer),

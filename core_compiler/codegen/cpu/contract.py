@@ -5,6 +5,7 @@ that emit LLVM instructions, the source writes its own code: for scalars and, la
 vectors, without Numba's type inference.  The few functions with loops cannot be traced and are
 called as Numba functions, on scalars only.
 """
+
 from __future__ import annotations
 
 import functools
@@ -167,7 +168,7 @@ def emit(builder: ir.IRBuilder, name: str, arguments, dtypes, width: int | None)
 
 @functools.cache
 def result_dtype(name: str, dtypes: tuple[str, ...]) -> str:
-    """The contract dtype that ``name`` gives on ``dtypes``; :class:`Untraceable` if it has loops."""
+    """The contract dtype that ``name`` gives on ``dtypes``; :class:`Untraceable` with loops."""
     kinds = [element_type(d) for d in dtypes]
     module = ir.Module("trace")
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "trace")

@@ -10,13 +10,15 @@
 ``registers_f32(32, n)``                 a small array that LLVM keeps in registers; buffer ``n``
 ``load_f32x16(p, i)``                    lanes i, i+1, ...;  ``load_some_f32x16(p, i, count)``
 ``store_f32x16(p, i, v)``                ``store_some_f32x16(p, i, v, count)``
-``gather_f32x16(p, i, step, count)``     lanes i, i+step, ...; ``scatter_f32x16(p, i, v, step, count)``
+``gather_f32x16(p, i, step, count)``     lanes i, i+step, ...
+``scatter_f32x16(p, i, v, step, count)``
 ``splat_f32x16(x)``, ``lane_f32x16(v, 3)``  all lanes x; lane 3.     ``lanes_i64x16()`` 0, 1, 2 ...
 ``shuffle_f32x16(v, w, (0, 1, 2))``      lanes picked from v then w
 ``as_i64_f32x16(x)``                     bit cast and conversions: ``convert_f32_i64x16(x)``
 ``and_boolx16(p, q)``, ``not_bool(p)``   logic on i1
 =======================================  ========================================================
 """
+
 from __future__ import annotations
 
 import functools
@@ -83,7 +85,7 @@ class Namespace(dict):
         return contract_function(name, None)
 
 
-# -- buffers -----------------------------------------------------------------------------------------
+# -- buffers ---------------------------------------------------------------------------------------
 
 
 def pointer_type(dtype: str, owner: str, number: int, count: int) -> Pointer:
@@ -205,7 +207,7 @@ def _invoke(count: int):
     return intrinsic(made["invoke"])
 
 
-# -- vectors in memory -------------------------------------------------------------------------------
+# -- vectors in memory -----------------------------------------------------------------------------
 
 
 def splat(builder, value, width: int):
@@ -226,7 +228,9 @@ def _mask(builder, count, width: int):
     small = builder.select(builder.icmp_signed("<", count, whole), count, whole)
     small = builder.select(builder.icmp_signed("<", small, ir.Constant(_I64, 0)),
                            ir.Constant(_I64, 0), small)  # fmt: skip
-    return builder.icmp_signed("<", _numbers(width), splat(builder, builder.trunc(small, _I32), width))
+    return builder.icmp_signed(
+        "<", _numbers(width), splat(builder, builder.trunc(small, _I32), width)
+    )
 
 
 def _intrinsic(builder, name: str, result, *arguments):
@@ -362,7 +366,7 @@ def _scatter(dtype: str, width: int):
     return scatter
 
 
-# -- vectors in registers ----------------------------------------------------------------------------
+# -- vectors in registers --------------------------------------------------------------------------
 
 
 def _splat(dtype: str, width: int):
@@ -424,7 +428,7 @@ _VECTOR_FORMS: dict[str, Callable] = {
 }  # fmt: skip
 
 
-# -- contract functions ------------------------------------------------------------------------------
+# -- contract functions ----------------------------------------------------------------------------
 
 _LOGIC = {"and": "and_", "or": "or_", "xor": "xor"}
 

@@ -3,14 +3,28 @@
 The source is meant to be read: buffers and loops keep their names, values used once stand where
 they are used, comments name the model's ops.  Each line maps to the kernel op it came from.
 """
+
 from __future__ import annotations
 
 import keyword
 import re
 from dataclasses import dataclass
 
+from core_compiler.codegen.cpu.expressions import (
+    INFIX,
+    bitcast,
+    bool_text,
+    cast,
+    dense,
+    float_text,
+    index_text,
+    number_text,
+    total,
+    vector_code,
+    wrap,
+)
 from core_compiler.errors import InternalError
-from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType, dtype
+from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
 from core_compiler.kernels.abi import (
@@ -20,18 +34,10 @@ from core_compiler.kernels.abi import (
     parallel_nest,
     scratch_allocations,
 )
-from core_compiler.kernels.ops import access, count_operand, element, is_pure, lane_axis, like
+from core_compiler.kernels.ops import access, count_operand, element, is_pure, lane_axis
 
 #: The entry of every generated module.
 SYMBOL = "kernel"
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_INDEX = {
-    "floordiv": "{} // {}", "div": "{} // {}", "ceildiv": "({} + {1} - 1) // {1}",
-    "mod": "{} % {}", "rem": "{} % {}", "min": "min({}, {})", "max": "max({}, {})", "neg": "-{}",
-    "select": "({1} if {0} else {2})", "and": "{} & {}", "or": "{} | {}", "xor": "{} ^ {}",
-    "shl": "{} << {}", "shr": "{} >> {}", "abs": "abs({})",
-}  # fmt: skip
 _MAX_INLINE = 60
 
 
@@ -194,7 +200,7 @@ class _Writer:
         for name, place, loop, plain in zip(names, places, nest, simple, strict=True):
             if not plain:
                 lower, step = self.name(loop.operands[0]), self.name(loop.operands[2])
-                self.line(f"{name} = {_sum(lower, f'{place} * {step}')}")
+                self.line(f"{name} = {total(lower, f'{place} * {step}')}")
             self.names[loop.regions[0].arguments[0]] = name
         for level in levels[1:]:
             self.block(level, only_pure=True)
@@ -224,10 +230,10 @@ class _Writer:
 
     def _trip_count(self, loop: Op) -> str:
         lower, upper, step = map(self.name, loop.operands[:3])
-        span = upper if lower == "0" else f"{upper} - {_wrap(lower)}"
+        span = upper if lower == "0" else f"{upper} - {wrap(lower)}"
         if step == "1":
             return span
-        return f"({_wrap(span)} + {_wrap(step)} - 1) // {_wrap(step)}"
+        return f"({wrap(span)} + {wrap(step)} - 1) // {wrap(step)}"
 
     def _count_name(self, loop: Op) -> str:
         key = ("count", loop)
@@ -246,10 +252,12 @@ class _Writer:
             sizes = iter(op.operands)
             dims = [self.name(next(sizes)) if isinstance(d, str) else str(d)
                     for d in value.type.shape]  # fmt: skip
-            self.strides[value] = _dense(dims)
-            amount = " * ".join([*map(_wrap, dims), str(value.type.dtype.bytes)])
+            self.strides[value] = dense(dims)
+            amount = " * ".join([*map(wrap, dims), str(value.type.dtype.bytes)])
             following = self.fresh(f"{name}_end")
-            self.line(f"{following} = {_sum(offset, f'({amount} + {ALIGN - 1}) // {ALIGN} * {ALIGN}')}")
+            self.line(
+                f"{following} = {total(offset, f'({amount} + {ALIGN - 1}) // {ALIGN} * {ALIGN}')}"
+            )
             offset = following
         self.scratch_end = offset
         for op in self.function.body.walk():
@@ -258,7 +266,7 @@ class _Writer:
                 code, name = scalars.code_name(value.type.dtype), self.name(value)
                 number = self.buffers.number()
                 self.line(f"{name} = registers_{code}({value.type.elements}, {number})", op)
-                self.strides[value] = _dense([str(d) for d in value.type.shape])
+                self.strides[value] = dense([str(d) for d in value.type.shape])
 
     # -- blocks ----------------------------------------------------------------------------------
 
@@ -347,7 +355,9 @@ class _Writer:
 
     def _if(self, op: Op) -> None:
         results = [self.name(v) for v in op.results]
-        for word, region in zip((f"if {self.name(op.operands[0])}:", "else:"), op.regions, strict=True):
+        for word, region in zip(
+            (f"if {self.name(op.operands[0])}:", "else:"), op.regions, strict=True
+        ):
             if word == "else:" and not region.ops and not results:
                 continue
             self.line(word, op)
@@ -363,7 +373,7 @@ class _Writer:
 
     def _invoke(self, op: Op) -> None:
         arguments = ", ".join(self.name(v) for v in op.operands)
-        scratch = _sum("scratch", self.scratch_end)
+        scratch = total("scratch", self.scratch_end)
         self.line(f"invoke_{len(op.operands)}({op['callee']}, {scratch}, {arguments})", op)
 
     # -- memory ----------------------------------------------------------------------------------
@@ -381,7 +391,7 @@ class _Writer:
             elif text.isdigit() and stride.isdigit():
                 terms.append(str(int(text) * int(stride)))
             else:
-                terms.append(f"{_wrap(text)} * {_wrap(stride)}")
+                terms.append(f"{wrap(text)} * {wrap(stride)}")
         return " + ".join(terms) or "0"
 
     def _load(self, op: Op) -> str:
@@ -401,7 +411,7 @@ class _Writer:
     def _moved(self, near: str, far: str, op: Op, kind: VectorType, value: tuple) -> str:
         buffer, _ = access(op)
         stride, count = self.strides[buffer][lane_axis(op)], count_operand(op)
-        form, head = _vector_code(kind), [self.name(buffer), self.place(op), *value]
+        form, head = vector_code(kind), [self.name(buffer), self.place(op), *value]
         if stride != "1":
             count = str(kind.width) if count is None else self.name(count)
             return f"{far}_{form}({', '.join([*head, stride, count])})"
@@ -419,35 +429,35 @@ class _Writer:
         if lane.kind == "bool":
             text = f"boolean({bool(value)})"
         elif lane.is_float:
-            text = f"{scalars.code_name(lane)}({_float_text(value)})"
+            text = f"{scalars.code_name(lane)}({float_text(value)})"
         else:
             text = f"{scalars.code_name(lane)}({int(value)})"
-        return f"splat_{_vector_code(kind)}({text})" if isinstance(kind, VectorType) else text
+        return f"splat_{vector_code(kind)}({text})" if isinstance(kind, VectorType) else text
 
     def _broadcast(self, op: Op) -> str:
-        return f"splat_{_vector_code(op.result.type)}({self.name(op.operands[0])})"
+        return f"splat_{vector_code(op.result.type)}({self.name(op.operands[0])})"
 
     def _lanes(self, op: Op) -> str:
-        return f"lanes_{_vector_code(op.result.type)}()"
+        return f"lanes_{vector_code(op.result.type)}()"
 
     def _extract(self, op: Op) -> str:
-        return f"lane_{_vector_code(op.operands[0].type)}({self.name(op.operands[0])}, {op['lane']})"
+        return f"lane_{vector_code(op.operands[0].type)}({self.name(op.operands[0])}, {op['lane']})"
 
     def _shuffle(self, op: Op) -> str:
         v, w = map(self.name, op.operands)
         mask = ", ".join(map(str, op["mask"])) + ("," if len(op["mask"]) == 1 else "")
-        return f"shuffle_{_vector_code(op.operands[0].type)}({v}, {w}, ({mask}))"
+        return f"shuffle_{vector_code(op.operands[0].type)}({v}, {w}, ({mask}))"
 
     def _call(self, op: Op) -> str:
         return f"{op['callee']}({', '.join(map(self.name, op.operands))})"
 
     def _bitcast(self, op: Op) -> str:
-        return _bitcast(self.name(op.operands[0]), op.operands[0].type, op.result.type)
+        return bitcast(self.name(op.operands[0]), op.operands[0].type, op.result.type)
 
     def _cast(self, op: Op) -> str:
         source, target = element(op.operands[0].type), element(op.result.type)
         width = op.result.type.width if isinstance(op.result.type, VectorType) else None
-        return _cast(self.name(op.operands[0]), source, target, width, op.get("saturate", True))
+        return cast(self.name(op.operands[0]), source, target, width, op.get("saturate", True))
 
     def scalar(self, op: Op) -> str:
         """The expression of a scalar op, lane by lane on vectors."""
@@ -457,185 +467,43 @@ class _Writer:
         kind = op.operands[-1].type
         suffix = f"x{kind.width}" if isinstance(kind, VectorType) else ""
         if lane is INDEX:
-            return _index_text(name, operands)
+            return index_text(name, operands)
         if name in scalars.SWAPPED:
             name, operands = scalars.SWAPPED[name], operands[::-1]
         if lane.kind == "bool":
-            return _bool_text(name, operands, suffix)
+            return bool_text(name, operands, suffix)
         if scalars.is_narrow(lane):
             if name != "select":
                 raise InternalError(f"{op.kind} on {lane}: the lowering computes it in f32")
             return f"select_i32{suffix}({', '.join(operands)})"
-        if lane.is_float and name in _INFIX:
-            return f"{_wrap(operands[0])} {_INFIX[name]} {_wrap(operands[1])}"
+        if lane.is_float and name in INFIX:
+            return f"{wrap(operands[0])} {INFIX[name]} {wrap(operands[1])}"
         code = scalars.code_name(lane)
-        return _number_text(name, operands, lane, code, suffix)
+        return number_text(name, operands, lane, code, suffix)
 
 
 _RESERVED = frozenset(
-    ["range", "min", "max", "size", "kernel", "compiled", "numba", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "boolean"]
+    [
+        "range",
+        "min",
+        "max",
+        "size",
+        "kernel",
+        "compiled",
+        "numba",
+        "f32",
+        "f64",
+        "i8",
+        "i16",
+        "i32",
+        "i64",
+        "u8",
+        "u16",
+        "u32",
+        "u64",
+        "boolean",
+    ]
 )
-
-
-def _number_text(name: str, operands: list[str], lane, code: str, suffix: str) -> str:
-    joined = ", ".join(operands)
-    if name == "ne":
-        return f"not_bool{suffix}(eq_{code}{suffix}({joined}))"
-    if name == "is_nan":
-        return f"not_bool{suffix}(eq_{code}{suffix}({joined}, {joined}))"
-    if name in ("is_inf", "is_finite"):
-        test = {"is_inf": "eq", "is_finite": "lt"}[name]
-        top = _spread(f'{code}({_float_text(float("inf"))})', code, suffix)
-        return f"{test}_{code}{suffix}(abs_{code}{suffix}({joined}), {top})"
-    if lane.is_integer and name == "abs":
-        if lane.kind == "uint":
-            return joined
-        return f"maximum_{code}{suffix}({joined}, neg_{code}{suffix}({joined}))"
-    if lane.is_integer and name == "sign":
-        low, zero, one = (_spread(f"{code}({n})", code, suffix) for n in (-1, 0, 1))
-        if lane.kind == "uint":
-            return f"minimum_{code}{suffix}({joined}, {one})"
-        del zero
-        return f"maximum_{code}{suffix}({low}, minimum_{code}{suffix}({joined}, {one}))"
-    if name == "ipow":
-        return f"power_{code}{suffix}({joined})"
-    return f"{scalars.symbol(name, lane)}{suffix}({joined})"
-
-
-def _spread(text: str, code: str, suffix: str) -> str:
-    return f"splat_{code}{suffix}({text})" if suffix else text
-
-
-def _index_text(name: str, operands: list[str]) -> str:
-    wrapped = [_wrap(o) for o in operands]
-    if name in ("add", "sub", "mul"):
-        return f"{wrapped[0] if name == 'mul' else operands[0]} {_INFIX[name]} {wrapped[1]}"
-    if name in _COMPARE:
-        return f"{wrapped[0]} {_COMPARE[name]} {wrapped[1]}"
-    if name in ("min", "max"):
-        return _INDEX[name].format(*operands)
-    if name == "ceildiv":
-        return f"({operands[0]} + {wrapped[1]} - 1) // {wrapped[1]}"
-    return _INDEX[name].format(*wrapped)
-
-
-def _bool_text(name: str, operands: list[str], suffix: str) -> str:
-    negated = [f"not_bool{suffix}({o})" for o in operands]
-    a, b = operands[0], operands[-1]
-    if name == "not":
-        return negated[0]
-    if name == "select":
-        return f"select_bool{suffix}({', '.join(operands)})"
-    forms = {
-        "and": f"and_bool{suffix}({a}, {b})", "or": f"or_bool{suffix}({a}, {b})",
-        "xor": f"xor_bool{suffix}({a}, {b})", "ne": f"xor_bool{suffix}({a}, {b})",
-        "eq": f"not_bool{suffix}(xor_bool{suffix}({a}, {b}))",
-        "lt": f"and_bool{suffix}({negated[0]}, {b})", "le": f"or_bool{suffix}({negated[0]}, {b})",
-        "max": f"or_bool{suffix}({a}, {b})", "min": f"and_bool{suffix}({a}, {b})",
-        "mul": f"and_bool{suffix}({a}, {b})", "add": f"or_bool{suffix}({a}, {b})",
-    }  # fmt: skip
-    return forms[name]
-
-
-_F32, _F64, _I64 = dtype("f32"), dtype("f64"), dtype("i64")
-
-
-def _cast(text: str, source, target, width: int | None, saturate: bool) -> str:
-    """A numeric conversion as an expression."""
-    suffix = f"x{width}" if width else ""
-    if source is target:
-        return text
-    if source is INDEX:
-        return _cast(text, _I64, target, width, saturate)
-    if target is INDEX:
-        return _cast(text, source, _I64, width, saturate)
-    a, b = scalars.code_name(source), scalars.code_name(target)
-    if source.kind == "bool":
-        if scalars.is_narrow(target):
-            return _cast(_cast(text, source, _F32, width, saturate), _F32, target, width, saturate)
-        one, zero = (_spread(f"{b}({n})", b, suffix) for n in (1, 0))
-        return f"select_{b}{suffix}({text}, {one}, {zero})"
-    if target.kind == "bool":
-        if scalars.is_narrow(source):
-            text, a = _cast(text, source, _F32, width, saturate), "f32"
-        return f"not_bool{suffix}(eq_{a}{suffix}({text}, {_spread(f'{a}(0)', a, suffix)}))"
-    if scalars.is_narrow(source):
-        wide = f"convert_{a}_f32{suffix}({text})"
-        return wide if target.name == "f32" else _cast(wide, _F32, target, width, saturate)
-    if scalars.is_narrow(target):
-        if source.name == "f64":
-            text = f"convert_f64_f32_odd{suffix}({text})"
-        elif source.name != "f32":
-            return _cast(_cast(text, source, _F64, width, saturate), _F64, target, width, saturate)
-        return f"convert_f32_{b}{suffix}({text}, boolean({bool(saturate and target.bits <= 8)}))"
-    return f"convert_{a}_{b}{suffix}({text})"
-
-
-def _bitcast(text: str, source, target) -> str:
-    suffix = f"x{source.width}" if isinstance(source, VectorType) else ""
-    a, b = element(source), element(target)
-    if scalars.is_narrow(a) and scalars.is_narrow(b):
-        return text
-    if scalars.is_narrow(a):
-        return f"convert_i32_{scalars.code_name(b)}{suffix}({text})"
-    if scalars.is_narrow(b):
-        code = scalars.code_name(a)
-        unsigned = f"convert_{code}_{code.replace('i', 'u')}{suffix}({text})" if code[0] == "i" else text
-        return f"convert_{code.replace('i', 'u')}_i32{suffix}({unsigned})"
-    if a.is_float:
-        signed, code = dtype(f"i{a.bits}"), scalars.code_name(a)
-        text = f"bits_{code}{suffix}({text})"
-        return text if b is signed else _bitcast(text, like(source, signed), target)
-    if b.is_float:
-        signed = dtype(f"i{b.bits}")
-        if a is not signed:
-            text = f"convert_{scalars.code_name(a)}_{scalars.code_name(signed)}{suffix}({text})"
-        return f"from_bits_{scalars.code_name(b)}{suffix}({text})"
-    return f"convert_{scalars.code_name(a)}_{scalars.code_name(b)}{suffix}({text})"
-
-
-def _vector_code(kind: VectorType) -> str:
-    code = "i32" if scalars.is_narrow(kind.dtype) else scalars.code_name(kind.dtype)
-    return f"{code}x{kind.width}"
-
-
-def _float_text(value: float) -> str:
-    if value != value:
-        return "nan"
-    if value in (float("inf"), float("-inf")):
-        return "inf" if value > 0 else "-inf"
-    return repr(float(value))
-
-
-def _dense(dims: list[str]) -> list[str]:
-    strides, step = [], "1"
-    for dim in reversed(dims):
-        strides.append(step)
-        if step.isdigit() and dim.isdigit():
-            step = str(int(step) * int(dim))
-        else:
-            step = dim if step == "1" else f"{_wrap(dim)} * {_wrap(step)}"
-    return strides[::-1]
-
-
-def _wrap(text: str) -> str:
-    """Parentheses around what is not one word, call or subscript."""
-    if re.fullmatch(r"[\w.]+", text) or re.fullmatch(r"\w+[\(\[][^()\[\]]*[\)\]]", text):
-        return text
-    return text if text.startswith("(") and _closes_last(text) else f"({text})"
-
-
-def _closes_last(text: str) -> bool:
-    depth = 0
-    for place, c in enumerate(text):
-        depth += (c == "(") - (c == ")")
-        if depth == 0:
-            return place == len(text) - 1
-    return False
-
-
-def _sum(a: str, b: str) -> str:
-    return b if a == "0" else a if b == "0" else f"{a} + {b}"
 
 
 def _use_counts(body: Block) -> dict[Value, int]:

@@ -4,6 +4,7 @@ A pointer's type carries which buffer of which kernel it walks, so that every lo
 tell LLVM that different buffers do not overlap (``alias.scope`` and ``noalias`` metadata): loops
 then vectorise without run-time checks.
 """
+
 from __future__ import annotations
 
 import operator
@@ -22,8 +23,8 @@ CODES = {numba_type: code for code, numba_type in NUMBA.items()}
 
 
 class Pointer(types.Type):
-    """Elements of ``memory`` (what is stored: ``f32``, ``u16``...) read as ``value`` (what generated
-    code computes with); buffer ``number`` of ``count`` in kernel ``owner``."""
+    """Elements of ``memory`` (what is stored: ``f32``, ``u16``...) read as ``value`` (what code
+    computes with); buffer ``number`` of ``count`` in kernel ``owner``."""
 
     def __init__(self, value: str, memory: str, owner: str, number: int, count: int):
         self.value, self.memory = value, memory
@@ -66,7 +67,7 @@ def dtype_of(t) -> tuple[str, int | None]:
     return CODES[types.unliteral(t)], None
 
 
-# -- memory ------------------------------------------------------------------------------------------
+# -- memory ----------------------------------------------------------------------------------------
 
 _MEMORY_TYPE = {"f32": ir.FloatType(), "f64": ir.DoubleType()}
 
@@ -154,7 +155,7 @@ def _setitem(context, builder, sig, args):
     return context.get_dummy_value()
 
 
-# -- vector arithmetic with Python's operators -------------------------------------------------------
+# -- vector arithmetic with Python's operators -----------------------------------------------------
 
 _OPERATORS = {
     operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.truediv: "div",

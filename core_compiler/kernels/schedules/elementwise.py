@@ -4,6 +4,7 @@ The last axis is contiguous in the output.  A work item is one block of it; wher
 contiguous along another axis (a transpose) a work item is a tile of both, so that each cache line
 that a gather touches is used up while it is near.
 """
+
 from __future__ import annotations
 
 from core_compiler.ir import Function

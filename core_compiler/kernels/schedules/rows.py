@@ -4,6 +4,7 @@ The 32 lanes of a row's sums live in vectors and the sweeps over the row run in 
 along an axis that is not the last run over several rows at once instead: their rows lie next to one
 another in memory.
 """
+
 from __future__ import annotations
 
 from core_compiler.ir import Function
@@ -28,7 +29,11 @@ def schedule(kernel: Function, width: int = 16, rows: int = ROW_BLOCK) -> Schedu
     for name in reductions(kernel):
         if attempt(lanes_in_vectors, s.function, name, width):
             s = s.apply(lanes_in_vectors, name, width)
-    inner = [op["name"] for op in loops(kernel) if op.get("loop") == "parallel" and op["name"] not in nest]
+    inner = [
+        op["name"]
+        for op in loops(kernel)
+        if op.get("loop") == "parallel" and op["name"] not in nest
+    ]
     for name in inner:
         if attempt(vectors, s.function, name, width):
             s = s.apply(vectors, name, width)

@@ -1,4 +1,5 @@
 """Steps that the elementwise and row schedules share: full vectors first, lanes in registers."""
+
 from __future__ import annotations
 
 from core_compiler.ir import Function, Op, Value

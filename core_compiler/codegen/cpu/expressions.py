@@ -1,0 +1,182 @@
+"""Scalar ops and conversions as Python expressions of generated source."""
+
+from __future__ import annotations
+
+import re
+
+from core_compiler.ir import VectorType, dtype
+from core_compiler.ir.types import INDEX
+from core_compiler.kernels import scalars
+from core_compiler.kernels.ops import element, like
+
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_INDEX = {
+    "floordiv": "{} // {}", "div": "{} // {}", "ceildiv": "({} + {1} - 1) // {1}",
+    "mod": "{} % {}", "rem": "{} % {}", "min": "min({}, {})", "max": "max({}, {})", "neg": "-{}",
+    "select": "({1} if {0} else {2})", "and": "{} & {}", "or": "{} | {}", "xor": "{} ^ {}",
+    "shl": "{} << {}", "shr": "{} >> {}", "abs": "abs({})",
+}  # fmt: skip
+
+
+def number_text(name: str, operands: list[str], lane, code: str, suffix: str) -> str:
+    joined = ", ".join(operands)
+    if name == "ne":
+        return f"not_bool{suffix}(eq_{code}{suffix}({joined}))"
+    if name == "is_nan":
+        return f"not_bool{suffix}(eq_{code}{suffix}({joined}, {joined}))"
+    if name in ("is_inf", "is_finite"):
+        test = {"is_inf": "eq", "is_finite": "lt"}[name]
+        top = spread(f"{code}({float_text(float('inf'))})", code, suffix)
+        return f"{test}_{code}{suffix}(abs_{code}{suffix}({joined}), {top})"
+    if lane.is_integer and name == "abs":
+        if lane.kind == "uint":
+            return joined
+        return f"maximum_{code}{suffix}({joined}, neg_{code}{suffix}({joined}))"
+    if lane.is_integer and name == "sign":
+        low, zero, one = (spread(f"{code}({n})", code, suffix) for n in (-1, 0, 1))
+        if lane.kind == "uint":
+            return f"minimum_{code}{suffix}({joined}, {one})"
+        del zero
+        return f"maximum_{code}{suffix}({low}, minimum_{code}{suffix}({joined}, {one}))"
+    if name == "ipow":
+        return f"power_{code}{suffix}({joined})"
+    return f"{scalars.symbol(name, lane)}{suffix}({joined})"
+
+
+def spread(text: str, code: str, suffix: str) -> str:
+    return f"splat_{code}{suffix}({text})" if suffix else text
+
+
+def index_text(name: str, operands: list[str]) -> str:
+    wrapped = [wrap(o) for o in operands]
+    if name in ("add", "sub", "mul"):
+        return f"{wrapped[0] if name == 'mul' else operands[0]} {INFIX[name]} {wrapped[1]}"
+    if name in _COMPARE:
+        return f"{wrapped[0]} {_COMPARE[name]} {wrapped[1]}"
+    if name in ("min", "max"):
+        return _INDEX[name].format(*operands)
+    if name == "ceildiv":
+        return f"({operands[0]} + {wrapped[1]} - 1) // {wrapped[1]}"
+    return _INDEX[name].format(*wrapped)
+
+
+def bool_text(name: str, operands: list[str], suffix: str) -> str:
+    negated = [f"not_bool{suffix}({o})" for o in operands]
+    a, b = operands[0], operands[-1]
+    if name == "not":
+        return negated[0]
+    if name == "select":
+        return f"select_bool{suffix}({', '.join(operands)})"
+    forms = {
+        "and": f"and_bool{suffix}({a}, {b})", "or": f"or_bool{suffix}({a}, {b})",
+        "xor": f"xor_bool{suffix}({a}, {b})", "ne": f"xor_bool{suffix}({a}, {b})",
+        "eq": f"not_bool{suffix}(xor_bool{suffix}({a}, {b}))",
+        "lt": f"and_bool{suffix}({negated[0]}, {b})", "le": f"or_bool{suffix}({negated[0]}, {b})",
+        "max": f"or_bool{suffix}({a}, {b})", "min": f"and_bool{suffix}({a}, {b})",
+        "mul": f"and_bool{suffix}({a}, {b})", "add": f"or_bool{suffix}({a}, {b})",
+    }  # fmt: skip
+    return forms[name]
+
+
+_F32, _F64, _I64 = dtype("f32"), dtype("f64"), dtype("i64")
+
+
+def cast(text: str, source, target, width: int | None, saturate: bool) -> str:
+    """A numeric conversion as an expression."""
+    suffix = f"x{width}" if width else ""
+    if source is target:
+        return text
+    if source is INDEX:
+        return cast(text, _I64, target, width, saturate)
+    if target is INDEX:
+        return cast(text, source, _I64, width, saturate)
+    a, b = scalars.code_name(source), scalars.code_name(target)
+    if source.kind == "bool":
+        if scalars.is_narrow(target):
+            return cast(cast(text, source, _F32, width, saturate), _F32, target, width, saturate)
+        one, zero = (spread(f"{b}({n})", b, suffix) for n in (1, 0))
+        return f"select_{b}{suffix}({text}, {one}, {zero})"
+    if target.kind == "bool":
+        if scalars.is_narrow(source):
+            text, a = cast(text, source, _F32, width, saturate), "f32"
+        return f"not_bool{suffix}(eq_{a}{suffix}({text}, {spread(f'{a}(0)', a, suffix)}))"
+    if scalars.is_narrow(source):
+        wide = f"convert_{a}_f32{suffix}({text})"
+        return wide if target.name == "f32" else cast(wide, _F32, target, width, saturate)
+    if scalars.is_narrow(target):
+        if source.name == "f64":
+            text = f"convert_f64_f32_odd{suffix}({text})"
+        elif source.name != "f32":
+            return cast(cast(text, source, _F64, width, saturate), _F64, target, width, saturate)
+        return f"convert_f32_{b}{suffix}({text}, boolean({bool(saturate and target.bits <= 8)}))"
+    return f"convert_{a}_{b}{suffix}({text})"
+
+
+def bitcast(text: str, source, target) -> str:
+    suffix = f"x{source.width}" if isinstance(source, VectorType) else ""
+    a, b = element(source), element(target)
+    if scalars.is_narrow(a) and scalars.is_narrow(b):
+        return text
+    if scalars.is_narrow(a):
+        return f"convert_i32_{scalars.code_name(b)}{suffix}({text})"
+    if scalars.is_narrow(b):
+        code = scalars.code_name(a)
+        unsigned = (
+            f"convert_{code}_{code.replace('i', 'u')}{suffix}({text})" if code[0] == "i" else text
+        )
+        return f"convert_{code.replace('i', 'u')}_i32{suffix}({unsigned})"
+    if a.is_float:
+        signed, code = dtype(f"i{a.bits}"), scalars.code_name(a)
+        text = f"bits_{code}{suffix}({text})"
+        return text if b is signed else bitcast(text, like(source, signed), target)
+    if b.is_float:
+        signed = dtype(f"i{b.bits}")
+        if a is not signed:
+            text = f"convert_{scalars.code_name(a)}_{scalars.code_name(signed)}{suffix}({text})"
+        return f"from_bits_{scalars.code_name(b)}{suffix}({text})"
+    return f"convert_{scalars.code_name(a)}_{scalars.code_name(b)}{suffix}({text})"
+
+
+def vector_code(kind: VectorType) -> str:
+    code = "i32" if scalars.is_narrow(kind.dtype) else scalars.code_name(kind.dtype)
+    return f"{code}x{kind.width}"
+
+
+def float_text(value: float) -> str:
+    if value != value:
+        return "nan"
+    if value in (float("inf"), float("-inf")):
+        return "inf" if value > 0 else "-inf"
+    return repr(float(value))
+
+
+def dense(dims: list[str]) -> list[str]:
+    strides, step = [], "1"
+    for dim in reversed(dims):
+        strides.append(step)
+        if step.isdigit() and dim.isdigit():
+            step = str(int(step) * int(dim))
+        else:
+            step = dim if step == "1" else f"{wrap(dim)} * {wrap(step)}"
+    return strides[::-1]
+
+
+def wrap(text: str) -> str:
+    """Parentheses around what is not one word, call or subscript."""
+    if re.fullmatch(r"[\w.]+", text) or re.fullmatch(r"\w+[\(\[][^()\[\]]*[\)\]]", text):
+        return text
+    return text if text.startswith("(") and _closes_last(text) else f"({text})"
+
+
+def _closes_last(text: str) -> bool:
+    depth = 0
+    for place, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0:
+            return place == len(text) - 1
+    return False
+
+
+def total(a: str, b: str) -> str:
+    return b if a == "0" else a if b == "0" else f"{a} + {b}"

@@ -1,0 +1,210 @@
+"""The loops of reductions, products, convolutions and windows: where the contract's order is written.
+
+Chunks of 256 for products and sequences, 32 lanes and chunks of 4096 for the last axis, channel
+blocks of 32 for convolutions, windows row-major.  Schedules may not change any of it.
+"""
+
+from __future__ import annotations
+
+from core_compiler.ir import DType, Value, dtype
+from core_compiler.kernels.builder import KernelBuilder
+from core_compiler.kernels.planning import Phase
+from core_compiler.kernels.pull import LANE_CHUNK, Node
+
+#: Terms of a product's chunk, and of a ``sequence`` reduction's (numerics contract).
+CHUNK = 256
+LANES = 32
+
+
+class HeavyLoops:
+    """The part of :class:`emission.Emitter` that writes heavy nodes."""
+
+    def heavy(self, node: Node) -> Value:
+        self.kb.origin = node.op.origin if node.op is not None else self.kb.origin
+        return getattr(self, f"_{node.heavy.form}")(node)
+
+    def element(self, node: Node, k: Value, term: int = 0) -> Value:
+        """The heavy node's term at ``k`` (in a scope of its own, which the caller opened)."""
+        return self.emit(node.heavy.terms[term])
+
+    def _phase_of(self, node: Node) -> Phase:
+        for phase in self.plan.phases:
+            if phase.heavy is node:
+                return phase
+        return Phase(node)
+
+    def _lanes(self, node: Node) -> Value:
+        heavy, axis = node.heavy, node.heavy.axes[0]
+        phase = self._phase_of(node)
+        self._allocate(phase)
+
+        def body(k: Value) -> Value:
+            with self.bound({axis: k}):
+                made = self.emit(heavy.terms[0])
+                self.keep(phase)
+                return made
+
+        return self._lane_levels(heavy, axis.size, self.extent(axis), body)
+
+    def _lane_levels(self, heavy, size: int, count: Value, element) -> Value:
+        """Sum of ``element`` over [0, count): 32 lanes up to 4096 terms, else chunks of 4096 whose
+        sums are added by the same rule.  ``size`` is ``count`` here and now: it decides how many
+        levels the kernel has."""
+        kb = self.kb
+        if size <= LANE_CHUNK:
+            return self._lane_sum(heavy, kb.index(0), count, element)
+        size = -(-size // LANE_CHUNK)
+        chunks = self.argument("chunks", size)
+        sums = kb.alloc((chunks.name,), heavy.dtype, chunks, name=self.unique("sums"))
+        with kb.loop(self.unique("chunk"), 0, chunks) as c:
+            start = kb.mul(c, LANE_CHUNK)
+            end = kb.min(kb.add(start, LANE_CHUNK), count)
+            kb.store(self._lane_sum(heavy, start, end, element), sums, c)
+        return self._lane_levels(heavy, size, chunks, lambda k: kb.load(sums, k))
+
+    def _lane_sum(self, heavy, lower, upper, element) -> Value:
+        kb, op = self.kb, COMBINE[heavy.kind]
+        lanes = kb.alloc((LANES,), heavy.dtype, space="register", name=self.unique("lanes"))
+        with kb.loop(self.unique("start"), 0, LANES, loop="vector") as lane:
+            kb.store(identity(kb, heavy.kind, heavy.dtype), lanes, lane)
+        with kb.loop(self.unique("k"), lower, upper, LANES) as k:
+            width = kb.min(kb.sub(upper, k), LANES)
+            with kb.loop(self.unique("lane"), 0, width, loop="vector") as lane:
+                term = element(kb.add(k, lane))
+                kb.store(kb.op(op, kb.load(lanes, lane), term), lanes, lane)
+        for half in (16, 8, 4, 2, 1):
+            with kb.loop(self.unique("tree"), 0, half, loop="vector") as lane:
+                pair = kb.load(lanes, lane), kb.load(lanes, kb.add(lane, half))
+                kb.store(kb.op(op, *pair), lanes, lane)
+        return kb.load(lanes, 0)
+
+    def _sequence(self, node: Node) -> Value:
+        kb, heavy, (axis,) = self.kb, node.heavy, node.heavy.axes
+        phase, op = self._phase_of(node), COMBINE[node.heavy.kind]
+        self._allocate(phase)
+        start, size = identity(kb, heavy.kind, heavy.dtype), self.extent(axis)
+        with kb.loop(self.unique("chunk"), 0, size, CHUNK, init=[start]) as (chunk, total):
+            end = kb.min(kb.add(chunk, CHUNK), size)
+            with (
+                kb.loop(self.unique("k"), chunk, end, init=[start]) as (k, acc),
+                self.bound({axis: k}),
+            ):
+                kb.carry(kb.op(op, acc, self.emit(heavy.terms[0])))
+                self.keep(phase)
+            kb.carry(kb.op(op, total, kb.results[0]))
+        return kb.results[0]
+
+    def _arg(self, node: Node) -> Value:
+        kb, heavy, (axis,) = self.kb, node.heavy, node.heavy.axes
+        term = heavy.terms[0]
+        kind = "max" if heavy.kind == "argmax" else "min"
+        init = [identity(kb, kind, term.dtype), kb.number(0, heavy.dtype)]
+        with kb.loop(self.unique("k"), 0, self.extent(axis), init=init) as (k, best, place):
+            with self.bound({axis: k}):
+                x = self.emit(term)
+                here = kb.cast(kb.cast(k, "i64"), heavy.dtype)
+                extreme = kb.op(kind, best, x)  # the contract's order: -0 < +0, NaN wins
+                better = kb.ne(self.pattern(extreme), self.pattern(best))
+                kb.carry(extreme, kb.select(better, here, place))
+        return kb.results[1]
+
+    def pattern(self, value: Value) -> Value:
+        """A value's bits as an integer (integers as they are)."""
+        if not value.type.is_float:
+            return value
+        return self.kb.op("bitcast", value, dtype=dtype(f"i{value.type.bits}"))
+
+    def _contraction(self, node: Node) -> Value:
+        kb, heavy, (axis,) = self.kb, node.heavy, node.heavy.axes
+        zero, size = kb.number(0, heavy.dtype), self.extent(axis)
+        with kb.loop(self.unique("chunk"), 0, size, CHUNK, init=[zero]) as (chunk, total):
+            end = kb.min(kb.add(chunk, CHUNK), size)
+            with (
+                kb.loop(self.unique("k"), chunk, end, init=[zero]) as (k, acc),
+                self.bound({axis: k}),
+            ):
+                kb.carry(multiply_add(kb, *(self.emit(t) for t in heavy.terms), acc))
+            kb.carry(add_chunk(kb, chunk, total, kb.results[0]))
+        return kb.results[0]
+
+    def _convolution(self, node: Node) -> Value:
+        """Channel blocks of 32, then taps row-major, then the channel in its block; a chunk is
+        ``blocks`` channel blocks."""
+        kb, heavy = self.kb, node.heavy
+        channel, taps = heavy.axes[0], heavy.axes[1:]
+        zero, size = kb.number(0, heavy.dtype), self.extent(channel)
+        step = self.number(32 * heavy.facts["blocks"], "chunk")
+        with kb.loop(self.unique("chunk"), 0, size, step, init=[zero]) as (chunk, total):
+            end = kb.min(kb.add(chunk, step), size)
+            with kb.loop(self.unique("block"), chunk, end, 32, init=[zero]) as (block, acc):
+                stop = kb.min(kb.add(block, 32), size)
+                kb.carry(self._taps(node, taps, block, stop, acc))
+            kb.carry(add_chunk(kb, chunk, total, kb.results[0]))
+        return kb.results[0]
+
+    def _taps(self, node: Node, taps, block, stop, acc) -> Value:
+        kb, heavy = self.kb, node.heavy
+        if taps:
+            with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=[acc]) as (tap, inner):
+                with self.bound({taps[0]: tap}):
+                    kb.carry(self._taps(node, taps[1:], block, stop, inner))
+            return kb.results[0]
+        hit = self.condition(heavy.conditions) if heavy.conditions else None
+        with (
+            kb.loop(self.unique("c"), block, stop, init=[acc]) as (c, inner),
+            self.bound({heavy.axes[0]: c}),
+        ):
+            made = multiply_add(kb, *(self.emit(t) for t in heavy.terms), inner)
+            kb.carry(made if hit is None else kb.select(hit, made, inner))
+        return kb.results[0]
+
+    def _window(self, node: Node) -> Value:
+        start = identity(self.kb, "max" if node.heavy.kind == "max" else "sum", node.heavy.dtype)
+        return self._positions(node, node.heavy.axes, start)
+
+    def _positions(self, node: Node, taps, acc) -> Value:
+        kb, heavy = self.kb, node.heavy
+        if not taps:
+            made = kb.op(heavy.kind, acc, self.emit(heavy.terms[0]))
+            if not heavy.conditions:
+                return made
+            return kb.select(self.condition(heavy.conditions), made, acc)
+        with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=[acc]) as (tap, inner):
+            with self.bound({taps[0]: tap}):
+                kb.carry(self._positions(node, taps[1:], inner))
+        return kb.results[0]
+
+
+COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}
+
+
+def identity(kb: KernelBuilder, kind: str, t: DType) -> Value:
+    """What a reduction of no terms gives."""
+    if kind in ("sum", "or"):
+        return kb.number(0, t)
+    if kind == "prod":
+        return kb.number(1, t)
+    if kind == "and":
+        return kb.number(t.kind == "bool" or (-1 if t.kind == "int" else 2**t.bits - 1), t)
+    if t.is_float:
+        return kb.number(float("-inf") if kind == "max" else float("inf"), t)
+    if t.kind == "bool":
+        return kb.number(kind == "min", t)
+    low, high = (
+        (-(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1) if t.kind == "int" else (0, 2**t.bits - 1)
+    )
+    return kb.number(low if kind == "max" else high, t)
+
+
+def multiply_add(kb: KernelBuilder, a: Value, b: Value, acc: Value) -> Value:
+    """One term of a product: fma on floats, multiply and add (wrapping) on integers."""
+    if a.type.is_float:
+        return kb.fma(a, b, acc)
+    return kb.add(kb.mul(a, b), acc)
+
+
+def add_chunk(kb: KernelBuilder, chunk: Value, total: Value, part: Value) -> Value:
+    """``total`` with the next chunk's sum: chunk 0's sum is taken as it is (it may be -0)."""
+    if not part.type.is_float:
+        return kb.add(total, part)
+    return kb.select(kb.eq(chunk, 0), part, kb.add(total, part))
