@@ -26,8 +26,6 @@ SMALL = {
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "copied"])
 @pytest.mark.parametrize("name", SMALL)
 def test_every_step_keeps_the_bits(name, packed):
-    if name == "groups" and packed:
-        pytest.skip("weights of grouped convolutions are copied, not packed")
     case = Case(SMALL[name])
     expected = case.meaning()
     scheduled = convolution.schedule(case.kernel, TINY, packed)

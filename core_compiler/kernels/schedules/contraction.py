@@ -19,8 +19,9 @@ from core_compiler.kernels.schedules.product import (
 from core_compiler.kernels.schedules.steps import Scheduled
 from core_compiler.kernels.transforms.edit import buffer_argument
 from core_compiler.kernels.transforms import (
-    collapse, dispatch, fission, hoist, interchange, lift, outline, pack_argument, promote,
-    round_up, share_loads, sink, split, stage, transpose_copy, unroll, unroll_by, unswitch, vectorise,
+    carry_division, collapse, dispatch, fission, has_loop, hoist, interchange, lift, mark,
+    outline, pack_argument, promote, round_up, share_loads, sink, split, stage, transpose_copy,
+    unroll, unroll_by, unswitch, vectorise,
 )  # fmt: skip
 
 
@@ -79,6 +80,7 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     register tiles.  :class:`Refused` where the kernel is no such product.
     """
     product = read_product(kernel)
+    packed = packed and product.shared
     s = canonical(kernel, product)
     s = tile(s, tiles, not product.rows)
     terms = product.terms
@@ -105,10 +107,18 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     if not packed:
         s = s.split_off(outline, "jp_cols", f"panels_{tiles.name}")
     s = s.split_off(outline, "ii_add", "register_tile", first="ii_init")
-    s = settle(register_tiles(s, tiles))
+    s = count_rows(settle(register_tiles(s, tiles)))
     place = [v.name for v in buffer_arguments(kernel)].index(product.b)
     pack = {place: pack_kernel(kernel, product, tiles.columns)} if packed else {}
     return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, pack))
+
+
+def count_rows(s: Scheduled) -> Scheduled:
+    """Rows that were merged of several loops are counted, not divided, in the copy and after."""
+    s = s.apply(carry_division, "ii_out")
+    (pack,) = (name for name, core in s.cores.items() if has_loop(core, "ii_rows"))
+    s = s.refine(pack, mark, "ii_rows", "sequential")
+    return s.refine(pack, carry_division, "ii_rows")
 
 
 def contiguous_terms(function: Function, product: Product) -> bool:

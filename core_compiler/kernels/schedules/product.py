@@ -27,7 +27,8 @@ class Product:
     ``batch``: parallel loops that neither or both operands vary with; ``rows``: only ``a``;
     ``columns``: only ``b``; ``chunk``: the loop that carries the total; ``terms``: the loops inside
     it, outermost first; ``a`` and ``b``: the buffers; ``axis``: the index of ``b`` that is the
-    (last) column loop's.
+    (last) column loop's; ``shared``: ``b`` varies with no other parallel loop, so that it can be
+    packed.
     """
 
     batch: tuple[str, ...]
@@ -38,6 +39,7 @@ class Product:
     a: str
     b: str
     axis: int | None
+    shared: bool = True
 
 
 def read_product(function: Function) -> Product:
@@ -80,6 +82,7 @@ def read_product(function: Function) -> Product:
         a=access(source_a)[0].name,
         b=access(source_b)[0].name,
         axis=axis,
+        shared=not any(varies(b, op) for op in parallel if op["name"] not in columns[-1:]),
     )
 
 

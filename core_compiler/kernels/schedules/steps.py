@@ -80,6 +80,11 @@ class Scheduled:
         """With another invoked kernel, and the steps that made it."""
         return replace(self, cores={**self.cores, core.name: core}, steps=(*self.steps, *steps))
 
+    def refine(self, core: str, transformation: Callable[..., Function], *args) -> Scheduled:
+        """Apply a transformation to one of the invoked kernels."""
+        made = transformation(self.cores[core], *args)
+        return self.with_core(made, (Step(_title(transformation, args, {}), core, made),))
+
     def without_core(self, name: str) -> Scheduled:
         return replace(self, cores={k: v for k, v in self.cores.items() if k != name})
 
