@@ -62,13 +62,8 @@ def _broadcast_through_reshape(b, m: Match):
 
 
 def _needs_progress(m: Match) -> str | None:
-    if 1 in m["x"].type.shape and m.named["inner"].operands[0].type.rank <= len(
-        [d for d in m.named["inner"].result.type.shape if d != 1]
-    ):
-        return "nothing would become simpler"
-    if 1 in m["x"].type.shape and m.named["inner"].result.type.shape == tuple(
-        d for d in m["x"].type.shape if d != 1
-    ):
+    shape = m["x"].type.shape
+    if 1 in shape and m.named["inner"].result.type.shape == tuple(d for d in shape if d != 1):
         return "the reshape already drops just the axes of size 1"
     return _inserted_ones_only(m)
 

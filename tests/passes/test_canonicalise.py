@@ -1,4 +1,5 @@
 """Canonicalise, rule by rule: a program that fires it, the program it becomes, one that refuses."""
+# ruff: noqa: E501  (tables of programs)
 
 from __future__ import annotations
 
