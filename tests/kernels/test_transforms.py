@@ -1,0 +1,231 @@
+"""Loop transformations: any sizes, the same bits; what is not legal is refused with the reason."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core_compiler.ir import Function
+from core_compiler.kernels.builder import KernelBuilder
+from core_compiler.kernels.interpreter import interpret
+from core_compiler.kernels.transforms import (
+    Refused, carry_division, find_loop, fission, hoist, interchange, lift, mark, merge, never_empty,
+    outline, promote, round_up, share_loads, split, stage, transpose_copy, unit_loop, unroll,
+    unroll_by, unswitch, vectorise,
+)  # fmt: skip
+from core_compiler.kernels.verify import verify
+
+SIZE = st.integers(1, 9)
+
+
+def product(chunk: int = 4) -> Function:
+    """c[i, j] = sum over chunks of the sums of a[i, k] * b[k, j]."""
+    kb = KernelBuilder("product")
+    a = kb.buffer("a", ("m", "k"), "f32", strides=("k", 1))
+    b = kb.buffer("b", ("k", "n"), "f32", strides=("n", 1))
+    c = kb.buffer("c", ("m", "n"), "f32", strides=("n", 1))
+    m, n, k = (kb.size(s) for s in "mnk")
+    zero = kb.number(0.0, "f32")
+    with kb.loop("i", 0, m, loop="parallel") as i, kb.loop("j", 0, n, loop="parallel") as j:
+        with kb.loop("c", 0, k, chunk, init=[zero]) as (start, total):
+            end = kb.min(kb.add(start, chunk), k)
+            with kb.loop("k", start, end, init=[zero]) as (p, acc):
+                kb.carry(kb.fma(kb.load(a, i, p), kb.load(b, p, j), acc))
+            part = kb.results[0]
+            kb.carry(kb.select(kb.eq(start, 0), part, kb.add(total, part)))
+        kb.store(kb.results[0], c, i, j)
+    return kb.function()
+
+
+def run(function: Function, m: int, n: int, k: int, functions=None, **more: int) -> bytes:
+    verify(function)
+    random = np.random.default_rng(m * 100 + n * 10 + k)
+    a, b = (random.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))
+    c = np.full((m, n), np.nan, np.float32)
+    values = {"m": m, "n": n, "k": k, **more}
+    sizes = [values[v.name] for v in function.arguments[3:]]
+    interpret(function, [a, b, c], sizes, functions=functions or {})
+    return c.tobytes()
+
+
+def scale(text: str = "plain") -> Function:
+    """y[r, i] = 2 x[r, i] in different spellings."""
+    kb = KernelBuilder("scale")
+    step = 2 if text == "strided" else 1
+    x = kb.buffer("x", ("r", "n"), "f32", strides=("n", 1))
+    y = kb.buffer("y", ("r", "n"), "f32", strides=("n", 1))
+    r, n = kb.size("r"), kb.size("n")
+    with kb.loop("row", 0, r, loop="parallel") as row:
+        upper = kb.min(n, row) if text == "ragged" else n
+        with kb.loop("i", 0, upper, loop="sequential" if text == "ordered" else "vector") as i:
+            place = kb.floordiv(kb.mul(i, step), step)
+            kb.store(kb.mul(kb.load(x, row, place), kb.number(2.0, "f32")), y, row, i)
+    return kb.function()
+
+
+# -- the same bits -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(m=SIZE, n=SIZE, k=SIZE, rows=SIZE, columns=SIZE)
+def test_tiling_keeps_the_bits(m, n, k, rows, columns):
+    f = split(split(product(), "i", rows, "ib", "i"), "j", columns, "jb", "j")
+    f = interchange(f, "i", "jb")
+    assert run(f, m, n, k) == run(product(), m, n, k)
+
+
+@settings(max_examples=25, deadline=None)
+@given(m=SIZE, n=SIZE, k=SIZE, tile=SIZE)
+def test_run_time_tiles_keep_the_bits(m, n, k, tile):
+    f = split(product(), "i", "mc", "ib", "i")
+    assert run(f, m, n, k, mc=tile) == run(product(), m, n, k)
+
+
+@settings(max_examples=25, deadline=None)
+@given(m=SIZE, n=SIZE, k=st.integers(0, 9), start=st.sampled_from(["store", "select"]))
+def test_hoisting_a_sum_keeps_the_bits(m, n, k, start):
+    f = split(split(never_empty(product(), "c"), "i", 2, "ib", "i"), "j", 3, "jb", "j")
+    f = interchange(f, "i", "jb")
+    f = hoist(fission(f, ("i", "j"), "c", "total"), "c", ("i", "j"), start)
+    assert "requires" not in f.attributes
+    assert find_loop(f, "c") in find_loop(f, "jb").regions[0].ops
+    assert run(f, m, n, k) == run(product(), m, n, k)
+
+
+@settings(max_examples=25, deadline=None)
+@given(m=SIZE, n=SIZE, k=SIZE, factor=st.integers(1, 5))
+def test_unrolling_a_sum_keeps_its_order(m, n, k, factor):
+    kb = KernelBuilder("sum")
+    x = kb.buffer("x", ("n",), "f32", strides=(1,))
+    y = kb.buffer("y", (1,), "f32")
+    size = kb.size("n")
+    with kb.loop("k", 0, size, init=[kb.number(0.0, "f32")]) as (i, acc):
+        kb.carry(kb.add(acc, kb.load(x, i)))
+    kb.store(kb.results[0], y, 0)
+    plain = kb.function()
+    data = np.random.default_rng(k).standard_normal(m * n).astype(np.float32)
+    results = []
+    for f in (plain, unroll_by(plain, "k", factor)):
+        verify(f)
+        out = np.zeros(1, np.float32)
+        interpret(f, [data, out], [data.size])
+        results.append(out.tobytes())
+    assert results[0] == results[1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(r=SIZE, n=st.integers(1, 40), width=st.sampled_from([2, 4, 8]))
+def test_vectors_keep_the_bits(r, n, width):
+    x = np.random.default_rng(n).standard_normal((r, n)).astype(np.float32)
+    y = np.zeros_like(x)
+    interpret(vectorise(scale(), "i", width), [x, y], [r, n])
+    assert np.array_equal(y, 2 * x)
+
+
+@settings(max_examples=25, deadline=None)
+@given(h=SIZE, w=SIZE)
+def test_merged_loops_divide_and_then_count(h, w):
+    kb = KernelBuilder("grid")
+    y = kb.buffer("y", ("h", "w"), "i64", strides=("w", 1))
+    rows, columns = kb.size("h"), kb.size("w")
+    with kb.loop("i", 0, rows, loop="vector") as i, kb.loop("j", 0, columns, loop="vector") as j:
+        kb.store(kb.cast(kb.add(kb.mul(i, 100), j), "i64"), y, i, j)
+    f = mark(split(merge(kb.function(), "i", "j", "p"), "p", 4, "pb", "p"), "p", "sequential")
+    counted = carry_division(f, "p")
+    assert len(find_loop(counted, "p").operands) == 5  # quotient and remainder are carried
+    want = np.arange(h)[:, None] * 100 + np.arange(w)
+    for g in (f, counted):
+        verify(g)
+        got = np.full((h, w), -1, np.int64)
+        interpret(g, [got], [h, w])
+        assert np.array_equal(got, want)
+
+
+@settings(max_examples=20, deadline=None)
+@given(n=st.integers(1, 8), k=st.integers(1, 11))
+def test_transposing_copies_pad_with_zeros(n, k):
+    kb = KernelBuilder("copy")
+    x = kb.buffer("x", ("n", "k"), "f32", strides=("k", 1))
+    y = kb.buffer("y", (16, 8), "f32")
+    columns, terms = kb.size("n"), kb.size("k")
+    panel = kb.alloc((16, 8), "f32", name="panel")
+    with kb.loop("t", 0, terms, loop="vector") as t, kb.loop("j", 0, columns, loop="vector") as j:
+        kb.store(kb.load(x, j, t), panel, t, j)
+    with kb.loop("out", 0, terms) as t, kb.loop("lane", 0, 8) as j:
+        kb.store(kb.load(panel, t, j), y, t, j)
+    f = transpose_copy(kb.function(), "t", "j", 4, 8)
+    verify(f)
+    data = np.random.default_rng(n).standard_normal((n, k)).astype(np.float32)
+    got = np.zeros((16, 8), np.float32)
+    interpret(f, [data, got], [n, k])
+    want = np.zeros((k, 8), np.float32)
+    want[:, :n] = data.T
+    assert np.array_equal(got[:k], want)
+
+
+def test_a_register_tile_in_steps():
+    """Unroll and jam by hand: hoist the sum out of a tile, unroll it, keep it in values."""
+    f = split(split(product(), "i", 2, "ib", "ii"), "j", 4, "jb", "jj")
+    f = interchange(f, "ii", "jb")
+    f = fission(f, ("ii", "jj"), "c", "total")
+    f = hoist(never_empty(f, "c"), "c", ("ii", "jj"))
+    f = stage(f, "a", "c", ("ii", ("k",)), "rows", (2, 4))
+    for name in ("ii_rows", "ii_init"):
+        f = round_up(f, name)
+    assert run(f, 5, 7, 9) == run(product(), 5, 7, 9)
+
+
+def test_outlined_kernels_are_equal_where_they_do_the_same():
+    f = split(product(), "i", 2, "ib", "ii")
+    caller, core = outline(f, "ii", "rows")
+    assert run(caller, 5, 7, 9, {core.name: core}) == run(product(), 5, 7, 9)
+    other = split(product(), "i", 3, "ib", "ii")
+    assert outline(other, "ii", "rows")[1].name == core.name  # the bound is passed
+
+
+def test_small_steps_keep_the_bits():
+    plain = run(product(), 3, 5, 9)
+    for f in (lift(product()), share_loads(product()), never_empty(product(), "c"),
+              unit_loop(product(), "j", "one"), mark(product(), "j", "sequential")):  # fmt: skip
+        assert run(f, 3, 5, 9) == plain
+
+
+# -- refusals ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "reason,attempt",
+    [
+        ("2 loops called|0 loops called", lambda: split(product(), "nowhere", 2, "a", "b")),
+        ("does not step by 1", lambda: split(product(), "c", 2, "a", "b")),
+        ("carries values", lambda: interchange(product(), "j", "c")),
+        ("depend on row", lambda: interchange(scale("ragged"), "row", "i")),
+        ("in order", lambda: vectorise(scale("ordered"), "i", 4)),
+        ("in order", lambda: mark(scale("ordered"), "i", "vector")),
+        ("not constants", lambda: unroll(scale(), "i")),
+        ("stores to y", lambda: round_up(scale(), "i", 8)),
+        ("not private to a thread", lambda: fission(product(), ("i", "j"), "c", "t")),
+        ("k is not directly in j", lambda: hoist(product(), "k", ("i", "j"))),
+        ("carries values", lambda: merge(product(), "i", "c", "p")),
+        ("no register buffer", lambda: promote(product(), "acc")),
+        ("0 branches", lambda: unswitch(scale(), "row")),
+        ("not read at stride one", lambda: vectorise(scale("strided"), "i", 4)),
+    ],
+)  # fmt: skip
+def test_refusals_say_why(reason, attempt):
+    with pytest.raises(Refused, match=reason):
+        attempt()
+
+
+def test_staging_needs_all_loops_that_the_operand_varies_with():
+    f = interchange(split(product(), "i", 2, "ib", "ii"), "ii", "j")
+    with pytest.raises(Refused, match="also varies"):
+        stage(f, "a", "j", (("k",),), "rows", (4,))
+
+
+def test_a_transformation_leaves_its_input_alone():
+    f = product()
+    before = [op.kind for op in f.body.walk()]
+    split(f, "i", 2, "ib", "i")
+    assert [op.kind for op in f.body.walk()] == before
