@@ -145,10 +145,13 @@ class GraphView {
     this.selection = selection;
     const op = selection.op === undefined ? undefined : this.state.graph.indexOf.get(selection.op);
     if (op === undefined) {
-      const scope = selection.scope === undefined ? -1 : this.state.tree.byId.get(selection.scope);
-      this.selected =
-        scope === undefined || scope < 0 ? -1 : this.state.layout.itemOfScope[scope]!;
+      const scope = this.state.tree.byId.get(selection.scope ?? '\0') ?? -1;
+      if (scope >= 0 && this.state.layout.itemOfScope[scope]! < 0) {
+        this.change(() => this.state.revealScope(scope), false);
+      }
+      this.selected = scope < 0 ? -1 : this.state.layout.itemOfScope[scope]!;
       this.viewport.ask();
+      if (this.selected >= 0) this.bringIntoView(this.selected);
       return;
     }
     if (this.state.layout.itemOfOp[op]! < 0 && !this.state.graph.folded[op]) {

@@ -82,8 +82,17 @@ export class GraphState {
 
   /** Opens every scope around an op; true when something had to open. */
   reveal(op: number): boolean {
+    return this.openFrom(this.tree.scopeOf[op]!);
+  }
+
+  /** Opens every scope around a scope, not the scope itself. */
+  revealScope(scope: number): boolean {
+    return this.openFrom(this.parents[scope]!);
+  }
+
+  private openFrom(scope: number): boolean {
     let opened = false;
-    for (let s = this.tree.scopeOf[op]!; s >= 0; s = this.parents[s]!) {
+    for (let s = scope; s >= 0; s = this.parents[s]!) {
       const { id } = this.tree.scopes[s]!;
       if (this.open.has(id)) continue;
       this.open.add(id);

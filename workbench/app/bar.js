@@ -1,0 +1,295 @@
+// The bar on top, and what holds the page together: layout of the panes, keys, the URL, messages.
+
+const STYLE = `
+.root { display: flex; align-items: center; gap: 8px; padding: 0 12px; overflow: visible; white-space: nowrap; }
+.brand { font-weight: 650; border: none; background: none; padding: 0 2px; font-size: 13px; }
+.run { display: flex; align-items: baseline; gap: 8px; min-width: 0; overflow: hidden; }
+.run b { font-size: 13px; overflow: hidden; text-overflow: ellipsis; } .run span { color: var(--muted); overflow: hidden; text-overflow: ellipsis; }
+.sep { width: 1px; height: 20px; background: var(--line); flex: none; }
+.gap { flex: 1; }
+.group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
+.group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
+.search { position: relative; } .search input { width: 210px; }
+.found { position: absolute; top: 28px; right: 0; width: 460px; max-height: 60vh; overflow-y: auto; background: var(--surface); border: 1px solid var(--line);
+  border-radius: 6px; box-shadow: var(--shadow); z-index: 60; padding: 4px; white-space: normal; }
+.hit { display: grid; grid-template-columns: 58px minmax(0, 1fr); gap: 8px; padding: 3px 8px; border-radius: 4px; cursor: pointer; }
+.hit:hover, .hit.on { background: var(--accentSoft); }
+.hit .what { color: var(--faint); } .hit .text { font-family: var(--mono); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.hit .detail { grid-column: 2; color: var(--muted); font-size: 11px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.job { display: flex; align-items: center; gap: 8px; color: var(--muted); min-width: 0; }
+.job .what { max-width: 210px; overflow: hidden; text-overflow: ellipsis; }
+.track { width: 90px; height: 5px; background: var(--raised); border-radius: 3px; overflow: hidden; flex: none; }
+.track div { height: 100%; background: var(--accent); transition: width .3s; }
+.track.wait div { width: 35% !important; animation: slide 1.2s ease-in-out infinite alternate; }
+@keyframes slide { from { margin-left: 0; } to { margin-left: 65%; } }
+dialog { border: 1px solid var(--line); border-radius: 8px; background: var(--surface); color: var(--text); box-shadow: var(--shadow); padding: 16px 20px; min-width: 380px; max-width: 560px; white-space: normal; }
+dialog::backdrop { background: rgb(0 0 0 / 30%); }
+dialog h2 { margin: 0 0 10px; font-size: 14px; }
+dialog table { border-collapse: collapse; } dialog td { padding: 2px 14px 2px 0; vertical-align: top; }
+kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px; padding: 0 5px; background: var(--raised); }
+.toast { position: fixed; z-index: 70; right: 16px; bottom: 16px; max-width: 460px; background: var(--surface); border: 1px solid var(--line); border-left: 4px solid var(--accent);
+  border-radius: 6px; box-shadow: var(--shadow); padding: 10px 34px 10px 14px; white-space: normal; }
+.toast.error { border-left-color: var(--bad); }
+.toast .where { color: var(--muted); overflow-wrap: anywhere; } .toast button { position: absolute; right: 6px; top: 6px; }
+`;
+const KEYS = [
+  ['j  k', 'next, previous pass that changed something'], ['J  K', 'next, previous rewrite'], ['n', 'next failed check'],
+  ['1  2  3  0', 'Step, Speed, Memory, Overview'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
+  ['[  ]', 'fold the passes, the inspector'], ['Alt ←  Alt →', 'back and forward through what you selected'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
+];
+const HEALTH = 1500;
+
+export default component(STYLE, ({ model, root, watch, later, send }) => {
+  const by = (id) => document.getElementById(id);
+  let data = {};
+  let focused = 0;
+  let hits = [];
+  let at = -1;
+
+  // -- the bar ----------------------------------------------------------------------------------
+  const run = h('div', { class: 'run' });
+  const job = h('div', { class: 'job', hidden: true, role: 'status' });
+  const presets = h('div', { class: 'group', role: 'group', 'aria-label': 'Layouts' });
+  const found = h('div', { class: 'found', hidden: true, role: 'listbox' });
+  const input = h('input', { type: 'search', placeholder: 'search   /', 'aria-label': 'Search ops, passes, kernels' });
+  const search = h('div', { class: 'search' }, input, found);
+  const compile = h('button', { click: () => send('again', {}), title: 'Compile this model again, with other options' }, 'Compile…');
+  const execute = h('button', { click: () => send('execute', {}), title: 'Compile from the cache, execute, and time every kernel, into a new recording' }, 'Execute');
+  const theme = h('button', { class: 'plain', title: 'Light or dark', 'aria-label': 'Switch between light and dark', click: switchTheme }, '◐');
+  const help = h('button', { class: 'plain', title: 'Keys  (?)', click: () => keys.showModal() }, '?');
+  const keys = h('dialog', {}, h('h2', {}, 'Keys'),
+    h('table', {}, KEYS.map(([key, what]) => h('tr', {}, h('td', {}, key.split('  ').map((k) => [h('kbd', {}, k), ' '])), h('td', {}, what)))),
+    h('p', { class: 'muted' }, 'They act while the focus is not in a text field.'),
+    h('form', { method: 'dialog' }, h('button', {}, 'Close')));
+  const toast = h('div', { class: 'toast', hidden: true, role: 'alert' });
+  const home = h('button', { class: 'brand', click: () => send('home', {}), title: 'Open another model or recording' }, 'Compiler Workbench');
+  root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, keys, toast);
+
+  function drawBar() {
+    const { run: facts } = data;
+    for (const node of [presets, search, compile, execute]) node.hidden = !facts;
+    run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), h('span', { title: facts.path }, facts.detail)] : []));
+    presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
+      h('button', { title: `${name}  (${key})`, 'aria-pressed': String(panes.join() === data.panes.join()), click: () => send('preset', { key }) }, name)));
+    job.hidden = !data.job;
+    if (data.job) {
+      const { what, done, total, elapsed } = data.job;
+      job.replaceChildren(
+        h('span', { class: 'what', title: what }, what), h('span', {}, total ? `${count(done)} of ${count(total)}` : ''),
+        h('div', { class: `track${total ? '' : ' wait'}` }, h('div', { style: { width: `${total ? (100 * done) / total : 35}%` } })),
+        h('span', {}, `${Math.round(elapsed)} s`),
+        h('button', { click: () => send('cancel', {}), title: 'Stop the compile; what it finished is kept' }, 'Cancel'));
+    }
+    compile.disabled = execute.disabled = Boolean(data.job);
+    document.title = facts ? `${facts.model} – Compiler Workbench` : 'Compiler Workbench';
+  }
+
+  let shownNotice = 0;
+  function drawNotice() {
+    const { notice } = data;
+    if (!notice || notice.n === shownNotice) return;
+    shownNotice = notice.n;
+    toast.className = `toast${notice.error ? ' error' : ''}`;
+    toast.replaceChildren(h('div', {}, notice.what), notice.where && h('div', { class: 'where' }, notice.where), notice.fix && h('div', { class: 'muted' }, notice.fix),
+      h('button', { class: 'plain', 'aria-label': 'Close', click: () => { toast.hidden = true; } }, '×'));
+    toast.hidden = false;
+    clearTimeout(toast.timer);
+    if (!notice.error) toast.timer = setTimeout(() => { toast.hidden = true; }, 4000);
+  }
+
+  // -- panes ------------------------------------------------------------------------------------
+  function drawPanes() {
+    const page = by('cw');
+    const panes = by('cw-panes');
+    const shown = data.zoom === null ? data.panes : [data.panes[data.zoom]];
+    page.classList.toggle('no-rail', !data.run || data.fold.includes('rail'));
+    page.classList.toggle('no-inspector', !data.run || data.fold.includes('inspector'));
+    panes.classList.toggle('one', shown.length === 1);
+    panes.classList.toggle('stack', shown.length === 2 && shown.some((name) => data.wide.includes(name)));
+    for (const view of data.views) {
+      const node = by(`cw-view-${view.name}`);
+      const place = shown.indexOf(view.name);
+      node.classList.toggle('left', place === 0);
+      node.classList.toggle('right', place === 1);
+      const note = node.querySelector('.cw-message');
+      const message = data.messages[view.name];
+      note.hidden = !message;
+      note.classList.toggle('error', Boolean(message?.error));
+      if (message) note.replaceChildren(h('b', {}, message.what), ...[message.where, message.fix].filter(Boolean).map((t) => h('span', {}, t)));
+    }
+    panes.querySelectorAll('.cw-tabs').forEach((bar, side) => {
+      const current = shown[side];
+      bar.hidden = current === undefined;
+      const index = data.panes.indexOf(current);
+      bar.replaceChildren(...(current === undefined ? [] : [
+        ...data.views.map((view) => h('button', {
+          role: 'tab', 'aria-selected': String(view.name === current), 'data-view': view.name,
+          click: () => { focused = index; send('pane', { index, view: view.name }); },
+        }, view.title)),
+        h('span', { class: 'gap' }),
+        h('button', { title: data.zoom === null ? 'Maximise  (z)' : 'Back to two panes  (z)', 'aria-label': 'Maximise this pane',
+          click: () => { focused = index; zoom(); } }, data.zoom === null ? '⤢' : '⤡'),
+        data.panes.length === 2 && data.zoom === null
+          ? h('button', { title: 'Close this pane', 'aria-label': 'Close this pane', click: () => send('close', { index }) }, '×')
+          : data.panes.length === 1 ? h('button', { title: 'Show a second pane beside this one', click: () => send('split', {}) }, '◫') : null,
+      ]).filter(Boolean));
+    });
+    by('cw-start').hidden = !data.start;
+    by('cw-loading')?.remove();
+  }
+  const zoom = () => send('zoom', { index: data.zoom === null ? focused : null });
+
+  const split = by('cw-split');
+  const stacked = () => by('cw-panes').classList.contains('stack');
+  const setSplit = (percent, rows = stacked()) => {
+    const value = Math.min(85, Math.max(15, percent));
+    by('cw').style.setProperty(rows ? '--stacked' : '--split', rows ? `calc((100% - 60px) * ${value / 100})` : `${value}%`);
+    if (rows) by('cw').style.setProperty('--at', String(value / 100));
+    localStorage.setItem(rows ? 'cw-stacked' : 'cw-split', String(value));
+  };
+  setSplit(Number(localStorage.getItem('cw-split') || 50), false);
+  setSplit(Number(localStorage.getItem('cw-stacked') || 42), true);
+  split.addEventListener('pointerdown', (event) => {
+    split.setPointerCapture(event.pointerId);
+    const box = by('cw-panes').getBoundingClientRect();
+    const move = (e) => setSplit(stacked() ? (100 * (e.clientY - box.top - 30)) / (box.height - 60) : (100 * (e.clientX - box.left)) / box.width);
+    split.addEventListener('pointermove', move);
+    split.addEventListener('pointerup', () => split.removeEventListener('pointermove', move), { once: true });
+  });
+  split.addEventListener('keydown', (event) => {
+    const by_ = { ArrowLeft: -3, ArrowRight: 3, ArrowUp: -3, ArrowDown: 3 }[event.key];
+    if (by_) setSplit(Number(localStorage.getItem(stacked() ? 'cw-stacked' : 'cw-split')) + by_);
+  });
+
+  // -- theme ------------------------------------------------------------------------------------
+  function switchTheme() {
+    const next = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark';
+    document.documentElement.dataset.theme = next;
+    localStorage.setItem('cw-theme', next);
+  }
+
+  // -- search -----------------------------------------------------------------------------------
+  let searchTimer = 0;
+  let asked = '';
+  input.addEventListener('input', () => {
+    clearTimeout(searchTimer);
+    searchTimer = setTimeout(() => { asked = input.value.trim(); send('search', { text: asked }); }, 120);
+  });
+  input.addEventListener('keydown', (event) => {
+    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (move && hits.length) {
+      at = (at + move + hits.length) % hits.length;
+      drawHits();
+    } else if (event.key === 'Enter' && hits.length) choose(hits[Math.max(0, at)]);
+    else if (event.key === 'Escape') closeSearch(true);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  input.addEventListener('blur', () => setTimeout(() => { found.hidden = true; }, 150));
+  input.addEventListener('focus', () => drawHits());
+  function closeSearch(clear) {
+    found.hidden = true;
+    if (clear) input.value = '';
+    input.blur();
+  }
+  function choose(hit) {
+    closeSearch(true);
+    send('follow', { go: hit.go });
+  }
+  function drawHits() {
+    found.hidden = !input.value.trim() || document.activeElement === null;
+    found.replaceChildren(...(hits.length ? hits.map((hit, i) => h('div', { class: `hit${i === at ? ' on' : ''}`, role: 'option', mousedown: (e) => { e.preventDefault(); choose(hit); } },
+      h('span', { class: 'what' }, hit.what), h('span', { class: 'text', title: hit.text }, hit.text), hit.detail && h('span', { class: 'detail' }, hit.detail)))
+      : [h('div', { class: 'hit' }, h('span'), h('span', { class: 'muted' }, 'nothing found in this stage'))]));
+  }
+  watch('detail', () => {
+    const result = json(model, 'detail');
+    if (!result || result.text !== asked) return;
+    hits = result.hits;
+    at = hits.length ? 0 : -1;
+    drawHits();
+  });
+
+  // -- keys -------------------------------------------------------------------------------------
+  const STEPS = { j: ['changed', 1], k: ['changed', -1], J: ['rewrite', 1], K: ['rewrite', -1], n: ['failing', 1] };
+  const editing = (event) => {
+    const target = event.composedPath()[0];
+    return target instanceof HTMLElement && (target.isContentEditable || ['INPUT', 'SELECT', 'TEXTAREA'].includes(target.tagName));
+  };
+  function onKey(event) {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || editing(event) || keys.open) return;
+    if (!data.run || data.start) return;
+    const pane = event.composedPath().find((node) => node.classList?.contains('cw-view'));
+    if (pane) focused = Math.max(0, data.panes.indexOf(pane.id.replace('cw-view-', '')));
+    const { key } = event;
+    if (STEPS[key]) send('step', { what: STEPS[key][0], by: STEPS[key][1] });
+    else if (data.presets.some(([k]) => k === key)) send('preset', { key });
+    else if (key === 'z') zoom();
+    else if (key === '/') input.focus();
+    else if (key === '?') keys.showModal();
+    else if (key === '[') send('fold', { what: 'rail' });
+    else if (key === ']') send('fold', { what: 'inspector' });
+    else if (key === 'Escape') send('select', {});
+    else return;
+    event.preventDefault();
+  }
+  document.addEventListener('keydown', onKey);
+  later(() => document.removeEventListener('keydown', onKey));
+  document.addEventListener('pointerdown', (event) => {
+    const pane = event.composedPath().find((node) => node.classList?.contains('cw-view'));
+    if (pane && data.panes) focused = Math.max(0, data.panes.indexOf(pane.id.replace('cw-view-', '')));
+  });
+
+  // -- the URL ----------------------------------------------------------------------------------
+  function drawURL() {
+    const query = data.query ? `?${data.query}` : '';
+    if (location.search === query || (location.search === '' && query === '')) return;
+    if (data.push) history.pushState(null, '', location.pathname + query);
+    else history.replaceState(null, '', location.pathname + query);
+  }
+  const onPop = () => send('url', { query: location.search.slice(1) });
+  window.addEventListener('popstate', onPop);
+  later(() => window.removeEventListener('popstate', onPop));
+
+  // -- the server -------------------------------------------------------------------------------
+  // When the connection is lost the page waits for the server and loads again: the URL has the state.
+  let lost = false;
+  const lose = () => {
+    if (lost) return;
+    lost = true;
+    const box = by('cw-lost');
+    box.textContent = 'The workbench server is not answering. Start it again; this page comes back by itself.';
+    box.hidden = false;
+    const wait = async () => {
+      try {
+        const answer = await fetch('health', { cache: 'no-store' });
+        if (answer.ok) {
+          location.reload();
+          return;
+        }
+      } catch { /* still away */ }
+      setTimeout(wait, HEALTH);
+    };
+    setTimeout(wait, 300);
+  };
+  const documents = globalThis.Bokeh?.documents ?? [];
+  for (const each of documents) {
+    each.on_event?.('connection_lost', lose);
+  }
+
+  watch('data', () => {
+    const next = json(model, 'data');
+    if (!next) return;
+    data = next;
+    drawBar();
+    drawPanes();
+    drawURL();
+    drawNotice();
+    if (data.ack) {
+      const busy = by('cw-busy');
+      busy.classList.remove('on');
+      busy.dataset.ack = String(data.ack);
+    }
+  });
+});

@@ -1,0 +1,175 @@
+// What the page's own components share: elements made without HTML text, figures with units, and
+// the link to the Python side.  Names from models only ever become text nodes.
+
+function h(tag, props, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === 'class') node.className = value;
+    else if (typeof value === 'function') node.addEventListener(name, value);
+    else if (name === 'style') Object.assign(node.style, value);
+    else node.setAttribute(name, value === true ? '' : String(value));
+  }
+  for (const child of children.flat()) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return node;
+}
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+function svg(tag, props, ...children) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (typeof value === 'function') node.addEventListener(name, value);
+    else if (value !== null && value !== undefined) node.setAttribute(name, String(value));
+  }
+  for (const child of children.flat()) {
+    if (child) node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return node;
+}
+
+// -- figures ------------------------------------------------------------------------------------
+
+function number(value, digits = 3) {
+  if (value === null || value === undefined || Number.isNaN(value)) return '–';
+  if (value === 0) return '0';
+  const size = Math.abs(value);
+  if (size >= 1e15 || size < 1e-3) return value.toExponential(digits - 1).replace('e+', 'e');
+  if (size >= 10 ** digits) return Math.round(value).toLocaleString('en-US');
+  const places = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
+  return value.toFixed(places);
+}
+
+const count = (value) => Math.round(value).toLocaleString('en-US');
+const plural = (n, noun) => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
+
+function scaled(value, steps) {
+  for (const [size, name] of steps) if (Math.abs(value) >= size) return `${number(value / size)} ${name}`;
+  const [size, name] = steps[steps.length - 1];
+  return `${number(value / size)} ${name}`;
+}
+
+const bytes = (value) =>
+  scaled(value, [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']]);
+const seconds = (value) =>
+  value === 0 ? '0 s' : scaled(value, [[1, 's'], [1e-3, 'ms'], [1e-6, 'µs'], [1e-9, 'ns']]);
+
+function figure(value, unit) {
+  if (value === null || value === undefined) return '–';
+  if (unit === 'B') return bytes(value);
+  if (unit === 's') return seconds(value);
+  if (unit === 'ms') return seconds(value / 1e3);
+  if (unit === 'us') return seconds(value / 1e6);
+  if (unit === 'flop') {
+    return scaled(value, [[1e12, 'Tflop'], [1e9, 'Gflop'], [1e6, 'Mflop'], [1e3, 'kflop'], [1, 'flop']]);
+  }
+  if (unit === 'relative') return value === 0 ? '0' : value.toExponential(1).replace('e+', 'e');
+  if (Number.isInteger(value)) return unit ? `${count(value)} ${unit}` : count(value);
+  return unit ? `${number(value)} ${unit}` : number(value);
+}
+
+function ago(epochSeconds) {
+  const age = Date.now() / 1000 - epochSeconds;
+  if (age < 60) return 'just now';
+  if (age < 3600) return plural(Math.floor(age / 60), 'minute') + ' ago';
+  if (age < 86400) return plural(Math.floor(age / 3600), 'hour') + ' ago';
+  const date = new Date(epochSeconds * 1000);
+  return date.toISOString().slice(0, 10);
+}
+
+const MARKS = { bitwise: '✓', within: '≈', failed: '✗', unchecked: '–' };
+const MARK_WORDS = {
+  bitwise: 'every bit kept', within: 'within tolerance', failed: 'failed', unchecked: 'not checked',
+};
+
+// -- the link to Python -------------------------------------------------------------------------
+
+function plain(value) {
+  if (value instanceof Map) {
+    return Object.fromEntries([...value].map(([key, item]) => [key, plain(item)]));
+  }
+  return Array.isArray(value) ? value.map(plain) : value;
+}
+
+function json(model, name) {
+  const text = model.get(name);
+  return text ? JSON.parse(text) : null;
+}
+
+let commandNumber = 0;
+
+function sender(model) {
+  return (name, more) => {
+    commandNumber += 1;
+    const busy = document.getElementById('cw-busy');
+    if (busy) {
+      busy.dataset.sent = `${Date.now()}`;
+      busy.classList.add('on');
+    }
+    model.set('command', JSON.stringify({ ...more, name, n: Date.now() * 1000 + (commandNumber % 1000) }));
+    model.save_changes();
+  };
+}
+
+// A component's frame: its style, its root, and a failure that stays inside it.
+function component(style, create) {
+  return {
+    render({ model, el }) {
+      const sheet = h('style');
+      sheet.textContent = BASE + style;
+      const root = h('div', { class: 'root' });
+      el.append(sheet, root);
+      const undo = [];
+      const watch = (name, run) => {
+        const guarded = () => {
+          try {
+            run();
+          } catch (error) {
+            console.error(error);
+            root.replaceChildren(h('p', { class: 'broken', role: 'alert' },
+              `This part of the page failed: ${error.message}. The others go on; reload to try again.`));
+          }
+        };
+        model.on(`change:${name}`, guarded);
+        undo.push(() => model.off(`change:${name}`, guarded));
+        guarded();
+      };
+      const later = (cleanup) => undo.push(cleanup);
+      create({ model, root, watch, later, send: sender(model) });
+      return () => undo.forEach((each) => each());
+    },
+  };
+}
+
+const BASE = `
+:host, .root { box-sizing: border-box; }
+.root { height: 100%; overflow: hidden; color: var(--text); font: 12px/1.45 var(--sans); }
+.root *, .root *::before { box-sizing: border-box; }
+[hidden] { display: none !important; }
+button, select, input { font: inherit; color: inherit; background: var(--surface); margin: 0;
+  border: 1px solid var(--line); border-radius: 4px; height: 24px; padding: 0 8px; }
+button { cursor: pointer; white-space: nowrap; }
+button:hover { background: var(--raised); }
+button:disabled { color: var(--faint); cursor: default; background: var(--surface); }
+button.primary { background: var(--accent); border-color: var(--accent); color: var(--surface); font-weight: 600; }
+button.primary:hover { filter: brightness(1.08); }
+button[aria-pressed=true] { background: var(--accentSoft); border-color: var(--accent); }
+button.plain { border: none; background: none; padding: 0 4px; }
+button.plain:hover { background: var(--raised); }
+a, .link { color: var(--accent); cursor: pointer; text-decoration: none; }
+.link:hover, a:hover { text-decoration: underline; }
+:focus-visible { outline: 2px solid var(--accent); outline-offset: -1px; }
+.mono, code { font-family: var(--mono); }
+.muted { color: var(--muted); }
+.faint { color: var(--faint); }
+.num { text-align: right; font-variant-numeric: tabular-nums; }
+.bitwise { color: var(--added); } .within { color: var(--changed); }
+.failed { color: var(--bad); font-weight: 700; } .unchecked { color: var(--faint); }
+.broken { padding: 12px; color: var(--bad); }
+::-webkit-scrollbar { width: 9px; height: 9px; }
+::-webkit-scrollbar-thumb { background: var(--line); border-radius: 5px; }
+::-webkit-scrollbar-corner { background: transparent; }
+`;

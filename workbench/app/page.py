@@ -1,0 +1,654 @@
+"""One open page: its sight, what each view shows of it, and the commands that come from it.
+
+Commands arrive on the server's loop; what they ask for is read in a thread of the page's own, and
+shown when it is ready.  A newer command makes an older answer worthless: it is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from core_compiler.errors import UserError
+from widgets.encode import pack
+from workbench.app import components
+from workbench.app.compiles import Compile
+from workbench.app.workspace import Workspace
+from workbench.state import PRESETS, VIEWS, Sight
+from workbench.views import (
+    Empty,
+    diff,
+    graph,
+    inspector,
+    kernels,
+    memory,
+    overview,
+    passes,
+    search,
+    source,
+)
+from workbench.views.links import linked
+from workbench.views.reading import Run
+
+log = logging.getLogger("workbench")
+
+MODULES: Mapping[str, ModuleType] = {
+    "overview": overview, "graph": graph, "diff": diff, "kernels": kernels, "source": source,
+    "memory": memory,
+}  # fmt: skip
+TITLES = {"overview": "Overview", "graph": "Graph", "diff": "IR diff", "kernels": "Kernels",
+          "source": "Kernel source", "memory": "Memory"}  # fmt: skip
+#: Views of `widgets`: they pack arrays, and write their own ``selection`` and ``state``.
+#: Views that want the whole width: a pane beside them goes below.
+WIDE = ("kernels", "source", "memory")
+_WIDGETS = ("graph", "diff", "source", "memory")
+#: How often a growing recording and a running compile are looked at (milliseconds).
+POLL = 400
+
+
+class Page:
+    """A session.  ``roots`` are its components by name; ``document`` is its Bokeh document."""
+
+    def __init__(self, workspace: Workspace, document: Any, query: str = ""):
+        self.workspace, self.document = workspace, document
+        self.sight = Sight()
+        self.run: Run | None = None
+        self.job: Compile | None = None
+        self.problem: dict[str, str] | None = None
+        self.roots = {
+            name: make(sizing_mode="stretch_both")
+            for name, make in {**components.FRAME, **components.VIEWS}.items()
+        }  # fmt: skip
+        self._shown: dict[str, Any] = {}
+        self._messages: dict[str, dict[str, Any]] = {}
+        self._selections: dict[str, dict[str, Any]] = {}
+        self._states: dict[str, dict[str, Any]] = {}
+        self._generation = 0
+        self._ack = 0
+        self._notice: dict[str, Any] | None = None
+        self._push = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
+        self._listen()
+        self._load(Sight.parse(query))
+
+    # -- listening -------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        for name in ("bar", "rail", "start", "inspector", "overview", "kernels"):
+            self.roots[name].param.watch(self._on_command, "command")
+        for name in _WIDGETS:
+            view = self.roots[name]
+            view.param.watch(partial(self._on_selection, name), "selection")
+            view.param.watch(partial(self._on_state, name), "state")
+        self.roots["diff"].on_request(self._answer_diff)
+        self.document.add_periodic_callback(self._poll, POLL)
+        self.document.on_session_destroyed(self._close)
+
+    def _close(self, _context: Any) -> None:
+        self._generation += 1
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self.run is not None:
+            self.workspace.release(self.run)
+
+    def _on_command(self, event: Any) -> None:
+        try:
+            command = json.loads(event.new)
+            self._ack = command.pop("n", 0)
+            action = _COMMANDS.get(command.pop("name", ""))
+        except (ValueError, AttributeError, TypeError):
+            return
+        if action is not None:
+            self._guard(partial(action, self, command))
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        """Run an action; whatever goes wrong is told on the page, and the page goes on."""
+        try:
+            action()
+        except UserError as error:
+            self._tell(error.to_json()["error"], error=True)
+        except Exception as error:
+            log.exception("a command failed")
+            self._tell(_unexpected(error), error=True)
+
+    def _tell(self, what: Mapping[str, str], error: bool = False) -> None:
+        self._notice = {**what, "error": error, "n": time.time()}
+        if self.run is None and error:
+            self.problem = dict(what)
+            self._show_start()
+        self._show_bar()
+
+    # -- going somewhere -------------------------------------------------------------------------
+
+    def go(self, sight: Sight, push: bool = True) -> None:
+        """Show another sight; ``push``: the way back leads through it."""
+        self._push = push and sight != self.sight
+        self.sight = sight
+        self.refresh()
+
+    def _load(self, sight: Sight) -> None:
+        """Show the recording that ``sight`` names, or the start page."""
+        if self.run is not None:
+            self.workspace.release(self.run)
+        self.run, self.job, self.problem = None, None, None
+        self._shown.clear()
+        if sight.run:
+            self._guard(partial(self._open_recording, sight.run))
+        self.sight = sight if self.run is not None else Sight()
+        if self.run is None and self.job is None:
+            self._show_start()
+        self.refresh()
+
+    def _open_recording(self, name: str) -> None:
+        path = self.workspace.path(name)
+        self.job = self.workspace.compiles.of(path)
+        try:
+            self.run = self.workspace.acquire(path)
+        except UserError:
+            if self.job is None or not self.job.running:
+                raise  # a compile that has just begun writes it in a moment
+
+    def refresh(self) -> None:
+        """Show what is new in the views that can be seen."""
+        self._generation += 1
+        try:
+            self._thread.submit(self._work, self._generation, self.sight, self.run)
+        except RuntimeError:
+            pass  # the page is closed
+
+    def _work(self, generation: int, sight: Sight, run: Run | None) -> None:
+        """In the page's thread: derive what changed, then show it on the loop."""
+        messages: dict[str, dict[str, Any]] = {}
+        if run is not None:
+            for name, updates in self._updates(sight, run, messages):
+                if generation != self._generation:
+                    return
+                self._later(partial(self._apply, generation, name, updates))
+        self._later(partial(self._finish, generation, messages))
+
+    def _updates(self, sight: Sight, run: Run, messages: dict[str, dict[str, Any]]):
+        with run.lock:
+            shown = {"stage": run.stage_number(sight.stage), "rewrite": sight.rewrite}
+        yield "rail", {"selection": shown}
+        yield from self._part("rail", passes.key, passes.data, "data", sight, run)
+        panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)
+        for name in panes:
+            try:
+                with run.lock:
+                    yield from self._view(name, sight, run)
+                messages.pop(name, None)
+            except Empty as empty:
+                messages[name] = {"what": str(empty)}
+            except UserError as error:
+                messages[name] = {**error.to_json()["error"], "error": True}
+            except Exception as error:
+                log.exception("view %s failed", name)
+                messages[name] = {**_unexpected(error), "error": True}
+        for part in (("rail", passes.detail_key, passes.detail, "detail"),
+                     ("inspector", inspector.key, inspector.data, "data")):  # fmt: skip
+            try:
+                with run.lock:
+                    yield from self._part(*part, sight, run)
+            except Exception:
+                log.exception("%s failed", part[0])
+
+    def _part(self, name, key, data, trait: str, sight: Sight, run: Run):
+        known = (run, key(run, sight))
+        if self._shown.get(f"{name}.{trait}") != known:
+            text = json.dumps(_finite(data(run, sight)))
+            self._shown[f"{name}.{trait}"] = known
+            yield name, {trait: text}
+
+    def _view(self, name: str, sight: Sight, run: Run):
+        if not run.version.stages:
+            if name == "overview":
+                yield from self._part(name, overview.key, overview.data, "data", sight, run)
+                return
+            raise Empty("The model is being imported: the first stage comes in a moment.")
+        module = MODULES[name]
+        if name not in _WIDGETS:
+            yield from self._part(name, module.key, module.data, "data", sight, run)
+        else:
+            known = (run, module.key(run, sight))
+            if self._shown.get(name) != known:
+                text, blob = pack(_finite(module.data(run, sight)))
+                self._shown[name] = known
+                yield name, {"data": text, "blob": blob}
+        if hasattr(module, "selection"):
+            yield name, {"selection": module.selection(run, sight)}
+        if name in _WIDGETS:
+            kept = _object(sight.view_state(name))
+            if name == "diff" and "unified" not in kept:
+                kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
+            if kept:
+                yield name, {"state": kept}
+
+    def _later(self, callback: Callable[[], None]) -> None:
+        try:
+            self.document.add_next_tick_callback(callback)
+        except (RuntimeError, ValueError):
+            pass  # the session is gone
+
+    def _apply(self, generation: int, name: str, updates: dict[str, Any]) -> None:
+        if generation != self._generation:
+            return
+        root = self.roots[name]
+        if "selection" in updates:
+            self._selections[name] = updates["selection"]
+        if "state" in updates:
+            self._states[name] = updates["state"]
+        changed = {k: v for k, v in updates.items() if getattr(root, k) != v}
+        if changed:
+            root.param.update(**changed)
+
+    def _finish(self, generation: int, messages: dict[str, dict[str, Any]]) -> None:
+        if generation != self._generation:
+            return
+        self._messages = messages
+        self._show_bar()
+
+    # -- the bar and the start page --------------------------------------------------------------
+
+    def _show_bar(self) -> None:
+        run, job = self.run, self.job
+        facts = None
+        if run is not None:
+            meta = run.meta()
+            detail = (meta.get("target"), meta.get("mode"), run.path.name,
+                      "" if run.status == "finished" else _STATUS.get(run.status, run.status))  # fmt: skip
+            facts = {"model": str(meta.get("model", run.path.stem)), "path": str(run.path),
+                     "detail": " · ".join(str(d) for d in detail if d)}  # fmt: skip
+        elif job is not None:
+            facts = {"model": str(job.job["model"]), "path": str(job.path), "detail": "starting"}
+        waiting = run is None and job is not None
+        messages = self._messages
+        if waiting:
+            messages = {n: {"what": f"{job.progress['what']} …"} for n in self.sight.panes}
+        self.roots["bar"].data = json.dumps(_finite({
+            "run": facts, "start": run is None and job is None,
+            "query": self.sight.query(), "push": self._push, "ack": self._ack,
+            "panes": self.sight.panes, "zoom": self.sight.zoom, "fold": self.sight.fold,
+            "views": [{"name": n, "title": TITLES[n]} for n in VIEWS],
+            "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
+            "wide": WIDE, "messages": messages, "notice": self._notice, "job": self._job_facts(),
+        }))  # fmt: skip
+        self._push = False
+
+    def _job_facts(self) -> dict[str, Any] | None:
+        if self.job is None or not self.job.running:
+            return None
+        return {**self.job.progress, "elapsed": int(time.time() - self.job.started)}
+
+    def _show_start(self) -> None:
+        facts = self.workspace.start_page()
+        self.roots["start"].data = json.dumps(_finite({**facts, "error": self.problem}))
+
+    # -- what grows ------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        if self.job is None and (self.run is None or not self.run.live):
+            return
+        self._guard(self._look)
+
+    def _look(self) -> None:
+        if self.run is None and self.job is not None:
+            if self.job.path.exists() and self.job.running:
+                self._guard_quietly(lambda: self._take(self.workspace.acquire(self.job.path)))
+            elif not self.job.running:
+                self._ended()
+                return
+        if self.run is not None and self.run.refresh():
+            self.refresh()
+        elif self._job_facts() is not None:
+            self._show_bar()
+        if self.job is not None and not self.job.running:
+            self._ended()
+
+    def _guard_quietly(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except UserError:
+            pass  # the recording is being created at this moment
+
+    def _take(self, run: Run) -> None:
+        self.run = run
+        self._shown.clear()
+        self.refresh()
+
+    def _ended(self) -> None:
+        job, self.job = self.job, None
+        assert job is not None
+        if self.run is None and job.path.exists():
+            self._guard_quietly(lambda: self._take(self.workspace.acquire(job.path)))
+        if self.run is not None:
+            self.run.refresh()
+        if job.outcome == "failed" and job.error is not None:
+            if self.run is None:
+                self.sight = Sight()
+            self._tell(job.error, error=True)
+        elif job.outcome == "cancelled":
+            fix = "the stages it finished are kept" if self.run is not None else ""
+            if self.run is None:
+                self.sight = Sight()
+                self._show_start()
+            self._tell({"what": "The compile was cancelled.", "fix": fix})
+        self.refresh()
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def _go(self, command: dict[str, Any]) -> None:
+        allowed = {k: v for k, v in command.items() if k in ("stage", "rewrite")}
+        self.go(self.sight.with_(**_whole(allowed)))
+
+    def _select(self, command: dict[str, Any]) -> None:
+        chosen = _whole({k: command[k] for k in ("op", "buffer", "kernel") if k in command})
+        self.go(self.sight.select(**chosen).with_(rewrite=None if not chosen else self.sight.rewrite))
+
+    def _follow(self, command: dict[str, Any]) -> None:
+        """Go where a link leads: any part of a sight; things chosen replace the selection."""
+        go = command.get("go") or {}
+        sight = self.sight
+        chosen = _whole({k: go[k] for k in ("op", "buffer", "kernel") if k in go})
+        if chosen:
+            sight = sight.select(**chosen)
+        if "stage" in go:
+            stage = int(go["stage"]) - (1 if go.get("before") else 0)
+            sight = sight.with_(stage=max(0, stage), rewrite=None)
+        if go.get("rewrite") is not None:
+            self._rewrite({"index": go["rewrite"]}, sight)
+            sight = self.sight
+        panes = tuple(p for p in go.get("panes", ()) if p in VIEWS)[:2]
+        if panes and not set(panes) & set(sight.panes):
+            sight = sight.with_(panes=panes, zoom=None)
+        elif sight.panes == ("overview",):
+            sight = sight.with_(panes=panes or ("graph", "diff"), zoom=None)
+        self.go(sight)
+
+    def _show(self, command: dict[str, Any]) -> None:
+        view = command.get("view")
+        if view not in VIEWS:
+            return
+        sight = self.sight
+        if isinstance(command.get("stage"), int):
+            sight = sight.with_(stage=command["stage"], rewrite=None)
+        if view not in sight.panes:
+            panes = next((p for _, p in PRESETS.values() if view in p), (view,))
+            sight = sight.with_(panes=panes)
+        self.go(sight.with_(zoom=None))
+
+    def _step(self, command: dict[str, Any]) -> None:
+        if self.run is None or not self.run.version.stages:
+            return
+        by = 1 if int(command.get("by", 1)) > 0 else -1
+        steps = {"changed": self._next_changed, "rewrite": self._next_rewrite,
+                 "failing": self._next_failing}  # fmt: skip
+        steps[command.get("what", "changed")](by)
+
+    def _leave_overview(self, sight: Sight) -> Sight:
+        return sight.with_(panes=PRESETS["1"][1]) if sight.panes == ("overview",) else sight
+
+    def _next_changed(self, by: int) -> None:
+        assert self.run is not None
+        at = self.run.stage_number(self.sight.stage)
+        if self.sight.stage is None and self.sight.panes == ("overview",):
+            self.go(self._leave_overview(self.sight.with_(stage=at)))
+            return
+        stops = [s.index for s in self.run.stages() if s.changed or s.index == 0]
+        beyond = [s for s in stops if (s > at if by > 0 else s < at)]
+        if beyond:
+            stage = min(beyond) if by > 0 else max(beyond)
+            self.go(self._leave_overview(self.sight.with_(stage=stage, rewrite=None)))
+        else:
+            self._tell({"what": "No later pass changed anything." if by > 0 else "This is the import."})
+
+    def _next_rewrite(self, by: int) -> None:
+        assert self.run is not None
+        stage = self.run.stage_number(self.sight.stage)
+        number = self.sight.rewrite
+        index = (0 if by > 0 else -1) if number is None else number + by
+        counts = {s.index: s.rewrites for s in self.run.stages()}
+        while not 0 <= index < counts.get(stage, 0):
+            stage += by
+            if stage not in counts:
+                self._tell({"what": "There is no further rewrite."})
+                return
+            index = 0 if by > 0 else counts[stage] - 1
+        self._rewrite({"index": index}, self.sight.with_(stage=stage))
+
+    def _next_failing(self, by: int) -> None:
+        assert self.run is not None
+        at = self.run.stage_number(self.sight.stage), -1 if self.sight.rewrite is None else self.sight.rewrite
+        for stage in self.run.stages():
+            if stage.index < at[0] or not stage.verdicts.get("failed"):
+                continue
+            for step in self.run.rewrites(stage.index):
+                failed = step.check is not None and step.check.verdict == "failed"
+                if failed and (stage.index, step.number) > at:
+                    self._rewrite({"index": step.number}, self.sight.with_(stage=stage.index))
+                    return
+        self._tell({"what": "No failed check after this place."})
+
+    def _rewrite(self, command: dict[str, Any], sight: Sight | None = None) -> None:
+        """Show a rewrite of the stage: its first op is selected."""
+        if self.run is None:
+            return
+        sight = self._leave_overview(self.sight if sight is None else sight)
+        stage = self.run.stage_number(sight.stage)
+        steps = self.run.rewrites(stage) if stage else []
+        index = int(command.get("index", 0))
+        if 0 <= index < len(steps):
+            made = steps[index].rewrite
+            ops = [op for op in (*made.new, *made.old) if not op.kind.endswith("constant")]
+            ops = ops or [*made.new, *made.old]
+            chosen = {"op": self.run.op_id(ops[0])} if ops else {}
+            self.go(sight.select(**chosen).with_(stage=stage, rewrite=index))
+
+    def _preset(self, command: dict[str, Any]) -> None:
+        found = PRESETS.get(str(command.get("key")))
+        if found is not None:
+            self.go(self.sight.with_(panes=found[1], zoom=None))
+
+    def _pane(self, command: dict[str, Any]) -> None:
+        view, index = command.get("view"), int(command.get("index", 0))
+        panes = list(self.sight.panes)
+        if view not in VIEWS or not 0 <= index < len(panes):
+            return
+        if view in panes:  # the two change places
+            other = panes.index(view)
+            panes[other], panes[index] = panes[index], view
+        else:
+            panes[index] = view
+        self.go(self.sight.with_(panes=tuple(panes)))
+
+    def _split(self, _command: dict[str, Any]) -> None:
+        beside = next(v for v in ("diff", "graph") if v not in self.sight.panes)
+        self.go(self.sight.with_(panes=(*self.sight.panes[:1], beside), zoom=None))
+
+    def _close_pane(self, command: dict[str, Any]) -> None:
+        panes = tuple(p for i, p in enumerate(self.sight.panes) if i != command.get("index"))
+        if panes:
+            self.go(self.sight.with_(panes=panes, zoom=None))
+
+    def _zoom(self, command: dict[str, Any]) -> None:
+        index = command.get("index")
+        valid = isinstance(index, int) and 0 <= index < len(self.sight.panes)
+        self.go(self.sight.with_(zoom=index if valid else None), push=False)
+
+    def _fold(self, command: dict[str, Any]) -> None:
+        what = command.get("what")
+        if what in ("rail", "inspector"):
+            fold = set(self.sight.fold) ^ {what}
+            self.go(self.sight.with_(fold=tuple(sorted(fold, reverse=True))), push=False)
+
+    def _url(self, command: dict[str, Any]) -> None:
+        sight = Sight.parse(str(command.get("query", "")))
+        if sight.run != self.sight.run:
+            self._load(sight)
+        else:
+            self.go(sight, push=False)
+
+    def _home(self, _command: dict[str, Any]) -> None:
+        self._load(Sight())
+        self._push = True
+
+    def _search(self, command: dict[str, Any]) -> None:
+        text, run, sight = str(command.get("text", "")), self.run, self.sight
+        if run is None:
+            return
+
+        def look() -> None:
+            with run.lock:
+                found = search.hits(run, sight, text)
+            answer = json.dumps({"text": text, "hits": found})
+            self._later(lambda: self.roots["bar"].param.update(detail=answer))
+            self._later(self._show_bar)
+
+        self._thread.submit(look)
+
+    # -- opening and compiling -------------------------------------------------------------------
+
+    def _open(self, command: dict[str, Any]) -> None:
+        what = str(command.get("what", "")).strip()
+        self.problem = None
+        if what.lower().endswith(".run"):
+            path = self.workspace.path(what)
+            self._load(Sight(run=self.workspace.library.name(path)))
+            self._push = True
+            if self.run is not None:
+                return
+            return
+        self._start(self.workspace.job(what, command))
+
+    def _start(self, job: dict[str, Any]) -> None:
+        made = self.workspace.compiles.start(job)
+        if self.run is not None:
+            self.workspace.release(self.run)
+        self.run, self.job = None, made
+        self._shown.clear()
+        self._messages = {}
+        self.sight = Sight(run=self.workspace.library.name(made.path))
+        self._push = True
+        self._show_bar()
+
+    def _again(self, _command: dict[str, Any]) -> None:
+        """The start page with this recording's model filled in."""
+        spec = str(self.run.meta().get("spec", "")) if self.run is not None else ""
+        self._load(Sight())
+        self._push = True
+        facts = self.workspace.start_page()
+        self.roots["start"].data = json.dumps(_finite({**facts, "error": None, "what": spec}))
+
+    def _execute(self, _command: dict[str, Any]) -> None:
+        if self.run is not None:
+            meta = self.run.meta()
+            sizes = meta.get("sizes") if isinstance(meta.get("sizes"), dict) else {}
+            self._start(self.workspace.job(str(meta.get("spec", "")), {
+                "frontend": meta.get("frontend"), "target": meta.get("target"), "sizes": sizes,
+                "execute": True, "check": False,
+            }))  # fmt: skip
+
+    def _cancel(self, _command: dict[str, Any]) -> None:
+        if self.job is not None:
+            self.job.cancel()
+            self._show_bar()
+
+    def _remove(self, command: dict[str, Any]) -> None:
+        self.workspace.library.remove(str(command.get("name", "")))
+        self.problem = None
+        self._show_start()
+        self._show_bar()
+
+    # -- what views tell -------------------------------------------------------------------------
+
+    def _on_selection(self, name: str, event: Any) -> None:
+        chosen = dict(event.new or {})
+        if self.run is None or chosen == self._selections.get(name):
+            return
+        self._selections[name] = chosen
+        self._guard(partial(self._chosen, name, chosen))
+
+    def _chosen(self, name: str, chosen: dict[str, Any]) -> None:
+        assert self.run is not None
+        known = _whole({k: chosen[k] for k in ("op", "buffer", "kernel") if k in chosen})
+        if name == "graph" and isinstance(chosen.get("scope"), str) and "op" not in known:
+            scope = chosen["scope"][:1000]
+            stage = self.run.stage_number(self.sight.stage)
+            op = graph.op_of_scope(self.run, stage, scope)
+            self.go(self.sight.select(**({"scope": scope} if op is None else {"op": op})))
+            return
+        if name == "memory" and "buffer" in known:
+            known.pop("op", None)
+        if name in ("graph", "diff"):
+            known = {k: v for k, v in known.items() if k == "op"}
+        self.go(self.sight.select(**known))
+
+    def _on_state(self, name: str, event: Any) -> None:
+        if event.new == self._states.get(name):
+            return
+        text = json.dumps(event.new or {}, separators=(",", ":"))
+        if len(text) < 1500 and _object(self.sight.view_state(name)) != event.new:
+            self.sight = self.sight.with_view(name, text if event.new else "")
+            self._show_bar()
+
+    def _answer_diff(self, request: Mapping[str, Any]) -> Any:
+        if self.run is None:
+            raise ValueError("no recording is open")
+        with self.run.lock:
+            return diff.answer(self.run, self.sight, dict(request))
+
+    def linked(self) -> Any:
+        """What the selection is in the shown stage (for tests)."""
+        return None if self.run is None else linked(self.run, self.sight)
+
+
+_STATUS = {"recording": "compiling", "failed": "failed", "cancelled": "cancelled",
+           "interrupted": "interrupted"}  # fmt: skip
+
+_COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
+    "go": Page._go, "select": Page._select, "follow": Page._follow, "show": Page._show,
+    "step": Page._step, "rewrite": Page._rewrite, "preset": Page._preset, "pane": Page._pane,
+    "split": Page._split, "close": Page._close_pane, "zoom": Page._zoom, "fold": Page._fold,
+    "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
+    "again": Page._again, "execute": Page._execute, "cancel": Page._cancel,
+    "remove": Page._remove,
+}  # fmt: skip
+
+
+def _whole(parts: Mapping[str, Any]) -> dict[str, int | None]:
+    """The parts that are ids (or None); what is no whole number is left out."""
+    return {k: v for k, v in parts.items() if v is None or (isinstance(v, int) and v >= 0)}
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _finite(value: Any) -> Any:
+    """Numbers that JSON has not (NaN, infinities) as None."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
+
+
+def _unexpected(error: Exception) -> dict[str, str]:
+    return {"what": f"{type(error).__name__}: {error}"[:300], "where": "this part of the page",
+            "fix": "the rest goes on; reload to try again, and please report it"}  # fmt: skip
+
+
+def open_path(path: Path) -> str:
+    """The query that opens a recording by its path (used by the command line)."""
+    return Sight(run=str(path)).query()

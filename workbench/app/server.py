@@ -1,0 +1,198 @@
+"""The server of the page: one address, its own resources, nothing from outside.
+
+The websocket's origin is checked, uploads need the page's token, and a URL answers as soon as it is
+printed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import webbrowser
+from pathlib import Path
+from urllib.parse import urlencode
+
+import panel as pn
+from bokeh.io import curdoc
+from panel.io.server import get_server
+from tornado.ioloop import IOLoop
+from tornado.web import HTTPError, RequestHandler, stream_request_body
+
+from core_compiler.errors import UserError
+from workbench.app.library import MAX_UPLOAD
+from workbench.app.page import Page
+from workbench.app.workspace import Workspace
+from workbench.state import VIEWS
+
+HERE = Path(__file__).parent
+LOCAL = ("127.0.0.1", "localhost", "::1")
+#: Largest message of the websocket in bytes: views stay far below.
+MAX_MESSAGE = 64 << 20
+#: How long a page that lost its connection is kept (milliseconds); its URL brings it back anyway.
+UNUSED = 15_000
+
+_TEMPLATE = (HERE / "page.html").read_text(encoding="utf-8")
+_STYLE = (HERE / "page.css").read_text(encoding="utf-8")
+
+
+class Health(RequestHandler):
+    """``/health``: the server answers."""
+
+    def get(self) -> None:
+        self.set_header("Cache-Control", "no-store")
+        self.write("ok")
+
+
+@stream_request_body
+class Upload(RequestHandler):
+    """``PUT /upload?name=``: a dropped file, streamed to disk; needs the page's token."""
+
+    def initialize(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.file = None
+        self.problem: UserError | None = None
+        self.received = 0
+
+    def prepare(self) -> None:
+        if self.request.method != "PUT":
+            raise HTTPError(405)
+        if self.request.headers.get("X-Workbench-Token", "") != self.workspace.token:
+            raise HTTPError(403)
+        self.request.connection.set_max_body_size(MAX_UPLOAD)
+        try:
+            self.path = self.workspace.library.upload_path(self.get_query_argument("name", ""))
+            self.file = self.path.open("wb")
+        except UserError as error:
+            self.problem = error
+
+    def data_received(self, chunk: bytes) -> None:
+        if self.file is None:
+            return
+        self.received += len(chunk)
+        try:
+            self.file.write(chunk)
+        except OSError as error:
+            self.problem = UserError(f"the file cannot be stored ({error.strerror})",
+                                     self.path.name, "free disk space")  # fmt: skip
+            self._drop()
+
+    def put(self) -> None:
+        if self.file is not None:
+            self.file.close()
+        if self.problem is not None:
+            self.write(self.problem.to_json())
+        else:
+            self.write({"path": str(self.path), "size": self.received})
+
+    def on_connection_close(self) -> None:
+        self._drop()
+
+    def _drop(self) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+            self.path.unlink(missing_ok=True)
+
+
+def make_page(workspace: Workspace, first: str):
+    """The function that makes a page for each session; ``first``: what a bare URL shows."""
+
+    def page() -> pn.Template:
+        arguments = pn.state.session_args or {}
+        parts = {k: v[0].decode(errors="replace") for k, v in arguments.items() if v}
+        query = urlencode(parts) if parts else first
+        made = Page(workspace, curdoc(), query)
+        template = pn.Template(_TEMPLATE)
+        template.add_variable("page_css", _STYLE)
+        template.add_variable("view_names", list(VIEWS))
+        for name, root in made.roots.items():
+            template.add_panel(name, root)
+        return template
+
+    return page
+
+
+def serve(
+    opened: str | Path | None = None,
+    port: int = 5006,
+    address: str = "127.0.0.1",
+    open_browser: bool = True,
+    allow_code: bool = False,
+    root: Path | None = None,
+    job: dict | None = None,
+) -> None:
+    """Serve the page until Ctrl-C; see :func:`workbench.app.serve`."""
+    local = address in LOCAL
+    given = (Path(opened),) if opened is not None and str(opened).lower().endswith(".run") else ()
+    workspace = Workspace(local=local, allow_code=allow_code, given=given, root=root)
+    first = _first_query(workspace, opened, job)
+    port = _free_port(address, port)
+    shown = "127.0.0.1" if address in ("0.0.0.0", "::", "") else address
+    origins = sorted({f"{name}:{port}" for name in (shown, *(("localhost", "127.0.0.1") if local else ()))})
+    if not local and shown != address:
+        origins.append(f"{socket.gethostname()}:{port}")
+    logging.getLogger("bokeh").setLevel(logging.ERROR)
+    logging.getLogger("tornado.access").setLevel(logging.ERROR)
+    pn.config.set(notifications=False)
+    server = get_server(
+        make_page(workspace, first), port=port, address=address, websocket_origin=origins,
+        start=False, show=False, verbose=False, title="Compiler Workbench",
+        extra_patterns=[(r"/health", Health), (r"/upload", Upload, {"workspace": workspace})],
+        unused_session_lifetime_milliseconds=UNUSED, check_unused_sessions_milliseconds=5_000,
+        websocket_max_message_size=MAX_MESSAGE, keep_alive_milliseconds=10_000,
+    )  # fmt: skip
+    server.start()
+    url = f"http://{shown}:{port}/" + (f"?{first}" if first else "")
+    print(url, flush=True)
+    if open_browser and _has_display():
+        webbrowser.open(url)
+    loop = IOLoop.current()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, lambda *_: loop.add_callback_from_signal(loop.stop))
+    try:
+        loop.start()
+    finally:
+        workspace.compiles.stop_all()
+        server.stop()
+
+
+def _first_query(workspace: Workspace, opened: str | Path | None, job: dict | None) -> str:
+    if opened is None:
+        return ""
+    from workbench.state import Sight
+
+    if str(opened).lower().endswith(".run"):
+        path = Path(opened).expanduser().absolute()
+        workspace.release(workspace.acquire(path))  # says now what is wrong with it
+        return Sight(run=workspace.library.name(path)).query()
+    made = workspace.compiles.start(workspace.job(str(opened), job or {"execute": True}))
+    return Sight(run=workspace.library.name(made.path)).query()
+
+
+def _free_port(address: str, port: int) -> int:
+    """``port`` if it is free (0: any); UserError where it is in use or the address is not ours."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OverflowError:
+            raise UserError(f"{port} is no port", "--port", "give 0 to 65535") from None
+        except OSError as error:
+            busy = error.errno in (98, 48)
+            raise UserError(
+                f"port {port} is in use" if busy else f"cannot listen there ({error.strerror})",
+                f"{address}:{port}",
+                "stop the other server, or give another --port (0: any free one)" if busy
+                else "give another --address or --port",
+            ) from None  # fmt: skip
+        return probe.getsockname()[1]
+
+
+def _has_display() -> bool:
+    return sys.platform in ("darwin", "win32") or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )

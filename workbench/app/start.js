@@ -1,0 +1,119 @@
+// The start page: open by path, drop a file, sample models, recent recordings.
+
+const STYLE = `
+.root { overflow-y: auto; }
+.page { max-width: 1080px; margin: 0 auto; padding: 26px 28px 40px; }
+h1 { font-size: 20px; margin: 0 0 2px; font-weight: 650; } .lead { color: var(--muted); margin: 0 0 18px; font-size: 13px; }
+h2 { font-size: 13px; font-weight: 600; margin: 24px 0 8px; } h2 span { font-weight: 400; color: var(--faint); margin-left: 8px; }
+.drop { border: 1.5px dashed var(--line); border-radius: 8px; padding: 14px 16px; background: var(--surface); display: grid; gap: 10px; }
+.drop.over { border-color: var(--accent); background: var(--accentSoft); }
+.line { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
+.line input[type=text] { flex: 1; height: 30px; min-width: 280px; } .line button { height: 30px; }
+.options { display: flex; gap: 16px; align-items: center; flex-wrap: wrap; color: var(--muted); } .options label { display: flex; gap: 5px; align-items: center; }
+.options input[type=checkbox] { height: auto; } .options input[type=number] { width: 64px; }
+.samples { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 8px; }
+.sample { text-align: left; height: auto; padding: 9px 12px; white-space: normal; display: block; border-radius: 6px; }
+.sample b { display: block; font-size: 13px; } .sample .muted { display: block; } .sample .faint { font-size: 11px; }
+table { border-collapse: collapse; width: 100%; background: var(--surface); border: 1px solid var(--line); border-radius: 6px; font-variant-numeric: tabular-nums; }
+th { text-align: left; font-weight: 600; padding: 4px 10px; color: var(--muted); border-bottom: 1px solid var(--line); background: var(--raised); }
+td { padding: 3px 10px; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); white-space: nowrap; }
+tbody tr { cursor: pointer; } tbody tr:hover { background: var(--raised); }
+td.name { font-family: var(--mono); max-width: 340px; overflow: hidden; text-overflow: ellipsis; }
+.error { border: 1px solid var(--bad); border-radius: 6px; padding: 8px 12px; margin: 0 0 14px; background: var(--surface); overflow-wrap: anywhere; }
+.error b { color: var(--bad); } .error div { color: var(--muted); }
+.upload { color: var(--muted); } progress { width: 200px; vertical-align: -2px; accent-color: var(--accent); }
+`;
+
+export default component(STYLE, ({ model, root, watch, later, send }) => {
+  let data = null;
+  const error = h('div', { class: 'error', role: 'alert', hidden: true });
+  const path = h('input', { type: 'text', spellcheck: 'false', autocomplete: 'off', 'aria-label': 'Model or recording',
+    placeholder: 'a .run, .onnx or .pt2 path, package.module:function, or a sample name' });
+  const file = h('input', { type: 'file', hidden: true, accept: '.run,.onnx,.pt2' });
+  const upload = h('span', { class: 'upload', role: 'status' });
+  const frontend = h('select', { 'aria-label': 'Frontend' }, h('option', { value: '' }, 'default frontend'), h('option', { value: 'torch' }, 'torch'), h('option', { value: 'onnx' }, 'onnx'));
+  const target = h('select', { 'aria-label': 'Target' });
+  const width = h('input', { type: 'number', min: 0.05, max: 4, step: 0.05, placeholder: '1', 'aria-label': 'Width of a sample model' });
+  const check = h('input', { type: 'checkbox' });
+  const execute = h('input', { type: 'checkbox', checked: true });
+  const samples = h('div', { class: 'samples' });
+  const recent = h('div');
+  const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, check: check.checked, execute: execute.checked });
+  const open = (what) => { if (what.trim()) send('open', { what: what.trim(), ...options() }); };
+
+  const drop = h('section', { class: 'drop', 'aria-label': 'Open' },
+    h('div', { class: 'line' }, path, h('button', { class: 'primary', click: () => open(path.value) }, 'Open'), h('button', { click: () => file.click() }, 'Choose a file…')),
+    h('div', { class: 'options' }, h('span', {}, 'or drop a file here.'), upload),
+    h('div', { class: 'options' }, h('span', {}, 'Compile with:'), target, frontend,
+      h('label', { title: 'Sample models can be built narrower: channels or features times this' }, 'width', width),
+      h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
+      h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time')));
+  root.append(h('div', { class: 'page' }, h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See what the compiler does to it: every pass, every rewrite, memory, kernels and their times.'),
+    error, drop, h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples, recent), file);
+
+  path.addEventListener('keydown', (event) => { if (event.key === 'Enter') open(path.value); });
+  file.addEventListener('change', () => file.files[0] && send_file(file.files[0]));
+  const over = (on) => (event) => {
+    if (!data || root.closest('[hidden]') || document.getElementById('cw-start')?.hidden) return;
+    event.preventDefault();
+    drop.classList.toggle('over', on);
+  };
+  const dropped = (event) => {
+    event.preventDefault();
+    drop.classList.remove('over');
+    const [given] = event.dataTransfer?.files ?? [];
+    if (given) send_file(given);
+  };
+  const listeners = [['dragover', over(true)], ['dragleave', over(false)], ['drop', dropped]];
+  for (const [name, run] of listeners) document.addEventListener(name, run);
+  later(() => listeners.forEach(([name, run]) => document.removeEventListener(name, run)));
+
+  function send_file(given) {
+    const limit = data?.max_upload ?? 0;
+    if (given.size > limit) {
+      fail({ what: `the file is larger than ${bytes(limit)}`, where: given.name, fix: 'open it by its path instead' });
+      return;
+    }
+    const request = new XMLHttpRequest();
+    const bar = h('progress', { max: 1, value: 0 });
+    upload.replaceChildren(`${given.name} `, bar);
+    request.upload.addEventListener('progress', (event) => { bar.value = event.loaded / Math.max(1, event.total); });
+    request.addEventListener('load', () => {
+      upload.replaceChildren();
+      const answer = JSON.parse(request.responseText || '{}');
+      if (answer.error) fail(answer.error);
+      else send('open', { what: answer.path, uploaded: true, ...options() });
+    });
+    request.addEventListener('error', () => { upload.replaceChildren(); fail({ what: 'the file could not be sent', where: given.name, fix: 'open it by its path instead' }); });
+    request.open('PUT', `upload?name=${encodeURIComponent(given.name)}`);
+    request.setRequestHeader('X-Workbench-Token', data.token);
+    request.send(given);
+    file.value = '';
+  }
+
+  function fail(problem) {
+    error.hidden = !problem;
+    if (problem) error.replaceChildren(h('b', {}, problem.what), h('div', {}, problem.where), h('div', {}, problem.fix));
+  }
+
+  const million = (n) => (n >= 1e6 ? `${number(n / 1e6)} M parameters` : `${count(n)} parameters`);
+  const checks = (c) => Object.entries(c ?? {}).map(([v, n]) => h('span', { class: v, title: MARK_WORDS[v] }, `${MARKS[v] ?? v} ${count(n)}  `));
+  const STATUS = { finished: 'complete', recording: 'compiling', interrupted: 'interrupted' };
+
+  watch('data', () => {
+    data = json(model, 'data');
+    if (!data) return;
+    fail(data.error);
+    if (data.what !== undefined && data.what !== null && document.activeElement === document.body) path.value = data.what;
+    target.replaceChildren(...data.targets.map((name) => h('option', { value: name }, name)));
+    samples.replaceChildren(...data.samples.map((s) => h('button', { class: 'sample', click: () => open(s.name) }, h('b', {}, s.name), h('span', { class: 'muted' }, s.summary),
+      h('span', { class: 'faint' }, `${million(s.parameters)}, ${figure(s.flops, 'flop')}`))));
+    recent.replaceChildren(h('h2', {}, 'Recent recordings', h('span', {}, data.recent.length ? data.folder : '')), data.recent.length
+      ? h('table', {}, h('thead', {}, h('tr', {}, ['model', 'target', 'made', 'stages', 'time', 'checks', 'size', 'state', ''].map((t) => h('th', { scope: 'col' }, t)))),
+        h('tbody', {}, data.recent.map((r) => h('tr', { tabindex: 0, click: () => send('open', { what: r.path }), keydown: (e) => e.key === 'Enter' && send('open', { what: r.path }), title: r.error || r.path },
+          h('td', { class: 'name' }, r.model), h('td', {}, r.target), h('td', {}, ago(r.began)), h('td', { class: 'num' }, count(r.stages)), h('td', { class: 'num' }, r.total_ms === null ? '' : figure(r.total_ms, 'ms')),
+          h('td', {}, checks(r.checks)), h('td', { class: 'num' }, bytes(r.size)), h('td', { class: 'muted' }, STATUS[r.status] ?? r.status),
+          h('td', {}, h('button', { class: 'plain faint', title: 'Delete this recording', 'aria-label': `Delete ${r.name}`, click: (e) => { e.stopPropagation(); if (e.target.textContent === '×') { e.target.textContent = 'delete?'; } else send('remove', { name: r.name }); } }, '×'))))))
+      : h('p', { class: 'muted' }, 'None yet. Open a sample model to make the first.'));
+  });
+});

@@ -1,0 +1,145 @@
+"""What all pages of a server share: open recordings, the library, compiles, and what is allowed."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from core_compiler.errors import UserError
+from workbench.app.compiles import Compiles
+from workbench.app.library import MAX_UPLOAD, Library
+from workbench.views.reading import Run
+
+#: Recordings that stay open after their last page has gone, for the next reload.
+KEPT_OPEN = 3
+
+
+class Workspace:
+    """``local``: only this machine reaches the server.  Elsewhere files outside the cache and code
+    (``package.module:function``) are off unless ``allow_code``.  ``given``: files that the person
+    who started the server named; they may always be opened."""
+
+    def __init__(self, *, local: bool = True, allow_code: bool = False,
+                 given: tuple[Path, ...] = (), root: Path | None = None):  # fmt: skip
+        self.library = Library(root)
+        self.compiles = Compiles()
+        self.token = secrets.token_urlsafe(24)
+        self._local, self._code = local, local or allow_code
+        self._given = {p.absolute() for p in given}
+        self._lock = threading.Lock()
+        self._open: dict[Path, list] = {}  # path -> [Run, users], the least recently used first
+
+    # -- recordings ------------------------------------------------------------------------------
+
+    def path(self, name: str) -> Path:
+        """The file of a recording's name; UserError where it may not be opened from here."""
+        path = self.library.find(name)
+        self._check_place(path)
+        return path
+
+    def _check_place(self, path: Path) -> None:
+        if self._local or path.absolute() in self._given:
+            return
+        if not path.resolve().is_relative_to(self.library.root.resolve()):
+            raise UserError("files outside the library are not opened on a public address",
+                            path.name, "drop the file on the page instead")  # fmt: skip
+
+    def acquire(self, path: Path) -> Run:
+        """The recording of a path, shared by all pages that show it."""
+        key = path.absolute()
+        with self._lock:
+            entry = self._open.pop(key, None)
+            if entry is not None and not _same_file(entry[0], key):
+                if entry[1] <= 0:
+                    entry[0].close()
+                entry = None
+        if entry is None:
+            entry = [Run(key), 0]
+        with self._lock:
+            entry = self._open.setdefault(key, entry)
+            entry[1] += 1
+        entry[0].refresh()
+        return entry[0]
+
+    def release(self, run: Run) -> None:
+        """A page has gone; the recordings used least recently are closed."""
+        with self._lock:
+            for key, entry in list(self._open.items()):
+                if entry[0] is run:
+                    entry[1] -= 1
+                    self._open[key] = self._open.pop(key)
+            idle = [key for key, entry in self._open.items() if entry[1] <= 0]
+            for key in idle[: max(0, len(idle) - KEPT_OPEN)]:
+                self._open.pop(key)[0].close()
+
+    # -- compiles --------------------------------------------------------------------------------
+
+    def job(self, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A job for the worker; UserError where the model may not be opened from here."""
+        if not model:
+            raise UserError("nothing to open", "path", "give a model, a file, or a sample's name")
+        code = ":" in model and "/" not in model and "\\" not in model
+        if code and not self._code:
+            raise UserError("opening Python functions is off on this address", model[:200],
+                            "start the server with --allow-code, or on localhost")  # fmt: skip
+        file = Path(model).expanduser()
+        if file.suffix.lower() in (".onnx", ".pt2"):
+            self._check_place(file)
+            if not file.is_file():
+                raise UserError("there is no such file", model[:300], "check the path")
+            model = str(file.absolute())
+        name = file.stem if file.suffix else model.rsplit(":", 1)[-1]
+        if not file.suffix and not code:
+            self._check_sample(model)
+        sizes = dict(options.get("sizes") or {})
+        if options.get("width") and not file.suffix and options["width"] != 1:
+            sizes["width"] = float(options["width"])
+        frontend = None if file.suffix.lower() in (".onnx", ".pt2") or code else options.get("frontend")
+        return {
+            "model": model, "frontend": frontend or None, "target": options.get("target") or "cpu",
+            "sizes": sizes, "check": bool(options.get("check")),
+            "execute": bool(options.get("execute")), "out": str(self.library.new_path(name)),
+        }  # fmt: skip
+
+    def _check_sample(self, name: str) -> None:
+        from sample_models.catalogue import CATALOGUE
+
+        if name not in CATALOGUE:
+            raise UserError(
+                "no model is called that", name[:200],
+                f"give a sample ({', '.join(CATALOGUE)}), a .run, .onnx or .pt2 path, or "
+                "package.module:function",
+            )  # fmt: skip
+
+    # -- the start page --------------------------------------------------------------------------
+
+    def start_page(self) -> dict[str, Any]:
+        """What the start page lists."""
+        from core_compiler.targets import GROUP
+        from sample_models.catalogue import CATALOGUE
+
+        return {
+            "token": self.token, "max_upload": MAX_UPLOAD, "folder": str(self.library.folder),
+            "targets": _target_names(GROUP),
+            "samples": [{"name": m.name, "summary": m.summary, "parameters": m.parameters,
+                         "flops": m.flops} for m in CATALOGUE.values()],
+            "recent": [asdict(entry) for entry in self.library.entries()],
+        }  # fmt: skip
+
+
+def _target_names(group: str) -> list[str]:
+    from importlib.metadata import entry_points
+
+    return sorted({point.name for point in entry_points(group=group)} | {"cpu"})
+
+
+def _same_file(run: Run, path: Path) -> bool:
+    """Whether the path still is the file that was opened (a recording may be written anew)."""
+    try:
+        return path.stat().st_ino == run.inode
+    except OSError:
+        return False

@@ -1,0 +1,102 @@
+"""The one selection that all views share, and its form in the URL: a link opens the same sight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from urllib.parse import parse_qsl, urlencode
+
+#: The views a pane can show, in the order of the tabs.
+VIEWS = ("overview", "graph", "diff", "kernels", "source", "memory")
+#: Pane layouts by key: what stands in the left and the right pane.
+PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "1": ("Step", ("graph", "diff")),
+    "2": ("Speed", ("kernels", "source")),
+    "3": ("Memory", ("memory", "graph")),
+    "0": ("Overview", ("overview",)),
+}
+#: Longest text of one part of the URL that is read; what a view remembers stays far below.
+MAX_TEXT = 4000
+
+_NUMBERS = ("stage", "rewrite", "op", "buffer", "kernel", "zoom")
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the page shows.
+
+    ``run``: the recording; ``stage``: a stage of it (None: the first that changed something);
+    ``rewrite``: a rewrite of that stage, counted from 0; ``op``, ``buffer``, ``kernel``: ids of the
+    recording; ``scope``: a module path; ``panes``: one or two views; ``zoom``: the pane that is
+    maximised; ``fold``: side columns folded away; ``views``: what each view remembers, as JSON.
+    """
+
+    run: str = ""
+    stage: int | None = None
+    rewrite: int | None = None
+    op: int | None = None
+    buffer: int | None = None
+    kernel: int | None = None
+    scope: str = ""
+    panes: tuple[str, ...] = ("overview",)
+    zoom: int | None = None
+    fold: tuple[str, ...] = ()
+    views: tuple[tuple[str, str], ...] = ()
+
+    def with_(self, **changes) -> Sight:
+        return replace(self, **changes)
+
+    def with_view(self, name: str, text: str) -> Sight:
+        """What view ``name`` remembers replaced by the JSON ``text``."""
+        kept = tuple((n, t) for n, t in self.views if n != name)
+        return replace(self, views=tuple(sorted((*kept, (name, text)))) if text else kept)
+
+    def select(self, **chosen) -> Sight:
+        """Another thing selected: what was selected before is forgotten, the place stays."""
+        empty = {"op": None, "buffer": None, "kernel": None, "scope": ""}
+        return replace(self, **{**empty, **chosen})
+
+    def view_state(self, name: str) -> str:
+        return dict(self.views).get(name, "")
+
+    def query(self) -> str:
+        """The URL's query, without the question mark; parts that say nothing new are left out."""
+        parts: list[tuple[str, str]] = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value == field.default:
+                continue
+            if field.name == "views":
+                parts += [(f"{name}.view", text) for name, text in value]
+            elif isinstance(value, tuple):
+                parts.append((field.name, ",".join(value)))
+            else:
+                parts.append((field.name, str(value)))
+        return urlencode(parts)
+
+    @staticmethod
+    def parse(query: str) -> Sight:
+        """The sight of a URL's query.  A URL is untrusted: what makes no sense is left out."""
+        try:
+            given = parse_qsl(query.lstrip("?"), max_num_fields=50)
+        except ValueError:
+            return Sight()
+        return Sight.of({name: text for name, text in given if len(text) <= MAX_TEXT})
+
+    @staticmethod
+    def of(parts: Mapping[str, str]) -> Sight:
+        known: dict = {name: _number(parts[name]) for name in _NUMBERS if name in parts}
+        known |= {name: parts[name] for name in ("run", "scope") if name in parts}
+        panes = tuple(dict.fromkeys(p for p in parts.get("panes", "").split(",") if p in VIEWS))
+        known["panes"] = panes[:2] or ("overview",)
+        fold = parts.get("fold", "").split(",")
+        known["fold"] = tuple(n for n in ("rail", "inspector") if n in fold)
+        if known.get("zoom") is not None and known["zoom"] >= len(known["panes"]):
+            known["zoom"] = None
+        views = ((name, parts.get(f"{name}.view", "")) for name in sorted(VIEWS))
+        known["views"] = tuple((name, text) for name, text in views if text)
+        return Sight(**known)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

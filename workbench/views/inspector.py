@@ -1,0 +1,306 @@
+"""The inspector: the selected op (or rewrite, or pass): what it is, came from, and became."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import core_compiler.ops as declarations
+from core_compiler.ir import Op
+from core_compiler.ir.origin import FrontendNode
+from core_compiler.ir.text import print_attribute, print_op
+from core_compiler.record.history import HistoryStep
+from core_compiler.record.reader import RecordedRewrite, Stage
+from workbench.state import Sight
+from workbench.views.kernels import launches, table
+from workbench.views.links import FEEDS, LAUNCH, linked, writers
+from workbench.views.reading import Run
+
+#: Lines of the model's source shown around the line an op came from.
+CONTEXT = 2
+#: Longest text of one attribute or IR line.
+MAX_TEXT = 600
+MAX_LISTED = 12
+
+
+def key(run: Run, sight: Sight) -> tuple:
+    return run.version, sight.stage, sight.rewrite, sight.op, sight.buffer, sight.kernel
+
+
+def data(run: Run, sight: Sight) -> dict[str, Any]:
+    """``sections``: title and rows; rows are figures, texts, links or code."""
+    if not run.version.stages:
+        return {"title": "Inspector", "sections": []}
+    found = linked(run, sight)
+    sections: list[dict[str, Any]] = []
+    if found.op is not None:
+        sections += _op(run, found.op, found.ops)
+    elif sight.op is not None:
+        sections.append(_section("Selection", [
+            _text("This op is nothing in this stage."),
+            *_life_links(run, sight.op),
+        ]))  # fmt: skip
+    if sight.rewrite is not None:
+        sections = _rewrite(run, found.stage, sight.rewrite) + sections
+    if found.op is not None or sight.kernel is not None or sight.buffer is not None:
+        sections += _became(run, found.kernel, found.buffer)
+    sections.append(_pass(run, run.stages()[found.stage]))
+    return {"title": _title(run, found.op, sight), "sections": sections}
+
+
+def _title(run: Run, op: int | None, sight: Sight) -> str:
+    if op is not None:
+        return f"{run.name_of(op)} {run.recording.op(op).kind}"
+    return "Rewrite" if sight.rewrite is not None else "Pass"
+
+
+def _section(title: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"title": title, "rows": rows}
+
+
+def _fact(name: str, text: Any, go: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"kind": "fact", "name": name, "text": _cut(str(text)), "go": go}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"kind": "text", "text": _cut(text)}
+
+
+def _link(text: str, detail: str, go: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "link", "text": _cut(text), "detail": _cut(detail), "go": go}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+# -- the op -----------------------------------------------------------------------------------------
+
+
+def _op(run: Run, number: int, carriers: tuple[int, ...]) -> list[dict[str, Any]]:
+    op = run.recording.op(number)
+    rows = [_text(text)] if (text := _summary(op)) else []
+    for i, value in enumerate(op.results):
+        rows.append(_fact("result" if len(op.results) == 1 else f"result {i}", short_type(value.type)))
+    for i, value in enumerate(op.operands[:MAX_LISTED]):
+        maker = _maker(run, number, value)
+        go = None if maker is None else {"op": maker}
+        name = f"operand {i}"
+        rows.append(_fact(name, f"%{value.name or run.value_id(value)}  {short_type(value.type)}", go))
+    if len(op.operands) > MAX_LISTED:
+        rows.append(_text(f"and {len(op.operands) - MAX_LISTED} more operands"))
+    for name, value in op.attributes.items():
+        if (op.kind, name) != (LAUNCH, "arguments"):  # the kernel's calling convention: in the IR
+            rows.append(_fact(name, _attribute(value)))
+    if len(carriers) > 1:
+        rows.append(_text(f"One of {len(carriers)} ops that carry the meaning of the selected op:"))
+        rows += [_link(f"{run.name_of(k)} {run.recording.op(k).kind}", "", {"op": k}) for k in carriers[1:5]]
+    return [_section("Op", rows), _section("Came from", _origin(run, op)),
+            _section("Life across the passes", _life(run, number))]  # fmt: skip
+
+
+def _summary(op: Op) -> str:
+    declared = declarations.REGISTRY.get(op.kind)
+    text = getattr(declared, "doc", "") or "" if declared is not None else ""
+    return text.strip().split("\n\n")[0].replace("\n", " ")
+
+
+def _attribute(value: Any) -> str:
+    try:
+        return print_attribute(value).removesuffix(" : i64")
+    except Exception:
+        return repr(value)
+
+
+def _maker(run: Run, number: int, value: Any) -> int | None:
+    """The op that makes an operand, in the stage that the op was first in."""
+    rows = run.recording.query(
+        f"SELECT max(op) FROM result WHERE value = {run.value_id(value)} AND op <> {int(number)}"
+    ).rows
+    return rows[0][0] if rows else None
+
+
+def short_type(kind: Any) -> str:
+    """A type as people say it: ``f32 1×64×56×56``, with the layout where it is not the usual one."""
+    shape = getattr(kind, "shape", None)
+    if shape is None:
+        return str(kind)
+    text = f"{kind.dtype} {'×'.join(map(str, shape)) or 'scalar'}"
+    order, strides = getattr(kind, "order", None), getattr(kind, "strides", None)
+    if order:
+        text += f", order {','.join(map(str, order))}"
+    if strides:
+        text += f", strides {','.join(map(str, strides))}"
+    return text
+
+
+def _origin(run: Run, op: Op) -> list[dict[str, Any]]:
+    if op.origin is None:
+        return [_text("No origin is recorded.")]
+    rows: list[dict[str, Any]] = []
+    nodes = op.origin.nodes()
+    if op.origin.scope:
+        rows.append(_fact("module", op.origin.scope))
+    sources = run.kept("sources", run.recording.sources)
+    for node in nodes[:3]:
+        rows.append(_fact("node", f"{node.name} ({node.kind})"))
+        if node.file:
+            rows.append(_code(node, sources))
+    if len(nodes) > 3:
+        rows.append(_text(f"and {len(nodes) - 3} more nodes of the model"))
+    rules = [r for r in op.origin.rules() if r != "import"]
+    if rules:
+        rows.append(_fact("made by", rules[0]))
+    if not nodes:
+        rows.append(_text(op.origin.reason or "A pass made it; it stands for no op of the model."))
+    return rows
+
+
+def _code(node: FrontendNode, sources: dict[str, str]) -> dict[str, Any]:
+    lines = sources.get(node.file, "").split("\n")
+    low, high = max(0, node.line - 1 - CONTEXT), min(len(lines), node.line + CONTEXT)
+    shown = lines[low:high] if 0 < node.line <= len(lines) else []
+    return {
+        "kind": "code", "place": f"{short_path(node.file)}:{node.line}", "path": node.file,
+        "first": low + 1, "line": node.line, "lines": [line[:160] for line in shown],
+    }  # fmt: skip
+
+
+def short_path(path: str) -> str:
+    """The last three parts of a path: what a person knows a file by."""
+    parts = path.replace("\\", "/").split("/")
+    return "/".join(parts[-3:])
+
+
+def _life(run: Run, number: int) -> list[dict[str, Any]]:
+    history = run.op_history(number)
+    names = {s.index: s.pass_name for s in run.stages()}
+    rows: list[dict[str, Any]] = []
+    telling = [s for s in history.earlier if s.stage is not None and _tells(run, number, s.old)]
+    for step in reversed(telling[:MAX_LISTED]):
+        if step.stage is not None:
+            rows.append(_link(_stage(names, step.stage), _change(run, step),
+                              {"stage": step.stage, "op": step.old, "before": True}))  # fmt: skip
+    if history.stages is not None:
+        first, last = history.stages
+        there = f"in stages {first:02d} {names.get(first, '')}"
+        there += f" to {last:02d} {names.get(last, '')}" if last is not None else " to the end"
+        rows.append(_text(f"{run.name_of(number)} is {there}"))
+    telling = [s for s in history.later if s.stage is not None and _tells(run, number, s.new)]
+    for step in telling[:MAX_LISTED]:
+        if step.stage is not None:
+            rows.append(_link(_stage(names, step.stage), _change(run, step),
+                              {"stage": step.stage, "op": step.new}))  # fmt: skip
+    return rows or [_text("No pass has touched it.")]
+
+
+def _stage(names: dict[int, str], stage: int) -> str:
+    return f"{stage:02d} {names.get(stage, '')}"
+
+
+def _change(run: Run, step: HistoryStep) -> str:
+    return f"{run.name_of(step.old)} → {run.name_of(step.new)}: {step.rule}"
+
+
+def _tells(run: Run, selected: int, other: int) -> bool:
+    """Whether a step to ``other`` says something of the selected op: constants that a rule made
+    beside it do not, unless it is one itself."""
+    kinds = [run.recording.op(key).kind for key in (selected, other)]
+    return FEEDS.get(kinds[1], 0) <= FEEDS.get(kinds[0], 0)
+
+
+def _life_links(run: Run, number: int) -> list[dict[str, Any]]:
+    return _life(run, number) if run.recording.query(
+        f"SELECT 1 FROM op WHERE id = {int(number)}").rows else []  # fmt: skip
+
+
+# -- what it became ---------------------------------------------------------------------------------
+
+
+def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    row = next((r for r in table(run) if r["id"] == kernel), None)
+    if row is not None:
+        rows.append(_link(f"kernel {row['name']}", _speed(row),
+                          {"kernel": row["id"], "panes": ["kernels", "source"]}))  # fmt: skip
+    found = next((b for b in run.buffers() if b.id == buffer), None)
+    if found is not None:
+        place = f"{found.size:,} B at {found.offset:,} of {found.tier}, "
+        place += f"live at positions {found.start} to {found.end}"
+        title = f"buffer {found.name or '%' + str(found.value)} ({found.kind})"
+        rows.append(_link(title, place, {"buffer": found.id, "panes": ["memory", "graph"]}))
+        maker = writers(run).get(found.value)
+        if maker is not None:
+            rows.append(_link(f"written by {run.name_of(maker)}", run.recording.op(maker).kind,
+                              {"op": maker, "stage": run.version.stages - 1}))  # fmt: skip
+    return [_section("Became", rows or [_text("No kernel or buffer is recorded for it.")])]
+
+
+def _speed(row: dict[str, Any]) -> str:
+    text = launches(row["count"])
+    if row["median_us"] is not None:
+        text += f", median {row['median_us']:,.1f} µs"
+    if row["percent"] is not None:
+        text += f", {row['percent']:.1f} % of the limit"
+    return text
+
+
+# -- rewrites and passes ----------------------------------------------------------------------------
+
+
+def _rewrite(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
+    steps = run.rewrites(stage) if stage else []
+    if not 0 <= number < len(steps):
+        return []
+    step: RecordedRewrite = steps[number]
+    rewrite = step.rewrite
+    rows = [_fact("rule", rewrite.rule)]
+    if rewrite.source:
+        rows.append(_fact("defined in", short_path(rewrite.source)))
+    rows.append(_fact("time", f"{rewrite.microseconds:,.0f} µs"))
+    if rewrite.note:
+        rows.append(_fact("note", rewrite.note))
+    if step.check is not None:
+        rows.append(_fact("check", check_text(step.check)))
+    for title, ops in (("before", rewrite.old), ("after", rewrite.new)):
+        if ops:
+            rows.append({"kind": "ops", "name": title, "lines": [
+                {"text": _cut(_print(run, op)), "go": {"op": run.op_id(op)}} for op in ops[:MAX_LISTED]
+            ], "more": max(0, len(ops) - MAX_LISTED)})  # fmt: skip
+    return [_section(f"Rewrite {number} of {len(steps)}", rows)]
+
+
+def check_text(check: Any) -> str:
+    """A check's verdict in words, with its figures."""
+    if check.verdict == "bitwise":
+        return "✓ every bit kept"
+    if check.verdict == "within":
+        return f"≈ error {check.worst_error:.2g}, allowed {check.tolerance:.2g}"
+    if check.verdict == "failed":
+        where = f" at element {list(check.index)}" if check.index else ""
+        return f"✗ error {check.worst_error:.2g}, allowed {check.tolerance:.2g}{where} {check.note}"
+    return f"– not checked {check.note}"
+
+
+def _print(run: Run, op: Op) -> str:
+    numbers = {v: run.value_id(v) for v in (*op.operands, *op.results)}
+    return print_op(op, numbers=numbers)
+
+
+def _pass(run: Run, stage: Stage) -> dict[str, Any]:
+    rows = [_text(stage.summary)] if stage.summary else []
+    if stage.index:
+        half = "meaning: for all targets" if stage.half == "meaning" else "implementation: this target's"
+        rows.append(_fact("half", half))
+        rows.append(_fact("values", "every bit kept" if stage.exact else f"may change: {stage.tolerance_class}"))
+        rows.append(_fact("time", f"{stage.seconds * 1e3:,.1f} ms"))
+    for name, value in stage.options.items():
+        rows.append(_fact(f"option {name}", value))
+    for name, value in stage.figures.items():
+        if name != "changed" and value:
+            rows.append(_fact(name, f"{value:,.0f}"))
+    if stage.verdicts:
+        rows.append(_fact("checks", ", ".join(f"{n} {v}" for v, n in stage.verdicts.items())))
+    rules = Counter(s.rewrite.rule for s in run.rewrites(stage.index)) if stage.index else Counter()
+    rows += [_fact(f"{count} ×", rule) for rule, count in rules.most_common(MAX_LISTED)]
+    return _section(f"Pass {stage.index:02d} {stage.pass_name}", rows)

@@ -1,0 +1,144 @@
+"""How one selection reaches every view: an op followed to a stage, its kernel, its buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from core_compiler.ir import Op
+from workbench.state import Sight
+from workbench.views.reading import Run
+
+LAUNCH = "target.launch"
+#: Ops that only bring operands, by how little they say about what became of another op.
+FEEDS = {"core.constant": 2, "target.constant": 2, "core.iota": 2, "core.broadcast": 1,
+          "target.alloc": 1}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Linked:
+    """What the selection is in the shown stage: ids, None where it is nothing there.
+
+    ``ops``: all ops of the stage that carry its meaning, the nearest first.
+    """
+
+    stage: int
+    op: int | None = None
+    ops: tuple[int, ...] = ()
+    kernel: int | None = None
+    buffer: int | None = None
+
+
+def linked(run: Run, sight: Sight) -> Linked:
+    """The selection of ``sight`` in its stage, and what it became."""
+    if not run.version.stages:
+        return Linked(0)
+    stage = run.stage_number(sight.stage)
+    key = ("linked", stage, sight.op, sight.kernel, sight.buffer, run.version)
+    return run.kept(key, lambda: _linked(run, sight, stage))
+
+
+def _linked(run: Run, sight: Sight, stage: int) -> Linked:
+    anchor = sight.op if sight.op is None or _exists(run, sight.op) else None
+    kernel, buffer = sight.kernel, sight.buffer
+    if anchor is None and kernel is not None:
+        anchor = dearest_launch(run, kernel)
+    if anchor is None and buffer is not None:
+        anchor = writer_of(run, buffer)
+    if anchor is None:
+        return Linked(stage, None, (), kernel, buffer)
+    ops = follow(run, anchor, stage)
+    if kernel is None or buffer is None:
+        history = run.op_history(anchor)
+        kernel = kernel if kernel is not None else _kernel_of(run, anchor, history.kernels)
+        buffer = buffer if buffer is not None else _buffer_of(run, anchor, history.buffers)
+    return Linked(stage, ops[0] if ops else None, ops, kernel, buffer)
+
+
+def _exists(run: Run, op: int) -> bool:
+    return bool(run.recording.query(f"SELECT 1 FROM op WHERE id = {int(op)}").rows)
+
+
+def follow(run: Run, op: int, stage: int) -> tuple[int, ...]:
+    """The ops of ``stage`` that op ``op`` is, became, or was made from, the nearest first."""
+    present = run.index(stage).ops
+    if op in present:
+        return (op,)
+    history = run.op_history(op)
+    heirs = dict.fromkeys(_ranked([s.new for s in history.later], present))
+    makers = dict.fromkeys(_ranked([s.old for s in history.earlier], present))
+    if history.stages is not None and history.stages[0] > stage:
+        return tuple({**makers, **heirs})
+    return tuple({**heirs, **makers})
+
+
+def _ranked(keys: Iterable[int], present: Mapping[int, Op]) -> list[int]:
+    """Those that are present; what computes before what only feeds it (constants, broadcasts)."""
+    found = [k for k in dict.fromkeys(keys) if k in present]
+    return sorted(found, key=lambda k: FEEDS.get(present[k].kind, 0))
+
+
+def launches(run: Run) -> dict[int, Op]:
+    """The launch ops of the last stage, by id, in program order."""
+    last = run.version.stages - 1
+    return run.kept(("launches", last), lambda: {
+        run.op_id(op): op for op in run.index(last).module.main.body.ops if op.kind == LAUNCH
+    })  # fmt: skip
+
+
+def kernel_by_name(run: Run) -> dict[str, int]:
+    return run.kept(
+        ("kernel names", run.version.kernels), lambda: {k.name: k.id for k in run.kernels()}
+    )
+
+
+def dearest_launch(run: Run, kernel: int) -> int | None:
+    """The launch of a kernel that takes longest (the first one where nothing was measured)."""
+    found = next((k for k in run.kernels() if k.id == kernel), None)
+    if found is None or not found.launches:
+        return None
+    times = {t.op: t.median_us or 0.0 for t in run.timings()}
+    return max(found.launches, key=lambda op: times.get(op, 0.0))
+
+
+def writers(run: Run) -> dict[int, int]:
+    """Value id of a buffer -> the first launch that writes it."""
+
+    def make() -> dict[int, int]:
+        table: dict[int, int] = {}
+        for key, op in launches(run).items():
+            for value in written(op):
+                table.setdefault(run.value_id(value), key)
+        return table
+
+    return run.kept(("writers", run.version.stages), make)
+
+
+def written(launch: Op) -> tuple:
+    """The buffers that a launch writes: its last operands."""
+    count = launch.get("writes", 0)
+    return launch.operands[len(launch.operands) - count :] if count else ()
+
+
+def writer_of(run: Run, buffer: int) -> int | None:
+    """The launch that fills a buffer, else the op that defines it."""
+    found = next((b for b in run.buffers() if b.id == buffer), None)
+    if found is None:
+        return None
+    return writers(run).get(found.value, found.op)
+
+
+def _kernel_of(run: Run, op: int, kernels: tuple[int, ...]) -> int | None:
+    launch = launches(run).get(op)
+    if launch is not None:
+        return kernel_by_name(run).get(launch["kernel"])
+    return kernels[0] if kernels else None
+
+
+def _buffer_of(run: Run, op: int, buffers: tuple[int, ...]) -> int | None:
+    launch = launches(run).get(op)
+    if launch is not None:
+        values = {run.value_id(v) for v in written(launch)}
+        return next((b.id for b in run.buffers() if b.value in values), None)
+    temporary = [b.id for b in run.buffers() if b.id in set(buffers) and b.kind == "temporary"]
+    return temporary[0] if temporary else buffers[0] if buffers else None

@@ -1,0 +1,140 @@
+// The overview: figures, what to look at, how the passes changed the model, where the time goes.
+
+const STYLE = `
+.page { height: 100%; overflow-y: auto; padding: 18px 22px 30px; outline: none; }
+.title { display: flex; align-items: baseline; gap: 12px; flex-wrap: wrap; }
+h1 { font-size: 20px; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
+.status { padding: 1px 8px; border-radius: 9px; border: 1px solid var(--line); color: var(--muted); }
+.status.finished { color: var(--added); border-color: currentColor; }
+.status.failed, .status.interrupted { color: var(--bad); border-color: currentColor; }
+.status.cancelled { color: var(--warn); border-color: currentColor; }
+.status.recording { color: var(--accent); border-color: currentColor; }
+.progress { margin: 10px 0 0; max-width: 640px; }
+.track { height: 5px; background: var(--raised); border-radius: 3px; overflow: hidden; margin-top: 4px; }
+.track div { height: 100%; background: var(--accent); transition: width .3s; }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(158px, 1fr)); gap: 0;
+  border: 1px solid var(--line); border-radius: 6px; overflow: hidden; margin: 14px 0 18px; background: var(--surface); }
+.figure { padding: 9px 12px 8px; min-width: 0; box-shadow: 1px 1px 0 0 var(--line); }
+.figure.to { cursor: pointer; } .figure.to:hover { background: var(--raised); }
+.figure .label { color: var(--muted); }
+.figure .value { font-size: 17px; font-weight: 600; font-variant-numeric: tabular-nums; line-height: 1.35; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+.figure .value.text { font: 500 13px/1.75 var(--mono); }
+.figure .hint { color: var(--faint); font-size: 11px; line-height: 1.35; }
+h2 { font-size: 13px; font-weight: 600; margin: 18px 0 6px; }
+h2 span { color: var(--faint); font-weight: 400; margin-left: 6px; }
+.finding { display: grid; grid-template-columns: 20px minmax(0, 1fr); gap: 6px; padding: 5px 8px; border-radius: 5px; }
+.finding.to { cursor: pointer; } .finding.to:hover { background: var(--raised); }
+.finding .icon { text-align: center; font-weight: 700; }
+.finding.error .icon { color: var(--bad); } .finding.warning .icon { color: var(--warn); } .finding.note .icon { color: var(--accent); }
+.finding .detail { color: var(--muted); overflow-wrap: anywhere; }
+.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 0 32px; }
+.chart { max-width: 100%; height: 150px; display: block; overflow: visible; }
+.chart .bar { fill: var(--accent); opacity: .75; cursor: pointer; } .chart .bar.same { fill: var(--line); opacity: 1; }
+.chart .bar:hover, .chart .bar:focus { opacity: 1; outline: none; stroke: var(--text); }
+.chart .hit { fill: transparent; cursor: pointer; }
+.chart text { fill: var(--faint); font: 10px var(--sans); } .chart line { stroke: var(--line); }
+.kernel { display: grid; grid-template-columns: minmax(0, 1fr) 70px 60px 110px; gap: 8px; padding: 2px 8px; cursor: pointer; align-items: center; border-radius: 4px; }
+.kernel:hover { background: var(--raised); }
+.kernel .name { font-family: var(--mono); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.kernel .share { height: 8px; background: var(--raised); border-radius: 2px; } .kernel .share div { height: 100%; background: var(--accent); border-radius: 2px; opacity: .75; }
+.foot { color: var(--faint); margin-top: 22px; font-size: 11px; }
+`;
+const ICON = { error: '✗', warning: '!', note: 'i' };
+const WORDS = { finished: 'complete', recording: 'compiling', failed: 'failed', cancelled: 'cancelled', interrupted: 'interrupted' };
+const CHART = { height: 150, left: 40, bottom: 18, top: 6 };
+
+export default component(STYLE, ({ model, root, watch, later, send }) => {
+  const page = h('div', { class: 'page', tabindex: 0, role: 'region', 'aria-label': 'Overview' });
+  root.append(page);
+  const press = (run) => ({ click: run, keydown: (event) => event.key === 'Enter' && run(), tabindex: 0, role: 'link' });
+
+  function progress(data) {
+    const { progress: at } = data;
+    if (!at || data.status !== 'recording') return null;
+    const share = at.total ? (100 * at.done) / at.total : 0;
+    return h('div', { class: 'progress', role: 'status' },
+      `${at.what}${at.total ? ` · ${count(at.done)} of ${count(at.total)}` : ''} · ${seconds(at.seconds)}`,
+      h('div', { class: 'track' }, h('div', { style: { width: `${share}%` } })));
+  }
+
+  function figureBox(each) {
+    const known = each.text !== undefined ? each.text : each.value !== null;
+    if (!known) return null;
+    const to = each.view ? press(() => send('show', { view: each.view, stage: each.stage })) : {};
+    return h('div', { class: `figure${each.view ? ' to' : ''}`, ...to },
+      h('div', { class: 'label' }, each.label),
+      h('div', { class: `value${each.text !== undefined ? ' text' : ''}` }, each.text ?? figure(each.value, each.unit)),
+      h('div', { class: 'hint' }, each.hint));
+  }
+
+  function finding(each) {
+    const to = Object.keys(each.sight).length ? press(() => send('follow', { go: each.sight })) : {};
+    return h('div', { class: `finding ${each.severity}${to.role ? ' to' : ''}`, ...to },
+      h('span', { class: 'icon', title: each.severity }, ICON[each.severity]),
+      h('div', {}, h('div', {}, each.title), h('div', { class: 'detail' }, each.detail)));
+  }
+
+  function chart(passes) {
+    const { height, left, bottom, top } = CHART;
+    const free = Math.max(360, page.clientWidth - 44);
+    const width = Math.floor(free > 800 ? (free - 32) / 2 : free);
+    const most = Math.max(1, ...passes.map((p) => p.ops));
+    const step = (width - left) / passes.length;
+    const y = (ops) => top + (height - top - bottom) * (1 - ops / most);
+    const picture = svg('svg', { class: 'chart', viewBox: `0 0 ${width} ${height}`, width, role: 'img',
+      'aria-label': `Ops after each pass, from ${passes[0].ops} to ${passes[passes.length - 1].ops}` });
+    for (const tick of [0, most / 2, most]) {
+      picture.append(svg('line', { x1: left, x2: width, y1: y(tick), y2: y(tick) }),
+        svg('text', { x: left - 5, y: y(tick) + 3, 'text-anchor': 'end' }, count(tick)));
+    }
+    passes.forEach((p, i) => {
+      const go = () => send('show', { view: 'graph', stage: p.index });
+      picture.append(
+        svg('rect', { class: `bar${p.changed ? '' : ' same'}`, x: left + i * step + 0.5, width: Math.max(1, step - 1.5), y: y(p.ops), height: Math.max(0.5, height - bottom - y(p.ops)) }),
+        svg('rect', { class: 'hit', x: left + i * step, width: step, y: top, height: height - top - bottom, click: go },
+          svg('title', {}, `${String(p.index).padStart(2, '0')} ${p.name}: ${count(p.ops)} ops, ${seconds(p.seconds)}`)));
+    });
+    picture.append(svg('text', { x: left, y: height - 5 }, 'import'),
+      svg('text', { x: width, y: height - 5, 'text-anchor': 'end' }, passes[passes.length - 1].name));
+    return picture;
+  }
+
+  function kernels(rows) {
+    return rows.map((k) => h('div', { class: 'kernel', ...press(() => send('follow', { go: { kernel: k.id, panes: ['kernels', 'source'] } })) },
+      h('span', { class: 'name', title: k.name }, k.name), h('span', { class: 'num muted' }, `${count(k.count)} ×`),
+      h('span', { class: 'num' }, k.total_us === null ? '' : figure(k.total_us, 'us')),
+      h('span', { class: 'share', title: k.share === null ? '' : `${number(100 * k.share)} % of the time, ${number(k.percent)} % of this machine's limit` },
+        h('div', { style: { width: `${100 * (k.share ?? 0)}%` } }))));
+  }
+
+  const draw = () => {
+    const data = json(model, 'data');
+    if (!data) return;
+    const top = page.scrollTop;
+    const found = data.findings.length;
+    page.replaceChildren(...[
+      h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'muted' }, data.subtitle),
+        h('span', { class: `status ${data.status}` }, WORDS[data.status] ?? data.status)),
+      progress(data),
+      h('div', { class: 'figures' }, data.figures.map(figureBox)),
+      h('h2', {}, 'Findings', h('span', {}, found ? 'worst first; click to see' : '')),
+      ...(found ? data.findings.map(finding) : [h('p', { class: 'muted' }, data.status === 'recording' ? 'Nothing so far.' : 'Nothing needs your attention.')]),
+      data.more_findings ? h('p', { class: 'muted' }, `and ${count(data.more_findings)} more`) : null,
+      h('div', { class: 'two' },
+        data.passes.length > 1 ? h('div', {}, h('h2', {}, 'Ops after each pass', h('span', {}, 'grey: changed nothing')), chart(data.passes)) : null,
+        data.kernels.length ? h('div', {}, h('h2', {}, 'Where the time goes', h('span', {}, 'kernels, one execution')), kernels(data.kernels)) : null),
+      h('div', { class: 'foot' }, data.versions),
+    ].filter(Boolean));
+    page.scrollTop = top;
+  };
+  let width = 0;
+  const observer = new ResizeObserver(() => {
+    if (page.clientWidth && Math.abs(page.clientWidth - width) > 2) {
+      width = page.clientWidth;
+      draw();
+    }
+  });
+  observer.observe(page);
+  later(() => observer.disconnect());
+  watch('data', draw);
+});

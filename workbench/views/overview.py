@@ -1,0 +1,233 @@
+"""The overview: the figures of a run, how the passes got there, and findings, worst first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from core_compiler.record.reader import Stage
+from workbench.state import Sight
+from workbench.views.kernels import launches, table
+from workbench.views.reading import Run
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+#: Findings beyond this many are counted, not listed.
+MAX_FINDINGS = 60
+#: A kernel that takes at least this share of the time is worth a word when it is far off its limit.
+DEAR, FAR = 0.10, 25.0
+#: A plan further above its lower bound than this is worth a word.
+GAP = 0.02
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a person should look at: how bad, what, and the sight that shows it."""
+
+    severity: str
+    title: str
+    detail: str
+    sight: dict[str, Any]
+
+
+def key(run: Run, sight: Sight) -> tuple:
+    return run.version, run.status
+
+
+def data(run: Run, sight: Sight) -> dict[str, Any]:
+    """``figures`` (label, value, unit, hint), ``passes`` for the chart, ``kernels``, ``findings``."""
+    meta, stages = run.meta(), run.stages()
+    found = findings(run)
+    return {
+        "title": str(meta.get("model", run.path.stem)),
+        "subtitle": _subtitle(meta),
+        "status": run.status,
+        "message": str(meta.get("message", "")),
+        "progress": run.progress() if run.live else None,
+        "figures": list(_figures(run, stages)),
+        "passes": [
+            {"index": s.index, "name": s.pass_name, "ops": s.figures.get("ops", s.ops),
+             "seconds": s.seconds, "changed": s.changed, "half": s.half}
+            for s in stages
+        ],
+        "kernels": [
+            {"id": r["id"], "name": r["name"], "count": r["count"], "share": r["share"],
+             "total_us": r["total_us"], "percent": r["percent"]}
+            for r in table(run) if r["count"]
+        ][:8],
+        "findings": [vars(f) for f in found[:MAX_FINDINGS]],
+        "more_findings": max(0, len(found) - MAX_FINDINGS),
+        "versions": _versions(meta),
+    }  # fmt: skip
+
+
+def _subtitle(meta: dict[str, Any]) -> str:
+    sizes = meta.get("sizes") or {}
+    parts = [f"{name} {value}" for name, value in sizes.items()] if isinstance(sizes, dict) else []
+    return " · ".join(str(p) for p in (meta.get("frontend"), meta.get("target"), meta.get("mode"),
+                                       *parts) if p)  # fmt: skip
+
+
+def _versions(meta: dict[str, Any]) -> str:
+    found = meta.get("versions")
+    libraries = [f"{n} {v}" for n, v in found.items() if v] if isinstance(found, dict) else []
+    own = f"workbench {meta['workbench']}" if "workbench" in meta else ""
+    return ", ".join(part for part in (own, f"Python {meta.get('python', '?')}", *libraries) if part)
+
+
+def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
+    memory, timing, figures = run.figures("memory"), run.figures("timing"), run.figures()
+    ops = [s.figures.get("ops", s.ops) for s in stages]
+    ends = {s.half: s for s in stages}
+    yield _figure("time per execution", timing.get("total_ms"), "ms",
+                  f"median on {timing.get('threads', '?')} threads", "kernels")  # fmt: skip
+    yield _figure("peak memory", memory.get("arena_bytes"), "B",
+                  "the arena that activations share", "memory")  # fmt: skip
+    yield _figure("weights", memory.get("weight_bytes"), "B", "constant data", "memory")
+    count = sum(len(k.launches) for k in run.kernels())
+    yield _figure("kernels", sum(1 for k in run.kernels() if k.launches) or None, "",
+                  f"compiled functions, launched {count} times", "kernels")  # fmt: skip
+    if ops:
+        last = ends.get("meaning", stages[-1])
+        hint = f"imported; {int(last.figures.get('ops', last.ops))} after the passes all targets share"
+        yield _figure("ops in", ops[0], "", hint, "graph")
+        yield _figure("launches", count or None, "", "what they became", "graph")
+        yield _figure("work", stages[0].figures.get("flops"), "flop", "of one execution", "graph")
+    worst = [s for s in stages if s.worst_error is not None]
+    if worst:
+        dearest = max(worst, key=lambda s: s.worst_error or 0.0)
+        yield {**_figure("worst rewrite error", dearest.worst_error, "relative",
+                         f"in {dearest.pass_name}, within its tolerance"
+                         if dearest.worst_error else "every rewrite kept its bits", "graph"),
+               "stage": dearest.index}  # fmt: skip
+    accumulated = [v for n, v in figures.items() if n.startswith("accumulated_error/")]
+    if accumulated:
+        yield _figure("end-to-end error", accumulated[-1], "relative", "outputs against the import", "")
+    if "worst_relative_error" in figures:
+        yield _figure("error against peer", figures["worst_relative_error"], "relative", "", "")
+    yield _figure("compile time", run.meta().get("seconds") or figures.get("compile_seconds"), "s",
+                  "recording included", "")  # fmt: skip
+    yield {**_figure("identity", None, "", "what the bits of the result depend on", ""),
+           "text": str(figures.get("identity", ""))[:16]}  # fmt: skip
+    yield {**_figure("output digest", None, "", "bits of the outputs on the example inputs", ""),
+           "text": str(figures.get("digest", ""))[:16]}  # fmt: skip
+
+
+def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str, Any]:
+    try:
+        number = None if value is None else float(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is not None and not math.isfinite(number):
+        number = None
+    return {"label": label, "value": number, "unit": unit, "hint": hint, "view": view}
+
+
+# -- findings ---------------------------------------------------------------------------------------
+
+
+def findings(run: Run) -> list[Finding]:
+    """Everything a person should look at, worst first."""
+    found = [*_ending(run), *_failed(run), *_diagnostics(run), *_numbers(run), *_memory(run),
+             *_speed(run), *_layouts(run), *_unchecked(run)]  # fmt: skip
+    order = {ERROR: 0, WARNING: 1, NOTE: 2}
+    return sorted(found, key=lambda f: order[f.severity])
+
+
+def _ending(run: Run) -> Iterator[Finding]:
+    message = str(run.meta().get("message", ""))
+    last = {"stage": max(0, run.version.stages - 1), "panes": ["graph", "diff"]}
+    if run.status == "failed":
+        yield Finding(ERROR, "The compile failed", message, last)
+    elif run.status == "cancelled":
+        yield Finding(WARNING, "The compile was cancelled", "The stages before it are kept.", last)
+    elif run.status == "interrupted":
+        yield Finding(WARNING, "The compile ended without finishing",
+                      "Its process is gone. The stages it finished are kept; compile again.",
+                      last)  # fmt: skip
+
+
+def _failed(run: Run) -> Iterator[Finding]:
+    for stage in run.stages():
+        if not stage.verdicts.get("failed"):
+            continue
+        for step in run.rewrites(stage.index):
+            if step.check is not None and step.check.verdict == "failed":
+                where = f" at element {list(step.check.index)}" if step.check.index else ""
+                yield Finding(
+                    ERROR, f"Rewrite {step.number} of {stage.pass_name} changes the result",
+                    f"{step.rewrite.rule}: error {step.check.worst_error:.2g}, allowed "
+                    f"{step.check.tolerance:.2g}{where}. {step.check.note}",
+                    {"stage": stage.index, "rewrite": step.number, "panes": ["graph", "diff"]},
+                )  # fmt: skip
+        for result in run.recording.checks(stage.index):
+            if result.rewrite is None and result.verdict == "failed":
+                yield Finding(ERROR, f"{stage.pass_name} changes the result",
+                              f"error {result.worst_error:.2g}. {result.note}",
+                              {"stage": stage.index, "panes": ["graph", "diff"]})  # fmt: skip
+
+
+def _diagnostics(run: Run) -> Iterator[Finding]:
+    for stage, found in run.diagnostics():
+        if found.severity not in (ERROR, WARNING):
+            continue
+        sight: dict[str, Any] = {"stage": stage, "panes": ["graph", "diff"]}
+        if found.op is not None:
+            sight["op"] = run.op_id(found.op)
+        yield Finding(found.severity, found.message, f"{run.stages()[stage].pass_name} {found.where}",
+                      sight)  # fmt: skip
+
+
+def _numbers(run: Run) -> Iterator[Finding]:
+    for bad in run.recording.query(
+        "SELECT value, stage, nan, inf FROM tensor_stats WHERE nan > 0 OR inf > 0 LIMIT 20"
+    ).rows:
+        yield Finding(ERROR if bad[2] else WARNING, f"Value %{bad[0]} has {bad[2]} NaN, {bad[3]} Inf",
+                      "on the example inputs", {"stage": bad[1], "panes": ["graph", "diff"]})  # fmt: skip
+
+
+def _memory(run: Run) -> Iterator[Finding]:
+    figures = run.figures("memory")
+    arena, bound = figures.get("arena_bytes"), figures.get("lower_bound_bytes")
+    if arena and bound and arena > bound * (1 + GAP):
+        yield Finding(NOTE, f"The memory plan is {(arena / bound - 1) * 100:.1f} % above its lower bound",
+                      f"{arena:,.0f} B planned, no plan needs less than {bound:,.0f} B",
+                      {"panes": ["memory", "graph"]})  # fmt: skip
+
+
+def _speed(run: Run) -> Iterator[Finding]:
+    for row in table(run):
+        if row["share"] is None or row["percent"] is None:
+            continue
+        if row["share"] >= DEAR and row["percent"] < FAR:
+            yield Finding(
+                NOTE, f"{row['name']} reaches {row['percent']:.1f} % of this machine's limit",
+                f"and takes {row['share'] * 100:.0f} % of the time in {launches(row['count'])}",
+                {"kernel": row["id"], "panes": ["kernels", "source"]},
+            )  # fmt: skip
+
+
+def _layouts(run: Run) -> Iterator[Finding]:
+    """Launches that only move data between layouts."""
+    moving = [r for r in table(run) if r["count"] and r["name"].startswith(("transpose", "copy"))]
+    count = sum(r["count"] for r in moving)
+    if count:
+        yield Finding(NOTE, f"{launches(count)} only to change a layout",
+                      ", ".join(r["name"] for r in moving[:4]),
+                      {"kernel": moving[0]["id"], "panes": ["kernels", "source"]})  # fmt: skip
+
+
+def _unchecked(run: Run) -> Iterator[Finding]:
+    if run.live:
+        return
+    checked = sum(sum(s.verdicts.values()) for s in run.stages())
+    unchecked = [s for s in run.stages() if s.verdicts.get("unchecked")]
+    if not checked:
+        yield Finding(NOTE, "No rewrite was checked on real tensors",
+                      "Compile with Check on to have each rewrite checked.", {})  # fmt: skip
+    elif unchecked:
+        count = sum(s.verdicts["unchecked"] for s in unchecked)
+        yield Finding(NOTE, f"{count} of {checked} rewrites were not checked",
+                      "in " + ", ".join(s.pass_name for s in unchecked[:4]),
+                      {"stage": unchecked[0].index, "panes": ["graph", "diff"]})  # fmt: skip

@@ -1,0 +1,143 @@
+// The pass rail: a list that is walked with the keyboard; unchanged passes fold away.
+
+const STYLE = `
+.head { display: flex; align-items: center; gap: 6px; height: 30px; padding: 0 10px; border-bottom: 1px solid var(--line);
+  background: var(--raised); }
+.head b { flex: 1; }
+.list { height: calc(100% - 30px); overflow-y: auto; outline: none; padding: 2px 0 20px; }
+.list:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+.half { padding: 7px 10px 2px; color: var(--faint); font-size: 11px; }
+.pass { display: grid; grid-template-columns: 20px minmax(0, 1fr) auto 46px 14px; column-gap: 5px; align-items: baseline;
+  padding: 2px 8px; cursor: pointer; border-left: 3px solid transparent; }
+.pass:hover { background: var(--raised); }
+.pass.on { background: var(--accentSoft); border-left-color: var(--accent); }
+.pass.same { color: var(--faint); }
+.pass .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.pass .at { color: var(--faint); font-variant-numeric: tabular-nums; text-align: right; font-size: 11px; }
+.delta { font-variant-numeric: tabular-nums; white-space: nowrap; text-align: right; }
+.delta.less { color: var(--added); } .delta.more { color: var(--removed); } .delta.zero { color: var(--faint); }
+.time { color: var(--muted); text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; font-size: 11px; }
+.mark { text-align: center; }
+.fold { color: var(--faint); padding: 1px 8px 1px 36px; cursor: pointer; font-size: 11px; }
+.fold:hover { color: var(--text); }
+.rewrites { margin: 0 0 4px 33px; border-left: 1px solid var(--line); }
+.rewrite { display: grid; grid-template-columns: minmax(0, 1fr) auto 14px; gap: 5px; padding: 1px 8px 1px 7px; cursor: pointer; color: var(--muted); font-size: 11px; }
+.rewrite:hover { background: var(--raised); }
+.rewrite.on { background: var(--accentSoft); color: var(--text); }
+.rewrite .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.more { padding: 2px 8px; color: var(--faint); font-size: 11px; }
+`;
+const WINDOW = 12;
+
+export default component(STYLE, ({ model, root, watch, send }) => {
+  const open = new Set();
+  let data = { stages: [] };
+  let detail = { rewrites: [], total: 0, stage: -1 };
+  let all = false;
+  const list = h('div', {
+    class: 'list', tabindex: 0, role: 'listbox',
+    'aria-label': 'Passes: j and k step through changed passes, J and K through rewrites, n to the next failed check',
+  });
+  const total = h('span', { class: 'muted', title: 'passes that changed something, of all' });
+  const toggle = h('button', { class: 'plain faint', title: 'Show or fold passes that changed nothing', click: () => {
+    all = !all;
+    toggle.textContent = all ? 'fold unchanged' : 'show all';
+    draw();
+  } }, 'show all');
+  root.append(h('div', { class: 'head' }, h('b', {}, 'Passes'), total, toggle), list);
+
+  const selection = () => plain(model.get('selection')) ?? {};
+  const title = (s) =>
+    `${String(s.index).padStart(2, '0')} ${s.name}\n${s.summary}\n${plural(s.rewrites, 'rewrite')}, ` +
+    `${count(s.ops)} ops after it, ${seconds(s.seconds)}` + (s.check ? `\nchecks: ${checks(s.check)}` : '');
+  const checks = (check) =>
+    Object.entries(check.counts).map(([v, n]) => `${n} ${MARK_WORDS[v]}`).join(', ') +
+    (check.error ? `; worst relative error ${number(check.error, 2)}` : '');
+
+  function mark(check) {
+    if (!check) return h('span', { class: 'mark unchecked' }, '');
+    return h('span', { class: `mark ${check.verdict}`, title: checks(check) }, MARKS[check.verdict]);
+  }
+
+  function row(stage, on) {
+    const change = stage.change;
+    const delta = change === null ? count(stage.ops) : change === 0 ? (stage.rewrites ? '±0' : '') :
+      `${change > 0 ? '+' : '−'}${count(Math.abs(change))}`;
+    const tone = change === null || change === 0 ? 'zero' : change < 0 ? 'less' : 'more';
+    return h('div', {
+      class: `pass${on ? ' on' : ''}${stage.changed ? '' : ' same'}`, role: 'option', 'aria-selected': String(on),
+      title: title(stage), 'data-stage': stage.index, click: () => { send('go', { stage: stage.index, rewrite: null }); list.focus(); },
+    },
+    h('span', { class: 'at' }, String(stage.index).padStart(2, '0')),
+    h('span', { class: 'name' }, stage.name),
+    h('span', { class: `delta ${tone}`, title: change === null ? 'ops imported' : 'change of the number of ops' }, delta),
+    h('span', { class: 'time' }, stage.index ? seconds(stage.seconds) : 'ops'),
+    mark(stage.check));
+  }
+
+  function rewrites(chosen) {
+    const { rewrites: rows, total: n } = detail;
+    const at = chosen ?? 0;
+    const from = Math.max(0, Math.min(at - WINDOW / 2, rows.length - WINDOW));
+    const shown = rows.slice(from, from + WINDOW);
+    const box = h('div', { class: 'rewrites', role: 'group', 'aria-label': 'Rewrites' });
+    if (from) box.append(h('div', { class: 'more' }, `… ${count(from)} before`));
+    shown.forEach((each, i) => {
+      const index = from + i;
+      box.append(h('div', {
+        class: `rewrite${index === chosen ? ' on' : ''}`, role: 'option', 'aria-selected': String(index === chosen),
+        title: `rewrite ${index} of ${n}: ${each.rule}\n${plural(each.before, 'op')} became ${count(each.after)}`,
+        'data-rewrite': index, click: () => { send('rewrite', { index }); list.focus(); },
+      },
+      h('span', { class: 'name' }, each.rule),
+      h('span', { class: 'faint' }, `${each.before}→${each.after}`),
+      h('span', { class: `mark ${each.check}` }, MARKS[each.check] ?? '')));
+    });
+    if (from + WINDOW < n) box.append(h('div', { class: 'more' }, `… ${count(n - from - shown.length)} more`));
+    return box;
+  }
+
+  function draw() {
+    const { stage: at, rewrite } = selection();
+    const rows = [];
+    let half = '';
+    let folded = [];
+    const flush = () => {
+      if (!folded.length) return;
+      const group = folded;
+      folded = [];
+      if (all || open.has(group[0].index) || group.some((s) => s.index === at)) {
+        rows.push(...group.map((s) => row(s, s.index === at)));
+        return;
+      }
+      rows.push(h('div', { class: 'fold', title: group.map((s) => s.name).join('\n'),
+        click: () => { open.add(group[0].index); draw(); } },
+      `${plural(group.length, 'pass').replace('passs', 'passes')} changed nothing`));
+    };
+    for (const stage of data.stages) {
+      if (stage.half !== half && stage.index && stage.half !== undefined) {
+        if (stage.half === 'implementation' && half !== stage.half && !rows.some((r) => r.dataset?.half === stage.half)) {
+          flush();
+          rows.push(h('div', { class: 'half', 'data-half': stage.half }, 'for this target'));
+        }
+        half = stage.half;
+      }
+      if (!stage.changed) {
+        folded.push(stage);
+        continue;
+      }
+      flush();
+      rows.push(row(stage, stage.index === at));
+      if (stage.index === at && detail.stage === at && detail.total) rows.push(rewrites(rewrite));
+    }
+    flush();
+    list.replaceChildren(...rows);
+    total.textContent = data.stages.length ? `${data.stages.filter((s) => s.changed && s.index).length} of ${data.stages.length - 1}` : '';
+    const on = list.querySelector('.rewrite.on') ?? list.querySelector('.pass.on');
+    on?.scrollIntoView({ block: 'nearest' });
+  }
+
+  watch('data', () => { data = json(model, 'data') ?? { stages: [] }; draw(); });
+  watch('detail', () => { detail = json(model, 'detail') ?? detail; draw(); });
+  watch('selection', draw);
+});

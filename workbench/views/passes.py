@@ -1,0 +1,66 @@
+"""The pass rail: each pass with what it changed, its time and its checks; its rewrites when open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from core_compiler.record.reader import Stage
+from workbench.state import Sight
+from workbench.views.reading import Run
+
+#: At most this many rewrites of a stage are listed; the rail says how many there are.
+MAX_REWRITES = 2000
+
+
+def key(run: Run, sight: Sight) -> tuple:
+    return run.version.stages, run.version.checks
+
+
+def data(run: Run, sight: Sight) -> dict[str, Any]:
+    """``stages`` in order: index, name, ops after, difference, rewrites, seconds, check."""
+    stages = run.stages()
+    rows = []
+    for number, stage in enumerate(stages):
+        before = _ops(stages[number - 1]) if number else None
+        rows.append({
+            "index": stage.index, "name": stage.pass_name, "summary": stage.summary,
+            "half": stage.half, "ops": _ops(stage),
+            "change": None if before is None else _ops(stage) - before,
+            "rewrites": stage.rewrites, "changed": stage.changed or number == 0,
+            "seconds": stage.seconds, "check": check(stage),
+        })  # fmt: skip
+    return {"stages": rows}
+
+
+def detail_key(run: Run, sight: Sight) -> tuple:
+    return run.stage_number(sight.stage), run.version.checks, bool(run.version.stages)
+
+
+def detail(run: Run, sight: Sight) -> dict[str, Any]:
+    """The rewrites of the shown stage: rule, ops before and after, check."""
+    if not run.version.stages:
+        return {"stage": 0, "rewrites": [], "total": 0}
+    stage = run.stage_number(sight.stage)
+    steps = run.rewrites(stage) if stage else []
+    rows = [
+        {"rule": step.rewrite.rule, "before": len(step.rewrite.old), "after": len(step.rewrite.new),
+         "check": "" if step.check is None else step.check.verdict}
+        for step in steps[:MAX_REWRITES]
+    ]  # fmt: skip
+    return {"stage": stage, "rewrites": rows, "total": len(steps)}
+
+
+def check(stage: Stage) -> dict[str, Any] | None:
+    """The mark of a stage's checks: what is worst in it, with counts; None where nothing ran."""
+    verdicts: Mapping[str, int] = stage.verdicts
+    if not verdicts:
+        return None
+    worst = next(v for v in ("failed", "within", "unchecked", "bitwise") if verdicts.get(v))
+    if worst == "unchecked" and verdicts.get("bitwise"):
+        worst = "bitwise"
+    return {"verdict": worst, "error": stage.worst_error, "counts": dict(verdicts)}
+
+
+def _ops(stage: Stage) -> int:
+    return int(stage.figures.get("ops", stage.ops))

@@ -1,0 +1,221 @@
+"""A recording as the views read it: each question asked once, also while the recording grows."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from core_compiler.ir import Module, Op, Value
+from core_compiler.ir.diff import ModuleDiff
+from core_compiler.ir.events import Diagnostic
+from core_compiler.ir.origin import Origin
+from core_compiler.record.history import OpHistory
+from core_compiler.record.reader import (
+    Buffer,
+    Kernel,
+    RecordedRewrite,
+    Recording,
+    Stage,
+    Timing,
+)
+
+T = TypeVar("T")
+
+#: How many derived things (a stage's index, a diff, a view's rows) are kept for each recording.
+KEPT = 160
+
+_VERSION = """SELECT (SELECT count(*) FROM stage), (SELECT count(*) FROM check_result),
+  (SELECT count(*) FROM kernel), (SELECT count(*) FROM buffer), (SELECT count(*) FROM timing),
+  (SELECT count(*) FROM figure), (SELECT max(id) FROM event),
+  (SELECT value FROM meta WHERE key = 'status')"""
+
+
+@dataclass(frozen=True)
+class Version:
+    """How far a recording has grown: counts of what it holds.  Equal versions, equal content."""
+
+    stages: int
+    checks: int
+    kernels: int
+    buffers: int
+    timings: int
+    figures: int
+    event: int | None
+    status: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class StageIndex:
+    """A stage's module with its ops by id, nested ones too."""
+
+    module: Module
+    ops: dict[int, Op]
+    #: The op around each op of a region, by id.
+    around: dict[int, int]
+
+
+class Run:
+    """A recording opened for the views.  Thread-safe; everything derived is cached.
+
+    ``version`` is what was there at the last ``refresh``; facts that grow are read anew after it
+    has changed, stages never change once they are there.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.recording = Recording.open(path)
+        self.inode = self.path.stat().st_ino
+        self.lock = threading.RLock()
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._of_ops: dict[tuple[str, int], Any] = {}
+        self._scopes: dict[Origin, str] = {}
+        self.version = self._read_version()
+        self.status = self.recording.status
+
+    def close(self) -> None:
+        self.recording.close()
+
+    def refresh(self) -> bool:
+        """Look whether the recording has grown; True where something is new."""
+        with self.lock:
+            version, status = self._read_version(), self.recording.status
+            if version == self.version and status == self.status:
+                return False
+            self.version, self.status = version, status
+            return True
+
+    def _read_version(self) -> Version:
+        return Version(*self.recording.query(_VERSION).rows[0])
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody is writing it."""
+        return self.status == "recording"
+
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """``make()``, once for each key (the least recently used ones are forgotten)."""
+        with self.lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            value = self._kept[key] = make()
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return value
+
+    def kept_of_op(self, what: str, op: int, make: Callable[[], T]) -> T:
+        """``make()``, once for each op (an op never changes)."""
+        found = self._of_ops.get((what, op))
+        if found is None:
+            found = self._of_ops[what, op] = make()
+        return found
+
+    def kept_scope(self, op: Op) -> str:
+        """The module path of an op's origin (shared origins are walked once)."""
+        if op.origin is None:
+            return ""
+        found = self._scopes.get(op.origin)
+        if found is None:
+            found = self._scopes[op.origin] = op.origin.scope
+        return found
+
+    def _growing(self, name: str, counted: Hashable, make: Callable[[], T]) -> T:
+        return self.kept((name, counted), make)
+
+    # -- facts that grow -------------------------------------------------------------------------
+
+    def meta(self) -> dict[str, Any]:
+        return self._growing("meta", (self.version.status, self.status), self.recording.meta)
+
+    def stages(self) -> list[Stage]:
+        counted = self.version.stages, self.version.checks
+        return self._growing("stages", counted, self.recording.stages)
+
+    def figures(self, section: str = "run") -> dict[str, Any]:
+        return self._growing(f"figures {section}", self.version.figures,
+                             lambda: self.recording.figures(section))  # fmt: skip
+
+    def kernels(self) -> list[Kernel]:
+        return self._growing("kernels", self.version.kernels, self.recording.kernels)
+
+    def buffers(self) -> list[Buffer]:
+        return self._growing("buffers", self.version.buffers, self.recording.buffers)
+
+    def timings(self) -> list[Timing]:
+        return self._growing("timings", self.version.timings, self.recording.timings)
+
+    def progress(self) -> dict[str, Any] | None:
+        return self.recording.progress()
+
+    def diagnostics(self) -> list[tuple[int, Diagnostic]]:
+        """All diagnostics with the stage they were made in."""
+        return self._growing("diagnostics", self.version.stages, lambda: [
+            (stage.index, found)
+            for stage in self.stages() for found in self.recording.diagnostics(stage.index)
+        ])  # fmt: skip
+
+    def op_history(self, op: int) -> OpHistory:
+        version = self.version.stages, self.version.kernels, self.version.buffers
+        return self.kept(("history", op, version), lambda: self.recording.op_history(op))
+
+    # -- stages ----------------------------------------------------------------------------------
+
+    def stage_number(self, wanted: int | None) -> int:
+        """The stage to show: ``wanted`` if it is there, else the first that changed something."""
+        stages = self.stages()
+        if wanted is not None and 0 <= wanted < len(stages):
+            return wanted
+        if wanted is not None and stages:
+            return len(stages) - 1
+        return next((s.index for s in stages[1:] if s.changed), 0)
+
+    def index(self, stage: int) -> StageIndex:
+        return self.kept(("index", stage), lambda: self._index(stage))
+
+    def _index(self, stage: int) -> StageIndex:
+        module, number = self.recording.module(stage), self.recording.op_id
+        ops: dict[int, Op] = {}
+        around: dict[int, int] = {}
+
+        def visit(op: Op, outer: int | None) -> None:
+            key = number(op)
+            ops[key] = op
+            if outer is not None:
+                around.setdefault(key, outer)
+            for region in op.regions:
+                for inner in region.ops:
+                    visit(inner, key)
+
+        for function in module.functions.values():
+            for op in function.body.ops:
+                visit(op, None)
+        return StageIndex(module, ops, around)
+
+    def diff(self, before: int, after: int) -> ModuleDiff:
+        return self.kept(
+            ("diff", before, after), lambda: self.recording.diff(before, after)
+        )
+
+    def rewrites(self, stage: int) -> list[RecordedRewrite]:
+        checks = self.version.checks
+        return self.kept(
+            ("rewrites", stage, checks), lambda: self.recording.rewrites(stage)
+        )
+
+    def op_id(self, op: Op) -> int:
+        return self.recording.op_id(op)
+
+    def name_of(self, op: int) -> str:
+        """How the IR text names an op: by its first result; ``#id`` where it has none."""
+        made = self.recording.op(op)
+        if not made.results:
+            return f"#{op}"
+        value = made.results[0]
+        return f"%{value.name or self.value_id(value)}"
+
+    def value_id(self, value: Value) -> int:
+        return self.recording.value_id(value)

@@ -1,0 +1,120 @@
+"""One kernel's generated source beside its LLVM IR and assembly, with lines that belong together."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from core_compiler.record.reader import Kernel
+from workbench.state import Sight
+from workbench.views import Empty
+from workbench.views.kernels import table
+from workbench.views.links import linked
+from workbench.views.reading import Run
+
+_PANES = (("source", "Generated source", "python"), ("llvm_ir", "LLVM IR", "llvm"),
+          ("assembly", "Assembly", "asm"))  # fmt: skip
+#: Longer texts are cut: a person reads a kernel, not megabytes.
+MAX_CHARACTERS = 1_000_000
+
+_DEBUG_USE = re.compile(r"!dbg !(\d+)")
+_DEBUG_PLACE = re.compile(r"^!(\d+) = (?:distinct )?!DILocation\(line: (\d+)", re.MULTILINE)
+_ASSEMBLY_PLACE = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)")
+
+
+def key(run: Run, sight: Sight) -> tuple:
+    return run.version.kernels, run.version.timings, chosen(run, sight), run.status
+
+
+def chosen(run: Run, sight: Sight) -> int | None:
+    """The selected kernel, else the most expensive one."""
+    found = linked(run, sight).kernel
+    known = {k.id for k in run.kernels()}
+    if found in known:
+        return found
+    rows = table(run)
+    return rows[0]["id"] if rows else None
+
+
+def data(run: Run, sight: Sight) -> dict[str, Any]:
+    """The ``data`` of the source view (widgets/README.md)."""
+    number = chosen(run, sight)
+    kernel = next((k for k in run.kernels() if k.id == number), None)
+    if kernel is None:
+        raise Empty(
+            "No kernels are generated yet: the pass generate_code makes them."
+            if run.live
+            else "This recording holds no kernels. Press Compile to make one that does."
+        )
+    texts = [(title, language, _text(run, kernel, what)) for what, title, language in _PANES]
+    panes = [{"title": t, "language": lang, "text": text} for t, lang, text in texts if text]
+    if not panes:
+        raise Empty(f"The recording keeps no source of kernel {kernel.name}.")
+    kept = [bool(text) for _, _, text in texts]
+    return {
+        "title": kernel.name,
+        "kernel": kernel.id,
+        "panes": panes,
+        "groups": _groups(kernel, [text for _, _, text in texts], kept),
+    }
+
+
+def selection(run: Run, sight: Sight) -> dict[str, Any]:
+    number = chosen(run, sight)
+    return {} if number is None else {"kernel": number}
+
+
+def _text(run: Run, kernel: Kernel, what: str) -> str:
+    text = run.recording.kernel_text(kernel.id, what)
+    if len(text) > MAX_CHARACTERS:
+        return text[:MAX_CHARACTERS] + f"\n... {len(text) - MAX_CHARACTERS} more characters\n"
+    return text
+
+
+def _groups(kernel: Kernel, texts: list[str], kept: list[bool]) -> list[dict[str, Any]]:
+    """Lines by source line: the LLVM lines from debug locations, assembly from the recording's map
+    or from ``.loc`` directives, ops from the line map."""
+    source, llvm, assembly = texts
+    ops = {}
+    for line, op in kernel.line_map:
+        ops.setdefault(line, op)
+    lower: dict[int, tuple[list[int], list[int]]] = {}
+    for line, at in _llvm_lines(llvm):
+        lower.setdefault(at, ([], []))[0].append(line)
+    pairs = kernel.assembly_map or _assembly_lines(assembly)
+    for line, at in pairs:
+        lower.setdefault(at, ([], []))[1].append(line)
+    groups = []
+    count = source.count("\n") + 1
+    for line in sorted({*ops, *lower}):
+        if not 0 < line <= count:
+            continue
+        lines = [[line], *lower.get(line, ([], []))]
+        group = {"lines": [rows for rows, there in zip(lines, kept, strict=True) if there]}
+        if line in ops:
+            group["op"] = ops[line]
+        groups.append(group)
+    return groups
+
+
+def _llvm_lines(text: str) -> list[tuple[int, int]]:
+    places = {number: int(line) for number, line in _DEBUG_PLACE.findall(text)}
+    if not places:
+        return []
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        use = _DEBUG_USE.search(line)
+        if use and use[1] in places:
+            found.append((number, places[use[1]]))
+    return found
+
+
+def _assembly_lines(text: str) -> list[tuple[int, int]]:
+    found, at = [], 0
+    for number, line in enumerate(text.split("\n"), 1):
+        place = _ASSEMBLY_PLACE.match(line)
+        if place:
+            at = int(place[1])
+        elif at and line.startswith(("\t", " ")) and not line.lstrip().startswith("."):
+            found.append((number, at))
+    return found

@@ -1,0 +1,120 @@
+"""``python -m workbench.worker``: one compile in a process of its own, from a JSON job on stdin.
+
+The job says ``model``, ``out`` (the recording to write) and optionally ``frontend``, ``target``,
+``sizes``, ``check``, ``execute``, ``threads``, ``trust``.  Each line on stdout is a JSON object:
+``{"progress": {"what", "done", "total"}}``, at last ``{"done": path}`` or ``{"error": {"what",
+"where", "fix"}}``.  SIGINT (or SIGTERM) stops it; the recording keeps the stages that are finished.
+Exit codes as the command line's: 0, 2 and 3 for errors of the input or the machine, 130 stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.ir.events import Observer
+
+#: Exit code of a compile that was stopped.
+STOPPED = 130
+_FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "execute", "threads", "trust"}
+
+
+class _Lines(Observer):
+    """Tells progress on stdout, at most ten times a second."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - self._last >= 0.1:
+            self._last = now
+            _say({"progress": {"what": what, "done": done, "total": total}})
+
+
+def main() -> int:
+    """Run the job on stdin; returns the exit code."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
+    _give_way()
+    try:
+        job = _read_job(sys.stdin.read())
+        _run(job)
+    except UserError as error:
+        _say(error.to_json())
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say({"cancelled": True})
+        return STOPPED
+    except MemoryError:
+        _say(UserError("out of memory", "compile", "use a smaller model or batch", 3).to_json())
+        return 3
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(place.filename)}:{place.lineno} in {place.name}"
+        fix = "a bug of the compiler: please report it with the recording"
+        _say(UserError(f"{type(error).__name__}: {error}", where, fix).to_json())
+        return 1
+    _say({"done": job["out"]})
+    return 0
+
+
+def _read_job(text: str) -> dict[str, Any]:
+    try:
+        job = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"the job is no JSON ({error})", "stdin", "send one JSON object") from None
+    if not isinstance(job, dict) or not {"model", "out"} <= job.keys() <= _FIELDS:
+        raise UserError("the job is not complete", "stdin", f"give model and out of {sorted(_FIELDS)}")
+    return job
+
+
+def _run(job: Mapping[str, Any]) -> None:
+    lines = _Lines()
+    lines.progress(f"import {job['model']}", 0, 0)
+    from core_compiler.compiler import Cancelled, Options
+    from workbench import jobs, models
+
+    wanted = models.spec(
+        job["model"], job.get("frontend"), bool(job.get("trust")), **(job.get("sizes") or {})
+    )
+    model = models.load(wanted)
+    options = Options(check=bool(job.get("check")), threads=int(job.get("threads") or 0))
+    try:
+        jobs.compile(
+            model, job.get("target") or "cpu", options, path=job["out"], observer=lines,
+            execute=bool(job.get("execute")),
+        )  # fmt: skip
+    except Cancelled:
+        raise KeyboardInterrupt from None
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _give_way() -> None:
+    """Run a little below the page, which should stay quick meanwhile."""
+    if hasattr(os, "nice"):
+        os.nice(5)
+
+
+def _say(line: Mapping[str, Any]) -> None:
+    try:
+        print(json.dumps(line), flush=True)
+    except BrokenPipeError:
+        # The page that started us is gone; the recording is what counts.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
+if __name__ == "__main__":
+    sys.exit(main())
