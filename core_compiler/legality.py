@@ -9,7 +9,7 @@ from core_compiler.ir import BufferType, DType, IndexType, TensorType, VectorTyp
 from core_compiler.ir.core import Op
 from core_compiler.ir.verifier import LevelRules
 from core_compiler.kernels.ops import KERNEL_OPS
-from core_compiler.ops.base import REGISTRY, TypeRuleError, infer
+from core_compiler.ops.base import REGISTRY, TypeRuleError, infer_op
 
 #: What main holds after bufferize; ``launch`` and ``group`` keep their meaning as a tensor region.
 TARGET_OPS = frozenset(f"target.{name}" for name in (
@@ -35,7 +35,7 @@ def type_complaint(op: Op) -> str | None:
     if op.kind not in REGISTRY or op.kind == "core.group":
         return None
     try:
-        expected = infer(op.kind, [v.type for v in op.operands], op.attributes)
+        expected = infer_op(op)
     except (TypeRuleError, InternalError) as error:
         return str(error)
     got = [v.type for v in op.results]

@@ -25,13 +25,16 @@ class Evaluator:
         self._memo: OrderedDict[tuple, tuple[tuple, tuple]] = OrderedDict()
         self._bytes = 0
 
-    def op(self, op: Op, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """The results of one op (a group or a launch by its region)."""
+    def op(
+        self, op: Op, arrays: Sequence[np.ndarray], outer: Mapping[Value, np.ndarray] | None = None
+    ) -> tuple[np.ndarray, ...]:
+        """The results of one op (a group or a launch by its region); ``outer`` holds the values
+        around it that its regions read."""
         if op.kind in MEANING_IN_REGION:
             return self.block(op.regions[0], arrays)
-        key = (op.kind, tuple(op.attributes.items()), tuple(map(id, arrays)))
         if op.regions:
-            key = (id(op), *key)
+            return evaluate(op, arrays, self.weights, outer)
+        key = (op.kind, tuple(op.attributes.items()), tuple(map(id, arrays)))
         found = self._memo.get(key)
         if found is not None:
             self._memo.move_to_end(key)
@@ -60,7 +63,7 @@ class Evaluator:
 def run_block(block: Block, values: dict[Value, np.ndarray], evaluator: Evaluator) -> None:
     """Evaluate every op of ``block`` into ``values``."""
     for op in block.ops:
-        results = evaluator.op(op, [values[v] for v in op.operands])
+        results = evaluator.op(op, [values[v] for v in op.operands], values)
         values.update(zip(op.results, results, strict=True))
 
 
@@ -99,11 +102,12 @@ class Values:
             op = self.makers.get(current)
             if op is None:
                 raise KeyError(f"no op is known that makes {current}")
-            missing = [v for v in op.operands if v not in self.known]
+            missing = [v for v in op.uses() if v not in self.known]
             if missing:
                 stack.extend(reversed(missing))
                 continue
             arrays = [self.known[v] for v in op.operands]
-            self.known.update(zip(op.results, self.evaluator.op(op, arrays), strict=True))
+            results = self.evaluator.op(op, arrays, self.known)
+            self.known.update(zip(op.results, results, strict=True))
             stack.pop()
         return self.known[value]
