@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 the answer is no (a check failed, a comparison is off), 2 bad input, 3 this
 machine cannot do it, 130 stopped by Ctrl-C.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -16,7 +17,7 @@ from core_compiler import __version__
 from core_compiler.errors import UserError
 
 #: Command -> (module, one line).  A module has ``add_arguments(parser)`` and ``run(arguments)``,
-#: which answers the exit code or None.  Only the module of the command that is asked for is imported.
+#: which answers the exit code or None.  Only the module of the command asked for is imported.
 COMMANDS = {
     "open": ("open_page", "open a model, a model file or a recording in the page"),
     "compile": ("compile_model", "compile and record"),
@@ -39,7 +40,7 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code.  A mistake of the user is one line, never a traceback."""
+    """Run a command; returns the exit code.  A user's mistake is one line, never a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = next((w for w in words if not w.startswith("-")), None)
     wants_json = "--json" in words
@@ -88,10 +89,12 @@ class _Parser(argparse.ArgumentParser):
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands; the arguments of ``command`` alone are filled in."""
     parser = _Parser(
-        prog="workbench", description="Compile ML models step by step, and see into it.",
+        prog="workbench",
+        description="Compile ML models step by step, and see into it.",
         epilog="exit codes: 0 done, 1 the answer is no, 2 bad input, 3 this machine cannot, "
-        "130 stopped", allow_abbrev=False,
-    )  # fmt: skip
+        "130 stopped",
+        allow_abbrev=False,
+    )
     parser.add_argument("--version", action="version", version=f"workbench {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     for name, (module, line) in COMMANDS.items():

@@ -1,4 +1,5 @@
 """Whether a model fits in this machine's memory, said before anything large is tried."""
+
 from __future__ import annotations
 
 from math import prod
@@ -31,7 +32,7 @@ def import_bytes(wanted: models.Spec) -> int:
         return 2 * sum(p.stat().st_size for p in import_cache.model_files(Path(wanted.text)))
     if wanted.kind != "sample":
         return 0
-    from sample_models.catalogue import CATALOGUE, check_sizes
+    from sample_models.catalogue import check_sizes
 
     sizes = {"width": 1.0, "depth": None, "batch": 1, "seed": 0, **wanted.sizes}
     entry = check_sizes(wanted.text, **sizes)
@@ -58,7 +59,9 @@ def before_compile(model: models.Model) -> None:
 
 
 #: Ops whose operands and results lie in memory whatever is fused around them.
-_IN_MEMORY = frozenset({"core.conv", "core.conv_transpose", "core.matmul", "core.contract", "core.linear"})
+_IN_MEMORY = frozenset(
+    {"core.conv", "core.conv_transpose", "core.matmul", "core.contract", "core.linear"}
+)
 
 
 def execute_bytes(module: Module) -> int:
@@ -68,10 +71,18 @@ def execute_bytes(module: Module) -> int:
     """
     weights = {
         v.digest: v.type.bytes
-        for op in module.walk() for v in op.attributes.values() if isinstance(v, Resource)
-    }  # fmt: skip
-    largest = max((sum(_size(v) for v in (op.operands[0], *op.results))
-                   for op in module.walk() if op.kind in _IN_MEMORY), default=0)  # fmt: skip
+        for op in module.walk()
+        for v in op.attributes.values()
+        if isinstance(v, Resource)
+    }
+    largest = max(
+        (
+            sum(_size(v) for v in (op.operands[0], *op.results))
+            for op in module.walk()
+            if op.kind in _IN_MEMORY
+        ),
+        default=0,
+    )
     return sum(weights.values()) + largest + sum(map(_size, module.main.arguments))
 
 

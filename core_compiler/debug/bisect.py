@@ -1,12 +1,13 @@
 """Bisecting: which pass, which rewrite, which value changed the numbers?
 
-A compile is stepped once and every stage is judged: did the pass raise, does the verifier refuse its
-module, does a rewrite's local check fail, do the outputs differ from the stage before?  A local check
-names the rewrite at once.  What only shows on the whole stage is searched: the pass runs again on the
-same module, limited to its first n rewrites, and the smallest n that still fails is found by binary
-search (:class:`~core_compiler.ir.rewriter.Budget`).  When all stages are right, the machine code of
-every launch is compared with its meaning, and the steps of a wrong kernel's schedule with one another.
+A compile is stepped once and every stage is judged: did the pass raise, does the verifier refuse
+its module, does a rewrite's local check fail, do the outputs differ from the stage before?  A local
+check names the rewrite at once.  What only shows on the whole stage is searched: the pass runs again
+on the same module, limited to its first n rewrites, and the smallest n that still fails is found by
+binary search (:class:`~core_compiler.ir.rewriter.Budget`).  When all stages are right, the machine
+code of every launch is compared with its meaning, and the schedule of a wrong kernel is searched.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,17 +29,24 @@ from core_compiler.ir.verifier import verify
 from core_compiler.passes.base import PassContext
 
 #: How a fault was seen.
-RAISED, INVALID, CHECKED, END_TO_END, EXECUTED = "raised", "invalid", "check", "end to end", "executed"
+RAISED, INVALID, CHECKED, END_TO_END, EXECUTED = (
+    "raised",
+    "invalid",
+    "check",
+    "end to end",
+    "executed",
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Finding:
     """The first thing that is wrong.
 
-    ``how`` it was seen: ``raised``, ``invalid`` (verifier), ``check`` (of a rewrite), ``end to end``
-    or ``executed``.  ``number`` and ``rewrite`` are the rewrite within the pass, from 0 (None: the
-    fault is not of one rewrite; a pass that raised has the number of the rewrite it did not make).  ``value`` is what holds wrong numbers, ``error`` their distance
-    relative to the largest right one.  ``before`` is the module that the pass was given.
+    ``how`` it was seen: ``raised``, ``invalid`` (verifier), ``check`` (of a rewrite), ``end to
+    end`` or ``executed``.  ``number`` and ``rewrite`` are the rewrite within the pass, from 0 (None:
+    the fault is not of one rewrite; a pass that raised has the number of the rewrite it did not
+    make).  ``value`` is what holds wrong numbers, ``error`` their distance relative to the largest
+    right one.  ``before`` is the module that the pass was given.
     """
 
     stage: int
@@ -74,7 +82,7 @@ def bisect(
     execute: bool = True,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Finding | None:
-    """The first wrong pass of a ``core_compiler.compiler.Compilation`` at stage 0; None: all is right.
+    """The first wrong pass of a ``compiler.Compilation`` at stage 0; None: all is right.
 
     ``inputs`` are arrays for main's arguments.  ``levels`` are the verifier's legality tables.
     ``tolerance`` bounds the accumulated relative error of the outputs against the import.
@@ -125,7 +133,9 @@ class _Search:
             return _Fault(INVALID, "; ".join(map(str, errors[:3])))
         for record in self.checker.stage(rewrites, step.pass_.exact, before, after):
             if record.verdict == "failed":
-                return _Fault(CHECKED, record.note, record, record.value, record.index, record.worst_error)
+                return _Fault(
+                    CHECKED, record.note, record, record.value, record.index, record.worst_error
+                )
         return self._compare(step, after, rewrites, outputs)
 
     def _compare(self, step, after: Module, rewrites, outputs) -> _Fault | None:
@@ -135,20 +145,30 @@ class _Search:
         if len(outputs) != len(self.outputs):
             return _Fault(END_TO_END, f"{len(self.outputs)} results became {len(outputs)}")
         exact = step.pass_.exact or not rewrites
-        for place, (value, old, new) in enumerate(zip(after.main.outputs, self.outputs, outputs, strict=True)):
+        for place, (value, old, new) in enumerate(
+            zip(after.main.outputs, self.outputs, outputs, strict=True)
+        ):
             if old.shape != new.shape or old.dtype != new.dtype:
                 note = f"result {place} was {old.dtype}{old.shape}, is {new.dtype}{new.shape}"
                 return _Fault(END_TO_END, note, None, value, (), float("inf"))
             if exact and not same_bits(old, new):
                 error, index = worst_error(old, new)
-                return _Fault(END_TO_END, f"result {place} changed though the pass keeps bits",
-                              None, value, index, error)  # fmt: skip
+                return _Fault(
+                    END_TO_END,
+                    f"result {place} changed though the pass keeps bits",
+                    None,
+                    value,
+                    index,
+                    error,
+                )
         for place, (value, old, new) in enumerate(
             zip(after.main.outputs, self.checker.reference, outputs, strict=True)
         ):
             error, index = worst_error(old, new)
             if error > self.tolerance:
-                note = f"result {place} is off by {error:.3g} of its largest number since the import"
+                note = (
+                    f"result {place} is off by {error:.3g} of its largest number since the import"
+                )
                 return _Fault(END_TO_END, note, None, value, index, error)
         return None
 
@@ -172,24 +192,49 @@ class _Search:
 
     # -- narrowing -------------------------------------------------------------------------------
 
-    def _narrow(self, step, before: Module, fault: _Fault, rewrites: Sequence[Rewrite] = ()) -> Finding:
+    def _narrow(
+        self, step, before: Module, fault: _Fault, rewrites: Sequence[Rewrite] = ()
+    ) -> Finding:
         """The rewrite of a wrong pass that did it."""
-        stage = next(i for i, s in enumerate(self.made.stages) if s.module is before and (
-            i + 1 == len(self.made.stages) or self.made.stages[i + 1].step is step)) + 1  # fmt: skip
-        found = Finding(stage, step.label, fault.how, fault.note, None, None, fault.value, fault.index,
-                        fault.error, before)  # fmt: skip
+        stage = (
+            next(
+                i
+                for i, s in enumerate(self.made.stages)
+                if s.module is before
+                and (i + 1 == len(self.made.stages) or self.made.stages[i + 1].step is step)
+            )
+            + 1
+        )
+        found = Finding(
+            stage,
+            step.label,
+            fault.how,
+            fault.note,
+            None,
+            None,
+            fault.value,
+            fault.index,
+            fault.error,
+            before,
+        )
         record = fault.record
         if record is not None and record.rewrite in rewrites and before.main.level != "target":
-            return replace(found, number=list(rewrites).index(record.rewrite), rewrite=record.rewrite)
+            return replace(
+                found, number=list(rewrites).index(record.rewrite), rewrite=record.rewrite
+            )
         if fault.how == RAISED:
             _, done, _ = self._attempt(step, before, None)
-            return replace(found, number=len(done), note=f"{fault.note} (after {len(done)} rewrites)")
+            return replace(
+                found, number=len(done), note=f"{fault.note} (after {len(done)} rewrites)"
+            )
         limited = self._smallest(step, before)
         if limited is not None:
             number, rewrite = limited
             return replace(found, number=number, rewrite=rewrite)
         if record is not None and record.rewrite in rewrites:
-            return replace(found, number=list(rewrites).index(record.rewrite), rewrite=record.rewrite)
+            return replace(
+                found, number=list(rewrites).index(record.rewrite), rewrite=record.rewrite
+            )
         return found
 
     def _smallest(self, step, before: Module) -> tuple[int, Rewrite | None] | None:
@@ -213,16 +258,22 @@ class _Search:
         after, rewrites, error = self._attempt(step, before, limit)
         if error is not None or after is None:
             return True
-        return self._judge(step, before, after, rewrites, self._outputs_after(before, after)) is not None
+        return (
+            self._judge(step, before, after, rewrites, self._outputs_after(before, after))
+            is not None
+        )
 
     def _attempt(self, step, before: Module, limit: int | None):
         """The pass alone on ``before``, limited: (module, rewrites, what it raised)."""
         if step.limit is not None:
             limit = step.limit if limit is None else min(limit, step.limit)
         context = PassContext(
-            target=self.made.target, budget=Budget(limit), facts=dict(self.made.facts),
-            options=self.made.options.target, progress=lambda what, done, total: None,
-        )  # fmt: skip
+            target=self.made.target,
+            budget=Budget(limit),
+            facts=dict(self.made.facts),
+            options=self.made.options.target,
+            progress=lambda what, done, total: None,
+        )
         try:
             return step.pass_.run(before, context), context.rewrites, None
         except Exception as error:
@@ -245,8 +296,13 @@ class _Search:
         ):
             if not same_bits(old, new):
                 error, index = worst_error(old, new)
-                note = f"every launch is right alone, result {place} is not: a launch's addresses or order"
-                return self._of("generate_code", EXECUTED, note, value=value, index=index, error=error)
+                note = (
+                    f"every launch is right alone, result {place} is not: "
+                    "a launch's addresses or order"
+                )
+                return self._of(
+                    "generate_code", EXECUTED, note, value=value, index=index, error=error
+                )
         return None
 
     def _kernel(self, check: KernelCheck) -> Finding:
@@ -262,7 +318,9 @@ class _Search:
             stage = self._stage_of("outline_kernels")
             number = next((i for i, r in enumerate(stage.rewrites) if r.note == check.kernel), None)
             return self._of("outline_kernels", EXECUTED, note, number, **where)
-        return self._of("schedule_kernels", EXECUTED, note, self._scheduled(check.kernel, place), **where)
+        return self._of(
+            "schedule_kernels", EXECUTED, note, self._scheduled(check.kernel, place), **where
+        )
 
     def _scheduled(self, kernel: str, place: int) -> int | None:
         """The number, among the rewrites of its pass, of a kernel's schedule step."""
@@ -275,15 +333,25 @@ class _Search:
         return None
 
     def _stage_of(self, pass_name: str):
-        """The last stage made by a pass of this name (the last stage of all where there is none)."""
+        """The last stage made by a pass of this name (where there is none, of all)."""
         stages = [s for s in self.made.stages if s.step and s.step.pass_.name() == pass_name]
         return (stages or self.made.stages)[-1]
 
-    def _of(self, pass_name: str, how: str, note: str, number: int | None = None, **where) -> Finding:
+    def _of(
+        self, pass_name: str, how: str, note: str, number: int | None = None, **where
+    ) -> Finding:
         stage = self._stage_of(pass_name)
         rewrite = None if number is None else stage.rewrites[number]
-        return Finding(stage.index, stage.name, how, note, number, rewrite,
-                       before=self.made.stages[stage.index - 1].module, **where)  # fmt: skip
+        return Finding(
+            stage.index,
+            stage.name,
+            how,
+            note,
+            number,
+            rewrite,
+            before=self.made.stages[stage.index - 1].module,
+            **where,
+        )
 
 
 def _raised(error: Exception) -> _Fault:
@@ -291,8 +359,12 @@ def _raised(error: Exception) -> _Fault:
 
     invalid = isinstance(error, UserError)
     text = " ".join(str(error).split())
-    return _Fault(INVALID if invalid else RAISED,
-                  text if isinstance(error, (UserError, InternalError)) else f"{type(error).__name__}: {text}")
+    return _Fault(
+        INVALID if invalid else RAISED,
+        text
+        if isinstance(error, (UserError, InternalError))
+        else f"{type(error).__name__}: {text}",
+    )
 
 
 def tensor_value(finding: Finding) -> Value | None:
@@ -302,7 +374,9 @@ def tensor_value(finding: Finding) -> Value | None:
     if finding.rewrite is None:
         return None
     values: list[Value] = [v for op in finding.rewrite.old for v in op.results]
-    return next((v for v in (*values, *finding.rewrite.values) if isinstance(v.type, TensorType)), None)
+    return next(
+        (v for v in (*values, *finding.rewrite.values) if isinstance(v.type, TensorType)), None
+    )
 
 
 def made_by(finding: Finding) -> Op | None:

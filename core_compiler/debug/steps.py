@@ -1,4 +1,5 @@
-"""Running every step of a kernel's schedule in the interpreter: the first one that changes a bit."""
+"""Running the steps of a kernel's schedule in the interpreter: the first that changes a bit."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -16,9 +17,9 @@ NOT_THE_MEANING = "the plain loops"
 
 
 def first_bad_step(launch: Op, scheduled, evaluator: Evaluator) -> tuple[int, str] | None:
-    """(number, what is wrong) of the first step with which ``launch``'s kernel does not give the bits
-    of the launch's meaning; 0 stands for the unscheduled loops.  None where all steps are right, or
-    the launch is too large to interpret.
+    """(number, what is wrong) of the first step with which ``launch``'s kernel does not give the
+    bits of the launch's meaning; 0 stands for the unscheduled loops.  None where all steps are
+    right, or the launch is too large to interpret.
 
     Binary search, as a step that changed bits is seldom undone by a later one.  Floats are seeded
     random numbers, integers 0 and 1.
@@ -79,8 +80,11 @@ class _Case:
         self.first = scheduled.steps[0].function
         self.sizes = [n for kind, n in launch["arguments"] if kind == "size"]
         reads = launch["reads"]
-        places = [(kind, n if kind == "operand" else reads + n)
-                  for kind, n in launch["arguments"] if kind != "size"]  # fmt: skip
+        places = [
+            (kind, n if kind == "operand" else reads + n)
+            for kind, n in launch["arguments"]
+            if kind != "size"
+        ]
         random = np.random.default_rng(7)
         self.memory = {v: _filled(v.type, random) for v in launch.operands}
         self.buffers = [launch.operands[n] for _, n in places]
@@ -89,7 +93,10 @@ class _Case:
     def meaning(self, evaluator: Evaluator) -> bytes:
         """The results by the launch's region, as they would lie in memory."""
         reads = self.launch["reads"]
-        arrays = [np.ascontiguousarray(_view(self.memory[v], v.type)) for v in self.launch.operands[:reads]]
+        arrays = [
+            np.ascontiguousarray(_view(self.memory[v], v.type))
+            for v in self.launch.operands[:reads]
+        ]
         results = evaluator.block(self.launch.regions[0], arrays)
         made = {}
         for value, array in zip(self.launch.operands[reads:], results, strict=True):
@@ -103,12 +110,16 @@ class _Case:
         sizes, plan = list(self.sizes), self.scheduled.launch
         if plan is not None:
             sizes += plan.more_sizes(self.sizes, 1)
-        buffers = [np.zeros_like(self.memory[v]) if i in self.outputs else self.memory[v]
-                   for i, v in enumerate(self.buffers)]  # fmt: skip
-        for place, pack in (plan.pack.items() if plan is not None else ()):
+        buffers = [
+            np.zeros_like(self.memory[v]) if i in self.outputs else self.memory[v]
+            for i, v in enumerate(self.buffers)
+        ]
+        for place, pack in plan.pack.items() if plan is not None else ():
             if buffer_arguments(function)[place].type != buffer_arguments(self.first)[place].type:
                 packed = np.zeros(plan.packed_elements(self.sizes), buffers[place].dtype)
-                interpret(pack, [buffers[place], packed], [*self.sizes, *plan.pack_sizes(self.sizes)])
+                interpret(
+                    pack, [buffers[place], packed], [*self.sizes, *plan.pack_sizes(self.sizes)]
+                )
                 buffers[place] = packed
         interpret(function, buffers, sizes[: len(index_arguments(function))], functions=known)
         return b"".join(buffers[i].tobytes() for i in self.outputs)
@@ -116,8 +127,11 @@ class _Case:
 
 def _filled(kind: BufferType, random) -> np.ndarray:
     """The buffer's memory: as many elements as its strides reach."""
-    count = 1 + sum((n - 1) * s for n, s in zip(kind.shape, kind.strides, strict=True)) if (
-        all(kind.shape)) else 0  # fmt: skip
+    count = (
+        1 + sum((n - 1) * s for n, s in zip(kind.shape, kind.strides, strict=True))
+        if (all(kind.shape))
+        else 0
+    )
     if kind.dtype.is_float:
         return random.standard_normal(count).astype(kind.dtype.numpy)
     return random.integers(0, 2, count).astype(kind.dtype.numpy)

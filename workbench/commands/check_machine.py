@@ -1,4 +1,5 @@
 """``workbench doctor``: what this machine has, what it lacks, and what to do about each."""
+
 from __future__ import annotations
 
 import importlib.metadata
@@ -19,9 +20,13 @@ PYTHON = (3, 11)
 #: Packages without which nothing compiles, and the extra that brings each other one.
 REQUIRED = {"numpy": "", "numba": "", "llvmlite": "", "ml_dtypes": "", "psutil": "", "pyyaml": ""}
 OPTIONAL = {
-    "torch": "torch", "transformers": "models", "onnx": "onnx", "onnxruntime": "peers", "panel": "ui",
+    "torch": "torch",
+    "transformers": "models",
+    "onnx": "onnx",
+    "onnxruntime": "peers",
+    "panel": "ui",
     "anywidget": "ui",
-}  # fmt: skip
+}
 #: Free memory and disk below which the larger sample models will not do.
 MEMORY, DISK = 4 << 30, 1 << 30
 OK, WARNING, PROBLEM = "ok", "note", "problem"
@@ -29,7 +34,7 @@ OK, WARNING, PROBLEM = "ok", "note", "problem"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: ``status`` is ok, note (optional, or for tests only) or problem; ``fix`` says what to do."""
+    """One line: ``status`` is ok, note (what only some need) or problem; ``fix`` says what to do."""
 
     name: str
     status: str
@@ -52,11 +57,17 @@ def run(arguments) -> int:
 def _python():
     version = platform.python_version()
     good = sys.version_info >= PYTHON
-    yield Finding("Python", OK if good else PROBLEM, version,
-                  "" if good else f"use Python {'.'.join(map(str, PYTHON))} or newer")  # fmt: skip
+    yield Finding(
+        "Python",
+        OK if good else PROBLEM,
+        version,
+        "" if good else f"use Python {'.'.join(map(str, PYTHON))} or newer",
+    )
     system = f"{platform.system()} {platform.machine()}"
     known = platform.system() == "Linux"
-    yield Finding("system", OK if known else WARNING, system, "" if known else "tested on Linux only")
+    yield Finding(
+        "system", OK if known else WARNING, system, "" if known else "tested on Linux only"
+    )
 
 
 def _packages():
@@ -73,7 +84,9 @@ def _package(name: str, absent: str, install: str) -> Finding:
         return Finding(name, absent, "not installed", install)
     tested = tested_range(name)
     if tested and not within(version, tested):
-        return Finding(name, WARNING, f"{version}, tested with {tested}", f"pip install '{name}{tested}'")
+        return Finding(
+            name, WARNING, f"{version}, tested with {tested}", f"pip install '{name}{tested}'"
+        )
     return Finding(name, OK, version)
 
 
@@ -93,8 +106,14 @@ def tested_range(name: str) -> str:
 
 def within(version: str, tested: str) -> bool:
     """Whether a version meets ``>=a,<b`` (numbers alone are compared)."""
-    compare = {">=": lambda a, b: a >= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b,
-               "<=": lambda a, b: a <= b, "==": lambda a, b: a == b, "!=": lambda a, b: a != b}  # fmt: skip
+    compare = {
+        ">=": lambda a, b: a >= b,
+        "<": lambda a, b: a < b,
+        ">": lambda a, b: a > b,
+        "<=": lambda a, b: a <= b,
+        "==": lambda a, b: a == b,
+        "!=": lambda a, b: a != b,
+    }
     mine = _numbers(version)
     for part in tested.split(","):
         found = re.match(r"(>=|<=|==|!=|<|>)\s*([0-9.]+)", part.strip())
@@ -115,14 +134,26 @@ def _processor():
     from core_compiler.runtime.memory import available_bytes, show_bytes
 
     host = detect()
-    shown = [f for f in ("avx512f", "avx2", "fma", "f16c", "avx512bf16", "neon", "sve") if f in host.features]
+    shown = [
+        f
+        for f in ("avx512f", "avx2", "fma", "f16c", "avx512bf16", "neon", "sve")
+        if f in host.features
+    ]
     fma = "fma" in host.features or platform.machine() in ("aarch64", "arm64")
-    yield Finding("processor", OK if fma else PROBLEM, f"{host.model}: {' '.join(shown)}",
-                  "" if fma else "a processor with fused multiply-add is needed for the contract's bits")  # fmt: skip
+    yield Finding(
+        "processor",
+        OK if fma else PROBLEM,
+        f"{host.model}: {' '.join(shown)}",
+        "" if fma else "a processor with fused multiply-add is needed for the contract's bits",
+    )
     yield Finding("cores", OK, f"{host.processors} usable, vectors of {8 * host.vector_bytes} bits")
     free = available_bytes()
-    yield Finding("memory", OK if free >= MEMORY else WARNING, f"{show_bytes(free)} free",
-                  "" if free >= MEMORY else "close programs, or use narrow models (--width 0.25)")  # fmt: skip
+    yield Finding(
+        "memory",
+        OK if free >= MEMORY else WARNING,
+        f"{show_bytes(free)} free",
+        "" if free >= MEMORY else "close programs, or use narrow models (--width 0.25)",
+    )
 
 
 def _cache():
@@ -137,13 +168,23 @@ def _cache():
         return
     writable = _can_write(folder.root)
     fix = "" if writable else "set COMPILER_WORKBENCH_CACHE to a folder that can be written"
-    yield Finding("cache", OK if writable else PROBLEM,
-                  f"{folder.root}, {show_bytes(folder.size())} of {show_bytes(folder.limit)}"
-                  + ("" if writable else ", cannot be written"), fix)  # fmt: skip
+    yield Finding(
+        "cache",
+        OK if writable else PROBLEM,
+        f"{folder.root}, {show_bytes(folder.size())} of {show_bytes(folder.limit)}"
+        + ("" if writable else ", cannot be written"),
+        fix,
+    )
     if writable:
-        free = shutil.disk_usage(folder.root if folder.root.exists() else _existing(folder.root)).free
-        yield Finding("disk", OK if free >= DISK else WARNING, f"{show_bytes(free)} free beside the cache",
-                      "" if free >= DISK else "make room, or lower COMPILER_WORKBENCH_CACHE_LIMIT")  # fmt: skip
+        free = shutil.disk_usage(
+            folder.root if folder.root.exists() else _existing(folder.root)
+        ).free
+        yield Finding(
+            "disk",
+            OK if free >= DISK else WARNING,
+            f"{show_bytes(free)} free beside the cache",
+            "" if free >= DISK else "make room, or lower COMPILER_WORKBENCH_CACHE_LIMIT",
+        )
 
 
 def _can_write(root: Path) -> bool:
@@ -166,17 +207,35 @@ def _existing(path: Path) -> Path:
 
 def _programs():
     gxx = next((p for p in ("g++", "c++", "clang++") if shutil.which(p)), None)
-    yield Finding("C++ compiler", OK if gxx else WARNING, shutil.which(gxx) if gxx else "none",
-                  "" if gxx else "only for --against torch.compile: install g++")  # fmt: skip
-    browser = next((p for p in ("chromium", "chromium-browser", "google-chrome") if shutil.which(p)), None)
-    kept = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
+    yield Finding(
+        "C++ compiler",
+        OK if gxx else WARNING,
+        shutil.which(gxx) if gxx else "none",
+        "" if gxx else "only for --against torch.compile: install g++",
+    )
+    browser = next(
+        (p for p in ("chromium", "chromium-browser", "google-chrome") if shutil.which(p)), None
+    )
+    kept = Path(
+        os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright"
+    )
     played = next(iter(sorted(kept.glob("chromium*"))), None) if kept.is_dir() else None
     have = shutil.which(browser) if browser else str(played) if played else None
-    yield Finding("chromium", OK if have else WARNING, have or "none",
-                  "" if have else "only for the page's own tests: install chromium, or `playwright install chromium`")
+    yield Finding(
+        "chromium",
+        OK if have else WARNING,
+        have or "none",
+        ""
+        if have
+        else "only for the page's own tests: install chromium, or `playwright install chromium`",
+    )
     dot = shutil.which("dot")
-    yield Finding("graphviz", OK if dot else WARNING, dot or "none",
-                  "" if dot else "only to draw a graph outside the page: install graphviz")  # fmt: skip
+    yield Finding(
+        "graphviz",
+        OK if dot else WARNING,
+        dot or "none",
+        "" if dot else "only to draw a graph outside the page: install graphviz",
+    )
 
 
 def _targets():
@@ -185,11 +244,17 @@ def _targets():
     from core_compiler import targets
 
     if not targets.names():
-        yield Finding("targets", PROBLEM, "none is installed", "install the package: pip install -e .")
+        yield Finding(
+            "targets", PROBLEM, "none is installed", "install the package: pip install -e ."
+        )
     for name in targets.names():
         missing = targets.target(name).available()
-        yield Finding(f"target {name}", OK if missing is None else WARNING,
-                      "can execute here" if missing is None else "cannot execute here", missing or "")  # fmt: skip
+        yield Finding(
+            f"target {name}",
+            OK if missing is None else WARNING,
+            "can execute here" if missing is None else "cannot execute here",
+            missing or "",
+        )
 
 
 CHECKS = (_python, _packages, _processor, _cache, _targets, _programs)
@@ -200,6 +265,11 @@ def _text(findings, bad: int) -> str:
     colour = {OK: "green", WARNING: "yellow", PROBLEM: "red"}
     rows = [(f.status, f.name, f.found, f.fix) for f in findings]
     lines = table(("", "", "", ""), rows).splitlines()[1:]
-    shown = [paint(colour[f.status], line[:7]) + line[7:] for f, line in zip(findings, lines, strict=True)]
-    end = "everything that is needed is here" if not bad else f"{bad} problem{'s' if bad > 1 else ''}"
+    shown = [
+        paint(colour[f.status], line[:7]) + line[7:]
+        for f, line in zip(findings, lines, strict=True)
+    ]
+    end = (
+        "everything that is needed is here" if not bad else f"{bad} problem{'s' if bad > 1 else ''}"
+    )
     return "\n".join([*shown, end])

@@ -3,6 +3,7 @@
 The compiler is imported inside the functions that need it: ``--help`` and commands that compile
 nothing stay light.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -17,15 +18,28 @@ from core_compiler.errors import UserError
 def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
     """The arguments that name a model."""
     say = "a sample (see `workbench models`), a .onnx or .pt2 file, or package.module:function"
-    parser.add_argument("model", metavar=metavar, help=say if metavar == "MODEL" else f"a .run file, or {say}")
-    parser.add_argument("--frontend", metavar="NAME", help="how to read a sample: torch (default) or onnx")
-    parser.add_argument("--width", type=float, help="of a sample: channels or features, as a factor")
+    parser.add_argument(
+        "model", metavar=metavar, help=say if metavar == "MODEL" else f"a .run file, or {say}"
+    )
+    parser.add_argument(
+        "--frontend", metavar="NAME", help="how to read a sample: torch (default) or onnx"
+    )
+    parser.add_argument(
+        "--width", type=float, help="of a sample: channels or features, as a factor"
+    )
     parser.add_argument("--depth", type=int, help="of a sample: blocks or layers")
     parser.add_argument("--batch", type=int, help="of a sample: batch size")
     parser.add_argument("--seed", type=int, help="of a sample's weights and inputs")
-    parser.add_argument("--size", action="append", default=[], metavar="NAME=VALUE",
-                        help="a further size of a sample (image=64, sequence=32)")  # fmt: skip
-    parser.add_argument("--trust", action="store_true", help="let a .pt2 file run code when it is read")
+    parser.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a further size of a sample (image=64, sequence=32)",
+    )
+    parser.add_argument(
+        "--trust", action="store_true", help="let a .pt2 file run code when it is read"
+    )
     parser.add_argument("--no-import-cache", action="store_true", help="import anew")
 
 
@@ -33,18 +47,46 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
     """The arguments that say how to compile."""
     parser.add_argument("-t", "--target", default="cpu", help="what to compile for (default cpu)")
     parser.add_argument("--threads", type=int, default=0, help="threads to execute with (0: all)")
-    parser.add_argument("--skip", action="append", default=[], metavar="PASS", help="leave a pass out")
-    parser.add_argument("--set", action="append", default=[], metavar="PASS.OPTION=VALUE",
-                        help="set an option of a pass")  # fmt: skip
-    parser.add_argument("--limit", action="append", default=[], metavar="PASS=N",
-                        help="stop a pass after its first N rewrites")  # fmt: skip
-    parser.add_argument("--target-option", action="append", default=[], metavar="NAME=VALUE",
-                        help="an option of the target (vector_width=8, tile=small...)")  # fmt: skip
+    parser.add_argument(
+        "--skip", action="append", default=[], metavar="PASS", help="leave a pass out"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PASS.OPTION=VALUE",
+        help="set an option of a pass",
+    )
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="PASS=N",
+        help="stop a pass after its first N rewrites",
+    )
+    parser.add_argument(
+        "--target-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the target (vector_width=8, tile=small...)",
+    )
 
 
 #: The optional arguments of add_model and add_compile that mean nothing for a recording.
-COMPILE_ONLY = ("frontend", "width", "depth", "batch", "seed", "size", "trust", "skip", "set", "limit",
-                "target_option")  # fmt: skip
+COMPILE_ONLY = (
+    "frontend",
+    "width",
+    "depth",
+    "batch",
+    "seed",
+    "size",
+    "trust",
+    "skip",
+    "set",
+    "limit",
+    "target_option",
+)
 
 
 def spec(arguments):
@@ -52,10 +94,15 @@ def spec(arguments):
     from workbench import models
 
     return models.spec(
-        arguments.model, arguments.frontend, arguments.trust, width=arguments.width,
-        depth=arguments.depth, batch=arguments.batch, seed=arguments.seed,
-        **_pairs(arguments.size, "--size"),
-    )  # fmt: skip
+        arguments.model,
+        arguments.frontend,
+        arguments.trust,
+        width=arguments.width,
+        depth=arguments.depth,
+        batch=arguments.batch,
+        seed=arguments.seed,
+        **pairs(arguments.size, "--size"),
+    )
 
 
 def load(arguments):
@@ -88,8 +135,12 @@ def options(arguments, check: bool = False):
             raise UserError(f"cannot read {text!r}", "--limit", "write PASS=N")
         limits[name] = int(count)
     edit = PipelineEdit(skip=tuple(arguments.skip), options=settings, limits=limits)
-    return Options(check=check, threads=threads(arguments), edit=edit,
-                   target=_pairs(arguments.target_option, "--target-option"))  # fmt: skip
+    return Options(
+        check=check,
+        threads=threads(arguments),
+        edit=edit,
+        target=pairs(arguments.target_option, "--target-option"),
+    )
 
 
 def threads(arguments) -> int:
@@ -101,7 +152,8 @@ def threads(arguments) -> int:
     return arguments.threads
 
 
-def _pairs(texts: list[str], option: str) -> dict[str, Any]:
+def pairs(texts: list[str], option: str) -> dict[str, Any]:
+    """``NAME=VALUE`` texts as a dictionary, whole numbers as such; UserError names a wrong one."""
     made: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")

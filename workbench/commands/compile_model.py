@@ -1,4 +1,5 @@
-"""``workbench compile MODEL -o FILE.run``: compile, record, and with ``--check`` check every rewrite."""
+"""``workbench compile MODEL -o FILE.run``: compile, record, check every rewrite."""
+
 from __future__ import annotations
 
 import time
@@ -12,10 +13,16 @@ from workbench.commands.printing import emit, table
 def add_arguments(parser) -> None:
     common.add_model(parser)
     common.add_compile(parser)
-    parser.add_argument("-o", "--output", metavar="FILE.run", help="where to record (default: nowhere)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.run", help="where to record (default: nowhere)"
+    )
     parser.add_argument("--check", action="store_true", help="check every rewrite on real tensors")
-    parser.add_argument("--execute", action="store_true", help="execute too, and record each launch's time")
-    parser.add_argument("--no-source", action="store_true", help="leave the model's source files out")
+    parser.add_argument(
+        "--execute", action="store_true", help="execute too, and record each launch's time"
+    )
+    parser.add_argument(
+        "--no-source", action="store_true", help="leave the model's source files out"
+    )
 
 
 def run(arguments) -> int:
@@ -27,8 +34,15 @@ def run(arguments) -> int:
     from workbench import jobs
 
     started = time.perf_counter()
-    made = jobs.compile(model, arguments.target, options, path=path, observer=common.progress(),
-                        execute=arguments.execute, source_text=not arguments.no_source)  # fmt: skip
+    made = jobs.compile(
+        model,
+        arguments.target,
+        options,
+        path=path,
+        observer=common.progress(),
+        execute=arguments.execute,
+        source_text=not arguments.no_source,
+    )
     seconds = time.perf_counter() - started
     checks = summary(made.checks)
     if not arguments.check:
@@ -66,16 +80,29 @@ def output(text: str | None, suffix: str = ".run") -> Path | None:
 def _text(made, model, data) -> str:
     checks = data["checks"]
     lines = [
-        f"{model.name} for {data['target']}: {data['passes']} passes, {data['ops_before']} ops became "
-        f"{data['ops_after']}, {data['kernels']} kernels, {data['seconds']:.2f} s",
+        (
+            "{model} for {target}: {passes} passes, {ops_before} ops became {ops_after}, "
+            "{kernels} kernels, {seconds:.2f} s"
+        ).format(**data),
         "rewrites: " + ", ".join(f"{n} {verdict}" for verdict, n in checks.items() if n),
         f"identity {data['identity']}",
     ]
-    failed = [(stage, r) for stage, results in made.checks.items() for r in results
-              if r.verdict == "failed"]  # fmt: skip
+    failed = [
+        (stage, r)
+        for stage, results in made.checks.items()
+        for r in results
+        if r.verdict == "failed"
+    ]
     if failed:
-        rows = [(made.stages[stage].name, r.rewrite.rule if r.rewrite else "", f"{r.worst_error:.3g}", r.note)
-                for stage, r in failed[:20]]  # fmt: skip
+        rows = [
+            (
+                made.stages[stage].name,
+                r.rewrite.rule if r.rewrite else "",
+                f"{r.worst_error:.3g}",
+                r.note,
+            )
+            for stage, r in failed[:20]
+        ]
         lines += ["", table(("pass", "rule", "error", ""), rows)]
     if data["recording"]:
         lines.append(f"recorded in {data['recording']}")

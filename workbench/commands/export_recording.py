@@ -1,4 +1,5 @@
-"""``workbench export RUN -o FILE.run`` (a complete copy, also while it is written) or ``--stage N -o x.mlir``."""
+"""``workbench export RUN -o FILE.run``: a complete copy; ``--stage N -o x.mlir``: a stage's IR."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -11,10 +12,20 @@ from workbench.commands.printing import emit
 
 def add_arguments(parser) -> None:
     subject.add_subject(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="a .run file, or with --stage a .mlir file")
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="a .run file, or with --stage a .mlir file",
+    )
     parser.add_argument("--stage", metavar="N|PASS", help="only this stage's IR, as MLIR text")
-    parser.add_argument("--locations", choices=("none", "short", "full"), default="full",
-                        help="where ops come from, in the text (default full)")  # fmt: skip
+    parser.add_argument(
+        "--locations",
+        choices=("none", "short", "full"),
+        default="full",
+        help="where ops come from, in the text (default full)",
+    )
 
 
 def run(arguments) -> None:
@@ -38,4 +49,6 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text)
     except OSError as problem:
-        raise UserError(f"cannot be written: {problem.strerror}", str(path), "choose another place") from None
+        raise UserError(
+            f"cannot be written: {problem.strerror}", str(path), "choose another place"
+        ) from None

@@ -1,11 +1,14 @@
 """``workbench targets``: the installed targets; ``--ops``: the ops they know."""
+
 from __future__ import annotations
 
 from workbench.commands.printing import emit, painter, table
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("--ops", action="store_true", help="the op set, and how each target runs each op")
+    parser.add_argument(
+        "--ops", action="store_true", help="the op set, and how each target runs each op"
+    )
 
 
 def run(arguments) -> None:
@@ -13,15 +16,22 @@ def run(arguments) -> None:
 
     found = {name: targets.target(name) for name in targets.names()}
     rows = [
-        {"name": name, "summary": t.summary, "missing": t.available(), "host": t.host.name if t.host else None}
+        {
+            "name": name,
+            "summary": t.summary,
+            "missing": t.available(),
+            "host": t.host.name if t.host else None,
+        }
         for name, t in found.items()
     ]
     if arguments.ops:
         ops = [_op(kind, found) for kind in _registry()]
         emit(arguments, {"targets": rows, "ops": ops}, lambda: _ops(ops, list(found)))
         return
-    cells = [(r["name"], r["summary"], "can execute here" if r["missing"] is None else r["missing"])
-             for r in rows]  # fmt: skip
+    cells = [
+        (r["name"], r["summary"], "can execute here" if r["missing"] is None else r["missing"])
+        for r in rows
+    ]
     emit(arguments, {"targets": rows}, table(("target", "", "this machine"), cells))
 
 
@@ -32,13 +42,22 @@ def _registry():
 
 
 def _op(declared, found) -> dict:
-    """How an op runs: ``kernel`` (it has a lowering), ``decomposed``, ``constant`` or ``not yet``."""
-    how = "kernel" if declared.lower is not None else "decomposed" if declared.decompose else "not yet"
+    """How an op runs: ``kernel`` (it has a lowering), ``decomposed`` or ``not yet``."""
+    how = (
+        "kernel"
+        if declared.lower is not None
+        else "decomposed"
+        if declared.decompose
+        else "not yet"
+    )
     return {
-        "op": declared.kind, "family": declared.family, "operands": list(declared.operands),
-        "attributes": list(declared.attributes), "summary": declared.summary,
+        "op": declared.kind,
+        "family": declared.family,
+        "operands": list(declared.operands),
+        "attributes": list(declared.attributes),
+        "summary": declared.summary,
         "targets": {name: _runs(target, declared, how) for name, target in found.items()},
-    }  # fmt: skip
+    }
 
 
 def _runs(target, declared, how: str) -> str:
@@ -49,8 +68,15 @@ def _runs(target, declared, how: str) -> str:
 def _ops(ops, names) -> str:
     paint = painter()
     lines, family = [], None
-    rows = [(f"{o['op']}({', '.join(o['operands'])})", *(o["targets"][n] for n in names),
-             " ".join(o["attributes"]), o["summary"]) for o in ops]  # fmt: skip
+    rows = [
+        (
+            f"{o['op']}({', '.join(o['operands'])})",
+            *(o["targets"][n] for n in names),
+            " ".join(o["attributes"]),
+            o["summary"],
+        )
+        for o in ops
+    ]
     shown = table(("op", *names, "attributes", ""), rows).splitlines()
     lines.append(paint("bold", shown[0]))
     for op, line in zip(ops, shown[1:], strict=True):

@@ -1,47 +1,80 @@
 """``workbench open``: a model, a model file or a recording in the page."""
+
 from __future__ import annotations
 
 import socket
 from pathlib import Path
 
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.errors import UserError
 from workbench.commands import common, subject
-
-LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("model", metavar="RUN|MODEL", nargs="?",
-                        help="a .run file, a sample, a .onnx or .pt2 file, package.module:function "
-                        "(default: the page that asks)")  # fmt: skip
+    parser.add_argument(
+        "model",
+        metavar="RUN|MODEL",
+        nargs="?",
+        help="a .run file, a sample, a .onnx or .pt2 file, package.module:function "
+        "(default: the page that asks)",
+    )
     parser.add_argument("--port", type=int, default=5006, help="default 5006; 0 takes a free one")
-    parser.add_argument("--address", default="localhost", help="to listen on (default localhost)")
-    parser.add_argument("--allow-code", action="store_true",
-                        help="let the page run Python (models by name, typed passes) on other addresses too")
+    parser.add_argument("--address", default="127.0.0.1", help="to listen on (default 127.0.0.1)")
+    parser.add_argument(
+        "--allow-code",
+        action="store_true",
+        help="let the page run Python (models by name, typed passes) on other addresses too",
+    )
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
-    parser.add_argument("--frontend", metavar="NAME", help="how to read a sample: torch (default) or onnx")
-    parser.add_argument("--width", type=float, help="of a sample: channels or features, as a factor")
+    parser.add_argument(
+        "--frontend", metavar="NAME", help="how to read a sample: torch (default) or onnx"
+    )
+    parser.add_argument(
+        "--width", type=float, help="of a sample: channels or features, as a factor"
+    )
     parser.add_argument("--depth", type=int, help="of a sample: blocks or layers")
     parser.add_argument("--batch", type=int, help="of a sample: batch size")
     parser.add_argument("--seed", type=int, help="of a sample's weights and inputs")
-    parser.add_argument("--size", action="append", default=[], metavar="NAME=VALUE", help="of a sample")
-    parser.add_argument("--trust", action="store_true", help="let a .pt2 file run code when it is read")
+    parser.add_argument(
+        "--size", action="append", default=[], metavar="NAME=VALUE", help="of a sample"
+    )
+    parser.add_argument(
+        "--trust", action="store_true", help="let a .pt2 file run code when it is read"
+    )
     parser.add_argument("-t", "--target", default="cpu", help="what to compile for (default cpu)")
     parser.add_argument("--threads", type=int, default=0, help="threads to execute with (0: all)")
     parser.add_argument("--check", action="store_true", help="check every rewrite on real tensors")
 
 
-def run(arguments) -> int | None:
+def run(arguments) -> None:
     common.threads(arguments)
     check_port(arguments.address, arguments.port)
     if arguments.model is not None:
         _check_model(arguments)
-    try:
-        from workbench import app
-    except ModuleNotFoundError as missing:
-        raise UserError(f"{missing.name} is not installed", "workbench open",
-                        "pip install 'compiler-workbench[ui]'", CANNOT_HERE) from None  # fmt: skip
-    return app.serve(arguments)
+    from workbench import app
+
+    app.serve(
+        arguments.model,
+        arguments.port,
+        arguments.address,
+        not arguments.no_browser,
+        arguments.allow_code,
+        job=_job(arguments),
+    )
+
+
+def _job(arguments) -> dict:
+    """How the page's worker compiles the model."""
+    sizes = {name: getattr(arguments, name) for name in ("width", "depth", "batch", "seed")}
+    sizes |= common.pairs(arguments.size, "--size")
+    job = {
+        "frontend": arguments.frontend,
+        "target": arguments.target,
+        "sizes": {name: value for name, value in sizes.items() if value is not None},
+        "check": arguments.check,
+        "threads": arguments.threads,
+        "trust": arguments.trust,
+    }
+    return {name: value for name, value in job.items() if value not in (None, {}, False)}
 
 
 def _check_model(arguments) -> None:
@@ -63,11 +96,15 @@ def check_port(address: str, port: int) -> None:
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
     except OSError as problem:
-        raise UserError(f"no such address ({problem.strerror})", "--address", "use localhost") from None
+        raise UserError(
+            f"no such address ({problem.strerror})", "--address", "use localhost"
+        ) from None
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
         except OSError as problem:
             fix = f"stop what listens there, or take --port {port + 1 if port < 65535 else 0}"
-            raise UserError(f"port {port} cannot be used ({problem.strerror})", "--port", fix) from None
+            raise UserError(
+                f"port {port} cannot be used ({problem.strerror})", "--port", fix
+            ) from None

@@ -1,4 +1,5 @@
 """What commands print: JSON or text, tables, colours where somebody looks at them."""
+
 from __future__ import annotations
 
 import json
@@ -8,18 +9,28 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "dim": "2", "bold": "1"}
+_COLOURS = {
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "cyan": "36",
+    "dim": "2",
+    "bold": "1",
+}
 
 
-def emit(arguments, data: Mapping[str, Any] | Callable[[], Mapping], text: str | Callable[[], str]) -> None:
-    """Print ``data`` as JSON with ``--json``, else ``text``; either may be a function that makes it."""
+def emit(
+    arguments, data: Mapping[str, Any] | Callable[[], Mapping], text: str | Callable[[], str]
+) -> None:
+    """Print ``data`` as JSON with ``--json``, else ``text``; either may be a function."""
     chosen = data if arguments.json else text
     made = chosen() if callable(chosen) else chosen
     print(json.dumps(plain(made), allow_nan=False) if arguments.json else made)
 
 
 def plain(value: Any) -> Any:
-    """``value`` as strict JSON has it: numbers that are not finite become ``"inf"``, ``"-inf"``, ``"nan"``."""
+    """``value`` as strict JSON has it: floats that are not finite become "inf", "-inf", "nan"."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -36,16 +47,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[in
     cells = [list(map(str, head)), *([("" if c is None else str(c)) for c in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     lines = [
-        "  ".join(c.rjust(w) if i in right else c.ljust(w)
-                  for i, (c, w) in enumerate(zip(row, widths, strict=True))).rstrip()
+        "  ".join(
+            c.rjust(w) if i in right else c.ljust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in cells
-    ]  # fmt: skip
+    ]
     return "\n".join(lines)
 
 
 def wants_colour() -> bool:
     """Colours only on a terminal, and not where ``NO_COLOR`` is set (no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
 
 
 def painter(enabled: bool | None = None) -> Callable[[str, str], str]:
@@ -64,4 +79,8 @@ def number(value: float | None, digits: int = 3) -> str:
     """A float for a table cell; empty for None."""
     if value is None:
         return ""
-    return f"{value:.{digits}g}" if value and (abs(value) < 1e-3 or abs(value) >= 1e6) else f"{value:.{digits}f}"
+    return (
+        f"{value:.{digits}g}"
+        if value and (abs(value) < 1e-3 or abs(value) >= 1e6)
+        else f"{value:.{digits}f}"
+    )

@@ -1,4 +1,5 @@
-"""``workbench profile MODEL``: every kernel's time, and other frameworks on the same model in the same run."""
+"""``workbench profile MODEL``: every kernel's time, beside other frameworks in the same run."""
+
 from __future__ import annotations
 
 from core_compiler.errors import CANNOT_HERE, UserError
@@ -10,11 +11,22 @@ from workbench.commands.printing import emit, number, table
 def add_arguments(parser) -> None:
     common.add_model(parser)
     common.add_compile(parser)
-    parser.add_argument("--against", default="", metavar="NAMES", help="torch,onnxruntime,torch.compile")
-    parser.add_argument("--repeats", type=int, default=20, metavar="N", help="timed runs for kernels (default 20)")
-    parser.add_argument("--rounds", type=int, default=7, metavar="N",
-                        help="turns that each contender takes, three timed runs in each (default 7)")  # fmt: skip
-    parser.add_argument("-o", "--output", metavar="FILE.run", help="record the compile and the times")
+    parser.add_argument(
+        "--against", default="", metavar="NAMES", help="torch,onnxruntime,torch.compile"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=20, metavar="N", help="timed runs for kernels (default 20)"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=7,
+        metavar="N",
+        help="turns that each contender takes, three timed runs in each (default 7)",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.run", help="record the compile and the times"
+    )
 
 
 def run(arguments) -> None:
@@ -23,10 +35,14 @@ def run(arguments) -> None:
     names = [n for n in arguments.against.split(",") if n]
     for name in names:
         if name not in PEERS:
-            raise UserError(f"no peer is called {name!r}", "--against", f"choose from {', '.join(PEERS)}")
+            raise UserError(
+                f"no peer is called {name!r}", "--against", f"choose from {', '.join(PEERS)}"
+            )
     for option in ("repeats", "rounds"):
         if not 1 <= getattr(arguments, option) <= 10_000:
-            raise UserError(f"{getattr(arguments, option)} {option}", f"--{option}", "give 1 to 10000")
+            raise UserError(
+                f"{getattr(arguments, option)} {option}", f"--{option}", "give 1 to 10000"
+            )
     path = output(arguments.output)
     options = common.options(arguments)
     model = common.load(arguments)
@@ -36,7 +52,9 @@ def run(arguments) -> None:
 
     threads = options.threads or default_threads()
     progress = common.progress()
-    made = jobs.compile(model, arguments.target, options, path=path, observer=progress, execute=path is not None)
+    made = jobs.compile(
+        model, arguments.target, options, path=path, observer=progress, execute=path is not None
+    )
     executable = made.executable
     contenders = {name: _contender(model, name, threads, progress) for name in dict.fromkeys(names)}
     progress.progress("time our kernels", 0, 0)
@@ -47,14 +65,25 @@ def run(arguments) -> None:
     data = {
         **times.to_json(),
         "kernels": [
-            {"name": k.name, "count": k.count, "median_us": k.median_us, "gflops": k.gflops,
-             "gbytes_per_s": k.gbytes_per_s, "percent_of_limit": k.percent_of_limit, "total_us": k.total_us}
+            {
+                "name": k.name,
+                "count": k.count,
+                "median_us": k.median_us,
+                "gflops": k.gflops,
+                "gbytes_per_s": k.gbytes_per_s,
+                "percent_of_limit": k.percent_of_limit,
+                "total_us": k.total_us,
+            }
             for k in found.kernels
         ],
-        "model": model.name, "target": made.target.name, "threads": threads,
-        "limits": {"gflops": found.limits.peak_flops() / 1e9,
-                   "gbytes_per_s": found.limits.bandwidth(1 << 30) / 1e9},
-    }  # fmt: skip
+        "model": model.name,
+        "target": made.target.name,
+        "threads": threads,
+        "limits": {
+            "gflops": found.limits.peak_flops() / 1e9,
+            "gbytes_per_s": found.limits.bandwidth(1 << 30) / 1e9,
+        },
+    }
     emit(arguments, data, lambda: _text(data))
 
 
@@ -70,8 +99,12 @@ def _contender(model, name: str, threads: int, progress):
         raise
     except Exception as error:  # whatever a framework's own compiler raises
         reason = (str(error).strip().splitlines() or ["no reason given"])[0][:160]
-        raise UserError(f"{name} cannot run this model ({type(error).__name__}: {reason})", "--against",
-                        f"leave {name} out", CANNOT_HERE) from None  # fmt: skip
+        raise UserError(
+            f"{name} cannot run this model ({type(error).__name__}: {reason})",
+            "--against",
+            f"leave {name} out",
+            CANNOT_HERE,
+        ) from None
     return lambda: run(*model.inputs)
 
 
@@ -80,15 +113,27 @@ def _text(data) -> str:
     rows += [(n, f"{ms:.3f}", f"{data['ratios'][n]:.2f}") for n, ms in data["peers"].items()]
     total = sum(k["total_us"] for k in data["kernels"]) or 1
     kernels = [
-        (k["name"], k["count"], number(k["median_us"], 1), f"{100 * k['total_us'] / total:.1f}",
-         number(k["gflops"], 1), number(k["gbytes_per_s"], 1), number(k["percent_of_limit"], 1))
+        (
+            k["name"],
+            k["count"],
+            number(k["median_us"], 1),
+            f"{100 * k['total_us'] / total:.1f}",
+            number(k["gflops"], 1),
+            number(k["gbytes_per_s"], 1),
+            number(k["percent_of_limit"], 1),
+        )
         for k in data["kernels"]
-    ]  # fmt: skip
+    ]
     limits = data["limits"]
     head = ("kernel", "launches", "us", "%", "GFLOP/s", "GB/s", "% of limit")
-    return "\n".join([
-        f"{data['model']} on {data['target']}, {data['threads']} threads, medians, in turns in one run",
-        table(("", "ms", "times ours"), rows, right=(1, 2)), "",
-        table(head, kernels, right=(1, 2, 3, 4, 5, 6)),
-        f"this machine: {limits['gflops']:.0f} GFLOP/s, {limits['gbytes_per_s']:.1f} GB/s from memory",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "{model} on {target}, {threads} threads, medians, in turns in one run".format(**data),
+            table(("", "ms", "times ours"), rows, right=(1, 2)),
+            "",
+            table(head, kernels, right=(1, 2, 3, 4, 5, 6)),
+            "this machine: {gflops:.0f} GFLOP/s, {gbytes_per_s:.1f} GB/s from memory".format(
+                **limits
+            ),
+        ]
+    )

@@ -1,4 +1,5 @@
 """``workbench query FILE "SQL"``: one read-only statement, limited in time and rows."""
+
 from __future__ import annotations
 
 from core_compiler.errors import UserError
@@ -18,7 +19,9 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     if not 0 < arguments.timeout <= 3600:
-        raise UserError(f"{arguments.timeout:g} seconds", "--timeout", "give a number from 0 to 3600")
+        raise UserError(
+            f"{arguments.timeout:g} seconds", "--timeout", "give a number from 0 to 3600"
+        )
     if not 1 <= arguments.rows <= 10_000_000:
         raise UserError(f"{arguments.rows} rows", "--rows", "give a number from 1 to 10000000")
     file = RecordingFile(arguments.recording)
@@ -32,8 +35,11 @@ def run(arguments) -> None:
 
 def _text(found, most: int) -> str:
     rows = [[_cell(value) for value in row] for row in found.rows]
-    numeric = [i for i in range(len(found.columns))
-               if all(isinstance(row[i], (int, float, type(None))) for row in found.rows)]  # fmt: skip
+    numeric = [
+        i
+        for i in range(len(found.columns))
+        if all(isinstance(row[i], (int, float, type(None))) for row in found.rows)
+    ]
     lines = [table(found.columns, rows, right=numeric)] if found.columns else []
     if found.truncated:
         lines.append(f"... more than {most} rows; raise --rows")

@@ -1,4 +1,5 @@
 """``workbench run MODEL``: execute, print the digest, and compare with another framework."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -19,15 +20,22 @@ def add_arguments(parser) -> None:
     common.add_model(parser)
     common.add_compile(parser)
     parser.add_argument("--against", metavar="NAME", help="compare with torch or onnxruntime")
-    parser.add_argument("--tolerance", type=float, default=AGREES, metavar="ERROR",
-                        help=f"exit code 1 where the relative error is larger (default {AGREES:g})")  # fmt: skip
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=AGREES,
+        metavar="ERROR",
+        help=f"exit code 1 where the relative error is larger (default {AGREES:g})",
+    )
 
 
 def run(arguments) -> int:
     from core_compiler.kernels.reference.digest import digest
 
     if arguments.against not in (None, "torch", "onnxruntime"):
-        raise UserError(f"cannot compare with {arguments.against!r}", "--against", "choose torch or onnxruntime")
+        raise UserError(
+            f"cannot compare with {arguments.against!r}", "--against", "choose torch or onnxruntime"
+        )
     if not arguments.tolerance >= 0:
         raise UserError(f"{arguments.tolerance:g} is no error", "--tolerance", "give 0 or more")
     options = common.options(arguments)
@@ -40,30 +48,47 @@ def run(arguments) -> int:
     made = jobs.compile(model, arguments.target, options, observer=common.progress())
     ours = made(*model.inputs)
     data = {
-        "model": model.name, "target": made.target.name, "worst_relative_error": None,
-        "worst_ulp": None, "digest": digest(ours), "identity": made.identity,
-        "frontend": model.spec.frontend, "against": arguments.against,
-    }  # fmt: skip
+        "model": model.name,
+        "target": made.target.name,
+        "worst_relative_error": None,
+        "worst_ulp": None,
+        "digest": digest(ours),
+        "identity": made.identity,
+        "frontend": model.spec.frontend,
+        "against": arguments.against,
+    }
     if peer is not None:
         data |= compare(ours, peer(*model.inputs), peer(*model.others), arguments.against)
     emit(arguments, data, lambda: _text(data, ours, model))
     return int(peer is not None and not data["worst_relative_error"] <= arguments.tolerance)
 
 
-def compare(ours: Sequence[np.ndarray], reference: Sequence[np.ndarray], other: Sequence[np.ndarray],
-            peer: str = "the peer") -> dict:  # fmt: skip
+def compare(
+    ours: Sequence[np.ndarray],
+    reference: Sequence[np.ndarray],
+    other: Sequence[np.ndarray],
+    peer: str = "the peer",
+) -> dict:
     """``worst_relative_error`` and ``worst_ulp`` of ``ours`` against ``reference``, both on the
     same inputs; ``other`` is the reference on other inputs, which scales the error."""
     if len(ours) != len(reference):
-        raise UserError(f"we give {len(ours)} outputs, {peer} gives {len(reference)}", "--against",
-                        "compare models with the same outputs")  # fmt: skip
+        raise UserError(
+            f"we give {len(ours)} outputs, {peer} gives {len(reference)}",
+            "--against",
+            "compare models with the same outputs",
+        )
     for a, b in zip(ours, reference, strict=True):
         if a.shape != b.shape:
-            raise UserError(f"an output is {a.shape} here and {b.shape} in {peer}", "--against",
-                            "compare models with the same outputs")  # fmt: skip
+            raise UserError(
+                f"an output is {a.shape} here and {b.shape} in {peer}",
+                "--against",
+                "compare models with the same outputs",
+            )
     errors = [relative_error(*arrays) for arrays in zip(ours, reference, other, strict=True)]
-    return {"worst_relative_error": max(errors, default=0.0),
-            "worst_ulp": max(map(worst_ulp, ours, reference), default=0)}  # fmt: skip
+    return {
+        "worst_relative_error": max(errors, default=0.0),
+        "worst_ulp": max(map(worst_ulp, ours, reference), default=0),
+    }
 
 
 def relative_error(ours: np.ndarray, reference: np.ndarray, other: np.ndarray) -> float:
@@ -114,11 +139,17 @@ def _extremes(a: np.ndarray, b: np.ndarray):
 
 
 def _text(data, ours, model) -> str:
-    lines = [f"{data['model']} on {data['target']}: "
-             + ", ".join(f"{name} {a.dtype}{list(a.shape)}"
-                         for name, a in zip(model.imported.outputs, ours, strict=True))]  # fmt: skip
+    lines = [
+        f"{data['model']} on {data['target']}: "
+        + ", ".join(
+            f"{name} {a.dtype}{list(a.shape)}"
+            for name, a in zip(model.imported.outputs, ours, strict=True)
+        )
+    ]
     if data["against"]:
-        lines.append(f"against {data['against']}: worst relative error {data['worst_relative_error']:.3g}, "
-                     f"worst ulp {data['worst_ulp']}")  # fmt: skip
+        lines.append(
+            f"against {data['against']}: worst relative error {data['worst_relative_error']:.3g}, "
+            f"worst ulp {data['worst_ulp']}"
+        )
     lines += [f"digest   {data['digest']}", f"identity {data['identity']}"]
     return "\n".join(lines)

@@ -1,4 +1,5 @@
 """``workbench diff RUN|MODEL --pass NAME``: the IR before and after, as a unified diff."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,11 +11,18 @@ from workbench.commands.printing import emit, painter, printable
 
 def add_arguments(parser) -> None:
     subject.add_subject(parser)
-    parser.add_argument("--pass", dest="pass_name", required=True, metavar="NAME",
-                        help="the pass (fold_constants, fold_constants#2), or its number")  # fmt: skip
+    parser.add_argument(
+        "--pass",
+        dest="pass_name",
+        required=True,
+        metavar="NAME",
+        help="the pass (fold_constants, fold_constants#2), or its number",
+    )
     parser.add_argument("--to", metavar="NAME", help="a later pass: what all from --pass to it did")
     parser.add_argument("--full", action="store_true", help="unchanged lines too")
-    parser.add_argument("--context", type=int, default=3, help="unchanged lines around a change (default 3)")
+    parser.add_argument(
+        "--context", type=int, default=3, help="unchanged lines around a change (default 3)"
+    )
 
 
 def run(arguments) -> None:
@@ -24,18 +32,29 @@ def run(arguments) -> None:
         first = subject.find_stage(opened, arguments.pass_name)
         last = subject.find_stage(opened, arguments.to, "--to") if arguments.to else first
         if first == 0:
-            raise UserError("nothing is before the import", "--pass", "name a pass, or a stage from 1")
+            raise UserError(
+                "nothing is before the import", "--pass", "name a pass, or a stage from 1"
+            )
         if last < first:
-            raise UserError(f"{arguments.to} comes before {arguments.pass_name}", "--to", "exchange the two")
-        rows = opened.diff_lines(first - 1, last, changed_only=not arguments.full, context=arguments.context)
+            raise UserError(
+                f"{arguments.to} comes before {arguments.pass_name}", "--to", "exchange the two"
+            )
+        rows = opened.diff_lines(
+            first - 1, last, changed_only=not arguments.full, context=arguments.context
+        )
         stages = opened.stages()
     names = stages[first - 1].pass_name, stages[last].pass_name
-    data = {"before": {"stage": first - 1, "pass": names[0]}, "after": {"stage": last, "pass": names[1]},
-            "rows": rows}  # fmt: skip
+    data = {
+        "before": {"stage": first - 1, "pass": names[0]},
+        "after": {"stage": last, "pass": names[1]},
+        "rows": rows,
+    }
     emit(arguments, data, lambda: "\n".join(unified(rows, first - 1, last, names)))
 
 
-def unified(rows, first: int, last: int, names: tuple[str, str], colour: bool | None = None) -> Iterator[str]:
+def unified(
+    rows, first: int, last: int, names: tuple[str, str], colour: bool | None = None
+) -> Iterator[str]:
     """The lines of a unified diff; a run of changes shows its old lines, then its new ones."""
     paint = painter(colour)
     yield paint("bold", f"--- stage {first} ({names[0]})")

@@ -1,4 +1,5 @@
 """``workbench kernels RUN|MODEL``: the kernels with their times, and each one's code."""
+
 from __future__ import annotations
 
 from core_compiler.errors import UserError
@@ -11,21 +12,26 @@ WHAT = {"source": "source", "llvm": "llvm_ir", "assembly": "assembly", "steps": 
 def add_arguments(parser) -> None:
     subject.add_subject(parser)
     parser.add_argument("--show", metavar="NAME", help="print one kernel")
-    parser.add_argument("--what", choices=tuple(WHAT), default="source", help="of --show (default source)")
+    parser.add_argument(
+        "--what", choices=tuple(WHAT), default="source", help="of --show (default source)"
+    )
 
 
 def run(arguments) -> None:
-    with subject.recording(arguments, execute=not arguments.show and not _is_file(arguments)) as opened:
+    with subject.recording(
+        arguments, execute=not arguments.show and not _is_file(arguments)
+    ) as opened:
         kernels = opened.kernels()
         if not kernels:
-            raise UserError("no kernels were compiled", arguments.model, "the compile did not get that far")
+            raise UserError(
+                "no kernels were compiled", arguments.model, "the compile did not get that far"
+            )
         if arguments.show:
             _show(arguments, opened, kernels)
             return
         rows = timed(kernels, opened.timings())
         meta = opened.figures("timing")
-    text = lambda: _text(rows, meta)  # noqa: E731
-    emit(arguments, {"kernels": rows, "figures": meta}, text)
+    emit(arguments, {"kernels": rows, "figures": meta}, lambda: _text(rows, meta))
 
 
 def _is_file(arguments) -> bool:
@@ -42,51 +48,83 @@ def timed(kernels, timings) -> list[dict]:
     for kernel in kernels:
         mine = measured.get(kernel.name, [])
         total = sum(t.median_us for t in mine)
-        rate = (lambda amount, total=total: amount / (total * 1e-6) / 1e9 if total else None)
-        rows.append({
-            "name": kernel.name, "count": len(kernel.launches), "cached": kernel.cached,
-            "compile_seconds": kernel.compile_seconds, "key": kernel.key, "steps": list(kernel.steps),
-            "total_us": total if mine else None, "median_us": total / len(mine) if mine else None,
-            "gflops": rate(sum(t.flops for t in mine)), "gbytes_per_s": rate(sum(t.bytes for t in mine)),
-        })  # fmt: skip
+        rows.append(
+            {
+                "name": kernel.name,
+                "count": len(kernel.launches),
+                "cached": kernel.cached,
+                "compile_seconds": kernel.compile_seconds,
+                "key": kernel.key,
+                "steps": list(kernel.steps),
+                "total_us": total if mine else None,
+                "median_us": total / len(mine) if mine else None,
+                "gflops": _rate(sum(t.flops for t in mine), total),
+                "gbytes_per_s": _rate(sum(t.bytes for t in mine), total),
+            }
+        )
     return sorted(rows, key=lambda r: (-(r["total_us"] or 0), r["name"]))
+
+
+def _rate(amount: int, microseconds: float) -> float | None:
+    """Billions a second."""
+    return amount / (microseconds * 1e-6) / 1e9 if microseconds else None
 
 
 def _text(rows, figures) -> str:
     total = sum(r["total_us"] or 0 for r in rows)
     cells = [
-        (r["name"], r["count"] or "core", number(r["median_us"], 1), number(r["total_us"], 1),
-         f"{100 * r['total_us'] / total:.1f}" if total and r["total_us"] is not None else "",
-         number(r["gflops"], 1), number(r["gbytes_per_s"], 1), max(0, len(r["steps"]) - 1),
-         "cached" if r["cached"] else f"{r['compile_seconds']:.2f} s")
+        (
+            r["name"],
+            r["count"] or "core",
+            number(r["median_us"], 1),
+            number(r["total_us"], 1),
+            f"{100 * r['total_us'] / total:.1f}" if total and r["total_us"] is not None else "",
+            number(r["gflops"], 1),
+            number(r["gbytes_per_s"], 1),
+            max(0, len(r["steps"]) - 1),
+            "cached" if r["cached"] else f"{r['compile_seconds']:.2f} s",
+        )
         for r in rows
-    ]  # fmt: skip
+    ]
     head = ("kernel", "launches", "us", "total us", "%", "GFLOP/s", "GB/s", "steps", "compiled")
     lines = [table(head, cells, right=(1, 2, 3, 4, 5, 6, 7))]
     if figures.get("total_ms") is not None:
-        lines.append(f"one execution {figures['total_ms']:.3f} ms on {figures.get('threads')} threads")
+        lines.append(
+            f"one execution {figures['total_ms']:.3f} ms on {figures.get('threads')} threads"
+        )
     return "\n".join(lines)
 
 
 def _show(arguments, opened, kernels) -> None:
     found = next((k for k in kernels if k.name == arguments.show), None)
     if found is None:
-        raise UserError(f"no kernel is called {arguments.show!r}", "--show",
-                        f"kernels: {', '.join(k.name for k in kernels)}")  # fmt: skip
+        raise UserError(
+            f"no kernel is called {arguments.show!r}",
+            "--show",
+            f"kernels: {', '.join(k.name for k in kernels)}",
+        )
     if arguments.what == "steps":
-        steps = [{"name": name, "text": opened.kernel_step_text(found.id, i)}
-                 for i, name in enumerate(found.steps)]  # fmt: skip
+        steps = [
+            {"name": name, "text": opened.kernel_step_text(found.id, i)}
+            for i, name in enumerate(found.steps)
+        ]
         emit(arguments, {"name": found.name, "steps": steps}, lambda: _steps(steps))
         return
     text = opened.kernel_text(found.id, WHAT[arguments.what])
-    data = {"name": found.name, "what": arguments.what, "text": text,
-            "line_map": found.line_map, "assembly_map": found.assembly_map}  # fmt: skip
+    data = {
+        "name": found.name,
+        "what": arguments.what,
+        "text": text,
+        "line_map": found.line_map,
+        "assembly_map": found.assembly_map,
+    }
     emit(arguments, data, printable(text.rstrip("\n")))
 
 
 def _steps(steps) -> str:
     paint = painter()
     return "\n".join(
-        paint("bold", f"-- {i}: {step['name']}") + (f"\n{printable(step['text'])}" if step["text"] else "")
+        paint("bold", f"-- {i}: {step['name']}")
+        + (f"\n{printable(step['text'])}" if step["text"] else "")
         for i, step in enumerate(steps)
     )

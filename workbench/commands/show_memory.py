@@ -1,4 +1,5 @@
-"""``workbench memory RUN|MODEL``: the plan's peak, bound and gap; buffers; live bytes over the program."""
+"""``workbench memory RUN|MODEL``: the plan's peak, bound and gap; buffers; live bytes."""
+
 from __future__ import annotations
 
 from core_compiler.errors import UserError
@@ -12,7 +13,9 @@ HEIGHT, WIDTH = 8, 72
 
 def add_arguments(parser) -> None:
     subject.add_subject(parser)
-    parser.add_argument("--top", type=int, default=10, metavar="N", help="the N largest buffers (default 10)")
+    parser.add_argument(
+        "--top", type=int, default=10, metavar="N", help="the N largest buffers (default 10)"
+    )
 
 
 def run(arguments) -> None:
@@ -21,22 +24,37 @@ def run(arguments) -> None:
     with subject.recording(arguments) as opened:
         buffers, figures = opened.buffers(), opened.figures("memory")
     if not buffers:
-        raise UserError("no memory was planned", arguments.model, "the compile did not get that far")
+        raise UserError(
+            "no memory was planned", arguments.model, "the compile did not get that far"
+        )
     tiers = {
         name: summary([b for b in buffers if b.tier == name])
         for name in dict.fromkeys(b.tier for b in buffers)
     }
     peak, bound = int(figures.get("arena_bytes", 0)), int(figures.get("lower_bound_bytes", 0))
     data = {
-        "peak_bytes": peak, "lower_bound_bytes": bound, "gap": peak / bound - 1 if bound else 0.0,
-        "tiers": tiers, "figures": figures,
+        "peak_bytes": peak,
+        "lower_bound_bytes": bound,
+        "gap": peak / bound - 1 if bound else 0.0,
+        "tiers": tiers,
+        "figures": figures,
         "live": live([b for b in buffers if b.kind == "temporary"]),
         "buffers": [
-            {"name": b.name, "kind": b.kind, "tier": b.tier, "offset": b.offset, "size": b.size,
-             "unpadded_size": b.unpadded_size, "start": b.start, "end": b.end, "value": b.value, "op": b.op}
+            {
+                "name": b.name,
+                "kind": b.kind,
+                "tier": b.tier,
+                "offset": b.offset,
+                "size": b.size,
+                "unpadded_size": b.unpadded_size,
+                "start": b.start,
+                "end": b.end,
+                "value": b.value,
+                "op": b.op,
+            }
             for b in buffers
         ],
-    }  # fmt: skip
+    }
     emit(arguments, data, lambda: _text(data, arguments.top))
 
 
@@ -86,19 +104,38 @@ def drawn(curve: list[tuple[int, int]], height: int = HEIGHT, width: int = WIDTH
 
 def _text(data, top: int) -> str:
     lines = [
-        f"arena {show_bytes(data['peak_bytes'])}, lower bound {show_bytes(data['lower_bound_bytes'])}, "
-        f"gap {100 * data['gap']:.1f}%",
+        (
+            f"arena {show_bytes(data['peak_bytes'])}, gap {100 * data['gap']:.1f}% to the "
+            f"lower bound of {show_bytes(data['lower_bound_bytes'])}"
+        ),
         "",
-        table(("tier", "buffers", "bytes", "live at most"),
-              [(name, t["buffers"], show_bytes(t["bytes"]), show_bytes(t["live_peak"]))
-               for name, t in data["tiers"].items()], right=(1, 2, 3)),
-    ]  # fmt: skip
+        table(
+            ("tier", "buffers", "bytes", "live at most"),
+            [
+                (name, t["buffers"], show_bytes(t["bytes"]), show_bytes(t["live_peak"]))
+                for name, t in data["tiers"].items()
+            ],
+            right=(1, 2, 3),
+        ),
+    ]
     curve = drawn([tuple(p) for p in data["live"]])
     if curve:
         lines += ["", "live bytes of the arena", *curve]
     largest = sorted(data["buffers"], key=lambda b: (-b["size"], b["offset"]))[:top]
     if largest:
-        rows = [(printable(b["name"]) or f"%{b['value']}", b["kind"], b["tier"], b["offset"],
-                 show_bytes(b["size"]), f"{b['start']} to {b['end']}") for b in largest]  # fmt: skip
-        lines += ["", table(("buffer", "kind", "tier", "offset", "size", "steps"), rows, right=(3, 4))]
+        rows = [
+            (
+                printable(b["name"]) or f"%{b['value']}",
+                b["kind"],
+                b["tier"],
+                b["offset"],
+                show_bytes(b["size"]),
+                f"{b['start']} to {b['end']}",
+            )
+            for b in largest
+        ]
+        lines += [
+            "",
+            table(("buffer", "kind", "tier", "offset", "size", "steps"), rows, right=(3, 4)),
+        ]
     return "\n".join(lines)

@@ -1,4 +1,5 @@
 """``workbench op RUN|MODEL %name|id|text``: where an op came from and what became of it."""
+
 from __future__ import annotations
 
 import re
@@ -9,6 +10,7 @@ from workbench.commands.printing import emit, painter, printable, table
 
 #: Lines of each section, and candidates listed where a text is found in several ops.
 MOST = 24
+_NODE = ("name", "kind", "scope")
 _RESULTS = re.compile(r"^\s*((?:%\S+(?:,\s*)?)+) = ")
 
 
@@ -47,8 +49,11 @@ def find(opened, wanted: str) -> tuple[int, int | None]:
         if found:
             _ambiguous(wanted, found, stage)
         seen.update(found)
-    raise UserError(f"no op of any stage has {wanted!r}", "OP",
-                    "look at the names with `workbench diff` or `workbench export --stage`")  # fmt: skip
+    raise UserError(
+        f"no op of any stage has {wanted!r}",
+        "OP",
+        "look at the names with `workbench diff` or `workbench export --stage`",
+    )
 
 
 def _is_meant(wanted: str, line: str) -> bool:
@@ -61,8 +66,12 @@ def _is_meant(wanted: str, line: str) -> bool:
 def _ambiguous(wanted, found, stage) -> None:
     shown = "; ".join(f"{key}: {line[:60]}" for key, line in list(found.items())[:6])
     more = f" and {len(found) - 6} more" if len(found) > 6 else ""
-    raise UserError(f"{len(found)} ops of stage {stage.index} ({stage.pass_name}) have {wanted!r}: "
-                    f"{printable(shown)}{more}", "OP", "give one of the ids")  # fmt: skip
+    raise UserError(
+        f"{len(found)} ops of stage {stage.index} ({stage.pass_name}) have {wanted!r}: "
+        f"{printable(shown)}{more}",
+        "OP",
+        "give one of the ids",
+    )
 
 
 def life(opened, op_id: int, where: int | None = None) -> dict:
@@ -71,33 +80,58 @@ def life(opened, op_id: int, where: int | None = None) -> dict:
     stages = opened.stages()
     kernels = {k.id: k for k in opened.kernels()}
     buffers = {b.id: b for b in opened.buffers()}
-    times: dict[int, float] = {t.op: t.median_us for t in opened.timings() if t.median_us is not None}
+    times: dict[int, float] = {
+        t.op: t.median_us for t in opened.timings() if t.median_us is not None
+    }
     heirs = {op_id, *(s.new for s in history.later)}
 
     def told(step, other: int) -> dict:
         op = opened.op(other)
-        return {"op": other, "kind": op.kind, "results": _results(op), "how": step.how, "rule": step.rule,
-                "stage": step.stage,
-                "pass": None if step.stage is None else stages[step.stage].pass_name}  # fmt: skip
+        return {
+            "op": other,
+            "kind": op.kind,
+            "results": _results(op),
+            "how": step.how,
+            "rule": step.rule,
+            "stage": step.stage,
+            "pass": None if step.stage is None else stages[step.stage].pass_name,
+        }
 
     op = opened.op(op_id)
     first, last = history.stages or (where, None)
     return {
-        "op": op_id, "kind": op.kind, "results": _results(op),
+        "op": op_id,
+        "kind": op.kind,
+        "results": _results(op),
         "types": [str(v.type) for v in op.results],
-        "stages": None if first is None else
-        {"first": first, "last": last, "from_pass": stages[first].pass_name,
-         "until_pass": None if last is None else stages[last].pass_name},
-        "model": [{"name": n.name, "kind": n.kind, "file": n.file, "line": n.line, "scope": n.scope}
-                  for n in history.nodes],
+        "stages": None
+        if first is None
+        else {
+            "first": first,
+            "last": last,
+            "from_pass": stages[first].pass_name,
+            "until_pass": None if last is None else stages[last].pass_name,
+        },
+        "model": [
+            {"name": n.name, "kind": n.kind, "file": n.file, "line": n.line, "scope": n.scope}
+            for n in history.nodes
+        ],
         "earlier": _once(told(s, s.old) for s in history.earlier),
         "later": _once(told(s, s.new) for s in history.later),
         "kernels": [kernels[k].name for k in history.kernels],
         "launch_us": {str(o): times[o] for o in sorted(heirs) if o in times},
-        "buffers": [{"name": buffers[b].name, "tier": buffers[b].tier, "offset": buffers[b].offset,
-                     "size": buffers[b].size, "start": buffers[b].start, "end": buffers[b].end}
-                    for b in history.buffers],
-    }  # fmt: skip
+        "buffers": [
+            {
+                "name": buffers[b].name,
+                "tier": buffers[b].tier,
+                "offset": buffers[b].offset,
+                "size": buffers[b].size,
+                "start": buffers[b].start,
+                "end": buffers[b].end,
+            }
+            for b in history.buffers
+        ],
+    }
 
 
 def _results(op) -> list[str]:
@@ -120,23 +154,33 @@ def _text(data) -> str:
     stages = data["stages"]
     place = "in no stage (part of a rewrite)"
     if stages:
-        until = "the end" if stages["last"] is None else f"stage {stages['last']} ({stages['until_pass']})"
+        until = (
+            "the end"
+            if stages["last"] is None
+            else f"stage {stages['last']} ({stages['until_pass']})"
+        )
         place = f"from stage {stages['first']} ({stages['from_pass']}) to {until}"
     lines = [paint("bold", f"op {data['op']}  {data['kind']}  {', '.join(data['types'])}"), place]
     for node in data["model"][:MOST]:
         at = f"{node['file']}:{node['line']}" if node["file"] else ""
-        lines.append(f"model: {printable(' '.join(filter(None, (node['name'], node['kind'], node['scope'], at))))}")
+        lines.append("model: " + printable(" ".join(filter(None, (*map(node.get, _NODE), at)))))
     for title, key in (("came from", "earlier"), ("became", "later")):
         if data[key]:
             rows = [(step["op"], step["kind"], _why(step)) for step in data[key][:MOST]]
-            lines += ["", paint("cyan", title), table(("", "", ""), rows, right=(0,)).split("\n", 1)[1]]
+            lines += [
+                "",
+                paint("cyan", title),
+                table(("", "", ""), rows, right=(0,)).split("\n", 1)[1],
+            ]
             if len(data[key]) > MOST:
                 lines.append(f"... and {len(data[key]) - MOST} more (--json shows all)")
     if data["kernels"]:
         times = ", ".join(f"{us:.1f} us" for us in data["launch_us"].values())
         lines += ["", f"kernels: {', '.join(data['kernels'])}" + (f" ({times})" if times else "")]
-    lines += [f"memory: {b['tier']} {b['offset']} to {b['offset'] + b['size']}, steps {b['start']} to {b['end']}"
-              for b in data["buffers"][:MOST]]  # fmt: skip
+    lines += [
+        "memory: {tier} {offset}, {size} bytes, steps {start} to {end}".format(**b)
+        for b in data["buffers"][:MOST]
+    ]
     return "\n".join(lines)
 
 

@@ -1,4 +1,5 @@
 """``workbench passes RUN|MODEL``: what each pass did, and what the checks said."""
+
 from __future__ import annotations
 
 from workbench.commands import subject
@@ -17,26 +18,43 @@ def run(arguments) -> None:
     data = {
         "status": status,
         "passes": [
-            {"index": s.index, "pass": s.pass_name, "half": s.half, "exact": s.exact,
-             "changed": s.changed, "seconds": s.seconds, "rewrites": s.rewrites,
-             "ops": int(s.figures.get("ops", s.ops)), "figures": dict(s.figures),
-             "verdicts": dict(s.verdicts), "worst_error": s.worst_error, "options": dict(s.options),
-             "summary": s.summary}
+            {
+                "index": s.index,
+                "pass": s.pass_name,
+                "half": s.half,
+                "exact": s.exact,
+                "changed": s.changed,
+                "seconds": s.seconds,
+                "rewrites": s.rewrites,
+                "ops": int(s.figures.get("ops", s.ops)),
+                "figures": dict(s.figures),
+                "verdicts": dict(s.verdicts),
+                "worst_error": s.worst_error,
+                "options": dict(s.options),
+                "summary": s.summary,
+            }
             for s in stages
         ],
         "diagnostics": [str(d) for d in diagnostics],
-    }  # fmt: skip
+    }
     emit(arguments, data, lambda: _text(stages, status, diagnostics))
 
 
 def _text(stages, status: str, diagnostics) -> str:
     paint = painter()
     rows = [
-        (s.index, s.pass_name, "" if s.exact else "may change bits", f"{s.seconds * 1e3:.1f}",
-         s.rewrites or "", int(s.figures.get("ops", s.ops)),
-         " ".join(f"{n} {v}" for v, n in s.verdicts.items()), number(s.worst_error or None))
+        (
+            s.index,
+            s.pass_name,
+            "" if s.exact else "may change bits",
+            f"{s.seconds * 1e3:.1f}",
+            s.rewrites or "",
+            int(s.figures.get("ops", s.ops)),
+            " ".join(f"{n} {v}" for v, n in s.verdicts.items()),
+            number(s.worst_error or None),
+        )
         for s in stages
-    ]  # fmt: skip
+    ]
     head = ("", "pass", "", "ms", "rewrites", "ops", "checks", "worst error")
     lines = table(head, rows, right=(0, 3, 4, 5)).splitlines()
     lines[0] = paint("bold", lines[0])

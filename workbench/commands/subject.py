@@ -3,6 +3,7 @@
 Such a recording is kept in the cache folder under everything that decides it (the model, the
 options, our own sources), so that a second question about the same compile is answered at once.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -28,24 +29,34 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
     """RUN or MODEL, with the options of a compile."""
     common.add_model(parser, "RUN|MODEL")
     common.add_compile(parser)
-    parser.add_argument("--check", action="store_true", help="check every rewrite where MODEL is compiled")
+    parser.add_argument(
+        "--check", action="store_true", help="check every rewrite where MODEL is compiled"
+    )
 
 
 @contextmanager
 def recording(arguments, execute: bool = False) -> Iterator[Recording]:
     """The recording that the arguments name; a model is compiled first (``execute``: and timed)."""
     if is_recording(arguments.model):
-        given = [f"--{name.replace('_', '-')}" for name in common.COMPILE_ONLY
-                 if getattr(arguments, name) not in (None, False, [])]  # fmt: skip
+        given = [
+            f"--{name.replace('_', '-')}"
+            for name in common.COMPILE_ONLY
+            if getattr(arguments, name) not in (None, False, [])
+        ]
         if given or arguments.check:
-            raise UserError(f"{(given or ['--check'])[0]} says how to compile, and this is compiled",
-                            arguments.model, "leave it out, or name the model")  # fmt: skip
+            raise UserError(
+                f"{(given or ['--check'])[0]} says how to compile, and this is compiled",
+                arguments.model,
+                "leave it out, or name the model",
+            )
         with Recording.open(arguments.model) as opened:
             yield opened
         return
-    with tempfile.TemporaryDirectory(prefix="compiler-workbench-") as folder:
-        with Recording.open(_compiled(arguments, execute, Path(folder))) as opened:
-            yield opened
+    with (
+        tempfile.TemporaryDirectory(prefix="compiler-workbench-") as folder,
+        Recording.open(_compiled(arguments, execute, Path(folder))) as opened,
+    ):
+        yield opened
 
 
 def is_recording(text: str) -> bool:
@@ -87,15 +98,30 @@ def record(arguments, options, path: Path, execute: bool = False):
     """Compile the arguments' model into the recording ``path``."""
     from workbench import jobs
 
-    return jobs.compile(common.load(arguments), arguments.target, options, path=path,
-                        observer=common.progress(), execute=execute)  # fmt: skip
+    return jobs.compile(
+        common.load(arguments),
+        arguments.target,
+        options,
+        path=path,
+        observer=common.progress(),
+        execute=execute,
+    )
 
 
 def _key(imported: str, target: str, options, execute: bool) -> str:
     edit = options.edit
-    said = [imported, sources(), target, options.check, options.threads, execute,
-            sorted(options.target.items()), list(edit.skip), sorted(edit.limits.items()),
-            sorted((k, sorted(v.items())) for k, v in edit.options.items())]  # fmt: skip
+    said = [
+        imported,
+        sources(),
+        target,
+        options.check,
+        options.threads,
+        execute,
+        sorted(options.target.items()),
+        list(edit.skip),
+        sorted(edit.limits.items()),
+        sorted((k, sorted(v.items())) for k, v in edit.options.items()),
+    ]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
@@ -120,4 +146,6 @@ def find_stage(opened: Recording, text: str, option: str = "--pass") -> int:
         raise UserError(f"there is no stage {text}", option, f"stages are 0 to {len(stages) - 1}")
     if text in names:
         return names.index(text)
-    raise UserError(f"no pass is called {text!r} in this compile", option, f"passes: {', '.join(names[1:])}")
+    raise UserError(
+        f"no pass is called {text!r} in this compile", option, f"passes: {', '.join(names[1:])}"
+    )
