@@ -20,7 +20,7 @@ from core_compiler.kernels.schedules.steps import Scheduled
 from core_compiler.kernels.transforms.edit import buffer_argument
 from core_compiler.kernels.transforms import (
     carry_division, collapse, dispatch, fission, has_loop, hoist, interchange, lift, mark,
-    outline, pack_argument, promote, round_up, share_loads, sink, split, stage, transpose_copy,
+    outline, pack_argument, promote, round_up, share_loads, sink, specialise, split, stage, transpose_copy,
     unroll, unroll_by, unswitch, vectorise,
 )  # fmt: skip
 
@@ -102,7 +102,8 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     s = s.apply(hoist, "k", ("ii", "jj"))
     for phase in PHASES:
         s = s.apply(round_up, f"jj{phase}")
-    s = s.apply(vectorise, "jj_out", tiles.width).apply(lift)
+    s = s.apply(specialise, "ii_out", "jj_out", tiles.columns)
+    s = s.each(vectorise, ("jj_out_full", "jj_out"), tiles.width).apply(lift)
     s = s.split_off(outline, "ip_rows", f"pack_{tiles.name}")
     if not packed:
         s = s.split_off(outline, "jp_cols", f"panels_{tiles.name}")
@@ -115,7 +116,7 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
 
 def count_rows(s: Scheduled) -> Scheduled:
     """Rows that were merged of several loops are counted, not divided, in the copy and after."""
-    s = s.apply(carry_division, "ii_out")
+    s = s.each(carry_division, ("ii_out_full", "ii_out"))
     (pack,) = (name for name, core in s.cores.items() if has_loop(core, "ii_rows"))
     s = s.refine(pack, mark, "ii_rows", "sequential")
     return s.refine(pack, carry_division, "ii_rows")

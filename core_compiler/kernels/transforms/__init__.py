@@ -13,7 +13,7 @@ from core_compiler.kernels.transforms.loops import (
     unswitch,
 )  # fmt: skip
 from core_compiler.kernels.transforms.outline import dispatch, outline
-from core_compiler.kernels.transforms.ragged import round_up
+from core_compiler.kernels.transforms.ragged import round_up, specialise
 from core_compiler.kernels.transforms.reduction import fission, hoist, sink
 from core_compiler.kernels.transforms.registers import promote, share_loads, unroll, unroll_by
 from core_compiler.kernels.transforms.stage import pack_argument, stage
@@ -23,6 +23,6 @@ from core_compiler.kernels.transforms.vectorise import vectorise
 __all__ = [
     "Refused", "carry_division", "collapse", "dispatch", "find_loop", "fission", "has_loop", "hoist", "interchange",
     "lift", "mark", "merge", "never_empty", "outline", "pack_argument", "promote", "rename",
-    "rename_buffers", "requires", "round_up", "share_loads", "sink", "split", "stage",
+    "rename_buffers", "requires", "round_up", "share_loads", "sink", "specialise", "split", "stage",
     "transpose_copy", "unit_loop", "unroll", "unroll_by", "unswitch", "vectorise",
 ]

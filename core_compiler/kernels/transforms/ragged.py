@@ -4,7 +4,7 @@ from __future__ import annotations
 from core_compiler.ir import Function, Op
 from core_compiler.kernels.ops import access
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT, Copier, constant_of, expression, find_loop, need, producers, rebuild,
+    INDEPENDENT, Copier, constant_of, depends_on, expression, find_loop, need, producers, rebuild,
 )  # fmt: skip
 
 
@@ -65,6 +65,43 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
             if _has_room(inner, iv, size):
                 hooks[inner] = at_own_place
     return rebuild(function, hooks)
+
+
+def specialise(function: Function, loop: str, inner: str, size: int) -> Function:
+    """Two versions of a nest: where ``inner`` runs exactly ``size`` times, with that bound written
+    as a constant (loops called ``<name>_full``), else as it was."""
+    made, op, target = producers(function), find_loop(function, loop), find_loop(function, inner)
+    need(target in list(op.walk()), f"{inner} is not inside {loop}")
+    need(not op.operands[3:], f"{loop} carries values")
+    upper = target.operands[1]
+    own = {v for o in op.walk() for r in o.regions for v in r.arguments}
+    need(not depends_on([upper], own, made), f"the extent of {inner} varies inside {loop}")
+    need(constant_of(target.operands[0], made) == 0, f"{inner} does not start at 0")
+    inside = {v for o in op.walk() if o is not op for v in o.results}
+    stop = {v for v in made if v not in inside}
+
+    def full(copier: Copier) -> tuple:
+        saved = dict(copier.hooks)
+
+        def renamed(copier: Copier, o: Op) -> None:
+            bound = copier.kb.index(size) if o is target else None
+            copier.loop(o, name=f"{o['name']}_full", upper=bound)
+
+        copier.hooks |= {o: renamed for o in op.walk() if o.kind == "kernel.for"}
+        renamed(copier, op)
+        copier.hooks = saved
+        return ()
+
+    def rest(copier: Copier) -> tuple:
+        copier.loop(op)
+        return ()
+
+    def hook(copier: Copier, op: Op) -> None:
+        copier.ops(expression(upper, made, stop))
+        is_full = copier.kb.eq(copier[upper], copier.kb.index(size))
+        copier.kb.choose(is_full, lambda: full(copier), lambda: rest(copier))
+
+    return rebuild(function, {op: hook})
 
 
 def _has_room(op: Op, iv, size: int) -> bool:
