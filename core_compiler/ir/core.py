@@ -238,7 +238,8 @@ class Module:
 def structure_key(module: Module) -> str:
     """SHA-256 of structure, attributes and weights: what the numerics identity hashes.
 
-    Names, locations and the numbering of values do not enter.
+    Names, locations and the numbering of values do not enter, but for the arguments of kernels:
+    there buffer types speak of sizes by the names of index arguments.
     """
     import hashlib
 
@@ -261,6 +262,8 @@ def structure_key(module: Module) -> str:
 
     for name, function in module.functions.items():
         state.update(f"@{name}:{function.level}".encode())
+        if function.level == "kernel":
+            state.update(repr([v.name for v in function.arguments]).encode())
         put_block(function.body, {})
     return state.hexdigest()
 
