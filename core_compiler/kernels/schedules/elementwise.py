@@ -10,7 +10,7 @@ from __future__ import annotations
 from core_compiler.ir import Function
 from core_compiler.kernels.abi import parallel_nest
 from core_compiler.kernels.ops import access
-from core_compiler.kernels.schedules.simd import attempt, vectors
+from core_compiler.kernels.schedules.simd import attempt, side_by_side, vectors
 from core_compiler.kernels.schedules.steps import Scheduled
 from core_compiler.kernels.transforms import interchange, mark, split, vectorise
 
@@ -32,7 +32,7 @@ def schedule(kernel: Function, width: int = 16, block: int = BLOCK) -> Scheduled
         return _tiled(s, other, last, width)
     s = s.apply(split, last, block, f"{last}_block", last)
     if attempt(vectors, s.function, last, width):
-        s = s.apply(vectors, last, width)
+        s = s.apply(vectors, last, width, side_by_side(kernel))
     return s
 
 

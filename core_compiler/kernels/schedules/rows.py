@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from core_compiler.ir import Function
 from core_compiler.kernels.abi import parallel_nest
-from core_compiler.kernels.schedules.simd import attempt, lanes_in_vectors, reductions, vectors
+from core_compiler.kernels.schedules.simd import (
+    attempt,
+    lanes_in_vectors,
+    reductions,
+    side_by_side,
+    vectors,
+)
 from core_compiler.kernels.schedules.steps import Scheduled
 from core_compiler.kernels.transforms import split, vectorise
 from core_compiler.kernels.transforms.edit import loops
@@ -36,5 +42,5 @@ def schedule(kernel: Function, width: int = 16, rows: int = ROW_BLOCK) -> Schedu
     ]
     for name in inner:
         if attempt(vectors, s.function, name, width):
-            s = s.apply(vectors, name, width)
+            s = s.apply(vectors, name, width, side_by_side(kernel))
     return s

@@ -44,14 +44,29 @@ def full_and_rest(function: Function, loop: str, width: int) -> Function:
     return rebuild(function, {op: hook})
 
 
-def vectors(function: Function, loop: str, width: int) -> Function:
-    """Vectors of ``width`` lanes, the last ones with a count; loop ``<loop>_rest`` is the tail."""
+def vectors(function: Function, loop: str, width: int, together: int = 1) -> Function:
+    """``together`` vectors of ``width`` lanes at a time, then single ones, the last with a count.
+
+    Several vectors side by side hide the latency of long chains of arithmetic.  The tail is loop
+    ``<loop>_rest``.
+    """
     op = find_loop(function, loop)
-    count = constant_of(op.operands[1], producers(function))
-    if count is not None and count % width == 0:
-        return vectorise(function, loop, width)
-    return vectorise(vectorise(full_and_rest(function, loop, width), loop, width),
-                     f"{loop}_rest", width)  # fmt: skip
+    count, lanes = constant_of(op.operands[1], producers(function)), width * together
+    if count is not None and count % lanes == 0:
+        return vectorise(function, loop, lanes)
+    cut = full_and_rest(function, loop, lanes)
+    return vectorise(vectorise(cut, loop, lanes), f"{loop}_rest", width)
+
+
+def side_by_side(function: Function, most: int = 4) -> int:
+    """How many vectors of a kernel to run together: ``most`` of 32-bit lanes, fewer of wider ones."""
+    bits = [
+        getattr(value.type, "bits", 32)
+        for op in function.body.walk()
+        if op.kind in ("kernel.load", "kernel.cast")
+        for value in op.results
+    ]
+    return max(1, most * 32 // max([32, *bits]))
 
 
 def reductions(function: Function) -> list[str]:

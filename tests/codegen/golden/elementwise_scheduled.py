@@ -11,11 +11,11 @@ def kernel(args, lo, hi, scratch):
     for i0_block in range(lo, hi):
         v = i0_block * 4096
         v_1 = min(4096, n0 - v)
-        v_2 = (v_1 // 16) * 16
-        for i0 in range(0, v_2, 16):
+        v_2 = (v_1 // 64) * 64
+        for i0 in range(0, v_2, 64):
             v_3 = v + i0
-            v_4 = maximum_f32x16(load_f32x16(x0, v_3) + load_f32x16(x1, v_3), splat_f32x16(f32(0.0)))
-            store_f32x16(y2, v_3, v_4)
+            v_4 = maximum_f32x64(load_f32x64(x0, v_3) + load_f32x64(x1, v_3), splat_f32x64(f32(0.0)))
+            store_f32x64(y2, v_3, v_4)
         v_5 = v_1 - v_2
         for i0_rest in range(0, v_5, 16):
             v_6 = min(16, v_5 - i0_rest)

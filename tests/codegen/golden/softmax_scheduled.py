@@ -67,9 +67,9 @@ def kernel(args, lo, hi, scratch):
         v_41 = v_39 + v_40
         v_42 = shuffle_f32x16(v_41, v_41, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0))
         v_43 = lane_f32x16(v_41 + v_42, 0)
-        v_44 = (n1 // 16) * 16
-        for j0 in range(0, v_44, 16):
-            store_f32x16(y1, i0 * s1 + j0, load_f32x16(row, j0) / splat_f32x16(v_43))
+        v_44 = (n1 // 64) * 64
+        for j0 in range(0, v_44, 64):
+            store_f32x64(y1, i0 * s1 + j0, load_f32x64(row, j0) / splat_f32x64(v_43))
         v_45 = n1 - v_44
         for j0_rest in range(0, v_45, 16):
             v_46 = min(16, v_45 - j0_rest)
