@@ -2,10 +2,11 @@
 
 A compile is stepped once and every stage is judged: did the pass raise, does the verifier refuse
 its module, does a rewrite's local check fail, do the outputs differ from the stage before?  A local
-check names the rewrite at once.  What only shows on the whole stage is searched: the pass runs again
-on the same module, limited to its first n rewrites, and the smallest n that still fails is found by
-binary search (:class:`~core_compiler.ir.rewriter.Budget`).  When all stages are right, the machine
-code of every launch is compared with its meaning, and the schedule of a wrong kernel is searched.
+check names the rewrite at once.  What only shows on the whole stage is searched: the pass runs
+again on the same module, limited to its first n rewrites, and the smallest n that still fails is
+found by binary search (:class:`~core_compiler.ir.rewriter.Budget`).  When all stages are right, the
+machine code of every launch is compared with its meaning, and the schedule of a wrong kernel is
+searched.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Finding:
     """The first thing that is wrong.
 
     ``how`` it was seen: ``raised``, ``invalid`` (verifier), ``check`` (of a rewrite), ``end to
-    end`` or ``executed``.  ``number`` and ``rewrite`` are the rewrite within the pass, from 0 (None:
-    the fault is not of one rewrite; a pass that raised has the number of the rewrite it did not
+    end`` or ``executed``.  ``number`` and ``rewrite`` are the rewrite within the pass, from 0
+    (None: the fault is not of one rewrite; a pass that raised has the number of the rewrite it did not
     make).  ``value`` is what holds wrong numbers, ``error`` their distance relative to the largest
     right one.  ``before`` is the module that the pass was given.
     """

@@ -34,7 +34,7 @@ OK, WARNING, PROBLEM = "ok", "note", "problem"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: ``status`` is ok, note (what only some need) or problem; ``fix`` says what to do."""
+    """One line: ``status`` is ok, note (what some lack) or problem; ``fix`` says what to do."""
 
     name: str
     status: str

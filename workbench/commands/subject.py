@@ -13,12 +13,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import core_compiler
 from core_compiler.errors import UserError
-from core_compiler.record.reader import Recording
 from core_compiler.runtime.cache_folder import CacheFolder
 from workbench.commands import common
+
+if TYPE_CHECKING:
+    from core_compiler.record import Recording
 
 KIND = "recordings"
 FILE = "compile.run"
@@ -37,6 +40,8 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def recording(arguments, execute: bool = False) -> Iterator[Recording]:
     """The recording that the arguments name; a model is compiled first (``execute``: and timed)."""
+    from core_compiler.record import Recording
+
     if is_recording(arguments.model):
         given = [
             f"--{name.replace('_', '-')}"

@@ -1,0 +1,349 @@
+"""What commands print: the outputs that others rely on, and what a person reads."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+
+import numpy as np
+import pytest
+
+from core_compiler.ir.parser import parse
+from core_compiler.record import Recording
+from sample_models import CATALOGUE
+from tests.workbench.conftest import MODEL
+from workbench.commands import check_machine, run_model, show_diff, show_memory
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+# -- run ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frontend", "against"), [("torch", "torch"), ("onnx", "onnxruntime"), ("torch", "onnxruntime")]
+)
+def test_run_agrees_with_the_framework(command, frontend, against):
+    pytest.importorskip("torch")
+    found = command.json("run", *MODEL, "--frontend", frontend, "--against", against)
+    assert {*found} >= {
+        "model", "target", "worst_relative_error", "worst_ulp", "digest", "identity"
+    }  # fmt: skip
+    assert (found["model"], found["target"]) == ("digits-mlp", "cpu")
+    assert 0 <= found["worst_relative_error"] <= 1e-4
+    assert isinstance(found["worst_ulp"], int)
+    assert DIGEST.fullmatch(found["digest"])
+    assert DIGEST.fullmatch(found["identity"])
+
+
+def test_run_gives_the_same_bits_with_any_number_of_threads_and_any_vectors(command):
+    digests = {
+        command.json(
+            "run", *MODEL, "--threads", threads, "--target-option", f"vector_width={width}"
+        )["digest"]
+        for threads, width in ((1, 16), (2, 16), (1, 8))
+    }
+    assert len(digests) == 1
+
+
+def test_run_says_no_where_the_error_is_larger_than_asked(command):
+    found = command.json("run", *MODEL, "--against", "torch", "--tolerance", "0", code=1)
+    assert found["worst_relative_error"] > 0
+
+
+def test_run_without_a_peer_compares_nothing(command):
+    found = command.json("run", *MODEL)
+    assert (found["worst_relative_error"], found["worst_ulp"]) == (None, None)
+    assert found["digest"] in command.text("run", *MODEL)
+
+
+def test_the_error_is_scaled_by_how_much_the_outputs_vary():
+    reference, other = np.float32([100, 101]), np.float32([100, 103])
+    ours = np.float32([100, 101.5])
+    assert run_model.relative_error(ours, reference, other) == 0.25
+    assert run_model.relative_error(reference, reference, reference) == 0
+    assert run_model.relative_error(np.float32([1, np.nan]), np.float32([1, 2]), other) == np.inf
+    assert run_model.relative_error(*[np.float32([1, np.nan])] * 2, other) == 0
+    # An output that is the same for all inputs is scaled by its own size.
+    assert run_model.relative_error(ours, reference, reference) == pytest.approx(0.5 / 101)
+
+
+def test_ulps_are_counted_over_elements_that_matter():
+    one = np.float32(1)
+    two_up = np.nextafter(np.nextafter(one, np.float32(2)), np.float32(2))
+    assert run_model.worst_ulp(np.float32([two_up, 5e-4]), np.float32([one, 1e-4])) == 2
+    assert run_model.worst_ulp(np.float32([0.0]), np.float32([-0.0])) == 0
+    # Across zero: as many floats lie between them on either side.
+    tiny = np.nextafter(np.float32(0), one)
+    assert run_model.worst_ulp(np.float32([tiny]), np.float32([-tiny])) == 2
+    assert run_model.worst_ulp(np.int64([3]), np.int64([4])) == 0
+
+
+# -- compile, profile, bisect ------------------------------------------------------------------
+
+
+def test_compile_counts_what_it_did_and_records_it(command, tmp_path):
+    path = tmp_path / "x.run"
+    found = command.json("compile", *MODEL, "-o", path, "--check")
+    assert {*found} >= {"passes", "ops_before", "ops_after", "seconds", "kernels", "checks"}
+    assert list(found["checks"]) == ["bitwise", "within", "failed", "unchecked"]
+    assert found["checks"]["bitwise"] > 0
+    assert found["checks"]["failed"] == 0
+    with Recording.open(path) as recording:
+        stages = recording.stages()
+        assert len(stages) == found["passes"] + 1
+        assert len(recording.kernels()) == found["kernels"]
+        assert sum(s.verdicts.get("bitwise", 0) for s in stages) == found["checks"]["bitwise"]
+        assert stages[0].figures["ops"] == found["ops_before"]
+
+
+def test_compile_without_checks_calls_every_rewrite_unchecked(command):
+    checks = command.json("compile", *MODEL)["checks"]
+    assert checks["unchecked"] > 0
+    assert checks["bitwise"] == checks["within"] == checks["failed"] == 0
+
+
+def test_profile_times_kernels_and_peers(command, tmp_path):
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "x.run"
+    found = command.json(
+        "profile", *MODEL, "--against", "torch,onnxruntime", "--repeats", 3, "--rounds", 2,
+        "--threads", 1, "-o", path,
+    )  # fmt: skip
+    assert {*found} >= {"ours_ms", "peers", "ratios", "kernels"}
+    assert list(found["peers"]) == list(found["ratios"]) == ["torch", "onnxruntime"]
+    for name, ms in found["peers"].items():
+        assert found["ratios"][name] == pytest.approx(ms / found["ours_ms"])
+    kernel = found["kernels"][0]
+    assert {*kernel} >= {
+        "name", "count", "median_us", "gflops", "gbytes_per_s", "percent_of_limit"
+    }  # fmt: skip
+    with Recording.open(path) as recording:
+        assert sum(k["count"] for k in found["kernels"]) == len(recording.timings())
+
+
+def test_bisect_finds_nothing_where_nothing_is_wrong(command):
+    found = command.json("bisect", *MODEL, "--no-execute")
+    assert [found[k] for k in ("first_bad_pass", "first_bad_rewrite", "value")] == [None] * 3
+    assert "nothing is wrong" in command.text("bisect", *MODEL, "--no-execute")
+
+
+def test_bisect_names_a_broken_pass_and_says_no(command, monkeypatch):
+    from core_compiler.passes.lower_composites import LowerComposites
+    from core_compiler.passes.rules import Rule, apply_rules, op
+
+    wrong = Rule("erf(x) => tanh(x)", op("erf", "x"), lambda b, m: b.tanh(m["x"]))
+    right = LowerComposites.run
+
+    def run(self, module, context):
+        module = right(self, module, context)
+        return context.rewrite(module, lambda rw: apply_rules(rw, (wrong,), module.weights))
+
+    monkeypatch.setattr(LowerComposites, "run", run)
+    found = command.json("bisect", *MODEL, "--no-execute", code=1)
+    assert found["first_bad_pass"] == "lower_composites"
+    assert found["first_bad_rewrite"]["rule"] == "erf(x) => tanh(x)"
+    assert found["first_bad_rewrite"]["source"].endswith(f"test_cli_outputs.py:{_line_of(wrong)}")
+    assert found["value"].startswith("%")
+    code, out, _ = command("bisect", *MODEL, "--no-execute")
+    assert code == 1
+    assert "lower_composites is wrong" in out
+    assert "core.erf" in out
+
+
+def _line_of(rule) -> int:
+    return rule.rewrite.__code__.co_firstlineno
+
+
+# -- commands that read ------------------------------------------------------------------------
+
+
+def test_passes_lists_every_stage_with_its_checks(command, recording):
+    found = command.json("passes", recording)
+    with Recording.open(recording) as opened:
+        assert [p["pass"] for p in found["passes"]] == [s.pass_name for s in opened.stages()]
+    assert found["status"] == "finished"
+    assert any(p["verdicts"].get("bitwise") for p in found["passes"])
+    assert "fold_constants" in command.text("passes", recording, "--changed")
+
+
+def test_a_model_is_compiled_once_and_then_read(command, monkeypatch):
+    first = command.json("passes", *MODEL)
+    monkeypatch.setattr("workbench.jobs.compile", None)  # would raise if it were called
+    assert command.json("passes", *MODEL) == first
+    assert command.json("memory", *MODEL)["peak_bytes"] >= 0
+
+
+def test_diff_shows_what_a_pass_changed(command, recording):
+    text = command.text("diff", recording, "--pass", "decompose", "--context", 0)
+    lines = text.splitlines()
+    assert lines[0].startswith("--- stage ")
+    assert any(line.startswith("-") and "core.linear" in line for line in lines[2:])
+    assert any(line.startswith("+") and "core.matmul" in line for line in lines[2:])
+    assert "\x1b" not in text
+    full = command.text("diff", recording, "--pass", "decompose", "--full")
+    assert len(full.splitlines()) > len(lines)
+    rows = command.json("diff", recording, "--pass", "decompose")["rows"]
+    assert {row["kind"] for row in rows} >= {"removed", "added"} or "changed" in {
+        row["kind"] for row in rows
+    }
+
+
+def test_diff_over_several_passes_holds_the_work_of_all(command, recording):
+    found = command.json("diff", recording, "--pass", "1", "--to", "plan_memory")
+    assert found["before"]["stage"] == 0
+    kinds = " ".join(row["right"] or "" for row in found["rows"])
+    assert "target.alloc" in kinds
+
+
+def test_diffs_are_coloured_for_people_only():
+    row = {"kind": "removed", "left": "  x\x1b[2J", "right": None}
+    coloured = list(show_diff.unified([row], 0, 1, ("a", "b"), colour=True))
+    assert coloured[-1] == "\x1b[31m-  x\\x1b[2J\x1b[0m"
+    assert list(show_diff.unified([row], 0, 1, ("a", "b"), colour=False))[-1] == "-  x\\x1b[2J"
+
+
+@pytest.mark.parametrize("wanted", ["%linear", "core.linear"])
+def test_op_tells_a_life_or_lists_the_candidates(command, recording, wanted):
+    code, out, err = command("op", recording, wanted)
+    if code:
+        assert code == 2
+        wanted = re.search(r": (\d+): ", err)[1]  # the first candidate's id
+        out = command.text("op", recording, wanted)
+    assert out.startswith("op ")
+    assert "core.linear" in out
+    assert "kernels: " in out
+    assert "model: " in out
+
+
+def test_op_by_id_names_its_kernel_and_memory(command, recording):
+    with Recording.open(recording) as opened:
+        op = next(op for op in opened.module(0).walk() if op.kind == "core.linear")
+        number = opened.op_id(op)
+        kernels = {k.name for k in opened.kernels()}
+    found = command.json("op", recording, number)
+    assert found["kind"] == "core.linear"
+    assert found["stages"]["first"] == 0
+    assert found["model"][0]["file"].endswith(".py")
+    assert {*found["kernels"]} <= kernels
+    assert found["kernels"]
+    assert found["buffers"]
+
+
+def test_memory_adds_up(command, recording):
+    found = command.json("memory", recording, "--top", 3)
+    arena = [b for b in found["buffers"] if b["kind"] == "temporary"]
+    assert found["peak_bytes"] == max(b["offset"] + b["size"] for b in arena)
+    assert found["lower_bound_bytes"] == max(n for _, n in found["live"])
+    assert found["gap"] == pytest.approx(found["peak_bytes"] / found["lower_bound_bytes"] - 1)
+    text = command.text("memory", recording)
+    assert "live bytes of the arena" in text
+
+
+def test_the_curve_draws_the_peak_where_it_is():
+    drawn = show_memory.drawn([(0, 1024), (4, 4096), (6, 1024), (8, 0)], height=4, width=8)
+    bars = [line.split("|")[1].ljust(8) for line in drawn[:-1]]
+    assert [sum(row[c] != " " for row in bars) for c in range(8)] == [1, 1, 1, 1, 4, 4, 1, 1]
+    assert drawn[0].startswith("   4.0 KiB")
+
+
+def test_kernels_lists_and_shows_every_text(command, recording):
+    rows = command.json("kernels", recording)["kernels"]
+    times = [row["total_us"] or 0 for row in rows]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 0
+    name = rows[0]["name"]
+    assert name in command.text("kernels", recording)
+    source = command.text("kernels", recording, "--show", name)
+    assert "def " in source
+    assert "define" in command.text("kernels", recording, "--show", name, "--what", "llvm")
+    assembly = command.json("kernels", recording, "--show", name, "--what", "assembly")
+    assert ".text" in assembly["text"]
+    steps = command.json("kernels", recording, "--show", name, "--what", "steps")["steps"]
+    assert steps[0]["name"] == "unscheduled"
+
+
+def test_query_answers_in_rows(command, recording):
+    found = command.json("query", recording, "SELECT id, pass FROM stage ORDER BY id LIMIT 2")
+    assert found["columns"] == ["id", "pass"]
+    assert found["rows"][0] == [0, "import"]
+    assert found["truncated"] is False
+    text = command.text("query", recording, "SELECT id, pass FROM stage", "--rows", 1)
+    assert text.splitlines()[1].split() == ["0", "import"]
+    assert "more than 1 rows" in text
+
+
+def test_export_copies_a_recording_and_writes_stages(command, recording, tmp_path):
+    copy = tmp_path / "copy.run"
+    command.json("export", recording, "-o", copy)
+    with sqlite3.connect(copy) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert command.json("passes", copy) == command.json("passes", recording)
+    text = tmp_path / "stage.mlir"
+    found = command.json("export", recording, "--stage", "decompose", "-o", text)
+    module = parse(text.read_text())
+    with Recording.open(recording) as opened:
+        kinds = [op.kind for op in opened.module(found["stage"]).walk()]
+    assert [op.kind for op in module.walk()] == kinds
+
+
+# -- lists, doctor -----------------------------------------------------------------------------
+
+
+def test_models_are_those_of_the_catalogue(command):
+    found = command.json("models")["models"]
+    assert [m["name"] for m in found] == list(CATALOGUE)
+    assert "25,557,032" in command.text("models")
+
+
+def test_targets_say_whether_this_machine_executes_them(command):
+    assert {"name": "cpu", "missing": None}.items() <= command.json("targets")["targets"][0].items()
+    found = command.json("targets", "--ops")
+    by_name = {o["op"]: o for o in found["ops"]}
+    assert by_name["core.matmul"]["targets"]["cpu"] == "kernel"
+    assert by_name["core.softmax"]["targets"]["cpu"] == "decomposed"
+    assert f"{len(by_name)} ops" in command.text("targets", "--ops")
+
+
+def test_doctor_finds_this_machine_fit_and_names_what_is_missing(command, monkeypatch, tmp_path):
+    found = command.json("doctor")
+    names = {f["name"]: f for f in found["findings"]}
+    assert found["ok"]
+    assert {*names} >= {
+        "Python",
+        "numba",
+        "llvmlite",
+        "torch",
+        "cores",
+        "memory",
+        "cache",
+        "graphviz",
+    }
+    assert all(f["fix"] for f in found["findings"] if f["status"] != "ok")
+    blocked = tmp_path / "file"
+    blocked.write_bytes(b"")
+    monkeypatch.setenv("COMPILER_WORKBENCH_CACHE", str(blocked / "cache"))
+    monkeypatch.setattr(check_machine, "PYTHON", (9, 0))
+    worse = command.json("doctor", code=1)
+    problems = {f["name"]: f["fix"] for f in worse["findings"] if f["status"] == "problem"}
+    assert problems == {
+        "Python": "use Python 9.0 or newer",
+        "cache": "set COMPILER_WORKBENCH_CACHE to a folder that can be written",
+    }
+
+
+def test_doctor_compares_versions_with_the_tested_range():
+    assert check_machine.within("2.4.6", ">=2.1,<3")
+    assert not check_machine.within("3.0", ">=2.1,<3")
+    assert not check_machine.within("2.0.9", ">=2.1,<3")
+    assert check_machine.within("2.13.0+cpu", ">=2.11,<2.14")
+    assert check_machine.tested_range("numpy") == ">=2.1,<3"
+    assert check_machine.tested_range("torch").startswith(">=2.")
+
+
+def test_every_json_output_is_one_line(command, recording):
+    for words in (("models",), ("passes", recording), ("memory", recording), ("targets",)):
+        _, out, _ = command(*words, "--json")
+        assert out.count("\n") == 1
+        json.loads(out)
