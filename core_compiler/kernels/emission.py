@@ -103,7 +103,7 @@ class Emitter(HeavyLoops):
             yield
             return
         axis = axes[0]
-        with self.kb.loop(self.names[axis], 0, self.extent(axis), loop=kind) as iv:
+        with self.kb.loop(self.names[axis], 0, self.extent(axis), loop=kind) as iv:  # noqa: SIM117
             with self.bound({axis: iv}), self.loops(axes[1:], kind):
                 yield
 
@@ -218,7 +218,7 @@ class Emitter(HeavyLoops):
         return self.kb.select(self.condition(node.conditions), inside, outside)
 
     def condition(self, conditions) -> Value:
-        """One i1 of conditions ``low <= expression < high``; bounds that always hold are left out."""
+        """One i1 of conditions ``low <= expression < high``, without bounds that always hold."""
         kb, made = self.kb, None
         for number, (expression, low, high) in enumerate(conditions):
             a, b = expression.range

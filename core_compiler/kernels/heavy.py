@@ -1,4 +1,4 @@
-"""The loops of reductions, products, convolutions and windows: where the contract's order is written.
+"""The loops of reductions, products, convolutions and windows: the contract's order is here.
 
 Chunks of 256 for products and sequences, 32 lanes and chunks of 4096 for the last axis, channel
 blocks of 32 for convolutions, windows row-major.  Schedules may not change any of it.
@@ -99,7 +99,7 @@ class HeavyLoops:
         term = heavy.terms[0]
         kind = "max" if heavy.kind == "argmax" else "min"
         init = [identity(kb, kind, term.dtype), kb.number(0, heavy.dtype)]
-        with kb.loop(self.unique("k"), 0, self.extent(axis), init=init) as (k, best, place):
+        with kb.loop(self.unique("k"), 0, self.extent(axis), init=init) as (k, best, place):  # noqa: SIM117
             with self.bound({axis: k}):
                 x = self.emit(term)
                 here = kb.cast(kb.cast(k, "i64"), heavy.dtype)
@@ -145,7 +145,7 @@ class HeavyLoops:
     def _taps(self, node: Node, taps, block, stop, acc) -> Value:
         kb, heavy = self.kb, node.heavy
         if taps:
-            with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=[acc]) as (tap, inner):
+            with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=[acc]) as (tap, inner):  # noqa: SIM117
                 with self.bound({taps[0]: tap}):
                     kb.carry(self._taps(node, taps[1:], block, stop, inner))
             return kb.results[0]
@@ -169,7 +169,7 @@ class HeavyLoops:
             if not heavy.conditions:
                 return made
             return kb.select(self.condition(heavy.conditions), made, acc)
-        with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=[acc]) as (tap, inner):
+        with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=[acc]) as (tap, inner):  # noqa: SIM117
             with self.bound({taps[0]: tap}):
                 kb.carry(self._positions(node, taps[1:], inner))
         return kb.results[0]

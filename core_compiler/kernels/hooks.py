@@ -71,7 +71,7 @@ class Contraction(Hook):
 
 @dataclass(frozen=True, slots=True)
 class Convolution(Hook):
-    """conv (conv_transpose where ``transposed``): channel blocks of 32, then taps, then channels."""
+    """conv (or conv_transpose): channel blocks of 32, then taps, then channels."""
 
     transposed: bool = False
 

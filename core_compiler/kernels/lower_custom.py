@@ -61,7 +61,7 @@ class Custom:
             yield ivs
             return
         extent = self.extents[buffer][axes[0]]
-        with self.kb.loop(f"{name}{axes[0]}", 0, extent, loop=loop) as iv:
+        with self.kb.loop(f"{name}{axes[0]}", 0, extent, loop=loop) as iv:  # noqa: SIM117
             with self._nest(buffer, axes[1:], name, {**ivs, axes[0]: iv}, loop) as found:
                 yield found
 
@@ -257,7 +257,7 @@ def _scatter(c: Custom, op: Op, depth: int, target: Callable) -> None:
 
 
 class _Totals:
-    """What a destination's hits add up to: chunks of 256 hits from the identity, then old + total."""
+    """What a destination's hits add up to: chunks of 256 from the identity, then old + total."""
 
     def __init__(self, c: Custom, x: Value, depth: int, mode: str):
         from core_compiler.kernels.heavy import identity
@@ -306,7 +306,7 @@ class _Totals:
         with c._nest(x, range(self.depth), "f", {}, "sequential") as f:
             row = [f[a] for a in range(self.depth)]
             seen = kb.load(self.hits, *row)
-            with kb.branch(kb.gt(seen, kb.number(0, "i64"))):
+            with kb.branch(kb.gt(seen, kb.number(0, "i64"))):  # noqa: SIM117
                 with c._nest(x, range(self.depth, x.type.rank), "g", {}, "vector") as g:
                     where = [*row, *(g[a] for a in range(self.depth, x.type.rank))]
                     self._fold(where, seen)

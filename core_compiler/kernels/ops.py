@@ -26,7 +26,7 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
 ``kernel.cast``     ``{dtype}`` numeric conversion (numerics contract), also to and from ``INDEX``.
 ``kernel.bitcast``  ``{dtype}`` same bits.
 ``kernel.call``     ``(*args) {callee, dtype}``: a function of ``kernels.functions`` by name.
-``kernel.invoke``   ``(*buffers, *sizes) {callee}``: runs another kernel, all its work items in order;
+``kernel.invoke``   ``(*buffers, *sizes) {callee}``: runs another kernel, all its items in order;
                     the operands are its arguments in order.  Pieces that many kernels share are
                     compiled once this way.
 scalar ops          named as the core scalar functions (``kernel.add``, ``kernel.exp``, ...), lane

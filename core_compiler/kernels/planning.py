@@ -29,7 +29,11 @@ from core_compiler.kernels.pull import CannotLower, Node, Puller
 #: Relative cost of computing a node again rather than keeping it.
 _COSTS = {"div": 4, "sqrt": 4, "rem": 4, "mod": 4}
 _CHEAP = frozenset(
-    ["add", "sub", "mul", "neg", "abs", "max", "min", "and", "or", "xor", "not", "bitnot", "shl", "shr", "eq", "ne", "lt", "le", "gt", "ge", "select", "cast", "bitcast", "is_nan", "is_inf", "is_finite", "sign", "floor", "ceil", "round", "trunc"]
+    (
+        *("add", "sub", "mul", "neg", "abs", "max", "min", "and", "or", "xor", "not", "bitnot"),
+        *("shl", "shr", "eq", "ne", "lt", "le", "gt", "ge", "select", "cast", "bitcast", "sign"),
+        *("is_nan", "is_inf", "is_finite", "floor", "ceil", "round", "trunc"),
+    )
 )
 #: A row value at least this dear is kept in scratch (or read back from an output) instead.
 _STAGE_COST = 4
@@ -234,7 +238,7 @@ def _attempt(block: Block, lookup, root: Value, space: Space) -> Plan:
         if value in block.arguments:
             raise CannotLower("an output that is an input needs no kernel")
         store, phase = _place_output(number, value, puller, top, phases, rows, space)
-        if (phase is None and set(store.node.axes) <= set(rows) and not inner) or (phase is None and store.address.axes <= set(rows)):
+        if phase is None and store.address.axes <= set(rows):
             row_stores.append(store)
         else:
             (phase or last).stores.append(store)

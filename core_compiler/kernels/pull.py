@@ -406,6 +406,6 @@ def reduced_groups(shape, axes) -> list[tuple[int, ...]]:
 
 
 def default_orders(shape, groups) -> tuple[str, ...]:
-    """``lanes`` for the group that holds the last axis wider than 1, ``sequence`` for the others."""
+    """``lanes`` for the group with the last axis wider than 1, ``sequence`` for the others."""
     last = max((a for a in range(len(shape)) if shape[a] != 1), default=None)
     return tuple("lanes" if last in group else "sequence" for group in groups)

@@ -1,5 +1,6 @@
 """Generated CPU source: its text, its line map, and object code that needs no Numba to run."""
 
+# ruff: noqa: E501  (a table of kernels)
 from __future__ import annotations
 
 import os

@@ -1,5 +1,6 @@
 """What fits one kernel, and equal kernels for equal access patterns."""
 
+# ruff: noqa: E501  (a table of cases)
 from __future__ import annotations
 
 import pytest

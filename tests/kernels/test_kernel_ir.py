@@ -121,7 +121,7 @@ def test_work_items_and_scratch_of_a_launch():
     kb = KernelBuilder("items")
     y = kb.buffer("y", ("n", "m"), "f32", strides=("m", 1))
     n, m = kb.size("n"), kb.size("m")
-    with kb.loop("i", 0, n, loop="parallel") as i:
+    with kb.loop("i", 0, n, loop="parallel") as i:  # noqa: SIM117
         with kb.loop("block", 0, m, 16, loop="parallel") as block:
             memory = kb.alloc(("m",), "f32", m)
             kb.store(kb.number(0.0, "f32"), memory, 0)

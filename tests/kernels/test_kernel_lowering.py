@@ -1,6 +1,7 @@
 """Every lowering against its op's reference, bit for bit: plain loops and schedules interpreted, and
 the scheduled kernel compiled."""
 
+# ruff: noqa: E501  (a table of cases)
 from __future__ import annotations
 
 import ml_dtypes

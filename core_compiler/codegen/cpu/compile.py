@@ -16,12 +16,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import llvmlite.binding as llvm
-from llvmlite import ir
-from numba.core import cgutils, codegen, compiler, typed_passes, types, untyped_passes
+from numba.core import codegen, compiler, typed_passes, types, untyped_passes
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
-from numba.extending import intrinsic
 
 from core_compiler.codegen.cpu.names import Namespace
 from core_compiler.codegen.cpu.source import SYMBOL, Source
@@ -66,13 +64,11 @@ def compile_source(source: str | Source, name: str = "") -> CompiledKernel:
 
 
 def _lowered(source: str, name: str) -> llvm.ModuleRef:
-    """The unoptimised module of a source: its entry, the kernels it invokes, nothing exported but
-    the entry."""
-    invoked = _Invoked()
-    entry = invoked.lower(_function(source, name, invoked), _SIGNATURE)
+    """The unoptimised module of a source: nothing exported but its entry."""
+    entry = _numba_result(_function(source, name))
     module = _entry(str(entry.library._final_module), entry.fndesc.llvm_func_name)
-    for part in invoked.parts:
-        module.link_in(llvm.parse_assembly(part))
+    for library in entry.library._linking_libraries:  # contract functions with loops
+        module.link_in(llvm.parse_assembly(str(library._get_module_for_linking())))
     for function in module.functions:
         if not function.is_declaration and function.name != SYMBOL:
             function.linkage = "internal"
@@ -83,7 +79,7 @@ def _lowered(source: str, name: str) -> llvm.ModuleRef:
     return module
 
 
-def _function(source: str, name: str, invoked: _Invoked):
+def _function(source: str, name: str):
     """The entry of a generated module, its globals bound."""
     tree = ast.parse(source)
     facts = {
@@ -96,64 +92,23 @@ def _function(source: str, name: str, invoked: _Invoked):
     local = {n.id for n in words if isinstance(n.ctx, ast.Store)}
     local |= {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
     local |= {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    bound = {n: namespace[n] for n in sorted({n.id for n in words} - local - {"compiled"})}
-    bound |= {"compiled": invoked.compiled, "__builtins__": builtins}
+    bound = {n: namespace[n] for n in sorted({n.id for n in words} - local)}
+    bound["__builtins__"] = builtins
     file = f"<kernel {name}>"
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     exec(compile(source, file, "exec"), bound)
     return bound[SYMBOL]
 
 
-class _Invoked:
-    """Compiles the kernels that a kernel invokes, each once a list of argument types."""
-
-    def __init__(self):
-        self.parts: list[str] = []
-        self.names: dict[tuple, str] = {}
-
-    def lower(self, function, types_):
-        """Numba's result for ``function``: its library holds the unoptimised module."""
-        flags = compiler.Flags()
-        flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = True
-        flags.error_model, flags.nrt = FLAGS["error_model"], False
-        result = compiler.compile_extra(
-            cpu_target.typing_context, cpu_target.target_context, function, tuple(types_),
-            types.none, flags, {}, pipeline_class=_Pipeline,
-        )  # fmt: skip
-        for library in result.library._linking_libraries:
-            self.parts.append(str(library._get_module_for_linking()))
-        return result
-
-    def compiled(self, function):
-        """The decorator ``@compiled`` of generated source: callable from other generated functions."""
-        arity = function.__code__.co_argcount
-
-        def typed(arguments):
-            kinds = tuple(map(types.unliteral, arguments))
-            key = (function.__name__, kinds)
-            if key not in self.names:
-                result = self.lower(function, kinds)
-                self.parts.append(str(result.library._final_module))
-                self.names[key] = result.fndesc.llvm_func_name
-            name = self.names[key]
-
-            def codegen(context, builder, sig, values):
-                pointer = ir.IntType(8).as_pointer()
-                kind = ir.FunctionType(
-                    ir.IntType(32), [pointer, pointer, *(v.type for v in values)]
-                )
-                callee = cgutils.get_or_insert_function(builder.module, kind, name)
-                result, error = (cgutils.alloca_once(builder, pointer) for _ in range(2))
-                builder.call(callee, [builder.bitcast(result, pointer),
-                                      builder.bitcast(error, pointer), *values])  # fmt: skip
-                return context.get_dummy_value()
-
-            return types.none(*kinds), codegen
-
-        names = ", ".join(f"a{n}" for n in range(arity))
-        made = eval(f"lambda typing, {names}: typed(({names},))", {"typed": typed})
-        made.__name__ = made.__qualname__ = function.__name__
-        return intrinsic(made)
+def _numba_result(function):
+    """Numba's result for the entry: its library holds the unoptimised module."""
+    flags = compiler.Flags()
+    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = True
+    flags.error_model, flags.nrt = FLAGS["error_model"], False
+    return compiler.compile_extra(
+        cpu_target.typing_context, cpu_target.target_context, function, _SIGNATURE, types.none,
+        flags, {}, pipeline_class=_Pipeline,
+    )  # fmt: skip
 
 
 class _Pipeline(compiler.CompilerBase):

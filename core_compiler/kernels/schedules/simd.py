@@ -20,8 +20,8 @@ from core_compiler.kernels.transforms.vectorise import _Lanes, _strides, vectori
 
 
 def full_and_rest(function: Function, loop: str, width: int) -> Function:
-    """``for i in [0, n)`` becomes the iterations below the last multiple of ``width``, then the rest
-    (loop ``<loop>_rest``)."""
+    """``for i in [0, n)`` becomes the iterations below the last multiple of ``width``, then the
+    rest (loop ``<loop>_rest``)."""
     made, op = producers(function), find_loop(function, loop)
     need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
     need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
@@ -59,7 +59,7 @@ def vectors(function: Function, loop: str, width: int, together: int = 1) -> Fun
 
 
 def side_by_side(function: Function, most: int = 4) -> int:
-    """How many vectors of a kernel to run together: ``most`` of 32-bit lanes, fewer of wider ones."""
+    """How many vectors to run together: ``most`` of 32-bit lanes, fewer of wider ones."""
     bits = [
         getattr(value.type, "bits", 32)
         for op in function.body.walk()
@@ -129,7 +129,7 @@ class _LanesInVectors:
         }  # fmt: skip
         inside = {o for op in (self.start, self.groups, *self.tree) for o in op.walk()}
         for op in self.function.body.walk():
-            if op.kind in ("kernel.load", "kernel.store") and access(op)[0] is self.memory:
+            if op.kind in ("kernel.load", "kernel.store") and access(op)[0] is self.memory:  # noqa: SIM102
                 if op not in inside:
                     need(op.kind == "kernel.load", "the accumulator is stored to elsewhere")
                     hooks[op] = self._result
