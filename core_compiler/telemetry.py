@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core_compiler.ir import Module, Op
+from core_compiler.ir import Function, Module, Op
 from core_compiler.ir.events import BufferRecord, KernelRecord, TimingRecord
 from core_compiler.passes.outline_kernels import LAUNCH
 
@@ -102,3 +102,17 @@ def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict
         ),
     }
     return records, figures
+
+
+def schedule_steps(module: Module, kernel: str, target) -> list[tuple[str, str, Function]]:
+    """The schedule of one kernel again, step by step: ``(title, which function, the function)``.
+
+    ``module`` is a stage in which the kernel is not scheduled yet (after ``outline_kernels``), as a
+    recording gives it back: schedules are deterministic, so their many steps are not stored.
+    """
+    sizes = [
+        tuple(n for kind, n in op["arguments"] if kind == "size")
+        for op in module.main.body.ops if op.kind == LAUNCH and op["kernel"] == kernel
+    ]  # fmt: skip
+    scheduled = target.schedule(module.functions[kernel], {}, sizes)
+    return [(step.name, step.kernel, step.function) for step in scheduled.steps]

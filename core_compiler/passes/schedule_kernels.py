@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core_compiler.ir import Function, Module, Rewrite
+from core_compiler.ir import Function, Module
 from core_compiler.ir.core import structure_key
 from core_compiler.passes.base import Pass
 from core_compiler.passes.outline_kernels import LAUNCH
@@ -14,7 +14,8 @@ class ScheduleKernels(Pass):
     """Tiles, packs, vectorises, unrolls and parallelises every kernel, step by named step.
 
     Each step is a kernel of its own that runs in the interpreter and gives the same bits as the
-    step before; accumulation orders are never touched.  Kernels may share *cores* (a packed
+    step before; accumulation orders are never touched.  The steps are kept with the kernels; what
+    they end in is compared with the kernel's meaning when its code is generated.  Kernels may share *cores* (a packed
     product's register tile), which are then functions of the module too.
     """
 
@@ -43,10 +44,6 @@ class ScheduleKernels(Pass):
             for name, core in scheduled.cores.items():
                 functions.setdefault(name, core)
             packers.enter(kernel.name, scheduled)
-            for step in scheduled.steps[1:]:
-                context.rewrites.append(
-                    Rewrite(step.name, "", (), (), {}, step.kernel, None, f"kernel {step.kernel}")
-                )
         functions.update(packers.functions)
         context.facts["schedules"] = schedules
         context.facts["packers"] = packers.names
