@@ -78,7 +78,7 @@ class BufferMachine:
         # A kernel may write before it has read all: a result must not lie where an operand lies.
         for value in op.operands[reads:]:
             self.memory[value][...] = 0xA5
-        arrays = [np.ascontiguousarray(self.array(v)) for v in op.operands[:reads]]
+        arrays = [np.array(self.array(v), order="C") for v in op.operands[:reads]]
         results = self.evaluator.block(op.regions[0], arrays)
         for value, array in zip(op.operands[reads:], results, strict=True):
             self._fill(value, array)

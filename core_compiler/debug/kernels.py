@@ -61,7 +61,7 @@ def check_kernels(
 def _compare(op: Op, memory: _Contents, evaluator: Evaluator) -> KernelCheck:
     started = time.perf_counter()
     reads = op["reads"]
-    arrays = [np.ascontiguousarray(memory[v]) for v in op.operands[:reads]]
+    arrays = [np.array(memory[v], order="C") for v in op.operands[:reads]]
     expected = evaluator.block(op.regions[0], arrays)
     record = CheckRecord(None, "bitwise", note=f"kernel {op['kernel']}")
     for value, want in zip(op.operands[reads:], expected, strict=True):

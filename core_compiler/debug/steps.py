@@ -94,7 +94,7 @@ class _Case:
         """The results by the launch's region, as they would lie in memory."""
         reads = self.launch["reads"]
         arrays = [
-            np.ascontiguousarray(_view(self.memory[v], v.type))
+            np.array(_view(self.memory[v], v.type), order="C")
             for v in self.launch.operands[:reads]
         ]
         results = evaluator.block(self.launch.regions[0], arrays)

@@ -26,7 +26,7 @@ class PassContext:
     notes: list[Diagnostic] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    progress: Callable[[str, float], None] = lambda what, done: None
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None
 
     def rewriter(self, block: Block, function: str = "main") -> Rewriter:
         """A rewriter whose events and budget are this pass's."""
