@@ -1,0 +1,180 @@
+"""Fixtures of the page's tests: a recording, servers of their own, one Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+#: How long anything on the page may take on a loaded machine (milliseconds).
+PATIENCE = 60_000
+
+_SERVE = """
+import sys
+from pathlib import Path
+from workbench.app import serve
+serve(sys.argv[1] or None, int(sys.argv[2]), open_browser=False, root=Path(sys.argv[3]))
+"""
+
+
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small convolutional model: compiled with checks, executed, everything recorded."""
+    pytest.importorskip("torch", reason="the sample models need torch")
+    from core_compiler.compiler import Options
+    from workbench import jobs, models
+
+    path = tmp_path_factory.mktemp("recordings") / "digits-cnn.run"
+    model = models.load(models.spec("digits-cnn", None, width=0.25))
+    jobs.compile(model, "cpu", Options(check=True), path=path, execute=True)
+    return path
+
+
+@dataclass
+class Server:
+    """A server in a process of its own."""
+
+    root: Path
+    opened: str = ""
+    port: int = 0
+    url: str = ""
+    process: Any = field(default=None, repr=False)
+
+    def start(self) -> Server:
+        command = [sys.executable, "-c", _SERVE, self.opened, str(self.port), str(self.root)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        first = self.process.stdout.readline().strip()
+        assert first.startswith("http://127.0.0.1:"), first
+        self.url = first.partition("?")[0]
+        self.port = int(self.url.rstrip("/").rpartition(":")[2])
+        return self
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def get(self, path: str, **headers: str) -> Any:
+        return urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers))
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server with an empty library."""
+    pytest.importorskip("panel", reason="the page needs panel")
+    made = Server(tmp_path_factory.mktemp("cache")).start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """``own_server(opened)``: a server that the test may do anything to."""
+    pytest.importorskip("panel", reason="the page needs panel")
+    made: list[Server] = []
+
+    def start(opened: str = "") -> Server:
+        made.append(Server(tmp_path / f"cache{len(made)}", opened).start())
+        return made[-1]
+
+    yield start
+    for one in made:
+        if one.process.poll() is None:
+            one.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium of this machine (Playwright's own download is never used)."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium in PATH; on Debian: apt-get install chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+class Tab:
+    """The page in a browser tab, with what it asked of the network and its errors."""
+
+    def __init__(self, context: Any) -> None:
+        self.page = context.new_page()
+        self.page.set_default_timeout(PATIENCE)
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("websocket", lambda socket: self.requests.append(socket.url))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+
+    def open(self, url: str) -> Tab:
+        self.page.goto(url)
+        self.page.wait_for_selector("#cw-loading", state="detached")
+        return self
+
+    def locate(self, selector: str) -> Any:
+        return self.page.locator(selector)
+
+    def wait(self, selector: str, **more: Any) -> None:
+        self.page.wait_for_selector(selector, **more)
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).first.inner_text()
+
+    def press(self, key: str) -> None:
+        self.page.keyboard.press(key)
+
+    def type(self, text: str) -> None:
+        self.page.keyboard.type(text)
+
+    def show(self, view: str) -> None:
+        """Choose a view in the tabs of the left pane."""
+        self.page.locator(f'.cw-tabs [data-view="{view}"]').first.click()
+
+    def drawn(self, view: str) -> None:
+        """Wait until a view of `widgets` has drawn its data."""
+        self.wait(f"#cw-view-{view} .cw[data-ready]", state="visible")
+
+    def stage(self, number: int) -> None:
+        """Wait until the rail marks a stage as shown."""
+        self.wait(f'#cw-rail .pass.on[data-stage="{number}"]')
+
+    def query(self, name: str) -> str | None:
+        return self.page.evaluate("(n) => new URLSearchParams(location.search).get(n)", name)
+
+    def wait_query(self, name: str, value: str | None) -> None:
+        self.page.wait_for_function(
+            "([n, v]) => new URLSearchParams(location.search).get(n) === v", arg=[name, value]
+        )
+
+    def view(self, name: str, function: str, *arguments: Any) -> Any:
+        """One of the functions which a view of `widgets` exposes to tests."""
+        script = "(root, [name, args]) => root.workbench[name](...args)"
+        return self.page.locator(f"#cw-view-{name} .cw").first.evaluate(
+            script, [function, list(arguments)]
+        )
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Callable[..., Tab]]:
+    """``tab(url)``: the page, ready, 1440 by 900."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    yield lambda url: Tab(context).open(url)
+    context.close()

@@ -1,0 +1,336 @@
+"""The page in a browser: open, step, follow, link, restore; bad input; nothing from outside."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlparse
+
+import pytest
+
+from core_compiler import compiler
+from core_compiler.ir import Block, Function, Module, Op, Value, dtype, tensor
+from core_compiler.ir.events import KernelRecord, StageRecord
+from core_compiler.ir.origin import FrontendNode, Origin
+from core_compiler.record.reader import Recording
+from core_compiler.record.recorder import Recorder
+
+pytestmark = pytest.mark.playwright
+pytest.importorskip("panel", reason="the page needs panel")
+
+HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+
+
+@pytest.fixture
+def opened(server, tab, recording):
+    """``opened(query)``: the page with the recording open."""
+    return lambda query="": tab(f"{server.url}?run={quote(str(recording))}{query}")
+
+
+def stages(recording):
+    with Recording.open(recording) as file:
+        return file.stages()
+
+
+def test_the_start_page_lists_samples_and_says_what_is_wrong(server, tab):
+    page = tab(server.url)
+    assert "resnet50" in page.text("#cw-start")
+    page.locate("#cw-start input[type=text]").fill("no-such-model")
+    page.press("Enter")
+    page.wait("#cw-start .error:visible")
+    problem = page.text("#cw-start .error")
+    assert "no model is called that" in problem and "no-such-model" in problem
+    assert page.errors == []
+
+
+def test_a_recording_opens_by_its_path(server, tab, recording):
+    page = tab(server.url)
+    page.locate("#cw-start input[type=text]").fill(str(recording))
+    page.locate("#cw-start button.primary").click()
+    page.wait("#cw-view-overview h1")
+    assert page.text("#cw-view-overview h1") == "digits-cnn"
+    page.wait_query("run", str(recording))
+    assert page.page.title().startswith("digits-cnn")
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "notes.run", "program.exe"])
+def test_a_wrong_file_is_said_and_the_page_goes_on(server, tab, name):
+    page = tab(server.url)
+    body = {"name": name, "mimeType": "application/octet-stream", "buffer": b"this is no model"}
+    page.locate("#cw-start input[type=file]").set_input_files(body)
+    page.wait("#cw-start .error:visible, #cw-bar .toast.error:visible")
+    page.wait("#cw-start .error:visible")
+    assert page.text("#cw-start .error b")
+    assert page.locate("#cw-start .sample").count() >= 5
+
+
+def test_a_dropped_recording_opens(server, tab, recording):
+    page = tab(server.url)
+    body = {"name": "mine.run", "mimeType": "", "buffer": recording.read_bytes()}
+    page.locate("#cw-start input[type=file]").set_input_files(body)
+    page.wait("#cw-view-overview h1")
+    assert page.text("#cw-view-overview h1") == "digits-cnn"
+
+
+def test_keys_step_through_passes_and_rewrites(opened, recording):
+    changed = [s.index for s in stages(recording)[1:] if s.changed]
+    page = opened("&stage=0&panes=graph,diff")
+    page.stage(0)
+    for stage in changed[:3]:
+        page.press("j")
+        page.stage(stage)
+    page.press("k")
+    page.stage(changed[1])
+    page.wait_query("stage", str(changed[1]))
+    page.press("J")
+    page.wait('#cw-rail .rewrite.on[data-rewrite="0"]')
+    page.wait_query("rewrite", "0")
+    assert "Rewrite 0" in page.text("#cw-inspector")
+    page.press("K")
+    page.stage(changed[0])
+    page.press("n")
+    page.wait("#cw-bar .toast:visible")
+    assert "No failed check" in page.text("#cw-bar .toast")
+
+
+def test_keys_do_nothing_while_a_text_field_has_the_focus(opened):
+    page = opened("&stage=3&panes=graph,diff")
+    page.stage(3)
+    page.press("/")
+    page.type("jjj")
+    page.page.wait_for_timeout(300)
+    assert page.query("stage") == "3"
+    assert page.locate("#cw-bar input[type=search]").input_value() == "jjj"
+
+
+def test_each_view_draws(opened):
+    page = opened("&stage=8")
+    for view in ("graph", "diff", "source", "memory"):
+        page.show(view)
+        page.drawn(view)
+        assert page.locate(f"#cw-view-{view} .cw-message:visible").count() == 0
+    page.show("kernels")
+    page.wait("#cw-view-kernels tbody tr")
+    page.show("overview")
+    page.wait("#cw-view-overview .figure")
+    assert page.errors == []
+
+
+def test_one_selection_links_graph_diff_kernels_and_memory(opened, recording):
+    with Recording.open(recording) as file:
+        conv = next(op for op in file.module(0).main.body.ops if op.kind == "core.conv")
+        number = file.op_id(conv)
+    page = opened("&stage=0&panes=graph,diff")
+    page.drawn("graph")
+    page.drawn("diff")
+    place = page.view("graph", "placeOfOp", number)
+    page.page.mouse.click(place["x"], place["y"])
+    page.wait_query("op", str(number))
+    page.wait("#cw-view-diff .row.selected")
+    assert "core.conv" in page.text("#cw-view-diff .row.selected")
+    assert "core.conv" in page.text("#cw-inspector .head")
+    page.press("2")
+    page.wait("#cw-view-kernels tr.on")
+    assert "conv" in page.text("#cw-view-kernels tr.on td")
+    page.drawn("source")
+    page.press("3")
+    page.drawn("memory")
+    # The other way: a kernel chosen in the table is a launch in the graph.
+    page.press("2")
+    row = page.locate("#cw-view-kernels tbody tr").nth(1)
+    kernel = row.get_attribute("data-kernel")
+    row.click()
+    page.wait_query("kernel", kernel)
+    page.wait_query("op", None)
+    page.press("1")
+    page.wait("#cw-inspector .head b")
+    assert page.errors == []
+
+
+def test_an_op_is_followed_through_the_passes(opened, recording):
+    with Recording.open(recording) as file:
+        relu = next(op for op in file.module(0).main.body.ops if op.kind == "core.relu")
+        number, last = file.op_id(relu), file.stage_count() - 1
+    page = opened(f"&stage=0&panes=graph,diff&op={number}")
+    page.wait("#cw-inspector .head b")
+    assert "core.relu" in page.text("#cw-inspector .head")
+    page = opened(f"&stage={last}&panes=graph,diff&op={number}")
+    page.page.wait_for_function("() => document.querySelector('#cw-busy')?.dataset !== undefined")
+    page.stage(last)
+    page.wait("#cw-inspector section")
+    assert "target.launch" in page.text("#cw-inspector .head")
+    assert "kernel " in page.text("#cw-inspector .body")
+
+
+def test_back_and_forward_walk_the_selection(opened, recording):
+    changed = [s.index for s in stages(recording)[1:] if s.changed]
+    page = opened(f"&stage={changed[0]}&panes=graph,diff")
+    page.press("j")
+    page.stage(changed[1])
+    page.wait_query("stage", str(changed[1]))
+    page.press("j")
+    page.stage(changed[2])
+    page.wait_query("stage", str(changed[2]))
+    page.page.go_back()
+    page.stage(changed[1])
+    page.page.go_forward()
+    page.stage(changed[2])
+
+
+def test_the_url_restores_the_sight(opened, server, tab):
+    first = opened("&stage=8&panes=memory,graph&fold=inspector")
+    first.drawn("memory")
+    first.press("z")
+    first.wait_query("zoom", "0")
+    again = tab(first.page.url)
+    again.stage(8)
+    again.drawn("memory")
+    assert again.locate("#cw-view-graph:visible").count() == 0
+    assert again.locate("#cw-inspector:visible").count() == 0
+
+
+def test_search_leads_to_an_op(opened):
+    page = opened("&stage=0&panes=graph,diff")
+    page.drawn("graph")
+    page.press("/")
+    page.type("core.conv")
+    page.wait("#cw-bar .hit .text")
+    page.press("Enter")
+    page.page.wait_for_function("() => new URLSearchParams(location.search).get('op') !== null")
+    page.page.wait_for_function("() => document.querySelector('#cw-inspector *') !== null")
+    page.wait("#cw-inspector .head b:has-text('core.conv')")
+
+
+def test_nothing_is_asked_from_outside(opened):
+    page = opened("&stage=8&panes=graph,diff")
+    page.drawn("graph")
+    for view in ("overview", "kernels", "source", "memory"):
+        page.show(view)
+        page.page.wait_for_timeout(300)
+    hosts = {urlparse(u).hostname for u in page.requests if not u.startswith(("data:", "blob:"))}
+    assert hosts == {"127.0.0.1"}
+    assert any(u.startswith("ws:") for u in page.requests), "the log saw the websocket"
+
+
+def test_a_recording_that_is_gone_is_said(server, tab, tmp_path):
+    page = tab(f"{server.url}?run={quote(str(tmp_path / 'gone.run'))}")
+    page.wait("#cw-start .error:visible")
+    assert "no such file" in page.text("#cw-start .error")
+
+
+def test_a_server_that_comes_back_shows_the_same_sight(own_server, tab, recording):
+    server = own_server()
+    page = tab(f"{server.url}?run={quote(str(recording))}&stage=8&panes=graph,diff")
+    page.stage(8)
+    server.process.kill()
+    server.process.wait()
+    page.wait("#cw-lost:visible")
+    assert "not answering" in page.text("#cw-lost")
+    server.start()
+    page.wait("#cw-lost", state="hidden")
+    page.stage(8)
+    page.drawn("graph")
+    assert page.query("panes") == "graph,diff"
+
+
+# -- hostile names --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A recording in which everything that has a name is called after an attack."""
+    path = tmp_path / f"{HOSTILE.replace('/', '')[:80]}.run"
+    kind = tensor((2, 3), dtype("f32"))
+    x, y, z = Value(kind, HOSTILE), Value(kind, HOSTILE + "y"), Value(kind)
+    node = FrontendNode(HOSTILE, HOSTILE, HOSTILE, 1, f"{HOSTILE}/inner", ())
+    origin = Origin.root(node)
+    first = Op("core.neg", (x,), (y,), {}, (), origin)
+    second = Op("core.exp", (y,), (z,), {}, (), origin)
+    module = Module({"main": Function("main", Block((x,), (first, second), (z,)), "tensor")})
+    other = Module({"main": Function("main", Block((x,), (first,), (y,)), "tensor")})
+    with Recorder(path) as recorder:
+        recorder.begin({"model": HOSTILE, "target": HOSTILE, "mode": HOSTILE, "frontend": HOSTILE,
+                        "sizes": {HOSTILE: HOSTILE}, "sources": {HOSTILE: HOSTILE + "\n" * 3}})  # fmt: skip
+        recorder.stage(StageRecord(0, HOSTILE, module, doc=HOSTILE, figures={HOSTILE: 1.0}))
+        recorder.stage(
+            StageRecord(1, HOSTILE, other, options={HOSTILE: HOSTILE}, tolerance_class=HOSTILE)
+        )
+        kernel = KernelRecord(HOSTILE, HOSTILE, HOSTILE, HOSTILE, ops=(first,), key=HOSTILE)
+        recorder.kernels([kernel])
+    return path
+
+
+def test_names_never_become_html(hostile, server, tab):
+    page = tab(f"{server.url}?run={quote(str(hostile))}&stage=0&op=1&panes=overview")
+    page.wait("#cw-view-overview h1")
+    assert page.text("#cw-view-overview h1") == HOSTILE
+    page.wait("#cw-inspector section")
+    for view in ("graph", "diff", "source"):
+        page.show(view)
+        page.drawn(view)
+    page.show("kernels")
+    page.wait("#cw-view-kernels tbody tr")
+    page.press("/")
+    page.type("img")
+    page.wait("#cw-bar .hit")
+    page.page.hover("#cw-rail .pass")
+    page.page.wait_for_timeout(500)
+    assert page.page.evaluate("() => window.hacked") is None
+    assert page.locate("img[src=x]").count() == 0
+    page.locate("#cw-bar .brand").click()
+    page.wait("#cw-start .drop:visible")
+    assert page.page.evaluate("() => window.hacked") is None
+
+
+# -- compiling ------------------------------------------------------------------------------------
+
+
+def test_a_model_is_compiled_live(own_server, tab):
+    pytest.importorskip("torch", reason="the sample models need torch")
+    page = tab(own_server().url)
+    page.locate("#cw-start input[type=number]").fill("0.25")
+    page.locate(
+        "#cw-start .sample",
+    ).filter(has_text="digits-mlp").click()
+    page.wait("#cw-bar .job:visible")
+    page.wait("#cw-rail .pass", timeout=180_000)
+    page.wait("#cw-view-overview .status.finished", timeout=300_000)
+    page.wait("#cw-bar .job", state="hidden")
+    assert page.query("run").startswith("digits-mlp-")
+    page.press("2")
+    page.wait("#cw-view-kernels tbody tr")
+    page.locate("#cw-bar .brand").click()
+    page.wait("#cw-start tbody tr")
+    assert "digits-mlp" in page.text("#cw-start tbody tr")
+    page.locate("#cw-start tbody tr").first.click()
+    page.wait("#cw-view-overview .status.finished")
+
+
+def test_a_compile_is_cancelled_and_keeps_its_stages(own_server, tab):
+    pytest.importorskip("torch", reason="the sample models need torch")
+    page = tab(own_server().url)
+    page.locate("#cw-start input[type=number]").fill("0.25")
+    page.locate("#cw-start .sample").filter(has_text="resnet18").click()
+    page.wait("#cw-rail .pass >> nth=2", timeout=300_000)
+    page.locate("#cw-bar .job button").click()
+    page.wait("#cw-view-overview .status.cancelled", timeout=60_000)
+    assert page.locate("#cw-rail .pass").count() >= 3
+    page.press("j")
+    page.drawn("graph")
+
+
+def test_a_growing_recording_shows_its_new_stages(server, tab, recording, tmp_path):
+    """The page follows a recording that another process writes, and never writes itself."""
+    with Recording.open(recording) as file:
+        first = file.module(0)
+    path = tmp_path / "growing.run"
+    recorder = Recorder(path)
+    recorder.begin({"model": "growing", "target": "cpu"})
+    made = compiler.start(first, "cpu", observer=recorder)
+    page = tab(f"{server.url}?run={quote(str(path))}")
+    page.wait("#cw-view-overview .status.recording")
+    for _ in range(4):
+        made.step()
+    page.page.wait_for_function("() => document.querySelector('#cw-rail *') !== null")
+    page.wait("#cw-rail .pass >> nth=2")
+    recorder.end("finished")
+    page.wait("#cw-view-overview .status.finished")
+    assert not path.with_name("growing.run-wal").exists(), "the file is single and complete again"

@@ -1,0 +1,182 @@
+"""What each view shows, against the recording itself."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from core_compiler.record.reader import Recording
+from widgets.encode import pack
+from workbench.state import Sight
+from workbench.views import (
+    diff,
+    graph,
+    inspector,
+    kernels,
+    memory,
+    overview,
+    passes,
+    search,
+    source,
+)
+from workbench.views.links import linked
+from workbench.views.reading import Run
+
+
+@pytest.fixture(scope="module")
+def run(recording):
+    made = Run(recording)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def file(recording):
+    with Recording.open(recording) as opened:
+        yield opened
+
+
+def test_every_view_draws_every_stage(run):
+    for stage in run.stages():
+        sight = Sight(stage=stage.index)
+        for view in (graph, diff):
+            text, _ = pack(view.data(run, sight))
+            assert json.loads(text)
+        json.dumps(inspector.data(run, sight), allow_nan=False)
+
+
+def test_the_rail_counts_what_the_passes_did(run, file):
+    rows = passes.data(run, Sight())["stages"]
+    assert [r["name"] for r in rows] == [s.pass_name for s in file.stages()]
+    assert rows[0]["ops"] + sum(r["change"] for r in rows[1:]) == rows[-1]["ops"]
+    assert sum(r["rewrites"] for r in rows) == file.query("SELECT count(*) FROM rewrite").rows[0][0]
+    assert {r["check"]["verdict"] for r in rows if r["check"]} <= {"bitwise", "within", "unchecked"}
+
+
+def test_the_graph_has_the_ops_of_the_stage_and_those_that_went(run, file):
+    for stage in range(1, file.stage_count()):
+        data = graph.data(run, Sight(stage=stage))["ops"]
+        status = data["status"]
+        there = {file.op_id(op) for op in file.module(stage).walk()}
+        gone = {file.op_id(op) for op in file.diff(stage - 1, stage).removed}
+        shown = dict(zip(data["key"].tolist(), status.tolist(), strict=True))
+        assert {k for k, s in shown.items() if s != graph.REMOVED} <= there
+        assert {k for k, s in shown.items() if s == graph.REMOVED} <= gone
+        assert len(shown) == len(data["key"]), "an op is drawn once"
+
+
+def test_edges_of_the_graph_are_the_operands_of_the_ops(run, file):
+    data = graph.data(run, Sight(stage=0))["ops"]
+    module = file.module(0)
+    maker = {v: file.op_id(op) for op in module.main.body.ops for v in op.results}
+    keys = data["key"]
+    for i, op in enumerate(module.main.body.ops):
+        reads = data["operand"][data["operand_start"][i] : data["operand_start"][i + 1]]
+        assert [None if r < 0 else keys[r] for r in reads] == [maker.get(v) for v in op.operands]
+
+
+def test_launches_that_follow_each_other_are_joined_through_their_buffers(run, file):
+    last = file.stage_count() - 1
+    data = graph.data(run, Sight(stage=last))
+    kinds, ops = data["kinds"], data["ops"]
+    fed = {int(i) for i in ops["operand"] if i >= 0}
+    computing = [i for i, k in enumerate(ops["kind"]) if kinds[k].startswith("core.")
+                 and not ops["fold"][i]]  # fmt: skip
+    assert computing, "the ops inside the launches are drawn"
+    assert len([i for i in computing if i not in fed]) <= 1 + len(file.meta()["outputs"])
+
+
+def test_the_diff_has_each_line_of_both_stages_once(run, file):
+    for stage in range(1, file.stage_count()):
+        rows = diff.data(run, Sight(stage=stage))["lines"]
+        left = [r["left"] for r in rows if r["kind"] != "added"]
+        right = [r.get("right", r["left"]) for r in rows if r["kind"] != "removed"]
+        cut = diff.MAX_COLUMNS
+        assert [t[:cut] for t in right][1:] == [t[:cut] for t in file.lines(stage).lines][1:]
+        assert [t[:cut] for t in left][1:] == [t[:cut] for t in file.lines(stage - 1).lines][1:]
+
+
+def test_kernel_times_are_those_of_the_samples(run, file):
+    rows = {r["name"]: r for r in kernels.data(run, Sight())["rows"]}
+    timings = file.timings()
+    total = sum(np.median(t.samples_us) for t in timings)
+    for name, row in rows.items():
+        mine = [t for t in timings if t.kernel == name]
+        if not mine:
+            assert row["median_us"] is None
+            continue
+        medians = [np.median(t.samples_us) for t in mine]
+        assert row["count"] == len(mine)
+        assert row["median_us"] == pytest.approx(np.mean(medians))
+        assert row["min_us"] == min(t.samples_us.min() for t in mine)
+        assert row["share"] == pytest.approx(sum(medians) / total)
+        assert row["gflops"] == pytest.approx(sum(t.flops for t in mine) / sum(medians) / 1e3)
+    assert sum(r["share"] for r in rows.values() if r["share"]) == pytest.approx(1.0)
+
+
+def test_the_source_is_the_recordings(run, file):
+    row = kernels.data(run, Sight())["rows"][0]
+    panes = source.data(run, Sight(kernel=row["id"]))["panes"]
+    assert panes[0]["text"] == file.kernel_text(row["id"], "source")
+    assert {"python", "llvm", "asm"} == {p["language"] for p in panes}
+
+
+def test_debug_locations_link_llvm_and_assembly_lines_to_the_source():
+    llvm = (
+        "define void @k() !dbg !4 {\n  ret void, !dbg !7\n}\n!7 = !DILocation(line: 3, column: 1)"
+    )
+    assert source._llvm_lines(llvm) == [(2, 3)]
+    assembly = "k:\n\t.loc 1 3 0\n\tpushq %rbp\n.L1:\n\t.loc 1 5 0\n\tretq\n"
+    assert source._assembly_lines(assembly) == [(3, 3), (6, 5)]
+
+
+def test_the_memory_map_has_the_buffers_and_their_bounds(run, file):
+    data = memory.data(run, Sight())
+    buffers = file.buffers()
+    columns = data["buffers"]
+    assert columns["key"].tolist() == [b.id for b in buffers]
+    assert columns["offset"].tolist() == [b.offset for b in buffers]
+    assert (columns["end"] > columns["start"]).all(), "lifetimes are half open here"
+    arena = data["tiers"][0]
+    inside = columns["tier"] == 0
+    top = (columns["offset"] + columns["size"])[inside].max()
+    assert arena["lower_bound"] <= top == file.figures("memory")["arena_bytes"]
+
+
+def test_an_op_is_followed_to_its_kernel_and_buffer_and_back(run, file):
+    conv = next(op for op in file.module(0).main.body.ops if op.kind == "core.conv")
+    last = file.stage_count() - 1
+    found = linked(run, Sight(stage=last, op=file.op_id(conv)))
+    kernel = next(k for k in file.kernels() if k.id == found.kernel)
+    assert "conv" in kernel.name
+    assert found.op in {file.op_id(op) for op in file.module(last).walk()}
+    back = linked(run, Sight(stage=0, kernel=kernel.id))
+    assert file.op(back.op).kind in ("core.conv", "core.batch_norm", "core.relu", "core.max_pool")
+    assert linked(run, Sight(stage=0, buffer=found.buffer)).op is not None
+
+
+def test_the_overview_says_what_the_recording_says(run, file):
+    data = overview.data(run, Sight())
+    figures = {f["label"]: f for f in data["figures"]}
+    assert data["title"] == "digits-cnn" and data["status"] == "finished"
+    assert figures["peak memory"]["value"] == file.figures("memory")["arena_bytes"]
+    assert figures["time per execution"]["value"] == float(file.figures("timing")["total_ms"])
+    assert file.figures()["identity"].startswith(figures["identity"]["text"])
+    assert not [f for f in data["findings"] if f["severity"] == "error"]
+
+
+def test_search_finds_passes_kernels_and_ops(run):
+    found = search.hits(run, Sight(stage=0), "conv")
+    assert {"op", "kernel"} <= {h["what"] for h in found}
+    assert search.hits(run, Sight(stage=0), "fold_batch_norm")[0]["what"] == "pass"
+    assert search.hits(run, Sight(stage=0), "no such thing") == []
+
+
+def test_a_selection_of_another_recording_is_nothing_here(run):
+    sight = Sight(stage=10**6, op=10**9, kernel=10**9, buffer=10**9, rewrite=10**9)
+    for view in (graph, diff, kernels, source, memory):
+        view.data(run, sight)
+        view.selection(run, sight)
+    inspector.data(run, sight)
