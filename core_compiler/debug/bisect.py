@@ -45,9 +45,9 @@ class Finding:
 
     ``how`` it was seen: ``raised``, ``invalid`` (verifier), ``check`` (of a rewrite), ``end to
     end`` or ``executed``.  ``number`` and ``rewrite`` are the rewrite within the pass, from 0
-    (None: the fault is not of one rewrite; a pass that raised has the number of the rewrite it did not
-    make).  ``value`` is what holds wrong numbers, ``error`` their distance relative to the largest
-    right one.  ``before`` is the module that the pass was given.
+    (None: the fault is not of one rewrite; a pass that raised has the number of the rewrite it did
+    not make), or the step of a kernel's schedule.  ``value`` is what holds wrong numbers, ``error``
+    their distance relative to the largest right one.  ``before`` is the module that the pass got.
     """
 
     stage: int
@@ -311,27 +311,20 @@ class _Search:
         record, launch = check.record, check.launch
         where = {"value": record.value, "index": record.index, "error": record.worst_error}
         scheduled = self.made.facts["schedules"][check.kernel]
-        step = first_bad_step(launch, scheduled, self.checker.evaluator)
-        if step is None:
+        found = first_bad_step(launch, scheduled, self.checker.evaluator)
+        if found is None:
             return self._of("generate_code", EXECUTED, record.note, **where)
-        place, note = step
+        place, note = found
         if place == 0:
-            stage = self._stage_of("outline_kernels")
-            number = next((i for i, r in enumerate(stage.rewrites) if r.note == check.kernel), None)
-            return self._of("outline_kernels", EXECUTED, note, number, **where)
-        return self._of(
-            "schedule_kernels", EXECUTED, note, self._scheduled(check.kernel, place), **where
-        )
-
-    def _scheduled(self, kernel: str, place: int) -> int | None:
-        """The number, among the rewrites of its pass, of a kernel's schedule step."""
-        before = 0
-        for name, scheduled in self.made.facts["schedules"].items():
-            if name == kernel:
-                number = before + place - 1
-                return number if number < len(self._stage_of("schedule_kernels").rewrites) else None
-            before += len(scheduled.steps) - 1
-        return None
+            rewrites = self._stage_of("outline_kernels").rewrites
+            number = next((i for i, r in enumerate(rewrites) if r.note == check.kernel), None)
+            rewrite = None if number is None else rewrites[number]
+            return self._of("outline_kernels", EXECUTED, note, number, rewrite, **where)
+        step = scheduled.steps[place]
+        # Steps of schedules are no rewrites of the pass (they are many, and made again at will).
+        told = f"schedule of {check.kernel}"
+        rewrite = Rewrite(step.name, "", (), (), {}, step.kernel, None, told)
+        return self._of("schedule_kernels", EXECUTED, note, place, rewrite, **where)
 
     def _stage_of(self, pass_name: str):
         """The last stage made by a pass of this name (where there is none, of all)."""
@@ -339,20 +332,17 @@ class _Search:
         return (stages or self.made.stages)[-1]
 
     def _of(
-        self, pass_name: str, how: str, note: str, number: int | None = None, **where
+        self,
+        pass_name: str,
+        how: str,
+        note: str,
+        number: int | None = None,
+        rewrite: Rewrite | None = None,
+        **where,
     ) -> Finding:
         stage = self._stage_of(pass_name)
-        rewrite = None if number is None else stage.rewrites[number]
-        return Finding(
-            stage.index,
-            stage.name,
-            how,
-            note,
-            number,
-            rewrite,
-            before=self.made.stages[stage.index - 1].module,
-            **where,
-        )
+        before = self.made.stages[stage.index - 1].module
+        return Finding(stage.index, stage.name, how, note, number, rewrite, before=before, **where)
 
 
 def _raised(error: Exception) -> _Fault:

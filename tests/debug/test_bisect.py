@@ -203,6 +203,7 @@ def test_a_schedule_that_changes_the_order_of_a_sum_is_named_by_its_step():
     assert (found.pass_label, found.how) == ("schedule_kernels", "executed")
     assert found.rewrite.rule == "unroll(k)"
     assert "reduce_sum" in found.rewrite.function
+    assert found.number == 2
     assert 0 < found.error < 1e-5
 
 

@@ -32,8 +32,16 @@ def loaded(*words: str) -> tuple[int, set[str], str]:
 
 @pytest.mark.parametrize(
     "words",
-    [("--help",), ("--version",), ("models",), ("models", "--json"), ("compile", "--help")]
-    + [("open", "--help"), ("doctor", "--help"), ("nonsense",)],
+    [
+        ("--help",),
+        ("--version",),
+        ("models",),
+        ("models", "--json"),
+        ("compile", "--help"),
+        ("open", "--help"),
+        ("doctor", "--help"),
+        ("nonsense",),
+    ],
     ids=" ".join,
 )
 def test_what_needs_no_compiler_imports_none(words):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from core_compiler.errors import CANNOT_HERE, UserError
 from workbench.commands import common
 from workbench.commands.compile_model import output
@@ -93,8 +95,9 @@ def _contender(model, name: str, threads: int, progress):
 
     progress.progress(f"prepare {name}", 0, 0)
     run = models.peer(model, name, threads)
+    inputs = [np.array(a) for a in model.inputs]  # frameworks warn of arrays they may not write
     try:
-        run(*model.inputs)
+        run(*inputs)
     except UserError:
         raise
     except Exception as error:  # whatever a framework's own compiler raises
@@ -105,7 +108,7 @@ def _contender(model, name: str, threads: int, progress):
             f"leave {name} out",
             CANNOT_HERE,
         ) from None
-    return lambda: run(*model.inputs)
+    return lambda: run(*inputs)
 
 
 def _text(data) -> str:

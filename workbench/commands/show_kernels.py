@@ -104,10 +104,7 @@ def _show(arguments, opened, kernels) -> None:
             f"kernels: {', '.join(k.name for k in kernels)}",
         )
     if arguments.what == "steps":
-        steps = [
-            {"name": name, "text": opened.kernel_step_text(found.id, i)}
-            for i, name in enumerate(found.steps)
-        ]
+        steps = _derived(opened, found)
         emit(arguments, {"name": found.name, "steps": steps}, lambda: _steps(steps))
         return
     text = opened.kernel_text(found.id, WHAT[arguments.what])
@@ -121,10 +118,37 @@ def _show(arguments, opened, kernels) -> None:
     emit(arguments, data, printable(text.rstrip("\n")))
 
 
+def _derived(opened, kernel) -> list[dict]:
+    """The steps of a kernel's schedule: made again from the stage before it, as none are stored.
+
+    Where this program has no such target any more, or the kernel is a core that others invoke, only
+    what was recorded.
+    """
+    from core_compiler import targets
+    from core_compiler.ir.text import print_function
+    from core_compiler.telemetry import schedule_steps
+
+    recorded = [
+        {"name": name, "kernel": kernel.name, "text": opened.kernel_step_text(kernel.id, i)}
+        for i, name in enumerate(kernel.steps)
+    ]
+    names = [stage.pass_name for stage in opened.stages()]
+    target = str(opened.meta().get("target", ""))
+    if "outline_kernels" not in names or target not in targets.names():
+        return recorded
+    module = opened.module(names.index("outline_kernels"))
+    if kernel.name not in module.functions:
+        return recorded
+    return [
+        {"name": name, "kernel": changed, "text": print_function(function)}
+        for name, changed, function in schedule_steps(module, kernel.name, targets.target(target))
+    ]
+
+
 def _steps(steps) -> str:
     paint = painter()
     return "\n".join(
-        paint("bold", f"-- {i}: {step['name']}")
+        paint("bold", f"-- {i}: {step['name']} ({step['kernel']})")
         + (f"\n{printable(step['text'])}" if step["text"] else "")
         for i, step in enumerate(steps)
     )
