@@ -10,6 +10,7 @@ from core_compiler.kernels.schedules.contraction import AVX2, AVX512
 from core_compiler.kernels.schedules.product import longest_chunk, read_product
 from core_compiler.kernels.schedules.steps import Scheduled
 from core_compiler.kernels.transforms import Refused
+from core_compiler.kernels.transforms.edit import need
 
 #: The lowering writes the family into the kernel's attributes.
 FAMILIES = {
@@ -41,6 +42,9 @@ def schedule(
 def _product(kernel: Function, width: int, launches) -> Scheduled:
     try:
         product = read_product(kernel)
+        # A dot product has no columns; columns that a reshape or slice addresses are no plain index.
+        need(bool(product.batch) or bool(product.columns), "nothing to run along in vectors")
+        need(not product.columns or product.axis is not None, "the columns are not an index of b")
         place = [v.name for v in buffer_arguments(kernel)].index(product.b)
         packed = place in kernel.attributes.get("constants", ())
         terms = max((longest_chunk(kernel, sizes) for sizes in launches), default=0)
