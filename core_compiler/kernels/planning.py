@@ -432,6 +432,8 @@ def _reuse(node: Node, phase: Phase, known, rows) -> None:
     if place is not None and node.kind != "load":
         (row, axis, c), first, owner = known[node.value]
         same = place[0] == row and place[1].size == axis.size and place[2] == c
+        # A value that does not vary along the row (a broadcast number) is not kept for each place.
+        same = same and all(sum(a not in rows for a in n.axes) == 1 for n in (node, first))
         if same and owner is not phase and cost(node) >= _STAGE_COST:
             owner.keep[node.value] = first
             phase.reuse[node] = node.value
