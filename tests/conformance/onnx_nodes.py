@@ -105,9 +105,8 @@ def _data(test):
 
 
 def _arrays(values):
-    return [
-        numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else v for v in values
-    ]
+    values = [numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else v for v in values]
+    return [np.asarray(v) if isinstance(v, np.generic) else v for v in values]
 
 
 def _read_all(data: Path, model, kind: str):

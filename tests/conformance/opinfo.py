@@ -12,6 +12,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
@@ -23,7 +24,7 @@ from tests.conformance.outcomes import Case, Wrong
 
 SUITE = "opinfo"
 DTYPES = (torch.float32, torch.int64, torch.bool)
-SAMPLES = 4
+SAMPLES = 2
 
 
 def cases() -> Iterator[Case]:
@@ -104,10 +105,14 @@ def _runner(op, sample):
 def _eager(program, tensors):
     """Torch's own results; UserError where two executions differ."""
     torch.manual_seed(0)
-    first = program(*(t.clone() for t in tensors))
-    second = program(*(t.clone() for t in tensors))
+    try:
+        first, second = (program(*(t.clone() for t in tensors)) for _ in range(2))
+    except Exception as error:
+        raise UserError(f"torch does not execute it here ({type(error).__name__})") from None
     for a, b in zip(first, second, strict=True):
-        if a.shape != b.shape or not torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)):
+        if a.is_complex() or a.layout != torch.strided:
+            raise UserError("a complex or sparse result")
+        if not torch.equal(a, b) and not torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)):
             raise UserError("random or undetermined: two executions of torch differ")
     return first
 
@@ -125,8 +130,11 @@ def _compare(ours, theirs) -> None:
     wanted = to_numpy(theirs)
     if ours.shape != wanted.shape or ours.dtype != wanted.dtype:
         raise Wrong(f"{ours.dtype}{ours.shape}, wanted {wanted.dtype}{wanted.shape}")
+    if wanted.dtype.kind not in "fiub":  # torch takes no arrays of ml_dtypes
+        ours, wanted = ours.astype("float32"), wanted.astype("float32")
+        theirs = torch.from_numpy(wanted)
     try:
-        torch.testing.assert_close(torch.from_numpy(ours.copy()), theirs.contiguous(), equal_nan=True)
+        torch.testing.assert_close(torch.from_numpy(np.array(ours)), theirs.contiguous(), equal_nan=True)
     except AssertionError as error:
         lines = [x for x in str(error).splitlines() if "difference" in x or "Mismatched" in x]
         raise Wrong("; ".join(lines) or "values differ") from None

@@ -58,8 +58,8 @@ def import_proto(
     """
     opsets = {o.domain: o.version for o in model.opset_import}
     opset = next((opsets[d] for d in DOMAINS if d in opsets), 0)
-    if opset and opset < 9:
-        raise UserError(f"opset {opset} is too old", name, "convert it to opset 9 or newer")
+    if opset and opset < 6:
+        raise UserError(f"opset {opset} is too old", name, "convert it to opset 6 or newer")
     importer = Importer(model, opset or 18, folder, sizes or {}, inputs or {}, name)
     importer.graph(model.graph)
     if importer.unsupported:
@@ -204,10 +204,10 @@ class Importer:
         key = node.op_type if node.domain in DOMAINS else f"{node.domain}::{node.op_type}"
         try:
             context = Context(Origin.root(described), node, self)
-            inputs = [self._read(name) for name in node.input]
             handler = TABLE.get(key)
-            if handler is None:
+            if handler is None:  # said of nodes behind other gaps, too
                 raise NotSupported("no translation")
+            inputs = [self._read(name) for name in node.input]
             made = handler(context, *inputs)
         except _Missing:
             return

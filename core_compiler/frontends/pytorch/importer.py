@@ -9,7 +9,10 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
-from core_compiler.frontends.pytorch.aten import TABLE, Context, NotSupported
+from core_compiler.frontends.pytorch.aliasing import functional, is_in_place
+from core_compiler.frontends.pytorch.aten import Context, NotSupported
+from core_compiler.frontends.pytorch.decompositions import decomposed, lookup
+from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
 from core_compiler.frontends.pytorch.tensors import dtype_of, to_numpy
 from core_compiler.ir import Block, FrontendNode, Function, Module, Origin, Value, WeightStore, tensor
 from core_compiler.ops.base import TypeRuleError
@@ -39,15 +42,22 @@ def import_module(module, inputs: Sequence, *, name: str = "model") -> Imported:
     return import_exported(program, name=name)
 
 
-def import_exported(program, *, name: str = "model") -> Imported:
-    """Import a ``torch.export.ExportedProgram``; UserError names all unsupported ops at once."""
+def import_exported(
+    program, *, name: str = "model", sizes: Mapping[str, int] | None = None, read_files: bool = True
+) -> Imported:
+    """Import a ``torch.export.ExportedProgram``; UserError names all unsupported ops at once.
+
+    ``sizes`` binds symbolic dimensions (by the program's names for them, ``s77``); the others take
+    the example inputs' sizes.  ``facts["bound"]`` says for each its ``size`` and the range ``low`` to
+    ``high`` (-1: unbounded) that the program allows.  ``read_files`` off: the source files that the
+    program names are not read (for programs that nobody has vouched for).
+    """
     import torch
 
-    program = _functional(program)
-    walker = _Walker(program, WeightStore())
-    walker.walk()
-    if walker.unsupported:
-        raise refuse(walker.unsupported, name)
+    program = functional(program)
+    _refuse_mutation(program, name)
+    symbols = Symbols.of(program, sizes or {}, name)
+    walker = _walk(program, symbols, name)
     block = Block(tuple(walker.arguments), tuple(walker.ops), tuple(walker.outputs))
     module = Module({"main": Function("main", block)}, walker.weights)
     files = [n.file for op in block.ops for n in op.origin.nodes() if n.file and not _is_library(n.file)]
@@ -55,35 +65,77 @@ def import_exported(program, *, name: str = "model") -> Imported:
         module,
         tuple(v.name or f"input{i}" for i, v in enumerate(walker.arguments)),
         tuple(walker.output_names),
-        read_sources(files),
-        {"frontend": "pytorch", "torch": torch.__version__},
+        read_sources(files) if read_files else {},
+        {"frontend": "pytorch", "torch": torch.__version__, "bound": symbols.facts()},
     )
 
 
-def _functional(program):
-    """The program without in-place ops on views (torch functionalises); others are handled here."""
-    views = {"view", "transpose", "permute", "select", "slice", "expand", "unsqueeze", "squeeze",
-             "reshape", "t", "narrow", "diagonal", "unbind", "split", "chunk", "as_strided", "detach"}  # fmt: skip
+#: Rounds of decomposing what has no translation; each may show further such ops.
+ROUNDS = 4
 
-    def base(node):
-        return str(node.target).split(".")[1] if node.op == "call_function" else ""
 
-    for node in program.graph.nodes:
-        packet = base(node)
-        if packet.endswith("_") and not packet.startswith("_") and node.args:
-            target = node.args[0]
-            if target.op == "placeholder" or base(target) in views:
-                return program.run_decompositions({})
-            if any(base(user) in views for user in target.users):
-                return program.run_decompositions({})
-    return program
+def _walk(program, symbols: Symbols, name: str) -> _Walker:
+    """The walk that finds a translation for every op, torch's decompositions put in where needed."""
+    refused: set[str] = set()
+    first: list[Unsupported] = []
+    for _ in range(ROUNDS):
+        walker = _Walker(program, WeightStore(), symbols)
+        walker.walk()
+        found = {item.kind for item in walker.unsupported}
+        if not found:
+            return walker
+        first = first or walker.unsupported
+        further = None if found <= refused else decomposed(program, refused | found)
+        refused |= found
+        if further is None:
+            break
+        program = further
+    raise refuse(_as_written(walker.unsupported, first), name)
+
+
+def _as_written(left: Sequence[Unsupported], first: Sequence[Unsupported]) -> list[Unsupported]:
+    """What is left after decomposing, named by the ops of the model itself: those of the same line."""
+
+    def place(item: Unsupported):
+        return item.node.file, item.node.line, item.node.scope
+
+    own: dict[Any, list[Unsupported]] = {}
+    for item in first:
+        own.setdefault(place(item), []).append(item)
+    found = [item for gap in left for item in own.get(place(gap), [gap])]
+    return list({id(item): item for item in found}.values())
+
+
+def _refuse_mutation(program, name: str) -> None:
+    """UserError where the program changes its buffers or inputs: a call has results only."""
+    changed = [
+        f"{'buffer' if 'BUFFER' in s.kind.name else 'parameter' if 'PARAM' in s.kind.name else 'input'} "
+        f"{s.target}"
+        for s in program.graph_signature.output_specs
+        if s.kind.name.endswith("MUTATION")
+    ]
+    if changed:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        raise UserError(
+            f"the model changes its state as it runs: {', '.join(changed[:3])}{more}", name,
+            "call model.eval() before exporting (batch normalisation, caches), or return the new state",
+        )  # fmt: skip
+
+
+def _leaves(held):
+    """All values in nested tuples, lists and dicts."""
+    if isinstance(held, dict):
+        held = tuple(held.values())
+    if isinstance(held, list | tuple):
+        return [leaf for part in held for leaf in _leaves(part)]
+    return [held]
 
 
 class _Walker:
     """One walk over the graph; ``env`` maps fx nodes to values, tuples of values or Python numbers."""
 
-    def __init__(self, program, weights: WeightStore):
-        self.program, self.weights = program, weights
+    def __init__(self, program, weights: WeightStore, symbols: Symbols):
+        self.program, self.weights, self.symbols = program, weights, symbols
         self.env: dict[Any, Any] = {}
         self.arguments: list[Value] = []
         self.outputs: list[Value] = []
@@ -114,9 +166,13 @@ class _Walker:
             if spec is not None and hasattr(spec.arg, "value"):
                 self.env[node] = spec.arg.value
             else:
-                self.env[node] = value
+                self.env[node] = self.symbols.number(value)
             return
-        argument = Value(tensor([_size(d) for d in value.shape], dtype_of(value.dtype)), node.name)
+        try:
+            argument = Value(self._type(value), node.name)
+        except KeyError:
+            raise UserError(f"input {node.name} is of type {value.dtype}", node.name,
+                            "complex and quantised tensors are not supported") from None  # fmt: skip
         self.arguments.append(argument)
         self.env[node] = argument
 
@@ -124,16 +180,24 @@ class _Walker:
         if not node.users:
             return
         origin = Origin.root(FrontendNode(target, "parameter", scope=_path(target)))
-        builder = Context(self.weights, origin, node)
-        self.env[node] = builder.constant(to_numpy(held), name=_identifier(target))
+        builder = Context(self.weights, origin, node, self.symbols)
+        try:
+            array = to_numpy(held)
+        except (KeyError, RuntimeError, TypeError):
+            raise UserError(f"{target} is a tensor of type {held.dtype}, layout {held.layout}", target,
+                            "store it as a dense tensor of real numbers") from None  # fmt: skip
+        self.env[node] = builder.constant(array, name=_identifier(target))
         self.ops += builder.ops
 
     def _call(self, node) -> None:
         target = str(node.target)
         if target in IGNORED:
             return
+        if is_symbolic(node.meta.get("val")):
+            self.env[node] = self._number(node.meta["val"])
+            return
         described = describe(node)
-        context = Context(self.weights, Origin.root(described), node)
+        context = Context(self.weights, Origin.root(described), node, self.symbols)
         try:
             arguments = self._read(node.args)
             keywords = self._read(dict(node.kwargs))
@@ -141,46 +205,62 @@ class _Walker:
         except (NotSupported, TypeRuleError) as reason:
             self.unsupported.append(Unsupported(target, str(reason), described))
             made = self._stand_in(node)
+        except (TypeError, KeyError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+            reason = f"this form of it has no translation: {type(error).__name__} {error}"
+            self.unsupported.append(Unsupported(target, reason[:160], described))
+            made = self._stand_in(node)
         self.ops += context.ops
         self.env[node] = made
-        packet = target.split(".")[1] if "." in target else target
-        if packet.endswith("_") and not packet.startswith("_") and node.args:
+        if is_in_place(node):
             self.env[node.args[0]] = made
 
     def _translate(self, target: str, context, arguments, keywords, node):
         if target.startswith("<built-in function getitem"):
             return arguments[0][arguments[1]]
-        parts = target.split(".")
-        if parts[0] not in ("aten", "prims"):
-            raise NotSupported("no translation")
-        packet = parts[1].rstrip("_") if not parts[1].startswith("_") else parts[1]
-        handler = TABLE.get(".".join([packet, *parts[2:]])) or TABLE.get(packet)
+        handler = lookup(target)
         if handler is None:
             raise NotSupported("no translation")
+        for part in _leaves((arguments, keywords)):
+            if is_symbolic(part):
+                self.symbols.number(part)  # raises: a size in the graph was bound when it was read
         made = handler(context, *arguments, **keywords)
         self._compare(made, node.meta.get("val"), target)
         return made
 
-    @staticmethod
-    def _compare(made, expected, target: str) -> None:
+    def _compare(self, made, expected, target: str) -> None:
         """What we made must have torch's own shape and dtype: a wrong translation stops here."""
         pairs = zip(made, expected, strict=False) if isinstance(made, tuple) else [(made, expected)]
         for value, meta in pairs:
             if isinstance(value, Value) and hasattr(meta, "shape"):
-                shape = tuple(_size(d) for d in meta.shape)
-                if value.type.shape != shape or value.type.dtype is not dtype_of(meta.dtype):
-                    raise NotSupported(
-                        f"our form gives {value.type}, torch {tuple(meta.shape)} {meta.dtype}"
-                    )
+                wanted = self._type(meta)
+                if value.type.shape != wanted.shape or value.type.dtype is not wanted.dtype:
+                    raise NotSupported(f"our form gives {value.type}, torch {wanted}")
 
     def _stand_in(self, node):
         """A placeholder result, so that the walk goes on and finds every unsupported op."""
         value = node.meta.get("val")
         if isinstance(value, list | tuple):
-            return tuple(Value(tensor([_size(d) for d in v.shape], dtype_of(v.dtype))) for v in value)
-        if hasattr(value, "shape"):
-            return Value(tensor([_size(d) for d in value.shape], dtype_of(value.dtype)))
-        return value
+            return tuple(self._placebo(v) for v in value)
+        return self._placebo(value)
+
+    def _number(self, value):
+        """A symbolic number bound; as it is where it depends on data: only who uses it is refused."""
+        try:
+            return self.symbols.number(value)
+        except NotSupported:
+            return value
+
+    def _placebo(self, meta):
+        if not hasattr(meta, "shape"):
+            return meta
+        try:
+            return Value(self._type(meta))
+        except (NotSupported, KeyError):
+            return Value(tensor((), "f32"))
+
+    def _type(self, meta):
+        """The type of a fake tensor, symbols bound; KeyError for a dtype that we have not."""
+        return tensor([self.symbols.number(d) for d in meta.shape], dtype_of(meta.dtype))
 
     def _read(self, argument):
         if isinstance(argument, list | tuple):
@@ -198,7 +278,8 @@ class _Walker:
             if spec.kind.name != "USER_OUTPUT" or value is None:
                 continue
             if not isinstance(value, Value):
-                context = Context(self.weights, Origin.synthetic("import", "a constant output"), node)
+                origin = Origin.synthetic("import", "a constant output")
+                context = Context(self.weights, origin, node, self.symbols)
                 value = context.constant(np.asarray(value))
                 self.ops += context.ops
             self.outputs.append(value)
@@ -228,10 +309,6 @@ def _path(dotted: str, keep_last: bool = False) -> str:
 
 def _is_library(file: str) -> bool:
     return "/torch/" in file or "\\torch\\" in file
-
-
-def _size(d) -> int | str:
-    return int(d) if isinstance(d, int) else str(d)
 
 
 def _identifier(name: str) -> str:

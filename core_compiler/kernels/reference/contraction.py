@@ -63,7 +63,7 @@ def contract(
     batch, k, m, n = (math.prod(sizes[i]) for i in (0, 2, 4, 5))
     left = a.transpose(*batch_a, *free_a, *k_a).reshape(batch, m, k)
     right = b.transpose(*batch_b, *k_b, *free_b).reshape(batch, k, n)
-    return matmul(left, right, dtype).reshape(*sizes[0], *sizes[4], *sizes[5])
+    return matmul(left, right, dtype).reshape((*sizes[0], *sizes[4], *sizes[5]))
 
 
 def contract_matrices(

@@ -1,4 +1,13 @@
 """How each ONNX op becomes tensor IR, a file a family; importing this fills the table."""
-from core_compiler.frontends.onnx.ops import control, elementwise, network, reduction, shape
+from core_compiler.frontends.onnx.ops import (
+    attention,
+    control,
+    elementwise,
+    network,
+    quantised,
+    reduction,
+    resize,
+    shape,
+)
 
-__all__ = ["control", "elementwise", "network", "reduction", "shape"]
+__all__ = ["attention", "control", "elementwise", "network", "quantised", "reduction", "resize", "shape"]

@@ -3,11 +3,8 @@ from __future__ import annotations
 
 from functools import reduce
 
-import numpy as np
-
 from core_compiler.frontends.onnx.reading import dtype_of
 from core_compiler.frontends.onnx.table import TABLE, Context, NotSupported, onnx_op
-from core_compiler.ir import dtype
 
 _UNARY = {
     "Abs": "abs", "Neg": "neg", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Sin": "sin",
@@ -29,7 +26,18 @@ def _unary(name: str):
 
 
 def _binary(name: str):
-    return lambda b, x, y: b.op(f"core.{name}", b.together(x, y))
+    return lambda b, x, y: b.op(f"core.{name}", _paired(b, x, y))
+
+
+def _paired(b, x, y):
+    """Both operands in their common shape; before opset 7 ``y`` may start at axis ``axis`` of ``x``."""
+    if b.opset < 7 and b.attr("broadcast", 0):
+        axis = b.attr("axis")
+        if axis is not None:
+            axis = axis + x.type.rank if axis < 0 else axis
+            dims = tuple(range(axis, axis + y.type.rank))
+            return x, b.broadcast(y, shape=x.type.shape, dims=dims)
+    return b.together(x, y)
 
 
 for _onnx, _core in _UNARY.items():
@@ -56,7 +64,7 @@ def mean(b, *xs):
 
 @onnx_op("Pow")
 def pow_(b, x, y):
-    return b.pow(*b.together(x, b.to(y, x.type.dtype)))
+    return b.pow(*_paired(b, x, b.to(y, x.type.dtype)))
 
 
 @onnx_op("Mod")
@@ -79,14 +87,22 @@ def where(b, condition, x, y):
     return b.select(*b.together(condition, x, y))
 
 
+def _converted(b, x, kind):
+    """ONNX's conversion: a float outside a 2- or 4-bit integer's range wraps, others saturate."""
+    saturate = bool(b.attr("saturate", 1))
+    if x.type.dtype.is_float and kind.is_integer and kind.bits < 8:
+        x = b.cast(x, dtype="i32")
+    return x if x.type.dtype is kind else b.cast(x, dtype=kind, saturate=saturate)
+
+
 @onnx_op("Cast")
 def cast(b, x):
-    return b.cast(x, dtype=dtype_of(b.attr("to"), b.node.name), saturate=bool(b.attr("saturate", 1)))
+    return _converted(b, x, dtype_of(b.attr("to"), b.node.name))
 
 
 @onnx_op("CastLike")
 def cast_like(b, x, like):
-    return b.to(x, like.type.dtype)
+    return _converted(b, x, like.type.dtype)
 
 
 @onnx_op("BitCast")
@@ -108,8 +124,12 @@ def is_inf(b, x):
 
 @onnx_op("Identity", "Dropout")
 def identity(b, x, *rest):
-    if b.node.op_type == "Dropout" and len(rest) == 2 and rest[1] is not None and bool(b.const(rest[1])):
-        raise NotSupported("dropout in training mode")
+    if b.node.op_type == "Dropout":
+        training = len(rest) == 2 and rest[1] is not None and bool(b.const(rest[1], "training_mode"))
+        if training and rest[0] is not None and float(b.const(rest[0], "the ratio")) == 0:
+            training = False
+        if training or (b.opset < 7 and not b.attr("is_test", 0)):
+            raise NotSupported("dropout in training mode; export the model in evaluation mode")
     if len(b.node.output) > 1 and b.node.output[1]:
         return x, b.expand(b.constant(True, "i1"), x.type.shape)
     return x
@@ -178,19 +198,27 @@ def shrink(b, x):
     return b.select(b.lt(x, b.scalar_like(-limit, x)), b.add(x, b.scalar_like(bias, x)), middle)
 
 
+@onnx_op("SwiGLU")
+def swiglu(b, x, gate):
+    return b.mul(swish(b, x), gate)
+
+
+@onnx_op("com.microsoft::QuickGelu")
+def quick_gelu(b, x):
+    return b.mul(x, b.sigmoid(b.mul(x, b.scalar_like(b.attr("alpha", 1.702), x))))
+
+
+@onnx_op("com.microsoft::FastGelu")
+def fast_gelu(b, x, bias=None):
+    return b.gelu(x if bias is None else b.add(x, b.expand(bias, x.type.shape)), approximate="tanh")
+
+
+@onnx_op("com.microsoft::BiasGelu")
+def bias_gelu(b, x, bias):
+    return b.gelu(b.add(x, b.expand(bias, x.type.shape)))
+
+
 @onnx_op("Swish")
 def swish(b, x):
     alpha = float(b.attr("alpha", 1.0))
     return b.silu(x) if alpha == 1 else b.mul(x, b.sigmoid(b.mul(x, b.scalar_like(alpha, x))))
-
-
-def quantised_range(kind) -> tuple[int, int]:
-    """The smallest and largest number of an integer dtype."""
-    info = np.iinfo(kind.numpy) if kind.bits >= 8 else None
-    if info is None:
-        low = -(1 << (kind.bits - 1)) if kind.kind == "int" else 0
-        return low, low + (1 << kind.bits) - 1
-    return int(info.min), int(info.max)
-
-
-F32 = dtype("f32")

@@ -46,6 +46,84 @@ def gemm(b, x, y, c=None):
     return b.add(product, b.expand(c, product.type.shape))
 
 
+@onnx_op("com.microsoft::FusedMatMul")
+def fused_matmul(b, x, y):
+    if b.attr("transBatchA", 0) or b.attr("transBatchB", 0):
+        raise NotSupported("transposed batch axes")
+
+    def turned(v, name):
+        order = (*range(v.type.rank - 2), v.type.rank - 1, v.type.rank - 2)
+        return b.transpose(v, permutation=order) if b.attr(name, 0) and v.type.rank > 1 else v
+
+    product = matmul(b, turned(x, "transA"), turned(y, "transB"))
+    alpha = float(b.attr("alpha", 1.0))
+    return product if alpha == 1 else b.mul(product, b.scalar_like(alpha, product))
+
+
+@onnx_op("Einsum")
+def einsum(b, *xs):
+    """Two operands at a time: diagonals taken, sums of letters used once, then one contraction."""
+    inputs, _, output = b.attr("equation").replace(" ", "").partition("->")
+    names = [_letters(part, x.type.rank) for part, x in zip(inputs.split(","), xs, strict=True)]
+    if "->" not in b.attr("equation"):
+        flat = [c for n in names for c in n]
+        output = "".join(sorted({c for c in flat if c.isalpha() and flat.count(c) == 1}))
+        wanted = [c for c in sorted(set(flat)) if c.isdigit()] + list(output)
+    else:
+        spread = max((n for n in names), key=lambda n: sum(c.isdigit() for c in n))
+        wanted = _letters(output, None, [c for c in spread if c.isdigit()])
+    terms = [_diagonal(b, x, n) for x, n in zip(xs, names, strict=True)]
+    x, letters = terms[0]
+    for number, (y, other) in enumerate(terms[1:], 1):
+        later = {c for _, n in terms[number + 1 :] for c in n} | set(wanted)
+        x, letters = _contracted(b, x, letters, y, other, later)
+    gone = tuple(i for i, c in enumerate(letters) if c not in wanted)
+    if gone:
+        x = b.reduce_sum(x, axes=gone)
+        letters = [c for c in letters if c in wanted]
+    return b.transpose(x, permutation=tuple(letters.index(c) for c in wanted))
+
+
+def _letters(part: str, rank: int | None, spread: list[str] | None = None) -> list[str]:
+    """The axes' names; those of ``...`` are numbered from the last."""
+    head, dots, tail = part.partition("...")
+    if not dots:
+        return list(part)
+    if spread is None:
+        count = rank - len(head) - len(tail)
+        spread = [str(i) for i in reversed(range(count))]
+    return [*head, *spread, *tail]
+
+
+def _diagonal(b, x, names: list[str]):
+    """An operand whose repeated letters are reduced to their diagonal."""
+    for letter in dict.fromkeys(names):
+        if names.count(letter) > 1:
+            i = names.index(letter)
+            j = names.index(letter, i + 1)
+            rows, columns = (b.iota(shape=x.type.shape, dtype="i64", axis=a) for a in (i, j))
+            x = b.select(b.eq(rows, columns), x, b.scalar_like(0, x))
+            x = b.reduce_sum(x, axes=(j,))
+            return _diagonal(b, x, names[:j] + names[j + 1 :])
+    return x, list(names)
+
+
+def _contracted(b, x, left, y, right, later):
+    shared = [c for c in left if c in right]
+    for letter in shared:
+        i, j = left.index(letter), right.index(letter)
+        if x.type.shape[i] != y.type.shape[j]:
+            raise NotSupported("an equation that broadcasts an axis of size 1")
+    batch = [c for c in shared if c in later]
+    summed = [c for c in shared if c not in later]
+    made = b.contract(
+        x, y, batch_a=tuple(map(left.index, batch)), batch_b=tuple(map(right.index, batch)),
+        contract_a=tuple(map(left.index, summed)), contract_b=tuple(map(right.index, summed)),
+    )  # fmt: skip
+    rest = [c for c in left if c not in shared] + [c for c in right if c not in shared]
+    return made, batch + rest
+
+
 def spatial_pads(b, x, window, strides, dilations) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Padding before and after each spatial axis, also from ``auto_pad``."""
     count = len(window)
@@ -140,6 +218,52 @@ def average_pool(b, x):
     return b.avg_pool(x, **attributes, count_padding=counts)
 
 
+@onnx_op("LpPool")
+def lp_pool(b, x):
+    """(sum of |x|^p over the window)^(1/p): an average without padding, times the window's size."""
+    p = float(b.attr("p", 2))
+    attributes, overhangs = _pool(b, x)
+    powers = _power(b, b.abs(x), p)
+    mean = b.avg_pool(powers, **attributes, count_padding=True)
+    total = b.mul(mean, b.scalar_like(prod(attributes["window"]), mean))
+    return _power(b, total, 1 / p)
+
+
+@onnx_op("GlobalLpPool")
+def global_lp_pool(b, x):
+    p = float(b.attr("p", 2))
+    total = b.reduce_sum(_power(b, b.abs(x), p), axes=tuple(range(2, x.type.rank)))
+    made = _power(b, total, 1 / p)
+    return b.reshape(made, shape=(*x.type.shape[:2], *(1,) * (x.type.rank - 2)))
+
+
+def _power(b, x, p: float):
+    if p == 1:
+        return x
+    if p == 2:
+        return b.mul(x, x)
+    return b.sqrt(x) if p == 0.5 else b.pow(x, b.scalar_like(p, x))
+
+
+@onnx_op("NegativeLogLikelihoodLoss")
+def nll_loss(b, x, targets, weight=None):
+    return b.nll_loss(x, targets, *(() if weight is None else (weight,)), **_loss_options(b))
+
+
+@onnx_op("SoftmaxCrossEntropyLoss")
+def cross_entropy(b, scores, targets, weight=None):
+    made = b.cross_entropy(scores, targets, *(() if weight is None else (weight,)), **_loss_options(b))
+    if len(b.node.output) > 1 and b.node.output[1]:
+        return made, b.log_softmax(scores, axis=1)
+    return made
+
+
+def _loss_options(b) -> dict:
+    ignored = b.attr("ignore_index")
+    options = {"reduction": b.attr("reduction", "mean")}
+    return options if ignored is None else {**options, "ignore_index": int(ignored)}
+
+
 @onnx_op("GlobalAveragePool")
 def global_average_pool(b, x):
     made = b.mean(x, axes=tuple(range(2, x.type.rank)))
@@ -154,9 +278,13 @@ def global_max_pool(b, x):
 
 @onnx_op("BatchNormalization")
 def batch_norm(b, x, scale, bias, mean, variance):
-    if b.attr("training_mode", 0):
-        raise NotSupported("batch normalisation in training mode")
+    if b.attr("training_mode", 0) or (b.opset < 7 and not b.attr("is_test", 0)):
+        raise NotSupported("batch normalisation in training mode; export the model in evaluation mode")
+    if b.opset < 9 and not b.attr("spatial", 1):
+        raise NotSupported("batch normalisation that is not spatial")
     parts = [b.to(v, x.type.dtype) for v in (scale, bias, mean, variance)]
+    if x.type.rank == 1:
+        raise NotSupported("batch normalisation of rank 1")
     return b.batch_norm(x, *parts, epsilon=float(b.attr("epsilon", 1e-5)))
 
 
@@ -177,7 +305,27 @@ def layer_norm(b, x, scale, bias=None):
     return made, b.reshape(b.mean(x, axes=axes), shape=kept), b.reshape(inverse, shape=kept)
 
 
-@onnx_op("RMSNormalization")
+@onnx_op("com.microsoft::SkipLayerNormalization")
+def skip_layer_norm(b, x, skip, scale, shift=None, bias=None):
+    total = _skipped(b, x, skip, bias)
+    affine = (scale,) if shift is None else (scale, shift)
+    made = b.layer_norm(total, *affine, axis=x.type.rank - 1, epsilon=float(b.attr("epsilon", 1e-12)))
+    return made, None, None, total
+
+
+@onnx_op("com.microsoft::SkipSimplifiedLayerNormalization")
+def skip_rms_norm(b, x, skip, scale, bias=None):
+    total = _skipped(b, x, skip, bias)
+    made = b.rms_norm(total, scale, axis=x.type.rank - 1, epsilon=float(b.attr("epsilon", 1e-12)))
+    return made, None, None, total
+
+
+def _skipped(b, x, skip, bias):
+    total = b.add(x, b.expand(skip, x.type.shape))
+    return total if bias is None else b.add(total, b.expand(bias, x.type.shape))
+
+
+@onnx_op("RMSNormalization", "SimplifiedLayerNormalization", "com.microsoft::SimplifiedLayerNormalization")
 def rms_norm(b, x, scale):
     axis = axis_of(b.attr("axis", -1), x.type.rank)
     return b.rms_norm(x, b.expand(scale, x.type.shape[axis:]), axis=axis,

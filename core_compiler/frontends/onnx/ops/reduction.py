@@ -34,9 +34,18 @@ TABLE["ReduceMean"] = _simple("mean")
 def _extreme(kind: str, on_bool: str):
     def handler(b, x, axes=None):
         name = on_bool if x.type.dtype.kind == "bool" else kind
+        if 0 in x.type.shape and x.type.dtype.is_float:
+            return _reduced(b, x, axes, lambda v, a: _of_nothing(b, v, a, kind))
         return _reduced(b, x, axes, lambda v, a: b.op(f"core.{name}", (v,), axes=a) if a else v)
 
     return handler
+
+
+def _of_nothing(b, x, axes, kind: str):
+    """The extreme of an empty tensor: the identity, an infinity."""
+    limit = float("-inf") if kind == "reduce_max" else float("inf")
+    shape = tuple(d for i, d in enumerate(x.type.shape) if i not in axes)
+    return b.expand(b.constant(limit, x.type.dtype), shape)
 
 
 TABLE["ReduceMax"] = _extreme("reduce_max", "reduce_or")
@@ -69,6 +78,8 @@ def reduce_log_sum(b, x, axes=None):
 
 @onnx_op("ReduceLogSumExp")
 def reduce_log_sum_exp(b, x, axes=None):
+    if 0 in x.type.shape:
+        return _reduced(b, x, axes, lambda v, a: _of_nothing(b, v, a, "reduce_max"))
     return _reduced(b, x, axes, lambda v, a: b.logsumexp(v, axes=a) if a else v)
 
 
@@ -110,11 +121,11 @@ def arg(b, x):
     return place
 
 
-@onnx_op("CumSum")
-def cumsum(b, x, axis):
+@onnx_op("CumSum", "CumProd")
+def cumulative(b, x, axis):
     (axis,) = b.ints(axis, "axis")
-    return b.cumsum(x, axis=axis_of(axis, x.type.rank), reverse=bool(b.attr("reverse", 0)),
-                    exclusive=bool(b.attr("exclusive", 0)))  # fmt: skip
+    return b.op(f"core.{b.node.op_type.lower()}", (x,), axis=axis_of(axis, x.type.rank),
+                reverse=bool(b.attr("reverse", 0)), exclusive=bool(b.attr("exclusive", 0)))  # fmt: skip
 
 
 @onnx_op("TopK")

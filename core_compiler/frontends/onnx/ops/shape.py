@@ -6,7 +6,13 @@ from math import prod
 import numpy as np
 
 from core_compiler.frontends.onnx.reading import dtype_of, to_array
-from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
+from core_compiler.frontends.onnx.table import (
+    FOLDED_ELEMENTS,
+    TABLE,
+    NotSupported,
+    axis_of,
+    onnx_op,
+)
 from core_compiler.ir import dtype
 from core_compiler.ops.builder import broadcast_shape
 
@@ -45,6 +51,8 @@ def size(b, x):
 @onnx_op("Range")
 def range_(b, start, limit, step):
     start, limit, step = (b.const(v, "the range").reshape(()) for v in (start, limit, step))
+    if not step or not abs(float(limit) - float(start)) <= abs(float(step)) * FOLDED_ELEMENTS:
+        raise NotSupported(f"a range from {start} to {limit} in steps of {step}")
     return b.constant(np.arange(start, limit, step, dtype=start.dtype))
 
 
@@ -235,6 +243,8 @@ def pad(b, x, pads=None, value=None, axes=None):
 
 def _mirrored(size: int, low: int, high: int, mode: str) -> np.ndarray:
     """Source positions of an axis padded by reflection, edge or wrap (negative amounts crop)."""
+    if low + size + high > FOLDED_ELEMENTS:
+        raise NotSupported(f"an axis padded to {low + size + high}")
     places = np.arange(-low, size + high)
     if mode == "edge":
         return np.clip(places, 0, size - 1)
@@ -261,7 +271,9 @@ def trilu(b, x, k=None):
 @onnx_op("EyeLike")
 def eye_like(b, x):
     kind = dtype_of(b.attr("dtype")) if b.attr("dtype") is not None else x.type.dtype
-    return b.constant(np.eye(*x.type.shape, k=b.attr("k", 0)).astype(kind.numpy))
+    rows, columns = (b.iota(shape=x.type.shape, dtype=I64, axis=a) for a in (0, 1))
+    shifted = b.add(rows, b.scalar_like(int(b.attr("k", 0)), rows))
+    return b.cast(b.eq(shifted, columns), dtype=kind)
 
 
 @onnx_op("OneHot")
@@ -297,4 +309,112 @@ def space_to_depth(b, x):
     n, c, h, w = x.type.shape
     s = b.attr("blocksize")
     split = b.reshape(x, shape=(n, c, h // s, s, w // s, s))
-    return b.reshape(b.transpose(split, permutation=(0, 3, 5, 1, 2, 4)), shape=(n, c * s * s, h // s, w // s))
+    order = (0, 1, 3, 5, 2, 4) if b.attr("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    return b.reshape(b.transpose(split, permutation=order), shape=(n, c * s * s, h // s, w // s))
+
+
+@onnx_op("Compress")
+def compress(b, x, chosen):
+    places = np.flatnonzero(b.const(chosen, "the condition")).astype(np.int64)
+    axis = b.attr("axis")
+    if axis is None:
+        x, axis = b.reshape(x, shape=(x.type.elements,)), 0
+    return b.take(x, b.constant(places), axis=axis_of(axis, x.type.rank))
+
+
+@onnx_op("NonZero")
+def non_zero(b, x):
+    return b.constant(np.array(np.nonzero(b.const(x, "the tensor")), np.int64))
+
+
+@onnx_op("CenterCropPad")
+def center_crop_pad(b, x, shape):
+    rank = x.type.rank
+    wanted = b.ints(shape, "the shape")
+    axes = [axis_of(a, rank) for a in b.attr("axes")] if b.attr("axes") else list(range(rank))
+    low, high = [0] * rank, [0] * rank
+    for axis, size in zip(axes, wanted, strict=True):
+        more = size - x.type.shape[axis]
+        before = more // 2 if more >= 0 else -(-more // 2)
+        low[axis], high[axis] = before, more - before
+    fill = b.constant(0, x.type.dtype)
+    return b.pad(x, fill, low=tuple(low), high=tuple(high), interior=(0,) * rank)
+
+
+@onnx_op("ReverseSequence")
+def reverse_sequence(b, x, lengths):
+    batch, time = int(b.attr("batch_axis", 1)), int(b.attr("time_axis", 0))
+    shape = x.type.shape
+    steps = b.iota(shape=shape, dtype=I64, axis=time)
+    ends = b.broadcast(b.to(lengths, I64), shape=shape, dims=(batch,))
+    mirrored = b.sub(b.sub(ends, b.scalar_like(1, ends)), steps)
+    return b.take_along(x, b.select(b.lt(steps, ends), mirrored, steps), axis=time)
+
+
+@onnx_op("Col2Im")
+def col2im(b, x, image, block):
+    """Columns added back onto the image they were cut from: one scatter over flat positions."""
+    image, block = b.ints(image, "the image's shape"), b.ints(block, "the block's shape")
+    count = len(image)
+    dilations, strides = (b.attr(n) or [1] * count for n in ("dilations", "strides"))
+    pads = b.attr("pads") or [0] * (2 * count)
+    padded = [d + lo + hi for d, lo, hi in zip(image, pads[:count], pads[count:], strict=True)]
+    counts = [(p - dl * (k - 1) - 1) // s + 1
+              for p, k, s, dl in zip(padded, block, strides, dilations, strict=True)]  # fmt: skip
+    n, columns, places = x.type.shape
+    channels = columns // prod(block)
+    if prod(padded) > FOLDED_ELEMENTS or prod(block) * places > FOLDED_ELEMENTS:
+        raise NotSupported(f"an image of {image}")
+    flat = np.zeros((1,) * (2 * count), np.int64)
+    for i in range(count):
+        at = np.arange(block[i])[:, None] * dilations[i] + np.arange(counts[i])[None, :] * strides[i]
+        view = [1] * (2 * count)
+        view[i], view[count + i] = at.shape
+        flat = flat * padded[i] + at.reshape(view)
+    index = np.broadcast_to(flat, (*block, *counts)).reshape(1, prod(block) * places)
+    shape = (n * channels, prod(block) * places)
+    index = b.broadcast(b.constant(np.ascontiguousarray(index)), shape=shape, dims=(0, 1))
+    zeros = b.expand(b.constant(0, x.type.dtype), (n * channels, prod(padded)))
+    summed = b.scatter_along(zeros, index, b.reshape(x, shape=shape), axis=1, mode="add")
+    full = b.reshape(summed, shape=(n, channels, *padded))
+    starts = (0, 0, *pads[:count])
+    limits = (n, channels, *(lo + d for lo, d in zip(pads[:count], image, strict=True)))
+    return b.slice(full, starts=starts, limits=limits, strides=(1,) * (count + 2))
+
+
+def _window(formula):
+    def handler(b, size):
+        length = b.ints(size, "the size")[0]
+        if length > FOLDED_ELEMENTS:
+            raise NotSupported(f"a window of {length}")
+        period = length if b.attr("periodic", 1) else length - 1
+        angle = 2 * np.pi * np.arange(length) / period
+        return b.constant(formula(angle).astype(dtype_of(b.attr("output_datatype", 1)).numpy))
+
+    return handler
+
+
+TABLE["HannWindow"] = _window(lambda a: 0.5 - 0.5 * np.cos(a))
+TABLE["HammingWindow"] = _window(lambda a: 25 / 46 - 21 / 46 * np.cos(a))
+TABLE["BlackmanWindow"] = _window(lambda a: 0.42 - 0.5 * np.cos(a) + 0.08 * np.cos(2 * a))
+
+
+@onnx_op("AffineGrid")
+def affine_grid(b, theta, size):
+    """Sampling positions in [-1, 1]: theta times the homogeneous grid."""
+    n, _, *spatial = b.ints(size, "the size")
+    if prod(spatial) > FOLDED_ELEMENTS:
+        raise NotSupported(f"a grid of {spatial}")
+    aligned = bool(b.attr("align_corners", 0))
+
+    def ticks(d):
+        if aligned:
+            return np.linspace(-1, 1, d) if d > 1 else np.array([-1.0])
+        return (2 * np.arange(d) + 1) / d - 1
+
+    grids = np.meshgrid(*(ticks(d) for d in spatial), indexing="ij")
+    homogeneous = np.stack([*(g.reshape(-1) for g in reversed(grids)), np.ones(prod(spatial))], -1)
+    points = b.constant(homogeneous.astype(theta.type.dtype.numpy))
+    points = b.broadcast(points, shape=(n, *points.type.shape), dims=(1, 2))
+    made = b.matmul(points, b.transpose(theta, permutation=(0, 2, 1)))
+    return b.reshape(made, shape=(n, *spatial, len(spatial)))

@@ -54,9 +54,14 @@ def _unary(name: str, keeps: bool):
     return handler
 
 
+#: On booleans these are logical.
+_ON_BOOL = {"mul": "and", "max": "or", "min": "and"}
+
+
 def _binary(name: str):
     def handler(b: Context, x, y):
-        return b.op(f"core.{name}", b.pair(x, y, b.dtype))
+        kind = _ON_BOOL.get(name, name) if b.dtype is BOOL else name
+        return b.op(f"core.{kind}", b.pair(x, y, b.dtype))
 
     return handler
 
@@ -99,11 +104,6 @@ def rsub(b, x, y, alpha=1):
     return b.sub(*b.pair(y, _scaled(b, x, alpha), b.dtype))
 
 
-@aten("mul", "multiply")
-def mul(b, x, y):
-    return b.op("core.and" if b.dtype is BOOL else "core.mul", b.pair(x, y, b.dtype))
-
-
 @aten("div", "divide", "true_divide", "div.Tensor_mode", "div.Scalar_mode")
 def div(b, x, y, rounding_mode=None):
     if rounding_mode is None or b.dtype.is_float:
@@ -140,7 +140,7 @@ def reciprocal(b, x):
 
 @aten("square")
 def square(b, x):
-    return b.mul(x, x)
+    return b.and_(x, x) if x.type.dtype is BOOL else b.mul(x, x)
 
 
 @aten("pow.Tensor_Scalar")
@@ -213,10 +213,11 @@ def clamp(b, x, low=None, high=None):
     if b.dtype.is_float and not isinstance(low, Value) and not isinstance(high, Value):
         bounds = {k: float(v) for k, v in (("low", low), ("high", high)) if v is not None}
         return b.clamp(x, **bounds)
+    upper, lower = ("or", "and") if b.dtype is BOOL else ("max", "min")
     if low is not None:
-        x = b.max(*b.pair(x, low, b.dtype))
+        x = b.op(f"core.{upper}", b.pair(x, low, b.dtype))
     if high is not None:
-        x = b.min(*b.pair(x, high, b.dtype))
+        x = b.op(f"core.{lower}", b.pair(x, high, b.dtype))
     return x
 
 
@@ -360,6 +361,49 @@ def to(b, x, *args, **kwargs):
     return b.to(x, b.dtype)
 
 
+@aten("convert_element_type")
+def convert_element_type(b, x, dtype):
+    return b.to(x, b.dtype)
+
+
+@aten("fmax", "fmin")
+def without_nan(b, x, y):
+    """The larger or smaller; a NaN loses against a number."""
+    name = "max" if "fmax" in str(b.node.target) else "min"
+    if not b.dtype.is_float:
+        return TABLE["maximum" if name == "max" else "minimum"](b, x, y)
+    x, y = b.pair(x, y, b.dtype)
+    return b.select(b.is_nan(x), y, b.select(b.is_nan(y), x, b.op(f"core.{name}", (x, y))))
+
+
+@aten("copysign")
+def copysign(b, x, y):
+    """|x| with y's sign bit (also that of a zero)."""
+    x, y = b.pair(x, y, b.dtype)
+    if b.dtype.bits not in (16, 32, 64):
+        raise NotSupported(f"the sign bit of {b.dtype}")
+    bits = b.bitcast(y, dtype=f"i{b.dtype.bits}")
+    return b.select(b.lt(bits, b.scalar_like(0, bits)), b.neg(b.abs(x)), b.abs(x))
+
+
+@aten("signbit")
+def signbit(b, x):
+    if x.type.dtype is BOOL or x.type.dtype.kind == "uint":
+        return b.expand(b.constant(False, "i1"), x.type.shape)
+    bits = b.bitcast(x, dtype=f"i{x.type.dtype.bits}") if x.type.dtype.is_float else x
+    return b.lt(bits, b.scalar_like(0, bits))
+
+
+@aten("round.decimals")
+def round_decimals(b, x, decimals=0):
+    if not x.type.dtype.is_float or decimals == 0:
+        return b.round(x) if x.type.dtype.is_float else x
+    factor = b.scalar_like(10.0 ** abs(decimals), x)
+    if decimals < 0:
+        return b.mul(b.round(b.div(x, factor)), factor)
+    return b.div(b.round(b.mul(x, factor)), factor)
+
+
 @aten("bool", "int", "long")
 def to_integer(b, x, *args):
     return _truth(b, x) if b.dtype is BOOL else b.to(x, b.dtype)
@@ -375,6 +419,13 @@ def dropout(b, x, p=0.5, train=False):
     if train and p:
         raise NotSupported("dropout in training mode; call model.eval()")
     return x
+
+
+@aten("real", "conj_physical", "ravel", "atleast_1d", "atleast_2d", "atleast_3d")
+def reshaped(b, x, *args):
+    if isinstance(x, list | tuple):
+        raise NotSupported("a list of tensors")
+    return b.reshape(x, shape=b.shape)
 
 
 @aten("clone", "contiguous", "detach", "lift_fresh_copy", "alias", "lift_fresh", "detach_copy",

@@ -12,7 +12,11 @@ from core_compiler.frontends.pytorch.aten.table import (
 
 
 def _total(b, x, kind: str, axes, keepdim: bool):
+    if x.type.rank == 0:
+        return x
     axes = axes_of(axes, x.type.rank)
+    if x.type.dtype is BOOL:
+        kind = {"max": "or", "min": "and", "prod": "and"}.get(kind, kind)
     reduced = b.op(f"core.reduce_{kind}", (x,), axes=axes) if axes else x
     return b.keep(reduced, axes, keepdim, x)
 
@@ -25,6 +29,8 @@ def sum_(b, x, axes=None, keepdim=False, dtype=None):
 @aten("mean")
 def mean(b, x, axes=None, keepdim=False, dtype=None):
     x = b.to(x, b.dtype)
+    if x.type.rank == 0:
+        return x
     axes = axes_of(axes, x.type.rank)
     return b.keep(b.mean(x, axes=axes) if axes else x, axes, keepdim, x)
 
@@ -36,12 +42,12 @@ def prod(b, x, axis=None, keepdim=False, dtype=None):
 
 @aten("amax")
 def amax(b, x, axes=(), keepdim=False):
-    return _total(b, x, "max", axes, keepdim) if x.type.dtype is not BOOL else _total(b, x, "or", axes, keepdim)
+    return _total(b, x, "max", axes, keepdim)
 
 
 @aten("amin")
 def amin(b, x, axes=(), keepdim=False):
-    return _total(b, x, "min", axes, keepdim) if x.type.dtype is not BOOL else _total(b, x, "and", axes, keepdim)
+    return _total(b, x, "min", axes, keepdim)
 
 
 @aten("max", "min")
@@ -54,8 +60,9 @@ def _with_index(b, x, axis, keepdim, name):
     axis = axis_of(axis, x.type.rank)
     if x.type.rank == 0:
         return x, b.constant(0, "i64")
-    values = b.op(f"core.reduce_{name}", (x,), axes=(axis,))
-    places = b.op(f"core.arg{name}", (x,), axis=axis, dtype=I64)
+    whole = b.cast(x, dtype="i8") if x.type.dtype is BOOL else x
+    values = b.to(b.op(f"core.reduce_{name}", (whole,), axes=(axis,)), x.type.dtype)
+    places = b.op(f"core.arg{name}", (whole,), axis=axis, dtype=I64)
     return b.keep(values, (axis,), keepdim, x), b.keep(places, (axis,), keepdim, x)
 
 
@@ -117,22 +124,43 @@ def all_(b, x, axes=None, keepdim=False):
 def _variance(b, x, axes, correction, keepdim):
     axes = axes_of(axes, x.type.rank)
     correction = 1 if correction is None else correction
-    if not float(correction).is_integer():
-        raise NotSupported(f"correction {correction} is not a whole number")
-    return b.keep(b.variance(x, axes=axes, correction=int(correction)), axes, keepdim, x), axes
+    return b.keep(b.variance(x, axes=axes, correction=correction), axes, keepdim, x), axes
 
 
-@aten("var.correction", "var")
+@aten("var", "std", "var_mean", "std_mean")
+def unbiased_form(b, x, unbiased=True):
+    """The old forms over all axes with a flag for the correction."""
+    if not isinstance(unbiased, bool):
+        raise NotSupported("this old form")
+    name = str(b.node.target).split(".")[1]
+    made, axes = _variance(b, x, None, int(unbiased), False)
+    made = b.sqrt(made) if name.startswith("std") else made
+    return (made, b.mean(x, axes=axes)) if name.endswith("mean") else made
+
+
+@aten("var.dim", "std.dim")
+def unbiased_axes(b, x, axes, unbiased=True, keepdim=False):
+    made = _variance(b, x, axes, int(unbiased), keepdim)[0]
+    return b.sqrt(made) if "std" in str(b.node.target) else made
+
+
+@aten("std_mean.correction")
+def std_mean(b, x, axes=None, *, correction=None, keepdim=False):
+    variance, axes = _variance(b, x, axes, correction, keepdim)
+    return b.sqrt(variance), b.keep(b.mean(x, axes=axes), axes, keepdim, x)
+
+
+@aten("var.correction")
 def var(b, x, axes=None, *, correction=None, keepdim=False):
     return _variance(b, x, axes, correction, keepdim)[0]
 
 
-@aten("std.correction", "std")
+@aten("std.correction")
 def std(b, x, axes=None, *, correction=None, keepdim=False):
     return b.sqrt(_variance(b, x, axes, correction, keepdim)[0])
 
 
-@aten("var_mean.correction", "var_mean")
+@aten("var_mean.correction")
 def var_mean(b, x, axes=None, *, correction=None, keepdim=False):
     variance, axes = _variance(b, x, axes, correction, keepdim)
     return variance, b.keep(b.mean(x, axes=axes), axes, keepdim, x)
@@ -141,6 +169,8 @@ def var_mean(b, x, axes=None, *, correction=None, keepdim=False):
 @aten("logsumexp")
 def logsumexp(b, x, axes, keepdim=False):
     x = b.to(x, b.dtype)
+    if x.type.rank == 0:
+        return x
     axes = axes_of(axes, x.type.rank)
     return b.keep(b.logsumexp(x, axes=axes), axes, keepdim, x)
 
@@ -148,6 +178,8 @@ def logsumexp(b, x, axes, keepdim=False):
 @aten("softmax", "_softmax")
 def softmax(b, x, axis, extra=None):
     x = b.to(x, b.dtype)
+    if x.type.rank == 0:
+        return b.reshape(b.softmax(b.reshape(x, shape=(1,)), axis=0), shape=())
     return b.softmax(x, axis=axis_of(axis, x.type.rank))
 
 
@@ -159,6 +191,8 @@ def safe_softmax(b, x, axis, dtype=None):
 @aten("log_softmax", "_log_softmax")
 def log_softmax(b, x, axis, extra=None):
     x = b.to(x, b.dtype)
+    if x.type.rank == 0:
+        return b.reshape(b.log_softmax(b.reshape(x, shape=(1,)), axis=0), shape=())
     return b.log_softmax(x, axis=axis_of(axis, x.type.rank))
 
 
@@ -192,6 +226,29 @@ def argsort(b, x, axis=-1, descending=False):
     return _sorted(b, x, axis, descending)[1]
 
 
+@aten("argsort.stable")
+def argsort_stable(b, x, *, stable=True, dim=-1, descending=False):
+    return _sorted(b, x, dim, descending)[1]
+
+
+@aten("kthvalue")
+def kthvalue(b, x, k, axis=-1, keepdim=False):
+    """The k-th smallest (counted from 1) along an axis, and where it is."""
+    if x.type.rank == 0:
+        return x, b.constant(0, "i64")
+    axis = axis_of(axis, x.type.rank)
+    return tuple(_at(b, v, axis, k - 1, keepdim) for v in _sorted(b, x, axis, False))
+
+
+def _at(b, x, axis, place, keepdim):
+    """One position of an axis."""
+    shape = x.type.shape
+    one = b.slice(x, starts=tuple(place if i == axis else 0 for i in range(len(shape))),
+                  limits=tuple(place + 1 if i == axis else d for i, d in enumerate(shape)),
+                  strides=(1,) * len(shape))  # fmt: skip
+    return one if keepdim else b.reshape(one, shape=tuple(d for i, d in enumerate(shape) if i != axis))
+
+
 @aten("topk")
 def topk(b, x, k, axis=-1, largest=True, sorted=True):
     return b.topk(x, axis=axis_of(axis, x.type.rank), k=k, largest=largest)
@@ -200,6 +257,9 @@ def topk(b, x, k, axis=-1, largest=True, sorted=True):
 @aten("norm.ScalarOpt_dim", "linalg_vector_norm")
 def vector_norm(b, x, order=2, axes=None, keepdim=False, dtype=None):
     x = b.to(x, b.dtype)
+    if x.type.rank == 0:
+        x = b.reshape(x, shape=(1,))
+        return b.reshape(vector_norm(b, x, order, [0], False), shape=())
     axes = axes_of(axes, x.type.rank)
     size = b.abs(x)
     if order == 2:
@@ -208,6 +268,9 @@ def vector_norm(b, x, order=2, axes=None, keepdim=False, dtype=None):
         total = b.reduce_sum(size, axes=axes)
     elif order in (float("inf"), float("-inf")):
         total = b.op("core.reduce_max" if order > 0 else "core.reduce_min", (size,), axes=axes)
+    elif order == 0:
+        total = b.reduce_sum(b.cast(b.ne(x, b.scalar_like(0, x)), dtype=x.type.dtype), axes=axes)
     else:
-        raise NotSupported(f"norm of order {order}")
+        powers = b.reduce_sum(b.pow(size, b.scalar_like(order, x)), axes=axes)
+        total = b.pow(powers, b.scalar_like(1 / order, powers))
     return b.keep(total, axes, keepdim, x)

@@ -230,7 +230,10 @@ def index(b, x, indices):
     if any(a.type.dtype is BOOL for a in arrays):
         raise NotSupported("a boolean mask makes a shape that depends on data")
     if used != list(range(used[0], used[0] + len(used))):
-        raise NotSupported("index tensors that are not on neighbouring axes")
+        # The indexed axes come first in the result, as in NumPy.
+        rest = [i for i in range(x.type.rank) if i not in used]
+        x = b.transpose(x, permutation=(*used, *rest))
+        used = list(range(len(used)))
     arrays = list(b.together(*(b.to(a, I64) for a in arrays)))
     sizes = [x.type.shape[i] for i in used]
     arrays = [_from_front(b, a, d) for a, d in zip(arrays, sizes, strict=True)]
@@ -250,7 +253,44 @@ def _from_front(b, indices, size):
                     b.add(indices, b.scalar_like(size, indices)), indices)  # fmt: skip
 
 
+@aten("index_put", "_unsafe_index_put", "index_put_")
+def index_put(b, x, indices, values, accumulate=False):
+    """Assignment at integer positions: one scatter over tuples of the leading axes."""
+    if any(i is not None and i.type.dtype is BOOL for i in indices):
+        mask = next(i for i in indices if i is not None)
+        if len(indices) > 1 or accumulate or values.type.elements != 1 or mask.type.shape != x.type.shape:
+            raise NotSupported("a boolean mask makes a shape that depends on data")
+        fill = b.expand(b.reshape(b.to(values, x.type.dtype), shape=()), x.type.shape)
+        return b.select(mask, fill, x)
+    used = [i for i, v in enumerate(indices) if v is not None]
+    rank = x.type.rank
+    rest = [i for i in range(rank) if i not in used]
+    moved = b.transpose(x, permutation=(*used, *rest))
+    arrays = b.together(*(b.to(indices[i], I64) for i in used))
+    arrays = [_from_front(b, a, x.type.shape[i]) for a, i in zip(arrays, used, strict=True)]
+    shape = arrays[0].type.shape
+    tuples = b.concat(*(b.reshape(a, shape=(*shape, 1)) for a in arrays), axis=len(shape))
+    full = (*shape, *(x.type.shape[i] for i in rest))
+    if used == list(range(used[0], used[0] + len(used))) and used[0]:
+        # torch keeps neighbouring index axes in their place: before them come the axes left of them.
+        lead = used[0]
+        spread = b.expand(values, (*full[len(shape) : len(shape) + lead], *shape, *full[len(shape) + lead :]))
+        order = (*range(lead, lead + len(shape)), *range(lead), *range(lead + len(shape), len(full)))
+        updates = b.transpose(spread, permutation=order)
+    else:
+        updates = b.expand(values, full)
+    mode = "add" if accumulate else "set"
+    made = b.scatter_nd(moved, tuples, b.to(updates, x.type.dtype), mode=mode)
+    back = [(*used, *rest).index(i) for i in range(rank)]
+    return b.transpose(made, permutation=tuple(back))
+
+
 def _scatter(b, x, axis, indices, updates, mode):
+    if x.type.rank == 0:
+        flat = [b.reshape(v, shape=(v.type.elements,)) for v in (x, indices)]
+        if isinstance(updates, Value):
+            updates = b.reshape(updates, shape=(updates.type.elements,))
+        return b.reshape(_scatter(b, *flat[:1], 0, flat[1], updates, mode), shape=())
     if not isinstance(updates, Value):
         updates = b.expand(b.value(updates, x.type.dtype), indices.type.shape)
     if updates.type.shape != indices.type.shape:
@@ -273,9 +313,23 @@ def scatter_add(b, x, axis, indices, updates):
 @aten("scatter_reduce")
 def scatter_reduce(b, x, axis, indices, updates, reduce, include_self=True):
     modes = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-    if reduce not in modes or not include_self:
-        raise NotSupported(f"scatter_reduce {reduce} with include_self={include_self}")
+    if reduce not in modes:
+        raise NotSupported(f"scatter_reduce {reduce}")
+    if not include_self:
+        start = _identity(b, x, reduce)
+        x = _scatter(b, x, axis, indices, start, "set")
     return _scatter(b, x, axis, indices, updates, modes[reduce])
+
+
+def _identity(b, x, reduce: str):
+    """What an element is set to before updates are combined with it."""
+    kind = x.type.dtype
+    if reduce in ("sum", "prod"):
+        return 0 if reduce == "sum" else 1
+    if kind.is_float:
+        return float("-inf") if reduce == "amax" else float("inf")
+    info = np.iinfo(kind.numpy)
+    return info.min if reduce == "amax" else info.max
 
 
 @aten("select_scatter")
@@ -291,9 +345,58 @@ def select_scatter(b, x, update, axis, index):
 def slice_scatter(b, x, update, axis=0, start=None, end=None, step=1):
     axis = axis_of(axis, x.type.rank)
     begin, _, step = slice(start, end, step).indices(x.type.shape[axis])
-    if step != 1:
-        raise NotSupported(f"slice_scatter with step {step}")
-    return _replace_range(b, x, update, axis, begin)
+    if step == 1:
+        return _replace_range(b, x, update, axis, begin)
+    shape = update.type.shape
+    places = b.iota(shape=shape, dtype=I64, axis=axis)
+    places = b.mul(places, b.scalar_like(step, places))
+    places = b.add(places, b.scalar_like(begin, places))
+    return b.scatter_along(x, places, b.to(update, x.type.dtype), axis=axis, mode="set")
+
+
+@aten("diagonal_scatter")
+def diagonal_scatter(b, x, update, offset=0, axis1=0, axis2=1):
+    """``x`` with its diagonal replaced: where column - row = offset, the update spread over it."""
+    rank, shape = x.type.rank, x.type.shape
+    i, j = axis_of(axis1, rank), axis_of(axis2, rank)
+    rows, columns = (b.iota(shape=shape, dtype=I64, axis=a) for a in (i, j))
+    here = b.eq(b.sub(columns, rows), b.scalar_like(offset, rows))
+    rest = tuple(a for a in range(rank) if a not in (i, j))
+    # Along the diagonal the position is the row (offset >= 0) or the column.
+    along, across = (i, j) if offset >= 0 else (j, i)
+    wide = tuple(shape[a] if a != across else 1 for a in range(rank))
+    order = sorted((*rest, along))
+    source = (*rest, along)
+    moved = b.transpose(b.to(update, x.type.dtype), permutation=tuple(source.index(a) for a in order))
+    axis = order.index(along)
+    missing = shape[along] - moved.type.shape[axis]
+    high = tuple(missing if a == axis else 0 for a in range(rank - 1))
+    zeros = (0,) * (rank - 1)
+    moved = b.pad(moved, b.constant(0, x.type.dtype), low=zeros, high=high, interior=zeros)
+    spread = b.broadcast(b.reshape(moved, shape=wide), shape=shape, dims=tuple(range(rank)))
+    return b.select(here, spread, x)
+
+
+@aten("broadcast_in_dim")
+def broadcast_in_dim(b, x, shape, dims):
+    return b.broadcast(x, shape=b.shape, dims=tuple(dims))
+
+
+@aten("empty", "empty_like", "new_empty", "empty_permuted", "empty_strided", "new_empty_strided")
+def empty(b, *args, **kwargs):
+    """A tensor whose content torch leaves open: zeros."""
+    return _filled(b, 0)
+
+
+@aten("mH", "matrix_H")
+def matrix_h(b, x):
+    return transpose(b, x, -2, -1) if x.type.rank > 1 else x
+
+
+@aten("eye", "eye.m")
+def eye(b, *args, **kwargs):
+    rows, columns = (b.iota(shape=b.shape, dtype=I64, axis=a) for a in (0, 1))
+    return b.cast(b.eq(rows, columns), dtype=b.dtype)
 
 
 def _replace_range(b, x, update, axis, start):

@@ -20,9 +20,9 @@ class NotSupported(Exception):
 class Context(Builder):
     """A builder that knows the fx node it translates: the shapes and dtypes torch gave it."""
 
-    def __init__(self, weights, origin, node):
+    def __init__(self, weights, origin, node, symbols):
         super().__init__(weights, origin)
-        self.node = node
+        self.node, self.symbols = node, symbols
 
     @property
     def meta(self):
@@ -37,7 +37,7 @@ class Context(Builder):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(int(d) for d in self.meta.shape)
+        return tuple(self.symbols.number(d) for d in self.meta.shape)
 
     def to(self, x: Value, wanted: DType) -> Value:
         """``x`` cast to ``wanted`` (torch's conversion rules), or ``x`` itself."""

@@ -1,0 +1,92 @@
+"""In-place ops of ATen: which programs may be walked as they are, and which must be functionalised."""
+from __future__ import annotations
+
+#: Composite ops that always make a new tensor (others of their kind may return an argument itself).
+FRESH = frozenset({
+    "batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "linear", "matmul",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "softmax", "log_softmax", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d",
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "silu", "gelu", "cat",
+    "scaled_dot_product_attention", "embedding", "_assert_tensor_metadata",
+})  # fmt: skip
+
+
+def packet(node) -> str:
+    """``add_`` of a node that calls ``aten.add_.Tensor``; "" for other nodes."""
+    parts = str(node.target).split(".")
+    return parts[1] if node.op == "call_function" and len(parts) > 1 else ""
+
+
+def is_in_place(node) -> bool:
+    """Whether the node writes into its first argument."""
+    written = _written(node)
+    return written[:1] == [True]
+
+
+def _written(node) -> list[bool]:
+    """For each argument of the node's schema: whether the op writes into it."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return []
+    return [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
+
+
+def may_alias(node) -> bool:
+    """Whether a result of the node may share memory with an argument.
+
+    A schema says so of views; composite ops may return their argument without saying so (``dropout``
+    in evaluation mode, ``type_as``).
+    """
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return True
+    if any(r.alias_info is not None for r in schema.returns):
+        return True
+    import torch
+
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+        node.target.name(), "CompositeImplicitAutograd"
+    )
+    return bool(composite) and packet(node) not in FRESH
+
+
+def functional(program):
+    """The program as it is where every in-place op writes into a tensor that nothing else shares;
+    else functionalised by torch.
+
+    The walk then simply takes the result of an in-place op for its argument from there on.
+    """
+    for node in program.graph.nodes:
+        written = _written(node)
+        if any(written[1:]) or (is_in_place(node) and not _simple(node)):
+            _drop_idle_dropout(program)
+            return program.run_decompositions({})
+    return program
+
+
+def _drop_idle_dropout(program) -> None:
+    """Take dropouts in evaluation mode out of the program, which means the same without them.
+
+    They return their argument itself; torch's functionalisation takes their results for fresh
+    tensors and loses writes through them.
+    """
+    for node in list(program.graph.nodes):
+        if packet(node) in ("dropout", "feature_dropout", "alpha_dropout") and not node.args[2]:
+            node.replace_all_uses_with(node.args[0])
+            program.graph.erase_node(node)
+
+
+def _simple(node) -> bool:
+    return packet(node).endswith("_") and packet(node)[0] != "_" and _owns(node.args[0], node)
+
+
+def _owns(target, writer) -> bool:
+    """Whether ``target`` is a fresh tensor without views when ``writer`` writes into it."""
+    if target.op != "call_function":
+        return False
+    if is_in_place(target):
+        fresh = _owns(target.args[0], target)
+    else:
+        fresh = not may_alias(target)
+    others = (u for u in target.users if u is not writer and u.op != "output")
+    return fresh and all(is_in_place(u) or not may_alias(u) for u in others)

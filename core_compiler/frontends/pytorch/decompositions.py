@@ -1,0 +1,54 @@
+"""Torch's own decompositions, for the ops (and the forms of ops) that have no translation here.
+
+Only those are decomposed: what we translate keeps its name, and with it its meaning, its source line
+and its chance to be recognised by a target.
+"""
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any
+
+from core_compiler.frontends.pytorch.aten import TABLE
+
+
+def lookup(target: str):
+    """The translation of an op by its name (``aten.add_.Tensor``), or None."""
+    parts = target.split(".")
+    if parts[0] not in ("aten", "prims") or len(parts) < 2:
+        return None
+    packet = parts[1] if parts[1].startswith("_") else parts[1].rstrip("_")
+    return TABLE.get(".".join([packet, *parts[2:]])) or TABLE.get(packet)
+
+
+def decomposed(program, refused: Collection[str]):
+    """The program with torch's decompositions of every op that we do not translate, and of those in
+    ``refused`` (names of ops that a translation turned down); None where torch has none for them."""
+    table = {
+        op: rule
+        for op, rule in _every().items()
+        if str(op) in refused or (lookup(str(op)) is None and not _is_inert(op))
+    }
+    if not any(str(op) in refused for op in table):
+        return None
+    try:
+        return program.run_decompositions(table)
+    except Exception:  # a decomposition that does not trace: the op stays unsupported
+        return None
+
+
+def _is_inert(op: Any) -> bool:
+    return str(op).startswith(("aten._assert", "aten.sym_"))
+
+
+@lru_cache(maxsize=1)
+def _every() -> dict[Any, Any]:
+    """All of torch's decompositions: the core table, its further ones, and composite ops."""
+    import torch
+    from torch._decomp import decomposition_table
+
+    table = dict(torch.export.default_decompositions().items())
+    for op, rule in decomposition_table.items():
+        if isinstance(op, torch._ops.OpOverload):
+            table.setdefault(op, rule)
+    return table

@@ -1,0 +1,110 @@
+"""Symbolic sizes of exported programs, bound to numbers at import."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.pytorch.aten.table import NotSupported
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a value is a symbolic number of torch (a size, or computed from sizes)."""
+    return type(value).__name__ in ("SymInt", "SymFloat", "SymBool")
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """What each symbol is bound to, and its range ``(low, high)``, high -1 where unbounded."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(program, sizes: Mapping[str, int], where: str) -> Symbols:
+        """Bind the symbols in the shapes of the program's inputs: to ``sizes``, else to the example
+        inputs' sizes.  UserError for a name that is no symbol or a size out of its range."""
+        hints: dict[str, int | None] = {}
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                _collect(node.meta.get("val"), hints)
+        ranges = {str(s): _bounds(r) for s, r in program.range_constraints.items()}
+        unknown = [s for s in sizes if s not in hints]
+        if unknown:
+            raise UserError(f"no size is called {unknown[0]!r}", where,
+                            f"the program has {', '.join(hints) or 'none'}")  # fmt: skip
+        bound = {}
+        for name, hint in hints.items():
+            size = sizes.get(name, hint)
+            if size is None:
+                raise UserError(f"size {name} is not known", where, "give it, or export with example inputs")
+            low, high = ranges.get(name, (0, -1))
+            if size < low or (high >= 0 and size > high):
+                limit = high if high >= 0 else "infinity"
+                raise UserError(f"size {name} = {size} is not in {low}..{limit}", where, "give another size")
+            bound[name] = int(size)
+        return Symbols(bound, {name: ranges.get(name, (0, -1)) for name in bound})
+
+    def number(self, value: Any) -> Any:
+        """``value`` with symbols bound; what is not symbolic as it is.
+
+        NotSupported where it depends on data (an unbacked symbol).
+        """
+        if not is_symbolic(value):
+            return value
+        expression = value.node.expr
+        free = sorted(str(s) for s in getattr(expression, "free_symbols", ()))
+        unbound = [name for name in free if name not in self.sizes]
+        if unbound:
+            raise NotSupported(f"a size that depends on data ({unbound[0]})")
+        made = expression
+        if free:
+            made = expression.xreplace({s: _integer(self.sizes[str(s)]) for s in expression.free_symbols})
+        kind = {"SymInt": int, "SymFloat": float, "SymBool": bool}[type(value).__name__]
+        return kind(made)
+
+    def facts(self) -> dict[str, dict[str, int]]:
+        return {name: {"size": size, "low": self.ranges[name][0], "high": self.ranges[name][1]}
+                for name, size in self.sizes.items()}  # fmt: skip
+
+
+def _collect(value: Any, hints: dict[str, int | None]) -> None:
+    """Note the plain symbols of a placeholder's value with the example's sizes."""
+    parts = value.shape if hasattr(value, "shape") else [value]
+    for part in parts:
+        if not is_symbolic(part):
+            continue
+        for symbol in sorted(part.node.expr.free_symbols, key=str):
+            known = hints.setdefault(str(symbol), None)
+            if known is None:
+                hints[str(symbol)] = _hint(part, symbol)
+
+
+def _hint(part: Any, symbol) -> int | None:
+    """The example's size of a symbol, from the shape environment that the program was traced in."""
+    if part.node.expr == symbol and part.node.has_hint():
+        return int(part.node.hint)
+    env = part.node.shape_env
+    for table in ("backed_var_to_val", "var_to_val"):
+        found = getattr(env, table, {}).get(symbol)
+        if found is not None:
+            return int(found)
+    return None
+
+
+def _bounds(allowed) -> tuple[int, int]:
+    def number(bound, otherwise: int) -> int:
+        try:
+            return int(bound)
+        except (TypeError, ValueError, OverflowError):
+            return otherwise
+
+    low, high = number(allowed.lower, 0), number(allowed.upper, -1)
+    return max(low, 0), high if 0 <= high < 1 << 60 else -1
+
+
+def _integer(number: int):
+    import sympy
+
+    return sympy.Integer(number)

@@ -1,0 +1,238 @@
+"""The PyTorch frontend: in-place and view semantics, state, symbolic sizes, refusals."""
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.pytorch import import_exported, import_module
+from tests.frontends.programs import Program, agrees, execute, exported
+
+
+def _input(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+# -- in-place ops and views --------------------------------------------------------------------------
+
+
+def write_through_a_view(x):
+    y = x * 2
+    y[1].add_(1)
+    return y
+
+
+def write_through_a_chunk(x):
+    y = x + 1
+    first, _ = y.chunk(2)
+    first.mul_(3)
+    return y + 1
+
+
+def write_into_a_base(x):
+    y = x + 1
+    z = y.view(-1)
+    y.add_(5)
+    return z * 1
+
+
+def write_through_dropout_in_evaluation(x):
+    """Dropout that does nothing returns its argument itself, which its schema does not say."""
+    y = x * 1
+    functional.dropout(y, 0.5, False).add_(1)
+    return y
+
+
+def write_through_a_slice_with_a_step(x):
+    y = x.clone()
+    y[:, ::2] = 0
+    return y
+
+
+def write_a_column(x):
+    y = torch.zeros(4, 6)
+    y[:, 2] = x[:, 0]
+    return y
+
+
+def chain_on_one_tensor(x):
+    y = x + 1
+    y.add_(1)
+    y.relu_()
+    y.mul_(y)
+    return y
+
+
+def write_with_an_operator(x):
+    y = x > 0
+    y &= x < 1
+    return y
+
+
+def write_into_a_transpose(x):
+    y = x.clone()
+    y.t().copy_(torch.arange(24.0).reshape(6, 4))
+    return y
+
+
+def fill_through_two_views(x):
+    y = x.clone()
+    y.view(2, 12)[0].view(3, 4)[1].fill_(7)
+    return y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [write_through_a_view, write_through_a_chunk, write_into_a_base,
+     write_through_dropout_in_evaluation, write_through_a_slice_with_a_step, write_a_column,
+     chain_on_one_tensor, write_with_an_operator, write_into_a_transpose, fill_through_two_views],
+)  # fmt: skip
+def test_writes_are_seen_through_every_alias(function):
+    agrees(function, _input(4, 6))
+
+
+_VIEWS = {
+    "view": lambda x: x.view(-1), "transpose": lambda x: x.transpose(0, 1), "select": lambda x: x[0],
+    "slice": lambda x: x[:, 1:], "unsqueeze": lambda x: x.unsqueeze(1), "reshape": lambda x: x.reshape(6, 4),
+    "diagonal": lambda x: x.diagonal(), "narrow": lambda x: x.narrow(1, 2, 3), "none": lambda x: x,
+}  # fmt: skip
+_WRITES = {
+    "add_": lambda x: x.add_(1), "mul_": lambda x: x.mul_(-2), "relu_": lambda x: x.relu_(),
+    "zero_": lambda x: x.zero_(), "clamp_": lambda x: x.clamp_(-0.5, 0.5),
+    "sub_": lambda x: x.sub_(3), "neg_": lambda x: x.neg_(),
+}  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(_VIEWS)), st.sampled_from(sorted(_WRITES))),
+                min_size=1, max_size=3))  # fmt: skip
+def test_any_mix_of_views_and_writes(steps):
+    def function(x):
+        y = x * 1
+        kept = []
+        for view, write in steps:
+            part = _VIEWS[view](y)
+            kept.append(part)
+            _WRITES[write](part)
+        return [y, *(k + 0 for k in kept)]
+
+    agrees(function, _input(4, 6))
+
+
+# -- state -------------------------------------------------------------------------------------------
+
+
+def test_a_changed_input_is_refused():
+    with pytest.raises(UserError, match=r"changes its state as it runs: input"):
+        import_exported(exported(lambda x: x.add_(1), _input(3)))
+
+
+def test_batch_norm_in_training_is_refused_with_its_buffers():
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(6)).train()
+    with pytest.raises(UserError, match=r"buffer 0\.running_mean.*model\.eval\(\)"):
+        import_module(module, (_input(4, 6),))
+
+
+def test_batch_norm_that_keeps_no_statistics_is_refused_in_training():
+    module = torch.nn.BatchNorm1d(6, track_running_stats=False).train()
+    with pytest.raises(UserError, match="training mode; call model.eval"):
+        import_module(module, (_input(4, 6),))
+
+
+def test_dropout_in_training_is_refused():
+    with pytest.raises(UserError, match=r"dropout in training mode; call model\.eval\(\)"):
+        import_module(torch.nn.Dropout(0.5).train(), (_input(4, 6),))
+
+
+def test_dropout_in_evaluation_is_nothing():
+    imported = import_module(torch.nn.Dropout(0.5).eval(), (_input(4, 6),))
+    assert not imported.module.main.body.ops
+
+
+# -- refusals ----------------------------------------------------------------------------------------
+
+
+def test_all_unsupported_ops_are_named_at_once_with_their_lines():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            y = torch.special.bessel_j0(x)
+            z = torch.special.bessel_y0(x) + 1
+            return y + z
+
+    with pytest.raises(UserError) as caught:
+        import_module(Model(), (_input(4),))
+    line = Model.forward.__code__.co_firstlineno
+    text = caught.value.what
+    assert "2 ops are not supported" in text
+    assert f"aten.special_bessel_j0.default (no translation; {__file__}:{line + 1})" in text
+    assert f"aten.special_bessel_y0.default (no translation; {__file__}:{line + 2})" in text
+    assert "\n" not in str(caught.value)
+
+
+def test_a_shape_that_depends_on_data_is_refused():
+    with pytest.raises(UserError, match="depends on data"):
+        import_exported(exported(lambda x: x[x > 0] * 2, _input(4)))
+
+
+def test_a_number_taken_from_data_is_refused():
+    with pytest.raises(UserError, match="depends on data"):
+        import_exported(exported(lambda x: x * x.sum().item(), _input(4)))
+
+
+def test_a_module_that_torch_cannot_export_is_told_in_one_line():
+    def function(x):
+        return x if x.sum() > 0 else -x
+
+    with pytest.raises(UserError, match=r"^model: torch\.export failed: ") as caught:
+        import_module(Program(function), (_input(4),))
+    assert "\n" not in str(caught.value)
+
+
+# -- symbolic sizes ----------------------------------------------------------------------------------
+
+
+def _symbolic():
+    batch = torch.export.Dim("batch", min=2, max=64)
+    return exported(lambda x: x.reshape(x.shape[0] * 2, -1) * x.shape[0], _input(4, 6),
+                    dynamic_shapes={"tensors": ({0: batch},)})  # fmt: skip
+
+
+def test_symbols_take_the_example_inputs_sizes():
+    imported = import_exported(_symbolic())
+    ((_, bound),) = imported.facts["bound"].items()
+    assert bound == {"size": 4, "low": 2, "high": 64}
+    x = _input(4, 6)
+    torch.testing.assert_close(execute(imported, x)[0], x.reshape(8, -1) * 4)
+
+
+@pytest.mark.parametrize("batch", [2, 7, 64])
+def test_symbols_take_given_sizes(batch):
+    program = _symbolic()
+    (name,) = import_exported(program).facts["bound"]
+    imported = import_exported(program, sizes={name: batch})
+    x = _input(batch, 6)
+    torch.testing.assert_close(execute(imported, x)[0], x.reshape(2 * batch, -1) * batch)
+
+
+def test_a_size_out_of_the_symbols_range_is_refused():
+    program = _symbolic()
+    (name,) = import_exported(program).facts["bound"]
+    with pytest.raises(UserError, match=f"size {name} = 65 is not in 2..64"):
+        import_exported(program, sizes={name: 65})
+
+
+def test_a_symbol_that_the_program_has_not_is_refused():
+    with pytest.raises(UserError, match="no size is called 'length'"):
+        import_exported(_symbolic(), sizes={"length": 3})
+
+
+def test_two_dims_tied_by_the_program_are_bound_together():
+    n = torch.export.Dim("n", min=2, max=100)
+    x, y = _input(3, 5), _input(6)
+    program = exported(lambda x, y: x.repeat(2, 1) + y[:, None], x, y,
+                       dynamic_shapes={"tensors": ({0: n}, {0: 2 * n})})  # fmt: skip
+    (name,) = import_exported(program).facts["bound"]
+    imported = import_exported(program, sizes={name: 4})
+    assert [v.type.shape for v in imported.module.main.arguments] == [(4, 5), (8,)]
