@@ -115,7 +115,12 @@ class HeavyLoops:
         return self.kb.op("bitcast", value, dtype=dtype(f"i{value.type.bits}"))
 
     def _contraction(self, node: Node) -> Value:
-        kb, heavy, (axis,) = self.kb, node.heavy, node.heavy.axes
+        (axis,) = node.heavy.axes
+        return self._chunks_along(node, axis)
+
+    def _chunks_along(self, node: Node, axis) -> Value:
+        """A sum along one axis in chunks of 256."""
+        kb, heavy = self.kb, node.heavy
         zero, size = kb.number(0, heavy.dtype), self.extent(axis)
         with kb.loop(self.unique("chunk"), 0, size, CHUNK, init=[zero]) as (chunk, total):
             end = kb.min(kb.add(chunk, CHUNK), size)
@@ -132,6 +137,10 @@ class HeavyLoops:
         ``blocks`` channel blocks."""
         kb, heavy = self.kb, node.heavy
         channel, taps = heavy.axes[0], heavy.axes[1:]
+        if all(tap.size == 1 for tap in taps) and not heavy.conditions:
+            # One tap: 8 blocks of 32 channels in order are a product's chunk of 256.
+            with self.bound({tap: kb.index(0) for tap in taps}):
+                return self._chunks_along(node, channel)
         zero, size = kb.number(0, heavy.dtype), self.extent(channel)
         step = self.number(32 * heavy.facts["blocks"], "chunk")
         with kb.loop(self.unique("chunk"), 0, size, step, init=[zero]) as (chunk, total):

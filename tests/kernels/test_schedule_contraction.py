@@ -1,6 +1,7 @@
 """Products: every step of the schedule keeps the bits; machine code has the reference's bits."""
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -96,19 +97,23 @@ def test_special_values_reach_the_result():
     assert np.all(same | (np.isnan(got) & np.isnan(expected.reshape(-1))))
 
 
+def nameless(text: str) -> str:
+    """Without the digits that outlined kernels are told apart by."""
+    return re.sub(r"_[0-9a-f]{6}\b", "_000000", text)
+
+
 def test_register_tile_source():
     """Golden text of the smallest register tile's generated source."""
     scheduled = contraction.schedule(Case(linear(30, 300, 40)).kernel)
     (tile,) = (f for name, f in scheduled.cores.items() if name.startswith("tile_2x"))
-    expected = (GOLDEN / "tile_2x2x16.txt").read_text()
-    assert generate(tile).text == expected
+    assert nameless(generate(tile).text) == (GOLDEN / "tile_2x2x16.txt").read_text()
 
 
 def test_names_of_the_steps():
     """The schedule, as a person reads it."""
     scheduled = contraction.schedule(Case(linear(30, 300, 40)).kernel)
     listed = "\n".join(s.name for s in scheduled.steps if not s.kernel.startswith("tile")) + "\n"
-    assert listed == (GOLDEN / "contraction_steps.txt").read_text()
+    assert nameless(listed) == (GOLDEN / "contraction_steps.txt").read_text()
 
 
 def test_products_share_their_cores():

@@ -86,7 +86,7 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     terms = product.terms
     rows = ("ip", "ii", terms)
     s = s.apply(stage, "a", "c", rows, "rows", (None, tiles.rows, tiles.row_length))
-    s = s.apply(round_up, "ii_rows").apply(vectorise, f"{terms[-1]}_rows", tiles.width)
+    s = copy_by_vectors(s.apply(round_up, "ii_rows"), terms, tiles)
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
     else:
@@ -112,6 +112,18 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     place = [v.name for v in buffer_arguments(kernel)].index(product.b)
     pack = {place: pack_kernel(kernel, product, tiles.columns)} if packed else {}
     return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, pack))
+
+
+def copy_by_vectors(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
+    """The copy of a row: long vectors; between taps in runs of a whole channel block, of the three
+    colours of a picture, or of any length."""
+    last = f"{terms[-1]}_rows"
+    if len(terms) == 1:
+        return s.apply(vectorise, last, tiles.width, rest=True)
+    first = f"{terms[1]}_rows"
+    for length, suffix in ((3, "_3"), (32, "_32")):
+        s = s.apply(specialise, first, last, length, suffix)
+    return s.each(vectorise, (f"{last}_32", f"{last}_3", last), tiles.width)
 
 
 def count_rows(s: Scheduled) -> Scheduled:

@@ -67,16 +67,19 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
     return rebuild(function, hooks)
 
 
-def specialise(function: Function, loop: str, inner: str, size: int) -> Function:
-    """Two versions of a nest: where ``inner`` runs exactly ``size`` times, with that bound written
-    as a constant (loops called ``<name>_full``), else as it was."""
+def specialise(
+    function: Function, loop: str, inner: str, size: int, suffix: str = "_full"
+) -> Function:
+    """Two versions of a nest: where ``inner`` runs exactly ``size`` times, with that length written
+    as a constant (loops called by their name and ``suffix``), else as it was."""
     made, op, target = producers(function), find_loop(function, loop), find_loop(function, inner)
     need(target in list(op.walk()), f"{inner} is not inside {loop}")
     need(not op.operands[3:], f"{loop} carries values")
     upper = target.operands[1]
     own = {v for o in op.walk() for r in o.regions for v in r.arguments}
     need(not depends_on([upper], own, made), f"the extent of {inner} varies inside {loop}")
-    need(constant_of(target.operands[0], made) == 0, f"{inner} does not start at 0")
+    lower = target.operands[0]
+    need(not depends_on([lower], own, made), f"the start of {inner} varies inside {loop}")
     inside = {v for o in op.walk() if o is not op for v in o.results}
     stop = {v for v in made if v not in inside}
 
@@ -84,8 +87,8 @@ def specialise(function: Function, loop: str, inner: str, size: int) -> Function
         saved = dict(copier.hooks)
 
         def renamed(copier: Copier, o: Op) -> None:
-            bound = copier.kb.index(size) if o is target else None
-            copier.loop(o, name=f"{o['name']}_full", upper=bound)
+            bound = copier.kb.add(copier[lower], size) if o is target else None
+            copier.loop(o, name=f"{o['name']}{suffix}", upper=bound)
 
         copier.hooks |= {o: renamed for o in op.walk() if o.kind == "kernel.for"}
         renamed(copier, op)
@@ -98,7 +101,9 @@ def specialise(function: Function, loop: str, inner: str, size: int) -> Function
 
     def hook(copier: Copier, op: Op) -> None:
         copier.ops(expression(upper, made, stop))
-        is_full = copier.kb.eq(copier[upper], copier.kb.index(size))
+        copier.ops(expression(lower, made, stop))
+        count = copier.kb.sub(copier[upper], copier[lower])
+        is_full = copier.kb.eq(count, copier.kb.index(size))
         copier.kb.choose(is_full, lambda: full(copier), lambda: rest(copier))
 
     return rebuild(function, {op: hook})

@@ -10,14 +10,17 @@ from core_compiler.kernels.transforms.edit import (
 )  # fmt: skip
 
 
-def vectorise(function: Function, loop: str, width: int, pad: int | None = None) -> Function:
+def vectorise(
+    function: Function, loop: str, width: int, pad: int | None = None, rest: bool = False
+) -> Function:
     """Run ``width`` iterations of an independent loop at once.
 
     Loads and stores whose index advances by one with the loop become vector accesses, those that do
     not depend on it are spread over the lanes, arithmetic goes lane by lane.  Where the trip count
     is not a multiple of ``width`` the accesses carry a count.  With ``pad`` the loop runs ``pad``
     iterations whatever its bound: what the extra lanes load is +0, and they store into a private
-    buffer that has room.  Refused: other strides, conditions and loop bounds that differ from lane
+    buffer that has room.  With ``rest`` only a last, partial vector carries a count (loop
+    ``<loop>_rest``).  Refused: other strides, conditions and loop bounds that differ from lane
     to lane, values carried by the loop.
     """
     made, op = producers(function), find_loop(function, loop)
@@ -28,6 +31,8 @@ def vectorise(function: Function, loop: str, width: int, pad: int | None = None)
     count = constant_of(op.operands[1], made)
     whole = low is not None and count is not None and (count - low) % width == 0
     whole = whole or (low == 0 and _is_multiple(op.operands[1], width, made))
+    span = _length(op, made)
+    whole = whole or (span is not None and span % width == 0)
     iv = op.regions[0].arguments[0]
     if pad is not None:
         need(low == 0 and pad % width == 0, f"{loop} cannot be padded to {pad}")
@@ -40,13 +45,27 @@ def vectorise(function: Function, loop: str, width: int, pad: int | None = None)
         lanes.moving, lanes.made = {iv}, made
         lower, upper = copier[op.operands[0]], copier[op.operands[1]]
         end = upper if pad is None else kb.index(pad)
-        with kb.loop(op["name"], lower, end, width, loop=op.get("loop")) as base:
-            copier.env[iv] = base
-            if not whole:
-                lanes.count = kb.min(width, kb.sub(upper, base))
-            lanes.block(op.regions[0])
+        full = kb.mul(kb.floordiv(kb.sub(upper, lower), width), width)
+        cut = kb.add(lower, full) if rest and not whole else None
+        parts = [(loop, lower, end, whole)]
+        if cut is not None:
+            parts = [(loop, lower, cut, True), (f"{loop}_rest", cut, upper, False)]
+        for name, start, stop, all_lanes in parts:
+            with kb.loop(name, start, stop, width, loop=op.get("loop")) as base:
+                copier.env[iv] = base
+                left = kb.sub(upper, base) if span is None or span > width else kb.index(span)
+                lanes.count = None if all_lanes else kb.min(width, left)
+                lanes.block(op.regions[0])
 
     return rebuild(function, {op: hook})
+
+
+def _length(loop: Op, made) -> int | None:
+    """The trip count where the upper bound is the lower one plus a constant."""
+    lower, end = loop.operands[0], made.get(loop.operands[1])
+    if end is None or end.kind != "kernel.add" or lower not in end.operands:
+        return None
+    return next((constant_of(v, made) for v in end.operands if v is not lower), None)
 
 
 def _check_room(loop: Op, iv: Value, pad: int) -> None:
