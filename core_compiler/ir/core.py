@@ -47,7 +47,7 @@ class Op:
         set_(self, "kind", kind)
         set_(self, "operands", tuple(operands))
         set_(self, "results", tuple(results))
-        if attributes:
+        if attributes and type(attributes) is not MappingProxyType:
             for value in attributes.values():
                 check_attribute(value)
             attributes = MappingProxyType(dict(sorted(attributes.items())))

@@ -17,7 +17,6 @@ its results are then ``kb.results``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import contextmanager
 
 from core_compiler.errors import InternalError
@@ -214,11 +213,16 @@ class KernelBuilder:
     # -- the one place where ops are made --------------------------------------------------------
 
     def _append(self, kind, operands, attributes, types=(), regions=(), name=None):
-        operands = tuple(operands)
-        types = result_types(kind, [v.type for v in operands], attributes, tuple(types))
+        operands, types = tuple(operands), tuple(types)
+        facts = _facts(attributes) if attributes else ()
+        typed = (kind, tuple([v.type for v in operands]), facts, types)
+        known = _TYPED.get(typed)
+        if known is None:
+            known = tuple(result_types(kind, typed[1], attributes, types))
+            _TYPED[typed] = known
+        types = known
         pure = KERNEL_OPS[kind].pure
-        key = (kind, operands, tuple(sorted(attributes.items(), key=lambda kv: kv[0])), types)
-        key = (*key, *(type(v) for v in attributes.values()), *_signs(attributes))
+        key = (kind, operands, facts, types)
         if pure:  # an equal pure op of this or an outer region serves again
             for scope in reversed(self._shared):
                 if key in scope:
@@ -235,6 +239,15 @@ class KernelBuilder:
         self._blocks[-1].append(op)
 
 
-def _signs(attributes) -> Sequence[str]:
-    """What equality of attributes does not tell apart: -0.0 from 0.0, one NaN from another."""
-    return tuple(v.hex() for v in attributes.values() if isinstance(v, float))
+#: Result types by (kind, operand types, attributes, asked types): transformations copy the same ops
+#: over and over, and types are interned.
+_TYPED: dict[tuple, tuple] = {}
+
+
+def _facts(attributes) -> tuple:
+    """Attributes as a key that tells apart what equality does not: 1 and 1.0 and True, -0.0 and 0.0,
+    one NaN and another."""
+    return tuple(
+        (name, type(v), v.hex() if isinstance(v, float) else v)
+        for name, v in sorted(attributes.items(), key=lambda item: item[0])
+    )

@@ -171,7 +171,13 @@ def test_mlir_takes_the_text_and_its_own_print_reads_back(locations):
     module = small_module()
     again = parse(mlir(print_module(module, locations=locations, embed_weights=True)))
     assert difference(module, again, names=False, origins=False) == ""
-    assert structure_key(again) == structure_key(module)
+    # MLIR's own print drops value names; those of a kernel's size arguments have a meaning.
+    assert structure_key(without_kernels(again)) == structure_key(without_kernels(module))
+
+
+def without_kernels(module):
+    kept = {name: f for name, f in module.functions.items() if f.level != "kernel"}
+    return module.with_(functions=kept)
 
 
 @needs_mlir
