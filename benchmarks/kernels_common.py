@@ -11,7 +11,7 @@ import core_compiler.ops  # noqa: F401  (declares the ops)
 from core_compiler.codegen.cpu import generate
 from core_compiler.ir import Block, Op, Value
 from core_compiler.ir.weights import array_digest
-from core_compiler.kernels.abi import buffer_arguments, callees, scratch_bytes, work_items
+from core_compiler.kernels.abi import callees, scratch_bytes, work_items
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.schedules import convolution
 from core_compiler.kernels.schedules.contraction import AVX512, Tiles

@@ -1,4 +1,5 @@
 """Products for the schedule tests: groups of ops, data, and two ways to run a scheduled kernel."""
+
 from __future__ import annotations
 
 import functools
@@ -9,7 +10,11 @@ import core_compiler.ops  # noqa: F401  (declares the ops)
 from core_compiler.codegen.cpu import compile_source, generate
 from core_compiler.ir import Block, Op, Value, tensor
 from core_compiler.kernels.abi import (
-    buffer_arguments, callees, index_arguments, scratch_bytes, work_items,
+    buffer_arguments,
+    callees,
+    index_arguments,
+    scratch_bytes,
+    work_items,
 )  # fmt: skip
 from core_compiler.kernels.interpreter import interpret
 from core_compiler.kernels.lowering import lower_group
@@ -64,7 +69,9 @@ def heads(m, n, k, count) -> Op:
     return group([f32(1, m, count * k), f32(1, n, count * k)], build)
 
 
-def convolution(c, o, k, stride, size, *, n=1, groups=1, residual=False, order=NHWC, pad=None) -> Op:
+def convolution(
+    c, o, k, stride, size, *, n=1, groups=1, residual=False, order=NHWC, pad=None
+) -> Op:
     pad = k // 2 if pad is None else pad
     out = (size + 2 * pad - k) // stride + 1
     shape = (n, o, out, out)

@@ -1,4 +1,5 @@
 """Products: every step of the schedule keeps the bits; machine code has the reference's bits."""
+
 from __future__ import annotations
 
 import re
@@ -8,13 +9,13 @@ import numpy as np
 import pytest
 
 from core_compiler.codegen.cpu import generate
-from core_compiler.kernels.reference import contraction as reference
 from core_compiler.kernels.abi import work_items
+from core_compiler.kernels.reference import contraction as reference
 from core_compiler.kernels.schedules import contraction
 from core_compiler.kernels.schedules.contraction import AVX512, Tiles
 from core_compiler.kernels.schedules.product import longest_chunk, read_product, work_item
 from core_compiler.kernels.transforms import Refused
-from tests.kernels.products import TINY, Case, group, f32, heads, linear
+from tests.kernels.products import TINY, Case, f32, group, heads, linear
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -60,7 +61,9 @@ def test_cores_keep_the_bits_step_by_step():
             if rows < 3 and "round_up" in step.name:
                 continue  # a partial tile is exact from its last round_up on
             cores = {**scheduled.cores, step.kernel: step.function}
-            assert case.interpreted(scheduled.function, cores, sizes, buffers) == expected, step.name
+            assert case.interpreted(scheduled.function, cores, sizes, buffers) == expected, (
+                step.name
+            )
             checked += 1
     assert checked > 20
 

@@ -1,4 +1,5 @@
 """Convolutions: steps keep the bits, machine code has the reference's bits in every layout."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -50,7 +51,9 @@ def test_machine_code_has_the_reference_bits(shape, order, tiles):
     y = reference.conv(x, w, (stride, stride), ((pad, pad), (pad, pad)))
     y = np.maximum(y + case.data[2].reshape(1, o, 1, 1), np.float32(0))
     expected = (y.transpose(0, 2, 3, 1) if order else y).tobytes()
-    scheduled = convolution.schedule(case.kernel, tiles.holding(longest_chunk(case.kernel, case.sizes)))
+    scheduled = convolution.schedule(
+        case.kernel, tiles.holding(longest_chunk(case.kernel, case.sizes))
+    )
     for slices in (1, 3):
         assert case.compiled(scheduled, slices, threads=slices) == expected
 

@@ -1,4 +1,5 @@
 """Loop transformations: any sizes, the same bits; what is not legal is refused with the reason."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -10,9 +11,28 @@ from core_compiler.ir import Function
 from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.interpreter import interpret
 from core_compiler.kernels.transforms import (
-    Refused, carry_division, find_loop, fission, hoist, interchange, lift, mark, merge, never_empty,
-    outline, promote, round_up, share_loads, split, stage, transpose_copy, unit_loop, unroll,
-    unroll_by, unswitch, vectorise,
+    Refused,
+    carry_division,
+    find_loop,
+    fission,
+    hoist,
+    interchange,
+    lift,
+    mark,
+    merge,
+    never_empty,
+    outline,
+    promote,
+    round_up,
+    share_loads,
+    split,
+    stage,
+    transpose_copy,
+    unit_loop,
+    unroll,
+    unroll_by,
+    unswitch,
+    vectorise,
 )  # fmt: skip
 from core_compiler.kernels.verify import verify
 

@@ -7,6 +7,7 @@ memory, at offsets known at compile time because a packed row has a fixed length
 
 The same steps serve convolutions, whose rows are copied through the taps (implicit im2col).
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -14,15 +15,40 @@ from dataclasses import dataclass, replace
 from core_compiler.ir import Function
 from core_compiler.kernels.abi import buffer_arguments
 from core_compiler.kernels.schedules.product import (
-    Product, ProductPlan, canonical, pack_kernel, read_product, settle,
+    Product,
+    ProductPlan,
+    canonical,
+    pack_kernel,
+    read_product,
+    settle,
 )  # fmt: skip
 from core_compiler.kernels.schedules.steps import Scheduled
-from core_compiler.kernels.transforms.edit import buffer_argument
 from core_compiler.kernels.transforms import (
-    carry_division, collapse, dispatch, fission, has_loop, hoist, interchange, lift, mark,
-    outline, pack_argument, promote, round_up, share_loads, sink, specialise, split, stage, transpose_copy,
-    unroll, unroll_by, unswitch, vectorise,
+    carry_division,
+    collapse,
+    dispatch,
+    fission,
+    has_loop,
+    hoist,
+    interchange,
+    lift,
+    mark,
+    outline,
+    pack_argument,
+    promote,
+    round_up,
+    share_loads,
+    sink,
+    specialise,
+    split,
+    stage,
+    transpose_copy,
+    unroll,
+    unroll_by,
+    unswitch,
+    vectorise,
 )  # fmt: skip
+from core_compiler.kernels.transforms.edit import buffer_argument
 
 
 @dataclass(frozen=True)

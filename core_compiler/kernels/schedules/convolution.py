@@ -4,6 +4,7 @@ Dense and grouped ones are scheduled as any product (:mod:`contraction`): the co
 walks the taps, so no im2col matrix is ever in memory.  A depthwise convolution has no columns to
 share its input among; its channels are the lanes.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -13,10 +14,22 @@ from core_compiler.kernels.abi import buffer_arguments
 from core_compiler.kernels.schedules import contraction
 from core_compiler.kernels.schedules.contraction import AVX512, Tiles
 from core_compiler.kernels.schedules.product import (
-    Product, ProductPlan, pack_kernel, read_product, reorder, settle,
+    Product,
+    ProductPlan,
+    pack_kernel,
+    read_product,
+    reorder,
+    settle,
 )  # fmt: skip
 from core_compiler.kernels.schedules.steps import Scheduled
-from core_compiler.kernels.transforms import lift, pack_argument, rename, rename_buffers, split, vectorise
+from core_compiler.kernels.transforms import (
+    lift,
+    pack_argument,
+    rename,
+    rename_buffers,
+    split,
+    vectorise,
+)
 
 
 def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Scheduled:

@@ -1,4 +1,5 @@
 """What is common to matrix products and convolutions: reading the kernel, naming its loops."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +12,26 @@ from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.ops import access
 from core_compiler.kernels.schedules.steps import LaunchPlan, Scheduled
 from core_compiler.kernels.transforms import (
-    Refused, interchange, mark, merge, never_empty, rename, rename_buffers, unit_loop,
+    Refused,
+    interchange,
+    mark,
+    merge,
+    never_empty,
+    rename,
+    rename_buffers,
+    unit_loop,
 )  # fmt: skip
 from core_compiler.kernels.transforms.collapse import Numbering
 from core_compiler.kernels.transforms.edit import (
-    Copier, buffer_argument, constant_of, depends_on, expression, find_loop, need, producers, without_dead,
+    Copier,
+    buffer_argument,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    need,
+    producers,
+    without_dead,
 )  # fmt: skip
 from core_compiler.kernels.transforms.outline import digest
 

@@ -1,4 +1,5 @@
 """A schedule in progress: the kernel, the kernels outlined of it, and every step on the way."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

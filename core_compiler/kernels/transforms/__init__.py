@@ -5,11 +5,20 @@ CPU splits to registers and caches, a GPU binds the same outer loops to blocks a
 stages in shared memory, an accelerator stages in its scratchpad and outlines what its matrix unit
 computes.  A step that would change a bit or is not legal raises :class:`Refused` with the reason.
 """
+
 from core_compiler.kernels.transforms.collapse import collapse
 from core_compiler.kernels.transforms.division import carry_division
 from core_compiler.kernels.transforms.edit import Refused, find_loop, has_loop, requires
 from core_compiler.kernels.transforms.loops import (
-    interchange, lift, mark, merge, never_empty, rename, rename_buffers, split, unit_loop,
+    interchange,
+    lift,
+    mark,
+    merge,
+    never_empty,
+    rename,
+    rename_buffers,
+    split,
+    unit_loop,
     unswitch,
 )  # fmt: skip
 from core_compiler.kernels.transforms.outline import dispatch, outline
@@ -21,8 +30,35 @@ from core_compiler.kernels.transforms.transpose import transpose_copy
 from core_compiler.kernels.transforms.vectorise import vectorise
 
 __all__ = [
-    "Refused", "carry_division", "collapse", "dispatch", "find_loop", "fission", "has_loop", "hoist", "interchange",
-    "lift", "mark", "merge", "never_empty", "outline", "pack_argument", "promote", "rename",
-    "rename_buffers", "requires", "round_up", "share_loads", "sink", "specialise", "split", "stage",
-    "transpose_copy", "unit_loop", "unroll", "unroll_by", "unswitch", "vectorise",
+    "Refused",
+    "carry_division",
+    "collapse",
+    "dispatch",
+    "find_loop",
+    "fission",
+    "has_loop",
+    "hoist",
+    "interchange",
+    "lift",
+    "mark",
+    "merge",
+    "never_empty",
+    "outline",
+    "pack_argument",
+    "promote",
+    "rename",
+    "rename_buffers",
+    "requires",
+    "round_up",
+    "share_loads",
+    "sink",
+    "specialise",
+    "split",
+    "stage",
+    "transpose_copy",
+    "unit_loop",
+    "unroll",
+    "unroll_by",
+    "unswitch",
+    "vectorise",
 ]

@@ -3,6 +3,7 @@
 A sum over several loops (channel blocks, taps, channels) becomes a sum over one once its operands
 are laid out by the number of the term: then only the number matters.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,7 +13,13 @@ from core_compiler.ir.types import INDEX
 from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.ops import is_pure
 from core_compiler.kernels.transforms.edit import (
-    Copier, constant_of, depends_on, find_loop, need, producers, rebuild,
+    Copier,
+    constant_of,
+    depends_on,
+    find_loop,
+    need,
+    producers,
+    rebuild,
 )  # fmt: skip
 from core_compiler.kernels.transforms.reduction import same
 

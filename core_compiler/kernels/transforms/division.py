@@ -1,10 +1,18 @@
 """Division by counting: quotients and remainders of an advancing index, carried along."""
+
 from __future__ import annotations
 
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernels.ops import is_pure
 from core_compiler.kernels.transforms.edit import (
-    Copier, constant_of, depends_on, expression, find_loop, need, producers, rebuild,
+    Copier,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    need,
+    producers,
+    rebuild,
 )  # fmt: skip
 
 

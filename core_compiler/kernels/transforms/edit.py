@@ -5,6 +5,7 @@ folds index arithmetic and shares equal pure ops on the way.  A transformation g
 an op of the old function, what to emit in its place.  Transformations are functions
 ``Function -> Function``; where one would not be legal it raises :class:`Refused` with the reason.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,12 +1,23 @@
 """Splitting, interchanging and marking loops."""
+
 from __future__ import annotations
 
 from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels.ops import LOOPS, is_pure
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT, Copier, buffer_argument, constant_of, depends_on, expression, find_loop, has_loop,
-    need, nest, producers, rebuild,
+    INDEPENDENT,
+    Copier,
+    buffer_argument,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    has_loop,
+    need,
+    nest,
+    producers,
+    rebuild,
 )  # fmt: skip
 
 
@@ -66,6 +77,7 @@ def interchange(function: Function, outer: str, inner: str) -> Function:
         not depends_on(second.operands[:3], own, made),
         f"the bounds of {inner} depend on {outer}",
     )
+
     def hook(copier, op):
         bounds = [o for v in second.operands[:3] for o in expression(v, made, own)]
         inside = set(first.regions[0].ops)
@@ -174,9 +186,7 @@ def unswitch(function: Function, loop: str, suffix: str = "_first") -> Function:
         inside = {v for o in op.walk() if o is not op for v in o.results}
         stop = {v for v in made if v not in inside}
         copier.ops(expression(condition, made, stop))
-        copier.kb.choose(
-            copier[condition], lambda: side(copier, 0), lambda: side(copier, 1)
-        )
+        copier.kb.choose(copier[condition], lambda: side(copier, 0), lambda: side(copier, 1))
 
     return rebuild(function, {op: hook})
 

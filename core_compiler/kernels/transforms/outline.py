@@ -3,16 +3,22 @@
 The part is called with ``kernel.invoke``.  Its arguments are named canonically, so that equal parts
 of different kernels are structurally equal functions.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core_compiler.ir import BufferType, Function, Op, Value, buffer
+from core_compiler.ir import BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.ops import is_pure
 from core_compiler.kernels.transforms.edit import (
-    Copier, find_loop, need, producers, rebuild, without_dead,
+    Copier,
+    find_loop,
+    need,
+    producers,
+    rebuild,
+    without_dead,
 )  # fmt: skip
 
 
@@ -60,7 +66,7 @@ def outline(function: Function, loop: str, name: str, first: str | None = None) 
         if is_pure(op):
             copier.copy(op)
 
-    hooks = {o: gone for o in part}
+    hooks = dict.fromkeys(part, gone)
     hooks[last] = hook
     return rebuild(function, hooks), core
 
@@ -174,9 +180,7 @@ def dispatch(
     ``size`` is the position of the index argument that says how many rows are real; ``variants``
     are (rows, kernel), largest first, each right for any number of rows up to its own.
     """
-    calls = [
-        o for o in function.body.walk() if o.kind == "kernel.invoke" and o["callee"] == callee
-    ]
+    calls = [o for o in function.body.walk() if o.kind == "kernel.invoke" and o["callee"] == callee]
     need(len(calls) == 1, f"{callee} is called {len(calls)} times")
     rows = [r for r, _ in variants]
     need(rows == sorted(rows, reverse=True), "variants are listed largest first")

@@ -1,10 +1,19 @@
 """Ragged tiles: executing a full tile where only a part of it is asked for."""
+
 from __future__ import annotations
 
 from core_compiler.ir import Function, Op
 from core_compiler.kernels.ops import access
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT, Copier, constant_of, depends_on, expression, find_loop, need, producers, rebuild,
+    INDEPENDENT,
+    Copier,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    need,
+    producers,
+    rebuild,
 )  # fmt: skip
 
 

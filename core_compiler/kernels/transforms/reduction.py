@@ -4,6 +4,7 @@ Together they turn "for each output element, sum" into "for each chunk of the su
 tile", the shape in which operands are reused.  No order of accumulation changes: partial results
 are stored and loaded again, which is exact.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,8 +13,18 @@ from core_compiler.ir import Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels.ops import access, is_pure
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT, Copier, bound_at_top, constant_of, depends_on, expression, find_loop, need, nest,
-    producers, rebuild, requires,
+    INDEPENDENT,
+    Copier,
+    bound_at_top,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    need,
+    nest,
+    producers,
+    rebuild,
+    requires,
 )  # fmt: skip
 
 
@@ -57,9 +68,7 @@ def fission(
             name = buffer if len(crossing) == 1 else f"{buffer}{number}"
             lead = [] if not outer else [known if known is not None else f"{name}_tiles"]
             sizes = [total] if lead and known is None else []
-            buffers[value] = kb.alloc(
-                (*lead, *shape), value.type, *sizes, space=space, name=name
-            )
+            buffers[value] = kb.alloc((*lead, *shape), value.type, *sizes, space=space, name=name)
 
     def place(copier: Copier) -> list[Value]:
         kb, ivs = copier.kb, [copier[op.regions[0].arguments[0]] for op in chain]
@@ -193,7 +202,9 @@ def _outside(loop: Op, made) -> set[Value]:
     return {v for v in made if v not in within}
 
 
-def sink(function: Function, reduction: str, loops: Sequence[str], suffix: str = "_out") -> Function:
+def sink(
+    function: Function, reduction: str, loops: Sequence[str], suffix: str = "_out"
+) -> Function:
     """Move the nest that follows a hoisted reduction into its last iteration, tile by tile.
 
     ``reduction`` holds the nest ``loops``; right after it stands the nest ``loops`` + ``suffix``

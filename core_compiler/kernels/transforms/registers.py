@@ -1,10 +1,17 @@
 """Unrolling, and keeping a register buffer's elements in values."""
+
 from __future__ import annotations
 
 from core_compiler.ir import Block, Function, Op, Value, VectorType
 from core_compiler.kernels.ops import access
 from core_compiler.kernels.transforms.edit import (
-    Copier, constant_of, find_loop, has_loop, need, producers, rebuild,
+    Copier,
+    constant_of,
+    find_loop,
+    has_loop,
+    need,
+    producers,
+    rebuild,
 )  # fmt: skip
 
 
@@ -18,9 +25,7 @@ def unroll(function: Function, loop: str) -> Function:
     def hook(copier: Copier, op: Op) -> None:
         values = [copier[v] for v in op.operands[3:]]
         for i in range(*bounds):
-            copier.env.update(
-                zip(region.arguments, (copier.kb.index(i), *values), strict=True)
-            )
+            copier.env.update(zip(region.arguments, (copier.kb.index(i), *values), strict=True))
             values = list(copier.block(region))
         copier.env.update(zip(op.results, values, strict=True))
 
@@ -48,9 +53,7 @@ def unroll_by(function: Function, loop: str, factor: int) -> Function:
             with kb.loop(name, low, high, step, loop=kind, init=values) as got:
                 iv, *carried = got if values else (got,)
                 for i in range(step):
-                    copier.env.update(
-                        zip(region.arguments, (kb.add(iv, i), *carried), strict=True)
-                    )
+                    copier.env.update(zip(region.arguments, (kb.add(iv, i), *carried), strict=True))
                     carried = list(copier.block(region))
                 if values:
                     kb.carry(*carried)
@@ -94,7 +97,9 @@ def promote(function: Function, buffer: str) -> Function:
 
     def loop(copier: Copier, op: Op) -> None:
         kb, (region,) = copier.kb, op.regions
-        changed = dict.fromkeys(keys[o] for o in op.walk() if o in keys and o.kind == "kernel.store")
+        changed = dict.fromkeys(
+            keys[o] for o in op.walk() if o in keys and o.kind == "kernel.store"
+        )
         inside = [key for key in changed if key in state]  # the others begin and end in the body
         bounds = [copier[v] for v in op.operands[:3]]
         init = [*(copier[v] for v in op.operands[3:]), *(state[k] for k in inside)]

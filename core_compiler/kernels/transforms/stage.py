@@ -1,4 +1,5 @@
 """Staging: a tile of an operand copied into private memory; packing: an argument's layout changed."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -9,8 +10,19 @@ from core_compiler.ir.types import buffer
 from core_compiler.kernels.ops import access
 from core_compiler.kernels.transforms.collapse import Numbering
 from core_compiler.kernels.transforms.edit import (
-    Copier, Refused, bound_at_top, buffer_argument, constant_of, depends_on, expression, find_loop,
-    need, producers, rebuild, requires, span,
+    Copier,
+    Refused,
+    bound_at_top,
+    buffer_argument,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    need,
+    producers,
+    rebuild,
+    requires,
+    span,
 )  # fmt: skip
 
 
@@ -197,9 +209,7 @@ def pack_argument(
             need(op.kind == "kernel.load", f"{operand} is stored to")
             hooks[op] = load
     swapped = function.with_(
-        body=Block(
-            tuple(new if v is old else v for v in function.arguments), function.body.ops, ()
-        )
+        body=Block(tuple(new if v is old else v for v in function.arguments), function.body.ops, ())
     )
     return rebuild(swapped, hooks, sizes=(panels, terms, stride))
 

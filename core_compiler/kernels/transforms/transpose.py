@@ -1,10 +1,19 @@
 """A copy that transposes, in blocks of registers."""
+
 from __future__ import annotations
 
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernels.ops import access, is_pure
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT, Copier, constant_of, depends_on, expression, find_loop, need, producers, rebuild,
+    INDEPENDENT,
+    Copier,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    need,
+    producers,
+    rebuild,
 )  # fmt: skip
 
 
@@ -62,7 +71,9 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
                     count = kb.select(kb.lt(at, extent), length, kb.index(0))
                     where = place(copier, k0, at, read)
                     axis = None if along[0] == len(read) - 1 else along[0]
-                    rows.append(kb.load(copier[source], *where, width=width, count=count, axis=axis))
+                    rows.append(
+                        kb.load(copier[source], *where, width=width, count=count, axis=axis)
+                    )
                 for lane, column in enumerate(transposed(kb, rows, width)):
                     at = kb.add(k0, lane)
                     count = kb.select(kb.lt(at, high), kb.index(width), kb.index(0))

@@ -1,4 +1,5 @@
 """Scalar loops to vector ops, by stride analysis."""
+
 from __future__ import annotations
 
 from core_compiler.ir import DType, Function, Op, Value, VectorType, vector
@@ -6,7 +7,14 @@ from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
 from core_compiler.kernels.ops import access, element
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT, Copier, constant_of, depends_on, find_loop, need, producers, rebuild,
+    INDEPENDENT,
+    Copier,
+    constant_of,
+    depends_on,
+    find_loop,
+    need,
+    producers,
+    rebuild,
 )  # fmt: skip
 
 
