@@ -253,8 +253,10 @@ def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] |
         return None
     results = (result,) if isinstance(result, Value) else tuple(result)
     new, values = adopt(root, results, builder.ops)
+    # A pattern may bind a matched op's own result (a in ``a + (-b)`` may be that ``-b``).
+    needed = {v for o in new for v in o.uses()} | set(values.values())
     return rewriter.replace(
-        dying(found.ops, rewriter), new, values,
+        dying(found.ops, rewriter, needed), new, values,
         rule=rule.name, source=rule.source, tolerance=rule.tolerance, at=root,
     )  # fmt: skip
 
@@ -276,12 +278,14 @@ def adopt(root: Op, results: Sequence[Value], ops: list[Op]) -> tuple[list[Op], 
     }
 
 
-def dying(matched: Sequence[Op], rewriter: Rewriter) -> list[Op]:
-    """The matched ops that nobody needs once the root is gone, in program order, root last."""
+def dying(matched: Sequence[Op], rewriter: Rewriter, needed: set[Value]) -> list[Op]:
+    """The matched ops that nobody needs once the root is gone, in program order, root last;
+    ``needed`` are values that the replacement reads."""
     root, gone = matched[0], {matched[0]}
     for op_ in dict.fromkeys(matched[1:]):
         users = {u for v in op_.results for u in rewriter.users(v)}
-        if users <= gone and not any(rewriter.is_output(v) for v in op_.results):
+        kept = any(rewriter.is_output(v) or v in needed for v in op_.results)
+        if users <= gone and not kept:
             gone.add(op_)
     return [o for o in reversed(list(dict.fromkeys(matched))) if o in gone and o is not root] + [root]
 

@@ -196,6 +196,20 @@ def test_constants_with_a_layout_in_weights_are_seen_through_reshapes():
     assert after.main.outputs == after.main.arguments
 
 
+def test_an_op_that_the_replacement_reads_stays():
+    """Both operands of the sum are the negation: ``a`` is bound to what the pattern has matched."""
+
+    def build(b, x):
+        negated = b.neg(x)
+        return b.add(negated, negated)
+
+    before = program(build, F)
+    after, rewrites = specs.apply(Canonicalise(), before)
+    assert specs.rules_fired(rewrites) == ["a + (-b) => a - b"]
+    assert [op.kind for op in after.main.body.ops] == ["core.neg", "core.sub"]
+    specs.assert_same_results(before, after)
+
+
 def test_signed_zero_constants_of_bfloat16_differ():
     """The numbers behind the rule: ml_dtypes' dtypes are not of NumPy's float kind."""
     assert np.dtype(ml_dtypes.bfloat16).kind != "f"
