@@ -1,0 +1,109 @@
+"""The sample models beside other frameworks, measured in the same run, interleaved.
+
+    python benchmarks/models.py [MODEL ...] [--threads 2] [--against torch,onnxruntime] [-o FILE]
+
+Reports medians in milliseconds and ratios (peer / ours: above 1 means that ours is faster), compile
+seconds cold (no kernel known) and warm (a fresh process that finds everything in the cache), what
+recording adds, the number of compiled functions, and errors against the peers.  Absolute times of a
+shared machine are worth little; read the ratios.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = ("resnet50", "bert-base", "resnet18", "digits-cnn", "digits-mlp")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("models", nargs="*", default=MODELS)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--against", default="torch,onnxruntime")
+    parser.add_argument("--compile", action="store_true", help="also time cold and warm compiles")
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    rows = []
+    for name in arguments.models:
+        row = execute(name, arguments.threads, arguments.against.split(","))
+        if arguments.compile:
+            row.update(compile_times(name))
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    if arguments.output:
+        text = json.dumps({"machine": machine(arguments.threads), "models": rows}, indent=1)
+        arguments.output.write_text(text + "\n")
+
+
+def execute(name: str, threads: int, against: list[str]) -> dict:
+    """Times and errors of one model, ours and the peers in turns."""
+    from core_compiler.compiler import Options
+    from core_compiler.kernels.reference.digest import digest
+    from core_compiler.runtime.peers import compare
+    from workbench import jobs, models
+
+    model = models.load(models.spec(name))
+    made = jobs.compile(model, "cpu", Options(threads=threads))
+    ours = made(*model.inputs)
+    peers, errors = {}, {}
+    for framework in against:
+        run = models.peer(model, framework, threads)
+        theirs, others = run(*model.inputs), run(*model.others)
+        errors[framework] = max(
+            float(np.abs(a - b).max() / np.abs(b - c).max())
+            for a, b, c in zip(ours, theirs, others, strict=True)
+        )
+        peers[framework] = lambda run=run: run(*model.inputs)
+    found = compare(lambda: made(*model.inputs), peers).to_json()
+    return {
+        "model": name, **found, "errors": errors, "digest": digest(ours), "identity": made.identity,
+        "functions": len(made.facts["compiled"]), "launches": len(made.facts["program"][0].launches),
+        "arena_bytes": made.facts["plan"].peak, "arena_bound": made.facts["plan"].lower_bound,
+    }  # fmt: skip
+
+
+def compile_times(name: str) -> dict:
+    """Seconds of whole processes: cold from an empty cache, warm, and warm without recording."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "COMPILER_WORKBENCH_CACHE": folder}
+        run = str(Path(folder) / "x.run")
+        command = [sys.executable, "-m", "workbench.cli", "compile", name, "-o", run, "--json"]
+        cold = _seconds(command, environment)
+        size = Path(run).stat().st_size
+        warm = min(_seconds(command, environment) for _ in range(2))
+    return {"cold_s": cold, "warm_s": warm, "recording_bytes": size}
+
+
+def _seconds(command: list[str], environment: dict) -> float:
+    started = time.perf_counter()
+    subprocess.run(command, env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started
+
+
+def machine(threads: int) -> dict:
+    """What the figures were taken on."""
+    from importlib.metadata import version
+
+    from core_compiler.hardware.host import detect
+
+    host = detect()
+    return {
+        "processor": getattr(host, "model", "") or platform.processor(), "threads": threads,
+        "python": platform.python_version(),
+        "versions": {n: version(n) for n in ("torch", "onnxruntime", "numba", "llvmlite", "numpy")},
+        "load": os.getloadavg()[0],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
