@@ -4,7 +4,25 @@ The compiler writes one through :class:`Recorder`, people look at it through :cl
 also while it grows.  ``docs/recording.md`` documents the schema.
 """
 
-from core_compiler.record.reader import Recording
-from core_compiler.record.recorder import Recorder
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from core_compiler.record.reader import Recording
+    from core_compiler.record.recorder import Recorder
 
 __all__ = ["Recorder", "Recording"]
+
+
+def __getattr__(name: str):
+    """The IR is imported where recordings are read or written; SQL (``record.file``) needs none."""
+    if name == "Recording":
+        from core_compiler.record.reader import Recording
+
+        return Recording
+    if name == "Recorder":
+        from core_compiler.record.recorder import Recorder
+
+        return Recorder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
