@@ -74,13 +74,14 @@ def _read_job(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"the job is no JSON ({error})", "stdin", "send one JSON object") from None
     if not isinstance(job, dict) or not {"model", "out"} <= job.keys() <= _FIELDS:
-        raise UserError("the job is not complete", "stdin", f"give model and out of {sorted(_FIELDS)}")
+        fix = f"give model and out, and nothing but {', '.join(sorted(_FIELDS))}"
+        raise UserError("the job is not complete", "stdin", fix)
     return job
 
 
 def _run(job: Mapping[str, Any]) -> None:
     lines = _Lines()
-    lines.progress(f"import {job['model']}", 0, 0)
+    lines.progress(f"importing {job['model']}", 0, 0)
     from core_compiler.compiler import Cancelled, Options
     from workbench import jobs, models
 

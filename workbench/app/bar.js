@@ -4,7 +4,7 @@ const STYLE = `
 .root { display: flex; align-items: center; gap: 8px; padding: 0 12px; overflow: visible; white-space: nowrap; }
 .brand { font-weight: 650; border: none; background: none; padding: 0 2px; font-size: 13px; }
 .run { display: flex; align-items: baseline; gap: 8px; min-width: 0; overflow: hidden; }
-.run b { font-size: 13px; overflow: hidden; text-overflow: ellipsis; } .run span { color: var(--muted); overflow: hidden; text-overflow: ellipsis; }
+.run b { font-size: 13px; flex: none; max-width: 260px; overflow: hidden; text-overflow: ellipsis; } .run span { color: var(--muted); overflow: hidden; text-overflow: ellipsis; }
 .sep { width: 1px; height: 20px; background: var(--line); flex: none; }
 .gap { flex: 1; }
 .group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
@@ -16,8 +16,8 @@ const STYLE = `
 .hit:hover, .hit.on { background: var(--accentSoft); }
 .hit .what { color: var(--faint); } .hit .text { font-family: var(--mono); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .hit .detail { grid-column: 2; color: var(--muted); font-size: 11px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.job { display: flex; align-items: center; gap: 8px; color: var(--muted); min-width: 0; }
-.job .what { max-width: 210px; overflow: hidden; text-overflow: ellipsis; }
+.job { display: flex; align-items: center; gap: 8px; color: var(--muted); flex: none; }
+.job .what { max-width: 200px; overflow: hidden; text-overflow: ellipsis; }
 .track { width: 90px; height: 5px; background: var(--raised); border-radius: 3px; overflow: hidden; flex: none; }
 .track div { height: 100%; background: var(--accent); transition: width .3s; }
 .track.wait div { width: 35% !important; animation: slide 1.2s ease-in-out infinite alternate; }
@@ -68,7 +68,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function drawBar() {
     const { run: facts } = data;
     for (const node of [presets, search, compile, execute]) node.hidden = !facts;
-    run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), h('span', { title: facts.path }, facts.detail)] : []));
+    run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));
     presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
       h('button', { title: `${name}  (${key})`, 'aria-pressed': String(panes.join() === data.panes.join()), click: () => send('preset', { key }) }, name)));
     job.hidden = !data.job;

@@ -18,7 +18,7 @@ def _module(path: Path) -> str:
 
 
 class Own(AnyWidgetComponent):
-    """A module of the page: ``data`` and ``detail`` (JSON) go to it, ``command`` (JSON) comes back."""
+    """A module of the page: ``data``, ``detail`` (JSON) go to it, ``command`` (JSON) comes back."""
 
     __abstract = True
 

@@ -29,7 +29,7 @@ MAX_LISTED = 50
 
 @dataclass(frozen=True)
 class Entry:
-    """A recording in the library; ``checks`` counts verdicts, ``error`` says why it cannot be read."""
+    """A recording in the library; ``checks`` counts verdicts, ``error``: why it cannot be read."""
 
     name: str
     path: str

@@ -11,14 +11,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from core_compiler.errors import UserError
 from widgets.encode import pack
-from workbench.app import components
+from workbench.app import components, moves
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Workspace
 from workbench.state import PRESETS, VIEWS, Sight
@@ -34,7 +34,6 @@ from workbench.views import (
     search,
     source,
 )
-from workbench.views.links import linked
 from workbench.views.reading import Run
 
 log = logging.getLogger("workbench")
@@ -101,11 +100,27 @@ class Page:
         try:
             command = json.loads(event.new)
             self._ack = command.pop("n", 0)
-            action = _COMMANDS.get(command.pop("name", ""))
+            name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):
             return
-        if action is not None:
-            self._guard(partial(action, self, command))
+        if name in moves.MOVES:
+            self._guard(lambda: self._move(
+                lambda r, s: moves.MOVES[name](r, s, command), name not in moves.UNRECORDED
+            ))  # fmt: skip
+        elif name in _COMMANDS:
+            self._guard(partial(_COMMANDS[name], self, command))
+
+    def _move(self, move: Callable[[Run, Sight], Sight], push: bool = True) -> None:
+        """Go where a command leads; say so where there is nothing further."""
+        if self.run is None:
+            return
+        try:
+            with self.run.lock:
+                sight = move(self.run, self.sight)
+        except moves.Nowhere as end:
+            self._tell({"what": str(end)})
+            return
+        self.go(sight, push)
 
     def _guard(self, action: Callable[[], None]) -> None:
         """Run an action; whatever goes wrong is told on the page, and the page goes on."""
@@ -157,10 +172,8 @@ class Page:
     def refresh(self) -> None:
         """Show what is new in the views that can be seen."""
         self._generation += 1
-        try:
+        with suppress(RuntimeError):  # the page is closed
             self._thread.submit(self._work, self._generation, self.sight, self.run)
-        except RuntimeError:
-            pass  # the page is closed
 
     def _work(self, generation: int, sight: Sight, run: Run | None) -> None:
         """In the page's thread: derive what changed, then show it on the loop."""
@@ -230,10 +243,8 @@ class Page:
                 yield name, {"state": kept}
 
     def _later(self, callback: Callable[[], None]) -> None:
-        try:
+        with suppress(RuntimeError, ValueError):  # the session is gone
             self.document.add_next_tick_callback(callback)
-        except (RuntimeError, ValueError):
-            pass  # the session is gone
 
     def _apply(self, generation: int, name: str, updates: dict[str, Any]) -> None:
         if generation != self._generation:
@@ -260,8 +271,8 @@ class Page:
         facts = None
         if run is not None:
             meta = run.meta()
-            detail = (meta.get("target"), meta.get("mode"), run.path.name,
-                      "" if run.status == "finished" else _STATUS.get(run.status, run.status))  # fmt: skip
+            status = "" if run.status == "finished" else _STATUS.get(run.status, run.status)
+            detail = meta.get("target"), meta.get("mode"), run.path.name, status
             facts = {"model": str(meta.get("model", run.path.stem)), "path": str(run.path),
                      "detail": " · ".join(str(d) for d in detail if d)}  # fmt: skip
         elif job is not None:
@@ -311,10 +322,8 @@ class Page:
             self._ended()
 
     def _guard_quietly(self, action: Callable[[], None]) -> None:
-        try:
+        with suppress(UserError):  # the recording is being created at this moment
             action()
-        except UserError:
-            pass  # the recording is being created at this moment
 
     def _take(self, run: Run) -> None:
         self.run = run
@@ -341,150 +350,6 @@ class Page:
         self.refresh()
 
     # -- commands --------------------------------------------------------------------------------
-
-    def _go(self, command: dict[str, Any]) -> None:
-        allowed = {k: v for k, v in command.items() if k in ("stage", "rewrite")}
-        self.go(self.sight.with_(**_whole(allowed)))
-
-    def _select(self, command: dict[str, Any]) -> None:
-        chosen = _whole({k: command[k] for k in ("op", "buffer", "kernel") if k in command})
-        self.go(self.sight.select(**chosen).with_(rewrite=None if not chosen else self.sight.rewrite))
-
-    def _follow(self, command: dict[str, Any]) -> None:
-        """Go where a link leads: any part of a sight; things chosen replace the selection."""
-        go = command.get("go") or {}
-        sight = self.sight
-        chosen = _whole({k: go[k] for k in ("op", "buffer", "kernel") if k in go})
-        if chosen:
-            sight = sight.select(**chosen)
-        if "stage" in go:
-            stage = int(go["stage"]) - (1 if go.get("before") else 0)
-            sight = sight.with_(stage=max(0, stage), rewrite=None)
-        if go.get("rewrite") is not None:
-            self._rewrite({"index": go["rewrite"]}, sight)
-            sight = self.sight
-        panes = tuple(p for p in go.get("panes", ()) if p in VIEWS)[:2]
-        if panes and not set(panes) & set(sight.panes):
-            sight = sight.with_(panes=panes, zoom=None)
-        elif sight.panes == ("overview",):
-            sight = sight.with_(panes=panes or ("graph", "diff"), zoom=None)
-        self.go(sight)
-
-    def _show(self, command: dict[str, Any]) -> None:
-        view = command.get("view")
-        if view not in VIEWS:
-            return
-        sight = self.sight
-        if isinstance(command.get("stage"), int):
-            sight = sight.with_(stage=command["stage"], rewrite=None)
-        if view not in sight.panes:
-            panes = next((p for _, p in PRESETS.values() if view in p), (view,))
-            sight = sight.with_(panes=panes)
-        self.go(sight.with_(zoom=None))
-
-    def _step(self, command: dict[str, Any]) -> None:
-        if self.run is None or not self.run.version.stages:
-            return
-        by = 1 if int(command.get("by", 1)) > 0 else -1
-        steps = {"changed": self._next_changed, "rewrite": self._next_rewrite,
-                 "failing": self._next_failing}  # fmt: skip
-        steps[command.get("what", "changed")](by)
-
-    def _leave_overview(self, sight: Sight) -> Sight:
-        return sight.with_(panes=PRESETS["1"][1]) if sight.panes == ("overview",) else sight
-
-    def _next_changed(self, by: int) -> None:
-        assert self.run is not None
-        at = self.run.stage_number(self.sight.stage)
-        if self.sight.stage is None and self.sight.panes == ("overview",):
-            self.go(self._leave_overview(self.sight.with_(stage=at)))
-            return
-        stops = [s.index for s in self.run.stages() if s.changed or s.index == 0]
-        beyond = [s for s in stops if (s > at if by > 0 else s < at)]
-        if beyond:
-            stage = min(beyond) if by > 0 else max(beyond)
-            self.go(self._leave_overview(self.sight.with_(stage=stage, rewrite=None)))
-        else:
-            self._tell({"what": "No later pass changed anything." if by > 0 else "This is the import."})
-
-    def _next_rewrite(self, by: int) -> None:
-        assert self.run is not None
-        stage = self.run.stage_number(self.sight.stage)
-        number = self.sight.rewrite
-        index = (0 if by > 0 else -1) if number is None else number + by
-        counts = {s.index: s.rewrites for s in self.run.stages()}
-        while not 0 <= index < counts.get(stage, 0):
-            stage += by
-            if stage not in counts:
-                self._tell({"what": "There is no further rewrite."})
-                return
-            index = 0 if by > 0 else counts[stage] - 1
-        self._rewrite({"index": index}, self.sight.with_(stage=stage))
-
-    def _next_failing(self, by: int) -> None:
-        assert self.run is not None
-        at = self.run.stage_number(self.sight.stage), -1 if self.sight.rewrite is None else self.sight.rewrite
-        for stage in self.run.stages():
-            if stage.index < at[0] or not stage.verdicts.get("failed"):
-                continue
-            for step in self.run.rewrites(stage.index):
-                failed = step.check is not None and step.check.verdict == "failed"
-                if failed and (stage.index, step.number) > at:
-                    self._rewrite({"index": step.number}, self.sight.with_(stage=stage.index))
-                    return
-        self._tell({"what": "No failed check after this place."})
-
-    def _rewrite(self, command: dict[str, Any], sight: Sight | None = None) -> None:
-        """Show a rewrite of the stage: its first op is selected."""
-        if self.run is None:
-            return
-        sight = self._leave_overview(self.sight if sight is None else sight)
-        stage = self.run.stage_number(sight.stage)
-        steps = self.run.rewrites(stage) if stage else []
-        index = int(command.get("index", 0))
-        if 0 <= index < len(steps):
-            made = steps[index].rewrite
-            ops = [op for op in (*made.new, *made.old) if not op.kind.endswith("constant")]
-            ops = ops or [*made.new, *made.old]
-            chosen = {"op": self.run.op_id(ops[0])} if ops else {}
-            self.go(sight.select(**chosen).with_(stage=stage, rewrite=index))
-
-    def _preset(self, command: dict[str, Any]) -> None:
-        found = PRESETS.get(str(command.get("key")))
-        if found is not None:
-            self.go(self.sight.with_(panes=found[1], zoom=None))
-
-    def _pane(self, command: dict[str, Any]) -> None:
-        view, index = command.get("view"), int(command.get("index", 0))
-        panes = list(self.sight.panes)
-        if view not in VIEWS or not 0 <= index < len(panes):
-            return
-        if view in panes:  # the two change places
-            other = panes.index(view)
-            panes[other], panes[index] = panes[index], view
-        else:
-            panes[index] = view
-        self.go(self.sight.with_(panes=tuple(panes)))
-
-    def _split(self, _command: dict[str, Any]) -> None:
-        beside = next(v for v in ("diff", "graph") if v not in self.sight.panes)
-        self.go(self.sight.with_(panes=(*self.sight.panes[:1], beside), zoom=None))
-
-    def _close_pane(self, command: dict[str, Any]) -> None:
-        panes = tuple(p for i, p in enumerate(self.sight.panes) if i != command.get("index"))
-        if panes:
-            self.go(self.sight.with_(panes=panes, zoom=None))
-
-    def _zoom(self, command: dict[str, Any]) -> None:
-        index = command.get("index")
-        valid = isinstance(index, int) and 0 <= index < len(self.sight.panes)
-        self.go(self.sight.with_(zoom=index if valid else None), push=False)
-
-    def _fold(self, command: dict[str, Any]) -> None:
-        what = command.get("what")
-        if what in ("rail", "inspector"):
-            fold = set(self.sight.fold) ^ {what}
-            self.go(self.sight.with_(fold=tuple(sorted(fold, reverse=True))), push=False)
 
     def _url(self, command: dict[str, Any]) -> None:
         sight = Sight.parse(str(command.get("query", "")))
@@ -520,8 +385,6 @@ class Page:
             path = self.workspace.path(what)
             self._load(Sight(run=self.workspace.library.name(path)))
             self._push = True
-            if self.run is not None:
-                return
             return
         self._start(self.workspace.job(what, command))
 
@@ -571,22 +434,7 @@ class Page:
         if self.run is None or chosen == self._selections.get(name):
             return
         self._selections[name] = chosen
-        self._guard(partial(self._chosen, name, chosen))
-
-    def _chosen(self, name: str, chosen: dict[str, Any]) -> None:
-        assert self.run is not None
-        known = _whole({k: chosen[k] for k in ("op", "buffer", "kernel") if k in chosen})
-        if name == "graph" and isinstance(chosen.get("scope"), str) and "op" not in known:
-            scope = chosen["scope"][:1000]
-            stage = self.run.stage_number(self.sight.stage)
-            op = graph.op_of_scope(self.run, stage, scope)
-            self.go(self.sight.select(**({"scope": scope} if op is None else {"op": op})))
-            return
-        if name == "memory" and "buffer" in known:
-            known.pop("op", None)
-        if name in ("graph", "diff"):
-            known = {k: v for k, v in known.items() if k == "op"}
-        self.go(self.sight.select(**known))
+        self._guard(lambda: self._move(lambda r, s: moves.chosen_in(r, s, name, chosen)))
 
     def _on_state(self, name: str, event: Any) -> None:
         if event.new == self._states.get(name):
@@ -602,27 +450,15 @@ class Page:
         with self.run.lock:
             return diff.answer(self.run, self.sight, dict(request))
 
-    def linked(self) -> Any:
-        """What the selection is in the shown stage (for tests)."""
-        return None if self.run is None else linked(self.run, self.sight)
-
 
 _STATUS = {"recording": "compiling", "failed": "failed", "cancelled": "cancelled",
            "interrupted": "interrupted"}  # fmt: skip
 
 _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
-    "go": Page._go, "select": Page._select, "follow": Page._follow, "show": Page._show,
-    "step": Page._step, "rewrite": Page._rewrite, "preset": Page._preset, "pane": Page._pane,
-    "split": Page._split, "close": Page._close_pane, "zoom": Page._zoom, "fold": Page._fold,
     "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
     "again": Page._again, "execute": Page._execute, "cancel": Page._cancel,
     "remove": Page._remove,
 }  # fmt: skip
-
-
-def _whole(parts: Mapping[str, Any]) -> dict[str, int | None]:
-    """The parts that are ids (or None); what is no whole number is left out."""
-    return {k: v for k, v in parts.items() if v is None or (isinstance(v, int) and v >= 0)}
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -647,8 +483,3 @@ def _finite(value: Any) -> Any:
 def _unexpected(error: Exception) -> dict[str, str]:
     return {"what": f"{type(error).__name__}: {error}"[:300], "where": "this part of the page",
             "fix": "the rest goes on; reload to try again, and please report it"}  # fmt: skip
-
-
-def open_path(path: Path) -> str:
-    """The query that opens a recording by its path (used by the command line)."""
-    return Sight(run=str(path)).query()

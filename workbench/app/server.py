@@ -131,7 +131,9 @@ def serve(
     first = _first_query(workspace, opened, job)
     port = _free_port(address, port)
     shown = "127.0.0.1" if address in ("0.0.0.0", "::", "") else address
-    origins = sorted({f"{name}:{port}" for name in (shown, *(("localhost", "127.0.0.1") if local else ()))})
+    origins = sorted(
+        {f"{name}:{port}" for name in (shown, *(("localhost", "127.0.0.1") if local else ()))}
+    )
     if not local and shown != address:
         origins.append(f"{socket.gethostname()}:{port}")
     logging.getLogger("bokeh").setLevel(logging.ERROR)
@@ -168,7 +170,7 @@ def _first_query(workspace: Workspace, opened: str | Path | None, job: dict | No
         path = Path(opened).expanduser().absolute()
         workspace.release(workspace.acquire(path))  # says now what is wrong with it
         return Sight(run=workspace.library.name(path)).query()
-    made = workspace.compiles.start(workspace.job(str(opened), job or {"execute": True}))
+    made = workspace.compiles.start(workspace.own_job(str(opened), job or {}))
     return Sight(run=workspace.library.name(made.path)).query()
 
 

@@ -78,8 +78,14 @@ class Workspace:
 
     # -- compiles --------------------------------------------------------------------------------
 
+    def own_job(self, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The job of who started the server: nothing of this machine is off, ``threads`` and
+        ``trust`` count."""
+        whole = Workspace(root=self.library.root).job(model, {"execute": True, **options})
+        return whole | {k: options[k] for k in ("threads", "trust") if k in options}
+
     def job(self, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A job for the worker; UserError where the model may not be opened from here."""
+        """A page's job for the worker; UserError where the model may not be opened from here."""
         if not model:
             raise UserError("nothing to open", "path", "give a model, a file, or a sample's name")
         code = ":" in model and "/" not in model and "\\" not in model
@@ -98,7 +104,9 @@ class Workspace:
         sizes = dict(options.get("sizes") or {})
         if options.get("width") and not file.suffix and options["width"] != 1:
             sizes["width"] = float(options["width"])
-        frontend = None if file.suffix.lower() in (".onnx", ".pt2") or code else options.get("frontend")
+        frontend = (
+            None if file.suffix.lower() in (".onnx", ".pt2") or code else options.get("frontend")
+        )
         return {
             "model": model, "frontend": frontend or None, "target": options.get("target") or "cpu",
             "sizes": sizes, "check": bool(options.get("check")),

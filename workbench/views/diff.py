@@ -1,4 +1,4 @@
-"""The IR before and after the shown pass, side by side; the whole module where nothing is before."""
+"""The IR before and after the shown pass; the import alone where nothing is before."""
 
 from __future__ import annotations
 

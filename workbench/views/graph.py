@@ -140,7 +140,11 @@ class _Flat:
             self._plain(op, inside, name, (*reads, *allocations))
             self._makers.update(dict.fromkeys(writes, number))
             return
-        scope = "/".join(part for part in (inside or self._scope(op), f"{name} {self.run.name_of(number)}") if part)
+        scope = "/".join(
+            part
+            for part in (inside or self._scope(op), f"{name} {self.run.name_of(number)}")
+            if part
+        )
         self.holders[number] = scope
         for argument, value in zip(region.arguments, reads, strict=False):
             self._makers[argument] = self._makers.get(value)
@@ -186,12 +190,14 @@ def _with_ghosts(
 
 
 def _group_name(ops: Sequence[Op]) -> str:
-    names = list(dict.fromkeys(op.kind.rpartition(".")[2] for op in ops if op.kind != "core.broadcast"))
+    names = list(
+        dict.fromkeys(op.kind.rpartition(".")[2] for op in ops if op.kind != "core.broadcast")
+    )
     shown = "+".join(names[:3]) or "group"
     return shown + ("+…" if len(names) > 3 else "")
 
 
-# -- columns ----------------------------------------------------------------------------------------
+# -- columns --------------------------------------------------------------------------------------
 
 
 class _Table:
@@ -213,7 +219,6 @@ def _columns(nodes: Sequence[_Node], run: Run) -> dict[str, Any]:
     tables = {name: _Table() for name in ("kind", "type", "scope", "file", "attribute")}
     starts, operands, lines, names = [0], [], [], []
     for node in nodes:
-        op = node.op
         file, line, type_, attribute = facts(run, node)
         tables["kind"].add(label(node))
         tables["type"].add(type_)
@@ -291,7 +296,7 @@ def _changes(nodes: Sequence[_Node], diff: ModuleDiff | None, run: Run) -> dict[
     }
 
 
-# -- overlays ---------------------------------------------------------------------------------------
+# -- overlays -------------------------------------------------------------------------------------
 
 
 def _overlays(run: Run, stage: int, nodes: Sequence[_Node]) -> list[dict[str, Any]]:
@@ -323,7 +328,9 @@ def _node_cost(run: Run, node: _Node) -> tuple[float, float]:
 def _cost(op: Op) -> tuple[float, float]:
     if op.regions or not op.kind.startswith("core.") or op.kind in _FOLDED:
         return 0.0, 0.0
-    if not all(isinstance(v.type, TensorType) and v.type.is_static for v in (*op.operands, *op.results)):
+    if not all(
+        isinstance(v.type, TensorType) and v.type.is_static for v in (*op.operands, *op.results)
+    ):
         return 0.0, 0.0
     found = cost(op)
     return float(found.flops), float(found.bytes)

@@ -21,6 +21,7 @@ CONTEXT = 2
 #: Longest text of one attribute or IR line.
 MAX_TEXT = 600
 MAX_LISTED = 12
+TIMES = "\u00d7"
 
 
 def key(run: Run, sight: Sight) -> tuple:
@@ -74,19 +75,23 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
-# -- the op -----------------------------------------------------------------------------------------
+# -- the op ---------------------------------------------------------------------------------------
 
 
 def _op(run: Run, number: int, carriers: tuple[int, ...]) -> list[dict[str, Any]]:
     op = run.recording.op(number)
     rows = [_text(text)] if (text := _summary(op)) else []
     for i, value in enumerate(op.results):
-        rows.append(_fact("result" if len(op.results) == 1 else f"result {i}", short_type(value.type)))
+        rows.append(
+            _fact("result" if len(op.results) == 1 else f"result {i}", short_type(value.type))
+        )
     for i, value in enumerate(op.operands[:MAX_LISTED]):
         maker = _maker(run, number, value)
         go = None if maker is None else {"op": maker}
         name = f"operand {i}"
-        rows.append(_fact(name, f"%{value.name or run.value_id(value)}  {short_type(value.type)}", go))
+        rows.append(
+            _fact(name, f"%{value.name or run.value_id(value)}  {short_type(value.type)}", go)
+        )
     if len(op.operands) > MAX_LISTED:
         rows.append(_text(f"and {len(op.operands) - MAX_LISTED} more operands"))
     for name, value in op.attributes.items():
@@ -94,7 +99,10 @@ def _op(run: Run, number: int, carriers: tuple[int, ...]) -> list[dict[str, Any]
             rows.append(_fact(name, _attribute(value)))
     if len(carriers) > 1:
         rows.append(_text(f"One of {len(carriers)} ops that carry the meaning of the selected op:"))
-        rows += [_link(f"{run.name_of(k)} {run.recording.op(k).kind}", "", {"op": k}) for k in carriers[1:5]]
+        rows += [
+            _link(f"{run.name_of(k)} {run.recording.op(k).kind}", "", {"op": k})
+            for k in carriers[1:5]
+        ]
     return [_section("Op", rows), _section("Came from", _origin(run, op)),
             _section("Life across the passes", _life(run, number))]  # fmt: skip
 
@@ -121,11 +129,11 @@ def _maker(run: Run, number: int, value: Any) -> int | None:
 
 
 def short_type(kind: Any) -> str:
-    """A type as people say it: ``f32 1×64×56×56``, with the layout where it is not the usual one."""
+    """A type as people say it: ``f32 1x64x56x56``, with the layout where it is not row-major."""
     shape = getattr(kind, "shape", None)
     if shape is None:
         return str(kind)
-    text = f"{kind.dtype} {'×'.join(map(str, shape)) or 'scalar'}"
+    text = f"{kind.dtype} {TIMES.join(map(str, shape)) or 'scalar'}"
     order, strides = getattr(kind, "order", None), getattr(kind, "strides", None)
     if order:
         text += f", order {','.join(map(str, order))}"
@@ -214,7 +222,7 @@ def _life_links(run: Run, number: int) -> list[dict[str, Any]]:
         f"SELECT 1 FROM op WHERE id = {int(number)}").rows else []  # fmt: skip
 
 
-# -- what it became ---------------------------------------------------------------------------------
+# -- what it became -------------------------------------------------------------------------------
 
 
 def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, Any]]:
@@ -245,7 +253,7 @@ def _speed(row: dict[str, Any]) -> str:
     return text
 
 
-# -- rewrites and passes ----------------------------------------------------------------------------
+# -- rewrites and passes --------------------------------------------------------------------------
 
 
 def _rewrite(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
@@ -265,7 +273,8 @@ def _rewrite(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
     for title, ops in (("before", rewrite.old), ("after", rewrite.new)):
         if ops:
             rows.append({"kind": "ops", "name": title, "lines": [
-                {"text": _cut(_print(run, op)), "go": {"op": run.op_id(op)}} for op in ops[:MAX_LISTED]
+                {"text": _cut(_print(run, op)), "go": {"op": run.op_id(op)}}
+                for op in ops[:MAX_LISTED]
             ], "more": max(0, len(ops) - MAX_LISTED)})  # fmt: skip
     return [_section(f"Rewrite {number} of {len(steps)}", rows)]
 
@@ -279,7 +288,7 @@ def check_text(check: Any) -> str:
     if check.verdict == "failed":
         where = f" at element {list(check.index)}" if check.index else ""
         return f"✗ error {check.worst_error:.2g}, allowed {check.tolerance:.2g}{where} {check.note}"
-    return f"– not checked {check.note}"
+    return f"\u2013 not checked {check.note}"
 
 
 def _print(run: Run, op: Op) -> str:
@@ -290,9 +299,18 @@ def _print(run: Run, op: Op) -> str:
 def _pass(run: Run, stage: Stage) -> dict[str, Any]:
     rows = [_text(stage.summary)] if stage.summary else []
     if stage.index:
-        half = "meaning: for all targets" if stage.half == "meaning" else "implementation: this target's"
+        half = (
+            "meaning: for all targets"
+            if stage.half == "meaning"
+            else "implementation: this target's"
+        )
         rows.append(_fact("half", half))
-        rows.append(_fact("values", "every bit kept" if stage.exact else f"may change: {stage.tolerance_class}"))
+        rows.append(
+            _fact(
+                "values",
+                "every bit kept" if stage.exact else f"may change: {stage.tolerance_class}",
+            )
+        )
         rows.append(_fact("time", f"{stage.seconds * 1e3:,.1f} ms"))
     for name, value in stage.options.items():
         rows.append(_fact(f"option {name}", value))
@@ -302,5 +320,5 @@ def _pass(run: Run, stage: Stage) -> dict[str, Any]:
     if stage.verdicts:
         rows.append(_fact("checks", ", ".join(f"{n} {v}" for v, n in stage.verdicts.items())))
     rules = Counter(s.rewrite.rule for s in run.rewrites(stage.index)) if stage.index else Counter()
-    rows += [_fact(f"{count} ×", rule) for rule, count in rules.most_common(MAX_LISTED)]
+    rows += [_fact(f"{count} {TIMES}", rule) for rule, count in rules.most_common(MAX_LISTED)]
     return _section(f"Pass {stage.index:02d} {stage.pass_name}", rows)

@@ -36,7 +36,7 @@ def key(run: Run, sight: Sight) -> tuple:
 
 
 def data(run: Run, sight: Sight) -> dict[str, Any]:
-    """``figures`` (label, value, unit, hint), ``passes`` for the chart, ``kernels``, ``findings``."""
+    """``figures`` (label, value, unit, hint), ``passes`` (a chart), ``kernels``, ``findings``."""
     meta, stages = run.meta(), run.stages()
     found = findings(run)
     return {
@@ -73,7 +73,9 @@ def _versions(meta: dict[str, Any]) -> str:
     found = meta.get("versions")
     libraries = [f"{n} {v}" for n, v in found.items() if v] if isinstance(found, dict) else []
     own = f"workbench {meta['workbench']}" if "workbench" in meta else ""
-    return ", ".join(part for part in (own, f"Python {meta.get('python', '?')}", *libraries) if part)
+    return ", ".join(
+        part for part in (own, f"Python {meta.get('python', '?')}", *libraries) if part
+    )
 
 
 def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
@@ -90,7 +92,9 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
                   f"compiled functions, launched {count} times", "kernels")  # fmt: skip
     if ops:
         last = ends.get("meaning", stages[-1])
-        hint = f"imported; {int(last.figures.get('ops', last.ops))} after the passes all targets share"
+        hint = (
+            f"imported; {int(last.figures.get('ops', last.ops))} after the passes all targets share"
+        )
         yield _figure("ops in", ops[0], "", hint, "graph")
         yield _figure("launches", count or None, "", "what they became", "graph")
         yield _figure("work", stages[0].figures.get("flops"), "flop", "of one execution", "graph")
@@ -103,7 +107,9 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
                "stage": dearest.index}  # fmt: skip
     accumulated = [v for n, v in figures.items() if n.startswith("accumulated_error/")]
     if accumulated:
-        yield _figure("end-to-end error", accumulated[-1], "relative", "outputs against the import", "")
+        yield _figure(
+            "end-to-end error", accumulated[-1], "relative", "outputs against the import", ""
+        )
     if "worst_relative_error" in figures:
         yield _figure("error against peer", figures["worst_relative_error"], "relative", "", "")
     yield _figure("compile time", run.meta().get("seconds") or figures.get("compile_seconds"), "s",
@@ -124,7 +130,7 @@ def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str
     return {"label": label, "value": number, "unit": unit, "hint": hint, "view": view}
 
 
-# -- findings ---------------------------------------------------------------------------------------
+# -- findings -------------------------------------------------------------------------------------
 
 
 def findings(run: Run) -> list[Finding]:
@@ -175,23 +181,25 @@ def _diagnostics(run: Run) -> Iterator[Finding]:
         sight: dict[str, Any] = {"stage": stage, "panes": ["graph", "diff"]}
         if found.op is not None:
             sight["op"] = run.op_id(found.op)
-        yield Finding(found.severity, found.message, f"{run.stages()[stage].pass_name} {found.where}",
-                      sight)  # fmt: skip
+        where = f"{run.stages()[stage].pass_name} {found.where}"
+        yield Finding(found.severity, found.message, where, sight)  # fmt: skip
 
 
 def _numbers(run: Run) -> Iterator[Finding]:
     for bad in run.recording.query(
         "SELECT value, stage, nan, inf FROM tensor_stats WHERE nan > 0 OR inf > 0 LIMIT 20"
     ).rows:
-        yield Finding(ERROR if bad[2] else WARNING, f"Value %{bad[0]} has {bad[2]} NaN, {bad[3]} Inf",
-                      "on the example inputs", {"stage": bad[1], "panes": ["graph", "diff"]})  # fmt: skip
+        title = f"Value %{bad[0]} has {bad[2]} NaN, {bad[3]} Inf"
+        sight = {"stage": bad[1], "panes": ["graph", "diff"]}
+        yield Finding(ERROR if bad[2] else WARNING, title, "on the example inputs", sight)
 
 
 def _memory(run: Run) -> Iterator[Finding]:
     figures = run.figures("memory")
     arena, bound = figures.get("arena_bytes"), figures.get("lower_bound_bytes")
     if arena and bound and arena > bound * (1 + GAP):
-        yield Finding(NOTE, f"The memory plan is {(arena / bound - 1) * 100:.1f} % above its lower bound",
+        above = f"{(arena / bound - 1) * 100:.1f} %"
+        yield Finding(NOTE, f"The memory plan is {above} above its lower bound",
                       f"{arena:,.0f} B planned, no plan needs less than {bound:,.0f} B",
                       {"panes": ["memory", "graph"]})  # fmt: skip
 

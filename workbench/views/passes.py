@@ -1,4 +1,4 @@
-"""The pass rail: each pass with what it changed, its time and its checks; its rewrites when open."""
+"""The pass rail: each pass with what it changed, its time, its checks; the rewrites of one."""
 
 from __future__ import annotations
 

@@ -196,15 +196,11 @@ class Run:
         return StageIndex(module, ops, around)
 
     def diff(self, before: int, after: int) -> ModuleDiff:
-        return self.kept(
-            ("diff", before, after), lambda: self.recording.diff(before, after)
-        )
+        return self.kept(("diff", before, after), lambda: self.recording.diff(before, after))
 
     def rewrites(self, stage: int) -> list[RecordedRewrite]:
         checks = self.version.checks
-        return self.kept(
-            ("rewrites", stage, checks), lambda: self.recording.rewrites(stage)
-        )
+        return self.kept(("rewrites", stage, checks), lambda: self.recording.rewrites(stage))
 
     def op_id(self, op: Op) -> int:
         return self.recording.op_id(op)

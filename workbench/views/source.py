@@ -1,4 +1,4 @@
-"""One kernel's generated source beside its LLVM IR and assembly, with lines that belong together."""
+"""A kernel's generated source beside its LLVM IR and assembly, with lines that belong together."""
 
 from __future__ import annotations
 

@@ -1,0 +1,211 @@
+"""Where a command leads: functions of the recording, the sight and the command, to the next sight.
+
+Commands come from the browser and are checked here: what makes no sense changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workbench.state import PRESETS, VIEWS, Sight
+from workbench.views import graph
+from workbench.views.reading import Run
+
+Command = Mapping[str, Any]
+
+
+class Nowhere(Exception):
+    """There is nothing further in that direction; the message says so."""
+
+
+def whole(parts: Command, *names: str) -> dict[str, int | None]:
+    """The named parts that are ids (or None); what is no whole number is left out."""
+    found = {name: parts[name] for name in names if name in parts}
+    return {k: v for k, v in found.items() if v is None or (type(v) is int and v >= 0)}
+
+
+def go(run: Run, sight: Sight, command: Command) -> Sight:
+    """To a ``stage``, and to a ``rewrite`` of it or none."""
+    return sight.with_(**whole(command, "stage", "rewrite"))
+
+
+def select(run: Run, sight: Sight, command: Command) -> Sight:
+    """Another ``op``, ``buffer`` or ``kernel``; nothing where none is given."""
+    chosen = whole(command, "op", "buffer", "kernel")
+    return sight.select(**chosen).with_(rewrite=sight.rewrite if chosen else None)
+
+
+def follow(run: Run, sight: Sight, command: Command) -> Sight:
+    """Where a link leads (``go``): any part of a sight; things chosen replace the selection."""
+    link = command.get("go")
+    if not isinstance(link, Mapping):
+        return sight
+    chosen = whole(link, "op", "buffer", "kernel")
+    if chosen:
+        sight = sight.select(**chosen)
+    stage = whole(link, "stage").get("stage")
+    if stage is not None:
+        stage = max(0, stage - 1) if link.get("before") else stage
+        sight = sight.with_(stage=stage, rewrite=None)
+    if whole(link, "rewrite").get("rewrite") is not None:
+        sight = rewrite(run, sight, {"index": link["rewrite"]})
+    panes = tuple(p for p in link.get("panes", ()) if p in VIEWS)[:2]
+    if panes and not set(panes) & set(sight.panes):
+        return sight.with_(panes=panes, zoom=None)
+    return _leave_overview(sight, panes)
+
+
+def show(run: Run, sight: Sight, command: Command) -> Sight:
+    """A ``view`` in the layout it belongs to, and maybe a ``stage``."""
+    view = command.get("view")
+    if view not in VIEWS:
+        return sight
+    if whole(command, "stage").get("stage") is not None:
+        sight = sight.with_(stage=command["stage"], rewrite=None)
+    if view not in sight.panes:
+        panes = next((p for _, p in PRESETS.values() if view in p), (view,))
+        sight = sight.with_(panes=panes)
+    return sight.with_(zoom=None)
+
+
+def step(run: Run, sight: Sight, command: Command) -> Sight:
+    """The next (``by`` 1) or previous (-1) stage that changed, rewrite, or failed check."""
+    if not run.version.stages:
+        return sight
+    by = -1 if command.get("by") == -1 else 1
+    return _STEPS.get(str(command.get("what")), _next_changed)(run, sight, by)
+
+
+def _next_changed(run: Run, sight: Sight, by: int) -> Sight:
+    at = run.stage_number(sight.stage)
+    if sight.stage is None and sight.panes == ("overview",):
+        return _leave_overview(sight.with_(stage=at))
+    stops = [s.index for s in run.stages() if s.changed or s.index == 0]
+    beyond = [s for s in stops if (s > at if by > 0 else s < at)]
+    if not beyond:
+        raise Nowhere("No later pass changed anything." if by > 0 else "This is the import.")
+    stage = min(beyond) if by > 0 else max(beyond)
+    return _leave_overview(sight.with_(stage=stage, rewrite=None))
+
+
+def _next_rewrite(run: Run, sight: Sight, by: int) -> Sight:
+    stage = run.stage_number(sight.stage)
+    index = (0 if by > 0 else -1) if sight.rewrite is None else sight.rewrite + by
+    counts = {s.index: s.rewrites for s in run.stages()}
+    while not 0 <= index < counts[stage]:
+        stage += by
+        if stage not in counts:
+            raise Nowhere("There is no further rewrite.")
+        index = 0 if by > 0 else counts[stage] - 1
+    return rewrite(run, sight.with_(stage=stage), {"index": index})
+
+
+def _next_failing(run: Run, sight: Sight, by: int) -> Sight:
+    at = run.stage_number(sight.stage), -1 if sight.rewrite is None else sight.rewrite
+    for stage in run.stages():
+        if stage.index < at[0] or not stage.verdicts.get("failed"):
+            continue
+        for each in run.rewrites(stage.index):
+            failed = each.check is not None and each.check.verdict == "failed"
+            if failed and (stage.index, each.number) > at:
+                return rewrite(run, sight.with_(stage=stage.index), {"index": each.number})
+    raise Nowhere("No failed check after this place.")
+
+
+_STEPS = {"changed": _next_changed, "rewrite": _next_rewrite, "failing": _next_failing}
+
+
+def rewrite(run: Run, sight: Sight, command: Command) -> Sight:
+    """The rewrite ``index`` of the shown stage: its first op that computes is selected."""
+    sight = _leave_overview(sight)
+    stage = run.stage_number(sight.stage)
+    steps = run.rewrites(stage) if stage else []
+    index = whole(command, "index").get("index")
+    if index is None or index >= len(steps):
+        return sight
+    made = steps[index].rewrite
+    ops = [op for op in (*made.new, *made.old) if not op.kind.endswith("constant")]
+    ops = ops or [*made.new, *made.old]
+    chosen = {"op": run.op_id(ops[0])} if ops else {}
+    return sight.select(**chosen).with_(stage=stage, rewrite=index)
+
+
+def _leave_overview(sight: Sight, panes: tuple[str, ...] = ()) -> Sight:
+    if sight.panes != ("overview",):
+        return sight
+    return sight.with_(panes=panes or PRESETS["1"][1], zoom=None)
+
+
+# -- panes ----------------------------------------------------------------------------------------
+
+
+def preset(run: Run, sight: Sight, command: Command) -> Sight:
+    """The layout of a ``key``."""
+    found = PRESETS.get(str(command.get("key")))
+    return sight if found is None else sight.with_(panes=found[1], zoom=None)
+
+
+def pane(run: Run, sight: Sight, command: Command) -> Sight:
+    """Another ``view`` in pane ``index``; where the other pane shows it, the two change places."""
+    view, index = command.get("view"), whole(command, "index").get("index")
+    panes = list(sight.panes)
+    if view not in VIEWS or index is None or index >= len(panes):
+        return sight
+    if view in panes:
+        other = panes.index(view)
+        panes[other], panes[index] = panes[index], view
+    else:
+        panes[index] = view
+    return sight.with_(panes=tuple(panes))
+
+
+def split(run: Run, sight: Sight, command: Command) -> Sight:
+    """A second pane."""
+    beside = next(v for v in ("diff", "graph") if v not in sight.panes)
+    return sight.with_(panes=(*sight.panes[:1], beside), zoom=None)
+
+
+def close(run: Run, sight: Sight, command: Command) -> Sight:
+    """Without pane ``index``."""
+    panes = tuple(p for i, p in enumerate(sight.panes) if i != command.get("index"))
+    return sight.with_(panes=panes, zoom=None) if panes else sight
+
+
+def zoom(run: Run, sight: Sight, command: Command) -> Sight:
+    """Pane ``index`` alone; None: all panes."""
+    index = whole(command, "index").get("index")
+    return sight.with_(zoom=index if index is not None and index < len(sight.panes) else None)
+
+
+def fold(run: Run, sight: Sight, command: Command) -> Sight:
+    """The ``rail`` or the ``inspector`` folded away, or back."""
+    what = command.get("what")
+    if what not in ("rail", "inspector"):
+        return sight
+    return sight.with_(fold=tuple(sorted({*sight.fold} ^ {what}, reverse=True)))
+
+
+# -- what a view of `widgets` says is selected ----------------------------------------------------
+
+
+def chosen_in(run: Run, sight: Sight, view: str, chosen: Command) -> Sight:
+    """The selection that ``view`` wrote: ids, or a scope of the graph (of a group: its op)."""
+    known = whole(chosen, "op", "buffer", "kernel")
+    scope = chosen.get("scope")
+    if view == "graph" and isinstance(scope, str) and "op" not in known:
+        op = graph.op_of_scope(run, run.stage_number(sight.stage), scope)
+        return sight.select(op=op) if op is not None else sight.select(scope=scope[:1000])
+    if view == "memory" and "buffer" in known:
+        known.pop("op", None)  # the buffer's own writer is found again
+    if view in ("graph", "diff"):
+        known = whole(chosen, "op")
+    return sight.select(**known)
+
+
+#: Commands that lead somewhere, and those of them that the way back does not lead through.
+MOVES: Mapping[str, Callable[[Run, Sight, Command], Sight]] = {
+    "go": go, "select": select, "follow": follow, "show": show, "step": step, "rewrite": rewrite,
+    "preset": preset, "pane": pane, "split": split, "close": close, "zoom": zoom, "fold": fold,
+}  # fmt: skip
+UNRECORDED = ("zoom", "fold")
