@@ -133,6 +133,21 @@ class GraphView {
     this.refreshSearch();
     this.settle(before);
     if (first) this.firstView();
+    else this.showChange();
+  }
+
+  /** Where nothing is selected and no change is in the window: goes to the first change. */
+  private showChange(): void {
+    if (this.selected >= 0 || this.viewport.width === 0) return;
+    const { layout, graph } = this.state;
+    let first = -1;
+    for (let op = 0; op < graph.n; op++) {
+      const item = graph.status[op] ? layout.shownBy[op]! : -1;
+      if (item < 0) continue;
+      if (this.inWindow(item)) return;
+      if (first < 0) first = item;
+    }
+    this.bringIntoView(first);
   }
 
   theme(palette: Palette): void {
@@ -403,18 +418,23 @@ class GraphView {
     return `${kindOf(graph, id)} ${nameOf(graph, id)} ${typeOf(graph, id)}`;
   }
 
-  private bringIntoView(item: number): void {
-    if (item < 0 || this.viewport.width === 0) return;
+  private inWindow(item: number): boolean {
     const { layout } = this.state;
     const view = this.viewport.view();
     const margin = 20 / this.viewport.camera.scale;
     const [x, y] = [layout.x[item]!, layout.y[item]!];
-    const inside =
+    return (
       x > view.x + margin &&
       y > view.y + margin &&
       x + Math.min(layout.width[item]!, 120) < view.x + view.width - margin &&
-      y + Math.min(layout.height[item]!, 60) < view.y + view.height - margin;
-    if (inside) return;
+      y + Math.min(layout.height[item]!, 60) < view.y + view.height - margin
+    );
+  }
+
+  private bringIntoView(item: number): void {
+    if (item < 0 || this.viewport.width === 0 || this.inWindow(item)) return;
+    const { layout } = this.state;
+    const [x, y] = [layout.x[item]!, layout.y[item]!];
     if (this.viewport.camera.scale < 0.45) this.viewport.camera.scale = 0.8;
     const height = Math.min(layout.height[item]!, 60);
     this.viewport.centre(x + layout.width[item]! / 2, y + height / 2);
