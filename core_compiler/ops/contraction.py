@@ -6,9 +6,9 @@ or, where they have 64 bits, in their own dtype; one rounding to the result's dt
 """
 from __future__ import annotations
 
+from core_compiler import lazy
 from core_compiler.ir import DType, tensor
 from core_compiler.ir.types import DTYPES
-from core_compiler.kernels.reference import contraction
 from core_compiler.ops import dims
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import COMPOSITE
@@ -24,6 +24,8 @@ from core_compiler.ops.rules import (
     show,
     without,
 )
+
+contraction = lazy.module("core_compiler.kernels.reference.contraction")
 
 ARITHMETIC = tuple(d for d in DTYPES.values() if d is not BOOL)
 ACCUMULATE = Attr(

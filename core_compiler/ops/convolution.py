@@ -6,8 +6,8 @@ terms: fma(+0, w, acc).
 """
 from __future__ import annotations
 
+from core_compiler import lazy
 from core_compiler.ir import tensor
-from core_compiler.kernels.reference import convolution
 from core_compiler.ops import dims
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.contraction import ACCUMULATE, ARITHMETIC, result_dtype
@@ -21,6 +21,8 @@ from core_compiler.ops.rules import (
     refuse,
     window_size,
 )
+
+convolution = lazy.module("core_compiler.kernels.reference.convolution")
 
 _SPATIAL = {
     "strides": Attr(tuple, doc="step of the window on each spatial axis"),

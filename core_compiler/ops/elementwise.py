@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from core_compiler import lazy
 from core_compiler.ir import DType
 from core_compiler.ir.types import DTYPES
-from core_compiler.kernels.reference import dtypes, elementwise
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     BOOL,
@@ -25,6 +25,9 @@ from core_compiler.ops.rules import (
     need_same_dtype,
     need_same_shape,
 )
+
+dtypes = lazy.module("core_compiler.kernels.reference.dtypes")
+elementwise = lazy.module("core_compiler.kernels.reference.elementwise")
 
 SIGNED_NUMBERS = FLOATS + SIGNED
 ANY = tuple(DTYPES.values())

@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
+from core_compiler import lazy
 from core_compiler.ir import tensor
-from core_compiler.kernels.reference import scatter
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     NUMBERS,
@@ -25,6 +25,8 @@ from core_compiler.ops.rules import (
     need_static,
     show,
 )
+
+scatter = lazy.module("core_compiler.kernels.reference.scatter")
 
 MODE = Attr(
     str,

@@ -5,10 +5,13 @@ conversions are in the numerics contract.
 """
 from __future__ import annotations
 
+from core_compiler import lazy
 from core_compiler.ir import DType, dtype, tensor
-from core_compiler.kernels.reference import dtypes, random
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import F32, FLOATS, INTEGERS, need, need_dtype, need_rank
+
+dtypes = lazy.module("core_compiler.kernels.reference.dtypes")
+random = lazy.module("core_compiler.kernels.reference.random")
 
 UI32 = dtype("ui32")
 #: Integer operations of Philox a 32-bit word: ten rounds of 4 multiplies and 4 xors, key additions.
@@ -38,10 +41,10 @@ def _attributes(default: DType) -> dict[str, Attr]:
     }
 
 
-def _reference(generate):
+def _reference(generate: str):
     def reference(arrays, attributes, types):
         seed, iteration = (int(a) for a in (*arrays, 0)[:2])
-        made = generate(types[0].shape, seed, attributes["stream"], iteration)
+        made = getattr(random, generate)(types[0].shape, seed, attributes["stream"], iteration)
         return (dtypes.cast(made, types[0].dtype.numpy),)
 
     return reference
@@ -49,11 +52,11 @@ def _reference(generate):
 
 #: name, what it computes, dtypes, default dtype, operations an element, reference.
 RANDOM = (
-    ("random_bits", "32 random bits an element", (UI32,), UI32, _WORD, random.random_bits),
+    ("random_bits", "32 random bits an element", (UI32,), UI32, _WORD, "random_bits"),
     ("random_uniform", "Uniform in [0, 1): 24 random bits times 2^-24, rounded to the dtype",
-     FLOATS, F32, _WORD + 2, random.uniform),
+     FLOATS, F32, _WORD + 2, "uniform"),
     ("random_normal", "Standard normal by Box and Muller in f32, rounded to the dtype", FLOATS, F32,
-     _WORD + 6, random.normal),
+     _WORD + 6, "normal"),
 )  # fmt: skip
 
 

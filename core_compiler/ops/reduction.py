@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from core_compiler import lazy
 from core_compiler.ir import DType, tensor
-from core_compiler.kernels.reference import reduction, scan
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import in_f32, size_of
 from core_compiler.ops.rules import (
@@ -20,6 +20,9 @@ from core_compiler.ops.rules import (
     need_dtype,
     without,
 )
+
+reduction = lazy.module("core_compiler.kernels.reference.reduction")
+scan = lazy.module("core_compiler.kernels.reference.scan")
 
 AXES = Attr(tuple, doc="the axes that vanish, ascending")
 ORDERS = Attr(

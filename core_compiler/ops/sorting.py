@@ -1,8 +1,8 @@
 """Sorting: stable; NaN is greatest; -0 equals +0."""
 from __future__ import annotations
 
+from core_compiler import lazy
 from core_compiler.ir import DType, tensor
-from core_compiler.kernels.reference import sort
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     BOOL,
@@ -14,6 +14,8 @@ from core_compiler.ops.rules import (
     need_dtype,
     replaced,
 )
+
+sort = lazy.module("core_compiler.kernels.reference.sort")
 
 _AXIS = Attr(int, doc="the axis that is sorted")
 _DESCENDING = Attr(bool, False, "largest first; equals keep their order")

@@ -1,11 +1,13 @@
 """Pooling windows over [N, C, spatial..], one to three spatial axes."""
 from __future__ import annotations
 
+from core_compiler import lazy
 from core_compiler.ir import tensor
-from core_compiler.kernels.reference import window
 from core_compiler.ops import dims
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import FLOATS, NUMBERS, need, need_dtype, need_length, window_size
+
+window = lazy.module("core_compiler.kernels.reference.window")
 
 _WINDOW = {
     "window": Attr(tuple, doc="size of the window on each spatial axis"),

@@ -1,0 +1,20 @@
+"""Modules that are executed when they are first used: declarations must not cost Numba's import."""
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+
+
+def module(name: str) -> ModuleType:
+    """The module ``name``, executed at its first attribute access (``importlib.util.LazyLoader``)."""
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.find_spec(name)
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made
+    spec.loader.exec_module(made)
+    parent, _, child = name.rpartition(".")
+    setattr(sys.modules[parent], child, made)
+    return made
