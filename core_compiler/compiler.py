@@ -196,7 +196,7 @@ class Compilation:
             )  # fmt: skip
         found = list(context.notes)
         if self.options.verify and module is not before:
-            found += verify(module, levels())
+            found += verify(module, levels(self.target))
         figures = module_figures(module)
         figures["changed"] = float(module is not before)
         stage = Stage(

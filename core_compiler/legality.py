@@ -1,6 +1,7 @@
 """Legality per level: which ops and types may stand where, checked after every pass."""
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import core_compiler.ops  # noqa: F401  (fills the registry)
@@ -17,9 +18,18 @@ TARGET_OPS = frozenset(f"target.{name}" for name in (
 ))  # fmt: skip
 
 
+def levels(target=None) -> dict[str, LevelRules]:
+    """The rules of each level, by name, and those that ``target`` has for its own functions."""
+    rules = dict(_levels())
+    for level, shared in _levels().items() if target is not None else ():
+        kinds = target.legal(level)
+        if kinds is not None:
+            rules[f"{level}@{target.name}"] = replace(shared, kinds=frozenset(kinds))
+    return rules
+
+
 @lru_cache(maxsize=1)
-def levels() -> dict[str, LevelRules]:
-    """The rules of each level, by name."""
+def _levels() -> dict[str, LevelRules]:
     tensor_ops = frozenset(REGISTRY) | {"core.group"}
     return {
         "tensor": LevelRules(tensor_ops | {"target.launch"}, (TensorType,), type_complaint),

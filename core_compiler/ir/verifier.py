@@ -30,13 +30,18 @@ class LevelRules:
 
 
 def verify(module: Module, level_rules: Mapping[str, LevelRules]) -> list[Diagnostic]:
-    """Everything that is wrong with ``module``, in program order; empty where all is well."""
+    """Everything that is wrong with ``module``, in program order; empty where all is well.
+
+    ``level_rules`` maps a level to its rules; ``kernel@name`` are those of functions whose attribute
+    ``target`` is ``name``, where that target has its own.
+    """
     found: list[Diagnostic] = []
     for name, function in module.functions.items():
         if name != function.name:
             message = f"function @{function.name} is entered under the name @{name}"
             found.append(Diagnostic(ERROR, message, function.name))
-        rules = level_rules.get(function.level)
+        own = f"{function.level}@{function.attributes.get('target', '')}"
+        rules = level_rules.get(own) or level_rules.get(function.level)
         if rules is None:
             message = f"no rules for level {function.level!r} (known: {', '.join(level_rules)})"
             found.append(Diagnostic(ERROR, message, function.name))

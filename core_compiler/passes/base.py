@@ -28,6 +28,10 @@ class PassContext:
     options: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[str, int, int], None] = lambda what, done, total: None
 
+    def claims(self, op: Op) -> bool:
+        """Whether the target executes ``op`` whole, so that no pass may take it apart or fuse it."""
+        return self.target is not None and self.target.claims(op)
+
     def rewriter(self, block: Block, function: str = "main") -> Rewriter:
         """A rewriter whose events and budget are this pass's."""
         return Rewriter(block, function, self.rewrites, self.budget)

@@ -16,7 +16,8 @@ class FuseElementwise(Pass):
     requires = frozenset({"no_composites"})
 
     def run(self, module, context):
-        return context.rewrite(module, lambda rw: fuse(rw, "elementwise ops share one loop nest", wanted))
+        rule = "elementwise ops share one loop nest"
+        return context.rewrite(module, lambda rw: fuse(rw, rule, wanted, context.claims))
 
 
 def wanted(producer: Op, consumer: Op) -> bool:

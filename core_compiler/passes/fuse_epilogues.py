@@ -16,7 +16,8 @@ class FuseEpilogues(Pass):
     requires = frozenset({"no_composites"})
 
     def run(self, module, context):
-        return context.rewrite(module, lambda rw: fuse(rw, "epilogue on the output tile", wanted))
+        rule = "epilogue on the output tile"
+        return context.rewrite(module, lambda rw: fuse(rw, rule, wanted, context.claims))
 
 
 def wanted(producer: Op, consumer: Op) -> bool:

@@ -16,7 +16,8 @@ class FuseReductions(Pass):
     requires = frozenset({"no_composites"})
 
     def run(self, module, context):
-        return context.rewrite(module, lambda rw: fuse(rw, "reductions over the same rows share one kernel", wanted))
+        rule = "reductions over the same rows share one kernel"
+        return context.rewrite(module, lambda rw: fuse(rw, rule, wanted, context.claims))
 
 
 def wanted(producer: Op, consumer: Op) -> bool:

@@ -135,23 +135,28 @@ def is_unit(op: Op) -> bool:
     return definition(op).lower is not None
 
 
-def fuse(rewriter: Rewriter, rule: str, wanted: Callable[[Op, Op], bool]) -> int:
+def fuse(
+    rewriter: Rewriter, rule: str, wanted: Callable[[Op, Op], bool], claims: Callable[[Op], bool]
+) -> int:
     """Merge producer/consumer units until nothing more fits; returns the number of merges.
 
     ``wanted(producer, consumer)`` picks the pairs a pass is about; the kernel level says what fits.
+    What the target ``claims`` is a kernel of its own and stays alone.
     Free views between the two come along where nobody else reads them.  Program order, first fit:
     deterministic.
     """
     count = 0
     position = {op: i for i, op in enumerate(rewriter.ops)}
-    work = [op for op in reversed(rewriter.ops) if is_unit(op)]
+    work = [op for op in reversed(rewriter.ops) if is_unit(op) and not claims(op)]
     while work:
         consumer = work.pop()
         if consumer not in rewriter:
             continue
         for producer, views in _feeders(consumer, rewriter):
             pair = Pair(producer, views, consumer)
-            if not wanted(producer, consumer) or refusal(pair, rewriter, position) is not None:
+            if claims(producer) or not wanted(producer, consumer):
+                continue
+            if refusal(pair, rewriter, position) is not None:
                 continue
             group = make_group(pair.ops(), pair.outputs(rewriter))
             (placed,) = rewriter.replace(pair.units, group, rule=rule, at=consumer)

@@ -21,7 +21,7 @@ class InlineBroadcasts(Pass):
     def run(self, module, context):
         def edit(rw):
             for op in rw.ops:
-                if not is_unit(op) or is_copied(op):
+                if not is_unit(op) or is_copied(op) or context.claims(op):
                     continue
                 group = absorb_copies(op, rw)
                 if group is not op:

@@ -38,12 +38,15 @@ class OutlineKernels(Pass):
             if op.kind == "core.constant" or viewed:
                 library.constants.update(op.results)
         for op in module.main.body.ops:
-            if not is_unit(op):
+            claimed = context.claims(op)
+            if not is_unit(op) and not claimed:
                 out.keep(op)
                 continue
             group = op if op.kind == GROUP else make_group([op], op.results)
-            lowered, name = library.lower(group)
+            lowered, name = library.lower(group, context.target.name if claimed else "")
             attributes = {"kernel": name, "arguments": lowered.arguments}
+            if claimed:
+                attributes["target"] = context.target.name
             launch = Op(LAUNCH, group.operands, group.results, attributes, group.regions)
             values = {v: v for v in op.results}
             out.answer(op, [launch], values, rule="outline a kernel", note=name)
@@ -61,20 +64,24 @@ class _Library:
         self.constants: set = set()
         self.taken = set(module.functions)
 
-    def lower(self, group: Op) -> tuple[Lowered, str]:
-        """The lowered group and its kernel's name; equal groups are lowered once."""
+    def lower(self, group: Op, target: str = "") -> tuple[Lowered, str]:
+        """The lowered group and its kernel's name; equal groups are lowered once.  ``target`` names
+        the target that claims it (its kernels carry the name), "" where it is the host's."""
         held = tuple(i for i, v in enumerate(group.operands) if v in self.constants)
         block = group.regions[0]
-        key = structure_key(Module({"group": Function("group", block)})) + repr(held)
+        key = structure_key(Module({"group": Function("group", block)})) + repr((held, target))
         if key not in self.by_group:
             lowered = lower_group(group)
-            self.by_group[key] = lowered, self.enter(_marked(lowered, group, held), group)
+            function = _marked(lowered, group, held)
+            if target:
+                function = function.with_(attributes={**function.attributes, "target": target})
+            self.by_group[key] = lowered, self.enter(function, group)
         return self.by_group[key]
 
     def enter(self, function: Function, group: Op) -> str:
         """The name under which an equal kernel is known, or a new one."""
         key = structure_key(Module({"kernel": function.with_(name="kernel")}))
-        key += repr(function.attributes.get("constants"))
+        key += repr([function.attributes.get(n) for n in ("constants", "target")])
         known = self.by_structure.get(key)
         if known is not None:
             return known

@@ -2,11 +2,12 @@
 
 A target is found by the entry point group ``core_compiler.targets``; a third party's package needs
 no change in this one.  It brings a machine description, legality tables, a pipeline for the
-implementation half, a code generator and a device.
+implementation half, a code generator and a device.  One that executes some ops only leaves the rest
+to a host: :class:`core_compiler.targets.hosted.HostedTarget`.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -34,14 +35,17 @@ class Target:
         raise NotImplementedError(f"{self.name}: machine")
 
     def claims(self, op: Op) -> bool:
-        """Whether this target executes the composite (or, with a ``host``, the op) whole."""
+        """Whether this target executes ``op`` whole: a claimed composite is not decomposed, a claimed
+        op is not fused, and its kernel carries the target's name (attribute ``target``).  The answer
+        may depend on the op's kind, attributes and types."""
         return False
 
     def prepare(self) -> None:
         """Called when a compile starts: time to warm up what code generation will need."""
 
-    def legal(self, level: str) -> Any:
-        """The legality table of a level for the verifier; None accepts every declared op."""
+    def legal(self, level: str) -> Collection[str] | None:
+        """The kinds of op that functions of a level may hold which are for this target (``kernel``:
+        the kernels of what it claims); None accepts every declared op.  The verifier asks."""
         return None
 
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
@@ -78,6 +82,12 @@ class Target:
 @lru_cache(maxsize=1)
 def _installed() -> dict[str, Any]:
     return {e.name: e for e in sorted(entry_points(group=GROUP), key=lambda e: e.name)}
+
+
+def rescan() -> None:
+    """Look again for installed targets (after a package was installed into this process)."""
+    _installed.cache_clear()
+    target.cache_clear()
 
 
 def names() -> tuple[str, ...]:

@@ -1,0 +1,125 @@
+"""A device that runs a program launch by launch in host memory: for simulated accelerators.
+
+Kernels of the accelerator are Python callables, found by the key of their :class:`KernelRef`; all
+others are the host's machine code, called one launch at a time on the calling thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from core_compiler.runtime.cpu import CpuDevice, example_inputs
+from core_compiler.runtime.device import Device, Executable, check_inputs
+from core_compiler.runtime.program import Launch, Program, Ref
+from core_compiler.runtime.samples import Samples
+from core_compiler.runtime.team import aligned
+
+#: ``run(memories, indices)``: for each buffer argument its bytes (from its first element on), then
+#: the index arguments.
+Run = Callable[[Sequence[np.ndarray], Sequence[int]], None]
+_NATIVE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+
+
+class SteppedDevice(Device):
+    """``kernels``: the accelerator's code by cache key; ``host`` has the code of all others."""
+
+    def __init__(self, name: str, kernels: Mapping[str, Run], host: CpuDevice):
+        self.name, self.kernels, self.host = name, kernels, host
+
+    def allocate(self, size: int, what: str = "buffer"):
+        return self.host.allocate(size, what)
+
+    def copy(self, to, source) -> None:
+        self.host.copy(to, source)
+
+    def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> SteppedExecutable:
+        return SteppedExecutable(program, constants, self)
+
+
+class SteppedExecutable(Executable):
+    """A program whose launches run one after another; calls from several threads take turns."""
+
+    def __init__(
+        self, program: Program, constants: Mapping[str, np.ndarray], device: SteppedDevice
+    ):
+        program.check()
+        self.program, self.device = program, device
+        own = {k.name: device.kernels[k.key] for k in program.kernels if k.key in device.kernels}
+        rest = [k for k in program.kernels if k.name not in own]
+        self._own, self._code = own, device.host.kernels.load(rest)
+        self.arena = aligned(program.arena_bytes)
+        self._lock = threading.Lock()
+        self._memory = {
+            "arena": [self.arena],
+            "constant": [_aligned_bytes(constants[c.digest]) for c in program.constants],
+            "packed": [aligned(size) for size in program.packed],
+        }
+        for launch in program.prepack:
+            self._step(launch, {})
+
+    def __call__(self, *arrays) -> tuple[np.ndarray, ...]:
+        """Arrays in, new arrays out; inputs are never written."""
+        return self._run(arrays, lambda i: None)
+
+    def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:
+        """Time every launch ``repeats`` times, as the host's clock saw it."""
+        arrays = example_inputs(self.program) if arrays is None else arrays
+        times = np.zeros((repeats, len(self.program.launches), 1, 2), np.int64)
+        for _ in range(warmup):
+            self(*arrays)
+        for row in times:
+            stamps: list[int] = []
+            self._run(arrays, lambda i, stamps=stamps: stamps.append(time.perf_counter_ns()))
+            row[:, 0, 0], row[:, 0, 1] = stamps[:-1], stamps[1:]
+        return Samples(self.program, times, 1)
+
+    def _run(self, arrays, before: Callable[[int], None]) -> tuple[np.ndarray, ...]:
+        """Run all launches; ``before(i)`` is called before launch i, and once at the end."""
+        inputs = check_inputs(self.program, arrays)
+        outputs = tuple(
+            aligned(a.bytes).view(a.numpy).reshape(a.shape) for a in self.program.outputs
+        )
+        for argument, output in zip(self.program.outputs, outputs, strict=True):
+            if argument.alias >= 0:
+                output[...] = inputs[argument.alias].reshape(output.shape)
+                inputs[argument.alias] = output
+        given = {"input": list(map(_bytes, inputs)), "output": list(map(_bytes, outputs))}
+        with self._lock:
+            for number, launch in enumerate(self.program.launches):
+                before(number)
+                self._step(launch, given)
+            before(len(self.program.launches))
+        return outputs
+
+    def _step(self, launch: Launch, given: Mapping[str, list[np.ndarray]]) -> None:
+        memories = [self._bytes_at(ref, given) for ref in launch.buffers]
+        run = self._own.get(launch.kernel)
+        if run is not None:
+            run(memories, launch.indices)
+            return
+        block = np.array(
+            [*(m.ctypes.data for m in memories), *launch.indices,
+             *(self._code[name] for name in launch.callees)], np.int64,
+        )  # fmt: skip
+        scratch = aligned(max(launch.scratch_bytes, 64))
+        kernel = _NATIVE(self._code[launch.kernel])
+        kernel(block.ctypes.data, 0, launch.work_items, scratch.ctypes.data)
+
+    def _bytes_at(self, ref: Ref, given: Mapping[str, list[np.ndarray]]) -> np.ndarray:
+        blocks = self._memory[ref.space] if ref.space in self._memory else given[ref.space]
+        return blocks[ref.index][ref.offset :]
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _aligned_bytes(array: np.ndarray) -> np.ndarray:
+    made = aligned(array.nbytes)
+    made[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return made

@@ -1,0 +1,63 @@
+"""Targets that execute what they claim and leave the rest to a host: accelerators beside a CPU."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core_compiler.ir import Function, Module
+from core_compiler.kernels.schedules.steps import Scheduled
+from core_compiler.targets import Target
+
+
+class HostedTarget(Target):
+    """A target with a ``host``.  A subclass has at least ``host``, ``claims``, ``assemble``, ``device``.
+
+    Everything else is the host's by default: its pipeline (whose passes leave alone what this target
+    claims), its schedules and code for the kernels that are not claimed, its linker.
+    """
+
+    host: Target
+
+    def owns(self, kernel: Function) -> bool:
+        """Whether a kernel is of an op that this target claims."""
+        return kernel.attributes.get("target") == self.name
+
+    def assemble(self, kernel: Function) -> Any:
+        """The code of a scheduled kernel that this target owns: an object with ``ref`` (a
+        :class:`~core_compiler.runtime.program.KernelRef`), ``seconds``, ``cached`` and ``text(file)``
+        (``source.py``, ``kernel.s``...; "" where there is none)."""
+        raise NotImplementedError(f"{self.name}: assemble")
+
+    @property
+    def machine(self):
+        return self.host.machine
+
+    def prepare(self) -> None:
+        self.host.prepare()
+
+    def available(self) -> str | None:
+        return self.host.available()
+
+    def pipeline(self, options: Mapping[str, Any]) -> Sequence:
+        return self.host.pipeline(options)
+
+    def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
+        if self.owns(kernel):
+            return Scheduled.of(kernel)
+        return self.host.schedule(kernel, options, launches)
+
+    def compile(self, kernels: Mapping[str, Function], progress) -> Mapping[str, Any]:
+        rest = {name: f for name, f in kernels.items() if not self.owns(f)}
+        made = dict(self.host.compile(rest, progress))
+        own = [name for name in kernels if name not in rest]
+        for done, name in enumerate(own):
+            progress(f"assemble {name}", done, len(own))
+            made[name] = self.assemble(kernels[name])
+        return {name: made[name] for name in kernels}
+
+    def link(self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        return self.host.link(module, facts, options)
+
+    def load(self, module: Module, facts: Mapping[str, Any], threads: int = 0) -> Any:
+        program, arrays, _ = facts["program"]
+        return self.device(threads=threads).load(program, arrays)
