@@ -218,11 +218,12 @@ class _Search:
             fault.error,
             before,
         )
-        record = fault.record
-        if record is not None and record.rewrite in rewrites and before.main.level != "target":
-            return replace(
-                found, number=list(rewrites).index(record.rewrite), rewrite=record.rewrite
-            )
+        failed = fault.record.rewrite if fault.record is not None else None
+        judged = found
+        if failed is not None and failed in rewrites:
+            judged = replace(found, number=list(rewrites).index(failed), rewrite=failed)
+        if judged is not found and before.main.level != "target":
+            return judged
         if fault.how == RAISED:
             _, done, _ = self._attempt(step, before, None)
             return replace(
@@ -232,11 +233,7 @@ class _Search:
         if limited is not None:
             number, rewrite = limited
             return replace(found, number=number, rewrite=rewrite)
-        if record is not None and record.rewrite in rewrites:
-            return replace(
-                found, number=list(rewrites).index(record.rewrite), rewrite=record.rewrite
-            )
-        return found
+        return judged
 
     def _smallest(self, step, before: Module) -> tuple[int, Rewrite | None] | None:
         """(number, rewrite) of the first rewrite with which the pass is wrong; None where the pass
@@ -291,6 +288,8 @@ class _Search:
         bad = next((c for c in launches if c.record.verdict == "failed"), None)
         if bad is not None:
             return self._kernel(bad)
+        # A result that nobody writes must not find the right numbers in memory used before.
+        made(*(np.ascontiguousarray(np.roll(a, 1)) for a in self.inputs))
         outputs = made(*self.inputs)
         for place, (value, old, new) in enumerate(
             zip(made.module.main.outputs, self.outputs, outputs, strict=True)
@@ -309,7 +308,11 @@ class _Search:
     def _kernel(self, check: KernelCheck) -> Finding:
         """Whether a kernel's loops, its schedule or its machine code are at fault."""
         record, launch = check.record, check.launch
-        where = {"value": record.value, "index": record.index, "error": record.worst_error}
+        where: dict[str, Any] = {
+            "value": record.value,
+            "index": record.index,
+            "error": record.worst_error,
+        }
         scheduled = self.made.facts["schedules"][check.kernel]
         found = first_bad_step(launch, scheduled, self.checker.evaluator)
         if found is None:

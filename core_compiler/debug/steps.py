@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.ir import BufferType, Function, Op
+from core_compiler.ir import Function, Op
 from core_compiler.kernels.abi import buffer_arguments, index_arguments
 from core_compiler.kernels.interpreter import KernelFault, interpret
 from core_compiler.ops.base import cost
@@ -94,8 +96,7 @@ class _Case:
         """The results by the launch's region, as they would lie in memory."""
         reads = self.launch["reads"]
         arrays = [
-            np.array(_view(self.memory[v], v.type), order="C")
-            for v in self.launch.operands[:reads]
+            np.array(_view(self.memory[v], v.type), order="C") for v in self.launch.operands[:reads]
         ]
         results = evaluator.block(self.launch.regions[0], arrays)
         made = {}
@@ -125,8 +126,8 @@ class _Case:
         return b"".join(buffers[i].tobytes() for i in self.outputs)
 
 
-def _filled(kind: BufferType, random) -> np.ndarray:
-    """The buffer's memory: as many elements as its strides reach."""
+def _filled(kind: Any, random) -> np.ndarray:
+    """Memory for a ``BufferType`` of numbers: as many elements as its strides reach."""
     count = (
         1 + sum((n - 1) * s for n, s in zip(kind.shape, kind.strides, strict=True))
         if (all(kind.shape))
@@ -137,6 +138,6 @@ def _filled(kind: BufferType, random) -> np.ndarray:
     return random.integers(0, 2, count).astype(kind.dtype.numpy)
 
 
-def _view(flat: np.ndarray, kind: BufferType) -> np.ndarray:
+def _view(flat: np.ndarray, kind: Any) -> np.ndarray:
     strides = [s * flat.itemsize for s in kind.strides]
     return np.lib.stride_tricks.as_strided(flat, kind.shape, strides)

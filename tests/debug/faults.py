@@ -305,11 +305,13 @@ class Broken(CPU):
         return super().compile(kernels, progress)
 
 
-class LosesALaunch(CPU):
-    """The CPU target whose linker forgets the last launch of the first program it links."""
+class MixesUpSizes(CPU):
+    """The CPU target whose linker gives the last launch of the first program a wrong stride."""
 
     def link(self, module, facts, options):
         program, arrays, ops = super().link(module, facts, options)
         if "program" not in facts:
-            program = replace(program, launches=program.launches[:-1])
+            *others, last = program.launches
+            wrong = replace(last, indices=(*last.indices[:-1], last.indices[-1] - 1))
+            program = replace(program, launches=(*others, wrong))
         return program, arrays, ops

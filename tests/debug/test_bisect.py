@@ -232,8 +232,8 @@ def test_a_kernel_lowered_wrongly_is_named_by_the_launch_that_was_outlined(monke
     assert "plain loops" in found.note
 
 
-def test_a_program_without_its_last_launch_is_found_though_every_launch_is_right_alone():
-    found = find(target=faults.LosesALaunch(), model=faults.rows, execute=True)
+def test_a_program_that_launches_with_wrong_sizes_is_found_though_kernels_are_right():
+    found = find(target=faults.MixesUpSizes(), model=faults.rows, execute=True)
     assert (found.pass_label, found.how, found.rewrite) == ("generate_code", "executed", None)
     assert "addresses or order" in found.note
     assert found.value.type.shape == (40,)

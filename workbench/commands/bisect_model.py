@@ -60,7 +60,7 @@ def describe(found) -> dict:
     from core_compiler.debug.bisect import made_by, tensor_value
     from core_compiler.ir.text import print_op, value_names
 
-    names = {}
+    names: dict = {}
     for function in found.before.functions.values():
         names |= value_names(function)
     value, op, rewrite = tensor_value(found), made_by(found), found.rewrite

@@ -123,7 +123,7 @@ def within(version: str, tested: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    digits = tuple(int(n) for n in re.match(r"[0-9.]*", version)[0].split(".") if n)
+    digits = tuple(int(n) for n in re.split(r"[^0-9.]", version, maxsplit=1)[0].split(".") if n)
     return digits + (0,) * (4 - len(digits))
 
 
@@ -206,11 +206,11 @@ def _existing(path: Path) -> Path:
 
 
 def _programs():
-    gxx = next((p for p in ("g++", "c++", "clang++") if shutil.which(p)), None)
+    gxx = next(filter(None, map(shutil.which, ("g++", "c++", "clang++"))), None)
     yield Finding(
         "C++ compiler",
         OK if gxx else WARNING,
-        shutil.which(gxx) if gxx else "none",
+        gxx or "none",
         "" if gxx else "only for --against torch.compile: install g++",
     )
     browser = next(

@@ -28,7 +28,7 @@ def add_arguments(parser) -> None:
 def run(arguments) -> int:
     from core_compiler.debug.check import summary
 
-    path = output(arguments.output)
+    path = output(arguments.output) if arguments.output else None
     options = common.options(arguments, arguments.check)
     model = common.load(arguments)
     from workbench import jobs
@@ -63,10 +63,8 @@ def run(arguments) -> int:
     return int(checks["failed"] > 0)
 
 
-def output(text: str | None, suffix: str = ".run") -> Path | None:
+def output(text: str, suffix: str = ".run") -> Path:
     """The file to write; UserError before any work where it cannot be written."""
-    if text is None:
-        return None
     path = Path(text)
     if path.suffix.lower() != suffix:
         raise UserError(f"the name does not end in {suffix}", text, f"call it {path.stem}{suffix}")

@@ -45,7 +45,7 @@ def run(arguments) -> None:
             raise UserError(
                 f"{getattr(arguments, option)} {option}", f"--{option}", "give 1 to 10000"
             )
-    path = output(arguments.output)
+    path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
     model = common.load(arguments)
     from core_compiler.runtime import profiler

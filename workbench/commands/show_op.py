@@ -59,7 +59,7 @@ def find(opened, wanted: str) -> tuple[int, int | None]:
 def _is_meant(wanted: str, line: str) -> bool:
     if wanted.startswith("%"):
         made = _RESULTS.match(line)
-        return bool(made) and wanted in re.split(r",\s*", made[1])
+        return made is not None and wanted in re.split(r",\s*", made[1])
     return wanted.lower() in line.lower()
 
 
