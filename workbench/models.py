@@ -3,6 +3,7 @@
 ``resnet50`` (the catalogue), ``model.onnx``, ``model.pt2``, ``package.module:function``.
 Frameworks are imported only where the import is not in the cache.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -68,7 +69,9 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
     """What ``text`` names; UserError says what could be named instead."""
     sizes = {k: v for k, v in sizes.items() if v is not None}
     if frontend is not None and frontend not in FRONTENDS:
-        raise UserError(f"no frontend is called {frontend!r}", "--frontend", f"choose {' or '.join(FRONTENDS)}")
+        raise UserError(
+            f"no frontend is called {frontend!r}", "--frontend", f"choose {' or '.join(FRONTENDS)}"
+        )
     lower = text.lower()
     kind = "onnx" if lower.endswith(".onnx") else "pt2" if lower.endswith(".pt2") else ""
     if kind:
@@ -76,20 +79,28 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
             raise UserError("there is no such file", text, "check the path")
         own = "onnx" if kind == "onnx" else "torch"
         if frontend not in (None, own):
-            raise UserError(f"a .{kind} file is read by the {own} frontend", text, f"drop --frontend {frontend}")
+            raise UserError(
+                f"a .{kind} file is read by the {own} frontend", text, f"drop --frontend {frontend}"
+            )
         if sizes:
-            raise UserError(f"{', '.join(sizes)} cannot be set for a file", text, "export it at that size")
+            raise UserError(
+                f"{', '.join(sizes)} cannot be set for a file", text, "export it at that size"
+            )
         return Spec(text, kind, own, {}, trust)
     if _FUNCTION.match(text):
         if frontend == "onnx":
-            raise UserError("a Python function is read by the torch frontend", text, "drop --frontend onnx")
+            raise UserError(
+                "a Python function is read by the torch frontend", text, "drop --frontend onnx"
+            )
         return Spec(text, "function", "torch", sizes, trust)
     from sample_models.catalogue import CATALOGUE
 
     if text in CATALOGUE:
         return Spec(text, "sample", frontend or "torch", sizes, trust)
     if Path(text).exists():
-        raise UserError("this is no model file", text, "give a .onnx or .pt2 file, or a .run to open")
+        raise UserError(
+            "this is no model file", text, "give a .onnx or .pt2 file, or a .run to open"
+        )
     raise UserError(
         f"no model is called {text!r}", "",
         f"give a sample ({', '.join(CATALOGUE)}), a .onnx or .pt2 file, or package.module:function",
@@ -151,7 +162,7 @@ def _pt2(wanted: Spec):
     from core_compiler.frontends.pytorch.archive import read_pt2
 
     program = read_pt2(Path(wanted.text), trust=wanted.trust)
-    imported = import_exported(program, name=wanted.text)
+    imported = import_exported(program, name=wanted.text, read_files=wanted.trust)
     given = getattr(program, "example_inputs", None)
     inputs = _numpy(given[0]) if given and not given[1] else example_inputs(imported, 0)
     return imported, inputs, example_inputs(imported, 1)
@@ -173,13 +184,17 @@ def call_function(wanted: Spec):
     try:
         function: Callable = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
-        raise UserError(str(error), wanted.text, "check the module path and the function's name") from None
+        raise UserError(
+            str(error), wanted.text, "check the module path and the function's name"
+        ) from None
     finally:
         sys.path.pop(0)
     try:
         made = function(**wanted.sizes)
     except TypeError as error:
-        raise UserError(str(error), wanted.text, "the sizes are passed as keyword arguments") from None
+        raise UserError(
+            str(error), wanted.text, "the sizes are passed as keyword arguments"
+        ) from None
     if not isinstance(made, tuple) or len(made) != 2 or not hasattr(made[0], "state_dict"):
         raise UserError(
             "the function did not return (module, example inputs)", wanted.text,

@@ -1,4 +1,5 @@
 """What every frontend hands over, and how it reports what it cannot read."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,9 @@ def refuse(found: Sequence[Unsupported], where: str) -> UserError:
     parts = []
     for (kind, reason), nodes in groups.items():
         places = dict.fromkeys(f"{n.file}:{n.line}" if n.file else n.name for n in nodes)
-        shown = ", ".join(list(places)[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+        shown = ", ".join(list(places)[:3]) + (
+            f" and {len(places) - 3} more" if len(places) > 3 else ""
+        )
         parts.append(f"{kind} ({reason}; {shown})" if reason else f"{kind} ({shown})")
     count = len(groups)
     return UserError(

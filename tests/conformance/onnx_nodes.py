@@ -3,6 +3,7 @@
 The comparison is the suite's own (``Runner.assert_similar_outputs``) with its own tolerances.
 Inputs that fix shapes (of Reshape, Slice, Range...) are bound at import to the case's values.
 """
+
 from __future__ import annotations
 
 import warnings

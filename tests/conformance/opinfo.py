@@ -5,6 +5,7 @@ program's inputs, all else is part of the program.  Where torch exports no progr
 or a shape that depends on data) or its own two executions differ (random ops), the case says so.
 Compared by ``torch.testing.assert_close`` with its defaults for the dtype.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -134,7 +135,9 @@ def _compare(ours, theirs) -> None:
         ours, wanted = ours.astype("float32"), wanted.astype("float32")
         theirs = torch.from_numpy(wanted)
     try:
-        torch.testing.assert_close(torch.from_numpy(np.array(ours)), theirs.contiguous(), equal_nan=True)
+        torch.testing.assert_close(
+            torch.from_numpy(np.array(ours)), theirs.contiguous(), equal_nan=True
+        )
     except AssertionError as error:
         lines = [x for x in str(error).splitlines() if "difference" in x or "Mismatched" in x]
         raise Wrong("; ".join(lines) or "values differ") from None

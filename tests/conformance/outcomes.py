@@ -4,6 +4,7 @@ A case is ``passed``; ``unsupported`` (we refuse it in words: a UserError); ``wr
 the answer is not the suite's); or ``failed`` (an exception that no user should see).  Every case of a
 suite has a line in its record: none is left out in silence.
 """
+
 from __future__ import annotations
 
 import json
@@ -93,12 +94,15 @@ def load(suite: str) -> dict:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def save(suite: str, about: Mapping[str, str], path: str, found: Mapping[str, Outcome]) -> None:
-    """Put one path's outcomes of a whole suite into its record."""
+def save(
+    suite: str, about: Mapping[str, str], path: str, found: Mapping[str, Outcome], every: int
+) -> None:
+    """Put one path's outcomes into a suite's record: those of every ``every``-th case."""
     record = load(suite)
     record["about"] = dict(about)
     paths = record.setdefault("paths", {})
     paths[path] = {
+        "every": every,
         "counts": counts(found.values()),
         "cases": {name: str(found[name]) for name in sorted(found)},
     }
@@ -114,6 +118,11 @@ def counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
 def recorded(suite: str, path: str) -> dict[str, str]:
     """Case name -> recorded outcome (``passed``, ``unsupported: why`` ...)."""
     return load(suite).get("paths", {}).get(path, {}).get("cases", {})
+
+
+def every(suite: str, path: str) -> int:
+    """Every how many cases of the suite the record of a path holds."""
+    return load(suite).get("paths", {}).get(path, {}).get("every", 1)
 
 
 def regressions(suite: str, path: str, found: Mapping[str, Outcome]) -> list[str]:

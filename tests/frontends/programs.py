@@ -1,4 +1,5 @@
 """Small torch programs and how to run an import by the reference."""
+
 from __future__ import annotations
 
 import torch

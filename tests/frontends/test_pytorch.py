@@ -1,4 +1,5 @@
 """The PyTorch frontend: in-place and view semantics, state, symbolic sizes, refusals."""
+
 from __future__ import annotations
 
 import pytest
@@ -16,7 +17,7 @@ def _input(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
 
 
-# -- in-place ops and views --------------------------------------------------------------------------
+# -- in-place ops and views --
 
 
 def write_through_a_view(x):
@@ -121,7 +122,7 @@ def test_any_mix_of_views_and_writes(steps):
     agrees(function, _input(4, 6))
 
 
-# -- state -------------------------------------------------------------------------------------------
+# -- state --
 
 
 def test_a_changed_input_is_refused():
@@ -151,7 +152,7 @@ def test_dropout_in_evaluation_is_nothing():
     assert not imported.module.main.body.ops
 
 
-# -- refusals ----------------------------------------------------------------------------------------
+# -- refusals --
 
 
 def test_all_unsupported_ops_are_named_at_once_with_their_lines():
@@ -190,7 +191,7 @@ def test_a_module_that_torch_cannot_export_is_told_in_one_line():
     assert "\n" not in str(caught.value)
 
 
-# -- symbolic sizes ----------------------------------------------------------------------------------
+# -- symbolic sizes --
 
 
 def _symbolic():

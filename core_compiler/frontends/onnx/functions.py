@@ -1,4 +1,5 @@
 """Model-local functions: the nodes of a call's body, with the call's attributes put in."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

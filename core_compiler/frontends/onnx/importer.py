@@ -1,4 +1,5 @@
 """From a ``ModelProto`` to a module: one walk, origins from node names, all gaps reported at once."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,7 +15,16 @@ from core_compiler.frontends.onnx.functions import inlined
 from core_compiler.frontends.onnx.origins import LISTING, describe, listing, scope_of
 from core_compiler.frontends.onnx.reading import dtype_of, read_model, to_array
 from core_compiler.frontends.onnx.table import TABLE, Context, NotSupported
-from core_compiler.ir import Block, FrontendNode, Function, Module, Origin, Value, WeightStore, tensor
+from core_compiler.ir import (
+    Block,
+    FrontendNode,
+    Function,
+    Module,
+    Origin,
+    Value,
+    WeightStore,
+    tensor,
+)
 from core_compiler.ops.base import TypeRuleError
 
 __all__ = ["import_file", "import_proto", "ops"]
@@ -118,7 +128,9 @@ class Importer:
         for info in graph.output:
             value = self.env.get(info.name)
             if value is None and not self.unsupported:
-                raise UserError(f"output {info.name!r} is made by no node", self.name, "the file is damaged")
+                raise UserError(
+                    f"output {info.name!r} is made by no node", self.name, "the file is damaged"
+                )
             if value is not None:
                 self.results.append(value)
 
@@ -132,7 +144,9 @@ class Importer:
         value = Value(tensor(self._shape(info, example), element), info.name)
         if example is not None:
             if example.dtype != element.numpy:
-                raise UserError(f"input {info.name!r} is {example.dtype}, the model wants {element}", self.name)
+                raise UserError(
+                    f"input {info.name!r} is {example.dtype}, the model wants {element}", self.name
+                )
             self.given[value] = example
         self.define(info.name, value)
         self.arguments.append(value)
@@ -142,12 +156,15 @@ class Importer:
         kind = info.type.tensor_type
         if not kind.HasField("shape"):
             if example is None:
-                raise UserError(f"input {info.name!r} has no shape", self.name, "give example inputs")
+                raise UserError(
+                    f"input {info.name!r} has no shape", self.name, "give example inputs"
+                )
             return list(example.shape)
         declared = list(kind.shape.dim)
         if example is not None and example.ndim != len(declared):
             raise UserError(
-                f"input {info.name!r} has rank {example.ndim}, the model wants {len(declared)}", self.name
+                f"input {info.name!r} has rank {example.ndim}, the model wants {len(declared)}",
+                self.name,
             )
         shape = []
         for axis, d in enumerate(declared):
@@ -156,7 +173,9 @@ class Importer:
                 size = d.dim_value
             else:
                 symbol = d.dim_param or f"{info.name}_{axis}"
-                size = self.bound.get(symbol, self.sizes.get(symbol, here if here is not None else 1))
+                size = self.bound.get(
+                    symbol, self.sizes.get(symbol, here if here is not None else 1)
+                )
                 self.bound[symbol] = size = int(size)
             if size < 0:
                 raise UserError(f"input {info.name!r} has size {size} on axis {axis}", self.name,
@@ -168,7 +187,9 @@ class Importer:
         return shape
 
     def _initializer(self, held) -> None:
-        origin = Origin.root(FrontendNode(held.name, "initializer", LISTING, 0, scope_of(held.name)))
+        origin = Origin.root(
+            FrontendNode(held.name, "initializer", LISTING, 0, scope_of(held.name))
+        )
         builder = Context(origin, _Nothing, self)
         value = builder.constant(to_array(held, self.folder), name=held.name)
         self.take(builder)
@@ -237,7 +258,9 @@ class Importer:
         """A local function: its body with the call's tensors and attributes, in place."""
         key = (node.domain, node.op_type)
         if key in self.calls:
-            raise UserError(f"function {node.op_type} calls itself", self.name, "the file is damaged")
+            raise UserError(
+                f"function {node.op_type} calls itself", self.name, "the file is damaged"
+            )
         self.calls.append(key)
         outer = self.env
         self.env = {"": None, **dict.fromkeys(function.input)}

@@ -1,4 +1,5 @@
 """Where an ONNX node came from: its name, its line in our listing, what torch's exporter left on it."""
+
 from __future__ import annotations
 
 import ast
@@ -10,7 +11,9 @@ from core_compiler.ir import FrontendNode
 LISTING = "model.onnx"
 
 _TORCH = "pkg.torch.onnx."
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)[^\S\n]*(?:\n[^\S\n]*(?!File ")([^\n]*))?')
+_FRAME = re.compile(
+    r'File "([^"]+)", line (\d+), in (\S+)[^\S\n]*(?:\n[^\S\n]*(?!File ")([^\n]*))?'
+)
 
 
 def describe(node, line: int) -> FrontendNode:

@@ -3,6 +3,7 @@
 External data may not leave the model's folder; every size is checked against the file before memory
 is taken; a truncated or foreign file is a clear error.
 """
+
 from __future__ import annotations
 
 from math import prod
@@ -46,7 +47,9 @@ def read_model(path: Path):
         raise UserError(f"not a readable ONNX model ({_short(error)})", where,
                         "the file is truncated or of another kind; export it again") from None  # fmt: skip
     if not model.ir_version or not model.graph.output:
-        raise UserError("not an ONNX model: it has no graph with outputs", where, "give a .onnx file")
+        raise UserError(
+            "not an ONNX model: it has no graph with outputs", where, "give a .onnx file"
+        )
     return model
 
 
@@ -63,7 +66,9 @@ def dtype_of(number: int, where: str = "") -> DType:
 
         known = number in onnx.TensorProto.DataType.values()
         name = onnx.TensorProto.DataType.Name(number) if known else number
-        raise UserError(f"tensors of type {name} are not supported", where, "convert them in the model")
+        raise UserError(
+            f"tensors of type {name} are not supported", where, "convert them in the model"
+        )
     return dtype(DTYPES[number])
 
 
@@ -98,7 +103,11 @@ def to_array(tensor, folder: Path | None) -> np.ndarray:
 
 def _stored_bytes(kind: DType, shape) -> int:
     elements = prod(shape)
-    return -(-elements * kind.bits // 8) if kind.bits < 8 and kind.kind != "bool" else elements * kind.bytes
+    return (
+        -(-elements * kind.bits // 8)
+        if kind.bits < 8 and kind.kind != "bool"
+        else elements * kind.bytes
+    )
 
 
 def _external(tensor, kind: DType, shape, folder: Path | None) -> np.ndarray:

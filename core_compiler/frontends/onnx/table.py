@@ -1,4 +1,5 @@
 """The table of translations and the context that an ONNX op is translated in."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +77,9 @@ class Context(Builder):
 
     def known(self, value: Value | None) -> np.ndarray | None:
         """The array of a value that does not depend on the model's inputs, or None."""
-        return None if value is None else self._evaluated(value, self.importer.constants, bind=False)
+        return (
+            None if value is None else self._evaluated(value, self.importer.constants, bind=False)
+        )
 
     def _evaluated(self, value: Value, cache: dict[Value, Any], bind: bool) -> np.ndarray | None:
         """Evaluate a value from the ops that make it; None where an input or a random op is met.

@@ -1,4 +1,5 @@
 """In-place ops of ATen: which programs may be walked as they are, and which must be functionalised."""
+
 from __future__ import annotations
 
 #: Composite ops that always make a new tensor (others of their kind may return an argument itself).

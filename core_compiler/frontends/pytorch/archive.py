@@ -6,6 +6,7 @@ Python source from names in the graph.  Here the archive's structure and sizes a
 every string of the program is checked (:mod:`.program_json`), tensors are read from their raw bytes
 or by the restricted unpickler, and only then torch rebuilds the program.
 """
+
 from __future__ import annotations
 
 import io
@@ -46,7 +47,13 @@ def read_pt2(path: Path | str, trust: bool = False):
     try:
         with zipfile.ZipFile(path) as archive:
             return _Archive(archive, path.stat().st_size, where).program()
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, NotImplementedError) as error:
+    except (
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        EOFError,
+        OSError,
+        NotImplementedError,
+    ) as error:
         raise UserError(f"not a readable .pt2 archive ({_short(error)})", where, DAMAGED) from None
     except Unsafe as reason:
         raise UserError(f"reading it safely is not possible: {reason}", where, TRUST) from None
@@ -73,7 +80,9 @@ class _Archive:
         if self.bytes("archive_format", 16) != b"pt2":
             raise UserError("archive_format is not pt2", where, DAMAGED)
         if "byteorder" in self.entries and self.bytes("byteorder", 16) != b"little":
-            raise UserError("the archive was written on a big-endian machine", where, "export it anew")
+            raise UserError(
+                "the archive was written on a big-endian machine", where, "export it anew"
+            )
 
     def _entries(self, infos, size: int) -> dict[str, zipfile.ZipInfo]:
         """Entries by name; UserError for names that leave the archive, bombs and repeats."""
@@ -83,12 +92,16 @@ class _Archive:
         for info in infos:
             parts = PurePosixPath(info.filename).parts
             if not parts or info.filename.startswith("/") or ".." in parts or "\\" in info.filename:
-                raise UserError(f"entry {info.filename[:80]!r} leaves the archive", self.where, DAMAGED)
+                raise UserError(
+                    f"entry {info.filename[:80]!r} leaves the archive", self.where, DAMAGED
+                )
             if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
                 raise UserError(f"entry {info.filename[:80]!r} is compressed or encrypted", self.where,
                                 "torch.export.save stores entries plainly; export it again")  # fmt: skip
             if info.file_size != info.compress_size or info.header_offset + info.file_size > size:
-                raise UserError(f"entry {info.filename[:80]!r} is longer than the file", self.where, DAMAGED)
+                raise UserError(
+                    f"entry {info.filename[:80]!r} is longer than the file", self.where, DAMAGED
+                )
             name = "/".join(parts[1:])
             if name in found:
                 raise UserError(f"entry {name[:80]!r} is there twice", self.where, DAMAGED)
@@ -171,7 +184,14 @@ class _Archive:
             payloads = dict(config["config"])
             storages: dict[str, Any] = {}
             return {name: self._tensor(kind, name, p, storages) for name, p in payloads.items()}
-        except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, OverflowError) as error:
+        except (
+            KeyError,
+            TypeError,
+            AttributeError,
+            ValueError,
+            RuntimeError,
+            OverflowError,
+        ) as error:
             raise UserError(f"the description of the {kind} is wrong ({_short(error)})", self.where,
                             DAMAGED) from None  # fmt: skip
 

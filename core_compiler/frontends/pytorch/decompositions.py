@@ -3,6 +3,7 @@
 Only those are decomposed: what we translate keeps its name, and with it its meaning, its source line
 and its chance to be recognised by a target.
 """
+
 from __future__ import annotations
 
 from collections.abc import Collection

@@ -1,4 +1,5 @@
 """From an ``ExportedProgram`` to a module: walks the graph, keeps origins, collects what is missing."""
+
 from __future__ import annotations
 
 import re
@@ -14,7 +15,16 @@ from core_compiler.frontends.pytorch.aten import Context, NotSupported
 from core_compiler.frontends.pytorch.decompositions import decomposed, lookup
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
 from core_compiler.frontends.pytorch.tensors import dtype_of, to_numpy
-from core_compiler.ir import Block, FrontendNode, Function, Module, Origin, Value, WeightStore, tensor
+from core_compiler.ir import (
+    Block,
+    FrontendNode,
+    Function,
+    Module,
+    Origin,
+    Value,
+    WeightStore,
+    tensor,
+)
 from core_compiler.ops.base import TypeRuleError
 
 #: Ops that only assert or annotate: they have no effect on values.
@@ -24,7 +34,9 @@ IGNORED = frozenset({
     "aten._assert_async.default",
 })  # fmt: skip
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n?(?P<text>[^\n]*)')
+_FRAME = re.compile(
+    r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n?(?P<text>[^\n]*)'
+)
 
 
 def import_module(module, inputs: Sequence, *, name: str = "model") -> Imported:
@@ -60,7 +72,9 @@ def import_exported(
     walker = _walk(program, symbols, name)
     block = Block(tuple(walker.arguments), tuple(walker.ops), tuple(walker.outputs))
     module = Module({"main": Function("main", block)}, walker.weights)
-    files = [n.file for op in block.ops for n in op.origin.nodes() if n.file and not _is_library(n.file)]
+    files = [
+        n.file for op in block.ops for n in op.origin.nodes() if n.file and not _is_library(n.file)
+    ]
     return Imported(
         module,
         tuple(v.name or f"input{i}" for i, v in enumerate(walker.arguments)),
@@ -145,12 +159,18 @@ class _Walker:
 
     def walk(self) -> None:
         states = {**self.program.state_dict, **self.program.constants}
-        specs = {s.arg.name: s for s in self.program.graph_signature.input_specs if hasattr(s.arg, "name")}
+        specs = {
+            s.arg.name: s
+            for s in self.program.graph_signature.input_specs
+            if hasattr(s.arg, "name")
+        }
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 self._placeholder(node, specs.get(node.name), states)
             elif node.op == "get_attr":
-                self._constant(node, str(node.target), getattr(self.program.graph_module, node.target))
+                self._constant(
+                    node, str(node.target), getattr(self.program.graph_module, node.target)
+                )
             elif node.op == "call_function":
                 self._call(node)
             elif node.op == "output":
@@ -205,7 +225,14 @@ class _Walker:
         except (NotSupported, TypeRuleError) as reason:
             self.unsupported.append(Unsupported(target, str(reason), described))
             made = self._stand_in(node)
-        except (TypeError, KeyError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+        except (
+            TypeError,
+            KeyError,
+            ValueError,
+            IndexError,
+            AttributeError,
+            ArithmeticError,
+        ) as error:
             reason = f"this form of it has no translation: {type(error).__name__} {error}"
             self.unsupported.append(Unsupported(target, reason[:160], described))
             made = self._stand_in(node)

@@ -4,6 +4,7 @@ Torch turns strings of it into code: symbolic sizes by ``sympify`` (``eval``), t
 modules, names by generating a Python function.  So every string must be of the form that its place
 allows; what could name anything else is refused, and what the program does not need is left out.
 """
+
 from __future__ import annotations
 
 import ast
@@ -29,7 +30,9 @@ _FREE = frozenset({"as_string", "as_strings", "stack_trace", "nn_module_stack", 
 #: Places whose strings become names in generated code.
 _NAMES = frozenset({"name", "as_name", "user_input_name"})
 #: What has no safe reading: subgraphs, script objects, operators as values.
-_REFUSED = frozenset({"as_graph", "as_custom_obj", "as_operator", "custom_obj", "token", "as_string_to_argument"})
+_REFUSED = frozenset(
+    {"as_graph", "as_custom_obj", "as_operator", "custom_obj", "token", "as_string_to_argument"}
+)
 
 _PLAIN_TARGETS = frozenset(
     [f"_operator.{n}" for n in ("add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pos",
@@ -185,5 +188,7 @@ def _harmless(node: ast.AST, called: bool) -> bool:
         return isinstance(node.func, ast.Name) and not node.keywords
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         power = node.right
-        return isinstance(power, ast.Constant) and type(power.value) is int and 0 <= power.value <= 8
+        return (
+            isinstance(power, ast.Constant) and type(power.value) is int and 0 <= power.value <= 8
+        )
     return isinstance(node, _SYNTAX)

@@ -1,4 +1,5 @@
 """Symbolic sizes of exported programs, bound to numbers at import."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -38,11 +39,15 @@ class Symbols:
         for name, hint in hints.items():
             size = sizes.get(name, hint)
             if size is None:
-                raise UserError(f"size {name} is not known", where, "give it, or export with example inputs")
+                raise UserError(
+                    f"size {name} is not known", where, "give it, or export with example inputs"
+                )
             low, high = ranges.get(name, (0, -1))
             if size < low or (high >= 0 and size > high):
                 limit = high if high >= 0 else "infinity"
-                raise UserError(f"size {name} = {size} is not in {low}..{limit}", where, "give another size")
+                raise UserError(
+                    f"size {name} = {size} is not in {low}..{limit}", where, "give another size"
+                )
             bound[name] = int(size)
         return Symbols(bound, {name: ranges.get(name, (0, -1)) for name in bound})
 
@@ -60,7 +65,9 @@ class Symbols:
             raise NotSupported(f"a size that depends on data ({unbound[0]})")
         made = expression
         if free:
-            made = expression.xreplace({s: _integer(self.sizes[str(s)]) for s in expression.free_symbols})
+            made = expression.xreplace(
+                {s: _integer(self.sizes[str(s)]) for s in expression.free_symbols}
+            )
         kind = {"SymInt": int, "SymFloat": float, "SymBool": bool}[type(value).__name__]
         return kind(made)
 

@@ -1,4 +1,5 @@
 """Torch dtypes and tensors as ours."""
+
 from __future__ import annotations
 
 import ml_dtypes

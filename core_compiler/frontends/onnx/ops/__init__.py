@@ -1,4 +1,5 @@
 """How each ONNX op becomes tensor IR, a file a family; importing this fills the table."""
+
 from core_compiler.frontends.onnx.ops import (
     attention,
     control,
@@ -10,4 +11,13 @@ from core_compiler.frontends.onnx.ops import (
     shape,
 )
 
-__all__ = ["attention", "control", "elementwise", "network", "quantised", "reduction", "resize", "shape"]
+__all__ = [
+    "attention",
+    "control",
+    "elementwise",
+    "network",
+    "quantised",
+    "reduction",
+    "resize",
+    "shape",
+]

@@ -1,4 +1,5 @@
 """Attention, rotary embeddings and cached keys of ONNX (opset 23 and newer) and com.microsoft."""
+
 from __future__ import annotations
 
 import math
@@ -15,7 +16,9 @@ I64, BOOL = dtype("i64"), dtype("i1")
 def split_heads(b, x, heads: int):
     """[batch, length, heads * width] -> [batch, heads, length, width]."""
     batch, length, hidden = x.type.shape
-    return b.transpose(b.reshape(x, shape=(batch, length, heads, hidden // heads)), permutation=(0, 2, 1, 3))
+    return b.transpose(
+        b.reshape(x, shape=(batch, length, heads, hidden // heads)), permutation=(0, 2, 1, 3)
+    )
 
 
 def merge_heads(b, x):
@@ -92,9 +95,15 @@ def _full_mask(b, mask, keys: int):
     missing = keys - mask.type.shape[-1]
     if missing <= 0:
         return mask
-    fill = b.constant(False, BOOL) if mask.type.dtype is BOOL else b.constant(float("-inf"), mask.type.dtype)
+    fill = (
+        b.constant(False, BOOL)
+        if mask.type.dtype is BOOL
+        else b.constant(float("-inf"), mask.type.dtype)
+    )
     rank = mask.type.rank
-    return b.pad(mask, fill, low=(0,) * rank, high=(*(0,) * (rank - 1), missing), interior=(0,) * rank)
+    return b.pad(
+        mask, fill, low=(0,) * rank, high=(*(0,) * (rank - 1), missing), interior=(0,) * rank
+    )
 
 
 def _composite(b, q, k, v, mask, allowed, scale):
@@ -133,7 +142,9 @@ def _spelled_out(b, q, k, v, mask, allowed, scale):
         else:
             scores = b.add(scores, mask)
     if allowed is not None:
-        scores = b.select(b.expand(allowed, scores.type.shape), scores, b.scalar_like(hidden, scores))
+        scores = b.select(
+            b.expand(allowed, scores.type.shape), scores, b.scalar_like(hidden, scores)
+        )
     shown[2] = scores
     wide = dtype_of(b.attr("softmax_precision")) if b.attr("softmax_precision") else kind
     shares = b.softmax(b.to(scores, wide), axis=3, empty_rows="zero")

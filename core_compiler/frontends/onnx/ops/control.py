@@ -3,6 +3,7 @@
 A condition or a trip count that is known decides at import: the branch is put in place, the loop
 unrolled.  Else they become ``core.if`` and ``core.while``.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -26,7 +27,9 @@ def if_(b, condition):
     branches = [b.importer.region(b.attr(n), []) for n in ("then_branch", "else_branch")]
     types = [[v.type for v in branch.outputs] for branch in branches]
     if types[0] != types[1]:
-        raise NotSupported("branches with results of different shapes, and the condition is not known")
+        raise NotSupported(
+            "branches with results of different shapes, and the condition is not known"
+        )
     return b.op("core.if", (condition,), regions=branches)
 
 

@@ -1,4 +1,5 @@
 """Elementwise ONNX ops: tables, comparisons, casts, activations."""
+
 from __future__ import annotations
 
 from functools import reduce
@@ -74,7 +75,15 @@ def mod(b, x, y):
 
 @onnx_op("BitShift")
 def bit_shift(b, x, y):
-    return b.op("core.shl" if b.attr("direction") == "LEFT" else "core.shr", b.together(x, y))
+    x, y = b.together(x, y)
+    if b.attr("direction") == "LEFT":
+        return b.shl(x, y)
+    if x.type.dtype.kind == "uint":
+        return b.shr(x, y)
+    # A signed number shifted out leaves its sign: shifted by one bit less than its width.
+    last = b.scalar_like(x.type.dtype.bits - 1, y)
+    out = b.or_(b.lt(y, b.scalar_like(0, y)), b.gt(y, last))
+    return b.shr(x, b.select(out, last, y))
 
 
 @onnx_op("Reciprocal")
@@ -125,7 +134,9 @@ def is_inf(b, x):
 @onnx_op("Identity", "Dropout")
 def identity(b, x, *rest):
     if b.node.op_type == "Dropout":
-        training = len(rest) == 2 and rest[1] is not None and bool(b.const(rest[1], "training_mode"))
+        training = (
+            len(rest) == 2 and rest[1] is not None and bool(b.const(rest[1], "training_mode"))
+        )
         if training and rest[0] is not None and float(b.const(rest[0], "the ratio")) == 0:
             training = False
         if training or (b.opset < 7 and not b.attr("is_test", 0)):
@@ -194,7 +205,9 @@ def prelu(b, x, slope):
 @onnx_op("Shrink")
 def shrink(b, x):
     bias, limit = float(b.attr("bias", 0.0)), float(b.attr("lambd", 0.5))
-    middle = b.select(b.gt(x, b.scalar_like(limit, x)), b.sub(x, b.scalar_like(bias, x)), b.scalar_like(0, x))
+    middle = b.select(
+        b.gt(x, b.scalar_like(limit, x)), b.sub(x, b.scalar_like(bias, x)), b.scalar_like(0, x)
+    )
     return b.select(b.lt(x, b.scalar_like(-limit, x)), b.add(x, b.scalar_like(bias, x)), middle)
 
 

@@ -1,4 +1,5 @@
 """Layers of ONNX: products, convolutions, pooling, normalisation."""
+
 from __future__ import annotations
 
 import math
@@ -22,7 +23,9 @@ def matmul(b, x, y):
         made = b.reshape(b.matmul(b.reshape(x, shape=(rows, x.type.shape[-1])), y), shape=shape)
     else:
         batch = broadcast_shape(x.type.shape[:-2], y.type.shape[:-2])
-        made = b.matmul(b.expand(x, (*batch, *x.type.shape[-2:])), b.expand(y, (*batch, *y.type.shape[-2:])))
+        made = b.matmul(
+            b.expand(x, (*batch, *x.type.shape[-2:])), b.expand(y, (*batch, *y.type.shape[-2:]))
+        )
     shape = list(made.type.shape)
     if lead:
         del shape[-2]
@@ -163,10 +166,19 @@ def conv_transpose(b, x, w, bias=None):
     wanted = b.attr("output_shape")
     auto = b.attr("auto_pad", "NOTSET")
     if wanted or auto in ("SAME_UPPER", "SAME_LOWER"):
-        sizes = wanted[-count:] if wanted else [d * s for d, s in zip(x.type.shape[2:], strides, strict=True)]
+        sizes = (
+            wanted[-count:]
+            if wanted
+            else [d * s for d, s in zip(x.type.shape[2:], strides, strict=True)]
+        )
         low, high = [], []
         for i in range(count):
-            full = strides[i] * (x.type.shape[2 + i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1
+            full = (
+                strides[i] * (x.type.shape[2 + i] - 1)
+                + extra[i]
+                + (kernel[i] - 1) * dilations[i]
+                + 1
+            )
             total = full - sizes[i]
             small, large = total // 2, total - total // 2
             low.append(small if auto == "SAME_UPPER" else large)
@@ -252,7 +264,9 @@ def nll_loss(b, x, targets, weight=None):
 
 @onnx_op("SoftmaxCrossEntropyLoss")
 def cross_entropy(b, scores, targets, weight=None):
-    made = b.cross_entropy(scores, targets, *(() if weight is None else (weight,)), **_loss_options(b))
+    made = b.cross_entropy(
+        scores, targets, *(() if weight is None else (weight,)), **_loss_options(b)
+    )
     if len(b.node.output) > 1 and b.node.output[1]:
         return made, b.log_softmax(scores, axis=1)
     return made
@@ -279,7 +293,9 @@ def global_max_pool(b, x):
 @onnx_op("BatchNormalization")
 def batch_norm(b, x, scale, bias, mean, variance):
     if b.attr("training_mode", 0) or (b.opset < 7 and not b.attr("is_test", 0)):
-        raise NotSupported("batch normalisation in training mode; export the model in evaluation mode")
+        raise NotSupported(
+            "batch normalisation in training mode; export the model in evaluation mode"
+        )
     if b.opset < 9 and not b.attr("spatial", 1):
         raise NotSupported("batch normalisation that is not spatial")
     parts = [b.to(v, x.type.dtype) for v in (scale, bias, mean, variance)]
@@ -309,7 +325,9 @@ def layer_norm(b, x, scale, bias=None):
 def skip_layer_norm(b, x, skip, scale, shift=None, bias=None):
     total = _skipped(b, x, skip, bias)
     affine = (scale,) if shift is None else (scale, shift)
-    made = b.layer_norm(total, *affine, axis=x.type.rank - 1, epsilon=float(b.attr("epsilon", 1e-12)))
+    made = b.layer_norm(
+        total, *affine, axis=x.type.rank - 1, epsilon=float(b.attr("epsilon", 1e-12))
+    )
     return made, None, None, total
 
 
@@ -325,7 +343,11 @@ def _skipped(b, x, skip, bias):
     return total if bias is None else b.add(total, b.expand(bias, x.type.shape))
 
 
-@onnx_op("RMSNormalization", "SimplifiedLayerNormalization", "com.microsoft::SimplifiedLayerNormalization")
+@onnx_op(
+    "RMSNormalization",
+    "SimplifiedLayerNormalization",
+    "com.microsoft::SimplifiedLayerNormalization",
+)
 def rms_norm(b, x, scale):
     axis = axis_of(b.attr("axis", -1), x.type.rank)
     return b.rms_norm(x, b.expand(scale, x.type.shape[axis:]), axis=axis,
@@ -378,7 +400,9 @@ def mean_variance_normalization(b, x):
 @onnx_op("LRN")
 def lrn(b, x):
     size = int(b.attr("size"))
-    alpha, beta, bias = (float(b.attr(n, d)) for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    alpha, beta, bias = (
+        float(b.attr(n, d)) for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
     rank, channels = x.type.rank, x.type.shape[1]
     low, high = (size - 1) // 2, size - 1 - (size - 1) // 2
     square = b.mul(x, x)

@@ -2,6 +2,7 @@
 
 Rounding is to nearest even; results saturate to the range of the integer dtype.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -65,9 +66,7 @@ def quantise(b, x, scale, zero=None):
 @onnx_op("DequantizeLinear", "com.microsoft::DequantizeLinear")
 def dequantise(b, x, scale, zero=None):
     wanted = dtype_of(b.attr("output_dtype")) if b.attr("output_dtype") else scale.type.dtype
-    if x.type.dtype.is_float:
-        centred = b.cast(x, dtype=F32)
-    elif zero is None:
+    if x.type.dtype.is_float or zero is None:
         centred = b.cast(x, dtype=F32)
     else:
         whole = b.cast(x, dtype=I32)
@@ -111,7 +110,9 @@ def qlinear_matmul(b, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero):
 
     def along(v, axis):
         if v.type.rank == 1 and v.type.elements > 1:
-            return b.broadcast(v, shape=product.type.shape, dims=(axis_of(axis, product.type.rank),))
+            return b.broadcast(
+                v, shape=product.type.shape, dims=(axis_of(axis, product.type.rank),)
+            )
         return b.expand(b.reshape(v, shape=()) if v.type.elements == 1 else v, product.type.shape)
 
     x_scale, y_scale, scale = (b.to(v, F32) for v in (x_scale, y_scale, scale))
@@ -137,7 +138,10 @@ def qlinear_conv(b, x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias=No
 def dynamic_quantise(b, x):
     axes = tuple(range(x.type.rank))
     nothing = b.constant(np.float32(0))
-    high, low = b.max(b.reduce_max(x, axes=axes), nothing), b.min(b.reduce_min(x, axes=axes), nothing)
+    high, low = (
+        b.max(b.reduce_max(x, axes=axes), nothing),
+        b.min(b.reduce_min(x, axes=axes), nothing),
+    )
     span = b.sub(high, low)
     span = b.select(b.eq(span, nothing), b.constant(np.float32(1)), span)
     scale = b.div(span, b.constant(np.float32(255)))

@@ -1,4 +1,5 @@
 """Reductions, softmax, scans and sorting of ONNX."""
+
 from __future__ import annotations
 
 from core_compiler.frontends.onnx.table import TABLE, NotSupported, axis_of, onnx_op
@@ -16,7 +17,9 @@ def _reduced(b, x, axes, build):
         given = tuple(range(x.type.rank))
     made = build(x, given)
     if b.attr("keepdims", 1):
-        return b.reshape(made, shape=tuple(1 if i in given else d for i, d in enumerate(x.type.shape)))
+        return b.reshape(
+            made, shape=tuple(1 if i in given else d for i, d in enumerate(x.type.shape))
+        )
     return made
 
 
@@ -117,7 +120,9 @@ def arg(b, x):
     else:
         place = b.op(f"core.{name}", (x,), axis=axis, dtype=I64)
     if b.attr("keepdims", 1):
-        return b.reshape(place, shape=tuple(1 if i == axis else d for i, d in enumerate(x.type.shape)))
+        return b.reshape(
+            place, shape=tuple(1 if i == axis else d for i, d in enumerate(x.type.shape))
+        )
     return place
 
 

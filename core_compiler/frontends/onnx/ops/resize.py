@@ -2,6 +2,7 @@
 
 Positions and weights are computed here, in float64; they depend on sizes alone.
 """
+
 from __future__ import annotations
 
 import math
@@ -72,7 +73,11 @@ def taps(x: np.ndarray, axis: Axis, mode: str, antialias: bool, a: float, outsid
     reach = 1 if mode == "linear" else 2
     squeeze = min(axis.scale, 1.0) if antialias else 1.0
     first = math.floor(-reach / squeeze) + 1
-    steps = np.arange(first, 2 - first)[:, None] if antialias else np.arange(1 - reach, reach + 1)[:, None]
+    steps = (
+        np.arange(first, 2 - first)[:, None]
+        if antialias
+        else np.arange(1 - reach, reach + 1)[:, None]
+    )
     base = np.where(x == np.floor(x), x - 1, np.floor(x))
     places = base + steps
     distance = (places - x) * squeeze
@@ -114,7 +119,9 @@ def resize(b, x, roi=None, scales=None, sizes=None):
     old = b.opset < 11
     options = {
         "mode": b.attr("mode", "nearest"),
-        "transformation": "asymmetric" if old else b.attr("coordinate_transformation_mode", "half_pixel"),
+        "transformation": "asymmetric"
+        if old
+        else b.attr("coordinate_transformation_mode", "half_pixel"),
         "nearest": "floor" if old else b.attr("nearest_mode", "round_prefer_floor"),
         "antialias": bool(b.attr("antialias", 0)),
         "a": float(b.attr("cubic_coeff_a", -0.75)),

@@ -1,4 +1,5 @@
 """Data movement of ONNX: constants, reshapes, slices, gathers, scatters."""
+
 from __future__ import annotations
 
 from math import prod
@@ -200,7 +201,9 @@ def _tuple_from_front(b, x, indices):
     known = b.known(indices)
     sizes = np.array(x.type.shape[first : first + width], np.int64)
     if known is not None:
-        return indices if np.all(known >= 0) else b.constant(np.where(known < 0, known + sizes, known))
+        return (
+            indices if np.all(known >= 0) else b.constant(np.where(known < 0, known + sizes, known))
+        )
     spread = b.broadcast(b.constant(sizes), shape=indices.type.shape, dims=(indices.type.rank - 1,))
     return b.select(b.lt(indices, b.scalar_like(0, indices)), b.add(indices, spread), indices)
 
@@ -209,7 +212,9 @@ def _tuple_from_front(b, x, indices):
 def scatter_elements(b, x, indices, updates):
     axis = axis_of(b.attr("axis", 0), x.type.rank)
     mode = {"none": "set"}.get(b.attr("reduction", "none"), b.attr("reduction", "none"))
-    return b.scatter_along(x, from_front(b, indices, x.type.shape[axis]), updates, axis=axis, mode=mode)
+    return b.scatter_along(
+        x, from_front(b, indices, x.type.shape[axis]), updates, axis=axis, mode=mode
+    )
 
 
 @onnx_op("ScatterND")
@@ -229,7 +234,9 @@ def pad(b, x, pads=None, value=None, axes=None):
         amounts = b.ints(pads, "pads")
         fill = value if value is not None else b.constant(0, x.type.dtype)
         fill = b.reshape(fill, shape=()) if fill.type.rank else fill
-    places = [axis_of(a, rank) for a in b.ints(axes, "axes")] if axes is not None else list(range(rank))
+    places = (
+        [axis_of(a, rank) for a in b.ints(axes, "axes")] if axes is not None else list(range(rank))
+    )
     low, high = [0] * rank, [0] * rank
     for i, axis in enumerate(places):
         low[axis], high[axis] = amounts[i], amounts[i + len(places)]
@@ -237,7 +244,9 @@ def pad(b, x, pads=None, value=None, axes=None):
         return b.pad(x, fill, low=tuple(low), high=tuple(high), interior=(0,) * rank)
     for axis in range(rank):
         if low[axis] or high[axis]:
-            x = b.take(x, b.constant(_mirrored(x.type.shape[axis], low[axis], high[axis], mode)), axis=axis)
+            x = b.take(
+                x, b.constant(_mirrored(x.type.shape[axis], low[axis], high[axis], mode)), axis=axis
+            )
     return x
 
 
@@ -367,7 +376,9 @@ def col2im(b, x, image, block):
         raise NotSupported(f"an image of {image}")
     flat = np.zeros((1,) * (2 * count), np.int64)
     for i in range(count):
-        at = np.arange(block[i])[:, None] * dilations[i] + np.arange(counts[i])[None, :] * strides[i]
+        at = (
+            np.arange(block[i])[:, None] * dilations[i] + np.arange(counts[i])[None, :] * strides[i]
+        )
         view = [1] * (2 * count)
         view[i], view[count + i] = at.shape
         flat = flat * padded[i] + at.reshape(view)

@@ -1,4 +1,5 @@
 """Products of ATen: matmul and its relatives, linear layers, attention."""
+
 from __future__ import annotations
 
 import math
@@ -65,7 +66,9 @@ def linear(b, x, weight, bias=None):
 
 
 @aten("scaled_dot_product_attention")
-def attention(b, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+def attention(
+    b, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
+):
     if dropout_p:
         raise NotSupported("attention with dropout; call model.eval()")
     if enable_gqa and k.type.shape[-3] != q.type.shape[-3]:

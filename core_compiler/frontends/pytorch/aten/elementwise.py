@@ -1,4 +1,5 @@
 """Elementwise ATen ops: unary and binary tables, comparisons, activations, casts."""
+
 from __future__ import annotations
 
 import math
@@ -192,7 +193,9 @@ def isinf(b, x):
 
 @aten("isfinite")
 def isfinite(b, x):
-    return b.is_finite(x) if x.type.dtype.is_float else b.expand(b.constant(True, "i1"), x.type.shape)
+    return (
+        b.is_finite(x) if x.type.dtype.is_float else b.expand(b.constant(True, "i1"), x.type.shape)
+    )
 
 
 @aten("where")
@@ -356,7 +359,17 @@ def rad2deg(b, x):
     return b.mul(*b.pair(x, 180 / math.pi, b.dtype))
 
 
-@aten("_to_copy", "to", "to.dtype", "to.dtype_layout", "to.device", "type_as", "float", "double", "half")
+@aten(
+    "_to_copy",
+    "to",
+    "to.dtype",
+    "to.dtype_layout",
+    "to.device",
+    "type_as",
+    "float",
+    "double",
+    "half",
+)
 def to(b, x, *args, **kwargs):
     return b.to(x, b.dtype)
 
@@ -428,7 +441,18 @@ def reshaped(b, x, *args):
     return b.reshape(x, shape=b.shape)
 
 
-@aten("clone", "contiguous", "detach", "lift_fresh_copy", "alias", "lift_fresh", "detach_copy",
-      "_conj", "resolve_conj", "resolve_neg", "positive")
+@aten(
+    "clone",
+    "contiguous",
+    "detach",
+    "lift_fresh_copy",
+    "alias",
+    "lift_fresh",
+    "detach_copy",
+    "_conj",
+    "resolve_conj",
+    "resolve_neg",
+    "positive",
+)
 def same(b, x, *args, **kwargs):
     return x

@@ -1,4 +1,5 @@
 """Layers of ATen: convolutions, pooling, normalisation, losses."""
+
 from __future__ import annotations
 
 import math
@@ -28,7 +29,9 @@ def conv(b, x, w, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 
 @aten("convolution", "_convolution")
-def convolution(b, x, w, bias, stride, padding, dilation, transposed, output_padding, groups, *rest):
+def convolution(
+    b, x, w, bias, stride, padding, dilation, transposed, output_padding, groups, *rest
+):
     if transposed:
         return _conv_transpose(b, x, w, bias, stride, padding, output_padding, groups, dilation)
     return _conv(b, x, w, bias, stride, padding, dilation, groups)
@@ -74,7 +77,9 @@ def _pool_shape(x, window, stride, padding, dilation, ceil_mode):
     strides = per_axis(stride, spatial) if stride not in (None, [], ()) else window
     pads, dilations = per_axis(padding, spatial), per_axis(dilation, spatial)
     extra = tuple(
-        _overhang(x.type.shape[-spatial + i], window[i], strides[i], pads[i], dilations[i], ceil_mode)
+        _overhang(
+            x.type.shape[-spatial + i], window[i], strides[i], pads[i], dilations[i], ceil_mode
+        )
         for i in range(spatial)
     )
     high = tuple(p + e for p, e in zip(pads, extra, strict=True))
@@ -85,13 +90,17 @@ def _pool_shape(x, window, stride, padding, dilation, ceil_mode):
 def _batched(b, x, spatial):
     """``x`` with a batch axis (torch allows images without one), and how to drop it again."""
     if x.type.rank == spatial + 1:
-        return b.reshape(x, shape=(1, *x.type.shape)), lambda y: b.reshape(y, shape=y.type.shape[1:])
+        return b.reshape(x, shape=(1, *x.type.shape)), lambda y: b.reshape(
+            y, shape=y.type.shape[1:]
+        )
     return x, lambda y: y
 
 
 @aten("max_pool1d", "max_pool2d", "max_pool3d")
 def max_pool(b, x, window, stride=(), padding=0, dilation=1, ceil_mode=False):
-    spatial = len(window) if not isinstance(window, int) else int(str(b.node.target).split("pool")[1][0])
+    spatial = (
+        len(window) if not isinstance(window, int) else int(str(b.node.target).split("pool")[1][0])
+    )
     x, drop = _batched(b, x, spatial)
     attributes, _ = _pool_shape(x, per_axis(window, spatial), stride, padding, dilation, ceil_mode)
     return drop(b.max_pool(x, **attributes))
@@ -110,7 +119,9 @@ def max_pool_with_indices(b, x, window, stride=(), padding=0, dilation=1, ceil_m
 
 
 @aten("avg_pool1d", "avg_pool2d", "avg_pool3d")
-def avg_pool(b, x, window, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor=None):
+def avg_pool(
+    b, x, window, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor=None
+):
     spatial = int(str(b.node.target).split("pool")[1][0])
     if divisor is not None:
         raise NotSupported("divisor_override")
@@ -122,8 +133,13 @@ def avg_pool(b, x, window, stride=(), padding=0, ceil_mode=False, count_include_
     return drop(b.avg_pool(x, **attributes, count_padding=bool(count)))
 
 
-@aten("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d", "adaptive_avg_pool3d",
-      "_adaptive_avg_pool3d")
+@aten(
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "_adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "_adaptive_avg_pool3d",
+)
 def adaptive_avg_pool(b, x, size):
     spatial = int(str(b.node.target).split("pool")[1][0])
     size = per_axis(size, spatial)
@@ -150,7 +166,9 @@ def adaptive_max_pool(b, x, size):
 
 def _even_windows(shape, size, spatial):
     if any(d % s for d, s in zip(shape[-spatial:], size, strict=True)):
-        raise NotSupported(f"adaptive pooling of {shape[-spatial:]} to {size}: windows of unequal size")
+        raise NotSupported(
+            f"adaptive pooling of {shape[-spatial:]} to {size}: windows of unequal size"
+        )
     return tuple(d // s for d, s in zip(shape[-spatial:], size, strict=True))
 
 

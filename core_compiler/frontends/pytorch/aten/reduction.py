@@ -1,4 +1,5 @@
 """Reductions, softmax, sorting and scans of ATen."""
+
 from __future__ import annotations
 
 from core_compiler.frontends.pytorch.aten.table import (
@@ -246,7 +247,9 @@ def _at(b, x, axis, place, keepdim):
     one = b.slice(x, starts=tuple(place if i == axis else 0 for i in range(len(shape))),
                   limits=tuple(place + 1 if i == axis else d for i, d in enumerate(shape)),
                   strides=(1,) * len(shape))  # fmt: skip
-    return one if keepdim else b.reshape(one, shape=tuple(d for i, d in enumerate(shape) if i != axis))
+    return (
+        one if keepdim else b.reshape(one, shape=tuple(d for i, d in enumerate(shape) if i != axis))
+    )
 
 
 @aten("topk")

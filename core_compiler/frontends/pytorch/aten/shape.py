@@ -1,4 +1,5 @@
 """Data movement of ATen: views, slices, joins, gathers, and tensors made from nothing."""
+
 from __future__ import annotations
 
 import math
@@ -15,8 +16,21 @@ from core_compiler.frontends.pytorch.aten.table import (
 from core_compiler.ir import Value
 
 
-@aten("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy", "flatten", "unflatten", "squeeze",
-      "unsqueeze", "squeeze_copy", "unsqueeze_copy", "reshape_as", "view_as")
+@aten(
+    "view",
+    "reshape",
+    "_unsafe_view",
+    "_reshape_alias",
+    "view_copy",
+    "flatten",
+    "unflatten",
+    "squeeze",
+    "unsqueeze",
+    "squeeze_copy",
+    "unsqueeze_copy",
+    "reshape_as",
+    "view_as",
+)
 def to_shape(b, x, *args, **kwargs):
     return b.reshape(x, shape=b.shape)
 
@@ -95,7 +109,9 @@ def select(b, x, axis, index):
 def unbind(b, x, axis=0):
     axis = axis_of(axis, x.type.rank)
     shape = tuple(d for i, d in enumerate(x.type.shape) if i != axis)
-    return tuple(b.reshape(_cut(b, x, axis, i, i + 1), shape=shape) for i in range(x.type.shape[axis]))
+    return tuple(
+        b.reshape(_cut(b, x, axis, i, i + 1), shape=shape) for i in range(x.type.shape[axis])
+    )
 
 
 @aten("split", "split_with_sizes", "split_copy", "split_with_sizes_copy")
@@ -258,7 +274,12 @@ def index_put(b, x, indices, values, accumulate=False):
     """Assignment at integer positions: one scatter over tuples of the leading axes."""
     if any(i is not None and i.type.dtype is BOOL for i in indices):
         mask = next(i for i in indices if i is not None)
-        if len(indices) > 1 or accumulate or values.type.elements != 1 or mask.type.shape != x.type.shape:
+        if (
+            len(indices) > 1
+            or accumulate
+            or values.type.elements != 1
+            or mask.type.shape != x.type.shape
+        ):
             raise NotSupported("a boolean mask makes a shape that depends on data")
         fill = b.expand(b.reshape(b.to(values, x.type.dtype), shape=()), x.type.shape)
         return b.select(mask, fill, x)
@@ -274,8 +295,14 @@ def index_put(b, x, indices, values, accumulate=False):
     if used == list(range(used[0], used[0] + len(used))) and used[0]:
         # torch keeps neighbouring index axes in their place: before them come the axes left of them.
         lead = used[0]
-        spread = b.expand(values, (*full[len(shape) : len(shape) + lead], *shape, *full[len(shape) + lead :]))
-        order = (*range(lead, lead + len(shape)), *range(lead), *range(lead + len(shape), len(full)))
+        spread = b.expand(
+            values, (*full[len(shape) : len(shape) + lead], *shape, *full[len(shape) + lead :])
+        )
+        order = (
+            *range(lead, lead + len(shape)),
+            *range(lead),
+            *range(lead + len(shape), len(full)),
+        )
         updates = b.transpose(spread, permutation=order)
     else:
         updates = b.expand(values, full)
@@ -295,7 +322,9 @@ def _scatter(b, x, axis, indices, updates, mode):
         updates = b.expand(b.value(updates, x.type.dtype), indices.type.shape)
     if updates.type.shape != indices.type.shape:
         shape = indices.type.shape
-        updates = b.slice(updates, starts=(0,) * len(shape), limits=shape, strides=(1,) * len(shape))
+        updates = b.slice(
+            updates, starts=(0,) * len(shape), limits=shape, strides=(1,) * len(shape)
+        )
     return b.scatter_along(x, indices, updates, axis=axis_of(axis, x.type.rank), mode=mode)
 
 
@@ -367,7 +396,9 @@ def diagonal_scatter(b, x, update, offset=0, axis1=0, axis2=1):
     wide = tuple(shape[a] if a != across else 1 for a in range(rank))
     order = sorted((*rest, along))
     source = (*rest, along)
-    moved = b.transpose(b.to(update, x.type.dtype), permutation=tuple(source.index(a) for a in order))
+    moved = b.transpose(
+        b.to(update, x.type.dtype), permutation=tuple(source.index(a) for a in order)
+    )
     axis = order.index(along)
     missing = shape[along] - moved.type.shape[axis]
     high = tuple(missing if a == axis else 0 for a in range(rank - 1))

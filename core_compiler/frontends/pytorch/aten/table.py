@@ -1,4 +1,5 @@
 """The table of translations, the context a translation works in, and what translations share."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -74,7 +75,9 @@ class Context(Builder):
         """Put reduced axes back as 1 where torch's ``keepdim`` asks for it."""
         if not keepdim:
             return x
-        return self.reshape(x, shape=tuple(1 if i in axes else d for i, d in enumerate(like.type.shape)))
+        return self.reshape(
+            x, shape=tuple(1 if i in axes else d for i, d in enumerate(like.type.shape))
+        )
 
     def bias(self, x: Value, bias: Value | None, axis: int) -> Value:
         """``x`` plus one number along ``axis``."""

@@ -1,0 +1,436 @@
+"""The ONNX frontend: files that nobody has vouched for, symbolic sizes, control flow, refusals."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.errors import UserError
+from core_compiler.frontends.onnx import import_file, import_proto
+
+F, I = TensorProto.FLOAT, TensorProto.INT64  # noqa: E741
+
+
+def _model(nodes, inputs, outputs, initializers=(), opset=18, **facts):
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info(*i) for i in inputs],
+        [helper.make_tensor_value_info(*o) for o in outputs], list(initializers),
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", opset), *facts.pop("opsets", ())]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10, **facts)
+
+
+def _small():
+    weight = numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(3, 4), "w")
+    shape = numpy_helper.from_array(np.array([2, -1], np.int64), "shape")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="/first/MatMul"),
+        helper.make_node("Relu", ["h"], ["r"], name="/first/Relu"),
+        helper.make_node("Reshape", ["r", "shape"], ["y"], name="/Reshape"),
+    ]
+    return _model(nodes, [("x", F, [2, 3])], [("y", F, [2, 4])], [weight, shape])
+
+
+def _execute(imported, *arrays):
+    module = imported.module
+    return Evaluator(module.weights).block(module.main.body, list(arrays))
+
+
+def _agrees(model, **arrays):
+    """Import and evaluate as onnxruntime does."""
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    wanted = session.run(None, arrays)
+    imported = import_proto(model, inputs=arrays)
+    made = _execute(imported, *(arrays[n] for n in imported.inputs))
+    for ours, theirs in zip(made, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    return imported
+
+
+def test_a_small_model_means_what_onnxruntime_computes():
+    _agrees(_small(), x=np.arange(6, dtype=np.float32).reshape(2, 3) - 3)
+
+
+# -- files --
+
+
+def _written(tmp_path: Path, model) -> Path:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
+    return path
+
+
+def _refused(tmp_path, model, match):
+    with pytest.raises(UserError, match=match) as caught:
+        import_file(_written(tmp_path, model))
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match="there is no such file"):
+        import_file(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.6, 0.95])
+def test_a_truncated_file_is_refused(tmp_path, share):
+    data = _small().SerializeToString()
+    _refused(
+        tmp_path,
+        data[: int(len(data) * share)],
+        "not a readable ONNX model|not an ONNX model|damaged",
+    )
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"hello world", b"\x89PNG\r\n\x1a\n" * 9, b"\0" * 64, b"PK\3\4" * 20]
+)
+def test_a_foreign_file_is_refused(tmp_path, data):
+    _refused(tmp_path, data, "not a readable ONNX model|not an ONNX model")
+
+
+def test_declared_sizes_are_checked_before_memory_is_taken(tmp_path):
+    model = _small()
+    model.graph.initializer[0].dims[:] = [1 << 40, 1 << 20]
+    tracemalloc.start()
+    _refused(tmp_path, model, r"has 48 bytes of data, \d+ expected")
+    assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    tracemalloc.stop()
+
+
+def test_typed_data_of_a_wrong_length_is_refused(tmp_path):
+    model = _small()
+    held = helper.make_tensor("w", F, [3, 4], np.zeros(12, np.float32))
+    del held.float_data[:5]
+    model.graph.initializer[0].CopyFrom(held)
+    _refused(tmp_path, model, "cannot be read")
+
+
+@pytest.mark.parametrize("dims", [[-3, 4], [3, 5]])
+def test_wrong_dimensions_are_refused(tmp_path, dims):
+    model = _small()
+    model.graph.initializer[0].dims[:] = dims
+    _refused(tmp_path, model, "negative dimension|bytes of data")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "size"),
+    [
+        ([helper.make_node("Tile", ["s", "n"], ["t"]), helper.make_node("Reshape", ["x", "t"], ["y"])], 1 << 40),
+        ([helper.make_node("ConstantOfShape", ["n"], ["t"]), helper.make_node("Reshape", ["x", "t"], ["y"])],
+         1 << 40),
+        ([helper.make_node("Range", ["a", "b", "c"], ["t"]), helper.make_node("Reshape", ["x", "t"], ["y"])],
+         1 << 40),
+    ],
+)  # fmt: skip
+def test_a_huge_computed_shape_takes_no_memory(tmp_path, nodes, size):
+    held = {"n": [size], "s": [1], "a": 0, "b": size, "c": 1}
+    stored = [numpy_helper.from_array(np.array(v, np.int64), k) for k, v in held.items()]
+    tracemalloc.start()
+    _refused(tmp_path, _model(nodes, [("x", F, [2])], [("y", F, None)], stored), "not supported")
+    assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    tracemalloc.stop()
+
+
+# -- external data --
+
+
+def _external(tmp_path, location, *, offset="0", length="48", content=48, inside="weights.bin"):
+    model = _small()
+    (tmp_path / "folder").mkdir(exist_ok=True)
+    if inside:
+        data = np.arange(12, dtype=np.float32).tobytes()
+        (tmp_path / "folder" / inside).write_bytes(data[:content])
+    held = model.graph.initializer[0]
+    held.ClearField("raw_data")
+    held.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        if value is not None:
+            held.external_data.add(key=key, value=value)
+    return _written(tmp_path / "folder", model)
+
+
+def test_external_data_is_read(tmp_path):
+    imported = import_file(_external(tmp_path, "weights.bin"))
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(_execute(imported, x)[0], x @ np.arange(12).reshape(3, 4))
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "a/../../secret.bin", "", "\0", "x" * 5000])
+def test_external_data_may_not_leave_the_folder(tmp_path, location):
+    (tmp_path / "secret.bin").write_bytes(b"\1" * 48)
+    with pytest.raises(UserError, match="is not in the model's folder"):
+        import_file(_external(tmp_path, location))
+
+
+def test_an_absolute_location_is_refused(tmp_path):
+    (tmp_path / "secret.bin").write_bytes(b"\1" * 48)
+    with pytest.raises(UserError, match="is not in the model's folder"):
+        import_file(_external(tmp_path, str(tmp_path / "secret.bin")))
+
+
+def test_a_link_that_leaves_the_folder_is_refused(tmp_path):
+    (tmp_path / "secret.bin").write_bytes(b"\1" * 48)
+    (tmp_path / "folder").mkdir()
+    os.symlink(tmp_path / "secret.bin", tmp_path / "folder" / "link.bin")
+    with pytest.raises(UserError, match="is not in the model's folder"):
+        import_file(_external(tmp_path, "link.bin"))
+
+
+def test_a_loop_of_links_is_refused(tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.symlink(tmp_path / "folder" / "b", tmp_path / "folder" / "a")
+    os.symlink(tmp_path / "folder" / "a", tmp_path / "folder" / "b")
+    with pytest.raises(UserError, match=r"is not in the model's folder|there is no file"):
+        import_file(_external(tmp_path, "a"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "match"),
+    [
+        ({"inside": ""}, "there is no file 'weights.bin'"), ({"content": 40}, "48 bytes are needed"),
+        ({"length": "40"}, "48 bytes are needed"), ({"offset": "8"}, "48 bytes are needed"),
+        ({"offset": "-8"}, "48 bytes are needed"), ({"offset": "many"}, "is no number"),
+        ({"length": str(1 << 60)}, "48 bytes are needed"),
+    ],
+)  # fmt: skip
+def test_wrong_external_data_is_refused(tmp_path, facts, match):
+    with pytest.raises(UserError, match=match):
+        import_file(_external(tmp_path, "weights.bin", **facts))
+
+
+def test_external_data_needs_a_folder(tmp_path):
+    model = onnx.load(_external(tmp_path, "weights.bin"), load_external_data=False)
+    with pytest.raises(UserError, match="not in a folder"):
+        import_proto(model)
+
+
+# -- graphs --
+
+
+def test_unsorted_and_cyclic_graphs_are_refused(tmp_path):
+    nodes = [helper.make_node("Relu", ["b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    _refused(tmp_path, _model(nodes, [("x", F, [2])], [("a", F, [2])]), "before it is used")
+
+
+def test_a_name_given_twice_is_refused(tmp_path):
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["y"])]
+    _refused(tmp_path, _model(nodes, [("x", F, [2])], [("y", F, [2])]), "'y' is made twice")
+
+
+def test_an_output_that_nothing_makes_is_refused(tmp_path):
+    _refused(tmp_path, _model([helper.make_node("Relu", ["x"], ["y"])], [("x", F, [2])], [("z", F, [2])]),
+             "output 'z' is made by no node")  # fmt: skip
+
+
+def test_all_unsupported_ops_are_named_at_once(tmp_path):
+    nodes = [helper.make_node("Det", ["x"], ["a"]), helper.make_node("Frobnicate", ["a"], ["b"], domain="acme"),
+             helper.make_node("Relu", ["b"], ["c"]), helper.make_node("Unique", ["x"], ["y"])]  # fmt: skip
+    _refused(tmp_path, _model(nodes, [("x", F, [2, 2])], [("y", F, [2])],
+                              opsets=[helper.make_opsetid("acme", 1)]),
+             r"2 ops are not supported: Det \(no translation; model\.onnx:1\); Unique \(no translation; "
+             r"model\.onnx:4\)|3 ops are not supported: Det .*acme::Frobnicate")  # fmt: skip
+
+
+def test_strings_and_sequences_are_refused(tmp_path):
+    node = helper.make_node("Identity", ["x"], ["y"])
+    _refused(tmp_path, _model([node], [("x", TensorProto.STRING, [2])], [("y", TensorProto.STRING, [2])]),
+             "tensors of type STRING are not supported")  # fmt: skip
+    model = _model(
+        [helper.make_node("SequenceAt", ["x", "i"], ["y"])], [("i", I, [])], [("y", F, [2])]
+    )
+    model.graph.input.append(helper.make_tensor_sequence_value_info("x", F, [2]))
+    _refused(tmp_path, model, "input 'x' is no tensor")
+
+
+def test_a_node_that_breaks_its_schema_is_told(tmp_path):
+    nodes = [helper.make_node("Relu", ["x", "x", "x"], ["y"])]
+    _refused(
+        tmp_path,
+        _model(nodes, [("x", F, [2])], [("y", F, [2])]),
+        "does not fit the op's definition",
+    )
+    nodes = [helper.make_node("Concat", ["x", "x"], ["y"])]
+    _refused(
+        tmp_path,
+        _model(nodes, [("x", F, [2])], [("y", F, [4])]),
+        "does not fit the op's definition",
+    )
+
+
+def test_inconsistent_shapes_are_told_with_their_sizes(tmp_path):
+    _refused(tmp_path, _model([helper.make_node("Add", ["x", "y"], ["z"])],
+                              [("x", F, [2, 3]), ("y", F, [2, 4])], [("z", F, [2, 3])]),
+             r"Add \(shapes \(2, 3\), \(2, 4\) do not broadcast")  # fmt: skip
+
+
+def test_a_function_that_calls_itself_is_refused(tmp_path):
+    function = helper.make_function("own", "f", ["x"], ["y"], [helper.make_node("f", ["x"], ["y"], domain="own")],
+                                    [helper.make_opsetid("own", 1)])  # fmt: skip
+    model = _model([helper.make_node("f", ["x"], ["y"], domain="own")], [("x", F, [2])], [("y", F, [2])],
+                   opsets=[helper.make_opsetid("own", 1)], functions=[function])  # fmt: skip
+    _refused(tmp_path, model, "calls itself")
+
+
+def test_functions_that_multiply_without_end_are_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("core_compiler.frontends.onnx.importer.NODES", 1000)
+    functions = [helper.make_function("own", "f0", ["x"], ["y"], [helper.make_node("Neg", ["x"], ["y"])],
+                                      [helper.make_opsetid("", 18)])]  # fmt: skip
+    for level in range(1, 40):
+        nodes = [helper.make_node(f"f{level - 1}", ["x"], ["h"], domain="own"),
+                 helper.make_node(f"f{level - 1}", ["h"], ["y"], domain="own")]  # fmt: skip
+        functions.append(helper.make_function("own", f"f{level}", ["x"], ["y"], nodes,
+                                              [helper.make_opsetid("own", 1)]))  # fmt: skip
+    model = _model([helper.make_node("f39", ["x"], ["y"], domain="own")], [("x", F, [2])], [("y", F, [2])],
+                   opsets=[helper.make_opsetid("own", 1)], functions=functions)  # fmt: skip
+    _refused(tmp_path, model, "more than 1000 nodes")
+
+
+@given(st.data())
+@example(None)
+def test_a_damaged_file_is_refused_or_harmless(tmp_path_factory, data):
+    """Bytes changed, cut out or put in anywhere: an import, or one line; no large allocation."""
+    held = bytearray(_small().SerializeToString())
+    for _ in range(data.draw(st.integers(1, 4)) if data else 0):
+        place = data.draw(st.integers(0, len(held) - 1))
+        kind = data.draw(st.sampled_from(["change", "cut", "insert"]))
+        if kind == "change":
+            held[place] = data.draw(st.integers(0, 255))
+        elif kind == "cut" and len(held) > 20:
+            del held[place : place + data.draw(st.integers(1, 8))]
+        else:
+            held[place:place] = data.draw(st.binary(min_size=1, max_size=8))
+    path = _written(tmp_path_factory.mktemp("fuzz"), bytes(held))
+    tracemalloc.start()
+    try:
+        import_file(path)
+    except UserError as error:
+        assert "\n" not in str(error)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 1 << 27
+
+
+# -- symbolic sizes --
+
+
+def _symbolic():
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Shape", ["z"], ["t"]),
+             helper.make_node("Concat", ["s", "t"], ["u"], axis=0),
+             helper.make_node("ReduceProd", ["u"], ["p"], keepdims=1),
+             helper.make_node("Cast", ["p"], ["f"], to=F),
+             helper.make_node("Add", ["x", "f"], ["y"])]  # fmt: skip
+    return _model(
+        nodes, [("x", F, ["batch", 3]), ("z", F, ["batch", "length"])], [("y", F, ["batch", 3])]
+    )
+
+
+def test_symbols_take_the_example_inputs_sizes():
+    imported = _agrees(_symbolic(), x=np.ones((4, 3), np.float32), z=np.ones((4, 5), np.float32))
+    assert imported.facts["bound"] == {"batch": {"size": 4, "low": 0, "high": -1},
+                                       "length": {"size": 5, "low": 0, "high": -1}}  # fmt: skip
+
+
+def test_symbols_take_given_sizes_and_else_one():
+    imported = import_proto(_symbolic(), sizes={"batch": 6})
+    assert [v.type.shape for v in imported.module.main.arguments] == [(6, 3), (6, 1)]
+
+
+def test_one_symbol_with_two_sizes_is_refused():
+    with pytest.raises(UserError, match=r"input 'z' has 5 on axis 0, the model wants 4"):
+        import_proto(
+            _symbolic(), inputs={"x": np.ones((4, 3), np.float32), "z": np.ones((5, 5), np.float32)}
+        )
+
+
+def test_inputs_that_fix_shapes_are_bound_and_noted():
+    model = _model([helper.make_node("Reshape", ["x", "s"], ["y"])], [("x", F, [6]), ("s", I, [2])],
+                   [("y", F, None)])  # fmt: skip
+    imported = _agrees(model, x=np.arange(6, dtype=np.float32), s=np.array([2, -1]))
+    assert imported.facts["bound_values"] == {"s": [2, -1]}
+    with pytest.raises(UserError, match="the shape depends on the values of the model's inputs"):
+        import_proto(model)
+
+
+# -- control flow --
+
+
+def _branch(name, node):
+    return helper.make_graph([node], name, [], [helper.make_tensor_value_info("r", F, [3])])
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_if_becomes_regions_that_read_around_them(yes):
+    node = helper.make_node("If", ["c"], ["y"], then_branch=_branch("t", helper.make_node("Neg", ["x"], ["r"])),
+                            else_branch=_branch("e", helper.make_node("Add", ["x", "x"], ["r"])))  # fmt: skip
+    model = _model([node], [("c", TensorProto.BOOL, []), ("x", F, [3])], [("y", F, [3])])
+    imported = _agrees(model, c=np.array(yes), x=np.arange(3, dtype=np.float32))
+    assert [op.kind for op in imported.module.main.body.ops] == ["core.if"]
+
+
+def _loop_body():
+    nodes = [helper.make_node("Add", ["v", "x"], ["next"]), helper.make_node("Identity", ["go"], ["again"]),
+             helper.make_node("Mul", ["v", "v"], ["seen"])]  # fmt: skip
+    infos = [helper.make_tensor_value_info(n, t, s) for n, t, s in
+             (("i", I, []), ("go", TensorProto.BOOL, []), ("v", F, [3]))]  # fmt: skip
+    outs = [helper.make_tensor_value_info(n, t, s) for n, t, s in
+            (("again", TensorProto.BOOL, []), ("next", F, [3]), ("seen", F, [3]))]  # fmt: skip
+    return helper.make_graph(nodes, "body", infos, outs)
+
+
+def test_a_loop_of_known_length_is_unrolled_and_collects():
+    trips = numpy_helper.from_array(np.array(4, np.int64), "n")
+    node = helper.make_node("Loop", ["n", "", "x"], ["y", "all"], body=_loop_body())
+    model = _model([node], [("x", F, [3])], [("y", F, [3]), ("all", F, [4, 3])], [trips])
+    imported = _agrees(model, x=np.arange(3, dtype=np.float32))
+    assert all(not op.regions for op in imported.module.main.body.ops)
+
+
+def test_a_loop_of_unknown_length_becomes_while():
+    body = _loop_body()
+    del body.output[2], body.node[2]
+    model = _model([helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)], [("n", I, []), ("x", F, [3])],
+                   [("y", F, [3])])  # fmt: skip
+    imported = import_proto(model)
+    assert [op.kind for op in imported.module.main.body.ops if op.regions] == ["core.while"]
+    x = np.arange(3, dtype=np.float32)
+    for count in (0, 1, 5):
+        (made,) = _execute(imported, np.array(count), x)
+        np.testing.assert_array_equal(made, x * (count + 1))
+
+
+# -- com.microsoft, against onnxruntime --
+
+
+@pytest.mark.parametrize("op", ["Gelu", "FastGelu", "QuickGelu"])
+def test_microsofts_activations(op):
+    model = _model([helper.make_node(op, ["x"], ["y"], domain="com.microsoft")], [("x", F, [4, 5])],
+                   [("y", F, [4, 5])], opsets=[helper.make_opsetid("com.microsoft", 1)])  # fmt: skip
+    _agrees(model, x=np.linspace(-4, 4, 20, dtype=np.float32).reshape(4, 5))
+
+
+def test_microsofts_skip_layer_norm_and_fused_matmul():
+    generator = np.random.default_rng(0)
+    opsets = [helper.make_opsetid("com.microsoft", 1)]
+    nodes = [helper.make_node("SkipLayerNormalization", ["x", "s", "g", "b"], ["h"], domain="com.microsoft"),
+             helper.make_node("FusedMatMul", ["h", "w"], ["y"], domain="com.microsoft", transB=1, alpha=0.5)]  # fmt: skip
+    shapes = {"x": [2, 3, 8], "s": [2, 3, 8], "g": [8], "b": [8], "w": [5, 8]}
+    model = _model(
+        nodes, [(n, F, s) for n, s in shapes.items()], [("y", F, [2, 3, 5])], opsets=opsets
+    )
+    _agrees(
+        model, **{n: generator.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    )

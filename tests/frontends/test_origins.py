@@ -1,0 +1,61 @@
+"""Every op of the sample models reaches a frontend node with a file, a line and a module path."""
+
+from __future__ import annotations
+
+import pytest
+
+from core_compiler.frontends.onnx import import_file
+from core_compiler.frontends.pytorch import import_module
+from sample_models.catalogue import build
+from sample_models.export import export_onnx
+
+NARROW = {"digits-cnn": {}, "digits-mlp": {}, "resnet18": {"depth": 1, "image": 32},
+          "resnet50": {"depth": 1, "image": 32}, "bert-base": {"depth": 1, "sequence": 16}}  # fmt: skip
+
+
+def _imported(name, frontend, **sizes):
+    if frontend == "onnx":
+        return import_file(export_onnx(name, width=0.25, **sizes))
+    built = build(name, width=0.25, **sizes)
+    return import_module(built.module, built.example_inputs, name=name)
+
+
+@pytest.mark.parametrize("frontend", ["pytorch", "onnx"])
+@pytest.mark.parametrize("name", NARROW)
+def test_every_op_reaches_a_line_of_the_model(name, frontend):
+    imported = _imported(name, frontend, **NARROW[name])
+    for op in imported.module.walk():
+        nodes = op.origin.nodes()
+        assert nodes, f"{op.kind} has no frontend node"
+        if nodes[0].kind in ("parameter", "initializer"):
+            assert nodes[0].name
+            continue
+        assert all(n.file and n.line > 0 for n in nodes), (
+            f"{op.kind} of {nodes[0].name} has no line"
+        )
+        assert any(n.file.endswith(".py") for n in nodes)
+    scopes = {op.origin.scope for op in imported.module.walk()}
+    assert any(scope.count("/") >= (1 if name == "bert-base" else 0) and scope for scope in scopes)
+
+
+@pytest.mark.parametrize("frontend", ["pytorch", "onnx"])
+def test_module_paths_are_the_models_own(frontend):
+    imported = _imported("bert-base", frontend, depth=1, sequence=16)
+    scopes = {op.origin.scope for op in imported.module.walk()}
+    assert "network/encoder/layer/0/attention/self" in scopes
+    assert "network/embeddings" in scopes
+
+
+def test_both_frontends_tell_the_same_line_of_the_same_layer():
+    lines = {}
+    for frontend in ("pytorch", "onnx"):
+        imported = _imported("digits-cnn", frontend)
+        nodes = [op.origin.nodes()[0] for op in imported.module.walk() if op.kind == "core.conv"]
+        lines[frontend] = [(n.file, n.line, n.scope) for n in nodes]
+    assert lines["pytorch"] == lines["onnx"]
+
+
+def test_pytorch_sources_hold_the_models_file_and_onnx_reads_no_file():
+    ours = _imported("digits-cnn", "pytorch")
+    assert any(name.endswith("sample_models/digits.py") for name in ours.sources)
+    assert list(_imported("digits-cnn", "onnx").sources) == ["model.onnx"]
