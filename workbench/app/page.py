@@ -75,7 +75,8 @@ class Page:
         self._push = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
         self._listen()
-        self._load(Sight.parse(query))
+        # Only when the session exists may other threads give it callbacks.
+        document.add_next_tick_callback(partial(self._load, Sight.parse(query)))
 
     # -- listening -------------------------------------------------------------------------------
 
@@ -184,6 +185,18 @@ class Page:
                     return
                 self._later(partial(self._apply, generation, name, updates))
         self._later(partial(self._finish, generation, messages))
+        if run is not None:
+            self._look_ahead(generation, sight, run)
+
+    def _look_ahead(self, generation: int, sight: Sight, run: Run) -> None:
+        """Make the stages that the next keys lead to ready, while nobody waits."""
+        for by in (1, -1):
+            for name in sight.panes:
+                if name not in ("graph", "diff") or generation != self._generation:
+                    continue
+                with suppress(Exception), run.lock:  # whatever is wrong is told when it is shown
+                    ahead = moves.step(run, sight, {"what": "changed", "by": by})
+                    _packed(name, ahead, run)
 
     def _updates(self, sight: Sight, run: Run, messages: dict[str, dict[str, Any]]):
         with run.lock:
@@ -230,7 +243,7 @@ class Page:
         else:
             known = (run, module.key(run, sight))
             if self._shown.get(name) != known:
-                text, blob = pack(_finite(module.data(run, sight)))
+                text, blob = _packed(name, sight, run)
                 self._shown[name] = known
                 yield name, {"data": text, "blob": blob}
         if hasattr(module, "selection"):
@@ -459,6 +472,13 @@ _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "again": Page._again, "execute": Page._execute, "cancel": Page._cancel,
     "remove": Page._remove,
 }  # fmt: skip
+
+
+def _packed(name: str, sight: Sight, run: Run) -> tuple[str, bytes]:
+    """The data of a view of `widgets`, packed."""
+    module = MODULES[name]
+    key = name, module.key(run, sight)
+    return run.kept_packed(key, lambda: pack(_finite(module.data(run, sight))))
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 #: How many derived things (a stage's index, a diff, a view's rows) are kept for each recording.
 KEPT = 160
+#: Bytes of data made ready for the browser that are kept for each recording.
+KEPT_BYTES = 64 << 20
 
 _VERSION = """SELECT (SELECT count(*) FROM stage), (SELECT count(*) FROM check_result),
   (SELECT count(*) FROM kernel), (SELECT count(*) FROM buffer), (SELECT count(*) FROM timing),
@@ -71,6 +73,8 @@ class Run:
         self.inode = self.path.stat().st_ino
         self.lock = threading.RLock()
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._packed: OrderedDict[Hashable, tuple[str, bytes]] = OrderedDict()
+        self._packed_bytes = 0
         self._of_ops: dict[tuple[str, int], Any] = {}
         self._scopes: dict[Origin, str] = {}
         self.version = self._read_version()
@@ -106,6 +110,21 @@ class Run:
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return value
+
+    def kept_packed(
+        self, key: Hashable, make: Callable[[], tuple[str, bytes]]
+    ) -> tuple[str, bytes]:
+        """A view's packed data, once for each key, within ``KEPT_BYTES``."""
+        with self.lock:
+            if key in self._packed:
+                self._packed.move_to_end(key)
+                return self._packed[key]
+            found = self._packed[key] = make()
+            self._packed_bytes += len(found[0]) + len(found[1])
+            while self._packed_bytes > KEPT_BYTES and len(self._packed) > 1:
+                _, (text, blob) = self._packed.popitem(last=False)
+                self._packed_bytes -= len(text) + len(blob)
+            return found
 
     def kept_of_op(self, what: str, op: int, make: Callable[[], T]) -> T:
         """``make()``, once for each op (an op never changes)."""

@@ -1,0 +1,120 @@
+"""Makes the pictures in ``docs/images/`` from a recording, in a headless Chromium.
+
+``python docs/make_screenshots.py FILE.run`` (a checked and executed ResNet-50 for those in the
+repository: ``workbench compile resnet50 --check --execute -o FILE.run``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+from core_compiler.record.reader import Recording
+
+ROOT = Path(__file__).resolve().parents[1]
+IMAGES = ROOT / "docs" / "images"
+ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+SIZE = {"width": 1440, "height": 900}
+_SERVE = """
+import sys
+from pathlib import Path
+from workbench.app import serve
+serve(port=0, open_browser=False, root=Path(sys.argv[1]))
+"""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A sight and what has to be drawn before it is taken."""
+
+    name: str
+    sight: dict[str, str]
+    ready: str
+    dark: bool = False
+
+
+def pictures(recording: Path) -> list[Picture]:
+    """The sights worth a picture: what each view is for, on one op of the model."""
+    both = "memory,graph"
+    with Recording.open(recording) as file:
+        stages = {s.pass_name: s.index for s in file.stages()}
+        relus = [op for op in file.module(0).main.body.ops if op.kind == "core.relu"]
+        op = str(file.op_id(relus[len(relus) // 3])) if relus else "1"
+    fold, fuse = stages.get("fold_batch_norm", 1), stages.get("fuse_epilogues", 1)
+    last = max(stages.values())
+    graph, source = "#cw-view-graph .cw[data-ready]", "#cw-view-source .cw[data-ready]"
+    memory, overview = "#cw-view-memory .cw[data-ready]", "#cw-view-overview .figure"
+    step, speed = "graph,diff", "kernels,source"
+    return [
+        Picture("overview", {}, overview),
+        Picture("step", {"stage": str(fold), "panes": step, "op": op}, graph),
+        Picture("rewrite", {"stage": str(fuse), "panes": step, "rewrite": "3", "op": op}, graph),
+        Picture("graph", {"stage": str(fuse), "panes": "graph", "op": op}, graph),
+        Picture("diff", {"stage": str(fold), "panes": "diff"}, "#cw-view-diff .cw[data-ready]"),
+        Picture("speed", {"stage": str(last), "panes": speed, "op": op}, source),
+        Picture("memory", {"stage": str(last), "panes": both, "op": op}, memory),
+        Picture("overview-dark", {}, overview, True),
+        Picture("step-dark", {"stage": str(fold), "panes": step, "op": op}, graph, True),
+        Picture("speed-dark", {"stage": str(last), "panes": speed, "op": op}, source, True),
+        Picture("memory-dark", {"stage": str(last), "panes": both, "op": op}, memory, True),
+    ]  # fmt: skip
+
+
+def take(browser, url: str, recording: Path, picture: Picture, folder: Path) -> Path:
+    """One picture; AssertionError where the page reports an error of its own."""
+    scheme = "dark" if picture.dark else "light"
+    context = browser.new_context(viewport=SIZE, color_scheme=scheme)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    query = {} if picture.name == "start" else {"run": recording.name, **picture.sight}
+    page.goto(f"{url}?{urlencode(query)}" if query else url)
+    page.wait_for_selector("#cw-loading", state="detached")
+    page.wait_for_selector(picture.ready)
+    page.wait_for_function("() => !document.getElementById('cw-busy').classList.contains('on')")
+    page.wait_for_timeout(1500)
+    assert not errors, errors
+    path = folder / f"{picture.name}.png"
+    page.screenshot(path=path)
+    context.close()
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("recording", type=Path)
+    parser.add_argument("--only", help="make this picture only")
+    parser.add_argument("--folder", type=Path, default=IMAGES)
+    arguments = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as root, sync_playwright() as playwright:
+        library = Path(root) / "recordings"
+        library.mkdir()
+        shutil.copy(arguments.recording, library / arguments.recording.name)
+        server = subprocess.Popen(
+            [sys.executable, "-c", _SERVE, root], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        try:
+            url = server.stdout.readline().strip()
+            browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
+            start = Picture("start", {}, "#cw-start tbody tr")
+            for picture in (start, *pictures(arguments.recording)):
+                if arguments.only in (None, picture.name):
+                    print(take(browser, url, arguments.recording, picture, arguments.folder))
+            browser.close()
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+if __name__ == "__main__":
+    main()
