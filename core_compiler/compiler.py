@@ -272,14 +272,32 @@ def module_figures(module: Module) -> dict[str, float]:
             continue
         ops += 1
         if op.kind == "core.group":
-            inner = [cost(o) for o in op.regions[0].ops if o.kind != "core.constant"]
-            flops += sum(c.flops for c in inner)
+            flops += sum(_cost(o)[0] for o in op.regions[0].ops if o.kind != "core.constant")
             moved += sum(v.type.bytes for v in (*op.operands, *op.results))
         elif not op.regions and all(_static(v) for v in (*op.operands, *op.results)):
-            one = cost(op)
-            flops, moved = flops + one.flops, moved + one.bytes
+            one = _cost(op)
+            flops, moved = flops + one[0], moved + one[1]
     kernels = sum(f.level == "kernel" for f in module.functions.values())
     return {"ops": ops, "flops": flops, "bytes": moved, "kernels": kernels}
+
+
+#: Flops and bytes of ops by what they depend on: a network repeats its layers, and stages their ops.
+_COSTS: dict[tuple, tuple[int, int]] = {}
+
+
+def _cost(op) -> tuple[int, int]:
+    key = (
+        op.kind, tuple(v.type for v in op.operands), len(set(op.operands)),
+        tuple(op.attributes.items()), tuple(v.type for v in op.results),
+    )  # fmt: skip
+    if op.regions or key not in _COSTS:
+        one = cost(op)
+        if op.regions:
+            return one.flops, one.bytes
+        if len(_COSTS) > 100_000:
+            _COSTS.clear()
+        _COSTS[key] = one.flops, one.bytes
+    return _COSTS[key]
 
 
 def _static(value) -> bool:

@@ -44,6 +44,25 @@ def type_complaint(op: Op) -> str | None:
     """What an op's own type rule says against it; None if it agrees.  Layouts are not judged."""
     if op.kind not in REGISTRY or op.kind == "core.group":
         return None
+    if op.regions:
+        return _complaint(op)
+    # Types and attributes are values: equal ops of a network's many equal layers are judged once.
+    key = (
+        op.kind, tuple(v.type for v in op.operands), tuple(op.attributes.items()),
+        tuple(v.type for v in op.results),
+    )  # fmt: skip
+    if key not in _JUDGED:
+        if len(_JUDGED) > _MOST:
+            _JUDGED.clear()
+        _JUDGED[key] = _complaint(op)
+    return _JUDGED[key]
+
+
+_JUDGED: dict[tuple, str | None] = {}
+_MOST = 100_000
+
+
+def _complaint(op: Op) -> str | None:
     try:
         expected = infer_op(op)
     except (TypeRuleError, InternalError) as error:

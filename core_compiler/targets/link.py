@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.errors import InternalError
-from core_compiler.ir import BufferType, IndexType, Module, Op, Value
+from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.attributes import Dense
 from core_compiler.ir.weights import array_digest
 from core_compiler.kernels.abi import callees, scratch_bytes, work_items
@@ -33,6 +33,8 @@ class Linker:
         self.packed: dict[tuple, int] = {}
         self.packed_bytes: list[int] = []
         self.builtins: set[str] = set()
+        #: Work items, scratch bytes and callees by kernel and sizes.
+        self.needs: dict[tuple, tuple] = {}
         self.arena = 0
 
     def link(self, threads: int) -> Program:
@@ -120,36 +122,29 @@ class Linker:
         self.launch_ops.append(op)
 
     def _launch_of(self, name: str, function, refs, sizes, flops=0, moved=0) -> Launch:
+        needs = self.needs.get((name, *sizes))
+        if needs is None:
+            scratch = scratch_bytes(function, sizes, self.functions)
+            needs = work_items(function, sizes), scratch, callees(function)
+            self.needs[name, *sizes] = needs
+        items, scratch, invoked = needs
         return Launch(
-            name, name, tuple(refs), tuple(sizes), work_items(function, sizes),
-            scratch_bytes(function, sizes, self.functions), 0, flops, moved,
-            callees=callees(function),
-        )  # fmt: skip
+            name, name, tuple(refs), tuple(sizes), items, scratch, 0, flops, moved, callees=invoked
+        )
 
     def _packed(self, kernel: str, place: int, value: Value, plan, sizes) -> Ref:
         """Where a constant lies in the layout a schedule wants; packed once, shared by launches."""
         packer = self.facts["packers"][kernel, place]
-        more = [*sizes, *plan.pack_sizes(sizes)]
+        given = plan.pack_arguments(place, sizes)
         raw = self.place[value]
         function = self.functions[packer]
-        own = (packer, raw, *_given(function, more), value.type.strides)
+        own = (packer, raw, *given)
         if own not in self.packed:
             self.packed[own] = len(self.packed)
             self.packed_bytes.append(plan.packed_elements(sizes) * value.type.dtype.bytes)
             refs = (raw, Ref("packed", self.packed[own]))
-            self.prepack.append(self._launch_of(packer, function, refs, more))
+            self.prepack.append(self._launch_of(packer, function, refs, given))
         return Ref("packed", self.packed[own])
-
-
-def _given(function, sizes) -> tuple[int, ...]:
-    """The size arguments that a packing kernel really uses (others differ from launch to launch)."""
-    used = {v for op in function.body.walk() for v in op.operands}
-    names = [v for v in function.arguments if isinstance(v.type, IndexType)]
-    kinds = [a.type for a in function.arguments if isinstance(a.type, BufferType)]
-    strings = {d for t in kinds for d in (*t.shape, *t.strides) if isinstance(d, str)}
-    return tuple(
-        n for v, n in zip(names, sizes, strict=True) if v in used or v.name in strings
-    )
 
 
 #: Ops that read only some elements of their first operand.
