@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from core_compiler.errors import UserError
 from core_compiler.ir import Function, Module
 from core_compiler.kernels.schedules.steps import Scheduled
 from core_compiler.passes.bufferize import Bufferize
@@ -43,6 +44,7 @@ class CPU(Target):
         self.cache.warm()
 
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
+        self._tiling(options)  # a wrong option is said before the compile starts
         return (
             LowerComposites(),
             FoldConstants(),
@@ -65,7 +67,21 @@ class CPU(Target):
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
         from core_compiler.kernels.schedules.library import schedule
 
-        return schedule(kernel, int(options.get("vector_width", 16)), launches)
+        width, tiles = self._tiling(options)
+        return schedule(kernel, width, launches, tiles)
+
+    def _tiling(self, options: Mapping[str, Any]) -> tuple[int, str]:
+        """The options ``vector_width`` (lanes) and ``tiles``; UserError where there is no such."""
+        from core_compiler.kernels.schedules.library import TILINGS, WIDTHS
+
+        width, tiles = options.get("vector_width", WIDTHS[0]), options.get("tiles", "default")
+        if str(width) not in map(str, WIDTHS):
+            raise UserError(f"no vectors of {width} lanes", "option vector_width",
+                            f"choose {' or '.join(map(str, WIDTHS))}")  # fmt: skip
+        if tiles not in TILINGS:
+            raise UserError(f"no tiling is called {tiles!r}", "option tiles",
+                            f"choose {' or '.join(TILINGS)}")  # fmt: skip
+        return int(width), tiles
 
     @cached_property
     def cache(self):
