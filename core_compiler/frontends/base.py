@@ -36,7 +36,8 @@ class Unsupported:
 
 
 def refuse(found: Sequence[Unsupported], where: str) -> UserError:
-    """One error that names all unsupported nodes at once, grouped, with the model's source lines."""
+    """One error that names all unsupported nodes at once, grouped, with the model's source
+    lines."""
     groups: dict[tuple[str, str], list[FrontendNode]] = {}
     for item in found:
         groups.setdefault((item.kind, item.reason), []).append(item.node)
@@ -56,7 +57,8 @@ def refuse(found: Sequence[Unsupported], where: str) -> UserError:
 
 
 def read_sources(files: Sequence[str], limit: int = 1 << 20) -> dict[str, str]:
-    """The text of the model's own source files (each at most ``limit`` bytes; unreadable: left out)."""
+    """The text of the model's own source files (each at most ``limit`` bytes; unreadable: left
+    out)."""
     texts = {}
     for name in dict.fromkeys(files):
         path = Path(name)

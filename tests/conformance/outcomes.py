@@ -1,7 +1,9 @@
 """What came of a conformance case, how it is recorded, and the ratchet over the records.
 
-A case is ``passed``; ``unsupported`` (we refuse it in words: a UserError); ``wrong`` (we answer, and
-the answer is not the suite's); or ``failed`` (an exception that no user should see).  Every case of a
+A case is ``passed``; ``unsupported`` (we refuse it in words: a UserError); ``wrong`` (we answer,
+and
+the answer is not the suite's); or ``failed`` (an exception that no user should see).  Every case
+of a
 suite has a line in its record: none is left out in silence.
 """
 

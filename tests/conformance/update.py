@@ -1,6 +1,7 @@
 """Run the conformance suites and rewrite their records in ``tests/results``.
 
-    python -m tests.conformance.update [--suite NAME] [--path reference|cpu] [--every N] [--only TEXT]
+    python -m tests.conformance.update [--suite NAME] [--path reference|cpu] [--every N] [--only
+    TEXT]
 
 The reference path is recorded whole.  The full path compiles kernels (about a second a case), so
 ``--every 16`` is its default; ``--every 1`` records it whole.  ``--only`` runs the cases whose name
@@ -25,7 +26,8 @@ EVERY = {"reference": 1, "cpu": 16}
 
 
 def run(suite: str, path: str, only: str = "", every: int = 1, share: tuple[int, int] = (0, 1)):
-    """Outcomes by name of every ``every``-th case; of these the part ``share`` (number, of how many)."""
+    """Outcomes by name of every ``every``-th case; of these the part ``share`` (number, of how
+    many)."""
     execute = outcomes.PATHS[path]
     found = {}
     for number, case in enumerate(SUITES[suite].cases()):

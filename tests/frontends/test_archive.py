@@ -27,7 +27,8 @@ def good() -> Path:
 
 
 def _rewritten(source: Path, target: Path, change, *, compression=zipfile.ZIP_STORED) -> Path:
-    """A copy of an archive; ``change(name, data)`` answers the new data, or None to leave it out."""
+    """A copy of an archive; ``change(name, data)`` answers the new data, or None to leave it
+    out."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", compression) as new:
         for info in old.infolist():
             data = change(info.filename.split("/", 1)[1], old.read(info))
@@ -123,7 +124,7 @@ def test_a_truncated_archive_is_refused(good, tmp_path, share):
     data = good.read_bytes()
     path = tmp_path / "short.pt2"
     path.write_bytes(data[: int(len(data) * share)])
-    with pytest.raises(UserError, match=r"not a readable \.pt2 archive"):
+    with pytest.raises(UserError, match=r"not a (readable )?\.pt2 archive"):
         read_pt2(path)
 
 
@@ -184,7 +185,7 @@ def test_weights_of_absurd_sizes_are_refused_without_allocating(good, tmp_path, 
         return json.dumps(config).encode()
 
     path = _rewritten(good, tmp_path / "bad.pt2", change)
-    with pytest.raises(UserError, match="bytes|is wrong"):
+    with pytest.raises(UserError, match=r"bytes|is wrong"):
         read_pt2(path)
 
 
@@ -208,10 +209,12 @@ def test_damaged_json_is_refused_or_harmless(good, tmp_path_factory, data):
         held[data.draw(st.integers(0, len(held) - 1))] = data.draw(st.integers(32, 126))
     path = tmp_path_factory.mktemp("fuzz") / "m.pt2"
     _rewritten(good, path, lambda n, d: bytes(held) if n == "models/model.json" else d)
+    told = ""
     try:
         import_exported(read_pt2(path), read_files=False)
     except UserError as error:
-        assert "\n" not in str(error)
+        told = str(error)
+    assert "\n" not in told
 
 
 # -- files that mean harm --
@@ -235,8 +238,11 @@ def _pickled(thing) -> bytes:
 
 def test_pickle_in_the_example_inputs_is_not_executed(good, tmp_path):
     sign = tmp_path / "executed"
-    path = _rewritten(good, tmp_path / "bad.pt2",
-                      lambda n, d: _pickled(((_Harm(sign),), {})) if "sample_inputs" in n else d)  # fmt: skip
+    path = _rewritten(
+        good,
+        tmp_path / "bad.pt2",
+        lambda n, d: _pickled(((_Harm(sign),), {})) if "sample_inputs" in n else d,
+    )
     program = read_pt2(path)
     assert program.example_inputs is None
     assert not sign.exists()

@@ -9,8 +9,13 @@ from core_compiler.frontends.pytorch import import_module
 from sample_models.catalogue import build
 from sample_models.export import export_onnx
 
-NARROW = {"digits-cnn": {}, "digits-mlp": {}, "resnet18": {"depth": 1, "image": 32},
-          "resnet50": {"depth": 1, "image": 32}, "bert-base": {"depth": 1, "sequence": 16}}  # fmt: skip
+NARROW = {
+    "digits-cnn": {},
+    "digits-mlp": {},
+    "resnet18": {"depth": 1, "image": 32},
+    "resnet50": {"depth": 1, "image": 32},
+    "bert-base": {"depth": 1, "sequence": 16},
+}
 
 
 def _imported(name, frontend, **sizes):

@@ -1,4 +1,5 @@
-"""From a ``ModelProto`` to a module: one walk, origins from node names, all gaps reported at once."""
+"""From a ``ModelProto`` to a module: one walk, origins from node names, all gaps reported at
+once."""
 
 from __future__ import annotations
 
@@ -76,10 +77,12 @@ def import_proto(
         raise refuse(importer.unsupported, name)
     body = Block(tuple(importer.arguments), tuple(importer.ops), tuple(importer.results))
     facts: dict[str, Any] = {
-        "frontend": "onnx", "opset": opset, "producer": f"{model.producer_name} {model.producer_version}",
+        "frontend": "onnx",
+        "opset": opset,
+        "producer": f"{model.producer_name} {model.producer_version}",
         "bound": {s: {"size": n, "low": 0, "high": -1} for s, n in importer.bound.items()},
         "bound_values": importer.bound_values,
-    }  # fmt: skip
+    }
     return Imported(
         Module({"main": Function("main", body)}, importer.weights),
         tuple(v.name or "" for v in importer.arguments),
@@ -89,7 +92,8 @@ def import_proto(
 
 
 class Importer:
-    """One import; ``env`` maps tensor names to values, ``made`` values to the ops that make them."""
+    """One import; ``env`` maps tensor names to values, ``made`` values to the ops that make
+    them."""
 
     def __init__(self, model, opset: int, folder, sizes, inputs, name: str):
         self.model, self.opset, self.folder, self.name = model, opset, folder, name
@@ -152,7 +156,8 @@ class Importer:
         self.arguments.append(value)
 
     def _shape(self, info, example) -> list[int]:
-        """The declared shape, symbols bound; checked against the example input where there is one."""
+        """The declared shape, symbols bound; checked against the example input where there is
+        one."""
         kind = info.type.tensor_type
         if not kind.HasField("shape"):
             if example is None:
@@ -181,8 +186,11 @@ class Importer:
                 raise UserError(f"input {info.name!r} has size {size} on axis {axis}", self.name,
                                 "the file is damaged")  # fmt: skip
             if here is not None and here != size:
-                raise UserError(f"input {info.name!r} has {here} on axis {axis}, the model wants {size}",
-                                self.name, "give inputs of the model's sizes")  # fmt: skip
+                raise UserError(
+                    f"input {info.name!r} has {here} on axis {axis}, the model wants {size}",
+                    self.name,
+                    "give inputs of the model's sizes",
+                )
             shape.append(size)
         return shape
 

@@ -1,4 +1,5 @@
-"""Where an ONNX node came from: its name, its line in our listing, what torch's exporter left on it."""
+"""Where an ONNX node came from: its name, its line in our listing, what torch's exporter left on
+it."""
 
 from __future__ import annotations
 

@@ -40,12 +40,19 @@ def read_model(path: Path):
             raise UserError(f"the file has {size} bytes, more than protobuf reads (2 GiB)", where,
                             "export the weights as external data")  # fmt: skip
         if size > _free_memory() // 2:
-            raise UserError(f"reading needs {2 * size >> 20} MiB, {_free_memory() >> 20} MiB are free",
-                            where, "export the weights as external data", CANNOT_HERE)  # fmt: skip
+            raise UserError(
+                f"reading needs {2 * size >> 20} MiB, {_free_memory() >> 20} MiB are free",
+                where,
+                "export the weights as external data",
+                CANNOT_HERE,
+            )
         model = onnx.ModelProto.FromString(path.read_bytes())
     except (DecodeError, ValueError, OSError, RecursionError) as error:
-        raise UserError(f"not a readable ONNX model ({_short(error)})", where,
-                        "the file is truncated or of another kind; export it again") from None  # fmt: skip
+        raise UserError(
+            f"not a readable ONNX model ({_short(error)})",
+            where,
+            "the file is truncated or of another kind; export it again",
+        ) from None
     if not model.ir_version or not model.graph.output:
         raise UserError(
             "not an ONNX model: it has no graph with outputs", where, "give a .onnx file"
@@ -60,7 +67,8 @@ def _free_memory() -> int:
 
 
 def dtype_of(number: int, where: str = "") -> DType:
-    """Our dtype of a ``TensorProto`` data type; UserError for strings, complex numbers and the like."""
+    """Our dtype of a ``TensorProto`` data type; UserError for strings, complex numbers and the
+    like."""
     if number not in DTYPES:
         import onnx
 

@@ -1,4 +1,5 @@
-"""In-place ops of ATen: which programs may be walked as they are, and which must be functionalised."""
+"""In-place ops of ATen: which programs may be walked as they are, and which must be
+functionalised."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def _written(node) -> list[bool]:
 def may_alias(node) -> bool:
     """Whether a result of the node may share memory with an argument.
 
-    A schema says so of views; composite ops may return their argument without saying so (``dropout``
+    A schema says so of views; composite ops may return their argument without saying so
+    (``dropout``
     in evaluation mode, ``type_as``).
     """
     schema = getattr(node.target, "_schema", None)

@@ -96,8 +96,11 @@ class _Archive:
                     f"entry {info.filename[:80]!r} leaves the archive", self.where, DAMAGED
                 )
             if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
-                raise UserError(f"entry {info.filename[:80]!r} is compressed or encrypted", self.where,
-                                "torch.export.save stores entries plainly; export it again")  # fmt: skip
+                raise UserError(
+                    f"entry {info.filename[:80]!r} is compressed or encrypted",
+                    self.where,
+                    "torch.export.save stores entries plainly; export it again",
+                )
             if info.file_size != info.compress_size or info.header_offset + info.file_size > size:
                 raise UserError(
                     f"entry {info.filename[:80]!r} is longer than the file", self.where, DAMAGED
@@ -213,9 +216,11 @@ class _Archive:
         )  # fmt: skip
         if reach * element.itemsize > len(raw):
             raise UserError(
-                f"{kind} {name[:80]!r} needs {reach * element.itemsize} bytes, {len(raw)} are stored",
-                self.where, DAMAGED,
-            )  # fmt: skip
+                f"{kind} {name[:80]!r} needs {reach * element.itemsize} bytes, "
+                f"{len(raw)} are stored",
+                self.where,
+                DAMAGED,
+            )
         if 0 in shape:
             tensor = torch.empty(shape, dtype=element)
         else:

@@ -1,6 +1,7 @@
 """Torch's own decompositions, for the ops (and the forms of ops) that have no translation here.
 
-Only those are decomposed: what we translate keeps its name, and with it its meaning, its source line
+Only those are decomposed: what we translate keeps its name, and with it its meaning, its source
+line
 and its chance to be recognised by a target.
 """
 
@@ -24,7 +25,8 @@ def lookup(target: str):
 
 def decomposed(program, refused: Collection[str]):
     """The program with torch's decompositions of every op that we do not translate, and of those in
-    ``refused`` (names of ops that a translation turned down); None where torch has none for them."""
+    ``refused`` (names of ops that a translation turned down); None where torch has none for
+    them."""
     table = {
         op: rule
         for op, rule in _every().items()

@@ -1,4 +1,5 @@
-"""From an ``ExportedProgram`` to a module: walks the graph, keeps origins, collects what is missing."""
+"""From an ``ExportedProgram`` to a module: walks the graph, keeps origins, collects what is
+missing."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def import_exported(
     """Import a ``torch.export.ExportedProgram``; UserError names all unsupported ops at once.
 
     ``sizes`` binds symbolic dimensions (by the program's names for them, ``s77``); the others take
-    the example inputs' sizes.  ``facts["bound"]`` says for each its ``size`` and the range ``low`` to
+    the example inputs' sizes.  ``facts["bound"]`` says for each its ``size`` and the range
+    ``low`` to
     ``high`` (-1: unbounded) that the program allows.  ``read_files`` off: the source files that the
     program names are not read (for programs that nobody has vouched for).
     """
@@ -89,7 +91,8 @@ ROUNDS = 4
 
 
 def _walk(program, symbols: Symbols, name: str) -> _Walker:
-    """The walk that finds a translation for every op, torch's decompositions put in where needed."""
+    """The walk that finds a translation for every op, torch's decompositions put in where
+    needed."""
     refused: set[str] = set()
     first: list[Unsupported] = []
     for _ in range(ROUNDS):
@@ -108,7 +111,8 @@ def _walk(program, symbols: Symbols, name: str) -> _Walker:
 
 
 def _as_written(left: Sequence[Unsupported], first: Sequence[Unsupported]) -> list[Unsupported]:
-    """What is left after decomposing, named by the ops of the model itself: those of the same line."""
+    """What is left after decomposing, named by the ops of the model itself: those of the same
+    line."""
 
     def place(item: Unsupported):
         return item.node.file, item.node.line, item.node.scope
@@ -120,20 +124,28 @@ def _as_written(left: Sequence[Unsupported], first: Sequence[Unsupported]) -> li
     return list({id(item): item for item in found}.values())
 
 
+#: Outputs of a program that are written back, by the name of their kind.
+_STATE = {
+    "BUFFER_MUTATION": "buffer",
+    "PARAMETER_MUTATION": "parameter",
+    "USER_INPUT_MUTATION": "input",
+}
+
+
 def _refuse_mutation(program, name: str) -> None:
     """UserError where the program changes its buffers or inputs: a call has results only."""
     changed = [
-        f"{'buffer' if 'BUFFER' in s.kind.name else 'parameter' if 'PARAM' in s.kind.name else 'input'} "
-        f"{s.target}"
+        f"{_STATE[s.kind.name]} {s.target}"
         for s in program.graph_signature.output_specs
-        if s.kind.name.endswith("MUTATION")
+        if s.kind.name in _STATE
     ]
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise UserError(
-            f"the model changes its state as it runs: {', '.join(changed[:3])}{more}", name,
-            "call model.eval() before exporting (batch normalisation, caches), or return the new state",
-        )  # fmt: skip
+            f"the model changes its state as it runs: {', '.join(changed[:3])}{more}",
+            name,
+            "call model.eval() before exporting (batch norm, caches), or return the new state",
+        )
 
 
 def _leaves(held):
@@ -146,7 +158,8 @@ def _leaves(held):
 
 
 class _Walker:
-    """One walk over the graph; ``env`` maps fx nodes to values, tuples of values or Python numbers."""
+    """One walk over the graph; ``env`` maps fx nodes to values, tuples of values or Python
+    numbers."""
 
     def __init__(self, program, weights: WeightStore, symbols: Symbols):
         self.program, self.weights, self.symbols = program, weights, symbols
@@ -191,8 +204,11 @@ class _Walker:
         try:
             argument = Value(self._type(value), node.name)
         except KeyError:
-            raise UserError(f"input {node.name} is of type {value.dtype}", node.name,
-                            "complex and quantised tensors are not supported") from None  # fmt: skip
+            raise UserError(
+                f"input {node.name} is of type {value.dtype}",
+                node.name,
+                "complex and quantised tensors are not supported",
+            ) from None
         self.arguments.append(argument)
         self.env[node] = argument
 
@@ -204,8 +220,11 @@ class _Walker:
         try:
             array = to_numpy(held)
         except (KeyError, RuntimeError, TypeError):
-            raise UserError(f"{target} is a tensor of type {held.dtype}, layout {held.layout}", target,
-                            "store it as a dense tensor of real numbers") from None  # fmt: skip
+            raise UserError(
+                f"{target} is a tensor of type {held.dtype}, layout {held.layout}",
+                target,
+                "store it as a dense tensor of real numbers",
+            ) from None
         self.env[node] = builder.constant(array, name=_identifier(target))
         self.ops += builder.ops
 
@@ -271,7 +290,8 @@ class _Walker:
         return self._placebo(value)
 
     def _number(self, value):
-        """A symbolic number bound; as it is where it depends on data: only who uses it is refused."""
+        """A symbolic number bound; as it is where it depends on data: only who uses it is
+        refused."""
         try:
             return self.symbols.number(value)
         except NotSupported:
@@ -314,7 +334,8 @@ class _Walker:
 
 
 def describe(node) -> FrontendNode:
-    """File, line, module path and stack of an fx node; the innermost frame of the user's own code."""
+    """File, line, module path and stack of an fx node; the innermost frame of the user's own
+    code."""
     trace = node.meta.get("stack_trace") or ""
     frames = tuple(
         (m["file"], int(m["line"]), m["function"].strip(), m["text"].strip())

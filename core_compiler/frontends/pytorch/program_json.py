@@ -1,6 +1,7 @@
 """The JSON of an exported program, checked before torch's deserialiser sees it.
 
-Torch turns strings of it into code: symbolic sizes by ``sympify`` (``eval``), tree specs by importing
+Torch turns strings of it into code: symbolic sizes by ``sympify`` (``eval``), tree specs by
+importing
 modules, names by generating a Python function.  So every string must be of the form that its place
 allows; what could name anything else is refused, and what the program does not need is left out.
 """
@@ -12,6 +13,7 @@ import json
 import keyword
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 
@@ -42,23 +44,57 @@ _PLAIN_TARGETS = frozenset(
     + ["torch._sym_sqrt"]
 )  # fmt: skip
 
-_FUNCTIONS = frozenset({
-    "FloorDiv", "ModularIndexing", "Where", "PythonMod", "Mod", "CleanDiv", "CeilToInt", "FloorToInt",
-    "CeilDiv", "FloatTrueDiv", "IntTrueDiv", "TruncToFloat", "TruncToInt", "RoundToInt", "ToFloat",
-    "Identity", "Max", "Min", "Eq", "Ne", "Lt", "Le", "Gt", "Ge", "And", "Or", "Not",
-})  # fmt: skip
+_FUNCTIONS = frozenset(
+    {
+        "FloorDiv",
+        "ModularIndexing",
+        "Where",
+        "PythonMod",
+        "Mod",
+        "CleanDiv",
+        "CeilToInt",
+        "FloorToInt",
+        "CeilDiv",
+        "FloatTrueDiv",
+        "IntTrueDiv",
+        "TruncToFloat",
+        "TruncToInt",
+        "RoundToInt",
+        "ToFloat",
+        "Identity",
+        "Integer",
+        "Float",
+        "Add",
+        "Mul",
+        "Max",
+        "Min",
+        "Eq",
+        "Ne",
+        "Lt",
+        "Le",
+        "Gt",
+        "Ge",
+        "And",
+        "Or",
+        "Not",
+    }
+)
 
 _TREES = frozenset({"builtins.tuple", "builtins.list", "builtins.dict", "builtins.NoneType",
                     "collections.OrderedDict", None})  # fmt: skip
 
 
 def checked(described: Any) -> dict[str, Any]:
-    """The same description with nothing in it that torch would execute; :class:`Unsafe` otherwise."""
+    """The same description with nothing in it that torch would execute; :class:`Unsafe`
+    otherwise."""
     if not isinstance(described, dict) or not isinstance(described.get("graph_module"), dict):
         raise Unsafe("it holds no program that this version knows")
     module = dict(described["graph_module"])
-    module["module_call_graph"] = [_root_call(e) for e in _list(module.get("module_call_graph"))
-                                   if isinstance(e, dict) and e.get("fqn") == ""]  # fmt: skip
+    module["module_call_graph"] = [
+        _root_call(e)
+        for e in _list(module.get("module_call_graph"))
+        if isinstance(e, dict) and e.get("fqn") == ""
+    ]
     module["metadata"], module["treespec_namedtuple_fields"] = {}, {}
     graph = module.get("graph")
     if not isinstance(graph, dict):
@@ -111,7 +147,7 @@ def _root_call(entry: Mapping) -> dict:
 
 def _check_tree(text: Any) -> None:
     try:
-        protocol, root = json.loads(text)
+        _, root = json.loads(text)
     except (TypeError, ValueError, RecursionError):
         raise Unsafe("a tree specification is not readable") from None
     stack = [root]
@@ -160,35 +196,82 @@ def _check_string(text: str, place: str) -> None:
         raise Unsafe(f"it has a text {text[:80]!r} as its {place}")
 
 
+_SYNTAX = (
+    ast.Expression,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Compare,
+    ast.Load,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.Div,
+    ast.FloorDiv,
+    ast.Mod,
+    ast.Pow,
+    ast.USub,
+    ast.UAdd,
+    ast.cmpop,
+)
+#: What sympy may be told of a symbol.
+_ASSUMPTIONS = frozenset({"positive", "nonnegative", "integer", "real"})
+
+
 def _check_expression(text: str) -> None:
-    """A symbolic size: symbols, numbers, arithmetic and a few functions; nothing that can run away."""
-    complaint = Unsafe(f"a size is given as {text[:80]!r}")
-    if len(text) > 2000:
-        raise complaint
-    try:
-        tree = ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise complaint from None
-    called = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
-    for node in ast.walk(tree):
-        if not _harmless(node, id(node) in called):
-            raise complaint
+    """A symbolic size: symbols, numbers, arithmetic, a few functions; nothing that can run away."""
+    tree = None
+    if len(text) <= 2000:
+        with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
+            tree = ast.parse(text, mode="eval").body
+    if tree is None or not _harmless(tree):
+        raise Unsafe(f"a size is given as {text[:80]!r}")
 
 
-_SYNTAX = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Load, ast.Add, ast.Sub, ast.Mult,
-           ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.UAdd, ast.cmpop)  # fmt: skip
-
-
-def _harmless(node: ast.AST, called: bool) -> bool:
+def _harmless(node: ast.AST) -> bool:
+    """Whether evaluating the expression can only build a symbolic number of about its own
+    length."""
     if isinstance(node, ast.Name):
-        return node.id in _FUNCTIONS if called else bool(_SYMBOL.match(node.id))
+        return bool(_SYMBOL.match(node.id))
     if isinstance(node, ast.Constant):
         return type(node.value) in (int, float, bool) and abs(node.value) < 1 << 63
     if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and not node.keywords
+        return _harmless_call(node)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        power = node.right
-        return (
-            isinstance(power, ast.Constant) and type(power.value) is int and 0 <= power.value <= 8
-        )
-    return isinstance(node, _SYNTAX)
+        return _is_symbol(node.left) and _small(node.right)
+    return isinstance(node, _SYNTAX) and all(map(_harmless, ast.iter_child_nodes(node)))
+
+
+def _harmless_call(node: ast.Call) -> bool:
+    if not isinstance(node.func, ast.Name):
+        return False
+    name, arguments = node.func.id, node.args
+    if name == "Symbol":
+        return _is_symbol(node)
+    if node.keywords:
+        return False
+    if name == "Pow":
+        return len(arguments) == 2 and _is_symbol(arguments[0]) and _small(arguments[1])
+    return name in _FUNCTIONS and all(map(_harmless, arguments))
+
+
+def _is_symbol(node: ast.AST) -> bool:
+    """``s0`` or ``Symbol('s0', positive=True)``."""
+    if isinstance(node, ast.Name):
+        return bool(_SYMBOL.match(node.id))
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Symbol"
+        and len(node.args) == 1
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+        and bool(_SYMBOL.match(node.args[0].value))
+        and all(k.arg in _ASSUMPTIONS and isinstance(k.value, ast.Constant) for k in node.keywords)
+    )
+
+
+def _small(node: ast.AST) -> bool:
+    """An exponent from 0 to 8 (``3`` or ``Integer(3)``)."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Integer":
+        node = node.args[0] if len(node.args) == 1 and not node.keywords else node
+    return isinstance(node, ast.Constant) and type(node.value) is int and 0 <= node.value <= 8

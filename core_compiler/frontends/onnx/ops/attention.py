@@ -62,7 +62,8 @@ def attention(b, q, k, v, mask=None, past_key=None, past_value=None, filled=None
 
 
 def _allowed(b, q, k, filled, past: int):
-    """Which keys a query sees by position: causal, sliding window, filled part of the cache; i1 that
+    """Which keys a query sees by position: causal, sliding window, filled part of the cache; i1
+    that
     broadcasts to the scores, or None for all."""
     queries, keys = q.type.shape[2], k.type.shape[2]
     shape = (1, 1, queries, keys)
@@ -122,7 +123,8 @@ def _composite(b, q, k, v, mask, allowed, scale):
 
 
 def _spelled_out(b, q, k, v, mask, allowed, scale):
-    """The op in primitives: with a soft cap, another softmax precision, or the scores as a result."""
+    """The op in primitives: with a soft cap, another softmax precision, or the scores as a
+    result."""
     kind = q.type.dtype
     factor = b.scalar_like(math.sqrt(scale), q)
     keys = b.mul(k, b.scalar_like(math.sqrt(scale), k))

@@ -31,7 +31,8 @@ def _binary(name: str):
 
 
 def _paired(b, x, y):
-    """Both operands in their common shape; before opset 7 ``y`` may start at axis ``axis`` of ``x``."""
+    """Both operands in their common shape; before opset 7 ``y`` may start at axis ``axis`` of
+    ``x``."""
     if b.opset < 7 and b.attr("broadcast", 0):
         axis = b.attr("axis")
         if axis is not None:
@@ -180,8 +181,10 @@ def celu(b, x):
 
 @onnx_op("Selu")
 def selu(b, x):
-    alpha, gamma = (float(b.attr(n, d)) for n, d in (("alpha", 1.67326319217681884765625),
-                                                    ("gamma", 1.05070102214813232421875)))  # fmt: skip
+    alpha, gamma = (
+        float(b.attr(n, d))
+        for n, d in (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))
+    )
     bent = b.mul(b.scalar_like(alpha, x), b.expm1(x))
     return b.mul(b.scalar_like(gamma, x), b.select(b.gt(x, b.scalar_like(0, x)), x, bent))
 

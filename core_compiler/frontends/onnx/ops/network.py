@@ -185,8 +185,16 @@ def conv_transpose(b, x, w, bias=None):
             high.append(large if auto == "SAME_UPPER" else small)
     else:
         low, high = spatial_pads(b, x, kernel, strides, dilations)
-    made = b.conv_transpose(x, w, strides=strides, low=tuple(low), high=tuple(high), dilations=dilations,
-                            output_padding=extra, groups=int(b.attr("group", 1)))  # fmt: skip
+    made = b.conv_transpose(
+        x,
+        w,
+        strides=strides,
+        low=tuple(low),
+        high=tuple(high),
+        dilations=dilations,
+        output_padding=extra,
+        groups=int(b.attr("group", 1)),
+    )
     return b.bias(made, bias, 1)
 
 
@@ -234,7 +242,7 @@ def average_pool(b, x):
 def lp_pool(b, x):
     """(sum of |x|^p over the window)^(1/p): an average without padding, times the window's size."""
     p = float(b.attr("p", 2))
-    attributes, overhangs = _pool(b, x)
+    attributes, _ = _pool(b, x)
     powers = _power(b, b.abs(x), p)
     mean = b.avg_pool(powers, **attributes, count_padding=True)
     total = b.mul(mean, b.scalar_like(prod(attributes["window"]), mean))

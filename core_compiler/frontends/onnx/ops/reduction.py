@@ -129,8 +129,13 @@ def arg(b, x):
 @onnx_op("CumSum", "CumProd")
 def cumulative(b, x, axis):
     (axis,) = b.ints(axis, "axis")
-    return b.op(f"core.{b.node.op_type.lower()}", (x,), axis=axis_of(axis, x.type.rank),
-                reverse=bool(b.attr("reverse", 0)), exclusive=bool(b.attr("exclusive", 0)))  # fmt: skip
+    return b.op(
+        f"core.{b.node.op_type.lower()}",
+        (x,),
+        axis=axis_of(axis, x.type.rank),
+        reverse=bool(b.attr("reverse", 0)),
+        exclusive=bool(b.attr("exclusive", 0)),
+    )
 
 
 @onnx_op("TopK")

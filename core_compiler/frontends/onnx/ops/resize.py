@@ -133,10 +133,18 @@ def resize(b, x, roi=None, scales=None, sizes=None):
 @onnx_op("Upsample")
 def upsample(b, x, scales=None):
     factors = b.const(scales, "the scales") if scales is not None else np.array(b.attr("scales"))
-    plan = {i: Axis(d, math.floor(d * float(s)), float(s))
-            for i, (d, s) in enumerate(zip(x.type.shape, factors.reshape(-1), strict=True))}  # fmt: skip
-    options = {"mode": b.attr("mode", "nearest"), "transformation": "asymmetric", "nearest": "floor",
-               "antialias": False, "a": -0.75, "exclude": False}  # fmt: skip
+    plan = {
+        i: Axis(d, math.floor(d * float(s)), float(s))
+        for i, (d, s) in enumerate(zip(x.type.shape, factors.reshape(-1), strict=True))
+    }
+    options = {
+        "mode": b.attr("mode", "nearest"),
+        "transformation": "asymmetric",
+        "nearest": "floor",
+        "antialias": False,
+        "a": -0.75,
+        "exclude": False,
+    }
     return _resized(b, x, plan, options, 0.0)
 
 

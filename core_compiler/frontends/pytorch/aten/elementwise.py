@@ -37,8 +37,19 @@ _BINARY = {
     "__lshift__": "shl", "__rshift__": "shr",
 }  # fmt: skip
 
-_COMPARE = {"eq": "eq", "ne": "ne", "not_equal": "ne", "lt": "lt", "less": "lt", "le": "le",
-            "less_equal": "le", "gt": "gt", "greater": "gt", "ge": "ge", "greater_equal": "ge"}  # fmt: skip
+_COMPARE = {
+    "eq": "eq",
+    "ne": "ne",
+    "not_equal": "ne",
+    "lt": "lt",
+    "less": "lt",
+    "le": "le",
+    "less_equal": "le",
+    "gt": "gt",
+    "greater": "gt",
+    "ge": "ge",
+    "greater_equal": "ge",
+}
 
 
 def _unary(name: str, keeps: bool):

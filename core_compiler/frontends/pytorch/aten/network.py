@@ -59,7 +59,8 @@ def _conv_transpose(b, x, w, bias, stride, padding, output_padding, groups, dila
 def _overhang(size, window, stride, pad, dilation, ceil_mode) -> int:
     """Extra padding at the end so that floor division yields torch's output size.
 
-    With ``ceil_mode`` a last window may overhang, if it starts inside the image or its left padding.
+    With ``ceil_mode`` a last window may overhang, if it starts inside the image or its left
+    padding.
     """
     reach = dilation * (window - 1) + 1
     span = size + 2 * pad - reach

@@ -240,7 +240,8 @@ def gather(b, x, axis, indices, sparse_grad=False):
 
 @aten("index", "_unsafe_index")
 def index(b, x, indices):
-    """Advanced indexing with integer tensors, NumPy's rules; masks depend on data and are refused."""
+    """Advanced indexing with integer tensors, NumPy's rules; masks depend on data and are
+    refused."""
     used = [i for i, v in enumerate(indices) if v is not None]
     arrays = [indices[i] for i in used]
     if any(a.type.dtype is BOOL for a in arrays):
@@ -293,7 +294,8 @@ def index_put(b, x, indices, values, accumulate=False):
     tuples = b.concat(*(b.reshape(a, shape=(*shape, 1)) for a in arrays), axis=len(shape))
     full = (*shape, *(x.type.shape[i] for i in rest))
     if used == list(range(used[0], used[0] + len(used))) and used[0]:
-        # torch keeps neighbouring index axes in their place: before them come the axes left of them.
+        # torch keeps neighbouring index axes in their place: before them come the axes left of
+        # them.
         lead = used[0]
         spread = b.expand(
             values, (*full[len(shape) : len(shape) + lead], *shape, *full[len(shape) + lead :])
