@@ -26,7 +26,7 @@ from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.legality import levels
 from core_compiler.ops.base import cost
 from core_compiler.passes.base import PassContext
-from core_compiler.pipelines import PipelineEdit, Step, build
+from core_compiler.pipelines import PipelineEdit, Step, build, check
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,18 +141,35 @@ class Compilation:
         return self
 
     def rerun(self, stage: int, edit: PipelineEdit = PipelineEdit(), observer=None) -> Compilation:
-        """A new compilation that starts after stage ``stage`` with the rest of an edited pipeline."""
+        """A new compilation that starts after stage ``stage`` with the rest of an edited pipeline.
+
+        What was done stays as it was done: an edit changes the passes that are still to run, and
+        passes inserted before the last one kept do not run.
+        """
         kept = self.stages[: stage + 1]
-        steps = build(self.target, self.options.target, edit)
-        done = stage  # stage k is what step k - 1 made
+        steps = [*self.steps[:stage], *self._remaining(stage, edit)]
+        check(steps, self.options.target.get("level", "everywhere"))
+        facts = {name: f for name, f in self.facts.items() if name != "executable"}
         fresh = Compilation(
             self.target, replace(self.options, edit=edit), list(kept), steps, self.inputs,
-            observer or Observer(), cancelled=self.cancelled,
+            observer or Observer(), facts=facts, cancelled=self.cancelled,
         )  # fmt: skip
-        fresh._position = min(done, len(steps))
+        fresh._position = stage
+        if any(s.pass_.half != "meaning" for s in self.steps[:stage]):
+            fresh.identity = self.identity
         fresh.checks = {i: r for i, r in self.checks.items() if i <= stage}
+        fresh.accumulated = {i: e for i, e in self.accumulated.items() if i <= stage}
         fresh._announce()
         return fresh
+
+    def _remaining(self, stage: int, edit: PipelineEdit) -> list[Step]:
+        """The passes of the edited pipeline that have not run by stage ``stage``, in their order."""
+        steps = build(self.target, self.options.target, edit)
+        done = {s.label for s in self.steps[:stage]}
+        planned = {s.label for s in self.steps}
+        start = 1 + max((i for i, s in enumerate(steps) if s.label in done), default=-1)
+        moved = [s for s in steps[:start] if s.label in planned - done]
+        return [*moved, *steps[start:]]
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -225,9 +242,7 @@ class Compilation:
             if self.inputs is None:
                 raise UserError("checking needs inputs", "check", "give example inputs")
             self._checker = Checker(self.stages[0].module, self.inputs)
-            for earlier in self.stages[1:-1]:
-                for rewrite in earlier.rewrites:
-                    self._checker.values.learn(rewrite.new)
+            self._catch_up(self._checker)
         results = self._checker.stage(
             stage.rewrites, stage.step.pass_.exact, self.stages[stage.index - 1].module, stage.module
         )
@@ -245,6 +260,14 @@ class Compilation:
             if error is not None:
                 self.accumulated[stage.index] = error
                 self.observer.figures({f"accumulated_error/{stage.index}": error})
+
+    def _catch_up(self, checker: Checker) -> None:
+        """Let a checker that starts late learn what earlier stages made, and where buffers lie."""
+        for before, stage in zip(self.stages[:-2], self.stages[1:-1], strict=True):
+            if stage.module.main.level == "target":
+                checker.stage(stage.rewrites, True, before.module, stage.module)
+            for rewrite in stage.rewrites:
+                checker.values.learn(rewrite.new)
 
 
 class InvalidModule(UserError):
