@@ -183,7 +183,7 @@ def _plan_for(block: Block, lookup, root: Value) -> Plan:
         merging = False
         for first, second in zip(space.axes, space.axes[1:], strict=False):
             same_side = (first in plan.rows) == (second in plan.rows)
-            if same_side and all(_mergeable(e, first, second) for e in _lins(plan)):
+            if same_side and second.size and all(_mergeable(e, first, second) for e in _lins(plan)):
                 space = space.merged(first)
                 plan = _attempt(block, lookup, root, space)
                 merging = True
