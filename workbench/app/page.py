@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -75,8 +76,21 @@ class Page:
         self._push = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
         self._listen()
-        # Only when the session exists may other threads give it callbacks.
-        document.add_next_tick_callback(partial(self._load, Sight.parse(query)))
+        self._ready, self._gate = False, threading.Lock()
+        self._waiting: list[Callable[[], None]] = []
+        self._load(Sight.parse(query))
+
+    def ready(self) -> None:
+        """The browser is connected: show what was derived meanwhile.
+
+        What is set while the browser fetches the document can be in neither the document nor a
+        message, so nothing is set before this.
+        """
+        with self._gate:
+            self._ready, waiting = True, self._waiting
+            self._waiting = []
+        for callback in waiting:
+            callback()
 
     # -- listening -------------------------------------------------------------------------------
 
@@ -256,8 +270,21 @@ class Page:
                 yield name, {"state": kept}
 
     def _later(self, callback: Callable[[], None]) -> None:
+        """Run ``callback`` on the loop, as soon as the browser is connected."""
+        with self._gate:
+            if not self._ready:
+                self._waiting.append(callback)
+                return
         with suppress(RuntimeError, ValueError):  # the session is gone
             self.document.add_next_tick_callback(callback)
+
+    def _set(self, name: str, **values: Any) -> None:
+        """Set parameters of a component, from the loop."""
+        with self._gate:
+            if not self._ready:
+                self._waiting.append(partial(self._set, name, **values))
+                return
+        self.roots[name].param.update(**values)
 
     def _apply(self, generation: int, name: str, updates: dict[str, Any]) -> None:
         if generation != self._generation:
@@ -269,7 +296,7 @@ class Page:
             self._states[name] = updates["state"]
         changed = {k: v for k, v in updates.items() if getattr(root, k) != v}
         if changed:
-            root.param.update(**changed)
+            self._set(name, **changed)
 
     def _finish(self, generation: int, messages: dict[str, dict[str, Any]]) -> None:
         if generation != self._generation:
@@ -294,14 +321,15 @@ class Page:
         messages = self._messages
         if waiting:
             messages = {n: {"what": f"{job.progress['what']} …"} for n in self.sight.panes}
-        self.roots["bar"].data = json.dumps(_finite({
+        facts = {
             "run": facts, "start": run is None and job is None,
             "query": self.sight.query(), "push": self._push, "ack": self._ack,
             "panes": self.sight.panes, "zoom": self.sight.zoom, "fold": self.sight.fold,
             "views": [{"name": n, "title": TITLES[n]} for n in VIEWS],
             "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
             "wide": WIDE, "messages": messages, "notice": self._notice, "job": self._job_facts(),
-        }))  # fmt: skip
+        }  # fmt: skip
+        self._set("bar", data=json.dumps(_finite(facts)))
         self._push = False
 
     def _job_facts(self) -> dict[str, Any] | None:
@@ -311,7 +339,7 @@ class Page:
 
     def _show_start(self) -> None:
         facts = self.workspace.start_page()
-        self.roots["start"].data = json.dumps(_finite({**facts, "error": self.problem}))
+        self._set("start", data=json.dumps(_finite({**facts, "error": self.problem})))
 
     # -- what grows ------------------------------------------------------------------------------
 
@@ -384,7 +412,7 @@ class Page:
             with run.lock:
                 found = search.hits(run, sight, text)
             answer = json.dumps({"text": text, "hits": found})
-            self._later(lambda: self.roots["bar"].param.update(detail=answer))
+            self._later(lambda: self._set("bar", detail=answer))
             self._later(self._show_bar)
 
         self._thread.submit(look)
@@ -418,7 +446,7 @@ class Page:
         self._load(Sight())
         self._push = True
         facts = self.workspace.start_page()
-        self.roots["start"].data = json.dumps(_finite({**facts, "error": None, "what": spec}))
+        self._set("start", data=json.dumps(_finite({**facts, "error": None, "what": spec})))
 
     def _execute(self, _command: dict[str, Any]) -> None:
         if self.run is not None:

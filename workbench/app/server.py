@@ -105,6 +105,7 @@ def make_page(workspace: Workspace, first: str):
         parts = {k: v[0].decode(errors="replace") for k, v in arguments.items() if v}
         query = urlencode(parts) if parts else first
         made = Page(workspace, curdoc(), query)
+        pn.state.onload(made.ready)
         template = pn.Template(_TEMPLATE)
         template.add_variable("page_css", _STYLE)
         template.add_variable("view_names", list(VIEWS))
