@@ -64,7 +64,7 @@ class Compiled:
                 refs.append(Ref("output", number))
             elif number in constants and place in plan.pack:
                 pack = plan.pack[place]
-                given = (*sizes, *plan.pack_sizes(sizes))
+                given = plan.pack_arguments(place, sizes)
                 where = (Ref("constant", held.index(number)), Ref("packed", len(packed)))
                 prepack.append(Launch("pack", pack.name, where, given, work_items(pack, given)))
                 packed.append(plan.packed_elements(sizes) * 4)

@@ -119,7 +119,7 @@ class _Case:
             if buffer_arguments(function)[place].type != buffer_arguments(self.first)[place].type:
                 packed = np.zeros(plan.packed_elements(self.sizes), buffers[place].dtype)
                 interpret(
-                    pack, [buffers[place], packed], [*self.sizes, *plan.pack_sizes(self.sizes)]
+                    pack, [buffers[place], packed], plan.pack_arguments(place, self.sizes)
                 )
                 buffers[place] = packed
         interpret(function, buffers, sizes[: len(index_arguments(function))], functions=known)

@@ -100,8 +100,8 @@ class Op:
     def walk(self) -> Iterator[Op]:
         """This op, then every op of its regions, in program order."""
         yield self
-        for block in self.regions:
-            yield from block.walk()
+        if self.regions:
+            yield from _nested(self.regions)
 
     def __repr__(self) -> str:
         outs = ", ".join(f"%{v.name or '?'}" for v in self.results)
@@ -119,8 +119,7 @@ class Block:
 
     def walk(self) -> Iterator[Op]:
         """Every op, nested ones after the op that holds them."""
-        for op in self.ops:
-            yield from op.walk()
+        return _nested((self,))
 
     def free_values(self) -> tuple[Value, ...]:
         """The values used here but defined outside, each once, in program order."""
@@ -156,6 +155,20 @@ class Block:
 
     def with_(self, **parts) -> Block:
         return replace(self, **parts)
+
+
+def _nested(blocks: tuple[Block, ...]) -> Iterator[Op]:
+    """Every op of ``blocks``, nested ones after the op that holds them (one generator for all
+    levels: kernels are walked very often)."""
+    stack = [iter(b.ops) for b in reversed(blocks)]
+    while stack:
+        for op in stack[-1]:
+            yield op
+            if op.regions:
+                stack.extend(iter(b.ops) for b in reversed(op.regions))
+                break
+        else:
+            stack.pop()
 
 
 def clone_block(block: Block, mapping: dict[Value, Value] | None = None) -> Block:

@@ -65,15 +65,17 @@ def interpret(
 
 def stored_buffers(function: Function, functions: Mapping[str, Function]) -> set[Value]:
     """The buffers that a kernel, or one that it invokes, stores to."""
-    stored = set()
+    stored, whole = set(), {}
     for op in function.body.walk():
-        if op.kind == "kernel.store":
+        if op.kind == "kernel.view":
+            whole[op.result] = op.operands[0]
+        elif op.kind == "kernel.store":
             stored.add(access(op)[0])
         elif op.kind == "kernel.invoke":
             callee = functions[op["callee"]]
             theirs = stored_buffers(callee, functions)
             pairs = zip(op.operands, callee.arguments, strict=True)
-            stored.update(mine for mine, own in pairs if own in theirs)
+            stored.update(whole.get(mine, mine) for mine, own in pairs if own in theirs)
     return stored
 
 
@@ -108,6 +110,14 @@ class _Memory:
     def __init__(self, data: np.ndarray, tracked: bool, shared: bool = True):
         self.data, self.shared = data, shared
         self.owner = np.full(data.shape, -1, np.int64) if tracked else None
+
+    def part(self, starts: tuple, dropped: tuple) -> _Memory:
+        """The elements from ``starts`` on, without the axes ``dropped`` (the owners are shared)."""
+        self.place(starts)
+        key = tuple(s if axis in dropped else slice(s, None) for axis, s in enumerate(starts))
+        view = _Memory(self.data[key], tracked=False, shared=self.shared)
+        view.owner = None if self.owner is None else self.owner[key]
+        return view
 
     def place(self, indices: tuple) -> tuple:
         if any(i < 0 or i >= n for i, n in zip(indices, self.data.shape, strict=True)):
@@ -474,6 +484,12 @@ class _Translator:
         self.line(
             f"{self.name(op.result)} = memory(empty(({shape}{',' if shape else ''}), {dtype}))", op
         )
+        self.open(op.result)
+
+    def _view(self, op: Op) -> None:
+        memory, *starts = [self.name(v) for v in op.operands]
+        where, dropped = ", ".join(starts), tuple(op.get("dropped", ()))
+        self.line(f"{self.name(op.result)} = {memory}.part(({where},), {dropped})", op)
         self.open(op.result)
 
     def _invoke(self, op: Op) -> None:

@@ -19,6 +19,8 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
                     for each string in the buffer's shape, computed at the top of the function.
                     Contents are undefined at first and are not carried between the iterations
                     of a parallel loop.
+``kernel.view``     ``(buffer, *starts) {dropped}`` -> the same memory from ``starts`` on, without
+                    the axes ``dropped``.  Extents that the result's type keeps are upper bounds.
 ``kernel.constant`` ``{value}``; a splat where the result is a vector.
 ``kernel.broadcast``  scalar -> vector.     ``kernel.lanes`` -> vector of i64 0, 1, 2, ...
 ``kernel.extract``  ``(vector) {lane}`` -> scalar.
@@ -45,7 +47,7 @@ from typing import Any
 
 from core_compiler.errors import InternalError
 from core_compiler.ir import BufferType, DType, Op, Type, VectorType, dtype, vector
-from core_compiler.ir.types import INDEX, IndexType
+from core_compiler.ir.types import INDEX, IndexType, buffer
 
 BOOL = dtype("i1")
 LOOPS = ("sequential", "parallel", "vector", "unrolled")
@@ -247,6 +249,16 @@ def _alloc(kind, operands, attributes, asked):
     return tuple(asked)
 
 
+def _view(kind, operands, attributes, asked):
+    memory, dropped = operands[0], attributes.get("dropped", ())
+    _need(isinstance(memory, BufferType), kind, f"{memory} is no buffer")
+    _need(all(t is INDEX for t in operands[1:]), kind, "starts must be index values")
+    _need(len(operands) - 1 == memory.rank, kind, f"one start for each of {memory.rank} axes")
+    kept = [axis for axis in range(memory.rank) if axis not in dropped]
+    shape, strides = ([part[axis] for axis in kept] for part in (memory.shape, memory.strides))
+    return (buffer(shape, memory.dtype, strides, 0, memory.space),)
+
+
 def _call(kind, operands, attributes, asked):
     _need(isinstance(attributes.get("callee"), str), kind, "needs the attribute callee")
     _need(isinstance(attributes.get("dtype"), DType), kind, "needs the attribute dtype")
@@ -311,6 +323,7 @@ _declare(_call, None, "call", "a scalar function by name")
 _declare(_load, None, "load", "read a buffer", pure=False)
 _declare(_store, None, "store", "write a buffer", pure=False)
 _declare(_alloc, None, "alloc", "a private buffer", pure=False)
+_declare(_view, None, "view", "a part of a buffer", pure=False)
 _declare(_invoke, None, "invoke", "another kernel run to its end", pure=False)
 _declare(_for, None, "for", "a loop", pure=False)
 _declare(_if, 1, "if", "a branch", pure=False)

@@ -119,7 +119,7 @@ class Case:
         for place, pack in scheduled.launch.pack.items():
             verify(pack)
             made = np.full(scheduled.launch.packed_elements(self.sizes), np.nan, np.float32)
-            sizes = [*self.sizes, *scheduled.launch.pack_sizes(self.sizes)]
+            sizes = scheduled.launch.pack_arguments(place, self.sizes)
             interpret(pack, [self.data[place], made], sizes)
             buffers[place] = made
         return buffers
@@ -147,7 +147,7 @@ class Case:
         buffers = [aligned(b) for b in self.data]
         for place, pack in scheduled.launch.pack.items():
             made = aligned(np.zeros(scheduled.launch.packed_elements(self.sizes), np.float32))
-            given = [*self.sizes, *scheduled.launch.pack_sizes(self.sizes)]
+            given = scheduled.launch.pack_arguments(place, self.sizes)
             launch(pack, {}, [buffers[place], made], given)
             buffers[place] = made
         launch(function, cores, buffers, sizes, slices)

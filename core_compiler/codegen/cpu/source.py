@@ -39,6 +39,8 @@ from core_compiler.kernels.ops import access, count_operand, element, is_pure, l
 #: The entry of every generated module.
 SYMBOL = "kernel"
 _MAX_INLINE = 60
+#: Ops that are written as a statement of their own.
+_STATEMENTS = frozenset(f"kernel.{n}" for n in ("for", "if", "store", "invoke", "view"))
 
 
 @dataclass(frozen=True)
@@ -278,7 +280,7 @@ class _Writer:
 
     def op(self, op: Op, block: Block | None = None, position: int = 0) -> None:
         special = getattr(self, "_" + op.kind.removeprefix("kernel."), None)
-        if op.kind in ("kernel.for", "kernel.if", "kernel.store", "kernel.invoke"):
+        if op.kind in _STATEMENTS:
             special(op)
             return
         if op.result in self.names or op.result in self.inlined:
@@ -378,9 +380,18 @@ class _Writer:
 
     # -- memory ----------------------------------------------------------------------------------
 
+    def _view(self, op: Op) -> None:
+        memory, *starts = op.operands
+        place, code = self._element(memory, starts), scalars.code_name(memory.type.dtype)
+        dropped, strides = op.get("dropped", ()), self.strides[memory]
+        self.strides[op.result] = [s for axis, s in enumerate(strides) if axis not in dropped]
+        self.line(f"{self.name(op.result)} = offset_{code}({self.name(memory)}, {place})", op)
+
     def place(self, op: Op) -> str:
         """The element number that a load or store starts at."""
-        buffer, indices = access(op)
+        return self._element(*access(op))
+
+    def _element(self, buffer: Value, indices) -> str:
         terms = []
         for index, stride in zip(indices, self.strides[buffer], strict=True):
             text = self.name(index)

@@ -13,12 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from core_compiler.ir import Function
-from core_compiler.kernels.abi import buffer_arguments
 from core_compiler.kernels.schedules.product import (
     Product,
     ProductPlan,
     canonical,
-    pack_kernel,
+    pack_plan,
     read_product,
     settle,
 )  # fmt: skip
@@ -69,7 +68,7 @@ class Tiles:
     width: int = 16
     row_length: int = 304
     unroll: int = 2
-    partial: tuple[int, ...] = (8, 4, 2, 1)
+    partial: tuple[int, ...] = (8, 2, 1)
 
     @property
     def columns(self) -> int:
@@ -133,11 +132,10 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     s = s.split_off(outline, "ip_rows", f"pack_{tiles.name}")
     if not packed:
         s = s.split_off(outline, "jp_cols", f"panels_{tiles.name}")
-    s = s.split_off(outline, "ii_add", "register_tile", first="ii_init")
+    s = s.split_off(outline, "ii_add", "register_tile", first="ii_init", streams=("b", "cols"))
     s = count_rows(settle(register_tiles(s, tiles)))
-    place = [v.name for v in buffer_arguments(kernel)].index(product.b)
-    pack = {place: pack_kernel(kernel, product, tiles.columns)} if packed else {}
-    return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, pack))
+    plan = pack_plan(kernel, product, tiles.columns, packed)
+    return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, **plan))
 
 
 def copy_by_vectors(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core_compiler.ir import Function
-from core_compiler.kernels.abi import buffer_arguments
 from core_compiler.kernels.schedules import contraction
 from core_compiler.kernels.schedules.contraction import AVX512, Tiles
 from core_compiler.kernels.schedules.product import (
     Product,
     ProductPlan,
-    pack_kernel,
+    pack_plan,
     read_product,
     reorder,
     settle,
@@ -49,10 +48,9 @@ def depthwise(kernel: Function, product: Product, tiles: Tiles, packed: bool) ->
     buffers = {product.a: "a", product.b: "b"}
     s = s.apply(rename_buffers, **{old: new for old, new in buffers.items() if old != new})
     product = replace(product, columns=(lanes,), batch=product.batch[:-1])
-    pack = {}
-    if packed and product.axis is not None:
+    packed = packed and product.axis is not None
+    if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.width, product.terms)
-        place = [v.name for v in buffer_arguments(kernel)].index(product.b)
-        pack = {place: pack_kernel(kernel, product, tiles.width)}
     s = settle(s.apply(vectorise, "lane", tiles.width).apply(lift))
-    return replace(s, launch=ProductPlan(kernel, product, 1, tiles.width, pack, blocked=False))
+    plan = pack_plan(kernel, product, tiles.width, packed)
+    return replace(s, launch=ProductPlan(kernel, product, 1, tiles.width, **plan, blocked=False))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from core_compiler.ir import Function, Op, Value
-from core_compiler.kernels.abi import index_arguments
+from core_compiler.kernels.abi import buffer_arguments, index_arguments
 from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.ops import access
 from core_compiler.kernels.schedules.steps import LaunchPlan, Scheduled
@@ -21,6 +21,7 @@ from core_compiler.kernels.transforms import (
     rename_buffers,
     unit_loop,
 )  # fmt: skip
+from core_compiler.kernels.transforms.arguments import canonical_arguments
 from core_compiler.kernels.transforms.collapse import Numbering
 from core_compiler.kernels.transforms.edit import (
     Copier,
@@ -153,29 +154,39 @@ def canonical(kernel: Function, product: Product) -> Scheduled:
 
 @dataclass(frozen=True)
 class ProductPlan(LaunchPlan):
-    """Sizes of work items, and the packed layout of ``b`` where it is a constant."""
+    """Sizes of work items, and the packed layout of ``b`` where it is a constant.
+
+    ``taken``: for each index argument of a packing kernel, which of the unscheduled kernel's sizes
+    or, after those, of the panels' sizes it is.
+    """
 
     kernel: Function
     product: Product
     rows: int
     columns: int
     pack: Mapping[int, Function]
+    taken: Mapping[int, tuple[int, ...]]
     blocked: bool = True
 
     def more_sizes(self, sizes: Sequence[int], threads: int) -> list[int]:
         if not self.blocked:
-            return self.pack_sizes(sizes) if self.pack else []
+            return self._panels(sizes) if self.pack else []
         batch, m, n, _ = self._extents(sizes)
         rows, columns = work_item(batch, -(-m // self.rows), -(-n // self.columns), threads)
         chosen = (rows, columns) if self.product.rows else (columns,)
-        return [*chosen, *(self.pack_sizes(sizes) if self.pack else ())]
+        return [*chosen, *(self._panels(sizes) if self.pack else ())]
 
-    def pack_sizes(self, sizes: Sequence[int]) -> list[int]:
+    def pack_arguments(self, place: int, sizes: Sequence[int]) -> list[int]:
+        known = [*sizes, *self._panels(sizes)]
+        return [known[number] for number in self.taken[place]]
+
+    def _panels(self, sizes: Sequence[int]) -> list[int]:
+        """How many panels the packed operand has, the terms of one and its elements."""
         _, _, n, terms = self._extents(sizes)
         return [-(-n // self.columns), terms, terms * self.columns]
 
     def packed_elements(self, sizes: Sequence[int]) -> int:
-        panels, _, panel = self.pack_sizes(sizes)
+        panels, _, panel = self._panels(sizes)
         return panels * panel
 
     def _extents(self, sizes: Sequence[int]) -> tuple[int, int, int, int]:
@@ -216,8 +227,19 @@ def work_item(batch: int, rows: int, columns: int, threads: int) -> tuple[int, i
     return rows_each, -(-columns // down) or 1
 
 
+def pack_plan(kernel: Function, product: Product, columns: int, packed: bool) -> dict:
+    """The fields ``pack`` and ``taken`` of a plan whose ``b`` is (not) ``packed``."""
+    if not packed:
+        return {"pack": {}, "taken": {}}
+    place = [v.name for v in buffer_arguments(kernel)].index(product.b)
+    function, taken = canonical_arguments(pack_kernel(kernel, product, columns))
+    name = f"pack_{columns}_{digest(function)}"
+    return {"pack": {place: function.with_(name=name)}, "taken": {place: taken}}
+
+
 def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
-    """The kernel that lays the constant operand ``b`` out in panels ``[panel][term][lane]``."""
+    """The kernel that lays the constant operand ``b`` out in panels ``[panel][term][lane]``; its
+    index arguments are those of ``kernel``, then the panels' sizes."""
     made = producers(kernel)
     b, chunk = buffer_argument(kernel, product.b), find_loop(kernel, product.chunk)
     terms, column = [find_loop(kernel, t) for t in product.terms], product.columns[-1]
@@ -265,9 +287,7 @@ def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
     with kb.loop("panel", 0, panels, loop="parallel") as panel:
         nest(0, panel)
     made_kernel = kb.function(family="pack")
-    return made_kernel.with_(
-        body=without_dead(made_kernel.body), name=f"pack_{columns}_{digest(made_kernel)}"
-    )
+    return made_kernel.with_(body=without_dead(made_kernel.body))
 
 
 def reorder(s: Scheduled, order: list[str]) -> Scheduled:

@@ -21,8 +21,7 @@ class LaunchPlan:
     """What a schedule's launches need; families with added arguments subclass it.
 
     ``pack``: for a buffer argument (by its place among the buffers) the kernel that lays its
-    constant data out: buffers (raw, packed), then index arguments: the unscheduled kernel's, then
-    those of :meth:`pack_sizes`.
+    constant data out: buffers (raw, packed), then the index arguments of :meth:`pack_arguments`.
     """
 
     pack: Mapping[int, Function]
@@ -31,8 +30,8 @@ class LaunchPlan:
         """Values of the added index arguments, given the unscheduled kernel's."""
         raise NotImplementedError
 
-    def pack_sizes(self, sizes: Sequence[int]) -> list[int]:
-        """Values of the pack kernel's added index arguments."""
+    def pack_arguments(self, place: int, sizes: Sequence[int]) -> list[int]:
+        """Values of the index arguments of the kernel ``pack[place]``."""
         raise NotImplementedError
 
     def packed_elements(self, sizes: Sequence[int]) -> int:

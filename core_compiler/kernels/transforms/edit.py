@@ -135,24 +135,38 @@ def without_dead(block: Block) -> Block:
     def clean(block: Block, needed: set[Value]) -> Block:
         needed.update(block.outputs)
         kept: list[Op] = []
-        for op in reversed(block.ops):
-            if op.kind == "kernel.for" and op.regions:
-                op = _clean_loop(op, needed, clean)
-            elif op.kind == "kernel.if":
-                op = op.with_(regions=tuple(clean(r, needed) for r in op.regions))
-            has_effect = op.kind in ("kernel.store", "kernel.invoke") or any(
-                r.ops for r in op.regions
-            )
-            if has_effect or any(v in needed for v in op.results):
+        changed = False
+        for old in reversed(block.ops):
+            op, used = old, old.kind in _EFFECTS
+            if old.regions:
+                regions = [clean(r, needed) for r in old.regions]
+                if any(a is not b for a, b in zip(regions, old.regions, strict=True)):
+                    op, changed = old.with_(regions=regions), True
+                used = any(r.ops for r in regions)
+            if used or not needed.isdisjoint(op.results):
                 needed.update(op.operands)
                 kept.append(op)
-        return block.with_(ops=tuple(reversed(kept)))
+            else:
+                changed = True
+        return block.with_(ops=tuple(reversed(kept))) if changed else block
 
     return clean(block, set())
 
 
-def _clean_loop(op: Op, needed: set[Value], clean) -> Op:
-    return op.with_(regions=tuple(clean(r, needed) for r in op.regions))
+_EFFECTS = frozenset({"kernel.store", "kernel.invoke"})
+
+
+def replaced(block: Block, old: Op, new: Op) -> Block:
+    """``block`` with the op ``old``, at whatever depth, replaced by ``new`` with its results."""
+    for place, op in enumerate(block.ops):
+        made = new if op is old else op
+        if op is not old and op.regions:
+            regions = tuple(replaced(r, old, new) for r in op.regions)
+            if any(a is not b for a, b in zip(regions, op.regions, strict=True)):
+                made = op.with_(regions=regions)
+        if made is not op:
+            return block.with_(ops=(*block.ops[:place], made, *block.ops[place + 1 :]))
+    return block
 
 
 # -- questions ---------------------------------------------------------------------------------------
@@ -177,10 +191,13 @@ def has_loop(function: Function, name: str) -> bool:
 
 def producers(function: Function) -> dict[Value, Op]:
     """Which op of the whole function makes each value (region arguments: the op of the region)."""
-    table = {v: op for op in function.body.walk() for v in op.results}
+    table: dict[Value, Op] = {}
     for op in function.body.walk():
+        for value in op.results:
+            table[value] = op
         for region in op.regions:
-            table.update(dict.fromkeys(region.arguments, op))
+            for value in region.arguments:
+                table[value] = op
     return table
 
 
@@ -279,7 +296,7 @@ def bound_at_top(kb: KernelBuilder, value: Value, made: Mapping[Value, Op]) -> V
     if name == "constant":
         return kb.index(made_by["value"])
     if name == "min":
-        sides = [v for v in made_by.operands]
+        sides = list(made_by.operands)
         constants = [v for v in sides if constant_of(v, made) is not None]
         direct = [v for v in sides if made.get(v) is None]
         pick = (constants or direct or sides)[0]

@@ -18,6 +18,7 @@ from core_compiler.kernels.transforms.edit import (
     nest,
     producers,
     rebuild,
+    replaced,
 )  # fmt: skip
 
 
@@ -103,7 +104,8 @@ def mark(function: Function, loop: str, kind: str) -> Function:
         kind in ("sequential", "unrolled") or op.get("loop") in INDEPENDENT,
         f"iterations of {loop} are in order",
     )
-    return rebuild(function, {op: lambda copier, op: copier.loop(op, loop=kind)})
+    marked = op.with_(attributes={**op.attributes, "loop": kind})
+    return function.with_(body=replaced(function.body, op, marked))
 
 
 def lift(function: Function) -> Function:

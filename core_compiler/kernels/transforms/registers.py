@@ -130,8 +130,8 @@ def promote(function: Function, buffer: str) -> Function:
 def share_loads(function: Function) -> Function:
     """Load an element once where a block loads it several times with no store in between.
 
-    A store, a nested loop or branch that stores, and a called kernel end the sharing of what they
-    may change: of the same private buffer, or of all buffers in ordinary memory.
+    A store, and a nested loop or branch that stores, end the sharing of what they may change: of
+    the same private buffer, or of all buffers in ordinary memory; a called kernel ends all sharing.
     """
 
     def clean(block: Block, outer: dict) -> Block:
@@ -161,7 +161,8 @@ def share_loads(function: Function) -> Function:
 
 def _forget(known: dict, op: Op) -> None:
     stored = {access(o)[0] for o in op.walk() if o.kind == "kernel.store"}
-    stored |= {v for o in op.walk() if o.kind == "kernel.invoke" for v in o.operands}
+    if any(o.kind == "kernel.invoke" for o in op.walk()):
+        known.clear()
     ordinary = any(getattr(v.type, "space", None) == "dram" for v in stored)
     for key in list(known):
         memory = key[0][0]

@@ -159,7 +159,7 @@ class _Lanes:
             self._for(op)
         elif op.kind == "kernel.if":
             self._if(op)
-        elif op.kind in ("kernel.invoke", "kernel.alloc"):
+        elif op.kind in ("kernel.invoke", "kernel.alloc", "kernel.view"):
             need(False, f"{op.kind} cannot run lane by lane")
         elif not any(v in self.varying for v in op.operands):
             bad = [v for v in op.operands if self.steps.get(v, 0) != 0]
