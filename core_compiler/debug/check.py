@@ -7,7 +7,7 @@ within the tolerance that the rule states.  So the first bad rewrite is named wi
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -68,6 +68,9 @@ def worst_error(old: np.ndarray, new: np.ndarray) -> tuple[float, tuple[int, ...
     return error, tuple(map(int, np.unravel_index(place, old.shape)))
 
 
+_WRONG_MEMORY = "its memory held other numbers"
+
+
 class Checker:
     """Checks the rewrites of a compile, stage by stage, on the given inputs of ``main``.
 
@@ -122,23 +125,36 @@ class Checker:
         arguments = {v: self.values.known[v] for v in module.main.arguments}
         held = contents(module, arguments, self.evaluator, list(self.stands_for))
         spent = (time.perf_counter() - started) / max(len(rewrites), 1)
-        return [self._held(rewrite, held, spent) for rewrite in rewrites]
+        records = [self._held(rewrite, held, spent) for rewrite in rewrites]
+        if all(r.verdict != "failed" for r in records):
+            # What one rewrite moves may spoil a buffer that no rewrite speaks of.
+            wrong = self._wrong(held, held)
+            if wrong is not None:
+                records.append(CheckRecord(None, "failed", **wrong, note=_WRONG_MEMORY))
+        return records
 
     def _held(self, rewrite: Rewrite, held: Mapping[Value, np.ndarray], spent: float) -> CheckRecord:
         """Whether the buffers that a rewrite speaks of held what they stand for."""
+        if not rewrite.old and not rewrite.new:
+            return CheckRecord(rewrite, "unchecked", note="a step of a schedule; kernels are checked "
+                               "against their meaning", seconds=spent)  # fmt: skip
         touched = [v for op in rewrite.new for v in (*op.operands, *op.results) if v in held]
-        for buffer_ in dict.fromkeys([*rewrite.values.values(), *touched]):
-            if buffer_ not in held:
-                continue
-            value = self.stands_for[buffer_]
-            if not isinstance(value.type, TensorType):
+        wrong = self._wrong(dict.fromkeys([*rewrite.values.values(), *touched]), held)
+        if wrong is not None:
+            return CheckRecord(rewrite, "failed", **wrong, seconds=spent, note=_WRONG_MEMORY)
+        return CheckRecord(rewrite, "bitwise", seconds=spent)
+
+    def _wrong(self, buffers: Iterable[Value], held: Mapping[Value, np.ndarray]) -> dict | None:
+        """The first of ``buffers`` that held other numbers than the value it stands for."""
+        for buffer_ in buffers:
+            value = self.stands_for.get(buffer_)
+            if buffer_ not in held or value is None or not isinstance(value.type, TensorType):
                 continue
             old, new = self.sealed[value], held[buffer_]
             if not same_bits(old, new):
                 error, index = worst_error(old, new)
-                return CheckRecord(rewrite, "failed", error, 0.0, value, index, spent,
-                                   "its memory held other numbers")  # fmt: skip
-        return CheckRecord(rewrite, "bitwise", seconds=spent)
+                return {"worst_error": error, "value": value, "index": index}
+        return None
 
     def end_to_end(self, module: Module) -> float | None:
         """The largest relative error of main's outputs against the import; None if not evaluable.
