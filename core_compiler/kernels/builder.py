@@ -245,8 +245,8 @@ _TYPED: dict[tuple, tuple] = {}
 
 
 def _facts(attributes) -> tuple:
-    """Attributes as a key that tells apart what equality does not: 1 and 1.0 and True, -0.0 and 0.0,
-    one NaN and another."""
+    """Attributes as a key that tells apart what equality does not: 1 and 1.0 and True, -0.0 and
+    0.0, one NaN and another."""
     return tuple(
         (name, type(v), v.hex() if isinstance(v, float) else v)
         for name, v in sorted(attributes.items(), key=lambda item: item[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 
@@ -169,7 +170,7 @@ def launch(function, functions, buffers, sizes, slices=1) -> None:
     base = -(-scratch.ctypes.data // 64) * 64
     items = work_items(function, sizes)
     cuts = [items * i // slices for i in range(slices + 1)]
-    for low, high in reversed(list(zip(cuts, cuts[1:], strict=False))):
+    for low, high in reversed(list(itertools.pairwise(cuts))):
         code(function)[1](arguments.ctypes.data, low, high, base)
 
 

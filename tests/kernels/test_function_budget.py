@@ -1,4 +1,4 @@
-"""How many functions a model compiles: equal pieces of kernels are one function, whoever uses them."""
+"""How many functions a model compiles: equal pieces of kernels are one function."""
 
 from __future__ import annotations
 

@@ -140,14 +140,14 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
 
 def copy_by_vectors(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
     """The copy of a row: long vectors; between taps in runs of a whole channel block, of the three
-    colours of a picture, or of any length."""
+    colours of a picture (one by one: that is faster than a masked gather), or of any length."""
     last = f"{terms[-1]}_rows"
     if len(terms) == 1:
         return s.apply(vectorise, last, tiles.width, rest=True)
     first = f"{terms[1]}_rows"
     for length, suffix in ((3, "_3"), (32, "_32")):
         s = s.apply(specialise, first, last, length, suffix)
-    return s.each(vectorise, (f"{last}_32", f"{last}_3", last), tiles.width)
+    return s.each(vectorise, (f"{last}_32", last), tiles.width)
 
 
 def count_rows(s: Scheduled) -> Scheduled:
@@ -188,8 +188,8 @@ def register_tiles(s: Scheduled, tiles: Tiles) -> Scheduled:
     return s.without_core(core.name)
 
 
-#: Tiles made before, by the core's name (which ends in the digest of its structure): the products of
-#: a network share them.
+#: Tiles made before, by the core's name (which ends in the digest of its structure): the products
+#: of a network share them.
 _MADE: dict[tuple[str, Tiles, int], Scheduled] = {}
 
 

@@ -13,6 +13,7 @@ from core_compiler.kernels.schedules.steps import Scheduled
 from core_compiler.kernels.transforms import Refused
 from core_compiler.kernels.transforms.edit import need
 
+
 @dataclass(frozen=True)
 class Tiling:
     """How much a tile and a work item take; bits do not depend on it.
@@ -45,8 +46,9 @@ PRODUCTS = {"contraction": contraction.schedule, "convolution": convolution.sche
 
 
 def schedule(
-    kernel: Function, width: int = 16, launches: Sequence[Sequence[int]] = (), tiles: str = "default"
-) -> Scheduled:
+    kernel: Function, width: int = 16, launches: Sequence[Sequence[int]] = (),
+    tiles: str = "default",
+) -> Scheduled:  # fmt: skip
     """The kernel's CPU schedule with vectors of ``width`` lanes (of f32; others take as many).
 
     ``launches`` are the size arguments of the launches that will use it (packed rows must hold the
@@ -64,7 +66,7 @@ def schedule(
 def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
     try:
         product = read_product(kernel)
-        # A dot product has no columns; columns that a reshape or slice addresses are no plain index.
+        # A dot product has no columns; columns behind a reshape or slice are no plain index.
         need(bool(product.batch) or bool(product.columns), "nothing to run along in vectors")
         need(not product.columns or product.axis is not None, "the columns are not an index of b")
         place = [v.name for v in buffer_arguments(kernel)].index(product.b)

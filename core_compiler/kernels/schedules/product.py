@@ -132,7 +132,7 @@ def _source(value: Value, made) -> Op:
 
 def canonical(kernel: Function, product: Product) -> Scheduled:
     """The kernel with its parallel loops in the order batch, ``i`` (rows merged), ``j`` (columns),
-    its chunk loop called ``c`` and its operands ``a`` and ``b``.  A vector is a matrix of one row."""
+    its chunk loop called ``c`` and its operands ``a`` and ``b``.  A vector is a one-row matrix."""
     s = Scheduled.of(kernel)
     if not product.columns:
         raise Refused("no loop is left for the columns of a tile")

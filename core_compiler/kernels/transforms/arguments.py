@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_compiler.ir import Function, Value
+from core_compiler.ir import Function
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.transforms.edit import Copier
@@ -12,8 +12,8 @@ def canonical_arguments(function: Function) -> tuple[Function, tuple[int, ...]]:
     """``function`` with arguments named and ordered by their use; answers with it, for each of its
     index arguments, the number of the old one that it takes the value of.
 
-    Buffers are ``b0``, ``b1``, ...  What buffer ``b1``'s type names is ``b1_0``, ``b1_1``, ..., what
-    the body uses is ``n0``, ``n1``, ... in the order of first use.  A number that both use is
+    Buffers are ``b0``, ``b1``, ...  What buffer ``b1``'s type names is ``b1_0``, ``b1_1``, ...,
+    what the body uses is ``n0``, ``n1``, ... in the order of first use.  A number that both use is
     passed twice, one that nothing uses is dropped: kernels do not differ by what a caller happens
     to compute from one value.
     """

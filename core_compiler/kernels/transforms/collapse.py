@@ -6,6 +6,7 @@ are laid out by the number of the term: then only the number matters.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from core_compiler.ir import Function, Op, Value
@@ -27,8 +28,8 @@ from core_compiler.kernels.transforms.reduction import same
 class Numbering:
     """The number of an iteration of nested loops, in the order in which they run, from 0.
 
-    The loops: perhaps one over blocks ``for block in [lower, upper) step s``, then loops from 0 with
-    invariant extents, then perhaps one over the elements of the block, ``for c in [block,
+    The loops: perhaps one over blocks ``for block in [lower, upper) step s``, then loops from 0
+    with invariant extents, then perhaps one over the elements of the block, ``for c in [block,
     min(block + s, ...))``.  All blocks but the last are full, so the number is ``(block - lower) *
     taps + tap * (length of the block) + (c - block)``.
     """
@@ -104,7 +105,7 @@ def collapse(function: Function, loops: Sequence[str], name: str) -> Function:
     """
     numbering = Numbering(function, loops)
     chain, made = numbering.loops, numbering.made
-    for outer, inner in zip(chain, chain[1:], strict=False):
+    for outer, inner in itertools.pairwise(chain):
         body = outer.regions[0]
         others = [o for o in body.ops if o is not inner and not is_pure(o)]
         need(inner in body.ops and not others, f"{outer['name']} does more than {inner['name']}")

@@ -8,6 +8,7 @@ an op of the old function, what to emit in its place.  Transformations are funct
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 from core_compiler.errors import InternalError
@@ -169,7 +170,7 @@ def replaced(block: Block, old: Op, new: Op) -> Block:
     return block
 
 
-# -- questions ---------------------------------------------------------------------------------------
+# -- questions ------------------------------------------------------------------------------------
 
 
 def loops(function: Function) -> Iterator[Op]:
@@ -253,7 +254,7 @@ def nest(function: Function, names) -> list[Op]:
     chain = [find_loop(function, name) for name in names]
     for op in chain:
         need(not op.operands[3:], f"loop {op['name']} carries values")
-    for outer, inner in zip(chain, chain[1:], strict=False):
+    for outer, inner in itertools.pairwise(chain):
         others = [o for o in outer.regions[0].ops if o is not inner]
         need(inner in outer.regions[0].ops, f"{inner['name']} is not directly in {outer['name']}")
         need(

@@ -70,9 +70,8 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
 
     hooks: dict = {op: hook}
     for inner in op.walk():
-        if inner.kind in ("kernel.load", "kernel.store"):
-            if _has_room(inner, iv, size):
-                hooks[inner] = at_own_place
+        if inner.kind in ("kernel.load", "kernel.store") and _has_room(inner, iv, size):
+            hooks[inner] = at_own_place
     return rebuild(function, hooks)
 
 

@@ -98,7 +98,7 @@ def fission(
 
 
 def emit_nest(copier: Copier, chain: Sequence[Op], inside, suffix: str = "") -> None:
-    """Emit the loops of ``chain`` with the pure ops between them; ``inside`` emits the innermost."""
+    """Emit the loops of ``chain`` with the pure ops between; ``inside`` emits the innermost."""
     if not chain:
         inside()
         return
@@ -249,7 +249,7 @@ def sink(
 
 
 def _same_tiles(first: Op, second: Op, made, rename) -> None:
-    """What ``second`` loads of the buffers that ``first`` stores lies in the tile it is moved to."""
+    """What ``second`` loads of the buffers ``first`` stores lies in the tile it is moved to."""
     written: dict[Value, list] = {}
     for op in first.walk():
         if op.kind == "kernel.store":

@@ -71,9 +71,9 @@ def promote(function: Function, buffer: str) -> Function:
     All accesses must be at constant indices, each element always as a part of the same vector.
     """
     made = producers(function)
+    allocated = [o.result for o in function.body.walk() if o.kind == "kernel.alloc"]
     (memory,) = [
-        o.result for o in function.body.walk()
-        if o.kind == "kernel.alloc" and o.result.name == buffer and o.result.type.space == "register"
+        v for v in allocated if v.name == buffer and v.type.space == "register"
     ] or (None,)  # fmt: skip
     need(memory is not None, f"{function.name} has no register buffer {buffer!r}")
     keys: dict[Op, tuple] = {}

@@ -1,4 +1,4 @@
-"""Staging: a tile of an operand copied into private memory; packing: an argument's layout changed."""
+"""Staging copies a tile of an operand to private memory; packing changes an argument's layout."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def stage(
     """Copy what loop ``inside`` reads of ``operand`` to scratch ``name`` first, then read that.
 
     ``dims`` are the dimensions of the layout and the loops of the copy, outermost first: loops
-    inside ``inside`` that the value depends on, and perhaps a tuple of reduction loops that make one
-    dimension, the number of their iteration.  ``shape`` gives the extent of each: a number (at least
-    the loop's extent: a larger one pads the rows), or None for the loop's own bound; leading Nones
-    are merged into one dimension.  A value that is chosen by a condition (padding) is staged after
-    the choice, so that the copy evaluates the condition and the reader never does.
+    inside ``inside`` that the value depends on, and perhaps a tuple of reduction loops that make
+    one dimension, the number of their iteration.  ``shape`` gives the extent of each: a number (at
+    least the loop's extent: a larger one pads the rows), or None for the loop's own bound; leading
+    Nones are merged into one dimension.  A value that is chosen by a condition (padding) is staged
+    after the choice, so that the copy evaluates the condition and the reader never does.
     """
     made = producers(function)
     place = find_loop(function, inside)

@@ -18,11 +18,11 @@ from core_compiler.kernels.transforms.edit import (
 
 
 def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: int) -> Function:
-    """Run the copy ``for k: for j: to[.., k, j] = from[.., j, .., k]`` by blocks of ``width`` squared.
+    """Run the copy ``for k: for j: to[.., k, j] = from[.., j, .., k]`` by squares of ``width``.
 
-    Vectors are loaded along ``k``, transposed by shuffles and stored along ``j``, where both memories
-    are contiguous.  ``pad`` is the extent that is written along ``j`` (a multiple of ``width``): what
-    lies beyond the loop's bound is +0.
+    Vectors are loaded along ``k``, transposed by shuffles and stored along ``j``, where both
+    memories are contiguous.  ``pad`` is the extent that is written along ``j`` (a multiple of
+    ``width``): what lies beyond the loop's bound is +0.
     """
     made = producers(function)
     op, nested = find_loop(function, outer), find_loop(function, inner)
