@@ -135,7 +135,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       ]).filter(Boolean));
     });
     by('cw-start').hidden = !data.start;
-    by('cw-loading')?.remove();
+    if (data.done) by('cw-loading')?.remove();
   }
   const zoom = () => send('zoom', { index: data.zoom === null ? focused : null });
 
@@ -286,10 +286,6 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     drawPanes();
     drawURL();
     drawNotice();
-    if (data.ack) {
-      const busy = by('cw-busy');
-      busy.classList.remove('on');
-      busy.dataset.ack = String(data.ack);
-    }
+    if (data.done) by('cw-busy').classList.remove('on');
   });
 });

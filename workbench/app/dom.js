@@ -105,10 +105,7 @@ function sender(model) {
   return (name, more) => {
     commandNumber += 1;
     const busy = document.getElementById('cw-busy');
-    if (busy) {
-      busy.dataset.sent = `${Date.now()}`;
-      busy.classList.add('on');
-    }
+    busy?.classList.add('on');
     model.set('command', JSON.stringify({ ...more, name, n: Date.now() * 1000 + (commandNumber % 1000) }));
     model.save_changes();
   };

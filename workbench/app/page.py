@@ -71,7 +71,7 @@ class Page:
         self._selections: dict[str, dict[str, Any]] = {}
         self._states: dict[str, dict[str, Any]] = {}
         self._generation = 0
-        self._ack = 0
+        self._layout: Any = None
         self._notice: dict[str, Any] | None = None
         self._push = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
@@ -114,7 +114,7 @@ class Page:
     def _on_command(self, event: Any) -> None:
         try:
             command = json.loads(event.new)
-            self._ack = command.pop("n", 0)
+            command.pop("n", None)
             name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):
             return
@@ -162,8 +162,9 @@ class Page:
         self.sight = sight
         self.refresh()
 
-    def _load(self, sight: Sight) -> None:
+    def _load(self, sight: Sight, push: bool = False) -> None:
         """Show the recording that ``sight`` names, or the start page."""
+        self._push = push
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
@@ -187,6 +188,11 @@ class Page:
     def refresh(self) -> None:
         """Show what is new in the views that can be seen."""
         self._generation += 1
+        layout = self.sight.panes, self.sight.zoom, self.sight.fold, self.run is None
+        if layout != self._layout:
+            # A view must have its place before it gets data: it centres what is selected.
+            self._layout = layout
+            self._show_bar(done=False)
         with suppress(RuntimeError):  # the page is closed
             self._thread.submit(self._work, self._generation, self.sight, self.run)
 
@@ -306,7 +312,8 @@ class Page:
 
     # -- the bar and the start page --------------------------------------------------------------
 
-    def _show_bar(self) -> None:
+    def _show_bar(self, done: bool = True) -> None:
+        """``done``: all views show the sight (the page stops saying that it works)."""
         run, job = self.run, self.job
         facts = None
         if run is not None:
@@ -323,7 +330,7 @@ class Page:
             messages = {n: {"what": f"{job.progress['what']} …"} for n in self.sight.panes}
         facts = {
             "run": facts, "start": run is None and job is None,
-            "query": self.sight.query(), "push": self._push, "ack": self._ack,
+            "query": self.sight.query(), "push": self._push, "done": done,
             "panes": self.sight.panes, "zoom": self.sight.zoom, "fold": self.sight.fold,
             "views": [{"name": n, "title": TITLES[n]} for n in VIEWS],
             "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
@@ -400,8 +407,7 @@ class Page:
             self.go(sight, push=False)
 
     def _home(self, _command: dict[str, Any]) -> None:
-        self._load(Sight())
-        self._push = True
+        self._load(Sight(), push=True)
 
     def _search(self, command: dict[str, Any]) -> None:
         text, run, sight = str(command.get("text", "")), self.run, self.sight
@@ -424,8 +430,7 @@ class Page:
         self.problem = None
         if what.lower().endswith(".run"):
             path = self.workspace.path(what)
-            self._load(Sight(run=self.workspace.library.name(path)))
-            self._push = True
+            self._load(Sight(run=self.workspace.library.name(path)), push=True)
             return
         self._start(self.workspace.job(what, command))
 
@@ -443,8 +448,7 @@ class Page:
     def _again(self, _command: dict[str, Any]) -> None:
         """The start page with this recording's model filled in."""
         spec = str(self.run.meta().get("spec", "")) if self.run is not None else ""
-        self._load(Sight())
-        self._push = True
+        self._load(Sight(), push=True)
         facts = self.workspace.start_page()
         self._set("start", data=json.dumps(_finite({**facts, "error": None, "what": spec})))
 
