@@ -1,0 +1,69 @@
+"""Bits: one digest over threads, tilings and vector widths; a row of a batch is a batch of one."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from core_compiler import compiler
+from core_compiler.compiler import Options
+from core_compiler.debug.check import same_bits
+from core_compiler.kernels.reference.digest import digest
+from tests.sample_models.narrow import NARROW
+from workbench import models
+
+WAYS = [(width, tiles) for width in (16, 8) for tiles in ("default", "small")]
+SMALL = ("digits-mlp", "digits-cnn")
+NAMES = [pytest.param(n, marks=[] if n in SMALL else pytest.mark.slow) for n in NARROW]
+
+
+@lru_cache(maxsize=4)
+def load(name: str, batch: int = 1):
+    sizes = dict(NARROW[name]) | ({"batch": batch} if batch > 1 else {})
+    return models.load(models.spec(name, "torch", **sizes))
+
+
+def compiled(name: str, batch: int = 1, threads: int = 1, width: int = 16, tiles: str = "default"):
+    options = Options(threads=threads, target={"vector_width": width, "tiles": tiles})
+    return compiler.start(load(name, batch).imported.module, "cpu", options).finish()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n == SMALL[0] else pytest.mark.slow) for n in NARROW]
+)
+def test_one_digest_over_threads_tilings_and_widths(name):
+    digests, identities, programs = set(), set(), set()
+    for width, tiles in WAYS:
+        for threads in (1, 2):
+            made = compiled(name, 1, threads, width, tiles)
+            digests.add(digest(made(*load(name).inputs)))
+            identities.add(made.identity)
+        programs.add(tuple(sorted(k.key for k in made.facts["program"][0].kernels)))
+    assert len(digests) == 1
+    assert len(identities) == 1
+    assert len(programs) == len(WAYS), "each way must be other machine code, or nothing was shown"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_row_i_of_a_batch_is_the_batch_of_one(name):
+    one, three = compiled(name), compiled(name, 3, 2)
+    inputs = load(name, 3).inputs
+    together = three(*inputs)
+    for i in range(3):
+        alone = one(*(np.ascontiguousarray(x[i : i + 1]) for x in inputs))
+        for whole, row in zip(together, alone, strict=True):
+            assert same_bits(np.ascontiguousarray(whole[i : i + 1]), row), i
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_those_of_the_meaning_half(name):
+    """Machine code against the references, on the module that the identity is of."""
+    from tests.passes import specs
+
+    made = compiled(name)
+    sealed = [s.module for s in made.stages if s.step is None or s.step.pass_.half == "meaning"]
+    want = specs.outputs(sealed[-1], load(name).inputs)
+    for a, b in zip(made(*load(name).inputs), want, strict=True):
+        assert same_bits(a, b)

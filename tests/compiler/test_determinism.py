@@ -1,0 +1,68 @@
+"""The same input gives the same bytes: two processes with different hash seeds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Compiles one model and prints digests of everything that must not depend on the process.
+SCRIPT = """
+import hashlib, json, sys
+from core_compiler import compiler
+from core_compiler.compiler import Options
+from core_compiler.ir.text import print_module
+from core_compiler.kernels.reference.digest import digest
+from core_compiler.runtime.kernel_cache import toolchain
+from workbench import models
+
+name, frontend, sizes = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+model = models.load(models.spec(name, frontend, **sizes), cache=False)
+made = compiler.start(model.imported.module, "cpu", Options(threads=2), model.inputs).finish()
+sha = lambda text: hashlib.sha256(text.encode()).hexdigest()[:16]
+print(json.dumps({
+    "hash": hash("seed"),
+    "stages": [[s.name, sha(print_module(s.module, locations="full"))] for s in made.stages],
+    "rewrites": [[s.name, [r.rule for r in s.rewrites]] for s in made.stages],
+    "sources": {n: sha(c.text("source.py")) for n, c in made.facts["compiled"].items()},
+    "keys": {n: c.ref.key for n, c in made.facts["compiled"].items()},
+    "program": sha(made.facts["program"][0].to_json()),
+    "identity": made.identity,
+    "digest": digest(made(*model.inputs)),
+}))
+"""
+
+#: (model, frontend): the fast run takes the smallest, test-all every model by both frontends.
+SMALL = [("digits-mlp", "torch"), ("digits-mlp", "onnx")]
+ALL = [(n, f) for n in ("digits-mlp", "digits-cnn", "resnet18", "resnet50", "bert-base")
+       for f in ("torch", "onnx")]  # fmt: skip
+CASES = [
+    pytest.param(*case, marks=[] if case in SMALL else pytest.mark.slow, id="-".join(case))
+    for case in ALL
+]
+
+
+def compiled_with(seed: str, name: str, frontend: str) -> dict:
+    from tests.sample_models.narrow import NARROW
+
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, name, frontend, json.dumps(NARROW[name])],
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(("name", "frontend"), CASES)
+def test_two_hash_seeds_give_the_same_bytes(name, frontend):
+    first, second = (compiled_with(seed, name, frontend) for seed in ("1", "4242"))
+    assert first.pop("hash") != second.pop("hash"), "the seeds reached the processes"
+    for what in first:
+        assert first[what] == second[what], what
