@@ -4,6 +4,7 @@ An entry is the module's text (with origins), the weights as raw arrays, the exa
 source files.  Its key holds everything that decides them: the model file's own hash (or the sample's
 sizes), the source of the frontends, and the versions of the libraries.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -50,7 +51,10 @@ def key(spec: Spec) -> str | None:
 
 def model_files(path: Path) -> list[Path]:
     """A model file with the external data beside it that carries its name."""
-    return [path, *sorted(p for p in path.parent.glob(f"{path.name}*") if p != path and p.is_file())]
+    return [
+        path,
+        *sorted(p for p in path.parent.glob(f"{path.name}*") if p != path and p.is_file()),
+    ]
 
 
 def put(name: str, imported: Imported, inputs, others) -> None:
@@ -88,7 +92,9 @@ def get(name: str):
     for digest, place in head["weights"].items():
         store.put(digest, _array(data, place))
     module = parse(files["module.mlir"].decode(), weights=store, where="import cache")
-    imported = Imported(module, tuple(head["inputs"]), tuple(head["outputs"]), head["sources"], head["facts"])
+    imported = Imported(
+        module, tuple(head["inputs"]), tuple(head["outputs"]), head["sources"], head["facts"]
+    )
     first, second = ([_array(data, p) for p in head[k]] for k in ("first", "second"))
     return imported, tuple(first), tuple(second)
 

@@ -1,4 +1,5 @@
 """The one road from a model to a recording: what the command line, the page's worker and notebooks call."""
+
 from __future__ import annotations
 
 import platform
