@@ -64,7 +64,7 @@ def outcome(case: Case, execute: Callable) -> Outcome:
 
 def _line(text: str) -> str:
     """One line without what changes from run to run (addresses, paths, object numbers)."""
-    text = re.sub(r"0x[0-9a-f]+|/[\w./-]+/", "", " ".join(text.split()))
+    text = re.sub(r"0x[0-9a-f]+|/[\w./-]+/|; opinfo\.py:\d+", "", " ".join(text.split()))
     return text[:160]
 
 

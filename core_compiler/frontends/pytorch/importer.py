@@ -322,7 +322,13 @@ class _Walker:
         specs = self.program.graph_signature.output_specs
         values = self._read(node.args[0])
         for spec, value, source in zip(specs, values, node.args[0], strict=True):
-            if spec.kind.name != "USER_OUTPUT" or value is None:
+            if spec.kind.name != "USER_OUTPUT" or source is None:
+                continue
+            if not isinstance(value, bool | int | float | Value):
+                if not self.unsupported:
+                    reason = "it is no tensor, or a result that its op's translation leaves out"
+                    gap = Unsupported(f"result {source}", reason, describe(source))
+                    self.unsupported.append(gap)
                 continue
             if not isinstance(value, Value):
                 origin = Origin.synthetic("import", "a constant output")

@@ -104,7 +104,7 @@ def _bounds(allowed) -> tuple[int, int]:
     def number(bound, otherwise: int) -> int:
         try:
             return int(bound)
-        except (TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError, OverflowError, AttributeError):  # sympy's infinities
             return otherwise
 
     low, high = number(allowed.lower, 0), number(allowed.upper, -1)

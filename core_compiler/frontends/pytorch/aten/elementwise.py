@@ -309,7 +309,11 @@ def hardswish(b, x):
 
 @aten("softplus")
 def softplus(b, x, beta=1.0, threshold=20.0):
-    return b.softplus(x, beta=float(beta))
+    made = b.softplus(x, beta=float(beta))
+    if threshold == 20 and b.dtype.bits <= 32:
+        return made  # from there on x itself is the nearest number
+    steep = b.gt(b.mul(x, b.scalar_like(beta, x)), b.scalar_like(threshold, x))
+    return b.select(steep, x, made)
 
 
 @aten("log_sigmoid", "logsigmoid")

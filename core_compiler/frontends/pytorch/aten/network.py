@@ -110,9 +110,7 @@ def max_pool(b, x, window, stride=(), padding=0, dilation=1, ceil_mode=False):
 @aten("max_pool2d_with_indices", "max_pool3d_with_indices")
 def max_pool_with_indices(b, x, window, stride=(), padding=0, dilation=1, ceil_mode=False):
     """The values; the indices serve only the backward pass and must have no user."""
-    users = [u.args[1] for u in b.node.users if "getitem" in str(u.target)]
-    if any(index != 0 for index in users):
-        raise NotSupported("the indices of max pooling are used")
+    b.only_first("the positions of max pooling")
     spatial = 2 if "2d" in str(b.node.target) else 3
     x, drop = _batched(b, x, spatial)
     attributes, _ = _pool_shape(x, per_axis(window, spatial), stride, padding, dilation, ceil_mode)
@@ -157,8 +155,7 @@ def adaptive_avg_pool(b, x, size):
 @aten("adaptive_max_pool2d", "adaptive_max_pool1d", "adaptive_max_pool3d")
 def adaptive_max_pool(b, x, size):
     spatial = int(str(b.node.target).split("pool")[1][0])
-    if any(u.args[1] != 0 for u in b.node.users if "getitem" in str(u.target)):
-        raise NotSupported("the indices of max pooling are used")
+    b.only_first("the positions of max pooling")
     window = _even_windows(x.type.shape, per_axis(size, spatial), spatial)
     x, drop = _batched(b, x, spatial)
     zero, one = (0,) * spatial, (1,) * spatial
@@ -187,6 +184,7 @@ def batch_norm(b, x, weight, bias, mean, variance, *rest):
     epsilon = rest[2] if name in ("batch_norm", "native_batch_norm") else rest[1]
     if training:
         raise NotSupported("batch normalisation in training mode; call model.eval()")
+    b.only_first("the saved statistics")
     made = b.batch_norm(x, _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x), mean, variance,
                         epsilon=float(epsilon))  # fmt: skip
     return made if name == "batch_norm" else (made, None, None)
@@ -198,6 +196,7 @@ def layer_norm(b, x, shape, weight=None, bias=None, epsilon=1e-5, *rest):
     if weight is None and bias is not None:
         weight = b.expand(b.constant(1, x.type.dtype), shape)
     affine = [v for v in (weight, bias) if v is not None]
+    b.only_first("the mean or deviation")
     made = b.layer_norm(x, *affine, axis=axis, epsilon=float(epsilon))
     return (made, None, None) if "native" in str(b.node.target) else made
 
@@ -207,9 +206,12 @@ def rms_norm(b, x, shape, weight=None, epsilon=None):
     if epsilon is None:
         import torch
 
-        epsilon = torch.finfo(b.meta.dtype).eps
-    return b.rms_norm(x, *(() if weight is None else (weight,)), axis=x.type.rank - len(shape),
-                      epsilon=float(epsilon))  # fmt: skip
+        meta = b.meta[0] if isinstance(b.meta, list | tuple) else b.meta
+        epsilon = torch.finfo(meta.dtype).eps
+    b.only_first("the inverse deviation")
+    affine = () if weight is None else (weight,)
+    made = b.rms_norm(x, *affine, axis=x.type.rank - len(shape), epsilon=float(epsilon))
+    return (made, None) if "_fused" in str(b.node.target) else made
 
 
 @aten("group_norm")

@@ -40,6 +40,12 @@ class Context(Builder):
     def shape(self) -> tuple[int, ...]:
         return tuple(self.symbols.number(d) for d in self.meta.shape)
 
+    def only_first(self, what: str) -> None:
+        """NotSupported where a result of the op other than the first is used."""
+        for user in self.node.users:
+            if "getitem" in str(user.target) and user.args[1] != 0 and user.users:
+                raise NotSupported(f"{what} is used")
+
     def to(self, x: Value, wanted: DType) -> Value:
         """``x`` cast to ``wanted`` (torch's conversion rules), or ``x`` itself."""
         return x if x.type.dtype is wanted else self.cast(x, dtype=wanted)
