@@ -105,7 +105,7 @@ def _runner(op, sample):
         for ours, theirs in zip(made, wanted, strict=True):
             if op.name in OPEN_ORDER and theirs.dtype == torch.int64:
                 ours = _settled(to_numpy(tensors[0]), ours, to_numpy(theirs))
-            _compare(ours, torch.from_numpy(ours) if op.name in OPEN_CONTENT else theirs)
+            _compare(ours, theirs, op.name in OPEN_CONTENT)
 
     return run
 
@@ -153,10 +153,12 @@ def _settled(x, ours, theirs):
     return ours
 
 
-def _compare(ours, theirs) -> None:
+def _compare(ours, theirs, is_open: bool = False) -> None:
     wanted = to_numpy(theirs)
     if ours.shape != wanted.shape or ours.dtype != wanted.dtype:
         raise Wrong(f"{ours.dtype}{ours.shape}, wanted {wanted.dtype}{wanted.shape}")
+    if is_open:
+        return
     if wanted.dtype.kind not in "fiub":  # torch takes no arrays of ml_dtypes
         ours, wanted = ours.astype("float32"), wanted.astype("float32")
         theirs = torch.from_numpy(wanted)

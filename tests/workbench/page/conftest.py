@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -96,19 +95,6 @@ def own_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     for one in made:
         if one.process.poll() is None:
             one.stop()
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A headless Chromium of this machine (Playwright's own download is never used)."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("no Chromium in PATH; on Debian: apt-get install chromium")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=path, args=list(ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 class Tab:
