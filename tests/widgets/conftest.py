@@ -14,8 +14,6 @@ import pytest
 from widgets import build, pack
 
 HERE = Path(__file__).parent
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 #: How long anything on the page may take on a loaded machine (milliseconds).
 PATIENCE = 60_000
 
