@@ -1,20 +1,22 @@
 """The cache on disk: entries named by the hash of what made them, checked on every read.
 
 An entry is a folder of plain files (a kernel's source, its object code, its assembly lie beside
-each other and can be opened by hand) with a ``manifest.json`` that holds each file's SHA-256.
+each other and can be opened by hand) with a ``manifest.json`` that holds each file's length and
+CRC-32: they tell a damaged file (whoever may write to the folder could also write a manifest).
 Folders appear by one ``rename``, so a reader sees a whole entry or none, and several processes may
-share the cache without locks.  A file that does not match its hash is removed with its entry and
+share the cache without locks.  A file that does not match is removed with its entry and
 reported as absent: whoever asked computes it again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import mmap
 import os
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,6 +28,8 @@ DEFAULT_LIMIT = 4 << 30
 RENEW_AFTER = 3600
 #: The folder is measured again when this part of the limit was written since the last measurement.
 MEASURE_EVERY = 1 / 16
+#: Files of at least this many bytes are mapped.
+MAP_FROM = 16 << 20
 
 
 def default_root() -> Path:
@@ -74,9 +78,9 @@ class CacheFolder:
         folder = self.path(kind, key)
         try:
             manifest = json.loads((folder / MANIFEST).read_bytes())
-            digests = manifest["files"]
-            found = {n: (folder / n).read_bytes() for n in (digests if names is None else names)}
-            sound = all(_sha256(data) == digests[n] for n, data in found.items())
+            sums = manifest["files"]
+            found = {n: _read(folder / n) for n in (sums if names is None else names)}
+            sound = all(_sum(data) == sums[n] for n, data in found.items())
         except FileNotFoundError:
             if (folder / MANIFEST).exists():  # a file is gone from inside an entry
                 self.remove(kind, key)
@@ -102,7 +106,7 @@ class CacheFolder:
         try:
             for name, data in files.items():
                 (draft / name).write_bytes(data)
-            manifest = {"files": {name: _sha256(data) for name, data in files.items()}}
+            manifest = {"files": {name: _sum(data) for name, data in files.items()}}
             (draft / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
             os.chmod(draft, 0o755)
             self._publish(draft, folder)
@@ -204,5 +208,13 @@ def _listed(folder: Path) -> list[Path]:
         return []
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _read(path: Path) -> bytes | mmap.mmap:
+    """A file's bytes; a large one (a model's weights) is mapped and not copied."""
+    with open(path, "rb") as stream:
+        if os.fstat(stream.fileno()).st_size < MAP_FROM:
+            return stream.read()
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _sum(data: bytes | mmap.mmap) -> list[int]:
+    return [len(data), zlib.crc32(data)]

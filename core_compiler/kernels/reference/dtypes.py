@@ -6,10 +6,13 @@ import functools
 import ml_dtypes
 import numpy as np
 
-from core_compiler.kernels._numba import jit, reads, specialise, writes
-from core_compiler.kernels.functions import NAMESPACE
-from core_compiler.kernels.narrow import NARROW_FLOATS
-from core_compiler.kernels.primitives import NUMBERS, boolean
+from core_compiler import lazy
+
+# What NumPy does must not cost Numba's import.
+_numba = lazy.module("core_compiler.kernels._numba")
+_functions = lazy.module("core_compiler.kernels.functions")
+_narrow = lazy.module("core_compiler.kernels.narrow")
+_primitives = lazy.module("core_compiler.kernels.primitives")
 
 #: Narrow float formats (``narrow.NARROW_FLOATS``) as NumPy dtypes.
 NARROW_DTYPES: dict[str, np.dtype] = {
@@ -129,14 +132,14 @@ def _for_narrowing(x: np.ndarray) -> np.ndarray:
 
 
 def _encode(x: np.ndarray, name: str, saturate: bool) -> np.ndarray:
-    storage = np.uint16 if NARROW_FLOATS[name].bits == 16 else np.uint8
+    storage = np.uint16 if _narrow.NARROW_FLOATS[name].bits == 16 else np.uint8
     out = np.empty(x.shape, storage)
     _encoder(name)(np.ascontiguousarray(x).reshape(-1), bool(saturate), out.reshape(-1))
     return out.view(NARROW_DTYPES[name])
 
 
 def _decode(x: np.ndarray, name: str) -> np.ndarray:
-    storage = np.uint16 if NARROW_FLOATS[name].bits == 16 else np.uint8
+    storage = np.uint16 if _narrow.NARROW_FLOATS[name].bits == 16 else np.uint8
     out = np.empty(x.shape, np.float32)
     _decoder(name)(np.ascontiguousarray(x).reshape(-1).view(storage), out.reshape(-1))
     return out
@@ -157,32 +160,40 @@ def _decode_loop(x, out):
         out[i] = op(load(x[i]))  # noqa: F821
 
 
+def _map(loop, name: str, op, source, target, *between):
+    """A compiled loop over a flat array: ``loop`` with ``op``."""
+    types = _numba.reads(source, 1), *between, _numba.writes(target, 1)
+    return _numba.jit(_numba.specialise(loop, name, **op), *types)
+
+
 @functools.cache
 def _converter(source: str, target: str):
-    op = NAMESPACE[f"convert_{source}_{target}"]
-    return jit(specialise(_map_loop, f"convert_{source}_{target}", op=op),
-               reads(NUMBERS[source], 1), writes(NUMBERS[target], 1))
+    op = {"op": _functions.NAMESPACE[f"convert_{source}_{target}"]}
+    numbers = _primitives.NUMBERS
+    return _map(_map_loop, f"convert_{source}_{target}", op, numbers[source], numbers[target])
 
 
 @functools.cache
 def _odd_loop():
-    return jit(specialise(_map_loop, "convert_odd", op=NAMESPACE["convert_f64_f32_odd"]),
-               reads(NUMBERS["f64"], 1), writes(NUMBERS["f32"], 1))
+    op = {"op": _functions.NAMESPACE["convert_f64_f32_odd"]}
+    return _map(_map_loop, "convert_odd", op, _primitives.NUMBERS["f64"], _primitives.NUMBERS["f32"])
 
 
 @functools.cache
 def _encoder(name: str):
-    code = "u16" if NARROW_FLOATS[name].bits == 16 else "u8"
-    store = NAMESPACE[f"convert_i32_{code}"]
-    op = NAMESPACE[f"convert_f32_{name}"]
-    return jit(specialise(_encode_loop, f"encode_{name}", op=op, store=store),
-               reads(NUMBERS["f32"], 1), boolean, writes(NUMBERS[code], 1))
+    code, names, numbers = _storage(name), _functions.NAMESPACE, _primitives.NUMBERS
+    op = {"op": names[f"convert_f32_{name}"], "store": names[f"convert_i32_{code}"]}
+    between = _primitives.boolean
+    return _map(_encode_loop, f"encode_{name}", op, numbers["f32"], numbers[code], between)
 
 
 @functools.cache
 def _decoder(name: str):
-    code = "u16" if NARROW_FLOATS[name].bits == 16 else "u8"
-    load = NAMESPACE[f"convert_{code}_i32"]
-    op = NAMESPACE[f"convert_{name}_f32"]
-    return jit(specialise(_decode_loop, f"decode_{name}", op=op, load=load),
-               reads(NUMBERS[code], 1), writes(NUMBERS["f32"], 1))
+    code, names, numbers = _storage(name), _functions.NAMESPACE, _primitives.NUMBERS
+    op = {"op": names[f"convert_{name}_f32"], "load": names[f"convert_{code}_i32"]}
+    return _map(_decode_loop, f"decode_{name}", op, numbers[code], numbers["f32"])
+
+
+def _storage(name: str) -> str:
+    """The integers that a narrow float's codes are stored in."""
+    return "u16" if _narrow.NARROW_FLOATS[name].bits == 16 else "u8"

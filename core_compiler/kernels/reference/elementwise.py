@@ -11,30 +11,32 @@ from collections.abc import Callable
 
 import numpy as np
 
-from core_compiler.kernels._numba import jit, reads, specialise, writes
-from core_compiler.kernels.functions import FUNCTIONS, NAMESPACE, PRIMITIVE_FUNCTIONS
-from core_compiler.kernels.primitives import NUMBERS
+from core_compiler import lazy
 from core_compiler.kernels.reference.dtypes import cast, dtype_name, is_float, widen
+
+# What NumPy does must not cost Numba's import.
+_numba = lazy.module("core_compiler.kernels._numba")
+_functions = lazy.module("core_compiler.kernels.functions")
+_primitives = lazy.module("core_compiler.kernels.primitives")
 
 _WIDTH_ERROR = "{name} of {dtypes}: operands of one dtype are needed, cast first"
 
 
 def apply(name: str, *arrays: np.ndarray) -> np.ndarray:
-    """One of ``OPERATIONS`` on arrays of one dtype, broadcast.
+    """One of ``OPERATIONS`` or of the contract's functions on arrays of one dtype, broadcast.
 
     Comparisons give bool, all others the operands' dtype.  Raises TypeError for a dtype that the
     operation has no meaning for.
     """
     operands = [np.asarray(a) for a in arrays]
-    if name not in OPERATIONS:
-        raise ValueError(f"{name!r} is not an elementwise operation: {', '.join(OPERATIONS)}")
+    operation = OPERATIONS.get(name) or _function(name)
     dtypes = {a.dtype for a in operands}
     if len(dtypes) != 1:
         raise TypeError(_WIDTH_ERROR.format(name=name, dtypes=", ".join(sorted(map(str, dtypes)))))
     dtype = operands[0].dtype
     wide = [widen(a) for a in operands]
     with np.errstate(all="ignore"):
-        result = np.asarray(OPERATIONS[name](*wide))
+        result = np.asarray(operation(*wide))
     if result.dtype == np.bool_ or result.dtype == dtype:
         return result
     return cast(result, dtype)
@@ -100,9 +102,9 @@ def _map_two(x, y, out):
 def _loop(name: str, dtype: str, arity: int):
     template = _map_one if arity == 1 else _map_two
     symbol = f"{name}_{dtype}"
-    element = NUMBERS[dtype]
-    return jit(specialise(template, f"map_{symbol}", op=NAMESPACE[symbol]),
-               *[reads(element, 1)] * arity, writes(element, 1))
+    element = _primitives.NUMBERS[dtype]
+    loop = _numba.specialise(template, f"map_{symbol}", op=_functions.NAMESPACE[symbol])
+    return _numba.jit(loop, *[_numba.reads(element, 1)] * arity, _numba.writes(element, 1))
 
 
 def _safe_divisor(a, b):
@@ -204,8 +206,13 @@ _BITS = {
     "shift_left": _shift(np.left_shift), "shift_right": _shift(np.right_shift),
     "shift_right_logical": _shift(_logical_right),
 }
-#: name -> function on widened arrays.
-OPERATIONS: dict[str, Callable] = {
-    **{name: _compiled(name) for name in FUNCTIONS if name not in PRIMITIVE_FUNCTIONS},
-    **_ARITHMETIC, **_COMPARISONS, **_BITS,
-}
+#: name -> function on widened arrays; the contract's elementary functions come beside them.
+OPERATIONS: dict[str, Callable] = {**_ARITHMETIC, **_COMPARISONS, **_BITS}
+
+
+def _function(name: str) -> Callable:
+    """One of the contract's elementary functions (``exp``, ``tanh``, ...) on widened arrays."""
+    if name not in _functions.FUNCTIONS:
+        known = ", ".join([*OPERATIONS, *_functions.FUNCTIONS])
+        raise ValueError(f"{name!r} is not an elementwise operation: {known}")
+    return _compiled(name)

@@ -130,6 +130,16 @@ def rebuild(
     return function.with_(body=without_dead(made.body))
 
 
+def without_origins(function: Function) -> Function:
+    """The same function, telling of no op where it came from."""
+
+    def strip(block: Block) -> Block:
+        ops = (o.with_(origin=None, regions=tuple(map(strip, o.regions))) for o in block.ops)
+        return block.with_(ops=tuple(ops))
+
+    return function.with_(body=strip(function.body))
+
+
 def without_dead(block: Block) -> Block:
     """The block without pure ops, loads, allocations and empty regions that nothing needs."""
 

@@ -21,6 +21,7 @@ from core_compiler.kernels.transforms.edit import (
     producers,
     rebuild,
     without_dead,
+    without_origins,
 )  # fmt: skip
 
 
@@ -63,6 +64,8 @@ def outline(
     views = [_View.of(v, part, made, v.name in streams) for v in buffers]
     core, entries = _kernel(name, part, views, numbers, tested, constants, made)
     core, taken = canonical_arguments(core)
+    # A core serves every kernel that has an equal part: it names no op of the model.
+    core = without_origins(core)
     core = core.with_(name=f"{name}_{digest(core)}")
 
     def hook(copier: Copier, op: Op) -> None:
