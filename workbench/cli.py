@@ -7,6 +7,7 @@ machine cannot do it, 130 stopped by Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import os
@@ -41,6 +42,8 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code.  A user's mistake is one line, never a traceback."""
+    # The IR is a large graph that lives on: collecting often finds nothing and costs its size.
+    gc.set_threshold(50_000, 20, 20)
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = next((w for w in words if not w.startswith("-")), None)
     wants_json = "--json" in words
