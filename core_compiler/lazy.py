@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from types import ModuleType
+from typing import Any
 
 
-def module(name: str) -> ModuleType:
+def module(name: str) -> Any:
     """The module ``name``, executed at its first attribute access (``importlib.util.LazyLoader``)."""
     if name in sys.modules:
         return sys.modules[name]
