@@ -34,11 +34,23 @@ def compiled(name: str, batch: int = 1, threads: int = 1, width: int = 16, tiles
     "name", [pytest.param(n, marks=[] if n == SMALL[0] else pytest.mark.slow) for n in NARROW]
 )
 def test_one_digest_over_threads_tilings_and_widths(name):
+    one_digest(load(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in NARROW if n not in SMALL])
+def test_one_digest_at_full_size(name):
+    one_digest(models.load(models.spec(name, "torch")))
+
+
+def one_digest(model):
+    """Compile a model in each way, execute it on one and two threads, compare digests."""
     digests, identities, programs = set(), set(), set()
     for width, tiles in WAYS:
         for threads in (1, 2):
-            made = compiled(name, 1, threads, width, tiles)
-            digests.add(digest(made(*load(name).inputs)))
+            options = Options(threads=threads, target={"vector_width": width, "tiles": tiles})
+            made = compiler.start(model.imported.module, "cpu", options).finish()
+            digests.add(digest(made(*model.inputs)))
             identities.add(made.identity)
         programs.add(tuple(sorted(k.key for k in made.facts["program"][0].kernels)))
     assert len(digests) == 1
