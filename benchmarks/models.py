@@ -7,6 +7,7 @@ seconds cold (no kernel known) and warm (a fresh process that finds everything i
 recording adds, the number of compiled functions, and errors against the peers.  Absolute times of a
 shared machine are worth little; read the ratios.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -26,7 +27,9 @@ MODELS = ("resnet50", "bert-base", "resnet18", "digits-cnn", "digits-mlp")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("models", nargs="*", default=MODELS)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--against", default="torch,onnxruntime")

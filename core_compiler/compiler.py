@@ -3,6 +3,7 @@
 This is the session interface that the command line, notebooks and the page's worker share:
 *compile, step, change the pipeline, rerun from a pass, execute, profile*.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -244,7 +245,10 @@ class Compilation:
             self._checker = Checker(self.stages[0].module, self.inputs)
             self._catch_up(self._checker)
         results = self._checker.stage(
-            stage.rewrites, stage.step.pass_.exact, self.stages[stage.index - 1].module, stage.module
+            stage.rewrites,
+            stage.step.pass_.exact,
+            self.stages[stage.index - 1].module,
+            stage.module,
         )
         if stage.name.split("#")[0] == "generate_code" and self.target.available() is None:
             found = check_kernels(

@@ -1,4 +1,5 @@
 """The one error a user sees: what went wrong, where, and what to do about it."""
+
 from __future__ import annotations
 
 #: Exit codes of the command line: bad input, and "this machine cannot do it".

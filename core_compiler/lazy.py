@@ -1,4 +1,5 @@
 """Modules that are executed when they are first used: declarations must not cost Numba's import."""
+
 from __future__ import annotations
 
 import importlib.util

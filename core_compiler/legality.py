@@ -1,4 +1,5 @@
 """Legality per level: which ops and types may stand where, checked after every pass."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -71,6 +72,10 @@ def _complaint(op: Op) -> str | None:
     if len(got) != len(expected):
         return f"{op.kind} makes {len(expected)} results, not {len(got)}"
     for want, have in zip(expected, got, strict=True):
-        if not isinstance(have, TensorType) or want.shape != have.shape or want.dtype is not have.dtype:
+        if (
+            not isinstance(have, TensorType)
+            or want.shape != have.shape
+            or want.dtype is not have.dtype
+        ):
             return f"{op.kind} makes {want}, but the result says {have}"
     return None

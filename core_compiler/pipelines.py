@@ -3,6 +3,7 @@
 Two halves.  The *meaning* half is one list for all targets; values may change there, and what it
 ends with is the numerics identity.  The *implementation* half belongs to the target and keeps bits.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -81,13 +82,17 @@ class Step:
     limit: int | None = None
 
 
-def build(target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit()) -> list[Step]:
+def build(
+    target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit()
+) -> list[Step]:
     """The whole pipeline for ``target`` after ``edit``; UserError says what of the edit is wrong."""
     passes = [*meaning(), *target.pipeline(options)]
     known = labels(passes)
     for name in (*edit.skip, *edit.options, *edit.limits, *edit.order, *edit.repeat):
         if name not in known and name not in {p.name() for p in passes}:
-            raise UserError(f"no pass is called {name!r}", "pipeline", f"passes: {', '.join(known)}")
+            raise UserError(
+                f"no pass is called {name!r}", "pipeline", f"passes: {', '.join(known)}"
+            )
     steps = []
     for label, pass_ in zip(known, passes, strict=True):
         both = (label, pass_.name())

@@ -1,4 +1,5 @@
 """What a finished compile tells the recording beside its stages: kernels, buffers, timings."""
+
 from __future__ import annotations
 
 import json
@@ -20,7 +21,9 @@ def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecor
     for op in module.main.body.ops:
         if op.kind == LAUNCH:
             launches.setdefault(op["kernel"], []).append(op)
-    walks = {name: list(f.body.walk()) for name, f in module.functions.items() if f.level == "kernel"}
+    walks = {
+        name: list(f.body.walk()) for name, f in module.functions.items() if f.level == "kernel"
+    }
     records = []
     for name, compiled in facts["compiled"].items():
         used = launches.get(name, [])

@@ -3,6 +3,7 @@
 Every buffer is bytes in memory: views share them, and once offsets are planned all temporaries lie
 in one arena, so a plan that overlaps live buffers or a view with wrong strides shows as wrong numbers.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +22,14 @@ class BufferMachine:
     ``seen(buffer, array)`` is told a buffer's logical contents when an op has just written it.
     """
 
-    def __init__(self, module: Module, evaluator: Evaluator, seen: Seen = lambda value, array: None):
+    def __init__(
+        self, module: Module, evaluator: Evaluator, seen: Seen = lambda value, array: None
+    ):
         self.module, self.evaluator, self.seen = module, evaluator, seen
         self.memory: dict[Value, np.ndarray] = {}
-        ends = [op["offset"] + op["size"] for op in module.main.body.ops if "offset" in op.attributes]
+        ends = [
+            op["offset"] + op["size"] for op in module.main.body.ops if "offset" in op.attributes
+        ]
         # A pattern that is no useful number in any dtype: reading what nobody wrote shows.
         self.arena = np.full(max(ends, default=0), 0xA5, np.uint8)
 
@@ -89,7 +94,10 @@ class BufferMachine:
 
 
 def contents(
-    module: Module, inputs: Mapping[Value, np.ndarray], evaluator: Evaluator, wanted: Sequence[Value]
+    module: Module,
+    inputs: Mapping[Value, np.ndarray],
+    evaluator: Evaluator,
+    wanted: Sequence[Value],
 ) -> dict[Value, np.ndarray]:
     """What each of ``wanted`` held when it was written, from one run of ``module``."""
     kept: dict[Value, np.ndarray] = {}

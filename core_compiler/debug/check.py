@@ -4,6 +4,7 @@ The check is local: the old and the new ops of one rewrite are evaluated by the 
 *same* boundary values, and the mapped outputs compared, bit for bit where the rule is exact, else
 within the tolerance that the rule states.  So the first bad rewrite is named without a search.
 """
+
 from __future__ import annotations
 
 import time
@@ -133,7 +134,9 @@ class Checker:
                 records.append(CheckRecord(None, "failed", **wrong, note=_WRONG_MEMORY))
         return records
 
-    def _held(self, rewrite: Rewrite, held: Mapping[Value, np.ndarray], spent: float) -> CheckRecord:
+    def _held(
+        self, rewrite: Rewrite, held: Mapping[Value, np.ndarray], spent: float
+    ) -> CheckRecord:
         """Whether the buffers that a rewrite speaks of held what they stand for."""
         if not rewrite.old and not rewrite.new:
             return CheckRecord(rewrite, "unchecked", note="a step of a schedule; kernels are checked "
@@ -170,7 +173,10 @@ class Checker:
                 outputs = [values[v] for v in module.main.outputs]
         except (KeyError, InternalError):
             return None
-        return max((worst_error(a, b)[0] for a, b in zip(self.reference, outputs, strict=True)), default=0.0)
+        return max(
+            (worst_error(a, b)[0] for a, b in zip(self.reference, outputs, strict=True)),
+            default=0.0,
+        )
 
     def _values_of(self, module: Module) -> Values:
         """The values of one stage, evaluated by its own ops."""
@@ -189,7 +195,9 @@ class Checker:
         if not pairs:
             if not rewrite.values:
                 return record("bitwise", note="nothing is read from the removed ops")
-            return record("unchecked", note="the new ops work on buffers; kernels are checked whole")
+            return record(
+                "unchecked", note="the new ops work on buffers; kernels are checked whole"
+            )
         try:
             old = self._local(rewrite.old, [a for a, _ in pairs])
             new = self._local(rewrite.new, [b for _, b in pairs])

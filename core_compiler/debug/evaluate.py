@@ -1,4 +1,5 @@
 """Evaluating any stage on real tensors by the reference, with sharing and a bound on memory."""
+
 from __future__ import annotations
 
 from collections import OrderedDict

@@ -4,6 +4,7 @@ The program is linked once more with a place of its own for every buffer, run, a
 results are compared, bit for bit, with its region evaluated by the reference on the very arrays
 that the launch has read.  So a wrong kernel is named even where an earlier one is wrong too.
 """
+
 from __future__ import annotations
 
 import time

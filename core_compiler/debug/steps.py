@@ -118,9 +118,7 @@ class _Case:
         for place, pack in plan.pack.items() if plan is not None else ():
             if buffer_arguments(function)[place].type != buffer_arguments(self.first)[place].type:
                 packed = np.zeros(plan.packed_elements(self.sizes), buffers[place].dtype)
-                interpret(
-                    pack, [buffers[place], packed], plan.pack_arguments(place, self.sizes)
-                )
+                interpret(pack, [buffers[place], packed], plan.pack_arguments(place, self.sizes))
                 buffers[place] = packed
         interpret(function, buffers, sizes[: len(index_arguments(function))], functions=known)
         return b"".join(buffers[i].tobytes() for i in self.outputs)

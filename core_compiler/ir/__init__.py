@@ -4,6 +4,7 @@ The IR is immutable: a pass is a function from a module to a module, and a snaps
 reference.  Operands point to values, values do not point to ops, so replacing an op by one that
 produces the same value rebuilds that op alone.
 """
+
 from core_compiler.ir.attributes import Dense, Resource, as_array, dense
 from core_compiler.ir.core import Block, Function, Module, Op, Value
 from core_compiler.ir.origin import FrontendNode, Origin
@@ -23,7 +24,28 @@ from core_compiler.ir.types import (
 from core_compiler.ir.weights import WeightStore
 
 __all__ = [
-    "Block", "BufferType", "DType", "Dense", "FrontendNode", "Function", "IndexType", "Module",
-    "Op", "Origin", "Resource", "Rewrite", "Rewriter", "TensorType", "Type", "Value", "VectorType",
-    "WeightStore", "as_array", "buffer", "dense", "dtype", "tensor", "vector",
+    "Block",
+    "BufferType",
+    "DType",
+    "Dense",
+    "FrontendNode",
+    "Function",
+    "IndexType",
+    "Module",
+    "Op",
+    "Origin",
+    "Resource",
+    "Rewrite",
+    "Rewriter",
+    "TensorType",
+    "Type",
+    "Value",
+    "VectorType",
+    "WeightStore",
+    "as_array",
+    "buffer",
+    "dense",
+    "dtype",
+    "tensor",
+    "vector",
 ]

@@ -4,6 +4,7 @@ An attribute is a bool, int, float, str, ``DType``, ``Type``, :class:`Dense`, :c
 or a tuple of attributes.  Small constants are ``Dense`` (bytes in the IR); large ones are
 ``Resource`` handles into the module's weight store.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -54,5 +55,7 @@ def check_attribute(value) -> None:
     if isinstance(value, tuple):
         for item in value:
             check_attribute(item)
-    elif type(value) not in (bool, int, float, str, Dense, Resource) and not isinstance(value, Type):
+    elif type(value) not in (bool, int, float, str, Dense, Resource) and not isinstance(
+        value, Type
+    ):
         raise TypeError(f"not an attribute: {value!r} of type {type(value).__name__}")

@@ -3,6 +3,7 @@
 The counterpart of the rewriter for passes that change every op (one level to the next): each old op
 is answered by new ones, every answer is an event with its value map, origins are set here.
 """
+
 from __future__ import annotations
 
 import time

@@ -1,4 +1,5 @@
 """Values, ops, blocks, functions and modules: immutable, shared between snapshots."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

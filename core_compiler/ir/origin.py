@@ -4,6 +4,7 @@ Roots are nodes of the framework's graph, with file, line, module path and stack
 rewrites inherit, many-to-one fuse, one-to-many each inherit; an op that a pass makes from nothing
 is *synthetic* and says why.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

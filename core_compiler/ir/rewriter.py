@@ -3,6 +3,7 @@
 Every change goes through :meth:`Rewriter.replace`, which is also the step log: rule, ops before,
 ops after, and the map from old values to new ones.  The rewriter sets origins; passes never do.
 """
+
 from __future__ import annotations
 
 import time
@@ -158,7 +159,9 @@ class Rewriter:
         now = time.perf_counter()
         elapsed, self._clock = (now - self._clock) * 1e6, now
         self.events.append(
-            Rewrite(rule, source, old, tuple(placed), mapping, self.function, tolerance, note, elapsed)
+            Rewrite(
+                rule, source, old, tuple(placed), mapping, self.function, tolerance, note, elapsed
+            )
         )
         return placed
 

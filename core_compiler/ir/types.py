@@ -5,6 +5,7 @@
 Dimensions are non-negative ints, or strings: a string is a symbolic size (``"batch"``) that a
 compile binds to a number (tensor level) or that is a run-time argument (kernel level).
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

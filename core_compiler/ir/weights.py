@@ -1,4 +1,5 @@
 """The weight store: constants outside the IR, named by the hash of their type and bytes."""
+
 from __future__ import annotations
 
 import hashlib

@@ -3,6 +3,7 @@
 Every function of the numerics contract is compiled through here, so that no module can turn on
 ``fastmath``, lose the NumPy error model or pick up Intel's SVML by accident.
 """
+
 from __future__ import annotations
 
 import os
@@ -29,8 +30,13 @@ if numba.config.USING_SVML:  # Numba was imported, with SVML found, before this 
 
 #: What compiled reference functions are made of, beside ``reference/``.
 _CONTRACT_SOURCES = (
-    "_numba.py", "functions.py", "functions_f32.py", "functions_f64.py", "narrow.py",
-    "primitives.py", "vectors.py",
+    "_numba.py",
+    "functions.py",
+    "functions_f32.py",
+    "functions_f64.py",
+    "narrow.py",
+    "primitives.py",
+    "vectors.py",
 )
 
 #: ``error_model="numpy"``: a division by zero gives inf or NaN instead of raising.

@@ -4,6 +4,7 @@
 ``convert_f32_bf16`` ...) to a Numba function; ``instantiate_functions`` makes the same for another
 target from that target's leaves, out of the same source.  ``FUNCTIONS`` describes them.
 """
+
 from __future__ import annotations
 
 import types as pytypes
@@ -121,7 +122,10 @@ def instantiate_functions(compile_: Callable, names: dict) -> dict[str, Callable
     literal constructors included); ``compile_`` is its inlining jit for scalar functions.
     """
     bound = {
-        **names, "np_inf": np.inf, "np_nan": np.nan, "two_over_pi_table": _two_over_pi(),
+        **names,
+        "np_inf": np.inf,
+        "np_nan": np.nan,
+        "two_over_pi_table": _two_over_pi(),
     }
     done = instantiate(_sources(functions_f64), compile_, bound)
     done |= instantiate(_sources(functions_f32), compile_, {**bound, **done})

@@ -8,6 +8,7 @@ pairs of f32, still vectorised on the CPU, slower on GPUs with few f64 units.
 
 Bounds are measured, in ``functions.BOUNDS``.  Conventions for special values are C99's annex F.
 """
+
 # ruff: noqa: F821  (primitives are bound by ``functions.instantiate_functions``, per target)
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ would cost too much (``log2, log10, pow``, reduction by pi) values are pairs (hi
 |low| at most half an ulp of high; sums and products of pairs follow Dekker (1971) with an fma for
 the product's error.  Bounds are measured, in ``functions.BOUNDS``.
 """
+
 # ruff: noqa: F821  (primitives are bound by ``functions.instantiate_functions``, per target)
 from __future__ import annotations
 
@@ -595,9 +596,7 @@ def atan2_f64(y, x):
     left = lt_i64(bits_f64(x), i64(0))
     behind = sub_f64(f64(3.141592653589793), sub_f64(s, sub_f64(f64(1.2246467991473532e-16), tail)))
     beyond = add_f64(f64(1.5707963267948966), add_f64(s, add_f64(f64(6.123233995736766e-17), tail)))
-    angle = select_f64(
-        left, select_f64(steep, beyond, behind), select_f64(steep, folded, first)
-    )
+    angle = select_f64(left, select_f64(steep, beyond, behind), select_f64(steep, folded, first))
     return select_f64((x != x) | (y != y), f64(np_nan), copysign_f64(angle, y))
 
 

@@ -3,6 +3,7 @@
 Scalar sources over the primitives, like the elementary functions; NumPy and ml_dtypes are the
 oracles of the tests.  A narrow value travels as its code in the low bits of an i32.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -127,9 +128,16 @@ def _bindings(f: NarrowFloat) -> dict[str, object]:
     step_bits = (step_exponent + 127) << 23 if step_exponent > -127 else 1 << (step_exponent + 149)
     has_inf = f.overflow != f.nan and f.overflow != f.maximum
     return {
-        "MANTISSA": f.mantissa, "BIAS": f.bias, "WIDTH": f.bits, "MAXIMUM": f.maximum,
-        "OVERFLOW": f.overflow, "NAN": f.nan, "FNUZ": f.fnuz, "HAS_INF": has_inf,
-        "HAS_NAN": not f.fnuz and f.nan > f.maximum, "STEP_BITS": step_bits,
+        "MANTISSA": f.mantissa,
+        "BIAS": f.bias,
+        "WIDTH": f.bits,
+        "MAXIMUM": f.maximum,
+        "OVERFLOW": f.overflow,
+        "NAN": f.nan,
+        "FNUZ": f.fnuz,
+        "HAS_INF": has_inf,
+        "HAS_NAN": not f.fnuz and f.nan > f.maximum,
+        "STEP_BITS": step_bits,
         "NAN_ABOVE": f.overflow if has_inf else f.maximum,
         "SMALLEST_EXPONENT": 128 - f.bias,
     }

@@ -355,10 +355,8 @@ def _is_onto(address: Lin, value: Value, axes: set[Axis]) -> bool:
             return False
         step *= axis.size
     wide = {a for a in axes if a.size != 1}
-    return (
-        (step == max(value.type.elements, 0)
-        and set(address.axes) == wide)
-        or (value.type.elements == 0 and set(address.axes) <= wide)
+    return (step == max(value.type.elements, 0) and set(address.axes) == wide) or (
+        value.type.elements == 0 and set(address.axes) <= wide
     )
 
 

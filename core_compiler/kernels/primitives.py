@@ -11,6 +11,7 @@ float literal is float64 in Numba, so literals are written ``f32(0.5)``; an f64 
 primitive is a compile-time error and never a silent conversion.  Integer literals are accepted
 where an integer is expected.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -161,19 +162,32 @@ def _conversion(source: str, target: str):
 
 
 _FLOAT_OPS = {
-    "add": (2, _builder_op("fadd")), "sub": (2, _builder_op("fsub")),
-    "mul": (2, _builder_op("fmul")), "div": (2, _builder_op("fdiv")),
-    "fma": (3, _fma), "neg": (1, _builder_op("fneg")), "abs": (1, _unary_llvm("fabs")),
-    "sqrt": (1, _unary_llvm("sqrt")), "floor": (1, _unary_llvm("floor")),
-    "ceil": (1, _unary_llvm("ceil")), "trunc": (1, _unary_llvm("trunc")),
-    "round_even": (1, _unary_llvm("rint")), "copysign": (2, _copysign),
+    "add": (2, _builder_op("fadd")),
+    "sub": (2, _builder_op("fsub")),
+    "mul": (2, _builder_op("fmul")),
+    "div": (2, _builder_op("fdiv")),
+    "fma": (3, _fma),
+    "neg": (1, _builder_op("fneg")),
+    "abs": (1, _unary_llvm("fabs")),
+    "sqrt": (1, _unary_llvm("sqrt")),
+    "floor": (1, _unary_llvm("floor")),
+    "ceil": (1, _unary_llvm("ceil")),
+    "trunc": (1, _unary_llvm("trunc")),
+    "round_even": (1, _unary_llvm("rint")),
+    "copysign": (2, _copysign),
 }
 _INTEGER_OPS = {
-    "add": (2, _builder_op("add")), "sub": (2, _builder_op("sub")),
-    "mul": (2, _builder_op("mul")), "neg": (1, _builder_op("neg")),
-    "and": (2, _builder_op("and_")), "or": (2, _builder_op("or_")),
-    "xor": (2, _builder_op("xor")), "not": (1, _builder_op("not_")),
-    "shl": (2, _shift("shl")), "div": (2, _divide(True)), "rem": (2, _divide(False)),
+    "add": (2, _builder_op("add")),
+    "sub": (2, _builder_op("sub")),
+    "mul": (2, _builder_op("mul")),
+    "neg": (1, _builder_op("neg")),
+    "and": (2, _builder_op("and_")),
+    "or": (2, _builder_op("or_")),
+    "xor": (2, _builder_op("xor")),
+    "not": (1, _builder_op("not_")),
+    "shl": (2, _shift("shl")),
+    "div": (2, _divide(True)),
+    "rem": (2, _divide(False)),
 }
 _COMPARISONS = {"eq": "==", "lt": "<", "le": "<="}
 
@@ -312,8 +326,12 @@ def composed_primitives(compile_: Callable, names: dict) -> dict[str, Callable]:
             sources = {"maximum": _maximum_float, "minimum": _minimum_float}
         else:
             bound["integer"] = names[dtype]
-            sources = {"maximum": _maximum_integer, "minimum": _minimum_integer,
-                       "floor_div": _floor_div, "floor_mod": _floor_mod}
+            sources = {
+                "maximum": _maximum_integer,
+                "minimum": _minimum_integer,
+                "floor_div": _floor_div,
+                "floor_mod": _floor_mod,
+            }
         sources = {f"{op}_{dtype}": source for op, source in sources.items()}
         done |= instantiate(sources, compile_, bound)
     return done

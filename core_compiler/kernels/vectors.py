@@ -4,6 +4,7 @@ Where accumulators must stay in registers (products) LLVM's loop vectoriser is n
 them at each step, checks pointers for overlap and compiles for seconds.  With vector values the
 source says what the machine code is.
 """
+
 from __future__ import annotations
 
 import functools
@@ -110,5 +111,11 @@ def vector_operations(dtype: str, width: int) -> dict[str, Callable]:
 
         return vector(vector, vector), codegen
 
-    return {"load": load, "store": store, "splat": splat, "splat_at": splat_at, "fma": fma,
-            "add": add}
+    return {
+        "load": load,
+        "store": store,
+        "splat": splat,
+        "splat_at": splat_at,
+        "fma": fma,
+        "add": add,
+    }

@@ -3,6 +3,7 @@
 Importing this package completes ``REGISTRY``.  ``Builder`` makes ops, ``infer`` gives their result
 types, ``evaluate`` runs their references, ``cost`` counts flops and bytes.
 """
+
 # isort: off
 from core_compiler.ops.base import (
     REGISTRY,
@@ -42,7 +43,20 @@ from core_compiler.ops import lowerings  # noqa: F401
 # isort: on
 
 __all__ = [
-    "REGISTRY", "Attr", "Builder", "Cost", "OpDef", "TypeRuleError", "agrees", "broadcast_shape",
-    "cost", "declare", "decomposed", "definition", "evaluate", "evaluate_block", "infer",
+    "REGISTRY",
+    "Attr",
+    "Builder",
+    "Cost",
+    "OpDef",
+    "TypeRuleError",
+    "agrees",
+    "broadcast_shape",
+    "cost",
+    "declare",
+    "decomposed",
+    "definition",
+    "evaluate",
+    "evaluate_block",
+    "infer",
     "infer_op",
 ]

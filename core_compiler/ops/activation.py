@@ -1,4 +1,5 @@
 """Activations: elementwise composites.  The formula in each summary is the decomposition."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

@@ -4,6 +4,7 @@ Vaswani et al., "Attention is all you need" (2017).  Scores and softmax of 16-bi
 the shares are rounded to the operands' dtype before they meet the values.  Keys that a mask or
 ``causal`` hides have score -infinity, so share +0: they stay terms of the sum over values.
 """
+
 from __future__ import annotations
 
 from math import sqrt
@@ -102,8 +103,9 @@ declare(
         attributes={
             "scale": Attr(float, None, "factor of the scores; absent: 1 / sqrt(width)"),
             "causal": Attr(bool, False, "query i sees keys 0..i"),
-            "empty_rows": Attr(str, "nan", "the shares of a query that sees no key",
-                               choices=("nan", "zero")),
+            "empty_rows": Attr(
+                str, "nan", "the shares of a query that sees no key", choices=("nan", "zero")
+            ),
         },
         decompose=_attention,
         traits=COMPOSITE,

@@ -4,6 +4,7 @@ One declaration an op: type rule, contract-exact reference, decomposition, lower
 cost, documentation.  The interpreter, the verifier, the passes, the code generators and the cost
 models read declarations and have no per-op code of their own.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

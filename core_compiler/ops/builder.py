@@ -1,4 +1,5 @@
 """Making ops: type inference, constants, and small conveniences over the declared set."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -4,6 +4,7 @@ A composite's decomposition is its meaning: the bits of its result are those of 
 narrower than f32 are widened once at the start and rounded once at the end, and everything between
 runs in f32.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable

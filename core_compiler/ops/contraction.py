@@ -4,6 +4,7 @@ Accumulation (numerics contract): K in chunks of 256, fma from +0 in a chunk, ch
 order.  Floats narrower than f32 are widened exactly and accumulated in f32; integers wrap, in i32
 or, where they have 64 bits, in their own dtype; one rounding to the result's dtype at the end.
 """
+
 from __future__ import annotations
 
 from core_compiler import lazy

@@ -3,6 +3,7 @@
 ``core.if`` and ``core.while`` hand their operands to the regions as arguments; a region may also
 read values of the blocks around it.  ``core.group`` is isolated: it sees its arguments only.
 """
+
 from __future__ import annotations
 
 from core_compiler.ir import Block, Op

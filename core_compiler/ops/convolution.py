@@ -4,6 +4,7 @@ K order (numerics contract): channel blocks of 32 inside the group, then the win
 channel in its block; a chunk is max(1, 8 // window size) channel blocks.  Padding is executed
 terms: fma(+0, w, acc).
 """
+
 from __future__ import annotations
 
 from core_compiler import lazy

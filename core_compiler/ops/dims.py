@@ -3,6 +3,7 @@
 Every dimension computed here is spelled canonically, so equal sizes are equal strings: terms by
 falling degree, then by name; factors by name; the number first in a term and last in a sum.
 """
+
 from __future__ import annotations
 
 import re

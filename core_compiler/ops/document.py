@@ -2,6 +2,7 @@
 
 ``python -m core_compiler.ops.document`` writes, ``--check`` says whether the page is up to date.
 """
+
 from __future__ import annotations
 
 import sys

@@ -3,6 +3,7 @@
 The scalar functions are ours (numerics contract), defined in ``kernels/primitives`` and
 ``kernels/functions``.  f16 and bf16 are computed in f32 and rounded once.
 """
+
 from __future__ import annotations
 
 import numpy as np

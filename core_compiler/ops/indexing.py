@@ -3,6 +3,7 @@
 Positions out of range: a gather clamps them into range, a scatter drops them.  Negative positions
 do not count from the end (a frontend resolves them).
 """
+
 from __future__ import annotations
 
 import math

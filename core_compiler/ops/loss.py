@@ -1,4 +1,5 @@
 """Losses and one_hot: composites.  Classes are axis 1 of the logits; a mean divides once."""
+
 from __future__ import annotations
 
 from core_compiler.ir import DType, Value, tensor

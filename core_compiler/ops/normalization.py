@@ -3,6 +3,7 @@
 Every normalisation divides by ``sqrt(variance + epsilon)``, scales, then shifts, each op rounded;
 the variance is that of ``core.variance`` with correction 0.
 """
+
 from __future__ import annotations
 
 from core_compiler.ir import Value, tensor
@@ -65,8 +66,9 @@ declare(
         _softmax_rule,
         attributes={
             "axis": Attr(int, doc="the axis that sums to 1"),
-            "empty_rows": Attr(str, "nan", "the result for a row of -infinity alone",
-                               choices=("nan", "zero")),
+            "empty_rows": Attr(
+                str, "nan", "the result for a row of -infinity alone", choices=("nan", "zero")
+            ),
         },
         decompose=_softmax,
         traits=COMPOSITE,

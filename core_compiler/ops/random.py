@@ -3,6 +3,7 @@
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); the counter and the
 conversions are in the numerics contract.
 """
+
 from __future__ import annotations
 
 from core_compiler import lazy

@@ -1,4 +1,5 @@
 """Reductions, arg-reductions and scans.  No keepdims: a reshape or broadcast puts an axis back."""
+
 from __future__ import annotations
 
 import numpy as np

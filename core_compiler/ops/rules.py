@@ -1,4 +1,5 @@
 """What type rules share: dtype classes, checks of axes and shapes with their messages, layouts."""
+
 from __future__ import annotations
 
 import itertools

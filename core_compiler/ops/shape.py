@@ -1,4 +1,5 @@
 """Constants, iota and data movement: exact, no arithmetic on elements."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Sorting: stable; NaN is greatest; -0 equals +0."""
+
 from __future__ import annotations
 
 from core_compiler import lazy

@@ -1,4 +1,5 @@
 """Pooling windows over [N, C, spatial..], one to three spatial axes."""
+
 from __future__ import annotations
 
 from core_compiler import lazy
@@ -67,6 +68,7 @@ declare(
     )
 )
 
+
 def _avg_pool(arrays, attributes, types):
     counted = attributes["count_padding"]
     return (window.average_pool(arrays[0], *_geometry(attributes), counted),)
@@ -81,8 +83,9 @@ declare(
         _avg_pool,
         attributes={
             **_WINDOW,
-            "count_padding": Attr(bool, False, "divide by the window's size, not by its positions "
-                                  "inside x"),
+            "count_padding": Attr(
+                bool, False, "divide by the window's size, not by its positions inside x"
+            ),
         },
         flops=_pool_flops,
     )

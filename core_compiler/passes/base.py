@@ -1,4 +1,5 @@
 """What a pass is: a frozen dataclass whose fields are its options and whose ``run`` maps module to module."""
+
 from __future__ import annotations
 
 import inspect

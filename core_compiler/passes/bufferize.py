@@ -1,4 +1,5 @@
 """Bufferize: values become buffers and views; the one place where copies are inserted."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -110,7 +111,9 @@ class _Bufferizer:
                 owner = Op(ALLOC, (), (copy,))
                 self.root[copy] = owner
                 move = Op(COPY, (source, copy), (), {"reason": reason})
-                self.out.answer(None, [owner, move], {source: copy}, rule="copy a result", reason=reason)
+                self.out.answer(
+                    None, [owner, move], {source: copy}, rule="copy a result", reason=reason
+                )
                 source = copy
             taken.add(owner)
             result = Value(value.type, value.name)

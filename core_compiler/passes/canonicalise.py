@@ -1,4 +1,5 @@
 """Canonicalise: a table of small algebraic rules, named by what they do."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ logical axes.  Convolutions and pools work channels-last; elementwise ops keep t
 layout; a transpose becomes a free view; a product whose only use is a transpose writes its result
 so that the transposed tensor is row-major.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
 """Decompose: composite ops become the primitives of their one declared decomposition."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
 """Common subexpressions: equal ops on equal values become one op whose origin names both."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

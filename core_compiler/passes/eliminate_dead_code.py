@@ -1,4 +1,5 @@
 """Dead code: ops whose results nobody reads are removed."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
 """Find lifetimes: from which launch to which launch each buffer holds something."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -40,7 +41,9 @@ class FindLifetimes(Pass):
                 if life.op.kind == ALLOC:
                     marks = {"start": life.start, "end": life.end}
                     op = life.op.with_(attributes={**life.op.attributes, **marks}, origin=None)
-                    rw.replace(life.op, op, rule="first and last use", note=f"{life.start} to {life.end}")
+                    rw.replace(
+                        life.op, op, rule="first and last use", note=f"{life.start} to {life.end}"
+                    )
 
         return context.rewrite(module, edit, level="target")
 

@@ -1,4 +1,5 @@
 """Fold batch normalisation into the convolution or product before it."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

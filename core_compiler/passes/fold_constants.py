@@ -1,4 +1,5 @@
 """Fold constants: ops whose operands are all constant are evaluated now, by the reference."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

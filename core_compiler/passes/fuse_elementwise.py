@@ -1,4 +1,5 @@
 """Fuses chains of elementwise ops and index maps into one loop nest."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
 """Applies the elementwise ops that follow a product or a convolution on its output tile."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
 """Generate code: scheduled kernels become machine code, main becomes a program for the device."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

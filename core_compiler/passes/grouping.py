@@ -4,6 +4,7 @@ A ``core.group`` holds a block of tensor ops that uses nothing but its arguments
 kernel is the kernel level's knowledge (:func:`core_compiler.kernels.lowering.can_join`); what may
 merge without a cycle, and what to copy instead of share, is decided here.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
@@ -197,7 +198,9 @@ class Pair:
 def refusal(pair: Pair, rewriter: Rewriter, position) -> Refusal | None:
     """Why these two units may not share a kernel, or None if they may."""
     if would_cycle(pair, rewriter, position):
-        return Refusal("another op between them needs the first and feeds the second", pair.consumer)
+        return Refusal(
+            "another op between them needs the first and feeds the second", pair.consumer
+        )
     outputs = [v for v in pair.outputs(rewriter) if v not in pair.consumer.results]
     return joinable(pair.first(), flattened(pair.consumer), outputs)
 

@@ -1,4 +1,5 @@
 """Inline broadcasts: small constants, iotas and broadcasts are copied into the ops that read them."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -27,9 +28,7 @@ class InlineBroadcasts(Pass):
                 if group is not op:
                     rw.replace(op, group, rule="index through the broadcast")
             for op in reversed(rw.ops):
-                if is_copied(op) and not any(
-                    rw.users(v) or rw.is_output(v) for v in op.results
-                ):
+                if is_copied(op) and not any(rw.users(v) or rw.is_output(v) for v in op.results):
                     rw.erase(op, rule=f"{op.kind} is read in place now")
 
         return context.rewrite(module, edit)

@@ -3,6 +3,7 @@
 An *order* lists a tensor's logical axes from slowest to fastest; None is row-major.  A transpose or
 a reshape whose result type has the order derived here is a *free view*: the same memory, no copy.
 """
+
 from __future__ import annotations
 
 from core_compiler.ir import Op, TensorType

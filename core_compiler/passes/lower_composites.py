@@ -1,4 +1,5 @@
 """Lower composites: what the target does not claim whole becomes primitives, with the same bits."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

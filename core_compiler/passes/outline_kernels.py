@@ -1,4 +1,5 @@
 """Outline kernels: each unit of work becomes a launch of a kernel function; equal kernels are one."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

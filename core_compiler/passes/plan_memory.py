@@ -1,4 +1,5 @@
 """Plan memory: every temporary gets its bytes in the arena; lifetimes that do not meet share them."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

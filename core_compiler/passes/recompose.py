@@ -3,6 +3,7 @@
 Each row is one spelling that exporters emit.  The composite's own decomposition is then its meaning,
 which may round differently from the primitives: every rule states its tolerance.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -62,7 +63,9 @@ def _gelu_rules() -> tuple[Rule, ...]:
                        tolerance=_TOLERANCE) for pattern in _halved(gate)]  # fmt: skip
     for cube in _CUBES:
         inner = op("add", "x", op("mul", cube, _number("c", 0.044715)))
-        gate = op("add", op("tanh", op("mul", inner, _number("k", sqrt(2 / pi)))), _number("one", 1))
+        gate = op(
+            "add", op("tanh", op("mul", inner, _number("k", sqrt(2 / pi)))), _number("one", 1)
+        )
         rules += [Rule("x * (1 + tanh(k (x + c x**3))) / 2 => gelu(x, tanh)", pattern, _gelu("tanh"),
                        tolerance=_TOLERANCE) for pattern in _halved(gate)]  # fmt: skip
     return tuple(rules)
@@ -238,8 +241,13 @@ def _scores() -> tuple:
     product = op("matmul", "q", keys, name="scores", once=True)
     single = Const("s", lambda a: a.size == 1, "one number")
     other = Const("t", lambda a: a.size == 1, "one number")
-    both = op("matmul", op("mul", "q", single),
-              op("transpose", op("mul", "k", other), where=_swaps_last), name="scores", once=True)
+    both = op(
+        "matmul",
+        op("mul", "q", single),
+        op("transpose", op("mul", "k", other), where=_swaps_last),
+        name="scores",
+        once=True,
+    )
     late = op("matmul", op("mul", "q", single), op("mul", keys, other), name="scores", once=True)
     return (
         (op("mul", product, single), lambda m: _one_number(m, "s")),

@@ -4,6 +4,7 @@ A rule is one row of a table: its name says what it does, the pattern is a small
 function that builds the replacement.  ``check`` refuses with a reason.  Refusals are not recorded:
 :func:`explain` runs the same matcher again on a stage's snapshot when a person asks.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -73,7 +74,9 @@ def is_all(number) -> Callable[[np.ndarray], bool]:
             return False
         same = np.all(array == np.asarray(number, array.dtype))
         if same and number == 0 and is_float(array):
-            return bool(np.all(np.signbit(array.astype(np.float64)) == np.signbit(np.float64(number))))
+            return bool(
+                np.all(np.signbit(array.astype(np.float64)) == np.signbit(np.float64(number)))
+            )
         return bool(same)
 
     return test
@@ -175,7 +178,9 @@ def _match_operands(pairs, state: Match, depth: int):
     if isinstance(pattern, Any_):
         bound = state.values.get(pattern.name)
         if bound is not None and bound is not value:
-            yield Refusal(f"{pattern.name} would have to be two different values", state.ops[-1], depth)
+            yield Refusal(
+                f"{pattern.name} would have to be two different values", state.ops[-1], depth
+            )
             return
         state.values[pattern.name] = value
         yield from _match_operands(rest, state, depth + 1)
@@ -193,7 +198,9 @@ def _match_operands(pairs, state: Match, depth: int):
         return
     maker = state.view.producer(value)
     if maker is None:
-        yield Refusal(f"an operand is an input of the block, not {pattern.kind}", state.ops[-1], depth)
+        yield Refusal(
+            f"an operand is an input of the block, not {pattern.kind}", state.ops[-1], depth
+        )
         return
     if pattern.once and not state.view.block.has_one_use(value):
         yield Refusal(f"the result of this {maker.kind} has other uses", maker, depth + 1)
@@ -231,7 +238,7 @@ class Rule:
         if code is None:
             return ""
         path = code.co_filename.replace("\\", "/")
-        return f"{path[path.rfind('core_compiler/'):] if 'core_compiler/' in path else path}:{code.co_firstlineno}"
+        return f"{path[path.rfind('core_compiler/') :] if 'core_compiler/' in path else path}:{code.co_firstlineno}"
 
     def attempt(self, root: Op, view: View) -> Match | Refusal:
         found = match(self.pattern, root, view)
@@ -273,9 +280,7 @@ def adopt(root: Op, results: Sequence[Value], ops: list[Op]) -> tuple[list[Op], 
         if any(v in renamed for v in (*o.uses(), *o.results)) else o
         for o in ops
     ]  # fmt: skip
-    return ops, {
-        old: renamed.get(new, new) for old, new in zip(root.results, results, strict=True)
-    }
+    return ops, {old: renamed.get(new, new) for old, new in zip(root.results, results, strict=True)}
 
 
 def dying(matched: Sequence[Op], rewriter: Rewriter, needed: set[Value]) -> list[Op]:
@@ -287,7 +292,9 @@ def dying(matched: Sequence[Op], rewriter: Rewriter, needed: set[Value]) -> list
         kept = any(rewriter.is_output(v) or v in needed for v in op_.results)
         if users <= gone and not kept:
             gone.add(op_)
-    return [o for o in reversed(list(dict.fromkeys(matched))) if o in gone and o is not root] + [root]
+    return [o for o in reversed(list(dict.fromkeys(matched))) if o in gone and o is not root] + [
+        root
+    ]
 
 
 def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore) -> int:

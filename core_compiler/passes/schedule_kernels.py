@@ -1,4 +1,5 @@
 """Schedule kernels: each kernel's plain loops are tiled, packed, vectorised and made parallel."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -36,9 +37,7 @@ class ScheduleKernels(Pass):
         functions = dict(module.functions)
         for done, kernel in enumerate(kernels):
             context.progress(f"schedule {kernel.name}", done, len(kernels))
-            scheduled = context.target.schedule(
-                kernel, context.options, sizes.get(kernel.name, ())
-            )
+            scheduled = context.target.schedule(kernel, context.options, sizes.get(kernel.name, ()))
             schedules[kernel.name] = scheduled
             functions[kernel.name] = scheduled.function
             for name, core in scheduled.cores.items():

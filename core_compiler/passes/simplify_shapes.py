@@ -1,4 +1,5 @@
 """Simplify shapes: chains of reshape, transpose, broadcast and slice become one op or none."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ no change in this one.  It brings a machine description, legality tables, a pipe
 implementation half, a code generator and a device.  One that executes some ops only leaves the rest
 to a host: :class:`core_compiler.targets.hosted.HostedTarget`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence

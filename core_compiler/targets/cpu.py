@@ -1,4 +1,5 @@
 """The CPU target: Numba kernels, one arena, our own thread team."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -95,7 +96,9 @@ class CPU(Target):
 
         entries = {name: generate(f) for name, f in kernels.items()}
         sources = [KernelSource(n, s.text, s.symbol, s.lines) for n, s in entries.items()]
-        made = self.cache.compile(sources, lambda done, total, name: progress(f"compile {name}", done, total))
+        made = self.cache.compile(
+            sources, lambda done, total, name: progress(f"compile {name}", done, total)
+        )
         return dict(zip(entries, made, strict=True))
 
     def link(self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]):

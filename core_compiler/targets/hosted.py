@@ -1,4 +1,5 @@
 """Targets that execute what they claim and leave the rest to a host: accelerators beside a CPU."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,5 @@
 """Linking: a planned module, its schedules and its machine code become a program of plain data."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -65,8 +66,13 @@ class Linker:
         digest = array_digest(value.array()) if isinstance(value, Dense) else value.digest
         if digest not in self.constants:
             kind = value.type
-            self.constants[digest] = len(self.constants), Constant(digest, kind.dtype.name, kind.shape)
-            self.arrays[digest] = value.array() if isinstance(value, Dense) else self.module.weights[digest]
+            self.constants[digest] = (
+                len(self.constants),
+                Constant(digest, kind.dtype.name, kind.shape),
+            )
+            self.arrays[digest] = (
+                value.array() if isinstance(value, Dense) else self.module.weights[digest]
+            )
         self.place[op.result] = Ref("constant", self.constants[digest][0])
 
     def _alloc(self, op: Op) -> None:
@@ -148,7 +154,9 @@ class Linker:
 
 
 #: Ops that read only some elements of their first operand.
-_PARTIAL = frozenset({"core.take", "core.take_along", "core.gather_nd", "core.slice", "core.dynamic_slice"})
+_PARTIAL = frozenset(
+    {"core.take", "core.take_along", "core.gather_nd", "core.slice", "core.dynamic_slice"}
+)
 
 
 def launch_cost(op: Op) -> tuple[int, int]:

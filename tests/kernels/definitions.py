@@ -2,6 +2,7 @@
 
 Arithmetic is exact: sums and products as Fractions, rounded once to f32 here.
 """
+
 from __future__ import annotations
 
 from fractions import Fraction

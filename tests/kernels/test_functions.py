@@ -1,4 +1,5 @@
 """Elementary functions: bounds in ulps, special values, one source for every target."""
+
 from __future__ import annotations
 
 import functools
@@ -33,15 +34,18 @@ ORACLE_SLACK = 1e-7
 def loop(name: str, dtype: str):
     function = FUNCTIONS[name].callables[dtype]
     if name in BINARY:
+
         @numba.njit
         def run(x, y, out):
             for i in range(out.size):
                 out[i] = function(x[i], y[i])
     else:
+
         @numba.njit
         def run(x, out):
             for i in range(out.size):
                 out[i] = function(x[i])
+
     return run
 
 
@@ -85,8 +89,10 @@ def test_f32_bound_of_binary_functions(name):
     rng.shuffle(patterns[1])
     moderate = [np.exp2(rng.uniform(-8, 8, 1 << 16)), rng.uniform(-16, 16, 1 << 16)]
     grid = [v.ravel() for v in np.meshgrid(*[specials(np.float32)] * 2)]
-    x, y = (np.concatenate([a, b.astype(np.float32), c])
-            for a, b, c in zip(patterns, moderate, grid, strict=True))
+    x, y = (
+        np.concatenate([a, b.astype(np.float32), c])
+        for a, b, c in zip(patterns, moderate, grid, strict=True)
+    )
     if name == "remainder":
         check_remainder(x, y)
         return
@@ -108,14 +114,27 @@ def check_remainder(x, y):
 
 
 MPMATH = {
-    "exp2": lambda x: mpmath.power(2, x), "log2": lambda x: mpmath.log(x) / mpmath.log(2),
-    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "rsqrt": lambda x: 1 / mpmath.sqrt(x),
-    "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)), "pow": mpmath.power,
+    "exp2": lambda x: mpmath.power(2, x),
+    "log2": lambda x: mpmath.log(x) / mpmath.log(2),
+    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
+    "rsqrt": lambda x: 1 / mpmath.sqrt(x),
+    "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
+    "pow": mpmath.power,
 }
 DOMAINS = {
-    "exp": (-745, 709), "exp2": (-1074, 1023), "expm1": (-30, 709), "tanh": (-3, 20),
-    "sigmoid": (-740, 40), "erf": (-6, 6), "erfc": (-3, 26.5), "sinh": (-709, 709),
-    "cosh": (-709, 709), "asin": (-1, 1), "acos": (-1, 1), "atanh": (-1, 1), "log1p": (-0.99, 3),
+    "exp": (-745, 709),
+    "exp2": (-1074, 1023),
+    "expm1": (-30, 709),
+    "tanh": (-3, 20),
+    "sigmoid": (-740, 40),
+    "erf": (-6, 6),
+    "erfc": (-3, 26.5),
+    "sinh": (-709, 709),
+    "cosh": (-709, 709),
+    "asin": (-1, 1),
+    "acos": (-1, 1),
+    "atanh": (-1, 1),
+    "log1p": (-0.99, 3),
 }
 EXACT = ("floor", "ceil", "trunc", "round_even", "abs", "neg", "sign", "fmod", "remainder")
 
@@ -129,8 +148,13 @@ def sample_f64(name: str, count: int) -> np.ndarray:
     if name == "acosh":
         return 1 + wide
     if name in ("sin", "cos", "tan"):
-        return np.concatenate([rng.uniform(-10, 10, count), np.exp2(rng.uniform(20, 1020, count)),
-                               np.arange(1, 40) * (np.pi / 2)])
+        return np.concatenate(
+            [
+                rng.uniform(-10, 10, count),
+                np.exp2(rng.uniform(20, 1020, count)),
+                np.arange(1, 40) * (np.pi / 2),
+            ]
+        )
     low, high = DOMAINS.get(name, (-4, 4))
     near = np.exp2(rng.uniform(-40, -1, count))
     x = np.concatenate([rng.uniform(low, high, count), near, -near])
@@ -154,8 +178,11 @@ def test_f64_bound_on_a_sample(name):
         if name in BINARY:
             rng = np.random.default_rng(2)
             x = np.exp2(rng.uniform(-60, 60, 3 * count))
-            y = rng.uniform(-1070, 1020, 3 * count) / np.log2(x) if name == "pow" else (
-                rng.standard_normal(3 * count))
+            y = (
+                rng.uniform(-1070, 1020, 3 * count) / np.log2(x)
+                if name == "pow"
+                else (rng.standard_normal(3 * count))
+            )
             args = (x, y)
         else:
             args = (sample_f64(name, count),)
@@ -193,7 +220,9 @@ class Scalar:
     @staticmethod
     def names() -> dict:
         made: dict = {
-            "f32": np.float32, "f64": np.float64, "boolean": bool,
+            "f32": np.float32,
+            "f64": np.float64,
+            "boolean": bool,
             **{n: getattr(np, str(t)) for n, t in primitives.INTEGERS.items()},
         }
         for name, (_, result, dtype, _) in primitives.LEAF_TABLE.items():
@@ -208,8 +237,11 @@ class Scalar:
             target = name.rsplit("_", 1)[1]
             if dtype[0] == "f" and target[0] in "iu":
                 info = np.iinfo(out)
-                return lambda a: out(0) if a != a else out(
-                    min(max(int(min(max(a, -1e30), 1e30)), int(info.min)), int(info.max)))
+                return lambda a: (
+                    out(0)
+                    if a != a
+                    else out(min(max(int(min(max(a, -1e30), 1e30)), int(info.min)), int(info.max)))
+                )
             if dtype[0] in "iu" and target[0] in "iu":
                 wide = np.int64 if dtype[0] == "i" else np.uint64
                 return lambda a: wide(a).astype(out)
@@ -218,24 +250,34 @@ class Scalar:
         signed = {"f32": ("<f", "<i"), "f64": ("<d", "<q")}.get(dtype)
         return {
             "fma": lambda a, b, c: Scalar.fma(out, a, b, c),
-            "add": lambda a, b: out(a + b), "sub": lambda a, b: out(a - b),
+            "add": lambda a, b: out(a + b),
+            "sub": lambda a, b: out(a - b),
             "mul": lambda a, b: out(a * b),
             "div": lambda a, b: out(a / b if dtype[0] == "f" else int(Fraction(int(a), int(b)))),
             "rem": lambda a, b: out(int(a) % int(b)),  # met with unsigned operands only
-            "neg": lambda a: out(-a), "abs": lambda a: out(abs(a)),
+            "neg": lambda a: out(-a),
+            "abs": lambda a: out(abs(a)),
             "sqrt": lambda a: out(np.sqrt(a)),
-            "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round_even": np.rint,
+            "floor": np.floor,
+            "ceil": np.ceil,
+            "trunc": np.trunc,
+            "round_even": np.rint,
             "copysign": lambda a, b: out(np.copysign(a, b)),
-            "and": lambda a, b: out(a & b), "or": lambda a, b: out(a | b),
-            "xor": lambda a, b: out(a ^ b), "not": lambda a: out(~a),
+            "and": lambda a, b: out(a & b),
+            "or": lambda a, b: out(a | b),
+            "xor": lambda a, b: out(a ^ b),
+            "not": lambda a: out(~a),
             "shl": lambda a, n: out(a << n) if 0 <= n < width else out(0),
             "shr": lambda a, n: out(a >> n) if 0 <= n < width else out(0),
             "mulhi": lambda a, b: out(int(a) * int(b) >> width),
-            "eq": lambda a, b: bool(a == b), "lt": lambda a, b: bool(a < b),
-            "le": lambda a, b: bool(a <= b), "select": lambda c, a, b: out(a if c else b),
+            "eq": lambda a, b: bool(a == b),
+            "lt": lambda a, b: bool(a < b),
+            "le": lambda a, b: bool(a <= b),
+            "select": lambda c, a, b: out(a if c else b),
             "bits": lambda a: out(struct.unpack(signed[1], struct.pack(signed[0], a))[0]),
             "from_bits": lambda a: np.frombuffer(
-                np.int64(a).astype(f"i{width // 8}").tobytes(), out)[0],
+                np.int64(a).astype(f"i{width // 8}").tobytes(), out
+            )[0],
         }[op]
 
     @staticmethod
@@ -258,8 +300,13 @@ def test_the_same_source_over_other_primitives_gives_the_same_bits(dtype):
     names = Scalar.names()
     other = {**names, **instantiate_functions(lambda f: f, names)}
     rng = np.random.default_rng(3)
-    x = np.concatenate([rng.uniform(0.01, 1, 4), -np.exp2(rng.uniform(-9, 9, 4)),
-                        [0.0, -0.0, np.inf, np.nan, 1e-40, 1e30]]).astype(scalar)
+    x = np.concatenate(
+        [
+            rng.uniform(0.01, 1, 4),
+            -np.exp2(rng.uniform(-9, 9, 4)),
+            [0.0, -0.0, np.inf, np.nan, 1e-40, 1e30],
+        ]
+    ).astype(scalar)
     with np.errstate(all="ignore"):
         for name in UNARY:
             got = np.array([other[f"{name}_{dtype}"](v) for v in x], scalar)
@@ -270,8 +317,9 @@ def test_the_same_source_over_other_primitives_gives_the_same_bits(dtype):
             assert definitions.same_bits(got, evaluate(name, x, y)), name
 
 
-@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"),
-                    reason="reads x86 assembly")
+@pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64"), reason="reads x86 assembly"
+)
 @pytest.mark.parametrize("name", sorted(set(UNARY) - set(EXACT)))
 def test_loops_vectorise_without_calls(name):
     x = np.ones(4, np.float32)

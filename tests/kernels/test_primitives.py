@@ -1,4 +1,5 @@
 """Scalar primitives and narrow floats against NumPy, ml_dtypes and exact rationals."""
+
 from __future__ import annotations
 
 import ml_dtypes
@@ -30,20 +31,24 @@ def call(name: str, *args):
 def vectorised(name: str, arity: int):
     function = NAMESPACE[name]
     if arity == 1:
+
         @numba.njit
         def loop(a, out):
             for i in range(out.size):
                 out[i] = function(a[i])
     elif arity == 2:
+
         @numba.njit
         def loop(a, b, out):
             for i in range(out.size):
                 out[i] = function(a[i], b[i])
     else:
+
         @numba.njit
         def loop(a, b, c, out):
             for i in range(out.size):
                 out[i] = function(a[i], b[i], c[i])
+
     return loop
 
 
@@ -148,7 +153,7 @@ def test_bit_casts():
 def interesting_f32() -> np.ndarray:
     rng = np.random.default_rng(1)
     patterns = rng.integers(0, 2**32, 1 << 16, dtype=np.uint64).astype(np.uint32).view(np.float32)
-    moderate = (rng.standard_normal(1 << 14) * np.exp2(rng.integers(-20, 18, 1 << 14)))
+    moderate = rng.standard_normal(1 << 14) * np.exp2(rng.integers(-20, 18, 1 << 14))
     ties = np.arange(0, 2**32, 2**13 + 2**11, dtype=np.uint64).astype(np.uint32).view(np.float32)
     return np.concatenate([patterns, moderate.astype(np.float32), ties, specials(np.float32)])
 
@@ -196,7 +201,10 @@ def test_f64_and_i64_round_once_to_narrow_floats(name):
     if name == "bf16":
         odd = np.array([2**62 + 2**54, 2**62 + 2**54 + 1, -(2**62) - 2**54 - 1], np.int64)
         assert cast(odd, dtype).astype(np.float64).tolist() == [
-            2.0**62, 2.0**62 + 2.0**55, -(2.0**62) - 2.0**55]
+            2.0**62,
+            2.0**62 + 2.0**55,
+            -(2.0**62) - 2.0**55,
+        ]
 
 
 # --- the FPU's state -------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 """Products and convolutions: bits against the scalar definition, values against NumPy and torch."""
+
 from __future__ import annotations
 
 import itertools
@@ -30,9 +31,9 @@ def matmul_definition(a, b):
     return out
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [
-    (1, 1, 1), (3, 255, 2), (2, 256, 35), (5, 257, 3), (2, 600, 33)
-])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(1, 1, 1), (3, 255, 2), (2, 256, 35), (5, 257, 3), (2, 600, 33)]
+)
 def test_matmul_has_the_bits_of_its_definition(m, k, n):
     rng = np.random.default_rng(m + k + n)
     a, b = normal(rng, m, k), normal(rng, k, n)
@@ -59,9 +60,10 @@ def test_no_terms_give_positive_zero():
     assert same_bits(out, np.zeros((2, 3), np.float32))
 
 
-@pytest.mark.parametrize(("shape_a", "shape_b"), [
-    ((4, 6, 300), (4, 300, 7)), ((3, 1, 5, 9), (2, 9, 4)), ((5, 9), (2, 9, 40))
-])
+@pytest.mark.parametrize(
+    ("shape_a", "shape_b"),
+    [((4, 6, 300), (4, 300, 7)), ((3, 1, 5, 9), (2, 9, 4)), ((5, 9), (2, 9, 40))],
+)
 def test_batches_broadcast_and_each_row_equals_its_own_product(shape_a, shape_b):
     rng = np.random.default_rng(0)
     a, b = normal(rng, *shape_a), normal(rng, *shape_b)
@@ -133,8 +135,10 @@ def test_mismatched_shapes_are_named():
 def conv_definition(x, w, strides, pads, dilations, groups):
     n, channels, kernel = x.shape[0], w.shape[1], w.shape[2:]
     padded = np.pad(x, [(0, 0), (0, 0), *pads])
-    out = [(s - d * (k - 1) - 1) // t + 1 for s, d, k, t in
-           zip(padded.shape[2:], dilations, kernel, strides, strict=True)]
+    out = [
+        (s - d * (k - 1) - 1) // t + 1
+        for s, d, k, t in zip(padded.shape[2:], dilations, kernel, strides, strict=True)
+    ]
     y = np.empty((n, w.shape[0], *out), np.float32)
     taps = list(itertools.product(*(range(k) for k in kernel)))
     chunk_blocks = max(1, 8 // len(taps))
@@ -146,10 +150,14 @@ def conv_definition(x, w, strides, pads, dilations, groups):
                 terms = []
                 for cb in range(c0, min(c0 + 32 * chunk_blocks, channels), 32):
                     for tap in taps:
-                        at = tuple(q * s + t * d for q, s, t, d in
-                                   zip(p, strides, tap, dilations, strict=True))
-                        terms += [(padded[(b, group * channels + c, *at)], w[(o, c, *tap)])
-                                  for c in range(cb, min(cb + 32, channels))]
+                        at = tuple(
+                            q * s + t * d
+                            for q, s, t, d in zip(p, strides, tap, dilations, strict=True)
+                        )
+                        terms += [
+                            (padded[(b, group * channels + c, *at)], w[(o, c, *tap)])
+                            for c in range(cb, min(cb + 32, channels))
+                        ]
                 part = chunked(terms, len(terms))
                 total = part if total is None else total + part
             y[(b, o, *p)] = total
@@ -230,8 +238,14 @@ def test_conv_transpose_agrees_with_torch():
     rng = np.random.default_rng(10)
     x, w = normal(rng, 2, 6, 5, 7), normal(rng, 6, 4, 3, 3)
     expected = torch.nn.functional.conv_transpose2d(
-        *(torch.tensor(v.astype(np.float64)) for v in (x, w)), None, (2, 3), (1, 0), (1, 0), 2,
-        (1, 2))
+        *(torch.tensor(v.astype(np.float64)) for v in (x, w)),
+        None,
+        (2, 3),
+        (1, 0),
+        (1, 0),
+        2,
+        (1, 2),
+    )
     out = conv_transpose(x, w, (2, 3), ((1, 1), (0, 0)), (1, 2), 2, (1, 0))
     np.testing.assert_allclose(out, expected.numpy(), rtol=0, atol=1e-4)
 
@@ -244,8 +258,12 @@ def test_gradients_have_the_bits_of_their_definition():
     dw = conv_weight_gradient(x, dy, (3, 3), strides, pads)
     padded = np.pad(x, [(0, 0), (0, 0), *pads])
     for o, c, i, j in [(0, 0, 0, 0), (39, 1, 2, 1), (7, 1, 1, 1)]:
-        terms = [(dy[n, o, p, q], padded[n, c, 2 * p + i, 2 * q + j])
-                 for n in range(3) for p in range(5) for q in range(5)]
+        terms = [
+            (dy[n, o, p, q], padded[n, c, 2 * p + i, 2 * q + j])
+            for n in range(3)
+            for p in range(5)
+            for q in range(5)
+        ]
         assert same_bits(dw[o, c, i, j], chunked(terms, 256))
     dx = conv_input_gradient(dy, w, (10, 9), strides, pads)
     room = np.pad(dy, ((0, 0), (0, 0), (2, 2), (2, 2)))

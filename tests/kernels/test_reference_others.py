@@ -1,4 +1,5 @@
 """Sorts, gathers, scatters, random numbers, elementwise operations, digests."""
+
 from __future__ import annotations
 
 import hashlib
@@ -46,8 +47,13 @@ def test_sort_puts_nan_last_and_keeps_equal_zeros_in_place():
         top_k(x, 9)
 
 
-@given(arrays.arrays(np.float32, arrays.array_shapes(max_dims=2, max_side=20),
-                     elements=st.floats(width=32, allow_nan=False)))
+@given(
+    arrays.arrays(
+        np.float32,
+        arrays.array_shapes(max_dims=2, max_side=20),
+        elements=st.floats(width=32, allow_nan=False),
+    )
+)
 def test_sort_agrees_with_numpy(x):
     assert np.array_equal(sort(x), np.sort(x, kind="stable"))
     assert np.array_equal(argsort(x), np.argsort(x, kind="stable"))
@@ -74,17 +80,25 @@ def test_a_destination_without_hits_keeps_its_bits():
     assert np.signbit(out[0, 0]) and not np.signbit(out[1, 0])  # -0 + (+0 + -0)
 
 
-@pytest.mark.parametrize(("reduction", "name"), [("none", None), ("add", "sum"), ("mul", "prod"),
-                                             ("max", "amax"), ("min", "amin")])
+@pytest.mark.parametrize(
+    ("reduction", "name"),
+    [("none", None), ("add", "sum"), ("mul", "prod"), ("max", "amax"), ("min", "amin")],
+)
 def test_scatter_elements_agrees_with_torch(reduction, name):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(1)
     x, updates = (rng.standard_normal(s).astype(np.float32) for s in ((7, 5), (4, 5)))
-    indices = rng.integers(0, 7, (4, 5)) if reduction != "none" else np.argsort(
-        rng.standard_normal((7, 5)), 0)[:4]
+    indices = (
+        rng.integers(0, 7, (4, 5))
+        if reduction != "none"
+        else np.argsort(rng.standard_normal((7, 5)), 0)[:4]
+    )
     tensors = [torch.tensor(v) for v in (x, indices, updates)]
-    expected = tensors[0].scatter(0, *tensors[1:]) if name is None else tensors[0].scatter_reduce(
-        0, *tensors[1:], reduce=name)
+    expected = (
+        tensors[0].scatter(0, *tensors[1:])
+        if name is None
+        else tensors[0].scatter_reduce(0, *tensors[1:], reduce=name)
+    )
     out = scatter_elements(x, indices, updates, 0, reduction)
     np.testing.assert_allclose(out, expected.numpy(), rtol=1e-5, atol=1e-6)
 
@@ -204,7 +218,8 @@ def test_integer_semantics():
         "floor_div": lambda x, y: x // y if y else 0,
         "fmod": lambda x, y: x - int(x / y) * y if y else 0,
         "remainder": lambda x, y: x % y if y else 0,
-        "add": lambda x, y: x + y, "mul": lambda x, y: x * y,
+        "add": lambda x, y: x + y,
+        "mul": lambda x, y: x * y,
         "shift_left": lambda x, y: x << y if 0 <= y < 8 else 0,
         "shift_right": lambda x, y: x >> y if 0 <= y < 8 else 0,
         "shift_right_logical": lambda x, y: (x % 256) >> y if 0 <= y < 8 else 0,
@@ -242,7 +257,10 @@ def test_casts_wrap_integers_and_saturate_floats():
     assert cast(np.array([300, -1]), np.uint8).tolist() == [44, 255]
     assert cast(np.array([9, -9]), DTYPES["i4"]).astype(int).tolist() == [-7, 7]
     assert cast(np.array([9.9, -9.9, np.nan], np.float32), DTYPES["i4"]).astype(int).tolist() == [
-        7, -8, 0]
+        7,
+        -8,
+        0,
+    ]
     assert cast(np.array([0.0, np.nan, -0.5], np.float32), np.bool_).tolist() == [False, True, True]
 
 
@@ -259,8 +277,10 @@ def test_digests_know_values_not_payloads():
     assert digest([np.zeros(4, np.int8)]) != digest([np.zeros((2, 2), np.int8)])
     assert digest([np.zeros(1, np.float32)]) != digest([np.zeros(1, np.int32)])
     assert digest([np.asfortranarray(np.eye(3, 2))]) == digest([np.eye(3, 2)])
-    assert digest([np.array([1.5], ">f4").astype("<f4")]) == hashlib.sha256(
-        b"f32[1]\n\x00\x00\xc0\x3f").hexdigest()
+    assert (
+        digest([np.array([1.5], ">f4").astype("<f4")])
+        == hashlib.sha256(b"f32[1]\n\x00\x00\xc0\x3f").hexdigest()
+    )
     for dtype in DTYPES.values():
         assert len(canonical_bytes(np.zeros((2, 3), dtype))) == 6 * dtype.itemsize
 
@@ -293,6 +313,14 @@ def test_a_second_process_loads_what_the_first_compiled(tmp_path):
     import os
 
     environment = {**os.environ, "COMPILER_WORKBENCH_CACHE": str(tmp_path)}
-    seen = [subprocess.run([sys.executable, "-c", program], env=environment, text=True,
-                           capture_output=True, check=True).stdout.split() for _ in range(2)]
+    seen = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            text=True,
+            capture_output=True,
+            check=True,
+        ).stdout.split()
+        for _ in range(2)
+    ]
     assert seen == [["0", "1"], ["1", "0"]]

@@ -1,4 +1,5 @@
 """Reductions, scans and windows: bits against the scalar definition, values against torch."""
+
 from __future__ import annotations
 
 import ml_dtypes
@@ -40,15 +41,18 @@ def test_sequence(size):
     assert same_bits(reduce(x, (0,), orders=["lanes"]), lanes_order)
 
 
-@pytest.mark.parametrize(("shape", "axes", "groups"), [
-    ((2, 3, 4), (1, 2), [([1, 2], "lanes")]),
-    ((2, 3, 4), (0, 2), [([0], "sequence"), ([2], "lanes")]),
-    ((2, 3, 4), (0, 1), [([0, 1], "sequence")]),
-    ((2, 3, 1), (1,), [([1], "lanes")]),
-    ((2, 1, 4), (0, 2), [([0, 2], "lanes")]),
-    ((2, 5, 1, 4), (0, 2, 3), [([0], "sequence"), ([3], "lanes")]),
-    ((1, 1), (0, 1), []),
-])
+@pytest.mark.parametrize(
+    ("shape", "axes", "groups"),
+    [
+        ((2, 3, 4), (1, 2), [([1, 2], "lanes")]),
+        ((2, 3, 4), (0, 2), [([0], "sequence"), ([2], "lanes")]),
+        ((2, 3, 4), (0, 1), [([0, 1], "sequence")]),
+        ((2, 3, 1), (1,), [([1], "lanes")]),
+        ((2, 1, 4), (0, 2), [([0, 2], "lanes")]),
+        ((2, 5, 1, 4), (0, 2, 3), [([0], "sequence"), ([3], "lanes")]),
+        ((1, 1), (0, 1), []),
+    ],
+)
 def test_groups(shape, axes, groups):
     assert groups_of_axes(shape, axes) == groups
 
@@ -163,8 +167,9 @@ def test_other_scans():
     product = np.stack([scan_definition(r, lambda a, b: np.float32(a * b)) for r in x])
     assert same_bits(cumulative(x, 1, "prod"), product)
     assert same_bits(cumulative(x, 1, "max"), np.maximum.accumulate(x, 1))
-    assert same_bits(cumulative(x, 1, "min", reverse=True),
-                     np.minimum.accumulate(x[:, ::-1], 1)[:, ::-1])
+    assert same_bits(
+        cumulative(x, 1, "min", reverse=True), np.minimum.accumulate(x[:, ::-1], 1)[:, ::-1]
+    )
     assert cumsum(np.array([100, 100], np.int8), 0).tolist() == [100, -56]
 
 
@@ -187,8 +192,10 @@ def test_windows_have_the_bits_of_their_definition(shape, kernel, strides, pads,
         for p in np.ndindex(sums.shape[2:]):
             terms, best, place = [], None, -1
             for tap in np.ndindex(kernel):
-                at = tuple(q * s + t * d - low for q, s, t, d, (low, _) in
-                           zip(p, strides, tap, dilations, pads, strict=True))
+                at = tuple(
+                    q * s + t * d - low
+                    for q, s, t, d, (low, _) in zip(p, strides, tap, dilations, pads, strict=True)
+                )
                 if all(0 <= i < size for i, size in zip(at, shape[2:], strict=True)):
                     value = x[(n, c, *at)]
                     terms.append(value)
@@ -216,8 +223,9 @@ def test_pools_and_gradients_agree_with_torch(include, ceil):
     np.testing.assert_allclose(y, ty.detach().numpy(), rtol=1e-5, atol=1e-6)
     dy = normal(np.random.default_rng(9), *y.shape)
     ty.backward(torch.tensor(dy))
-    dx = average_pool_gradient(dy, x.shape, (3, 3), (2, 2), pads, count_include_pad=include,
-                               extra=extra)
+    dx = average_pool_gradient(
+        dy, x.shape, (3, 3), (2, 2), pads, count_include_pad=include, extra=extra
+    )
     np.testing.assert_allclose(dx, tx.grad.numpy(), rtol=1e-5, atol=1e-6)
 
     tx.grad = None

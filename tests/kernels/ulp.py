@@ -1,4 +1,5 @@
 """Errors in ulps of f32 results against f64 oracles, over bit patterns. Test helper."""
+
 from __future__ import annotations
 
 import math
@@ -9,15 +10,41 @@ import scipy.special
 
 #: Oracles nobody here wrote: NumPy's and SciPy's f64 functions (at most a few f64 ulps off).
 ORACLES = {
-    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
-    "log10": np.log10, "log1p": np.log1p, "tanh": np.tanh, "sigmoid": scipy.special.expit,
-    "erf": scipy.special.erf, "erfc": scipy.special.erfc, "sin": np.sin, "cos": np.cos,
-    "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
-    "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "cbrt": np.cbrt, "rsqrt": lambda x: 1 / np.sqrt(x), "sqrt": np.sqrt, "floor": np.floor,
-    "ceil": np.ceil, "trunc": np.trunc, "round_even": np.rint, "abs": np.abs,
-    "neg": np.negative, "sign": lambda x: np.where(x == 0, x, np.sign(x)), "pow": np.power,
-    "atan2": np.arctan2, "fmod": np.fmod,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "tanh": np.tanh,
+    "sigmoid": scipy.special.expit,
+    "erf": scipy.special.erf,
+    "erfc": scipy.special.erfc,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "cbrt": np.cbrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "round_even": np.rint,
+    "abs": np.abs,
+    "neg": np.negative,
+    "sign": lambda x: np.where(x == 0, x, np.sign(x)),
+    "pow": np.power,
+    "atan2": np.arctan2,
+    "fmod": np.fmod,
     "remainder": np.remainder,
 }
 
@@ -56,8 +83,31 @@ def specials(dtype: type) -> np.ndarray:
     """Zeros, subnormals, extremes, infinities, NaN, and neighbours of round numbers."""
     info = np.finfo(dtype)
     base = np.array(
-        [0, info.smallest_subnormal, info.tiny, info.eps, 0.25, 0.5, 1, 2, 3, np.pi / 2, np.pi,
-         10, 88.72284, 103.97, 128, 149, 709.78, 745.13, 1e10, 2.0**23, 2.0**52, info.max, np.inf],
+        [
+            0,
+            info.smallest_subnormal,
+            info.tiny,
+            info.eps,
+            0.25,
+            0.5,
+            1,
+            2,
+            3,
+            np.pi / 2,
+            np.pi,
+            10,
+            88.72284,
+            103.97,
+            128,
+            149,
+            709.78,
+            745.13,
+            1e10,
+            2.0**23,
+            2.0**52,
+            info.max,
+            np.inf,
+        ],
         dtype,
     )
     with np.errstate(over="ignore"):

@@ -1,4 +1,5 @@
 """Philox4x32-10 in plain Python integers, from the paper (Salmon et al., SC 2011), as an oracle."""
+
 from __future__ import annotations
 
 import math

@@ -1,4 +1,5 @@
 """Nested regions, values of the blocks around, and composites inside loops."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Costs against published and hand-counted figures."""
+
 from __future__ import annotations
 
 from core_compiler.ir import Value, tensor

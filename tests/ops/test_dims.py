@@ -1,4 +1,5 @@
 """Arithmetic on symbolic sizes is arithmetic on the numbers they are bound to."""
+
 from __future__ import annotations
 
 from hypothesis import given

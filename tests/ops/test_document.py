@@ -1,4 +1,5 @@
 """docs/ops.md says what the declarations say."""
+
 from __future__ import annotations
 
 from core_compiler.ops import REGISTRY, document

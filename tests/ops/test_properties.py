@@ -1,4 +1,5 @@
 """Property tests of data movement: NumPy is the oracle."""
+
 from __future__ import annotations
 
 import math
@@ -60,9 +61,7 @@ def test_together_broadcasts_as_numpy(shape, data):
 def test_transposes_compose(shape, random):
     x = counted(shape)
     first, second = (random.sample(range(len(shape)), len(shape)) for _ in range(2))
-    found = run(
-        lambda b, x: b.transpose(b.transpose(x, permutation=first), permutation=second), x
-    )
+    found = run(lambda b, x: b.transpose(b.transpose(x, permutation=first), permutation=second), x)
     np.testing.assert_array_equal(found, x.transpose(first).transpose(second))
 
 

@@ -1,4 +1,5 @@
 """Every op on real operands against an oracle nobody here wrote."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """The corners that the numerics contract fixes, compared bit for bit."""
+
 from __future__ import annotations
 
 import ml_dtypes
@@ -110,7 +111,6 @@ def bits(a: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(a).view(f"u{a.dtype.itemsize}").reshape(a.shape)
 
 
-
 def test_layer_norm_is_its_formula_step_by_step():
     """Each step one f32 operation in NumPy; the sums (16 terms) by the 32 lanes' tree in f32."""
     x = np.random.default_rng(1).standard_normal((3, 16)).astype(F32)
@@ -181,6 +181,4 @@ def test_a_row_of_a_batch_is_the_batch_of_one(kind, shapes, attributes, name):
     for row in range(6):
         one = [a if s is None else a[row : row + 1]
                for a, s in zip(operands, shapes, strict=True)]  # fmt: skip
-        np.testing.assert_array_equal(
-            bits(run(kind, *one, **attributes))[0], bits(together)[row]
-        )
+        np.testing.assert_array_equal(bits(run(kind, *one, **attributes))[0], bits(together)[row])

@@ -1,4 +1,5 @@
 """What type rules refuse, word for word, and what they infer for symbolic sizes and layouts."""
+
 from __future__ import annotations
 
 import numpy as np

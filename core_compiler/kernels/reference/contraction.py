@@ -4,6 +4,7 @@ Per output element K is cut into chunks of 256: ``acc = fma(a, b, acc)`` from +0
 chunk sums added in order.  The kernel holds a tile of four rows by two vectors of columns in
 registers; output elements are independent, so the order per element is untouched.
 """
+
 from __future__ import annotations
 
 import functools
@@ -56,8 +57,10 @@ def contract(
     (batch_a, batch_b), (k_a, k_b) = batch_dims, contracting_dims
     free_a = [i for i in range(a.ndim) if i not in (*batch_a, *k_a)]
     free_b = [i for i in range(b.ndim) if i not in (*batch_b, *k_b)]
-    sizes = [[x.shape[i] for i in dims] for x, dims in
-             ((a, batch_a), (b, batch_b), (a, k_a), (b, k_b), (a, free_a), (b, free_b))]
+    sizes = [
+        [x.shape[i] for i in dims]
+        for x, dims in ((a, batch_a), (b, batch_b), (a, k_a), (b, k_b), (a, free_a), (b, free_b))
+    ]
     if sizes[0] != sizes[1] or sizes[2] != sizes[3]:
         raise ValueError(f"contract of {a.shape} and {b.shape}: paired axes differ in size")
     batch, k, m, n = (math.prod(sizes[i]) for i in (0, 2, 4, 5))
@@ -177,12 +180,24 @@ def _kernel(dtype: str):
     bound = {**vector_operations(dtype, lanes), "LANES": lanes, "zero": scalar(0)}
     element, intp = NUMBERS[dtype], numba.intp
     return jit(
-        specialise(_contract_loop, f"contract_{dtype}", **bound), reads(element, 1),
-        reads(element, 1), reads(intp, 1), reads(intp, 1), intp, intp, intp, intp,
+        specialise(_contract_loop, f"contract_{dtype}", **bound),
+        reads(element, 1),
+        reads(element, 1),
+        reads(intp, 1),
+        reads(intp, 1),
+        intp,
+        intp,
+        intp,
+        intp,
         writes(element, 1),
     )
 
 
 def accumulator_type(dtype: str) -> type:
-    return {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64,
-            "u64": np.uint64}[dtype]
+    return {
+        "f32": np.float32,
+        "f64": np.float64,
+        "i32": np.int32,
+        "i64": np.int64,
+        "u64": np.uint64,
+    }[dtype]

@@ -7,6 +7,7 @@ Padding is stored as +0 and multiplied (fma(+0, w, acc)), as the contract says.
 
 Logical layouts: x [N, C, *spatial], w [O, C / groups, *kernel], y [N, O, *out].
 """
+
 from __future__ import annotations
 
 import itertools
@@ -78,8 +79,9 @@ def conv_input_gradient(
     turned = wide_w.reshape(groups, -1, *w.shape[1:]).swapaxes(1, 2)
     turned = turned.reshape(groups * per_group, -1, *kernel)
     dx = np.zeros((dy.shape[0], groups * per_group, *input_spatial), wide_dy.dtype)
-    for phase in itertools.product(*(range(min(s, n)) for s, n in
-                                     zip(strides, input_spatial, strict=True))):
+    for phase in itertools.product(
+        *(range(min(s, n)) for s, n in zip(strides, input_spatial, strict=True))
+    ):
         taps, starts, counts = [], [], []
         for axis in range(rank):
             stride, low, dilation = strides[axis], pads[axis][0], dilations[axis]
@@ -89,8 +91,10 @@ def conv_input_gradient(
             counts.append(-(-(input_spatial[axis] - phase[axis]) // stride))
         if not all(taps):
             continue
-        room = [(max(0, -min(s)), max(0, max(s) + n - size)) for s, n, size in
-                zip(starts, counts, dy.shape[2:], strict=True)]
+        room = [
+            (max(0, -min(s)), max(0, max(s) + n - size))
+            for s, n, size in zip(starts, counts, dy.shape[2:], strict=True)
+        ]
         padded = pad_zeros(wide_dy, room)
         starts = [[at + r[0] for at in s] for s, r in zip(starts, room, strict=True)]
         selected = turned[(slice(None), slice(None), *np.ix_(*taps))]
@@ -115,8 +119,9 @@ def conv_transpose(
     extra = output_padding or (0,) * (w.ndim - 2)
     spatial = [
         (size - 1) * s - low - high + d * (k - 1) + e + 1
-        for size, s, (low, high), d, k, e in
-        zip(x.shape[2:], strides, pads, dilations, w.shape[2:], extra, strict=True)
+        for size, s, (low, high), d, k, e in zip(
+            x.shape[2:], strides, pads, dilations, w.shape[2:], extra, strict=True
+        )
     ]
     return conv_input_gradient(x, w, spatial, strides, pads, dilations, groups, dtype)
 
@@ -150,8 +155,9 @@ def conv_weight_gradient(
         part = grouped[:, :, c0 : c0 + step]
         columns = np.empty((groups, part.shape[2], taps, n, math.prod(out)), wide_dy.dtype)
         for t, tap in enumerate(itertools.product(*(range(k) for k in kernel))):
-            window = _window(part, [i * d for i, d in zip(tap, dilations, strict=True)],
-                             strides, out, rank)
+            window = _window(
+                part, [i * d for i, d in zip(tap, dilations, strict=True)], strides, out, rank
+            )
             columns[:, :, t] = window.reshape(*window.shape[:3], -1).transpose(1, 2, 0, 3)
         left = columns.reshape(groups, -1, terms)
         total = contract_matrices(left, rows, index, index)
@@ -162,8 +168,10 @@ def conv_weight_gradient(
 
 def pad_zeros(x: np.ndarray, pads: Pads) -> np.ndarray:
     """x with (low, high) zeros around its last axes; negative pads crop."""
-    crop = [slice(max(0, -low), x.shape[x.ndim - len(pads) + i] - max(0, -high))
-            for i, (low, high) in enumerate(pads)]
+    crop = [
+        slice(max(0, -low), x.shape[x.ndim - len(pads) + i] - max(0, -high))
+        for i, (low, high) in enumerate(pads)
+    ]
     grow = [(0, 0)] * (x.ndim - len(pads)) + [(max(0, lo), max(0, hi)) for lo, hi in pads]
     return np.pad(x[(..., *crop)], grow)
 
@@ -188,8 +196,11 @@ def _correlate(
     chunk = max(1, 8 // (all_taps or taps)) * BLOCK * taps
     blocks = [(c, min(c + BLOCK, channels)) for c in range(0, channels, BLOCK)]
     weights = [np.moveaxis(w[:, a:b], 1, -1).reshape(groups, outputs, -1) for a, b in blocks]
-    weights = np.ascontiguousarray(np.concatenate(weights, 2)) if blocks else np.zeros(
-        (groups, outputs, 0), w.dtype)
+    weights = (
+        np.ascontiguousarray(np.concatenate(weights, 2))
+        if blocks
+        else np.zeros((groups, outputs, 0), w.dtype)
+    )
     y = np.zeros((n, groups * outputs, *counts), x.dtype)
     if not y.size:
         return y
@@ -214,15 +225,19 @@ def _correlate(
 
 def _window(x, begin, steps, sizes, rank):
     """The strided box of x's last ``rank`` axes that starts at ``begin``."""
-    box = [slice(b, b + s * (n - 1) + 1, s)
-           for b, s, n in zip(begin[:rank], steps, sizes, strict=True)]
+    box = [
+        slice(b, b + s * (n - 1) + 1, s) for b, s, n in zip(begin[:rank], steps, sizes, strict=True)
+    ]
     return x[(..., *box)]
 
 
 def _geometry(w, strides, pads, dilations):
     rank = w.ndim - 2
-    return (tuple(strides or (1,) * rank), tuple(pads or ((0, 0),) * rank),
-            tuple(dilations or (1,) * rank))
+    return (
+        tuple(strides or (1,) * rank),
+        tuple(pads or ((0, 0),) * rank),
+        tuple(dilations or (1,) * rank),
+    )
 
 
 def _out_size(size: int, kernel: int, stride: int, dilation: int) -> int:
@@ -231,5 +246,7 @@ def _out_size(size: int, kernel: int, stride: int, dilation: int) -> int:
 
 def _check_channels(x: np.ndarray, w: np.ndarray, groups: int) -> None:
     if x.ndim != w.ndim or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
-        raise ValueError(f"conv of x {x.shape} with w {w.shape} in {groups} groups: x needs "
-                         f"{w.shape[1] * groups} channels and groups must divide {w.shape[0]}")
+        raise ValueError(
+            f"conv of x {x.shape} with w {w.shape} in {groups} groups: x needs "
+            f"{w.shape[1] * groups} channels and groups must divide {w.shape[0]}"
+        )

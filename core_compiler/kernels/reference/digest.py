@@ -3,6 +3,7 @@
 Little endian, row-major, -0 kept, every NaN the dtype's canonical one; dtype and shape are part of
 the digest, so equal digests mean equal tensors.
 """
+
 from __future__ import annotations
 
 import functools
@@ -60,9 +61,7 @@ def digest(tensors: Iterable[np.ndarray]) -> str:
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     """Equal dtype, shape and canonical bytes: the contract's equality of results."""
-    return (
-        a.dtype == b.dtype and a.shape == b.shape and canonical_bytes(a) == canonical_bytes(b)
-    )
+    return a.dtype == b.dtype and a.shape == b.shape and canonical_bytes(a) == canonical_bytes(b)
 
 
 def leaf(x: np.ndarray) -> int:
@@ -92,6 +91,10 @@ def _leaf_loop(words, lane):
 @functools.cache
 def _leaf_kernel():
     element = NUMBERS["u64"]
-    bound = {"mul": NAMESPACE["mul_u64"], "xor": NAMESPACE["xor_u64"], "u64": element,
-             "shift": NAMESPACE["shr_u64"]}
+    bound = {
+        "mul": NAMESPACE["mul_u64"],
+        "xor": NAMESPACE["xor_u64"],
+        "u64": element,
+        "shift": NAMESPACE["shr_u64"],
+    }
     return jit(specialise(_leaf_loop, "leaf_hash", **bound), reads(element, 1), writes(element, 1))

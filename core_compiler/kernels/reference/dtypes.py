@@ -1,4 +1,5 @@
 """Dtypes of reference arrays: names, the arithmetic dtype of each, casts between all of them."""
+
 from __future__ import annotations
 
 import functools
@@ -18,18 +19,29 @@ _primitives = lazy.module("core_compiler.kernels.primitives")
 NARROW_DTYPES: dict[str, np.dtype] = {
     name: np.dtype(scalar)
     for name, scalar in {
-        "bf16": ml_dtypes.bfloat16, "f16": np.float16, "f8e5m2": ml_dtypes.float8_e5m2,
-        "f8e4m3": ml_dtypes.float8_e4m3, "f8e3m4": ml_dtypes.float8_e3m4,
-        "f8e4m3fn": ml_dtypes.float8_e4m3fn, "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+        "bf16": ml_dtypes.bfloat16,
+        "f16": np.float16,
+        "f8e5m2": ml_dtypes.float8_e5m2,
+        "f8e4m3": ml_dtypes.float8_e4m3,
+        "f8e3m4": ml_dtypes.float8_e3m4,
+        "f8e4m3fn": ml_dtypes.float8_e4m3fn,
+        "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
         "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
-        "f8e4m3b11fnuz": ml_dtypes.float8_e4m3b11fnuz, "f4e2m1fn": ml_dtypes.float4_e2m1fn,
+        "f8e4m3b11fnuz": ml_dtypes.float8_e4m3b11fnuz,
+        "f4e2m1fn": ml_dtypes.float4_e2m1fn,
     }.items()
 }
-_NARROW_INTS = {"i2": ml_dtypes.int2, "i4": ml_dtypes.int4, "u2": ml_dtypes.uint2,
-                "u4": ml_dtypes.uint4}
+_NARROW_INTS = {
+    "i2": ml_dtypes.int2,
+    "i4": ml_dtypes.int4,
+    "u2": ml_dtypes.uint2,
+    "u4": ml_dtypes.uint4,
+}
 #: Every dtype of the contract by name.
 DTYPES: dict[str, np.dtype] = {
-    "f32": np.dtype(np.float32), "f64": np.dtype(np.float64), **NARROW_DTYPES,
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    **NARROW_DTYPES,
     **{f"i{n}": np.dtype(f"int{n}") for n in (8, 16, 32, 64)},
     **{f"u{n}": np.dtype(f"uint{n}") for n in (8, 16, 32, 64)},
     **{name: np.dtype(scalar) for name, scalar in _NARROW_INTS.items()},
@@ -81,8 +93,11 @@ def cast(x: np.ndarray, dtype: np.dtype, saturate: bool = False) -> np.ndarray:
         if is_float(x.dtype):
             info = ml_dtypes.iinfo(target)
             x = np.clip(cast(x, np.int32), int(info.min), int(info.max))
-        return (x.astype(np.int64) & 15).astype(np.uint8).astype(target) if name[0] == "u" else (
-            _wrap_signed(x.astype(np.int64), int(name[1:])).astype(target))
+        return (
+            (x.astype(np.int64) & 15).astype(np.uint8).astype(target)
+            if name[0] == "u"
+            else (_wrap_signed(x.astype(np.int64), int(name[1:])).astype(target))
+        )
     if dtype_name(x.dtype) in ("f32", "f64") and name[0] in "iu":
         out = np.empty(x.shape, target)
         flat = np.ascontiguousarray(x).reshape(-1)
@@ -176,7 +191,9 @@ def _converter(source: str, target: str):
 @functools.cache
 def _odd_loop():
     op = {"op": _functions.NAMESPACE["convert_f64_f32_odd"]}
-    return _map(_map_loop, "convert_odd", op, _primitives.NUMBERS["f64"], _primitives.NUMBERS["f32"])
+    return _map(
+        _map_loop, "convert_odd", op, _primitives.NUMBERS["f64"], _primitives.NUMBERS["f32"]
+    )
 
 
 @functools.cache

@@ -4,6 +4,7 @@ Operations that are one IEEE operation or exact integer work run in NumPy (its l
 element once); elementary functions and float maxima run our compiled sources.  Floats of at most
 16 bits are widened to f32, computed and rounded once.
 """
+
 from __future__ import annotations
 
 import functools
@@ -177,7 +178,9 @@ def _integer_sign(x):
 
 
 _ARITHMETIC = {
-    "add": _numpy(np.add), "sub": _numpy(np.subtract), "mul": _numpy(np.multiply),
+    "add": _numpy(np.add),
+    "sub": _numpy(np.subtract),
+    "mul": _numpy(np.multiply),
     "div": _by_kind(np.divide, _integer_divide),
     "floor_div": _by_kind(lambda a, b: np.floor(np.divide(a, b)), _integer_floor_divide),
     "fmod": _by_kind(_compiled("fmod"), _integer_remainder),
@@ -185,25 +188,32 @@ _ARITHMETIC = {
     "pow": _by_kind(_compiled("pow"), _integer_power),
     "maximum": _by_kind(_compiled("maximum"), np.maximum),
     "minimum": _by_kind(_compiled("minimum"), np.minimum),
-    "neg": _numpy(np.negative), "abs": _numpy(np.abs),
+    "neg": _numpy(np.negative),
+    "abs": _numpy(np.abs),
     "sign": _by_kind(_compiled("sign"), _integer_sign),
-    "sqrt": _numpy(np.sqrt, integers=False), "floor": _numpy(np.floor, integers=False),
-    "ceil": _numpy(np.ceil, integers=False), "trunc": _numpy(np.trunc, integers=False),
+    "sqrt": _numpy(np.sqrt, integers=False),
+    "floor": _numpy(np.floor, integers=False),
+    "ceil": _numpy(np.ceil, integers=False),
+    "trunc": _numpy(np.trunc, integers=False),
     "round_even": _numpy(np.rint, integers=False),
 }
 _COMPARISONS = {
-    "equal": _numpy(np.equal, bools=True), "not_equal": _numpy(np.not_equal, bools=True),
-    "less": _numpy(np.less, bools=True), "less_equal": _numpy(np.less_equal, bools=True),
+    "equal": _numpy(np.equal, bools=True),
+    "not_equal": _numpy(np.not_equal, bools=True),
+    "less": _numpy(np.less, bools=True),
+    "less_equal": _numpy(np.less_equal, bools=True),
     "greater": _numpy(np.greater, bools=True),
     "greater_equal": _numpy(np.greater_equal, bools=True),
-    "is_nan": _numpy(np.isnan, integers=False), "is_inf": _numpy(np.isinf, integers=False),
+    "is_nan": _numpy(np.isnan, integers=False),
+    "is_inf": _numpy(np.isinf, integers=False),
 }
 _BITS = {
     "and": _numpy(np.bitwise_and, floats=False, bools=True),
     "or": _numpy(np.bitwise_or, floats=False, bools=True),
     "xor": _numpy(np.bitwise_xor, floats=False, bools=True),
     "not": _numpy(np.invert, floats=False, bools=True),
-    "shift_left": _shift(np.left_shift), "shift_right": _shift(np.right_shift),
+    "shift_left": _shift(np.left_shift),
+    "shift_right": _shift(np.right_shift),
     "shift_right_logical": _shift(_logical_right),
 }
 #: name -> function on widened arrays; the contract's elementary functions come beside them.

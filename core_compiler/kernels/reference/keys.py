@@ -3,6 +3,7 @@
 Two orders of the contract: ``max``/``min`` and their arg-forms put -0 below +0; sorts hold them
 equal.  A NaN is greatest, or least where a minimum must return it.
 """
+
 from __future__ import annotations
 
 import numpy as np

@@ -3,6 +3,7 @@
 Counter = (global element index // 4, stream, iteration, loop trip); the element takes word
 index % 4.  A number depends on nothing else: not on shape, sharding, threads or order.
 """
+
 from __future__ import annotations
 
 import functools
@@ -50,7 +51,11 @@ def random_functions(compile_, names: dict) -> dict:
 
 
 def random_bits(
-    shape: Sequence[int], seed: int, stream: int = 0, iteration: int = 0, trip: int = 0,
+    shape: Sequence[int],
+    seed: int,
+    stream: int = 0,
+    iteration: int = 0,
+    trip: int = 0,
     first: int = 0,
 ) -> np.ndarray:
     """u32 [*shape]; element i has the global index first + i of the unsharded tensor."""
@@ -60,7 +65,11 @@ def random_bits(
 
 
 def uniform(
-    shape: Sequence[int], seed: int, stream: int = 0, iteration: int = 0, trip: int = 0,
+    shape: Sequence[int],
+    seed: int,
+    stream: int = 0,
+    iteration: int = 0,
+    trip: int = 0,
     first: int = 0,
 ) -> np.ndarray:
     """f32 [*shape], (u >> 8) * 2**-24 in [0, 1); integer work and one exact product."""
@@ -69,7 +78,11 @@ def uniform(
 
 
 def normal(
-    shape: Sequence[int], seed: int, stream: int = 0, iteration: int = 0, trip: int = 0,
+    shape: Sequence[int],
+    seed: int,
+    stream: int = 0,
+    iteration: int = 0,
+    trip: int = 0,
     first: int = 0,
 ) -> np.ndarray:
     """f32 [*shape], standard normal; words (0, 1) give elements 0 and 1, (2, 3) the others."""

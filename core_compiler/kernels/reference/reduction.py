@@ -5,6 +5,7 @@ reduced first.  A group's order is ``lanes`` if it holds the operand's last non-
 ``sequence``.  Sums start from +0.  ``prod`` always runs in ``sequence`` order, from 1.  Maxima,
 minima, and, or, xor do not depend on an order.
 """
+
 from __future__ import annotations
 
 import functools
@@ -84,7 +85,9 @@ def reduce(
 
 
 def mean(
-    x: np.ndarray, axes: Sequence[int] | None = None, keepdims: bool = False,
+    x: np.ndarray,
+    axes: Sequence[int] | None = None,
+    keepdims: bool = False,
     orders: Sequence[str] | None = None,
 ) -> np.ndarray:
     """reduce-sum divided once by float(n); narrow floats round once, after the division."""
@@ -129,8 +132,11 @@ def _accumulate(x, axes, kind, orders, dtype):
             wide = sum_sequence(box, kind).reshape(kept)
     target = np.dtype(dtype or x.dtype)
     wide = np.ascontiguousarray(wide)
-    return canonical_nan(wide.copy()) if target == wide.dtype and is_float(target) else (
-        cast(wide, target))
+    return (
+        canonical_nan(wide.copy())
+        if target == wide.dtype and is_float(target)
+        else (cast(wide, target))
+    )
 
 
 def sum_lanes(x: np.ndarray) -> np.ndarray:
@@ -162,8 +168,11 @@ def _extreme(x, axes, kind):
         initial = lowest_key(x)
         best = np.maximum.reduce(keys, axis=axes, initial=initial) if axes else keys
     else:
-        initial = order_keys(np.array([np.inf], widen(x[:0]).dtype))[0] if is_float(x.dtype) else (
-            1 if x.dtype == np.bool_ else np.iinfo(keys.dtype).max)
+        initial = (
+            order_keys(np.array([np.inf], widen(x[:0]).dtype))[0]
+            if is_float(x.dtype)
+            else (1 if x.dtype == np.bool_ else np.iinfo(keys.dtype).max)
+        )
         best = np.minimum.reduce(keys, axis=axes, initial=initial) if axes else keys
     return values_of_keys(np.asarray(best, keys.dtype), x.dtype)
 
@@ -220,13 +229,19 @@ def _sequence_loop(x, out):
 @functools.cache
 def _lanes_kernel(dtype: str):
     bound = {"add": NAMESPACE[f"add_{dtype}"], "zero": accumulator_type(dtype)(0)}
-    return jit(specialise(_lanes_loop, f"lanes_{dtype}", **bound),
-               reads(NUMBERS[dtype], 2), writes(NUMBERS[dtype], 2))
+    return jit(
+        specialise(_lanes_loop, f"lanes_{dtype}", **bound),
+        reads(NUMBERS[dtype], 2),
+        writes(NUMBERS[dtype], 2),
+    )
 
 
 @functools.cache
 def _sequence_kernel(kind: str, dtype: str):
     operation, start = ("add", 0) if kind == "sum" else ("mul", 1)
     bound = {"add": NAMESPACE[f"{operation}_{dtype}"], "start": accumulator_type(dtype)(start)}
-    return jit(specialise(_sequence_loop, f"sequence_{kind}_{dtype}", **bound),
-               reads(NUMBERS[dtype], 3), writes(NUMBERS[dtype], 2))
+    return jit(
+        specialise(_sequence_loop, f"sequence_{kind}_{dtype}", **bound),
+        reads(NUMBERS[dtype], 3),
+        writes(NUMBERS[dtype], 2),
+    )

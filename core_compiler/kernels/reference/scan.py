@@ -3,6 +3,7 @@
 Chunks of 256; inside a chunk sequential from its first element; offsets by a sequential scan of
 the chunks' totals; y = offset + local, and local itself in the first chunk.
 """
+
 from __future__ import annotations
 
 import functools
@@ -55,9 +56,7 @@ def cumsum(x: np.ndarray, axis: int, reverse: bool = False, exclusive: bool = Fa
 
 def _running(x, axis, kind):
     wide = np.ascontiguousarray(widen(x).astype(accumulator(x.dtype), copy=False))
-    box = wide.reshape(
-        math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
-    )
+    box = wide.reshape(math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
     out = np.empty_like(box)
     if box.size:
         _kernel(kind, dtype_name(box.dtype))(box, out)
@@ -86,5 +85,8 @@ def _scan_loop(x, out):
 @functools.cache
 def _kernel(kind: str, dtype: str):
     join = NAMESPACE[f"{'add' if kind == 'sum' else 'mul'}_{dtype}"]
-    return jit(specialise(_scan_loop, f"scan_{kind}_{dtype}", join=join),
-               reads(NUMBERS[dtype], 3), writes(NUMBERS[dtype], 3))
+    return jit(
+        specialise(_scan_loop, f"scan_{kind}_{dtype}", join=join),
+        reads(NUMBERS[dtype], 3),
+        writes(NUMBERS[dtype], 3),
+    )

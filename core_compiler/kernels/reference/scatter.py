@@ -4,6 +4,7 @@ Each destination's hits come in ascending linear index of the update; their tota
 chunks of 256; the old value is added first: old + total.  A destination without hits keeps its
 bits.  No atomics, so the result depends on nothing else.  ``mul`` is the same with 1 and products.
 """
+
 from __future__ import annotations
 
 import functools
@@ -38,8 +39,11 @@ def gather_nd(x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """indices [..., d] address x's first d axes; result [..., x.shape[d:]]."""
     depth = indices.shape[-1]
     rows = _linear(x.shape[:depth], indices)
-    return x.reshape(-1, *x.shape[depth:])[rows] if depth else np.broadcast_to(
-        x, (*indices.shape[:-1], *x.shape)).copy()
+    return (
+        x.reshape(-1, *x.shape[depth:])[rows]
+        if depth
+        else np.broadcast_to(x, (*indices.shape[:-1], *x.shape)).copy()
+    )
 
 
 def scatter_elements(
@@ -63,9 +67,7 @@ def scatter_nd(
     return scatter_rows(table, rows, updates.reshape(-1, width), reduction).reshape(x.shape)
 
 
-def index_add(
-    x: np.ndarray, axis: int, indices: np.ndarray, updates: np.ndarray
-) -> np.ndarray:
+def index_add(x: np.ndarray, axis: int, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
     """x with updates' slices added at ``indices`` [n] along ``axis`` (torch.index_add)."""
     rows = _checked(indices, x.shape[axis], "index_add").reshape(-1)
     table = np.moveaxis(x, axis, 0)
@@ -178,7 +180,13 @@ def _scatter_loop(table, rows, updates):
 
 @functools.cache
 def _kernel(reduction: str, dtype: str):
-    bound = {"join": NAMESPACE[f"{reduction}_{dtype}"],
-             "start": accumulator_type(dtype)(0 if reduction == "add" else 1)}
-    return jit(specialise(_scatter_loop, f"scatter_{reduction}_{dtype}", **bound),
-               writes(NUMBERS[dtype], 2), reads(NUMBERS["i64"], 1), reads(NUMBERS[dtype], 2))
+    bound = {
+        "join": NAMESPACE[f"{reduction}_{dtype}"],
+        "start": accumulator_type(dtype)(0 if reduction == "add" else 1),
+    }
+    return jit(
+        specialise(_scatter_loop, f"scatter_{reduction}_{dtype}", **bound),
+        writes(NUMBERS[dtype], 2),
+        reads(NUMBERS["i64"], 1),
+        reads(NUMBERS[dtype], 2),
+    )

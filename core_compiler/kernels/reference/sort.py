@@ -1,4 +1,5 @@
 """Stable sorts: NaN greatest, -0 equal to +0, the lowest index first among equals."""
+
 from __future__ import annotations
 
 import numpy as np

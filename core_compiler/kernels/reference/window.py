@@ -4,6 +4,7 @@ Positions of a window are visited row-major, one addition each from +0; padded p
 terms.  One IEEE addition per element and step is what NumPy's ``+`` is, so the loop over positions
 is here and the one over outputs is NumPy's.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -26,8 +27,13 @@ def window_sum(x, kernel, strides=None, pads=None, dilations=None) -> np.ndarray
 
 
 def average_pool(
-    x: np.ndarray, kernel: Sequence[int], strides=None, pads: Pads | None = None, dilations=None,
-    count_include_pad: bool = False, extra: Sequence[int] | None = None,
+    x: np.ndarray,
+    kernel: Sequence[int],
+    strides=None,
+    pads: Pads | None = None,
+    dilations=None,
+    count_include_pad: bool = False,
+    extra: Sequence[int] | None = None,
     divisor: int | None = None,
 ) -> np.ndarray:
     """Window sums divided once by the count of positions.
@@ -84,8 +90,15 @@ def max_pool_gradient(
 
 
 def average_pool_gradient(
-    dy: np.ndarray, shape: Sequence[int], kernel: Sequence[int], strides=None, pads=None,
-    dilations=None, count_include_pad: bool = False, extra=None, divisor: int | None = None,
+    dy: np.ndarray,
+    shape: Sequence[int],
+    kernel: Sequence[int],
+    strides=None,
+    pads=None,
+    dilations=None,
+    count_include_pad: bool = False,
+    extra=None,
+    divisor: int | None = None,
 ) -> np.ndarray:
     """dx [*shape] of ``average_pool``: round(dy / count) spread over each window's positions."""
     rank = len(kernel)
@@ -101,8 +114,9 @@ def average_pool_gradient(
     counts = _sums(counted, _Geometry(counted, kernel, strides, inner, dilations))
     wide = widen(dy)
     with np.errstate(all="ignore"):
-        share = wide / (np.asarray(counts, wide.dtype) if divisor is None else wide.dtype.type(
-            divisor))
+        share = wide / (
+            np.asarray(counts, wide.dtype) if divisor is None else wide.dtype.type(divisor)
+        )
     planes, size = math.prod(shape[:2]), math.prod(shape[2:])
     places = np.arange(size).reshape(shape[2:])
     owners, hits = [], []
@@ -137,7 +151,8 @@ class _Geometry:
         self.out = tuple(
             max(0, (n + low + high - d * (k - 1) - 1) // s + 1)
             for n, (low, high), d, k, s in zip(
-                self.sizes, self.pads, self.dilations, self.kernel, self.strides, strict=True)
+                self.sizes, self.pads, self.dilations, self.kernel, self.strides, strict=True
+            )
         )
 
     def positions(self) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:

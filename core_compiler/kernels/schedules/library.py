@@ -1,4 +1,5 @@
 """Which schedule a kernel gets: one row a family."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,5 @@
 """At least one sample for every declared op: operands, attributes, and an oracle."""
+
 from tests.ops.samples import arithmetic, composites, effects, elementwise, movement
 from tests.ops.samples.base import TOLERANCE, Sample
 

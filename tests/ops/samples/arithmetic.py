@@ -1,4 +1,5 @@
 """Reductions, scans, contractions, convolutions, pooling; oracles: NumPy and torch in f64."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -246,8 +247,14 @@ def _pools() -> list[Sample]:
     oracle = torch_oracle(lambda x: functional.max_pool2d(x, 2, 2, ceil_mode=True))
     made.append(sample("max_pool", whole, exact=True, label="ceil", **options,
                        oracle=lambda x: oracle(x.astype(np.float64)).astype(np.int32)))  # fmt: skip
-    made += in_floats("avg_pool", values((1, 2, 5, 5)), slack=4, label="ceil", **options,
-                      oracle=torch_oracle(lambda x: functional.avg_pool2d(x, 2, 2, 0, True)))
+    made += in_floats(
+        "avg_pool",
+        values((1, 2, 5, 5)),
+        slack=4,
+        label="ceil",
+        **options,
+        oracle=torch_oracle(lambda x: functional.avg_pool2d(x, 2, 2, 0, True)),
+    )
     return made
 
 

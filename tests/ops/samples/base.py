@@ -1,4 +1,5 @@
 """What a sample is: an op on real operands beside an oracle that nobody here wrote."""
+
 from __future__ import annotations
 
 import zlib
@@ -85,8 +86,14 @@ def in_floats(kind: str, *operands, oracle, dtypes=FLOATS, label="", slack=1.0, 
     for name in dtypes:
         cast = [a.astype(dtype(name).numpy) if a.dtype == np.float32 else a for a in operands]
         made.append(
-            sample(kind, *cast, oracle=oracle, label=f"{label or kind}-{name}", slack=slack,
-                   **attributes)
+            sample(
+                kind,
+                *cast,
+                oracle=oracle,
+                label=f"{label or kind}-{name}",
+                slack=slack,
+                **attributes,
+            )
         )
     return made
 

@@ -1,4 +1,5 @@
 """Composites against torch.nn.functional (in f64) and formulas of the papers."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -56,8 +57,15 @@ def _softmaxes() -> list[Sample]:
     masked[1, 2, :7] = -np.inf
     made += in_floats("softmax", masked, axis=2, label="masked", slack=8,
                       oracle=torch_oracle(lambda x: functional.softmax(x, 2)))  # fmt: skip
-    made += in_floats("softmax", masked, axis=2, label="zero", slack=8, empty_rows="zero",
-                      oracle=torch_oracle(lambda x: functional.softmax(x, 2).nan_to_num(0.0)))
+    made += in_floats(
+        "softmax",
+        masked,
+        axis=2,
+        label="zero",
+        slack=8,
+        empty_rows="zero",
+        oracle=torch_oracle(lambda x: functional.softmax(x, 2).nan_to_num(0.0)),
+    )
     for axes in ((2,), (0, 1)):
         made += in_floats("logsumexp", masked, axes=axes, slack=8,
                           oracle=torch_oracle(lambda x, a=axes: torch.logsumexp(x, a)))  # fmt: skip

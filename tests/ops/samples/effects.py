@@ -1,4 +1,5 @@
 """Random numbers against Philox from its paper; ops with regions against plain Python."""
+
 from __future__ import annotations
 
 import math

@@ -1,4 +1,5 @@
 """Elementwise ops over every dtype they take; oracles: NumPy and SciPy in f64, Python integers."""
+
 from __future__ import annotations
 
 import math
@@ -174,15 +175,22 @@ def _casts() -> list[Sample]:
         x = values((4, 5), source, -7, 7, "cast")
         for target in (*FLOATS, "i8", "i32", "i64", "i1"):
             made.append(
-                sample("cast", x, oracle=_converted(target), exact=True, label=f"to-{target}",
-                       dtype=target)
+                sample(
+                    "cast",
+                    x,
+                    oracle=_converted(target),
+                    exact=True,
+                    label=f"to-{target}",
+                    dtype=target,
+                )
             )
     for target in ("f8E4M3FN", "f8E4M3FNUZ", "f8E4M3", "f8E4M3B11FNUZ", "f8E3M4", "f8E5M2",
                    "f8E5M2FNUZ", "f4E2M1FN", "bf16", "f16"):  # fmt: skip
         x = values((6, 5), "f32", -5, 5, "narrow")
         made.append(
-            sample("cast", x, oracle=_converted(target), exact=True, label=f"to-{target}",
-                   dtype=target)
+            sample(
+                "cast", x, oracle=_converted(target), exact=True, label=f"to-{target}", dtype=target
+            )
         )
     for source, target in (("f32", "i32"), ("i32", "f32"), ("f64", "ui64"), ("bf16", "i16")):
         x = values((3, 4), source, -9, 9, "bits")

@@ -1,4 +1,5 @@
 """Constants, data movement, gathers and scatters, sorts: exact; oracles: NumPy and torch."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -46,8 +47,13 @@ def _iotas() -> list[Sample]:
     made = []
     for name in ("f32", "bf16", "i32", "ui8", "i64"):
         for axis, shape in ((0, (5,)), (1, (2, 6, 3))):
-            wanted = np.moveaxis(np.broadcast_to(
-                np.arange(shape[axis]), (*shape[:axis], *shape[axis + 1:], shape[axis])), -1, axis)
+            wanted = np.moveaxis(
+                np.broadcast_to(
+                    np.arange(shape[axis]), (*shape[:axis], *shape[axis + 1 :], shape[axis])
+                ),
+                -1,
+                axis,
+            )
             made.append(sample("iota", oracle=lambda w=wanted: w, label=f"{name}-{axis}",
                                shape=shape, dtype=name, axis=axis))  # fmt: skip
     return made
