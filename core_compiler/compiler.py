@@ -17,6 +17,7 @@ import numpy as np
 from core_compiler import targets
 from core_compiler.debug.check import Checker
 from core_compiler.debug.kernels import check_kernels
+from core_compiler.debug.steps import check_schedules
 from core_compiler.errors import UserError
 from core_compiler.ir import BufferType, Module, Rewrite, TensorType
 from core_compiler.ir.core import structure_key
@@ -164,7 +165,7 @@ class Compilation:
         return fresh
 
     def _remaining(self, stage: int, edit: PipelineEdit) -> list[Step]:
-        """The passes of the edited pipeline that have not run by stage ``stage``, in their order."""
+        """The passes of the edited pipeline that have not run by stage ``stage``, in order."""
         steps = build(self.target, self.options.target, edit)
         done = {s.label for s in self.steps[:stage]}
         planned = {s.label for s in self.steps}
@@ -250,6 +251,8 @@ class Compilation:
             self.stages[stage.index - 1].module,
             stage.module,
         )
+        if stage.name.split("#")[0] == "schedule_kernels":
+            results += check_schedules(stage.module, self.facts["schedules"])
         if stage.name.split("#")[0] == "generate_code" and self.target.available() is None:
             found = check_kernels(
                 stage.module, self.facts, self.target, self.inputs, self._checker.evaluator,
@@ -308,7 +311,7 @@ def module_figures(module: Module) -> dict[str, float]:
     return {"ops": ops, "flops": flops, "bytes": moved, "kernels": kernels}
 
 
-#: Flops and bytes of ops by what they depend on: a network repeats its layers, and stages their ops.
+#: Flops and bytes of ops by what they depend on: a network repeats layers, and stages their ops.
 _COSTS: dict[tuple, tuple[int, int]] = {}
 
 

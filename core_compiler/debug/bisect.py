@@ -21,7 +21,7 @@ from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import Checker, same_bits, worst_error
 from core_compiler.debug.evaluate import Values
 from core_compiler.debug.kernels import KernelCheck, check_kernels
-from core_compiler.debug.steps import first_bad_step
+from core_compiler.debug.steps import BadStep, first_bad_step
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
@@ -117,6 +117,10 @@ class _Search:
             fault = self._judge(step, before, after, rewrites, outputs)
             if fault is not None:
                 return self._narrow(step, before, fault, rewrites)
+            if step.pass_.name() == "schedule_kernels":
+                wrong = self._schedules()
+                if wrong is not None:
+                    return wrong
             self.outputs = outputs
         if not execute or made.target.available():
             return None
@@ -317,17 +321,34 @@ class _Search:
         found = first_bad_step(launch, scheduled, self.checker.evaluator)
         if found is None:
             return self._of("generate_code", EXECUTED, record.note, **where)
-        place, note = found
-        if place == 0:
-            rewrites = self._stage_of("outline_kernels").rewrites
-            number = next((i for i, r in enumerate(rewrites) if r.note == check.kernel), None)
-            rewrite = None if number is None else rewrites[number]
-            return self._of("outline_kernels", EXECUTED, note, number, rewrite, **where)
-        step = scheduled.steps[place]
+        if found.number:
+            return self._step(scheduled, found, EXECUTED, **where)
+        rewrites = self._stage_of("outline_kernels").rewrites
+        number = next((i for i, r in enumerate(rewrites) if r.note == check.kernel), None)
+        rewrite = None if number is None else rewrites[number]
+        return self._of("outline_kernels", EXECUTED, found.note, number, rewrite, **where)
+
+    def _schedules(self) -> Finding | None:
+        """The first kernel whose schedule does not keep the bits of its plain loops."""
+        schedules = self.made.facts["schedules"]
+        seen = set()
+        for launch in self.made.module.main.body.ops:
+            if launch.kind != "target.launch" or launch["kernel"] in seen:
+                continue
+            seen.add(launch["kernel"])
+            scheduled = schedules[launch["kernel"]]
+            found = first_bad_step(launch, scheduled)
+            if found is not None and found.number:
+                value = launch.operands[launch["reads"]]
+                return self._step(scheduled, found, CHECKED, value=value, error=found.error)
+        return None
+
+    def _step(self, scheduled, found: BadStep, how: str, **where) -> Finding:
+        step = scheduled.steps[found.number]
         # Steps of schedules are no rewrites of the pass (they are many, and made again at will).
-        told = f"schedule of {check.kernel}"
+        told = f"schedule of {scheduled.function.name}"
         rewrite = Rewrite(step.name, "", (), (), {}, step.kernel, None, told)
-        return self._of("schedule_kernels", EXECUTED, note, place, rewrite, **where)
+        return self._of("schedule_kernels", how, found.note, found.number, rewrite, **where)
 
     def _stage_of(self, pass_name: str):
         """The last stage made by a pass of this name (where there is none, of all)."""

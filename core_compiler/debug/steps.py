@@ -1,44 +1,106 @@
-"""Running the steps of a kernel's schedule in the interpreter: the first that changes a bit."""
+"""Running the steps of a kernel's schedule in the interpreter: the first that changes a bit.
+
+The interpreter takes microseconds for each number, so a launch is tried on a part of its iteration
+space: kernels take their extents as arguments, and with smaller ones and the same strides the same
+kernel computes a corner of its results.  The part is chosen to hold full tiles and edge tiles of
+every loop, and more than one chunk of a sum.
+"""
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from core_compiler.debug.check import same_bits, worst_error
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.ir import Function, Op
+from core_compiler.ir import Function, Module, Op
+from core_compiler.ir.events import CheckRecord
 from core_compiler.kernels.abi import buffer_arguments, index_arguments
 from core_compiler.kernels.interpreter import KernelFault, interpret
-from core_compiler.ops.base import cost
 
-#: Launches with more operations than this are not interpreted (some microseconds each).
-MOST_FLOPS = 2_000_000
+#: Points of the iteration space that are tried at the most, unless the least extents have more.
+MOST_POINTS = 150_000
+#: Least extents that a part keeps: of rows in all (the longest register tile has 14), of columns
+#: (vectors and their tiles have up to 32), of a sum alone (chunks of 256 terms) and of one that
+#: has taps too (channel blocks of 32).
+ROWS, COLUMNS, TERMS, CHANNELS = 17, 37, 261, 37
 #: Stands for a step's name where the unscheduled loops are wrong already.
 NOT_THE_MEANING = "the plain loops"
 
 
-def first_bad_step(launch: Op, scheduled, evaluator: Evaluator) -> tuple[int, str] | None:
-    """(number, what is wrong) of the first step with which ``launch``'s kernel does not give the
-    bits of the launch's meaning; 0 stands for the unscheduled loops.  None where all steps are
-    right, or the launch is too large to interpret.
+def check_schedules(module: Module, schedules: Mapping[str, Any]) -> Iterator[CheckRecord]:
+    """Each scheduled kernel against its plain loops, on a part of its first launch.
+
+    One record a kernel; a failed one names the first step that changed a bit.
+    """
+    seen = set()
+    for launch in module.main.body.ops:
+        kernel = launch.get("kernel") if launch.kind == "target.launch" else None
+        if kernel is None or kernel in seen or kernel not in schedules:
+            continue
+        seen.add(kernel)
+        started = time.perf_counter()
+        scheduled = schedules[kernel]
+        case = _Case(launch, scheduled)
+        found = _first_bad(case, case.loops())
+        value = launch.operands[launch["reads"]]
+        spent = time.perf_counter() - started
+        if found is None:
+            note = f"kernel {kernel}: {len(scheduled.steps) - 1} schedule steps, {case.extents()}"
+            yield CheckRecord(None, "bitwise", 0.0, 0.0, value, (), spent, note)
+        else:
+            yield CheckRecord(None, "failed", found.error, 0.0, value, (), spent, found.note)
+
+
+@dataclass(frozen=True)
+class BadStep:
+    """The first step of a kernel's schedule that is wrong: its number, what is wrong, and how far
+    its results are off, relative to the largest right one (NaN where it has none)."""
+
+    number: int
+    note: str
+    error: float = math.nan
+
+
+def first_bad_step(
+    launch: Op, scheduled: Any, evaluator: Evaluator | None = None
+) -> BadStep | None:
+    """The first step with which ``launch``'s kernel does not give the bits of its plain loops on a
+    part of the launch, or, where the launch is small enough to be tried whole and there is an
+    ``evaluator``, of the launch's meaning (number 0: the plain loops are wrong already).  None
+    where all steps are right.
 
     Binary search, as a step that changed bits is seldom undone by a later one.  Floats are seeded
     random numbers, integers 0 and 1.
     """
-    flops = sum(cost(op).flops for op in launch.regions[0].ops if op.kind != "core.constant")
-    if flops > MOST_FLOPS:
-        return None
     case = _Case(launch, scheduled)
-    wanted = case.meaning(evaluator)
-    states = _states(scheduled)
+    whole = evaluator is not None and case.sizes == case.given
+    return _first_bad(case, case.meaning(evaluator) if whole else case.loops())
 
-    def fault(place: int) -> str | None:
+
+def _first_bad(case: _Case, wanted: list[np.ndarray] | KernelFault) -> BadStep | None:
+    scheduled = case.scheduled
+    states = _states(scheduled)
+    told = f"kernel {scheduled.function.name}"
+    if isinstance(wanted, KernelFault):
+        return BadStep(0, f"{told}: {NOT_THE_MEANING}: {wanted}")
+
+    def fault(place: int) -> BadStep | None:
+        number = min(place, len(scheduled.steps) - 1)
         try:
-            same = case.interpreted(*states[place]) == wanted
+            results = case.interpreted(*states[place])
         except KernelFault as error:
-            return str(error)
-        return None if same else f"{_name(scheduled, place)} changed the bits of its results"
+            return BadStep(number, f"{told}: {error}")
+        if all(map(same_bits, wanted, results)):
+            return None
+        error = max(worst_error(a, b)[0] for a, b in zip(wanted, results, strict=True))
+        name = NOT_THE_MEANING if place == 0 else scheduled.steps[number].name
+        return BadStep(number, f"{told}: {name} changed the bits of its results", error)
 
     good, bad = -1, len(states) - 1
     found = fault(bad)
@@ -51,13 +113,40 @@ def first_bad_step(launch: Op, scheduled, evaluator: Evaluator) -> tuple[int, st
             good = middle
         else:
             bad, found = middle, here
-    return min(bad, len(scheduled.steps) - 1), f"kernel {scheduled.function.name}: {found}"
+    return found
 
 
-def _name(scheduled, place: int) -> str:
-    if place == 0:
-        return NOT_THE_MEANING
-    return scheduled.steps[min(place, len(scheduled.steps) - 1)].name
+def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
+    """Values for an unscheduled kernel's index arguments that leave few points to compute.
+
+    Extents of loops get smaller, strides and bounds stay, so every access stays inside the buffers.
+    """
+    arguments = index_arguments(kernel)
+    place = {v: i for i, v in enumerate(arguments)}
+    bounds: dict[int, str] = {}
+    for op in kernel.body.walk():
+        if op.kind == "kernel.for" and op.operands[1] in place:
+            bounds.setdefault(place[op.operands[1]], op["loop"])
+    sizes = list(sizes)
+    parallel = [i for i, loop in bounds.items() if loop == "parallel"]
+    terms = [i for i, loop in bounds.items() if loop != "parallel"]
+
+    def points() -> int:
+        return math.prod(max(sizes[i], 1) for i in bounds)
+
+    def shrink(places: Sequence[int], least: int) -> None:
+        """Make extents smaller while need be: outer ones to 2, the last so that ``least`` points
+        are left in all."""
+        for i in places:
+            rest = math.prod(max(sizes[j], 1) for j in places if j != i)
+            if points() > MOST_POINTS:
+                sizes[i] = min(sizes[i], 2 if i != places[-1] else -(-least // rest))
+
+    shrink(parallel[:-1], ROWS)
+    # A tap's extent is small and stays; what is left is the channels, or the terms of a sum alone.
+    shrink([max(terms, key=lambda i: sizes[i])] if terms else [], CHANNELS if terms[1:] else TERMS)
+    shrink(parallel[-1:], COLUMNS)
+    return sizes
 
 
 def _states(scheduled) -> list[tuple[Function, dict[str, Function]]]:
@@ -80,7 +169,8 @@ class _Case:
     def __init__(self, launch: Op, scheduled):
         self.launch, self.scheduled = launch, scheduled
         self.first = scheduled.steps[0].function
-        self.sizes = [n for kind, n in launch["arguments"] if kind == "size"]
+        self.given = [n for kind, n in launch["arguments"] if kind == "size"]
+        self.sizes = part(self.first, self.given)
         reads = launch["reads"]
         places = [
             (kind, n if kind == "operand" else reads + n)
@@ -92,7 +182,21 @@ class _Case:
         self.buffers = [launch.operands[n] for _, n in places]
         self.outputs = [i for i, (kind, _) in enumerate(places) if kind == "result"]
 
-    def meaning(self, evaluator: Evaluator) -> bytes:
+    def extents(self) -> str:
+        """What was made smaller, for people."""
+        names = [v.name for v in index_arguments(self.first)]
+        changed = zip(names, self.given, self.sizes, strict=True)
+        smaller = [f"{name} = {new} of {old}" for name, old, new in changed if new != old]
+        return ", ".join(smaller) or "whole launch"
+
+    def loops(self) -> list[np.ndarray] | KernelFault:
+        """The results by the plain loops."""
+        try:
+            return self.interpreted(*_states(self.scheduled)[0])
+        except KernelFault as error:
+            return error
+
+    def meaning(self, evaluator: Evaluator) -> list[np.ndarray]:
         """The results by the launch's region, as they would lie in memory."""
         reads = self.launch["reads"]
         arrays = [
@@ -104,9 +208,9 @@ class _Case:
             flat = np.zeros_like(self.memory[value])
             _view(flat, value.type)[...] = array
             made[value] = flat
-        return b"".join(made[self.buffers[i]].tobytes() for i in self.outputs)
+        return [made[self.buffers[i]] for i in self.outputs]
 
-    def interpreted(self, function, known) -> bytes:
+    def interpreted(self, function, known) -> list[np.ndarray]:
         """The results by one step of the schedule."""
         sizes, plan = list(self.sizes), self.scheduled.launch
         if plan is not None:
@@ -121,7 +225,7 @@ class _Case:
                 interpret(pack, [buffers[place], packed], plan.pack_arguments(place, self.sizes))
                 buffers[place] = packed
         interpret(function, buffers, sizes[: len(index_arguments(function))], functions=known)
-        return b"".join(buffers[i].tobytes() for i in self.outputs)
+        return [buffers[i] for i in self.outputs]
 
 
 def _filled(kind: Any, random) -> np.ndarray:

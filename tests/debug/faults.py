@@ -48,16 +48,16 @@ def network() -> tuple[Module, list[np.ndarray]]:
     return module, [random.standard_normal((2, 3, 8, 8)).astype(np.float32)]
 
 
-def rows() -> tuple[Module, list[np.ndarray]]:
+def rows(shape=(40, 200)) -> tuple[Module, list[np.ndarray]]:
     """One kernel that compiles fast: sums of rows whose terms cancel, so that their order shows."""
     random = np.random.default_rng(1)
     b = Builder(WeightStore())
-    x = Value(tensor((40, 200), "f32"), "x")
+    x = Value(tensor(shape, "f32"), "x")
     cubes = b.mul(b.mul(x, x), x)
     total = b.reduce_sum(cubes, axes=(1,))
     mean = b.div(total, b.add(b.mul(total, total), b.scalar_like(3.0, total)))
     module = Module({"main": Function("main", Block((x,), tuple(b.ops), (mean,)))}, b.weights)
-    return module, [random.standard_normal((40, 200)).astype(np.float32)]
+    return module, [random.standard_normal(shape).astype(np.float32)]
 
 
 # -- passes ----------------------------------------------------------------------------------

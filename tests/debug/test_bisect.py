@@ -196,15 +196,17 @@ def _transposes_are_no_units(right):
 # -- what only executing shows ---------------------------------------------------------------
 
 
-def test_a_schedule_that_changes_the_order_of_a_sum_is_named_by_its_step():
+@pytest.mark.parametrize("shape", [(40, 200), (3000, 400)], ids=["whole", "part"])
+def test_a_schedule_that_changes_the_order_of_a_sum_is_named_by_its_step(shape):
+    """On a launch that the interpreter can try whole, and on one that it tries a corner of."""
     found = find(
-        target=faults.Broken("reduce_sum", step=faults.backwards), model=faults.rows, execute=True
+        target=faults.Broken("reduce_sum", step=faults.backwards), model=lambda: faults.rows(shape)
     )
-    assert (found.pass_label, found.how) == ("schedule_kernels", "executed")
+    assert (found.pass_label, found.how) == ("schedule_kernels", "check")
     assert found.rewrite.rule == "unroll(k)"
     assert "reduce_sum" in found.rewrite.function
     assert found.number == 2
-    assert 0 < found.error < 1e-5
+    assert 0 < found.error < 1e-3, "rounding errors of sums that cancel, no more"
 
 
 def test_one_changed_rounding_in_generated_code_is_named_by_its_kernel():
