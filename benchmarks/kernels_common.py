@@ -23,7 +23,7 @@ from core_compiler.runtime.program import Argument, Constant, Launch, Program, R
 
 
 def group(types: Sequence, build: Callable, order=None) -> Op:
-    """A ``core.group`` of what ``build(builder, *values)`` makes; ``order``: its result's layout."""
+    """The ``core.group`` of what ``build(builder, *values)`` makes; ``order``: its layout."""
     values = [Value(t, f"x{i}") for i, t in enumerate(types)]
     builder = Builder()
     out = build(builder, *values)

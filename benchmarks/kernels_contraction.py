@@ -1,7 +1,7 @@
 """Products and convolutions of BERT-base and ResNet-50, ours beside torch, in one run.
 
-``python -m benchmarks.kernels_contraction [--threads N] [matmul attention convolution]`` prints, for
-each shape, GFLOP/s of both and torch's time over ours (above 1: ours is faster).
+``python -m benchmarks.kernels_contraction [--threads N] [matmul attention convolution]`` prints,
+for each shape, GFLOP/s of both and torch's time over ours (above 1: ours is faster).
 """
 
 from __future__ import annotations

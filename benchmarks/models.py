@@ -70,7 +70,8 @@ def execute(name: str, threads: int, against: list[str]) -> dict:
     found = compare(lambda: made(*model.inputs), peers).to_json()
     return {
         "model": name, **found, "errors": errors, "digest": digest(ours), "identity": made.identity,
-        "functions": len(made.facts["compiled"]), "launches": len(made.facts["program"][0].launches),
+        "functions": len(made.facts["compiled"]),
+        "launches": len(made.facts["program"][0].launches),
         "arena_bytes": made.facts["plan"].peak, "arena_bound": made.facts["plan"].lower_bound,
     }  # fmt: skip
 

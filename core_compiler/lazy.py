@@ -8,7 +8,7 @@ from typing import Any
 
 
 def module(name: str) -> Any:
-    """The module ``name``, executed at its first attribute access (``importlib.util.LazyLoader``)."""
+    """The module ``name``, executed at its first attribute access (``LazyLoader``)."""
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.find_spec(name)

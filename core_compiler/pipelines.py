@@ -85,7 +85,7 @@ class Step:
 def build(
     target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit()
 ) -> list[Step]:
-    """The whole pipeline for ``target`` after ``edit``; UserError says what of the edit is wrong."""
+    """The pipeline for ``target`` after ``edit``; UserError says what of the edit is wrong."""
     passes = [*meaning(), *target.pipeline(options)]
     known = labels(passes)
     for name in (*edit.skip, *edit.options, *edit.limits, *edit.order, *edit.repeat):

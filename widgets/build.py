@@ -40,7 +40,7 @@ def bundle(entries: Sequence[str], folder: Path, *options: str) -> None:
     # Without npm's install scripts `bin/esbuild` is that script; with them it is the binary itself.
     starts = script.read_bytes()[:2] == b"#!"
     command = [node, str(script)] if starts else [str(script)]
-    # Panel lowers `??` and `?.` itself, and wrongly where minified code has `return[a]??b`: we do it.
+    # Panel lowers `??` and `?.` itself, wrongly where minified code has `return[a]??b`: we do it.
     command += [*entries, f"--outdir={folder}", "--bundle", "--format=esm", "--target=es2019"]
     command += ["--minify", "--charset=utf8", "--log-level=warning", "--legal-comments=none"]
     _run([*command, *options], "esbuild")

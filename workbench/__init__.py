@@ -1,1 +1,1 @@
-"""The workbench: command line, page, views.  Imports without panel; the page loads it when opened."""
+"""The workbench: command line, page, views.  Only the opened page imports panel."""

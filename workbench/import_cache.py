@@ -1,8 +1,8 @@
 """Imported models kept on disk, so that opening a known model again imports no framework.
 
 An entry is the module's text (with origins), the weights as raw arrays, the example inputs and the
-source files.  Its key holds everything that decides them: the model file's own hash (or the sample's
-sizes), the source of the frontends, and the versions of the libraries.
+source files.  Its key holds everything that decides them: the model file's own hash (or the
+sample's sizes), the source of the frontends, and the versions of the libraries.
 """
 
 from __future__ import annotations

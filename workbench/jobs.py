@@ -1,4 +1,4 @@
-"""The one road from a model to a recording: what the command line, the page's worker and notebooks call."""
+"""The one road from a model to a recording, for the command line, the page and notebooks."""
 
 from __future__ import annotations
 

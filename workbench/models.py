@@ -121,7 +121,7 @@ def load(wanted: Spec, cache: bool = True) -> Model:
     return model
 
 
-# -- the four kinds ---------------------------------------------------------------------------------
+# -- the four kinds --------------------------------------------------------------------------------
 
 
 def _need(framework: str, extra: str) -> None:
@@ -228,7 +228,7 @@ def example_inputs(imported: Imported, seed: int, like: Sequence[np.ndarray] = (
     return tuple(made)
 
 
-# -- peers ------------------------------------------------------------------------------------------
+# -- peers -----------------------------------------------------------------------------------------
 
 
 def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[np.ndarray, ...]]:

@@ -1,7 +1,8 @@
 """Running a bufferized stage on real memory: what the check of buffer passes compares with values.
 
 Every buffer is bytes in memory: views share them, and once offsets are planned all temporaries lie
-in one arena, so a plan that overlaps live buffers or a view with wrong strides shows as wrong numbers.
+in one arena, so a plan that overlaps live buffers or a view with wrong strides shows as wrong
+numbers.
 """
 
 from __future__ import annotations

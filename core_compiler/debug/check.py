@@ -139,8 +139,8 @@ class Checker:
     ) -> CheckRecord:
         """Whether the buffers that a rewrite speaks of held what they stand for."""
         if not rewrite.old and not rewrite.new:
-            return CheckRecord(rewrite, "unchecked", note="a step of a schedule; kernels are checked "
-                               "against their meaning", seconds=spent)  # fmt: skip
+            note = "a step of a schedule; kernels are checked against their meaning"
+            return CheckRecord(rewrite, "unchecked", note=note, seconds=spent)
         touched = [v for op in rewrite.new for v in (*op.operands, *op.results) if v in held]
         wrong = self._wrong(dict.fromkeys([*rewrite.values.values(), *touched]), held)
         if wrong is not None:
@@ -221,11 +221,18 @@ class Checker:
             return record("bitwise", tolerance=rewrite.tolerance or 0.0, value=value)
         allowed = rewrite.tolerance
         verdict = "within" if allowed is not None and worst <= allowed else "failed"
-        return record(verdict, worst_error=worst, tolerance=allowed or 0.0, value=value, index=where,
-                      note="" if verdict == "within" else _complaint(rewrite, worst))  # fmt: skip
+        note = "" if verdict == "within" else _complaint(rewrite, worst)
+        return record(
+            verdict,
+            worst_error=worst,
+            tolerance=allowed or 0.0,
+            value=value,
+            index=where,
+            note=note,
+        )
 
     def _local(self, ops: Sequence[Op], wanted: Sequence[Value]) -> list[np.ndarray]:
-        """``wanted`` evaluated by ``ops`` on the boundary values; values no op makes are boundary."""
+        """``wanted`` evaluated by ``ops`` on the boundary values (those that no op makes)."""
         made: dict[Value, np.ndarray] = {}
         for op in ops:
             arrays = [made[v] if v in made else self.values[v] for v in op.operands]
@@ -234,9 +241,10 @@ class Checker:
 
 
 def _complaint(rewrite: Rewrite, worst: float) -> str:
-    if rewrite.tolerance is None:
-        return f"{rewrite.rule} says it keeps the bits and changed them (by {worst:.3g} of the largest)"
-    return f"{rewrite.rule} states {rewrite.tolerance:g} and was off by {worst:.3g} of the largest value"
+    rule, tolerance = rewrite.rule, rewrite.tolerance
+    if tolerance is None:
+        return f"{rule} says it keeps the bits and changed them (by {worst:.3g} of the largest)"
+    return f"{rule} states {tolerance:g} and was off by {worst:.3g} of the largest value"
 
 
 def summary(records: Mapping[int, Sequence[CheckRecord]]) -> dict[str, int]:

@@ -18,7 +18,7 @@ _NO_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType({})
 class Value:
     """An SSA value: an identity with a type and an optional name; it does not know its op."""
 
-    __slots__ = ("type", "name")
+    __slots__ = ("name", "type")
 
     def __init__(self, type: Type, name: str | None = None):
         self.type, self.name = type, name
@@ -34,7 +34,7 @@ class Op:
     Ops compare by identity; a pass that changes nothing returns the same objects.
     """
 
-    __slots__ = ("kind", "operands", "results", "attributes", "regions", "origin", "_free")
+    __slots__ = ("_free", "attributes", "kind", "operands", "origin", "regions", "results")
 
     kind: str
     operands: tuple[Value, ...]
@@ -90,7 +90,7 @@ class Op:
         return self._free
 
     def substitute(self, mapping: Mapping[Value, Value]) -> Op:
-        """This op reading ``mapping[v]`` wherever it (or a region) read ``v``; same op if no change."""
+        """This op reading ``mapping[v]`` where it (or a region) read ``v``: itself if nowhere."""
         if not any(v in mapping for v in self.uses()):
             return self
         return self.with_(
@@ -112,7 +112,7 @@ class Op:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Block:
-    """A straight list of ops with ``arguments`` and ``outputs`` (what MLIR's terminator returns)."""
+    """A straight list of ops with ``arguments`` and ``outputs`` (MLIR's terminator's operands)."""
 
     arguments: tuple[Value, ...] = ()
     ops: tuple[Op, ...] = ()

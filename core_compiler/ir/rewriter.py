@@ -20,7 +20,7 @@ class Rewrite:
     """One rule application: the unit a person steps through.
 
     ``values`` maps each replaced value to the value that now carries its meaning; a value kept by
-    the new ops maps to itself.  ``tolerance`` is None for an exact rule (the bits are kept), else the
+    the new ops maps to itself.  ``tolerance`` is None for an exact rule (bits are kept), else the
     relative bound |new - old| <= tolerance * max|old| that the rule states for itself (0.0: equal
     numbers whose bits may differ, as +0 and -0).
     """
@@ -120,7 +120,7 @@ class Rewriter:
     ) -> list[Op]:
         """Put ``new`` in the place of ``old`` and send the users of old values to the new ones.
 
-        ``values`` maps old results to new values; a result that a new op makes again needs no entry.
+        ``values`` maps old results to new values; a result that a new op makes again needs none.
         ``at`` is the op whose place the new ops take (default: the last of ``old``).  ``reason``
         explains ops that replace nothing.  Returns the new ops as placed (with their origins).
         Raises :class:`RewriteLimit` when the pass's budget is spent.

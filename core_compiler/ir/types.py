@@ -9,7 +9,7 @@ compile binds to a number (tensor level) or that is a run-time argument (kernel 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from math import prod
 
 import ml_dtypes
@@ -26,7 +26,7 @@ class Type:
 
 @dataclass(frozen=True, eq=False)
 class DType(Type):
-    """An element type.  ``kind`` is one of ``float``, ``int``, ``uint``, ``bool``; ``bits`` its width.
+    """An element type.  ``kind`` is ``float``, ``int``, ``uint`` or ``bool``; ``bits`` its width.
 
     ``name`` is the MLIR spelling (``f32``, ``bf16``, ``f8E4M3FN``, ``i32``, ``ui8``, ``i1``).
     """
@@ -84,7 +84,7 @@ _ALIASES = {"bool": "i1", **{f"u{b}": f"ui{b}" for b in (2, 4, 8, 16, 32, 64)}}
 
 
 def dtype(what: str | np.dtype | type | DType) -> DType:
-    """The dtype of a name (``"f32"``), a NumPy dtype or a NumPy scalar type; KeyError if unknown."""
+    """The dtype of a name (``"f32"``), a NumPy dtype or scalar type; KeyError if unknown."""
     if isinstance(what, DType):
         return what
     if isinstance(what, str):
@@ -116,7 +116,7 @@ def quoted(text: str) -> str:
 
 
 def _facts(extra: dict, lead: str = "") -> str:
-    """``{dims = ["batch", 4], order = [1, 0]}``: what MLIR's own types cannot say, as an attribute."""
+    """``{dims = ["batch", 4], order = [1, 0]}``: what MLIR's types cannot say, as an attribute."""
 
     def plain(v):
         if isinstance(v, tuple):
@@ -186,8 +186,8 @@ class TensorType(Type):
 class BufferType(Type):
     """``memref<MxNxf32, strided<[s0, 1], offset: 0>, "space">``: a strided view of memory.
 
-    ``shape`` and ``strides`` are in elements; a string is a run-time size.  ``space`` names a memory
-    tier: ``dram`` (the plan's arena), ``scratch`` (per-thread), ``register``, ``shared``...
+    ``shape`` and ``strides`` are in elements; a string is a run-time size.  ``space`` names a
+    memory tier: ``dram`` (the plan's arena), ``scratch`` (per-thread), ``register``, ``shared``...
     """
 
     shape: tuple[Dim, ...]
@@ -262,7 +262,7 @@ def _index() -> IndexType:
     return INDEX
 
 
-@lru_cache(maxsize=None)
+@cache
 def _tensor(shape, dtype_, order):
     return TensorType(shape, dtype_, order)
 
@@ -279,7 +279,7 @@ def tensor(shape, dtype_, order=None) -> TensorType:
     return _tensor(shape, dtype(dtype_), order)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _buffer(shape, dtype_, strides, offset, space):
     return BufferType(shape, dtype_, strides, offset, space)
 
@@ -311,7 +311,7 @@ def buffer(shape, dtype_, strides=None, offset=0, space="dram") -> BufferType:
     return _buffer(shape, dtype(dtype_), strides, offset, space)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _vector(width, dtype_):
     return VectorType(width, dtype_)
 

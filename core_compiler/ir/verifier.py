@@ -32,8 +32,8 @@ class LevelRules:
 def verify(module: Module, level_rules: Mapping[str, LevelRules]) -> list[Diagnostic]:
     """Everything that is wrong with ``module``, in program order; empty where all is well.
 
-    ``level_rules`` maps a level to its rules; ``kernel@name`` are those of functions whose attribute
-    ``target`` is ``name``, where that target has its own.
+    ``level_rules`` maps a level to its rules; ``kernel@name`` are those of functions whose
+    attribute ``target`` is ``name``, where that target has its own.
     """
     found: list[Diagnostic] = []
     for name, function in module.functions.items():

@@ -1,9 +1,10 @@
-"""What a pass is: a frozen dataclass whose fields are its options and whose ``run`` maps module to module."""
+"""What a pass is: a frozen dataclass; its fields are its options, ``run`` maps module to module."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -30,7 +31,7 @@ class PassContext:
     progress: Callable[[str, int, int], None] = lambda what, done, total: None
 
     def claims(self, op: Op) -> bool:
-        """Whether the target executes ``op`` whole, so that no pass may take it apart or fuse it."""
+        """Whether the target executes ``op`` whole: no pass may take it apart or fuse it."""
         return self.target is not None and self.target.claims(op)
 
     def rewriter(self, block: Block, function: str = "main") -> Rewriter:
@@ -55,10 +56,8 @@ class PassContext:
             if any(a is not b for a, b in zip(ops, block.ops, strict=True)):
                 block = block.with_(ops=ops)
         rewriter = self.rewriter(block, name)
-        try:
+        with suppress(RewriteLimit):
             edit(rewriter)
-        except RewriteLimit:
-            pass
         return rewriter.commit()
 
     def _rewrite_regions(self, op: Op, name: str, edit) -> Op:

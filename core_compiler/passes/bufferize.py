@@ -23,8 +23,8 @@ def buffer_type(kind) -> BufferType:
 
 @dataclass(frozen=True)
 class Bufferize(Pass):
-    """Gives every value memory: inputs, constants and results as buffers, reshapes and transposes as
-    views, launches that write the buffers they are given.
+    """Gives every value memory: inputs, constants and results as buffers, reshapes and transposes
+    as views, launches that write the buffers they are given.
 
     After this pass ops declare what they read and write.  A result that is an input, a constant or
     in another result's memory is copied, and the copy says why.

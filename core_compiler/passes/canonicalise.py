@@ -18,8 +18,16 @@ def _same(b, m: Match):
     return m["x"]
 
 
+def _no_float(m: Match) -> str | None:
+    return "a NaN would lose its canonical form" if m["x"].type.dtype.is_float else None
+
+
+def _booleans(m: Match) -> str | None:
+    return None if m["x"].type.dtype.kind == "bool" else "the operands are not booleans"
+
+
 def _power_of_two(array: np.ndarray) -> bool:
-    """Whether dividing by these is multiplying by their reciprocals, which the dtype holds exactly."""
+    """Whether dividing by these is multiplying by reciprocals that the dtype holds exactly."""
     wide = array.astype(np.float64)
     if not is_float(array) or array.size == 0 or not np.all(np.isfinite(wide) & (wide != 0)):
         return False
@@ -66,18 +74,20 @@ RULES = (
     Rule("not(not(x)) => x", op("not", op("not", "x")), _same),
     Rule("relu(relu(x)) => relu(x)", op("relu", op("relu", "x")), lambda b, m: b.relu(m["x"])),
     Rule("max(x, x) => x", op("max", "x", "x"), _same,
-         check=lambda m: None if not m["x"].type.dtype.is_float else "a NaN would lose its canonical form"),
+         check=_no_float),
     Rule("select(p, x, x) => x", op("select", "p", "x", "x"), _same),
-    Rule("select(true, x, y) => x", op("select", Const("c", is_all(True), "all true"), "x", "y"), _same),
-    Rule("select(false, y, x) => x", op("select", Const("c", is_all(False), "all false"), "y", "x"), _same),
+    Rule("select(true, x, y) => x",
+         op("select", Const("c", is_all(True), "all true"), "x", "y"), _same),
+    Rule("select(false, y, x) => x",
+         op("select", Const("c", is_all(False), "all false"), "y", "x"), _same),
     Rule("select(not p, x, y) => select(p, y, x)", op("select", op("not", "p"), "x", "y"),
          lambda b, m: b.select(m["p"], m["y"], m["x"])),
     Rule("cast to the same dtype => x",
          op("cast", "x", where=lambda o: o["dtype"] is o.operands[0].type.dtype), _same),
     Rule("x and true => x", op("and", "x", Const("c", is_all(True), "all true")), _same,
-         check=lambda m: None if m["x"].type.dtype.kind == "bool" else "the operands are not booleans"),
+         check=_booleans),
     Rule("x or false => x", op("or", "x", Const("c", is_all(False), "all false")), _same,
-         check=lambda m: None if m["x"].type.dtype.kind == "bool" else "the operands are not booleans"),
+         check=_booleans),
     Rule("concat(x) => x", op("concat", "x", where=lambda o: len(o.operands) == 1), _same),
 )  # fmt: skip
 

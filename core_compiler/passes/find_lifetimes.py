@@ -61,7 +61,7 @@ def root_of(ops) -> dict[Value, Value]:
 
 
 def lifetimes(ops) -> list[Life]:
-    """The memory of every allocation, input and constant of a bufferized block, in program order."""
+    """The memory of each allocation, input and constant of a bufferized block, in program order."""
     ops = list(ops)
     roots = root_of(ops)
     first: dict[Value, int] = {}

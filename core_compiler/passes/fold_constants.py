@@ -8,7 +8,6 @@ from core_compiler.ir import Op, TensorType, as_array
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.passes.base import CONTROL_FLOW, Pass
 
-
 #: Ops that become views of their operand's memory: a copy of a large constant would gain nothing.
 _FREE_VIEWS = frozenset({"core.transpose", "core.reshape"})
 _SMALL = 4096
@@ -19,8 +18,8 @@ class FoldConstants(Pass):
     """Evaluates ops whose operands are all constants, with the contract's own reference.
 
     ``growth`` bounds how much larger a result may be than its operands (a broadcast of one number
-    to a large shape costs nothing as an op and megabytes as a constant).  Transposes and reshapes of
-    large constants stay too: they become views of the same memory.  Random ops never fold.
+    to a large shape costs nothing as an op and megabytes as a constant).  Transposes and reshapes
+    of large constants stay too: they become views of the same memory.  Random ops never fold.
     """
 
     growth: float = 1.0

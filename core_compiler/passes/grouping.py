@@ -25,8 +25,8 @@ def members(unit: Op) -> tuple[Op, ...]:
 
 
 def is_copied(op: Op | None) -> bool:
-    """Whether an op is copied into each kernel that reads it instead of being a kernel: constants of
-    one element, iota, and broadcasts (a broadcast is only a way to index its operand)."""
+    """Whether an op is copied into each kernel that reads it instead of being a kernel: constants
+    of one element, iota, and broadcasts (a broadcast is only a way to index its operand)."""
     if op is None:
         return False
     if op.kind == "core.constant":
@@ -210,7 +210,7 @@ _ANSWERS: dict[str, bool] = {}
 
 
 def joinable(first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value] = ()):
-    """``can_join`` of the kernel level, asked once for each structure; refusals keep their reason."""
+    """``can_join`` of the kernel level, asked once for each structure; keeps the reason."""
     key = _structure(first, second, outputs)
     if _ANSWERS.get(key):
         return None
@@ -227,9 +227,14 @@ def _structure(first, second, outputs) -> str:
         return f"{numbers.setdefault(value, len(numbers))}:{value.type!r}"
 
     rows = [
-        (op.kind, *map(number, op.operands), *map(repr, op.attributes.items()), *map(number, op.results))
+        (
+            op.kind,
+            *map(number, op.operands),
+            *map(repr, op.attributes.items()),
+            *map(number, op.results),
+        )
         for op in (*first, *second)
-    ]  # fmt: skip
+    ]
     return repr((len(first), rows, [number(v) for v in outputs]))
 
 

@@ -1,4 +1,4 @@
-"""Inline broadcasts: small constants, iotas and broadcasts are copied into the ops that read them."""
+"""Inline broadcasts: small constants, iotas and broadcasts are copied into their readers."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Order = tuple[int, ...] | None
 
 
 def normal(order: Order, shape) -> Order:
-    """The canonical spelling of an order: None if the memory is row-major (axes of size 1 aside)."""
+    """The canonical spelling of an order: None if memory is row-major (axes of size 1 aside)."""
     if order is None:
         return None
     wide = [a for a in order if shape[a] != 1]
@@ -23,7 +23,7 @@ def normal(order: Order, shape) -> Order:
 
 
 def transposed(order: Order, permutation) -> Order:
-    """Order of ``transpose(x)`` as a view of ``x``: result axis j is operand axis permutation[j]."""
+    """Order of ``transpose(x)`` as a view of ``x``: result axis j is operand's permutation[j]."""
     order = tuple(range(len(permutation))) if order is None else order
     place = {axis: j for j, axis in enumerate(permutation)}
     return tuple(place[a] for a in order)
@@ -41,7 +41,7 @@ def reshaped(shape, order: Order, new_shape) -> tuple[bool, Order]:
     old = [(d, s) for d, s in zip(shape, strides, strict=True) if d != 1]
     result: list[int] = []
     i = 0
-    pending = [d for d in new_shape]
+    pending = list(new_shape)
     j = 0
     while j < len(pending):
         if pending[j] == 1:
@@ -81,7 +81,7 @@ def reshaped(shape, order: Order, new_shape) -> tuple[bool, Order]:
 
 
 def view_order(op: Op) -> tuple[bool, Order]:
-    """Whether a transpose or reshape can be a view of its operand, and the order that makes it one."""
+    """Whether a transpose or reshape can be a view of its operand, and the order of that view."""
     (source,) = op.operands
     kind: TensorType = source.type
     if op.kind == "core.transpose":

@@ -11,7 +11,7 @@ from core_compiler.passes.decompose import expand
 
 @dataclass(frozen=True)
 class LowerComposites(Pass):
-    """Expands every composite that the target does not claim whole into its declared decomposition."""
+    """Expands every composite that the target does not claim whole as its declaration says."""
 
     half = "implementation"
     mandatory = True
@@ -19,7 +19,7 @@ class LowerComposites(Pass):
 
     def run(self, module, context):
         def edit(rw):
-            work = [op for op in rw.ops]
+            work = list(rw.ops)
             while work:
                 op = work.pop(0)
                 if op not in rw or definition(op).decompose is None or context.claims(op):

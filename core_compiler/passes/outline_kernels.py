@@ -1,4 +1,4 @@
-"""Outline kernels: each unit of work becomes a launch of a kernel function; equal kernels are one."""
+"""Outline kernels: each unit of work becomes a launch of a kernel; equal kernels are one."""
 
 from __future__ import annotations
 

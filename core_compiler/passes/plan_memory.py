@@ -1,4 +1,4 @@
-"""Plan memory: every temporary gets its bytes in the arena; lifetimes that do not meet share them."""
+"""Plan memory: each temporary gets its bytes in the arena; lifetimes that do not meet share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Recompose: composites that arrive in primitives are raised to the ops they are.
 
-Each row is one spelling that exporters emit.  The composite's own decomposition is then its meaning,
-which may round differently from the primitives: every rule states its tolerance.
+Each row is one spelling that exporters emit.  The composite's own decomposition is then its
+meaning, which may round differently from the primitives: every rule states its tolerance.
 """
 
 from __future__ import annotations
@@ -66,16 +66,19 @@ def _gelu_rules() -> tuple[Rule, ...]:
         gate = op(
             "add", op("tanh", op("mul", inner, _number("k", sqrt(2 / pi)))), _number("one", 1)
         )
-        rules += [Rule("x * (1 + tanh(k (x + c x**3))) / 2 => gelu(x, tanh)", pattern, _gelu("tanh"),
-                       tolerance=_TOLERANCE) for pattern in _halved(gate)]  # fmt: skip
+        rules += [
+            Rule("x * (1 + tanh(k (x + c x**3))) / 2 => gelu(x, tanh)", pattern, _gelu("tanh"),
+                 tolerance=_TOLERANCE)
+            for pattern in _halved(gate)
+        ]  # fmt: skip
     return tuple(rules)
 
 
-# -- softmax and its logarithm -----------------------------------------------------------------------
+# -- softmax and its logarithm ---------------------------------------------------------------------
 
 
 def _dims(back) -> tuple[int, ...]:
-    """The axes of the result along which a broadcast's operand varies (its axes of size 1 aside)."""
+    """The axes of the result along which a broadcast's operand varies (axes of size 1 aside)."""
     source = back.operands[0].type.shape
     return tuple(d for d, size in zip(back["dims"], source, strict=True)
                  if size != 1 or back["shape"][d] == 1)  # fmt: skip
@@ -134,7 +137,8 @@ def _softmax_rules() -> tuple[Rule, ...]:
         rules.append(Rule(
             "x - max - log(sum(exp(x - max))) => log_softmax(x)", op("sub", shifted, total),
             lambda b, m: b.log_softmax(m["x"], axis=m.named["sum"]["axes"][0]),
-            check=_one_axis(_undone(("max", "max_back"), ("sum", "sum_back"))), tolerance=_TOLERANCE,
+            check=_one_axis(_undone(("max", "max_back"), ("sum", "sum_back"))),
+            tolerance=_TOLERANCE,
         ))  # fmt: skip
     zero = Const("zero", lambda a: bool(np.all(a == 0)), "all zeros")
     soft = op("softmax", "x", name="soft")
@@ -142,13 +146,15 @@ def _softmax_rules() -> tuple[Rule, ...]:
         "select(is_nan(softmax(x)), 0, softmax(x)) => softmax(x) with empty rows 0",
         op("select", op("is_nan", soft), zero, soft),
         lambda b, m: b.softmax(m["x"], axis=m.named["soft"]["axis"], empty_rows="zero"),
-        check=lambda m: None if m.named["soft"]["empty_rows"] == "nan" else "it gives zeros already",
+        check=lambda m: (
+            None if m.named["soft"]["empty_rows"] == "nan" else "it gives zeros already"
+        ),
         tolerance=0.0,
     ))  # fmt: skip
     return tuple(rules)
 
 
-# -- normalisation -----------------------------------------------------------------------------------
+# -- normalisation ---------------------------------------------------------------------------------
 
 
 def _trailing(m: Match) -> str | None:
@@ -223,7 +229,7 @@ def _biased_norm() -> Rule:
     )  # fmt: skip
 
 
-# -- attention ---------------------------------------------------------------------------------------
+# -- attention -------------------------------------------------------------------------------------
 
 
 def _swaps_last(o) -> bool:

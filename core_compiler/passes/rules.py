@@ -126,7 +126,7 @@ class View:
         return self.block.producer(value)
 
     def constant(self, value: Value, through=("core.broadcast", "core.reshape")):
-        """The array a value is made of, seen through broadcasts and reshapes; None if no constant."""
+        """The array a value is made of (through broadcasts and reshapes); None if no constant."""
         op = self.producer(value)
         while op is not None and op.kind in through:
             op = self.producer(op.operands[0])
@@ -213,7 +213,7 @@ def _match_operands(pairs, state: Match, depth: int):
             yield from _match_operands(rest, copied, depth + 1)
 
 
-# -- rules and the driver ----------------------------------------------------------------------------
+# -- rules and the driver --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,8 @@ class Rule:
         if code is None:
             return ""
         path = code.co_filename.replace("\\", "/")
-        return f"{path[path.rfind('core_compiler/') :] if 'core_compiler/' in path else path}:{code.co_firstlineno}"
+        _, package, inside = path.rpartition("core_compiler/")
+        return f"{package}{inside}:{code.co_firstlineno}"
 
     def attempt(self, root: Op, view: View) -> Match | Refusal:
         found = match(self.pattern, root, view)
@@ -269,7 +270,7 @@ def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] |
 
 
 def adopt(root: Op, results: Sequence[Value], ops: list[Op]) -> tuple[list[Op], Mapping]:
-    """Let the new ops produce ``root``'s own values where types agree, so that users stay as they are."""
+    """Let the new ops produce ``root``'s own values where types agree: its users stay the same."""
     renamed = {}
     made = {v for op_ in ops for v in op_.results}
     for old, new in zip(root.results, results, strict=True):
@@ -339,7 +340,7 @@ def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore)
 
 
 def explain(rules: Sequence[Rule], module: Module, root: Op) -> list[tuple[str, str, Op | None]]:
-    """Why each rule does or does not fire at ``root``: ``(rule, answer, op the answer speaks of)``."""
+    """Why each rule fires or not at ``root``: ``(rule, answer, op the answer speaks of)``."""
     rewriter = Rewriter(module.main.body)
     view = View(rewriter, module.weights)
     answers = []

@@ -16,8 +16,8 @@ class ScheduleKernels(Pass):
 
     Each step is a kernel of its own that runs in the interpreter and gives the same bits as the
     step before; accumulation orders are never touched.  The steps are kept with the kernels; what
-    they end in is compared with the kernel's meaning when its code is generated.  Kernels may share *cores* (a packed
-    product's register tile), which are then functions of the module too.
+    they end in is compared with the kernel's meaning when its code is generated.  Kernels may share
+    *cores* (a packed product's register tile), which are then functions of the module too.
     """
 
     half = "implementation"

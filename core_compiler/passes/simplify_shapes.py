@@ -13,6 +13,10 @@ def _same_shape(o) -> bool:
     return o.operands[0].type.shape == o.result.type.shape
 
 
+def _in_order(axes: tuple[int, ...]) -> bool:
+    return axes == tuple(range(len(axes)))
+
+
 def _compose_transposes(b, m: Match):
     inner, outer = m.named["inner"]["permutation"], m.root["permutation"]
     return b.transpose(m["x"], permutation=tuple(inner[a] for a in outer))
@@ -72,13 +76,13 @@ def _needs_progress(m: Match) -> str | None:
 RULES = (
     Rule("reshape to the same shape => x", op("reshape", "x", where=_same_shape), _same),
     Rule("broadcast to the same shape => x",
-         op("broadcast", "x", where=lambda o: _same_shape(o) and o["dims"] == tuple(range(len(o["dims"])))),
-         _same),
+         op("broadcast", "x", where=lambda o: _same_shape(o) and _in_order(o["dims"])), _same),
     Rule("transpose by the identity => x",
-         op("transpose", "x", where=lambda o: o["permutation"] == tuple(range(len(o["permutation"])))), _same),
+         op("transpose", "x", where=lambda o: _in_order(o["permutation"])), _same),
     Rule("slice of everything => x", op("slice", "x", where=_identity_slice), _same),
     Rule("pad by nothing => x",
-         op("pad", "x", "v", where=lambda o: not any((*o["low"], *o["high"], *o["interior"]))), _same),
+         op("pad", "x", "v", where=lambda o: not any((*o["low"], *o["high"], *o["interior"]))),
+         _same),
     Rule("reshape(reshape(x)) => reshape(x)", op("reshape", op("reshape", "x")),
          lambda b, m: b.reshape(m["x"], shape=m.root["shape"])),
     Rule("transpose(transpose(x)) => transpose(x)",
@@ -90,7 +94,8 @@ RULES = (
     Rule("broadcast(reshape(x)) => broadcast(x)",
          op("broadcast", op("reshape", "x", name="inner")), _broadcast_through_reshape,
          check=_needs_progress),
-    Rule("slice(slice(x)) => slice(x)", op("slice", op("slice", "x", name="inner")), _compose_slices),
+    Rule("slice(slice(x)) => slice(x)",
+         op("slice", op("slice", "x", name="inner")), _compose_slices),
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ to a host: :class:`core_compiler.targets.hosted.HostedTarget`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -36,9 +36,9 @@ class Target:
         raise NotImplementedError(f"{self.name}: machine")
 
     def claims(self, op: Op) -> bool:
-        """Whether this target executes ``op`` whole: a claimed composite is not decomposed, a claimed
-        op is not fused, and its kernel carries the target's name (attribute ``target``).  The answer
-        may depend on the op's kind, attributes and types."""
+        """Whether this target executes ``op`` whole: a claimed composite is not decomposed, a
+        claimed op is not fused, and its kernel carries the target's name (attribute ``target``).
+        The answer may depend on the op's kind, attributes and types."""
         return False
 
     def prepare(self) -> None:
@@ -95,7 +95,7 @@ def names() -> tuple[str, ...]:
     return tuple(_installed())
 
 
-@lru_cache(maxsize=None)
+@cache
 def target(name: str) -> Target:
     """The target of this name; UserError lists those installed."""
     if name not in _installed():

@@ -11,10 +11,11 @@ from core_compiler.targets import Target
 
 
 class HostedTarget(Target):
-    """A target with a ``host``.  A subclass has at least ``host``, ``claims``, ``assemble``, ``device``.
+    """A target with a ``host``.  A subclass has at least ``host``, ``claims``, ``assemble`` and
+    ``device``.
 
-    Everything else is the host's by default: its pipeline (whose passes leave alone what this target
-    claims), its schedules and code for the kernels that are not claimed, its linker.
+    Everything else is the host's by default: its pipeline (whose passes leave alone what this
+    target claims), its schedules and code for the kernels that are not claimed, its linker.
     """
 
     host: Target
@@ -25,8 +26,8 @@ class HostedTarget(Target):
 
     def assemble(self, kernel: Function) -> Any:
         """The code of a scheduled kernel that this target owns: an object with ``ref`` (a
-        :class:`~core_compiler.runtime.program.KernelRef`), ``seconds``, ``cached`` and ``text(file)``
-        (``source.py``, ``kernel.s``...; "" where there is none)."""
+        :class:`~core_compiler.runtime.program.KernelRef`), ``seconds``, ``cached`` and
+        ``text(file)`` (``source.py``, ``kernel.s``...; "" where there is none)."""
         raise NotImplementedError(f"{self.name}: assemble")
 
     @property

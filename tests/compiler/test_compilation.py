@@ -23,7 +23,7 @@ from tests.passes.programs import program
 MEANING = labels(meaning())
 
 
-def start(network, arrays=None, check=False, edit=PipelineEdit(), **options):  # noqa: B008
+def start(network, arrays=None, check=False, edit=PipelineEdit(), **options):
     return compiler.start(
         network, "cpu", Options(check=check, threads=1, edit=edit, **options), arrays
     )

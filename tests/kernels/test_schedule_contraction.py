@@ -135,7 +135,7 @@ def test_schedules_are_deterministic():
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("rows,columns", [(10, 24), (1, 1), (224, 2), (4, 64), (3, 3)])
+@pytest.mark.parametrize(("rows", "columns"), [(10, 24), (1, 1), (224, 2), (4, 64), (3, 3)])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_work_items_cover_and_share(rows, columns, threads):
     mc, nc = work_item(1, rows, columns, threads)

@@ -84,7 +84,7 @@ def scale(text: str = "plain") -> Function:
     return kb.function()
 
 
-# -- the same bits -----------------------------------------------------------------------------------
+# -- the same bits ---------------------------------------------------------------------------------
 
 
 @settings(max_examples=25, deadline=None)
@@ -211,11 +211,11 @@ def test_small_steps_keep_the_bits():
         assert run(f, 3, 5, 9) == plain
 
 
-# -- refusals ----------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "reason,attempt",
+    ("reason", "attempt"),
     [
         ("2 loops called|0 loops called", lambda: split(product(), "nowhere", 2, "a", "b")),
         ("does not step by 1", lambda: split(product(), "c", 2, "a", "b")),
