@@ -33,6 +33,7 @@ def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecor
             llvm_ir=compiled.text("kernel.ll"),
             assembly=compiled.text("kernel.s"),
             line_map=_line_map(compiled.text("lines.json"), walks),
+            assembly_map=[tuple(row) for row in json.loads(compiled.text("assembly.json") or "[]")],
             steps=[(step.name, "") for step in _steps(facts, name)],
             compile_seconds=compiled.seconds,
             ops=[op for launch in used[:1] for op in launch.regions[0].ops],

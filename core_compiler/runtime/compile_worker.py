@@ -43,7 +43,7 @@ def answer(request: dict) -> dict:
 
 def files_of(compiled) -> dict[str, bytes]:
     """The cache entry's files of what a compiler returned: an object with ``object`` (bytes), and
-    optionally ``llvm_ir``, ``assembly`` (text) and ``lines`` (JSON values)."""
+    optionally ``llvm_ir``, ``assembly`` (text), ``lines`` and ``assembly_lines`` (JSON values)."""
     import json
 
     files = {"kernel.o": bytes(compiled.object)}
@@ -51,9 +51,10 @@ def files_of(compiled) -> dict[str, bytes]:
         text = getattr(compiled, attribute, None)
         if text:
             files[name] = text.encode()
-    lines = getattr(compiled, "lines", None)
-    if lines is not None:
-        files["lines.json"] = json.dumps(lines, sort_keys=True).encode()
+    for name, attribute in (("lines.json", "lines"), ("assembly.json", "assembly_lines")):
+        rows = getattr(compiled, attribute, None)
+        if rows is not None:
+            files[name] = json.dumps(rows, sort_keys=True).encode()
     return files
 
 

@@ -1,7 +1,7 @@
 """Compiled kernels by content: equal sources compile once, on any run, in any process.
 
-An entry holds ``source.py``, ``kernel.o``, ``kernel.ll``, ``kernel.s``, ``lines.json`` and
-``about.json``.  Loading needs llvmlite alone: a compiled model runs without importing Numba.
+An entry holds ``source.py``, ``kernel.o``, ``kernel.ll``, ``kernel.s``, ``lines.json``,
+``assembly.json`` and ``about.json``.  Loading needs llvmlite alone: a compiled model runs without importing Numba.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CompiledKernel:
     cached: bool
 
     def text(self, file: str) -> str:
-        """``source.py``, ``kernel.ll``, ``kernel.s`` or ``lines.json``; "" where there is none."""
+        """One of the entry's files, such as ``kernel.ll``; "" where there is none."""
         path = self.folder / file
         return path.read_text(errors="replace") if path.exists() else ""
 

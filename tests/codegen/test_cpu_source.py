@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import textwrap
@@ -90,6 +91,20 @@ def test_object_code_calls_nothing_outside():
     assert set(loader.undefined_symbols(made.object)) <= set(loader.ALLOWED)
     assert "define" in made.llvm_ir and "kernel:" in made.assembly
     assert set(made.seconds) == {"numba", "llvm", "emit"}
+
+
+def test_instructions_know_their_source_line():
+    source = generate(schedule(lower_group(KERNELS["softmax"]).function).function)
+    made = compile_source(source)
+    text, assembly = source.text.splitlines(), made.assembly.splitlines()
+    lines = {line for _, line in made.assembly_lines}
+    stores = {n for n, line in enumerate(text, 1) if line.strip().startswith("store_")}
+    assert stores and stores <= lines
+    assert all(0 < line <= len(text) for line in lines)
+    moves = {line for at, line in made.assembly_lines if "mov" in assembly[at - 1]}
+    assert platform.machine() != "x86_64" or stores <= moves
+    assert ".debug" not in made.assembly and ".loc" not in made.assembly
+    assert os.getcwd().encode() not in made.object, "the same source, the same bytes anywhere"
 
 
 def test_compiled_kernels_load_without_numba(tmp_path):

@@ -258,7 +258,8 @@ def test_kernels_lists_and_shows_every_text(command, recording):
     assert "def " in source
     assert "define" in command.text("kernels", recording, "--show", name, "--what", "llvm")
     assembly = command.json("kernels", recording, "--show", name, "--what", "assembly")
-    assert ".cfi_endproc" in assembly["text"]
+    assert "kernel:" in assembly["text"]
+    assert assembly["assembly_map"]
     steps = command.json("kernels", recording, "--show", name, "--what", "steps")["steps"]
     assert steps[0]["name"] == "unscheduled"
     assert all('sym_name = "' in step["text"] for step in steps)

@@ -21,6 +21,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
 
+from core_compiler.codegen.cpu import debug_lines
 from core_compiler.codegen.cpu.names import Namespace
 from core_compiler.codegen.cpu.source import SYMBOL, Source
 from core_compiler.kernels._numba import FLAGS
@@ -31,7 +32,8 @@ _SIGNATURE = (types.int64,) * 4
 @dataclass(frozen=True, eq=False)
 class CompiledKernel:
     """``object``: an object file that defines ``symbol``.  ``llvm_ir`` and ``assembly`` are what
-    the optimiser and the code generator made; ``seconds`` says where the time went."""
+    the optimiser and the code generator made; ``assembly_lines`` has (assembly line, source line)
+    rows, lines from 1; ``seconds`` says where the time went."""
 
     name: str
     symbol: str
@@ -39,6 +41,7 @@ class CompiledKernel:
     llvm_ir: str
     assembly: str
     lines: list | None = None
+    assembly_lines: list[tuple[int, int]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -58,15 +61,15 @@ def compile_source(source: str | Source, name: str = "") -> CompiledKernel:
     clock.append(time.perf_counter())
     spent = (b - a for a, b in pairwise(clock))
     seconds = dict(zip(("numba", "llvm", "emit"), spent, strict=True))
-    return CompiledKernel(
-        name, SYMBOL, code, str(module), machine.emit_assembly(module), lines, seconds
-    )
+    assembly, places = debug_lines.read(machine.emit_assembly(module))
+    return CompiledKernel(name, SYMBOL, code, str(module), assembly, lines, places, seconds)
 
 
 def _lowered(source: str, name: str) -> llvm.ModuleRef:
     """The unoptimised module of a source: nothing exported but its entry."""
     entry = _numba_result(_function(source, name))
-    module = _entry(str(entry.library._final_module), entry.fndesc.llvm_func_name)
+    text = debug_lines.only_lines(str(entry.library._final_module))
+    module = _entry(text, entry.fndesc.llvm_func_name)
     for library in entry.library._linking_libraries:  # contract functions with loops
         module.link_in(llvm.parse_assembly(str(library._get_module_for_linking())))
     for function in module.functions:
@@ -105,6 +108,8 @@ def _numba_result(function):
     flags = compiler.Flags()
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = True
     flags.error_model, flags.nrt = FLAGS["error_model"], False
+    # Lines only: with Numba's full debug information locals would stay in memory.
+    flags.debuginfo = flags.dbg_directives_only = True
     return compiler.compile_extra(
         cpu_target.typing_context, cpu_target.target_context, function, _SIGNATURE, types.none,
         flags, {}, pipeline_class=_Pipeline,
@@ -140,19 +145,20 @@ def _without_optimisation():
 
 _ENTRY = """
 declare i32 @"{name}"(ptr, ptr, i64, i64, i64, i64)
-define void @{symbol}(i64 %args, i64 %lo, i64 %hi, i64 %scratch) {{
+define void @{symbol}(i64 %args, i64 %lo, i64 %hi, i64 %scratch) !dbg !4 {{
   %result = alloca ptr
   %error = alloca ptr
-  %status = call i32 @"{name}"(ptr %result, ptr %error, i64 %args, i64 %lo, i64 %hi, i64 %scratch)
-  ret void
+  %status = call i32 @"{name}"(ptr %result, ptr %error, i64 %args, i64 %lo, i64 %hi, i64 %scratch), !dbg !6
+  ret void, !dbg !6
 }}
+{lines}
 """
 
 
 def _entry(text: str, name: str) -> llvm.ModuleRef:
     """The module with a C entry around Numba's function ``name``."""
     module = llvm.parse_assembly(text)
-    entry = llvm.parse_assembly(_ENTRY.format(name=name, symbol=SYMBOL))
+    entry = llvm.parse_assembly(_ENTRY.format(name=name, symbol=SYMBOL, lines=debug_lines.ENTRY))
     module.link_in(entry)
     module.get_function(name).add_function_attribute("alwaysinline")
     return module
