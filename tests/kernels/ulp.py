@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numba
 import numpy as np
 import scipy.special
@@ -49,10 +47,16 @@ ORACLES = {
 }
 
 
-@numba.njit(nogil=True)
 def worst(got: np.ndarray, reference: np.ndarray) -> tuple[float, int]:
     """(largest error in f32 ulps, where).  A NaN, an infinity or a zero's sign missed: inf."""
+    return _worst(got, reference, reference.view(np.int64), np.empty(1, np.int64))
+
+
+@numba.njit(nogil=True)
+def _worst(got, reference, bits, scale_bits):
     largest, place = 0.0, 0
+    scale = scale_bits.view(np.float64)
+    top = 2.0**128  # overflow: one ulp beyond the largest finite number
     for i in range(got.size):
         g, r = np.float64(got[i]), reference[i]
         if r != r or g != g:
@@ -63,20 +67,18 @@ def worst(got: np.ndarray, reference: np.ndarray) -> tuple[float, int]:
         elif abs(r) == np.inf:
             error = 0.0 if g == r else np.inf
         else:
-            top = 2.0**128
-            r = min(max(r, -top), top)  # overflow: one ulp beyond the largest finite number
-            g = min(max(g, -top), top)
-            exponent = min(max(math.frexp(r)[1] - 1, -126), 127)
-            error = abs(g - r) * math.ldexp(1.0, 23 - exponent)
+            exponent = min(max(((bits[i] >> 52) & 0x7FF) - 1023, -126), 127)
+            scale_bits[0] = (1023 + 23 - exponent) << 52
+            error = abs(min(max(g, -top), top) - min(max(r, -top), top)) * scale[0]
         if error > largest:
             largest, place = error, i
     return largest, place
 
 
 def bit_patterns(start: int, count: int, stride: int = 1) -> np.ndarray:
-    """f32 values of the bit patterns start, start + stride, ..."""
-    bits = start + stride * np.arange(count, dtype=np.int64)
-    return bits.astype(np.uint32).view(np.float32)
+    """f32 values of the bit patterns start, start + stride, ..., modulo 2**32."""
+    steps = np.arange(count, dtype=np.uint32) * np.uint32(stride)
+    return (steps + np.uint32(start)).view(np.float32)
 
 
 def specials(dtype: type) -> np.ndarray:
