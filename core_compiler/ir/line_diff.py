@@ -50,6 +50,7 @@ def diff_lines(
     key: Callable[[Op | Function], Any] = lambda thing: thing,
     numbers: Mapping[Value, int] | None = None,
     found: ModuleDiff | None = None,
+    spans: bool = True,
 ) -> list[dict[str, Any]]:
     """Rows ``{left, right, kind, left_key, right_key, left_number, right_number, how, ...}``.
 
@@ -57,11 +58,12 @@ def diff_lines(
     ``changed_only``, which keeps ``context`` rows around changes).  ``left`` or ``right`` is None
     where that side has no line; numbers count each side's lines from 1; keys are
     ``key(op or function)``; a changed row has ``left_spans`` and ``right_spans``, the (start, end)
-    columns that differ, and ``how`` its ops were matched (recorded or guessed).  ``numbers`` as in
-    ``print_module``; ``found`` is the modules' ``diff`` where the caller has it already.
+    columns that differ (not without ``spans``), and ``how`` its ops were matched (recorded or
+    guessed).  ``numbers`` as in ``print_module``; ``found`` is the modules' ``diff`` where the
+    caller has it already.
     """
     found = diff(before, after, rewrites) if found is None else found
-    aligner = _Aligner(found, numbers, key)
+    aligner = _Aligner(found, numbers, key, spans)
     rows = aligner.modules(before, after)
     shown = _chosen(rows, context) if changed_only else [True] * len(rows)
     return _render(rows, shown, aligner)
@@ -70,7 +72,8 @@ def diff_lines(
 class _Aligner:
     """Pairs the lines of two modules, top down: kept lines unprinted, the others as rows."""
 
-    def __init__(self, found: ModuleDiff, numbers: Mapping[Value, int] | None, key):
+    def __init__(self, found: ModuleDiff, numbers: Mapping[Value, int] | None, key, spans: bool):
+        self._spans = spans
         self._partners = found.partners()
         self._how = {m.old: m.how for m in found.changed}
         self._numbers, self._key = numbers, key
@@ -177,7 +180,8 @@ class _Aligner:
             row = self.row(kind, a, b, *keys)
             if kind == CHANGED:
                 row["how"] = how
-                row["left_spans"], row["right_spans"] = changed_spans(a or "", b or "")
+                if self._spans:
+                    row["left_spans"], row["right_spans"] = changed_spans(a or "", b or "")
             self._rows.append(row)
 
     def _text(self, thing, indent: str, names: Mapping[Value, str], show) -> str | None:

@@ -337,15 +337,23 @@ class Recording:
             return found if a <= b else found.reversed()
 
     def diff_lines(
-        self, a: int, b: int, *, changed_only: bool = True, context: int = 3
+        self,
+        a: int,
+        b: int,
+        *,
+        changed_only: bool = True,
+        context: int = 3,
+        found: ModuleDiff | None = None,
+        spans: bool = True,
     ) -> list[dict[str, Any]]:
         """The texts of two stages side by side (``line_diff.diff_lines``); keys are op ids, or
-        ``@name`` for a function's own lines."""
+        ``@name`` for a function's own lines.  ``found``: the stages' ``diff`` where it is known."""
         with self._reading():
-            found = self.diff(a, b)
+            found = self.diff(a, b) if found is None else found
             return diff_lines(
                 self.module(a), self.module(b), changed_only=changed_only, context=context,
                 key=self.key, numbers=self._loader.value_ids, found=found,
+                spans=spans,
             )  # fmt: skip
 
     # -- ops -------------------------------------------------------------------------------------

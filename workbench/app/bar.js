@@ -65,11 +65,20 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const home = h('button', { class: 'brand', click: () => send('home', {}), title: 'Open another model or recording' }, 'Compiler Workbench');
   root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, keys, toast);
 
+  // What is as it was is not built again: the browser would lay it out again with all beside it.
+  const known = {};
+  function isNew(name, value) {
+    const text = JSON.stringify(value);
+    if (known[name] === text) return false;
+    known[name] = text;
+    return true;
+  }
+
   function drawBar() {
     const { run: facts } = data;
     for (const node of [presets, search, compile, execute]) node.hidden = !facts;
-    run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));
-    presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
+    if (isNew('run', [facts, !data.job])) run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));
+    if (isNew('presets', [data.presets, data.panes])) presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
       h('button', { title: `${name}  (${key})`, 'aria-pressed': String(panes.join() === data.panes.join()), click: () => send('preset', { key }) }, name)));
     job.hidden = !data.job;
     if (data.job) {
@@ -117,7 +126,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       note.classList.toggle('error', Boolean(message?.error));
       if (message) note.replaceChildren(h('b', {}, message.what), ...[message.where, message.fix].filter(Boolean).map((t) => h('span', {}, t)));
     }
-    panes.querySelectorAll('.cw-tabs').forEach((bar, side) => {
+    if (isNew('tabs', [shown, data.panes, data.zoom, data.views])) panes.querySelectorAll('.cw-tabs').forEach((bar, side) => {
       const current = shown[side];
       bar.hidden = current === undefined;
       const index = data.panes.indexOf(current);
@@ -135,8 +144,24 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       ]).filter(Boolean));
     });
     by('cw-start').hidden = !data.start;
-    if (data.done) by('cw-loading')?.remove();
+    if (data.done) opened(shown);
   }
+
+  // The note goes away when what it hides is drawn; then the modules of other views are fetched.
+  const drawn = new Set();
+  let wanted = null;
+  function opened(views = wanted) {
+    const note = by('cw-loading');
+    if (!note || !views) return;
+    wanted = views;
+    const hidden = (name) => data.messages[name] || data.start;
+    if (!views.every((name) => drawn.has(name) || hidden(name))) return;
+    note.remove();
+    setTimeout(() => window.cwModules.forEach((name) => window.cwModule(name).catch(() => {})), 800);
+  }
+  const onDrawn = (event) => { drawn.add(event.detail); opened(); };
+  document.addEventListener('cw-drawn', onDrawn);
+  later(() => document.removeEventListener('cw-drawn', onDrawn));
   const zoom = () => send('zoom', { index: data.zoom === null ? focused : null });
 
   const split = by('cw-split');

@@ -17,6 +17,19 @@ function h(tag, props, ...children) {
   return node;
 }
 
+/** Calls back once in the next frame, however often it is asked. */
+function perFrame(callback) {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      callback();
+    });
+  };
+}
+
 const SVG = 'http://www.w3.org/2000/svg';
 
 function svg(tag, props, ...children) {

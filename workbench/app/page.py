@@ -17,9 +17,11 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from panel.io.document import unlocked
+
 from core_compiler.errors import UserError
-from widgets.encode import pack
-from workbench.app import components, moves
+from workbench.app import ahead, components, moves
+from workbench.app.ahead import finite
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Workspace
 from workbench.state import PRESETS, VIEWS, Sight
@@ -49,6 +51,10 @@ TITLES = {"overview": "Overview", "graph": "Graph", "diff": "IR diff", "kernels"
 #: Views that want the whole width: a pane beside them goes below.
 WIDE = ("kernels", "source", "memory")
 _WIDGETS = ("graph", "diff", "source", "memory")
+#: What is ready within this time (seconds) is shown together.
+TOGETHER = 0.1
+#: How long after it is connected the browser has the machine for itself (milliseconds).
+AFTER_OPENING = 400
 #: How often a growing recording and a running compile are looked at (milliseconds).
 POLL = 400
 
@@ -78,7 +84,16 @@ class Page:
         self._listen()
         self._ready, self._gate = False, threading.Lock()
         self._waiting: list[Callable[[], None]] = []
+        # Until the document is made, what is set is part of it: the browser has it at once.
+        self._making, self._maker = True, threading.current_thread()
         self._load(Sight.parse(query))
+        self._making = False
+
+    def first_modules(self) -> list[str]:
+        """The modules that the first sight needs, for the browser to fetch beforehand."""
+        if self.run is None:
+            return ["bar", "start"]
+        return ["bar", "passes", "inspector", *self.sight.panes]
 
     def ready(self) -> None:
         """The browser is connected: show what was derived meanwhile.
@@ -193,30 +208,53 @@ class Page:
             # A view must have its place before it gets data: it centres what is selected.
             self._layout = layout
             self._show_bar(done=False)
+        if self._making and self.sight.panes == ("overview",):
+            self._derive(self._generation, self.sight, self.run)  # takes milliseconds
+            if self.run is not None:
+                ahead_of = partial(self._submit, self._look_ahead)
+                self._waiting.append(
+                    lambda: self.document.add_timeout_callback(ahead_of, AFTER_OPENING)
+                )
+        else:
+            self._submit(self._work)
+
+    def _submit(self, work: Callable[[int, Sight, Run | None], None]) -> None:
+        """In the page's thread: ``work`` for what is shown now."""
         with suppress(RuntimeError):  # the page is closed
-            self._thread.submit(self._work, self._generation, self.sight, self.run)
+            self._thread.submit(work, self._generation, self.sight, self.run)
 
     def _work(self, generation: int, sight: Sight, run: Run | None) -> None:
-        """In the page's thread: derive what changed, then show it on the loop."""
+        self._derive(generation, sight, run)
+        self._look_ahead(generation, sight, run)
+
+    def _derive(self, generation: int, sight: Sight, run: Run | None) -> None:
+        """Derive what changed, then show it on the loop."""
         messages: dict[str, dict[str, Any]] = {}
+        made: list[tuple[str, dict[str, Any]]] = []
+        began = time.perf_counter()
         if run is not None:
             for name, updates in self._updates(sight, run, messages):
                 if generation != self._generation:
                     return
-                self._later(partial(self._apply, generation, name, updates))
-        self._later(partial(self._finish, generation, messages))
-        if run is not None:
-            self._look_ahead(generation, sight, run)
+                made.append((name, updates))
+                if time.perf_counter() - began > TOGETHER:
+                    self._later(partial(self._apply, generation, made))
+                    made, began = [], time.perf_counter()
+        self._later(partial(self._apply, generation, made, messages))
 
-    def _look_ahead(self, generation: int, sight: Sight, run: Run) -> None:
-        """Make the stages that the next keys lead to ready, while nobody waits."""
-        for by in (1, -1):
-            for name in sight.panes:
-                if name not in ("graph", "diff") or generation != self._generation:
-                    continue
-                with suppress(Exception), run.lock:  # whatever is wrong is told when it is shown
-                    ahead = moves.step(run, sight, {"what": "changed", "by": by})
-                    _packed(name, ahead, run)
+    def _look_ahead(self, generation: int, sight: Sight, run: Run | None) -> None:
+        """Make what the next keys lead to ready, piece by piece, while nobody waits."""
+        if run is None:
+            return
+        with run.lock:
+            pieces = list(ahead.pieces(run, sight)) if run.version.stages else []
+        for piece in pieces:
+            if generation != self._generation:
+                return
+            # Whatever is wrong with a stage is told when it is shown.
+            with suppress(Exception), run.lock:
+                piece()
+            time.sleep(0)  # the server's loop first
 
     def _updates(self, sight: Sight, run: Run, messages: dict[str, dict[str, Any]]):
         with run.lock:
@@ -247,7 +285,7 @@ class Page:
     def _part(self, name, key, data, trait: str, sight: Sight, run: Run):
         known = (run, key(run, sight))
         if self._shown.get(f"{name}.{trait}") != known:
-            text = json.dumps(_finite(data(run, sight)))
+            text = json.dumps(finite(data(run, sight)))
             self._shown[f"{name}.{trait}"] = known
             yield name, {trait: text}
 
@@ -263,7 +301,7 @@ class Page:
         else:
             known = (run, module.key(run, sight))
             if self._shown.get(name) != known:
-                text, blob = _packed(name, sight, run)
+                text, blob = ahead.packed(name, module, sight, run)
                 self._shown[name] = known
                 yield name, {"data": text, "blob": blob}
         if hasattr(module, "selection"):
@@ -277,6 +315,9 @@ class Page:
 
     def _later(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` on the loop, as soon as the browser is connected."""
+        if self._making and threading.current_thread() is self._maker:
+            callback()
+            return
         with self._gate:
             if not self._ready:
                 self._waiting.append(callback)
@@ -287,14 +328,25 @@ class Page:
     def _set(self, name: str, **values: Any) -> None:
         """Set parameters of a component, from the loop."""
         with self._gate:
-            if not self._ready:
+            if not self._ready and not self._making:
                 self._waiting.append(partial(self._set, name, **values))
                 return
         self.roots[name].param.update(**values)
 
-    def _apply(self, generation: int, name: str, updates: dict[str, Any]) -> None:
+    def _apply(self, generation: int, made: list[tuple[str, dict[str, Any]]],
+               messages: dict[str, dict[str, Any]] | None = None) -> None:  # fmt: skip
+        """Show what was made, in one message: the browser then draws once.  ``messages``: instead
+        of views, and this is all of the sight."""
         if generation != self._generation:
             return
+        with unlocked():
+            for name, updates in made:
+                self._update(name, updates)
+            if messages is not None:
+                self._messages = messages
+                self._show_bar()
+
+    def _update(self, name: str, updates: dict[str, Any]) -> None:
         root = self.roots[name]
         if "selection" in updates:
             self._selections[name] = updates["selection"]
@@ -303,12 +355,6 @@ class Page:
         changed = {k: v for k, v in updates.items() if getattr(root, k) != v}
         if changed:
             self._set(name, **changed)
-
-    def _finish(self, generation: int, messages: dict[str, dict[str, Any]]) -> None:
-        if generation != self._generation:
-            return
-        self._messages = messages
-        self._show_bar()
 
     # -- the bar and the start page --------------------------------------------------------------
 
@@ -336,7 +382,7 @@ class Page:
             "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
             "wide": WIDE, "messages": messages, "notice": self._notice, "job": self._job_facts(),
         }  # fmt: skip
-        self._set("bar", data=json.dumps(_finite(facts)))
+        self._set("bar", data=json.dumps(finite(facts)))
         self._push = False
 
     def _job_facts(self) -> dict[str, Any] | None:
@@ -346,7 +392,7 @@ class Page:
 
     def _show_start(self) -> None:
         facts = self.workspace.start_page()
-        self._set("start", data=json.dumps(_finite({**facts, "error": self.problem})))
+        self._set("start", data=json.dumps(finite({**facts, "error": self.problem})))
 
     # -- what grows ------------------------------------------------------------------------------
 
@@ -450,7 +496,7 @@ class Page:
         spec = str(self.run.meta().get("spec", "")) if self.run is not None else ""
         self._load(Sight(), push=True)
         facts = self.workspace.start_page()
-        self._set("start", data=json.dumps(_finite({**facts, "error": None, "what": spec})))
+        self._set("start", data=json.dumps(finite({**facts, "error": None, "what": spec})))
 
     def _execute(self, _command: dict[str, Any]) -> None:
         if self.run is not None:
@@ -506,30 +552,12 @@ _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
 }  # fmt: skip
 
 
-def _packed(name: str, sight: Sight, run: Run) -> tuple[str, bytes]:
-    """The data of a view of `widgets`, packed."""
-    module = MODULES[name]
-    key = name, module.key(run, sight)
-    return run.kept_packed(key, lambda: pack(_finite(module.data(run, sight))))
-
-
 def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text) if text else {}
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _finite(value: Any) -> Any:
-    """Numbers that JSON has not (NaN, infinities) as None."""
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return value
 
 
 def _unexpected(error: Exception) -> dict[str, str]:

@@ -6,22 +6,26 @@ printed.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import signal
 import socket
 import sys
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
 import panel as pn
 from bokeh.io import curdoc
 from panel.io.server import get_server
+from tornado.httpclient import AsyncHTTPClient
 from tornado.ioloop import IOLoop
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from core_compiler.errors import UserError
+from workbench.app import components
 from workbench.app.library import MAX_UPLOAD
 from workbench.app.page import Page
 from workbench.app.workspace import Workspace
@@ -97,8 +101,40 @@ class Upload(RequestHandler):
             self.path.unlink(missing_ok=True)
 
 
-def make_page(workspace: Workspace, first: str):
-    """The function that makes a page for each session; ``first``: what a bare URL shows."""
+class Module(RequestHandler):
+    """``/modules/NAME-DIGEST.js``: a module of the page; its address changes with its text."""
+
+    def initialize(self, modules: dict[str, tuple[str, str]]) -> None:
+        self.texts = dict(modules.values())
+
+    def get(self, name: str) -> None:
+        text = self.texts.get(f"modules/{name}")
+        if text is None:
+            raise HTTPError(404)
+        self.set_header("Content-Type", "text/javascript; charset=utf-8")
+        self.set_header("Cache-Control", "public, max-age=31536000, immutable")
+        self.write(text)
+
+
+def _modules() -> dict[str, tuple[str, str]]:
+    """Address and text of each module."""
+    texts = {name: components.module_text(name) for name in components.MODULE_NAMES}
+    return {
+        name: (f"modules/{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.js", text)
+        for name, text in texts.items()
+    }
+
+
+class _Template(pn.Template):
+    """Panel writes out all components for each one that is added; nobody reads that."""
+
+    def __repr__(self) -> str:
+        return "Compiler Workbench"
+
+
+def make_page(workspace: Workspace, first: str, addresses: dict[str, str]):
+    """The function that makes a page for each session; ``first``: what a bare URL shows;
+    ``addresses`` of the modules by name."""
 
     def page() -> pn.Template:
         arguments = pn.state.session_args or {}
@@ -106,9 +142,11 @@ def make_page(workspace: Workspace, first: str):
         query = urlencode(parts) if parts else first
         made = Page(workspace, curdoc(), query)
         pn.state.onload(made.ready)
-        template = pn.Template(_TEMPLATE)
+        template = _Template(_TEMPLATE)
         template.add_variable("page_css", _STYLE)
         template.add_variable("view_names", list(VIEWS))
+        template.add_variable("modules", addresses)
+        template.add_variable("first_modules", made.first_modules())
         for name, root in made.roots.items():
             template.add_panel(name, root)
         return template
@@ -140,10 +178,14 @@ def serve(
     logging.getLogger("bokeh").setLevel(logging.ERROR)
     logging.getLogger("tornado.access").setLevel(logging.ERROR)
     pn.config.set(notifications=False)
+    modules = _modules()
+    addresses = {name: address for name, (address, _) in modules.items()}
     server = get_server(
-        make_page(workspace, first), port=port, address=address, websocket_origin=origins,
+        make_page(workspace, first, addresses),
+        port=port, address=address, websocket_origin=origins,
         start=False, show=False, verbose=False, title="Compiler Workbench",
-        extra_patterns=[(r"/health", Health), (r"/upload", Upload, {"workspace": workspace})],
+        extra_patterns=[(r"/health", Health), (r"/upload", Upload, {"workspace": workspace}),
+                        (r"/modules/([\w.-]+)", Module, {"modules": modules})],
         unused_session_lifetime_milliseconds=UNUSED, check_unused_sessions_milliseconds=5_000,
         websocket_max_message_size=MAX_MESSAGE, keep_alive_milliseconds=10_000,
     )  # fmt: skip
@@ -153,6 +195,7 @@ def serve(
     if open_browser and _has_display():
         webbrowser.open(url)
     loop = IOLoop.current()
+    loop.spawn_callback(_warm, url)
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: loop.add_callback_from_signal(loop.stop))
     try:
@@ -160,6 +203,12 @@ def serve(
     finally:
         workspace.compiles.stop_all()
         server.stop()
+
+
+async def _warm(url: str) -> None:
+    """Ask for the page once: what a server does only for its first page is then done."""
+    with suppress(Exception):  # whatever is wrong is told to the person who asks
+        await AsyncHTTPClient().fetch(url, request_timeout=60)
 
 
 def _first_query(workspace: Workspace, opened: str | Path | None, job: dict | None) -> str:

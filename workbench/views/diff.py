@@ -74,7 +74,9 @@ def _make_rows(run: Run, stage: int) -> list[dict[str, Any]]:
             {"left": _cut(line), "kind": "equal", "leftKey": key, "rightKey": key}
             for line, key in zip(table.lines, keys, strict=True)
         ]
-    return [_row(row) for row in run.recording.diff_lines(stage - 1, stage, changed_only=False)]
+    rows = run.recording.diff_lines(stage - 1, stage, changed_only=False, spans=False,
+                                    found=run.diff(stage - 1, stage))  # fmt: skip
+    return [_row(row) for row in rows]
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -228,7 +229,7 @@ def _columns(nodes: Sequence[_Node], run: Run) -> dict[str, Any]:
         lines.append(line)
         operands += [-1 if i is None else place.get(i, -1) for i in node.inputs]
         starts.append(len(operands))
-        names.append(run.kept_of_op("name", node.key, lambda key=node.key: run.name_of(key)))
+        names.append(run.kept_of_op("name", node.key, partial(run.name_of, node.key)))
     listed = {"kind": "kinds", "type": "types", "scope": "scopes", "file": "files",
               "attribute": "attributes"}  # fmt: skip
     return {
@@ -245,13 +246,13 @@ def _columns(nodes: Sequence[_Node], run: Run) -> dict[str, Any]:
     }
 
 
-def _facts(op: Op) -> tuple[str, int, str, str]:
-    return (*_where(op), _type_text(op), _attribute_text(op))
+def _facts(run: Run, op: Op) -> tuple[str, int, str, str]:
+    return (*run.kept_place(op), _type_text(op), _attribute_text(op))
 
 
 def facts(run: Run, node: _Node) -> tuple[str, int, str, str]:
     """File, line, type and attributes of a node, as text."""
-    return run.kept_of_op("facts", node.key, lambda: _facts(node.op))
+    return run.kept_of_op("facts", node.key, lambda: _facts(run, node.op))
 
 
 def label(node: _Node) -> str:
@@ -273,11 +274,6 @@ def _attribute_text(op: Op) -> str:
 def _short(value: Any) -> str:
     text = print_attribute(value) if not isinstance(value, tuple) else str(list(value))
     return text.removesuffix(" : i64")
-
-
-def _where(op: Op) -> tuple[str, int]:
-    nodes = op.origin.nodes() if op.origin is not None else ()
-    return next(((n.file, n.line) for n in nodes if n.file), ("", 0))
 
 
 def _changes(nodes: Sequence[_Node], diff: ModuleDiff | None, run: Run) -> dict[str, Any]:
@@ -349,7 +345,9 @@ def _times(run: Run, stage: int, nodes: Sequence[_Node]) -> list[float]:
             continue
         if node.key in measured:
             values[node.key] = measured[node.key]
-        elif (outer := index.around.get(node.key)) in measured and node.op.kind not in _FOLDED:
+            continue
+        outer = index.around.get(node.key)
+        if outer is not None and outer in measured and node.op.kind not in _FOLDED:
             inside.setdefault(outer, []).append(node)
     for outer, members in inside.items():
         weights = [max(_node_cost(run, n)[0], 1.0) for n in members]

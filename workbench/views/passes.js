@@ -137,7 +137,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     on?.scrollIntoView({ block: 'nearest' });
   }
 
-  watch('data', () => { data = json(model, 'data') ?? { stages: [] }; draw(); });
-  watch('detail', () => { detail = json(model, 'detail') ?? detail; draw(); });
-  watch('selection', draw);
+  const soon = perFrame(draw); // a step changes all three at once
+  watch('data', () => { data = json(model, 'data') ?? { stages: [] }; soon(); });
+  watch('detail', () => { detail = json(model, 'detail') ?? detail; soon(); });
+  watch('selection', soon);
 });

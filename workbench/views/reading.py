@@ -77,6 +77,7 @@ class Run:
         self._packed_bytes = 0
         self._of_ops: dict[tuple[str, int], Any] = {}
         self._scopes: dict[Origin, str] = {}
+        self._places: dict[Origin, tuple[str, int]] = {}
         self.version = self._read_version()
         self.status = self.recording.status
 
@@ -140,6 +141,16 @@ class Run:
         found = self._scopes.get(op.origin)
         if found is None:
             found = self._scopes[op.origin] = op.origin.scope
+        return found
+
+    def kept_place(self, op: Op) -> tuple[str, int]:
+        """File and line of the model that an op came from (shared origins are walked once)."""
+        if op.origin is None:
+            return "", 0
+        found = self._places.get(op.origin)
+        if found is None:
+            places = ((n.file, n.line) for n in op.origin.nodes() if n.file)
+            found = self._places[op.origin] = next(places, ("", 0))
         return found
 
     def _growing(self, name: str, counted: Hashable, make: Callable[[], T]) -> T:

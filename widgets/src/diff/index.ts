@@ -19,15 +19,19 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
 .cw-diff .body:has(.lines:focus-visible) { outline: 2px solid var(--accent); outline-offset: -2px; z-index: 1; }
 .cw-diff .lines:focus-visible { outline: none; }
 .cw-diff .lines { margin: 2px; overflow-x: hidden; background: var(--surface); }
-.cw-diff .row { display: grid; grid-template-columns: 1fr 1fr; font: 12px/${ROW}px ${MONO}; cursor: default; }
-.cw-diff.unified .row { grid-template-columns: 1fr; }
-.cw-diff .cell { display: grid; grid-template-columns: 52px 16px 1fr; min-width: 0; overflow: hidden;
-  white-space: pre; border-left: 1px solid var(--line); }
-.cw-diff.unified .cell { grid-template-columns: 52px 52px 16px 1fr; }
-.cw-diff .no { text-align: right; padding-right: 8px; color: var(--faint); user-select: none; }
-.cw-diff .sign { user-select: none; font-weight: 700; text-align: center; }
-.cw-diff .code { min-width: 0; overflow: hidden; }
-.cw-diff .code > span { display: inline-block; min-width: 100%; transform: translateX(calc(-1px * var(--sx, 0))); }
+/* Placed by hand: a thousand grids and moved boxes take the browser longer to lay out than all else. */
+.cw-diff .row { contain: layout size style; font: 12px/${ROW}px ${MONO}; cursor: default; }
+.cw-diff .cell { position: absolute; top: 0; left: 0; width: 50%; height: ${ROW}px; overflow: hidden;
+  white-space: pre; border-left: 1px solid var(--line); box-sizing: border-box; }
+.cw-diff .cell.right { left: 50%; }
+.cw-diff.unified .cell { left: 0; width: 100%; }
+.cw-diff .no { position: absolute; left: 0; width: 44px; text-align: right; color: var(--faint); user-select: none; }
+.cw-diff .no + .no { left: 52px; }
+.cw-diff .sign { position: absolute; left: 52px; width: 16px; user-select: none; font-weight: 700; text-align: center; }
+.cw-diff.unified .sign { left: 104px; }
+.cw-diff .code { position: absolute; left: 68px; right: 0; height: ${ROW}px; overflow: hidden; }
+.cw-diff.unified .code { left: 120px; }
+.cw-diff .code > span { margin-left: calc(-1px * var(--sx, 0)); }
 .cw-diff .removed { background: color-mix(in srgb, var(--removed) 11%, var(--surface)); }
 .cw-diff .added { background: color-mix(in srgb, var(--added) 11%, var(--surface)); }
 .cw-diff .removed .sign { color: var(--removed); } .cw-diff .added .sign { color: var(--added); }
@@ -40,12 +44,16 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
   background-image: linear-gradient(rgb(10 95 180 / 14%), rgb(10 95 180 / 14%)); }
 .cw-diff .row.current .no { color: var(--accent); font-weight: 700; }
 .cw-diff .fold { font-family: inherit; color: var(--muted); background: var(--raised); text-align: center;
-  cursor: pointer; grid-column: 1 / -1; border-top: 1px solid var(--line); border-bottom: 1px solid var(--line); }
+  cursor: pointer; height: 100%; box-sizing: border-box; line-height: ${ROW - 2}px; border-top: 1px solid var(--line); border-bottom: 1px solid var(--line); }
 .cw-diff .fold:hover { color: var(--accent); }
 .cw-diff .ruler { width: 12px; flex: none; cursor: pointer; border-left: 1px solid var(--line); }
 .cw-diff .across { height: 12px; overflow-x: auto; overflow-y: hidden; flex: none; }
 .cw-diff.pick-left .cell.right, .cw-diff.pick-right .cell.left { user-select: none; }
 `;
+
+/** Width of a character in pixels, and how many columns are coloured beyond those in sight. */
+const CHARACTER = 7.3;
+const COLUMNS = 120;
 
 const KEYS: [string, string][] = [
   ['j  k', 'next, previous hunk'],
@@ -59,6 +67,9 @@ class DiffView {
   private rows!: Rows;
   private entries: Entry[] = [];
   private unified = false;
+  private rulerHeight = 0;
+  /** Syntax is coloured up to this column; what is right of it is there as plain text. */
+  private columns = COLUMNS;
   private whole = false;
   private readonly opened = new Set<number>();
   private hunk = -1;
@@ -125,9 +136,8 @@ class DiffView {
         return part;
       }),
     );
+    this.lines.toTop();
     this.show();
-    this.lines.root.scrollTop = 0;
-    this.lines.draw();
   }
 
   theme(palette: Palette): void {
@@ -187,6 +197,7 @@ class DiffView {
   private show(): void {
     const { unified, whole, opened } = this;
     this.entries = display(this.rows, { unified, whole, opened });
+    this.columns = this.inSight() + COLUMNS / 4;
     this.frame.root.classList.toggle('unified', unified);
     this.unifiedButton.setAttribute('aria-pressed', String(unified));
     this.wholeButton.setAttribute('aria-pressed', String(whole));
@@ -197,6 +208,12 @@ class DiffView {
   }
 
   // -------------------------------------------------------------- rows
+
+  /** The last column that can be seen. */
+  private inSight(): number {
+    const width = this.lines.width / (this.unified ? 1 : 2);
+    return Math.ceil((this.across.scrollLeft + width) / CHARACTER);
+  }
 
   private row(index: number): HTMLElement {
     const entry = this.entries[index]!;
@@ -229,7 +246,8 @@ class DiffView {
     const tone = kind === 'equal' ? '' : side === 'left' ? 'removed' : 'added';
     const sign = tone && (kind === 'changed' && !this.unified ? SIGNS.changed : SIGNS[tone as 'added']);
     const code = h('span');
-    code.append(highlighted(text, this.rows.data.language ?? 'mlir', this.words(index, line, side)));
+    const marks = this.words(index, line, side);
+    code.append(highlighted(text, this.rows.data.language ?? 'mlir', marks, this.columns));
     const number = (n: number) => h('span', { class: 'no' }, n ? String(n) : '');
     const leftNo = side === 'right' ? 0 : this.rows.leftNumber[index]!;
     const rightNo = side === 'left' ? 0 : this.rows.rightNumber[index]!;
@@ -279,17 +297,17 @@ class DiffView {
       if (!line) missing = true;
       else longest = Math.max(longest, line.left?.length ?? 0, line.right?.length ?? 0);
     }
-    const width = Math.min(4000, longest) * 7.3 + 100;
-    const half = this.lines.root.clientWidth / (this.unified ? 1 : 2);
+    const width = Math.min(4000, longest) * CHARACTER + 100;
+    const half = this.lines.width / (this.unified ? 1 : 2);
     const inner = this.across.firstElementChild as HTMLElement;
-    const wanted = this.lines.root.clientWidth + Math.max(0, width - half);
+    const wanted = this.lines.width + Math.max(0, width - half);
     // Only grows while scrolling down, so that the bar does not jump.
     const now = Number(inner.dataset.width ?? 0);
     if (wanted > now) {
       inner.dataset.width = String(wanted);
       inner.style.width = `${wanted}px`;
     }
-    this.across.hidden = width <= half && now <= this.lines.root.clientWidth;
+    this.across.hidden = width <= half && now <= this.lines.width;
     if (missing) void this.load(first, last);
   }
 
@@ -393,15 +411,18 @@ class DiffView {
       },
       { passive: false },
     );
-    this.across.addEventListener('scroll', () =>
-      root.style.setProperty('--sx', String(this.across.scrollLeft)),
-    );
+    this.across.addEventListener('scroll', () => {
+      root.style.setProperty('--sx', String(this.across.scrollLeft));
+      if (this.inSight() <= this.columns) return;
+      this.columns = this.inSight() + COLUMNS;
+      this.lines.refresh();
+    });
     this.ruler.addEventListener('pointerdown', (event) => {
       const share = event.offsetY / this.ruler.clientHeight;
       this.lines.reveal(Math.floor(share * this.entries.length), 0.5, true);
     });
     const observer = new ResizeObserver(() => {
-      this.lines.draw();
+      this.rulerHeight = this.ruler.parentElement!.clientHeight;
       this.paintRuler();
     });
     observer.observe(root);
@@ -428,9 +449,8 @@ class DiffView {
   }
 
   private paintRuler(): void {
-    const { ruler, entries } = this;
-    const height = ruler.clientHeight;
-    if (height === 0) return;
+    const { ruler, entries, rulerHeight: height } = this;
+    if (height === 0 || !this.rows) return;
     const ratio = window.devicePixelRatio || 1;
     ruler.width = 12 * ratio;
     ruler.height = height * ratio;

@@ -128,7 +128,7 @@ class GraphView {
     this.path = [];
     this.hover = -1;
     this.tip.hide();
-    this.viewport.resize();
+    if (this.viewport.width === 0) this.viewport.resize();
     this.refreshHeat();
     this.refreshSearch();
     this.settle(before);

@@ -102,12 +102,18 @@ export function tokens(line: string, language: Language): Token[] {
 /** Ranges of characters to mark, as [from, to) pairs in order. */
 export type Marks = [number, number][];
 
-/** One line as elements, with syntax colours and marked ranges. */
-export function highlighted(line: string, language: Language, marks: Marks = []): DocumentFragment {
+/** One line as elements, with syntax colours and marked ranges; plain text after `columns`. */
+export function highlighted(
+  line: string,
+  language: Language,
+  marks: Marks = [],
+  columns = Infinity,
+): DocumentFragment {
   const fragment = document.createDocumentFragment();
   let at = 0;
   let mark = 0;
-  for (const [text, kind] of tokens(line, language)) {
+  for (const [text, kind] of tokens(line.slice(0, Math.max(columns + 40, 80)), language)) {
+    if (at > columns) break;
     let from = at;
     const end = at + text.length;
     while (from < end) {
@@ -122,6 +128,7 @@ export function highlighted(line: string, language: Language, marks: Marks = [])
     }
     at = end;
   }
+  if (at < line.length) fragment.append(line.slice(at));
   return fragment;
 }
 

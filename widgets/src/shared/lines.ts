@@ -1,4 +1,9 @@
-/** A scrolling list of equally high rows that builds only the rows that can be seen. */
+/**
+ * A scrolling list of equally high rows that builds only the rows that can be seen.
+ *
+ * Its place and size are remembered: a browser that is asked for them after rows were built lays out
+ * the whole page at once, several times for each step through the passes.
+ */
 
 import { h, perFrame } from './dom';
 
@@ -10,6 +15,9 @@ export class Lines {
   private readonly spacer = h('div', { class: 'spacer' });
   private readonly layer = h('div', { class: 'layer' });
   private count = 0;
+  private top = 0;
+  private moved = false;
+  private size: { width: number; height: number } | null = null;
   private readonly rows = new Map<number, HTMLElement>();
 
   constructor(
@@ -18,13 +26,37 @@ export class Lines {
   ) {
     this.root = h('div', { class: 'lines', tabindex: 0 }, this.spacer);
     this.spacer.append(this.layer);
-    this.root.addEventListener('scroll', perFrame(() => this.draw()));
+    const scrolled = perFrame(() => this.draw());
+    this.root.addEventListener('scroll', () => {
+      this.top = this.root.scrollTop;
+      scrolled();
+    });
+    new ResizeObserver(() => {
+      this.size = null;
+      this.draw();
+    }).observe(this.root);
+  }
+
+  get width(): number {
+    return this.measured().width;
+  }
+
+  private measured(): { width: number; height: number } {
+    if (this.size) return this.size;
+    const size = { width: this.root.clientWidth, height: this.root.clientHeight };
+    if (size.height > 0) {
+      this.size = size;
+      this.top = this.root.scrollTop;
+    }
+    return size;
   }
 
   /** Shows `count` rows, all built anew. */
   reset(count: number): void {
     this.count = count;
+    const lowest = Math.max(0, count * ROW - this.measured().height);
     this.spacer.style.height = `${count * ROW}px`;
+    if (this.top > lowest) this.scrollTo(lowest);
     this.refresh();
   }
 
@@ -36,8 +68,9 @@ export class Lines {
   }
 
   range(): [number, number] {
-    const first = Math.floor(this.root.scrollTop / ROW);
-    const last = Math.ceil((this.root.scrollTop + this.root.clientHeight) / ROW);
+    const { height } = this.measured();
+    const first = Math.floor(this.top / ROW);
+    const last = Math.ceil((this.top + height) / ROW);
     return [Math.max(0, first), Math.min(this.count, last)];
   }
 
@@ -50,13 +83,17 @@ export class Lines {
       row.remove();
       this.rows.delete(index);
     }
+    const added = document.createDocumentFragment();
     for (let index = from; index < to; index++) {
       if (this.rows.has(index)) continue;
       const row = this.makeRow(index);
-      row.style.transform = `translateY(${index * ROW}px)`;
+      row.style.top = `${index * ROW}px`;
       this.rows.set(index, row);
-      this.layer.append(row);
+      added.append(row);
     }
+    this.layer.append(added);
+    if (this.moved) this.root.scrollTop = this.top;
+    this.moved = false;
     this.onScroll(first, last);
   }
 
@@ -72,9 +109,21 @@ export class Lines {
   reveal(index: number, where = 0.3, always = false): void {
     const [first, last] = this.range();
     if (!always && index >= first + 1 && index < last - 2) return;
-    const height = this.root.clientHeight;
-    this.root.scrollTop = Math.max(0, index * ROW - where * height);
+    const { height } = this.measured();
+    const lowest = Math.max(0, this.count * ROW - height);
+    this.scrollTo(Math.min(lowest, Math.max(0, Math.round(index * ROW - where * height))));
     this.draw();
+  }
+
+  /** To the first row; rows are built with the next `reset` or `draw`. */
+  toTop(): void {
+    if (this.top > 0) this.scrollTo(0);
+  }
+
+  /** The browser is told once the rows are there: it lays them out once. */
+  private scrollTo(top: number): void {
+    this.top = top;
+    this.moved = true;
   }
 }
 

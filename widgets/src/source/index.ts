@@ -196,9 +196,6 @@ class SourceView {
       this.help,
     );
     frame.root.addEventListener('keydown', (event) => this.key(event));
-    const observer = new ResizeObserver(() => this.panes.forEach((pane) => pane.lines.draw()));
-    observer.observe(this.body);
-    frame.link.onDispose(() => observer.disconnect());
   }
 
   data(data: SourceData): void {

@@ -1,0 +1,67 @@
+"""Data of the graph and the diff made ready for the browser, also of stages nobody looks at yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from widgets.encode import pack
+from workbench.state import Sight
+from workbench.views import diff, graph
+from workbench.views.reading import Run
+
+#: Stages are made ready ahead while they have no more ops than this in all; of larger models only
+#: the two that the next key leads to.
+OPS_AHEAD = 60_000
+_STEPPED = {"graph": graph, "diff": diff}
+
+
+def packed(name: str, module: ModuleType, sight: Sight, run: Run) -> tuple[str, bytes]:
+    """The data of view ``name`` of `widgets`, packed: text and blob."""
+    key = name, module.key(run, sight)
+    return run.kept_packed(key, lambda: pack(finite(module.data(run, sight))))
+
+
+def pieces(run: Run, sight: Sight) -> Iterator[Callable[[], Any]]:
+    """What makes the stages that ``j`` and ``k`` lead to ready, the nearest first.
+
+    Each piece is some ten milliseconds long for a model of 1,000 ops, so that whoever comes
+    meanwhile does not wait for long.
+    """
+    panes = [name for name in sight.panes if name in _STEPPED] or list(_STEPPED)
+    for number in _nearest(run, run.stage_number(sight.stage)):
+        yield partial(run.index, number)
+        if number:
+            yield partial(run.diff, number - 1, number)
+        there = sight.with_(stage=number)
+        for name in panes:
+            if name == "graph":
+                yield partial(graph.flat, run, number)
+            yield partial(packed, name, _STEPPED[name], there, run)
+
+
+def _nearest(run: Run, at: int) -> Iterator[int]:
+    """The changed stages around stage ``at``, itself first."""
+    stages = {s.index: s for s in run.stages() if s.changed or s.index == 0}
+    after = [n for n in stages if n > at]
+    before = [n for n in reversed(stages) if n < at]
+    order = [at, *after[:1], *before[:1], *after[1:], *before[1:]]
+    ops = 0
+    for place, number in enumerate(order):
+        ops += stages[number].ops if number in stages else 0
+        if place > 2 and ops > OPS_AHEAD:
+            return
+        yield number
+
+
+def finite(value: Any) -> Any:
+    """Numbers that JSON has not (NaN, infinities) as None."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return value
