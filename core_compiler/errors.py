@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
 #: Exit codes of the command line: bad input, and "this machine cannot do it".
 BAD_INPUT = 2
 CANNOT_HERE = 3
@@ -32,3 +38,35 @@ class UserError(Exception):
 
 class InternalError(Exception):
     """The compiler broke one of its own rules: a bug of ours, never the user's input."""
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """A ``fix`` for a name that nothing has: the names close to it, else ``otherwise``."""
+    by_case = {k.lower(): k for k in reversed(list(known))}
+    found = [by_case[k] for k in difflib.get_close_matches(name.lower(), by_case, 3, 0.76)]
+    return f"did you mean {' or '.join(found)}?" if found else otherwise
+
+
+def raised_at(error: BaseException) -> str:
+    """``ValueError at model.py:12: wrong size``: what a person's code raised, and its own line.
+
+    The line is the last one outside the standard library, installed packages and this program; left
+    out where there is none.
+    """
+    message = (str(error).strip().splitlines() or [""])[0][:200]
+    place = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else ""
+    if isinstance(error, SyntaxError):
+        message = error.msg
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not place and not frame.filename.startswith(_NOT_THEIRS):
+            place = f"{frame.filename}:{frame.lineno}"
+    return f"{type(error).__name__}{f' at {place}' if place else ''}: {message}".rstrip(": ")
+
+
+_PATHS = sysconfig.get_paths()
+_HERE = Path(__file__).parents[1]
+_NOT_THEIRS = (
+    "<",
+    *(_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    *(f"{_HERE / name}/" for name in ("core_compiler", "workbench")),
+)

@@ -1,21 +1,27 @@
 """The command line: ``workbench COMMAND ...``; every command also speaks JSON.
 
 Exit codes: 0 done, 1 the answer is no (a check failed, a comparison is off), 2 bad input, 3 this
-machine cannot do it, 130 stopped by Ctrl-C.
+machine cannot do it, 70 a bug of ours (with its traceback), 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import importlib
 import json
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from core_compiler import __version__
-from core_compiler.errors import UserError
+from core_compiler.errors import BAD_INPUT, CANNOT_HERE, UserError, nearest
+from workbench.commands.printing import OutputLost, say
 
 #: Command -> (module, one line).  A module has ``add_arguments(parser)`` and ``run(arguments)``,
 #: which answers the exit code or None.  Only the module of the command asked for is imported.
@@ -38,6 +44,12 @@ COMMANDS = {
 }
 
 INTERRUPTED = 130
+#: A bug of ours (``EX_SOFTWARE`` of sysexits.h).
+BUG = 70
+#: Seconds in which a second Ctrl-C (an impatient hand) does not disturb what the first one ends.
+GRACE = 2.0
+#: What the system refuses and no other input would change: the machine's fault.
+_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENOMEM}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,37 +59,115 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = next((w for w in words if not w.startswith("-")), None)
     wants_json = "--json" in words
-    try:
-        parsed = build_parser(command).parse_args(words)
-        if parsed.command is None:
-            raise _Usage("no command is given")
-        module = importlib.import_module(f"workbench.commands.{COMMANDS[parsed.command][0]}")
-        code = module.run(parsed) or 0
-        sys.stdout.flush()
-        return code
-    except _Usage as error:
-        where = f"workbench {command}" if command in COMMANDS else "workbench"
-        return report(UserError(str(error), where, f"see {where} --help"), wants_json)
-    except UserError as error:
-        return report(error, wants_json)
-    except MemoryError:
-        return report(UserError("out of memory", "", "use a smaller model or batch", 3), wants_json)
-    except KeyboardInterrupt:
-        stopped = UserError("stopped", "", "what was recorded is kept", INTERRUPTED)
-        return report(stopped, wants_json)
-    except BrokenPipeError:
-        # The reader of our output (head, less) has gone: nothing to tell anybody.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    parsed = None
+    with _CtrlC() as ctrl_c:
+        try:
+            parsed = build_parser(command).parse_args(words)
+            if parsed.command is None:
+                raise _Usage("no command is given")
+            module = importlib.import_module(f"workbench.commands.{COMMANDS[parsed.command][0]}")
+            return module.run(parsed) or 0
+        except OutputLost as lost:
+            return _lost(lost)
+        except _Usage as error:
+            return report(_usage(str(error), command), wants_json)
+        except UserError as error:
+            return report(_stopped(parsed) if ctrl_c.pressed else error, wants_json)
+        except MemoryError:
+            full = UserError("out of memory", "", "use a smaller model or batch", CANNOT_HERE)
+            return report(full, wants_json)
+        except KeyboardInterrupt:
+            return report(_stopped(parsed), wants_json)
+        except Exception as error:
+            if ctrl_c.pressed:  # a library made something else of the interrupt
+                return report(_stopped(parsed), wants_json)
+            if isinstance(error, OSError) and error.strerror:
+                return report(_refused(error), wants_json)
+            return report(_bug(error), wants_json)
 
 
 def report(error: UserError, as_json: bool) -> int:
     """Tell a mistake on one line (or as JSON on standard output); returns its exit code."""
     if as_json:
-        print(json.dumps(error.to_json()))
+        try:
+            say(json.dumps(error.to_json()))
+        except OutputLost as lost:
+            return _lost(lost) or error.exit_code
     else:
         print(f"workbench: {' '.join(str(error).split())}", file=sys.stderr)
     return error.exit_code
+
+
+def _usage(message: str, command: str | None) -> UserError:
+    where = f"workbench {command}" if command in COMMANDS else "workbench"
+    fix = f"see {where} --help"
+    if command is not None and command not in COMMANDS:
+        message, fix = f"no command is called {command!r}", nearest(command, COMMANDS, fix)
+    return UserError(message, where, fix)
+
+
+def _stopped(parsed) -> UserError:
+    """What Ctrl-C left."""
+    output = getattr(parsed, "output", None)
+    kept = output is not None and Path(output).exists()
+    return UserError(
+        "stopped", str(output) if kept else "",
+        "what was recorded is kept" if kept else "nothing was recorded", INTERRUPTED,
+    )  # fmt: skip
+
+
+def _refused(error: OSError, where: str = "") -> UserError:
+    """An error of the system: a full disk, a folder that cannot be written."""
+    machine = error.errno in _MACHINE
+    return UserError(
+        error.strerror or str(error), str(error.filename or where),
+        "make room on the disk, or choose another place" if machine else "check the path",
+        CANNOT_HERE if machine else BAD_INPUT,
+    )  # fmt: skip
+
+
+def _bug(error: Exception) -> UserError:
+    """An exception that nobody expected: its traceback is printed, and one line names it."""
+    import traceback
+
+    traceback.print_exception(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return UserError(
+        f"{type(error).__name__}: {error}"[:300],
+        f"{Path(place.filename).name}:{place.lineno} in {place.name}",
+        "this is a bug of ours: please report it with the traceback", BUG,
+    )  # fmt: skip
+
+
+def _lost(lost: OutputLost) -> int:
+    """Standard output takes nothing more: a full disk is told, a reader that has gone is not."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0 if lost.error.errno == errno.EPIPE else report(_refused(lost.error, "output"), False)
+
+
+class _CtrlC:
+    """While a command runs: Ctrl-C raises KeyboardInterrupt once, and ``pressed`` remembers it."""
+
+    def __init__(self) -> None:
+        self.pressed: float | None = None
+        self._set = False
+
+    def __enter__(self) -> _CtrlC:
+        ours = threading.current_thread() is threading.main_thread()
+        if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._stop)
+            self._set = True
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._set:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _stop(self, *_) -> None:
+        now = time.monotonic()
+        if self.pressed is None or now - self.pressed > GRACE:
+            self.pressed = now
+            raise KeyboardInterrupt
 
 
 class _Usage(Exception):
@@ -95,7 +185,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
         prog="workbench",
         description="Compile ML models step by step, and see into it.",
         epilog="exit codes: 0 done, 1 the answer is no, 2 bad input, 3 this machine cannot, "
-        "130 stopped",
+        "70 a bug, 130 stopped",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"workbench {__version__}")

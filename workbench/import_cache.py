@@ -7,10 +7,13 @@ sample's sizes), the source of the frontends, and the versions of the libraries.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import importlib.metadata
 import io
 import json
+import mmap
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,36 +32,82 @@ if TYPE_CHECKING:
     from workbench.models import Spec
 
 KIND = "imports"
+#: The names of an .onnx file's data files.
+FILES = "import-files"
 _LIBRARIES = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "numpy", "scikit-learn")
 #: Folders whose sources decide what an import is.
 _OWN = ("ir", "ops", "frontends")
 
 
 def key(spec: Spec) -> str | None:
-    """The entry's name; None for what may not be cached (a function can return anything)."""
+    """The entry's name; None for what may not be cached (a function can return anything), and for
+    an ``.onnx`` file that was never read here: only reading it says which data files it has."""
     if spec.kind == "function":
         return None
-    state = hashlib.sha256(json.dumps([_versions(), _sources(), spec.frontend]).encode())
     if spec.kind == "sample":
+        state = _state(spec)
         state.update(json.dumps(["sample", spec.text, sorted(spec.sizes.items())]).encode())
-    else:
-        for path in model_files(Path(spec.text)):
-            state.update(f"{path.name}:{path.stat().st_size}:".encode())
-            with path.open("rb") as stream:
-                state.update(hashlib.file_digest(stream, "sha256").digest())
+        return state.hexdigest()
+    own = _file_key(spec)
+    if spec.kind == "pt2":
+        return own
+    found = CacheFolder().get(FILES, own, "files.json")
+    return None if found is None else _with_data(own, Path(spec.text), json.loads(found))
+
+
+def _state(spec: Spec):
+    return hashlib.sha256(json.dumps([_versions(), _sources(), spec.frontend]).encode())
+
+
+def _file_key(spec: Spec) -> str:
+    """What the model file itself and the way to read it decide."""
+    state = _state(spec)
+    state.update(json.dumps([spec.kind, spec.trust]).encode())
+    _add_file(state, Path(spec.text))
     return state.hexdigest()
 
 
+def _with_data(own: str, path: Path, names: Sequence[str]) -> str | None:
+    """The key of a model file with its external data; None where a data file is missing."""
+    state = hashlib.sha256(own.encode())
+    try:
+        for name in names:
+            state.update(json.dumps(name).encode())
+            _add_file(state, path.parent / name)
+    except OSError:
+        return None
+    return state.hexdigest()
+
+
+def _add_file(state, path: Path) -> None:
+    with path.open("rb") as stream:
+        state.update(hashlib.file_digest(stream, "sha256").digest())
+
+
 def model_files(path: Path) -> list[Path]:
-    """A model file with the external data beside it that carries its name."""
+    """A model file with the files beside it that carry its name: where external data usually is."""
     return [
         path,
-        *sorted(p for p in path.parent.glob(f"{path.name}*") if p != path and p.is_file()),
-    ]
+        *sorted(p for p in path.parent.glob(f"{glob.escape(path.name)}*")
+                if p != path and p.is_file()),
+    ]  # fmt: skip
 
 
-def put(name: str, imported: Imported, inputs, others) -> None:
+def put(spec: Spec, imported: Imported, inputs, others) -> None:
     """Store an import; a full or read-only cache costs the cache, not the compile."""
+    try:
+        if spec.kind == "onnx":
+            names = json.dumps(imported.facts.get("external_data", []))
+            CacheFolder().put(FILES, _file_key(spec), {"files.json": names.encode()})
+        name = key(spec)
+        if name is not None:
+            CacheFolder().put(KIND, name, _written(imported, inputs, others))
+    except UserError:
+        return
+
+
+def _written(imported: Imported, inputs, others) -> dict[str, bytes]:
+    """The files of an entry."""
     module = imported.module
     arrays = _Arrays()
     digests = dict.fromkeys(
@@ -70,15 +119,11 @@ def put(name: str, imported: Imported, inputs, others) -> None:
         "facts": dict(imported.facts), "weights": weights,
         "first": [arrays.add(a) for a in inputs], "second": [arrays.add(a) for a in others],
     }  # fmt: skip
-    files = {
+    return {
         "module.mlir": print_module(module, locations="full").encode(),
         "head.json": json.dumps(head).encode(),
         "arrays.bin": arrays.stream.getvalue(),
     }
-    try:
-        CacheFolder().put(KIND, name, files)
-    except UserError:
-        return
 
 
 def get(name: str):
@@ -86,12 +131,12 @@ def get(name: str):
     files = CacheFolder().get_all(KIND, name)
     if files is None:
         return None
-    head = json.loads(files["head.json"])
+    head = json.loads(bytes(files["head.json"]))  # a large file comes mapped
     data = files["arrays.bin"]
     store = WeightStore()
     for digest, place in head["weights"].items():
         store.put(digest, _array(data, place))
-    module = parse(files["module.mlir"].decode(), weights=store, where="import cache")
+    module = parse(bytes(files["module.mlir"]).decode(), weights=store, where="import cache")
     imported = Imported(
         module, tuple(head["inputs"]), tuple(head["outputs"]), head["sources"], head["facts"]
     )
@@ -112,7 +157,7 @@ class _Arrays:
         return [dtype(array.dtype).name, list(array.shape), offset]
 
 
-def _array(data: bytes, place) -> np.ndarray:
+def _array(data: bytes | mmap.mmap, place) -> np.ndarray:
     name, shape, offset = place
     kind = dtype(name).numpy
     count = int(np.prod(shape, dtype=np.int64))
@@ -127,15 +172,16 @@ def _sources() -> str:
     state = hashlib.sha256()
     root = Path(core_compiler.__file__).parent
     folders = [root / name for name in _OWN] + [Path(sample_models.__file__).parent]
+    here = Path(__file__)
     for folder in folders:
-        for path in sorted(folder.rglob("*.py")):
+        for path in (*sorted(folder.rglob("*.py")), here, here.with_name("models.py")):
             state.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return state.hexdigest()
 
 
 @lru_cache(maxsize=1)
 def _versions() -> list:
-    found = []
+    found: list[list[str | None]] = []
     for library in _LIBRARIES:
         try:
             found.append([library, importlib.metadata.version(library)])

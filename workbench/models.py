@@ -6,20 +6,20 @@ Frameworks are imported only where the import is not in the cache.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.errors import UserError, nearest, raised_at
 from core_compiler.frontends.base import Imported
-from core_compiler.ir import TensorType
-from workbench import import_cache
+from workbench import import_cache, user_code
 
 _FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 FRONTENDS = ("torch", "onnx")
@@ -50,8 +50,8 @@ class Spec:
 class Model:
     """An imported model with two sets of inputs (the second scales errors) and where it came from.
 
-    ``peer(framework)`` answers a callable of NumPy arrays that runs the same model there; it
-    raises UserError where that framework cannot.
+    ``live`` is the module that a Python function returned: its weights may be random, so that
+    calling the function again would make another model.
     """
 
     spec: Spec
@@ -59,6 +59,7 @@ class Model:
     inputs: tuple[np.ndarray, ...]
     others: tuple[np.ndarray, ...]
     cached: bool = False
+    live: Any = None
 
     @property
     def name(self) -> str:
@@ -101,10 +102,10 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
         raise UserError(
             "this is no model file", text, "give a .onnx or .pt2 file, or a .run to open"
         )
+    listed = f"a sample ({', '.join(CATALOGUE)}), a .onnx or .pt2 file, or package.module:function"
     raise UserError(
-        f"no model is called {text!r}", "",
-        f"give a sample ({', '.join(CATALOGUE)}), a .onnx or .pt2 file, or package.module:function",
-    )  # fmt: skip
+        f"no model is called {text!r}", "MODEL", nearest(text, CATALOGUE, f"give {listed}")
+    )
 
 
 def load(wanted: Spec, cache: bool = True) -> Model:
@@ -113,11 +114,12 @@ def load(wanted: Spec, cache: bool = True) -> Model:
     if key is not None:
         found = import_cache.get(key)
         if found is not None:
-            return Model(wanted, *found, cached=True)
-    imported, inputs, others = _IMPORTERS[wanted.kind](wanted)
-    model = Model(wanted, imported, tuple(inputs), tuple(others))
-    if key is not None:
-        import_cache.put(key, model.imported, model.inputs, model.others)
+            imported, inputs, others = found
+            return Model(wanted, imported, inputs, others, cached=True)
+    imported, inputs, others, *live = _IMPORTERS[wanted.kind](wanted)
+    model = Model(wanted, imported, tuple(inputs), tuple(others), live=live[0] if live else None)
+    if cache:
+        import_cache.put(wanted, model.imported, model.inputs, model.others)
     return model
 
 
@@ -172,36 +174,9 @@ def _function(wanted: Spec):
     _need("torch", "torch")
     from core_compiler.frontends.pytorch import import_module
 
-    module, inputs = call_function(wanted)
+    module, inputs = user_code.call(wanted.text, wanted.sizes)
     imported = import_module(module, inputs, name=wanted.text)
-    return imported, _numpy(inputs), example_inputs(imported, 1, like=_numpy(inputs))
-
-
-def call_function(wanted: Spec):
-    """Call ``package.module:function``; it must return ``(module, example inputs)``."""
-    module_name, function_name = wanted.text.split(":")
-    sys.path.insert(0, "")
-    try:
-        function: Callable = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise UserError(
-            str(error), wanted.text, "check the module path and the function's name"
-        ) from None
-    finally:
-        sys.path.pop(0)
-    try:
-        made = function(**wanted.sizes)
-    except TypeError as error:
-        raise UserError(
-            str(error), wanted.text, "the sizes are passed as keyword arguments"
-        ) from None
-    if not isinstance(made, tuple) or len(made) != 2 or not hasattr(made[0], "state_dict"):
-        raise UserError(
-            "the function did not return (module, example inputs)", wanted.text,
-            "return an nn.Module and a tuple of tensors",
-        )  # fmt: skip
-    module, inputs = made
-    return module, inputs if isinstance(inputs, tuple | list) else (inputs,)
+    return imported, _numpy(inputs), example_inputs(imported, 1, like=_numpy(inputs)), module
 
 
 _IMPORTERS = {"sample": _sample, "onnx": _onnx, "pt2": _pt2, "function": _function}
@@ -219,7 +194,7 @@ def example_inputs(imported: Imported, seed: int, like: Sequence[np.ndarray] = (
     generator = np.random.default_rng(seed)
     made = []
     for i, value in enumerate(imported.module.main.arguments):
-        kind: TensorType = value.type
+        kind: Any = value.type  # static: a compile binds its sizes before there are inputs
         if kind.dtype.is_float:
             made.append(generator.standard_normal(kind.shape).astype(kind.dtype.numpy))
         else:
@@ -255,9 +230,9 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
     if wanted.kind == "sample":
         from sample_models.catalogue import build
 
-        module = build(wanted.text, **wanted.sizes).module
+        module: Any = build(wanted.text, **wanted.sizes).module
     elif wanted.kind == "function":
-        module = call_function(wanted)[0]
+        module = model.live
     elif wanted.kind == "pt2":
         from core_compiler.frontends.pytorch.archive import read_pt2
 
@@ -266,14 +241,19 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
         raise UserError("torch cannot run an .onnx file", wanted.text, "use --against onnxruntime")
     if compiled:
         module = torch.compile(module)
+    from core_compiler.frontends.pytorch.tensors import from_numpy, to_numpy
 
     def run(*arrays):
         with torch.no_grad():
-            made = module(*(torch.from_numpy(a) for a in arrays))
-        made = made if isinstance(made, tuple | list) else (made,)
-        return tuple(m.numpy() for m in made)
+            made = module(*map(from_numpy, arrays))
+        leaves = torch.utils._pytree.tree_leaves(made)
+        return tuple(to_numpy(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
 
-    return run
+    def quiet(*arrays):
+        with redirect_stdout(sys.stderr):  # standard output is for answers
+            return run(*arrays)
+
+    return _telling(run if model.live is None else quiet, "torch", wanted.text)
 
 
 def _onnxruntime_peer(model: Model, threads: int):
@@ -293,10 +273,25 @@ def _onnxruntime_peer(model: Model, threads: int):
     if threads:
         options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    open_session = _telling(onnxruntime.InferenceSession, "onnxruntime", wanted.text)
+    session = open_session(str(path), options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
 
     def run(*arrays):
         return tuple(session.run(None, dict(zip(names, arrays, strict=True))))
 
-    return run
+    return _telling(run, "onnxruntime", wanted.text)
+
+
+def _telling(function: Callable, framework: str, where: str) -> Callable:
+    """``function``, what the framework raises in it told as a UserError."""
+
+    def told(*arguments, **keywords):
+        try:
+            return function(*arguments, **keywords)
+        except Exception as error:
+            raise UserError(
+                f"{framework} cannot run it: {raised_at(error)}", where, "compare with another"
+            ) from error
+
+    return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -29,7 +30,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def stopped(*words, how=signal.SIGINT) -> tuple[int, str, str]:
+def stopped(*words, how=signal.SIGINT, times=1) -> tuple[int, str, str]:
     """(exit code, output, errors) of a compile that is stopped in the middle of its passes."""
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW, "compile", *MODEL, *words],
@@ -39,7 +40,9 @@ def stopped(*words, how=signal.SIGINT) -> tuple[int, str, str]:
         assert process.stdout.readline() == "waiting\n"
         time.sleep(0.2)
         # To the whole group, as a terminal does it: compile workers must stay quiet too.
-        os.killpg(process.pid, how)
+        for _ in range(times):
+            os.killpg(process.pid, how)
+            time.sleep(0.02)
         out, err = process.communicate(timeout=120)
     finally:
         process.kill()
@@ -50,7 +53,7 @@ def test_ctrl_c_leaves_a_recording_that_can_be_read(tmp_path, command):
     path = tmp_path / "x.run"
     code, out, err = stopped("-o", path)
     assert (code, out) == (130, "")
-    assert err == "workbench: stopped; what was recorded is kept\n"
+    assert err == f"workbench: {path}: stopped; what was recorded is kept\n"
     assert [p.name for p in tmp_path.iterdir()] == ["x.run"]  # one file, nothing beside it
     with Recording.open(path) as recording:
         assert recording.status == "cancelled"
@@ -65,11 +68,26 @@ def test_ctrl_c_leaves_a_recording_that_can_be_read(tmp_path, command):
 
 
 def test_ctrl_c_with_json_is_an_object(tmp_path):
-    code, out, err = stopped("-o", tmp_path / "x.run", "--json")
+    path = tmp_path / "x.run"
+    code, out, err = stopped("-o", path, "--json")
     assert (code, err) == (130, "")
-    assert (
-        out == '{"error": {"what": "stopped", "where": "", "fix": "what was recorded is kept"}}\n'
-    )
+    error = {"what": "stopped", "where": str(path), "fix": "what was recorded is kept"}
+    assert json.loads(out) == {"error": error}
+
+
+def test_ctrl_c_of_a_compile_that_is_not_recorded_says_so():
+    code, out, err = stopped()
+    assert (code, out, err) == (130, "", "workbench: stopped; nothing was recorded\n")
+
+
+def test_an_impatient_hand_does_not_disturb_the_end(tmp_path):
+    path = tmp_path / "x.run"
+    code, out, err = stopped("-o", path, times=4)
+    assert (code, out) == (130, "")
+    assert err == f"workbench: {path}: stopped; what was recorded is kept\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["x.run"]
+    with Recording.open(path) as recording:
+        assert recording.status == "cancelled"
 
 
 def test_a_killed_compile_leaves_every_finished_stage(tmp_path, command):

@@ -26,7 +26,23 @@ def emit(
     """Print ``data`` as JSON with ``--json``, else ``text``; either may be a function."""
     chosen = data if arguments.json else text
     made = chosen() if callable(chosen) else chosen
-    print(json.dumps(plain(made), allow_nan=False) if arguments.json else made)
+    say(json.dumps(plain(made), allow_nan=False) if arguments.json else str(made))
+
+
+def say(text: str) -> None:
+    """Print a line on standard output; OutputLost where that takes no more."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        raise OutputLost(error) from None
+
+
+class OutputLost(Exception):
+    """Standard output takes no more: its reader has gone (``| head``), or the disk is full."""
+
+    def __init__(self, error: OSError):
+        self.error = error
+        super().__init__(str(error))
 
 
 def plain(value: Any) -> Any:

@@ -70,6 +70,8 @@ def is_recording(text: str) -> bool:
         return True
     path = Path(text)
     try:
+        if not path.is_file():  # opening a pipe would wait for its writer
+            return False
         with path.open("rb") as stream:
             return stream.read(len(_SQLITE)) == _SQLITE
     except OSError:
@@ -90,6 +92,8 @@ def _compiled(arguments, execute: bool, folder: Path) -> Path:
             return cache.path(KIND, key) / FILE
     path = folder / FILE
     record(arguments, options, path, execute)
+    if imported is None and not arguments.no_import_cache:
+        imported = import_cache.key(wanted)  # now that its data files are known
     if imported is None:
         return path
     try:

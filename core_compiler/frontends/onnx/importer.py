@@ -14,7 +14,7 @@ from core_compiler.frontends.base import Imported, Unsupported, refuse
 from core_compiler.frontends.onnx import ops
 from core_compiler.frontends.onnx.functions import inlined
 from core_compiler.frontends.onnx.origins import LISTING, describe, listing, scope_of
-from core_compiler.frontends.onnx.reading import dtype_of, read_model, to_array
+from core_compiler.frontends.onnx.reading import dtype_of, external_files, read_model, to_array
 from core_compiler.frontends.onnx.table import TABLE, Context, NotSupported
 from core_compiler.ir import (
     Block,
@@ -65,7 +65,7 @@ def import_proto(
                 of the model depends on an input's values, these are taken.
     A dimension that neither names is 1.  ``facts["bound"]`` says for each symbol its ``size`` and
     the range ``low`` to ``high`` (-1: unbounded) that the model allows; ``facts["bound_values"]``
-    the inputs whose values were taken.
+    the inputs whose values were taken; ``facts["external_data"]`` the data files' names.
     """
     opsets = {o.domain: o.version for o in model.opset_import}
     opset = next((opsets[d] for d in DOMAINS if d in opsets), 0)
@@ -82,6 +82,7 @@ def import_proto(
         "producer": f"{model.producer_name} {model.producer_version}",
         "bound": {s: {"size": n, "low": 0, "high": -1} for s, n in importer.bound.items()},
         "bound_values": importer.bound_values,
+        "external_data": external_files(model),
     }
     return Imported(
         Module({"main": Function("main", body)}, importer.weights),
@@ -245,8 +246,8 @@ class Importer:
             self.unsupported.append(Unsupported(key, text, described))
             return
         except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
-            reason = f"it does not fit the op's definition: {type(error).__name__} {error}"
-            self.unsupported.append(Unsupported(key, reason[:200], described))
+            text = f"it does not fit the op's definition: {type(error).__name__} {error}"
+            self.unsupported.append(Unsupported(key, text[:200], described))
             return
         self.take(context)
         made = made if isinstance(made, tuple | list) else (made,)
@@ -278,8 +279,9 @@ class Importer:
         inner, self.env = self.env, outer
         self.calls.pop()
         for name, own in zip(node.output, function.output, strict=False):
-            if name and inner.get(own) is not None:
-                self.define(name, inner[own])
+            value = inner.get(own)
+            if name and value is not None:
+                self.define(name, value)
 
     def subgraph(self, graph, arguments: list[Value]) -> list[Value]:
         """Translate a graph attribute in place, its inputs bound to ``arguments``; its outputs.
@@ -301,10 +303,13 @@ class Importer:
         inner, self.env = self.env, outer
         if len(self.unsupported) > gaps:
             raise _Missing
-        missing = [o.name for o in graph.output if inner.get(o.name) is None]
-        if missing:
-            raise NotSupported(f"output {missing[0]!r} of a subgraph is made by no node")
-        return [inner[o.name] for o in graph.output]
+        results = []
+        for output in graph.output:
+            value = inner.get(output.name)
+            if value is None:
+                raise NotSupported(f"output {output.name!r} of a subgraph is made by no node")
+            results.append(value)
+        return results
 
     def region(self, graph, arguments: list[Value]) -> Block:
         """A graph attribute as a region: its ops apart from those around it."""

@@ -109,6 +109,29 @@ def to_array(tensor, folder: Path | None) -> np.ndarray:
                         "the file is damaged; export it again") from None  # fmt: skip
 
 
+def external_files(model) -> list[str]:
+    """The names of the data files that a ``ModelProto`` refers to, as it spells them, sorted."""
+    found: set[str] = set()
+
+    def tensors(held) -> None:
+        for tensor in held:
+            if tensor.data_location == 1:
+                found.update(e.value for e in tensor.external_data if e.key == "location")
+
+    def nodes(held) -> None:
+        for attribute in (a for node in held for a in node.attribute):
+            tensors([attribute.t, *attribute.tensors])
+            for graph in (attribute.g, *attribute.graphs):
+                tensors(graph.initializer)
+                nodes(graph.node)
+
+    tensors(model.graph.initializer)
+    nodes(model.graph.node)
+    for function in model.functions:
+        nodes(function.node)
+    return sorted(found)
+
+
 def _stored_bytes(kind: DType, shape) -> int:
     elements = prod(shape)
     return (

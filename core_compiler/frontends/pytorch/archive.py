@@ -53,6 +53,7 @@ def read_pt2(path: Path | str, trust: bool = False):
         EOFError,
         OSError,
         NotImplementedError,
+        UnicodeDecodeError,
     ) as error:
         raise UserError(f"not a readable .pt2 archive ({_short(error)})", where, DAMAGED) from None
     except Unsafe as reason:
@@ -235,7 +236,8 @@ class _Archive:
         if info is None:
             raise UserError(f"the archive has no {name}", self.where, DAMAGED)
         raw = bytearray(info.file_size)
-        with self.archive.open(info) as stream:
+        with self.archive.open(info) as opened:
+            stream: Any = opened  # a ZipExtFile, whose stubs lack readinto
             if stream.readinto(raw) != len(raw):
                 raise UserError(f"{name} is shorter than it says", self.where, DAMAGED)
             stream.read(1)  # the checksum is compared at the end of the entry

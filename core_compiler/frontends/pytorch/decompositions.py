@@ -1,12 +1,12 @@
 """Torch's own decompositions, for the ops (and the forms of ops) that have no translation here.
 
 Only those are decomposed: what we translate keeps its name, and with it its meaning, its source
-line
-and its chance to be recognised by a target.
+line and its chance to be recognised by a target.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
@@ -35,7 +35,9 @@ def decomposed(program, refused: Collection[str]):
     if not any(str(op) in refused for op in table):
         return None
     try:
-        return program.run_decompositions(table)
+        with warnings.catch_warnings():  # of torch about itself
+            warnings.simplefilter("ignore")
+            return program.run_decompositions(table)
     except Exception:  # a decomposition that does not trace: the op stays unsupported
         return None
 

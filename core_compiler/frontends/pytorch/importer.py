@@ -3,13 +3,16 @@ missing."""
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
 from core_compiler.frontends.pytorch.aliasing import functional, is_in_place
 from core_compiler.frontends.pytorch.aten import Context, NotSupported
@@ -44,14 +47,17 @@ def import_module(module, inputs: Sequence, *, name: str = "model") -> Imported:
     """Export a live ``nn.Module`` on example ``inputs`` (tensors, in order) and import it."""
     import torch
 
+    # Torch prints what it had traced where it fails; a model's own prints are no answers of ours.
+    said = io.StringIO()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), redirect_stdout(said), redirect_stderr(said):
             program = torch.export.export(module, tuple(inputs), strict=False)
     except Exception as error:
         raise UserError(
-            f"torch.export failed: {_first_line(error)}", name,
+            f"torch.export failed: {raised_at(error)}", name,
             "make the module exportable (see torch.export's documentation), or export it to ONNX",
         ) from error  # fmt: skip
+    sys.stderr.write(said.getvalue())
     return import_exported(program, name=name)
 
 
@@ -75,7 +81,11 @@ def import_exported(
     block = Block(tuple(walker.arguments), tuple(walker.ops), tuple(walker.outputs))
     module = Module({"main": Function("main", block)}, walker.weights)
     files = [
-        n.file for op in block.ops for n in op.origin.nodes() if n.file and not _is_library(n.file)
+        n.file
+        for op in block.ops
+        if op.origin is not None
+        for n in op.origin.nodes()
+        if n.file and not _is_library(n.file)
     ]
     return Imported(
         module,
@@ -252,8 +262,8 @@ class _Walker:
             AttributeError,
             ArithmeticError,
         ) as error:
-            reason = f"this form of it has no translation: {type(error).__name__} {error}"
-            self.unsupported.append(Unsupported(target, reason[:160], described))
+            text = f"this form of it has no translation: {type(error).__name__} {error}"
+            self.unsupported.append(Unsupported(target, text[:160], described))
             made = self._stand_in(node)
         self.ops += context.ops
         self.env[node] = made
@@ -367,7 +377,3 @@ def _is_library(file: str) -> bool:
 
 def _identifier(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]", "_", name)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

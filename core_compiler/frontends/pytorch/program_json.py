@@ -233,7 +233,8 @@ def _harmless(node: ast.AST) -> bool:
     if isinstance(node, ast.Name):
         return bool(_SYMBOL.match(node.id))
     if isinstance(node, ast.Constant):
-        return type(node.value) in (int, float, bool) and abs(node.value) < 1 << 63
+        number = node.value
+        return isinstance(number, int | float | bool) and abs(number) < 1 << 63
     if isinstance(node, ast.Call):
         return _harmless_call(node)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):

@@ -36,3 +36,14 @@ def to_numpy(held) -> np.ndarray:
         bits, kind = _VIEWED[name]
         return held.view(getattr(torch, bits)).numpy().view(kind)
     return held.numpy()
+
+
+def from_numpy(held: np.ndarray):
+    """A NumPy array as a torch tensor with the same bits; it shares memory where it may."""
+    import torch
+
+    name = dtype(held.dtype).name
+    if name in _VIEWED:
+        bits = torch.from_numpy(held.view(_VIEWED[name][0]))
+        return bits.view(next(getattr(torch, t) for t, n in _NAMES.items() if n == name))
+    return torch.from_numpy(held)

@@ -19,8 +19,8 @@ def matmul(b, x, y):
     if tail:
         y = b.reshape(y, shape=(*y.type.shape, 1))
     if y.type.rank == 2 and x.type.rank > 2:
-        rows, shape = prod(x.type.shape[:-1]), (*x.type.shape[:-1], y.type.shape[-1])
-        made = b.reshape(b.matmul(b.reshape(x, shape=(rows, x.type.shape[-1])), y), shape=shape)
+        rows, whole = prod(x.type.shape[:-1]), (*x.type.shape[:-1], y.type.shape[-1])
+        made = b.reshape(b.matmul(b.reshape(x, shape=(rows, x.type.shape[-1])), y), shape=whole)
     else:
         batch = broadcast_shape(x.type.shape[:-2], y.type.shape[:-2])
         made = b.matmul(
@@ -74,7 +74,7 @@ def einsum(b, *xs):
         wanted = [c for c in sorted(set(flat)) if c.isdigit()] + list(output)
     else:
         spread = max((n for n in names), key=lambda n: sum(c.isdigit() for c in n))
-        wanted = _letters(output, None, [c for c in spread if c.isdigit()])
+        wanted = _letters(output, spread=[c for c in spread if c.isdigit()])
     terms = [_diagonal(b, x, n) for x, n in zip(xs, names, strict=True)]
     x, letters = terms[0]
     for number, (y, other) in enumerate(terms[1:], 1):
@@ -87,8 +87,8 @@ def einsum(b, *xs):
     return b.transpose(x, permutation=tuple(letters.index(c) for c in wanted))
 
 
-def _letters(part: str, rank: int | None, spread: list[str] | None = None) -> list[str]:
-    """The axes' names; those of ``...`` are numbered from the last."""
+def _letters(part: str, rank: int = 0, spread: list[str] | None = None) -> list[str]:
+    """The axes' names; those of ``...``: ``spread``, else numbered from the last of ``rank``."""
     head, dots, tail = part.partition("...")
     if not dots:
         return list(part)
@@ -171,7 +171,7 @@ def conv_transpose(b, x, w, bias=None):
             if wanted
             else [d * s for d, s in zip(x.type.shape[2:], strides, strict=True)]
         )
-        low, high = [], []
+        lows, highs = [], []
         for i in range(count):
             full = (
                 strides[i] * (x.type.shape[2 + i] - 1)
@@ -181,8 +181,9 @@ def conv_transpose(b, x, w, bias=None):
             )
             total = full - sizes[i]
             small, large = total // 2, total - total // 2
-            low.append(small if auto == "SAME_UPPER" else large)
-            high.append(large if auto == "SAME_UPPER" else small)
+            lows.append(small if auto == "SAME_UPPER" else large)
+            highs.append(large if auto == "SAME_UPPER" else small)
+        low, high = tuple(lows), tuple(highs)
     else:
         low, high = spatial_pads(b, x, kernel, strides, dilations)
     made = b.conv_transpose(

@@ -316,10 +316,10 @@ def index_put(b, x, indices, values, accumulate=False):
 
 def _scatter(b, x, axis, indices, updates, mode):
     if x.type.rank == 0:
-        flat = [b.reshape(v, shape=(v.type.elements,)) for v in (x, indices)]
+        flat, at = (b.reshape(v, shape=(v.type.elements,)) for v in (x, indices))
         if isinstance(updates, Value):
             updates = b.reshape(updates, shape=(updates.type.elements,))
-        return b.reshape(_scatter(b, *flat[:1], 0, flat[1], updates, mode), shape=())
+        return b.reshape(_scatter(b, flat, 0, at, updates, mode), shape=())
     if not isinstance(updates, Value):
         updates = b.expand(b.value(updates, x.type.dtype), indices.type.shape)
     if updates.type.shape != indices.type.shape:

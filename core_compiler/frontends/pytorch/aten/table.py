@@ -58,7 +58,8 @@ class Context(Builder):
 
     def pair(self, a, b, wanted: DType) -> tuple[Value, Value]:
         """Two operands (values or numbers) in one dtype, broadcast to their common shape."""
-        return self.together(self.value(a, wanted), self.value(b, wanted))
+        first, second = self.together(self.value(a, wanted), self.value(b, wanted))
+        return first, second
 
     def common(self, *operands) -> DType:
         """Torch's promoted dtype of values and Python numbers."""

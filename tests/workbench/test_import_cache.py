@@ -1,0 +1,89 @@
+"""The import cache: the same model is read once, anything that decides an import is in its key."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from core_compiler.errors import UserError
+from workbench import import_cache, models
+
+onnx = pytest.importorskip("onnx")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPILER_WORKBENCH_CACHE", str(tmp_path / "cache"))
+
+
+def save(folder, weight, location, inner=None):
+    """``model.onnx``: x @ w, with w in the data file ``location``; ``inner``: of a Constant."""
+    from onnx import TensorProto, helper
+
+    held = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=weight.shape, data_location=1)
+    for name, value in (("location", location), ("offset", "0"), ("length", str(weight.nbytes))):
+        held.external_data.add(key=name, value=value)
+    product = helper.make_node("MatMul", ["x", "w"], ["y"])
+    nodes = [helper.make_node("Constant", [], ["w"], value=held), product] if inner else [product]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [1, weight.shape[0]])],
+        [helper.make_tensor_value_info("y", 1, [1, weight.shape[1]])], [] if inner else [held],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    (folder / location).parent.mkdir(exist_ok=True)
+    (folder / location).write_bytes(weight.tobytes())
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def weight_of(model) -> np.ndarray:
+    """The one weight of the model."""
+    module = model.imported.module
+    (constant,) = [op for op in module.walk() if op.kind == "core.constant"]
+    held = constant.attributes["value"]
+    return np.asarray(module.weights[held.digest]).view(np.float32).reshape(held.type.shape)
+
+
+@pytest.mark.parametrize("location", ["model.onnx.data", "weights.bin", "parts/w.bin"])
+@pytest.mark.parametrize("inner", [False, True], ids=["initializer", "constant"])
+def test_changed_external_data_is_another_model(tmp_path, location, inner):
+    first = np.arange(20 * 30, dtype=np.float32).reshape(20, 30)
+    path = save(tmp_path, first, location, inner)
+    wanted = models.spec(str(path))
+    assert not models.load(wanted).cached
+    again = models.load(wanted)
+    assert again.cached
+    np.testing.assert_array_equal(weight_of(again), first)
+    (tmp_path / location).write_bytes((first + 1).tobytes())
+    changed = models.load(wanted)
+    assert not changed.cached
+    np.testing.assert_array_equal(weight_of(changed), first + 1)
+    (tmp_path / location).write_bytes(first.tobytes())
+    assert models.load(wanted).cached  # both stay known
+
+
+def test_a_data_file_that_went_away_is_named_although_the_model_is_cached(tmp_path):
+    path = save(tmp_path, np.ones((20, 30), np.float32), "weights.bin")
+    wanted = models.spec(str(path))
+    models.load(wanted)
+    os.remove(tmp_path / "weights.bin")
+    with pytest.raises(UserError, match=r"there is no file 'weights.bin'"):
+        models.load(wanted)
+
+
+def test_a_file_beside_the_model_that_it_does_not_name_does_not_matter(tmp_path):
+    path = save(tmp_path, np.ones((20, 30), np.float32), "weights.bin")
+    wanted = models.spec(str(path))
+    models.load(wanted)
+    (tmp_path / "model.onnx.log").write_text("exported")
+    assert models.load(wanted).cached
+
+
+def test_trust_is_in_the_key(tmp_path):
+    path = tmp_path / "m.pt2"
+    path.write_bytes(b"archive")
+    keys = {import_cache.key(models.spec(str(path), trust=trust)) for trust in (False, True)}
+    assert len(keys) == 2

@@ -1,0 +1,98 @@
+"""Calling ``package.module:function``: a person's own code, its mistakes told by their line."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from core_compiler.errors import UserError, nearest, raised_at
+
+_WHOLE = "call it in Python to see the whole traceback"
+
+
+def call(text: str, sizes: Mapping[str, Any]):
+    """Call the function that ``text`` names with ``sizes`` as keyword arguments.
+
+    It must return ``(module, example inputs)``, the inputs a tensor or a tuple of tensors; answers
+    the module and the tuple.  UserError where it cannot be imported, called, or raises.  What it
+    prints goes to standard error: standard output is for answers.
+    """
+    module_name, _, name = text.partition(":")
+    sys.path.insert(0, "")
+    try:
+        function = _function(module_name, name, text)
+        _check_call(function, sizes, text)
+        with _told(text):
+            made = function(**sizes)
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove("")
+    if not isinstance(made, tuple) or len(made) != 2 or not hasattr(made[0], "state_dict"):
+        raise UserError(
+            "the function did not return (module, example inputs)", text,
+            "return an nn.Module and a tuple of tensors",
+        )  # fmt: skip
+    module, inputs = made
+    inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    for position, held in enumerate(inputs):
+        if not hasattr(held, "detach"):
+            raise UserError(
+                f"example input {position} is of type {type(held).__name__}, not a tensor", text,
+                "return tensors as inputs, and set everything else in the function",
+            )  # fmt: skip
+    return module, inputs
+
+
+def _function(module_name: str, name: str, text: str):
+    try:
+        with _told(text):
+            module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if module_name != missing and not module_name.startswith(f"{missing}."):
+            raise _error(error, text) from None  # what it imports in its turn
+        raise UserError(
+            f"there is no module {missing!r}", text,
+            "check the module path, and start where it can be imported from",
+        ) from None  # fmt: skip
+    if not hasattr(module, name):
+        known = [k for k, v in vars(module).items() if inspect.isfunction(v)]
+        listed = f"it has {', '.join(known[:8])}" if known else "check the function's name"
+        fix = nearest(name, known, listed)
+        raise UserError(f"module {module_name} has no {name!r}", text, fix)
+    return getattr(module, name)
+
+
+def _check_call(function, sizes: Mapping[str, Any], text: str) -> None:
+    if not callable(function):
+        raise UserError(f"it is no function but of type {type(function).__name__}", text,
+                        "name a function that returns (module, example inputs)")  # fmt: skip
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some built-in functions have none
+        return
+    try:
+        signature.bind(**sizes)
+    except TypeError as error:
+        fix = "--width, --size... are passed as its keyword arguments"
+        raise UserError(f"the function {error}", text, fix) from None
+
+
+@contextlib.contextmanager
+def _told(text: str) -> Iterator[None]:
+    """What the person's code raises (leaving Python too) becomes one UserError."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except (UserError, ModuleNotFoundError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise _error(error, text) from error
+
+
+def _error(error: BaseException, text: str) -> UserError:
+    return UserError(raised_at(error), text, _WHOLE)
