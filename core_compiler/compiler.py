@@ -240,14 +240,15 @@ class Compilation:
         self.observer.figures({"identity": self.identity})
 
     def _check(self, stage: Stage) -> None:
+        if self.inputs is None:
+            raise UserError("checking needs inputs", "check", "give example inputs")
+        exact = stage.step is None or stage.step.pass_.exact
         if self._checker is None:
-            if self.inputs is None:
-                raise UserError("checking needs inputs", "check", "give example inputs")
             self._checker = Checker(self.stages[0].module, self.inputs)
             self._catch_up(self._checker)
         results = self._checker.stage(
             stage.rewrites,
-            stage.step.pass_.exact,
+            exact,
             self.stages[stage.index - 1].module,
             stage.module,
         )
@@ -262,7 +263,7 @@ class Compilation:
             results += [f.record for f in found]
         self.checks[stage.index] = results
         self.observer.check(stage.index, results)
-        if not stage.step.pass_.exact and stage.rewrites:
+        if not exact and stage.rewrites:
             error = self._checker.end_to_end(stage.module)
             if error is not None:
                 self.accumulated[stage.index] = error

@@ -11,7 +11,7 @@ def module(name: str) -> Any:
     """The module ``name``, executed at its first attribute access (``LazyLoader``)."""
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.find_spec(name)
+    spec: Any = importlib.util.find_spec(name)
     spec.loader = importlib.util.LazyLoader(spec.loader)
     made = importlib.util.module_from_spec(spec)
     sys.modules[name] = made

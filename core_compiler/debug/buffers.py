@@ -8,6 +8,7 @@ numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -46,8 +47,9 @@ class BufferMachine:
         """A buffer's contents as an array of its logical shape (a view, not a copy)."""
         kind: BufferType = value.type
         flat = self.memory[value].view(kind.dtype.numpy)
-        strides = [s * kind.dtype.bytes for s in kind.strides]
-        return np.lib.stride_tricks.as_strided(flat, kind.shape, strides)
+        shape: Any = kind.shape  # a plan's buffers are static
+        strides: list[Any] = [s * kind.dtype.bytes for s in kind.strides]
+        return np.lib.stride_tricks.as_strided(flat, shape, strides)
 
     def _fill(self, value: Value, array: np.ndarray) -> None:
         self.array(value)[...] = array

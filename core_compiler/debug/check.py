@@ -203,7 +203,8 @@ class Checker:
             new = self._local(rewrite.new, [b for _, b in pairs])
         except (KeyError, InternalError) as error:
             return record("unchecked", note=f"no tensor value: {error}")
-        worst, where, value = 0.0, (), pairs[0][0]
+        worst, value = 0.0, pairs[0][0]
+        where: tuple[int, ...] = ()
         bitwise = True
         for (kept, _), a, b in zip(pairs, old, new, strict=True):
             if a.shape != b.shape or a.dtype != b.dtype:
@@ -212,11 +213,11 @@ class Checker:
             if same_bits(a, b):
                 continue
             bitwise = False
-            error, index = worst_error(a, b)
-            if error >= worst:
-                if error == 0.0:
+            found, index = worst_error(a, b)
+            if found >= worst:
+                if found == 0.0:
                     index = tuple(map(int, np.argwhere(differing(a, b))[0]))
-                worst, where, value = error, index, kept
+                worst, where, value = found, index, kept
         if bitwise:
             return record("bitwise", tolerance=rewrite.tolerance or 0.0, value=value)
         allowed = rewrite.tolerance

@@ -79,8 +79,9 @@ def first_bad_step(
     random numbers, integers 0 and 1.
     """
     case = _Case(launch, scheduled)
-    whole = evaluator is not None and case.sizes == case.given
-    return _first_bad(case, case.meaning(evaluator) if whole else case.loops())
+    if evaluator is not None and case.sizes == case.given:
+        return _first_bad(case, case.meaning(evaluator))
+    return _first_bad(case, case.loops())
 
 
 def _first_bad(case: _Case, wanted: list[np.ndarray] | KernelFault) -> BadStep | None:
@@ -98,9 +99,9 @@ def _first_bad(case: _Case, wanted: list[np.ndarray] | KernelFault) -> BadStep |
             return BadStep(number, f"{told}: {error}")
         if all(map(same_bits, wanted, results)):
             return None
-        error = max(worst_error(a, b)[0] for a, b in zip(wanted, results, strict=True))
+        worst = max(worst_error(a, b)[0] for a, b in zip(wanted, results, strict=True))
         name = NOT_THE_MEANING if place == 0 else scheduled.steps[number].name
-        return BadStep(number, f"{told}: {name} changed the bits of its results", error)
+        return BadStep(number, f"{told}: {name} changed the bits of its results", worst)
 
     good, bad = -1, len(states) - 1
     found = fault(bad)

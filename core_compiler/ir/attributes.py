@@ -8,6 +8,7 @@ or a tuple of attributes.  Small constants are ``Dense`` (bytes in the IR); larg
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,8 @@ class Dense:
     data: bytes
 
     def array(self) -> np.ndarray:
-        return np.frombuffer(self.data, self.type.dtype.numpy).reshape(self.type.shape)
+        shape: tuple[Any, ...] = self.type.shape  # a constant's is static
+        return np.frombuffer(self.data, self.type.dtype.numpy).reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,10 @@ class Value:
 
     __slots__ = ("name", "type")
 
+    # A ``Type``; which one, an op's kind and level say, the verifier holds and readers know.
+    type: Any
+    name: str | None
+
     def __init__(self, type: Type, name: str | None = None):
         self.type, self.name = type, name
 
@@ -39,9 +43,10 @@ class Op:
     kind: str
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
-    attributes: Mapping[str, Attribute]
+    attributes: Mapping[str, Any]  # of :data:`Attribute`; a reader knows which
     regions: tuple[Block, ...]
     origin: Origin | None
+    _free: tuple[Value, ...] | None
 
     def __init__(self, kind, operands=(), results=(), attributes=None, regions=(), origin=None):
         set_ = object.__setattr__
@@ -87,7 +92,7 @@ class Op:
             for block in self.regions:
                 seen.update(dict.fromkeys(block.free_values()))
             object.__setattr__(self, "_free", tuple(seen))
-        return self._free
+        return self._free  # type: ignore[return-value]  # the line above is an assignment
 
     def substitute(self, mapping: Mapping[Value, Value]) -> Op:
         """This op reading ``mapping[v]`` where it (or a region) read ``v``: itself if nowhere."""
@@ -124,7 +129,8 @@ class Block:
 
     def free_values(self) -> tuple[Value, ...]:
         """The values used here but defined outside, each once, in program order."""
-        bound, free = set(self.arguments), {}
+        bound = set(self.arguments)
+        free: dict[Value, None] = {}
         for op in self.ops:
             for value in op.uses():
                 if value not in bound:
@@ -202,7 +208,7 @@ class Function:
     name: str
     body: Block
     level: str = "tensor"
-    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # of :data:`Attribute`
 
     @property
     def arguments(self) -> tuple[Value, ...]:

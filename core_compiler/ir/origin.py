@@ -74,7 +74,8 @@ class Origin:
 
     def rules(self) -> tuple[str, ...]:
         """The rules of this op's history, newest first, along the first parents."""
-        names, origin = [], self
+        names: list[str] = []
+        origin: Origin | None = self
         while origin is not None:
             names.append(origin.rule)
             origin = origin.parents[0] if origin.parents else None

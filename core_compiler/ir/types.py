@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import prod
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -128,6 +129,11 @@ def _facts(extra: dict, lead: str = "") -> str:
     return lead + "{" + ", ".join(f"{k} = {plain(v)}" for k, v in sorted(extra.items())) + "}"
 
 
+def _elements(shape: tuple[Any, ...]) -> int:
+    """The number of elements of a static shape."""
+    return prod(shape)
+
+
 @dataclass(frozen=True, eq=False)
 class TensorType(Type):
     """``tensor<2x3xf32>``: a logical shape and a dtype.
@@ -167,7 +173,7 @@ class TensorType(Type):
     @property
     def elements(self) -> int:
         """Number of elements; the shape must be static."""
-        return prod(self.shape)
+        return _elements(self.shape)
 
     @property
     def bytes(self) -> int:
@@ -219,14 +225,16 @@ class BufferType(Type):
 
     @property
     def elements(self) -> int:
-        return prod(self.shape)
+        """Number of elements; the shape must be static."""
+        return _elements(self.shape)
 
     @property
     def bytes(self) -> int:
         """Bytes of the addressed span (a static buffer without gaps: elements x element size)."""
         if not self.elements:
             return 0
-        span = 1 + sum((d - 1) * s for d, s in zip(self.shape, self.strides, strict=True))
+        static: Any = zip(self.shape, self.strides, strict=True)
+        span = 1 + sum((d - 1) * s for d, s in static)
         return span * self.dtype.bytes
 
 

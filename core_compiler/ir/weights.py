@@ -18,7 +18,8 @@ def array_digest(array: np.ndarray) -> str:
     array = np.ascontiguousarray(array)
     head = f"{dtype(array.dtype).name}:{'x'.join(map(str, array.shape))}:".encode()
     state = hashlib.sha256(head)
-    state.update(memoryview(array.reshape(-1).view(np.uint8)) if array.size else b"")
+    if array.size:
+        state.update(array.reshape(-1).view(np.uint8).data)
     return state.hexdigest()
 
 

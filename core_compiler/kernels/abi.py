@@ -7,7 +7,7 @@ kernel without parallel loops is one item.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from core_compiler.errors import InternalError
@@ -18,7 +18,7 @@ from core_compiler.kernels.ops import is_pure
 #: Alignment of scratch buffers, in bytes.
 ALIGN = 64
 
-_EVALUATE = {
+_EVALUATE: dict[str, Callable[..., int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b, "ceildiv": lambda a, b: -(-a // b), "mod": lambda a, b: a % b,
     "min": min, "max": max, "div": lambda a, b: a // b, "neg": lambda a: -a,
@@ -30,7 +30,8 @@ _EVALUATE = {
 
 def parallel_nest(function: Function) -> list[Op]:
     """The outermost parallel loops, outermost first; [] where the function is one work item."""
-    block, nest, ivs = function.body, [], set()
+    block, nest = function.body, []
+    ivs: set[Value] = set()
     while True:
         acting = [op for op in block.ops if not is_pure(op) and op.kind != "kernel.alloc"]
         if len(acting) != 1 or acting[0].kind != "kernel.for":

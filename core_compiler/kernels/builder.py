@@ -17,14 +17,15 @@ its results are then ``kb.results``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
 
 from core_compiler.errors import InternalError
 from core_compiler.ir import Block, DType, Function, Op, Value, dtype, vector
-from core_compiler.ir.types import INDEX, buffer, row_major
+from core_compiler.ir.types import INDEX, Dim, buffer, row_major
 from core_compiler.kernels.ops import KERNEL_OPS, result_types
 
-_INDEX_FOLD = {
+_INDEX_FOLD: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "min": min, "max": max, "mod": lambda a, b: a % b if b else 0,
     "floordiv": lambda a, b: a // b if b else 0, "ceildiv": lambda a, b: -(-a // b) if b else 0,
@@ -135,7 +136,8 @@ class KernelBuilder:
 
     def alloc(self, shape, dtype_, *sizes, space="scratch", name=None) -> Value:
         """A private buffer; ``sizes`` are the values of the strings in ``shape``, in order."""
-        strides, step = [], 1
+        strides: list[Dim] = []
+        step: Dim = 1
         for d in reversed(tuple(shape)):
             strides.append(step)
             known = isinstance(d, int) and isinstance(step, int)

@@ -53,14 +53,14 @@ class Emitter(HeavyLoops):
             if node.heavy.form != "contraction":
                 continue
             a, b = (t.axes for t in node.heavy.terms)
-            groups = {"b": [], "m": [], "n": []}
+            groups: dict[str, list[Axis]] = {"b": [], "m": [], "n": []}
             for axis in self.plan.rows:
                 groups["n" if axis not in a else "m" if axis not in b else "b"].append(axis)
             for letter, axes in groups.items():
                 for number, axis in enumerate(axes):
                     names[axis] = letter if len(axes) == 1 else f"{letter}{number}"
-        for letter, axes in (("i", self.plan.rows), ("j", self.plan.inner)):
-            for number, axis in enumerate(axes):
+        for letter, loops in (("i", self.plan.rows), ("j", self.plan.inner)):
+            for number, axis in enumerate(loops):
                 names.setdefault(axis, f"{letter}{number}")
         return names
 

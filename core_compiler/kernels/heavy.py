@@ -6,9 +6,13 @@ blocks of 32 for convolutions, windows row-major.  Schedules may not change any 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
 from core_compiler.ir import DType, Value, dtype
+from core_compiler.kernels.affine import Axis
 from core_compiler.kernels.builder import KernelBuilder
-from core_compiler.kernels.planning import Phase
+from core_compiler.kernels.planning import Phase, Plan
 from core_compiler.kernels.pull import LANE_CHUNK, Node
 
 #: Terms of a product's chunk, and of a ``sequence`` reduction's (numerics contract).
@@ -16,7 +20,24 @@ CHUNK = 256
 LANES = 32
 
 
-class HeavyLoops:
+class Writing(Protocol):
+    """What the loops are written with: :class:`emission.Emitter` has it."""
+
+    kb: KernelBuilder
+    plan: Plan
+
+    def argument(self, letter: str, number: int) -> Value: ...
+    def unique(self, name: str) -> str: ...
+    def extent(self, axis: Axis) -> Value: ...
+    def number(self, value: int, role: Any) -> Value: ...
+    def bound(self, axes: dict[Axis, Value]) -> AbstractContextManager[None]: ...
+    def keep(self, phase: Phase) -> None: ...
+    def emit(self, node: Node) -> Value: ...
+    def condition(self, conditions: Any) -> Value: ...
+    def _allocate(self, phase: Phase) -> None: ...
+
+
+class HeavyLoops(Writing):
     """The part of :class:`emission.Emitter` that writes heavy nodes."""
 
     def heavy(self, node: Node) -> Value:
@@ -128,7 +149,8 @@ class HeavyLoops:
                 kb.loop(self.unique("k"), chunk, end, init=[zero]) as (k, acc),
                 self.bound({axis: k}),
             ):
-                kb.carry(multiply_add(kb, *(self.emit(t) for t in heavy.terms), acc))
+                a, b = (self.emit(t) for t in heavy.terms)
+                kb.carry(multiply_add(kb, a, b, acc))
             kb.carry(add_chunk(kb, chunk, total, kb.results[0]))
         return kb.results[0]
 
@@ -163,7 +185,8 @@ class HeavyLoops:
             kb.loop(self.unique("c"), block, stop, init=[acc]) as (c, inner),
             self.bound({heavy.axes[0]: c}),
         ):
-            made = multiply_add(kb, *(self.emit(t) for t in heavy.terms), inner)
+            a, b = (self.emit(t) for t in heavy.terms)
+            made = multiply_add(kb, a, b, inner)
             kb.carry(made if hit is None else kb.select(hit, made, inner))
         return kb.results[0]
 

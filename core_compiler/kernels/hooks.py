@@ -49,7 +49,7 @@ class IndexMap(Hook):
     high)`` is an index read from an integer tensor and clamped into [low, high].
     """
 
-    find: Callable[[Any, tuple], Read]
+    find: Callable[[Any, Any, tuple], Read]
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def result_types(kind: str, operands: Sequence[Type], attributes: Mapping, asked
 # -- type rules ------------------------------------------------------------------------------------
 
 
-def element(t: Type) -> Type:
+def element(t: Type) -> Any:
     """The dtype (or INDEX) of a scalar, vector or buffer type."""
     return t.dtype if isinstance(t, VectorType | BufferType) else t
 

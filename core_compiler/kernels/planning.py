@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from core_compiler.ir import Block, Value
 from core_compiler.ir.types import ordered_strides
@@ -95,7 +96,7 @@ class Space:
     def of(shape: Sequence[int], order) -> Space:
         order = tuple(range(len(shape))) if order is None else order
         dims: list[Lin] = [ZERO] * len(shape)
-        axes = []
+        axes: list[Axis] = []
         for dim in order:
             if shape[dim] != 1:
                 axes.append(Axis(len(axes), shape[dim]))
@@ -350,7 +351,8 @@ def _is_onto(address: Lin, value: Value, axes: set[Axis]) -> bool:
     if address.constant or any(not isinstance(a, Axis) for a, _ in address.terms):
         return False
     step = 1
-    for axis, c in sorted(address.terms, key=lambda t: t[1]):
+    terms: Sequence[Any] = address.terms  # (Axis, coefficient), as was just asked
+    for axis, c in sorted(terms, key=lambda t: t[1]):
         if c != step:
             return False
         step *= axis.size
@@ -401,9 +403,11 @@ def _position(node: Node, rows: set[Axis]) -> tuple[Lin, Axis, int] | None:
     for i, stride in zip(node.index, ordered_strides(node.value.type.shape, None), strict=True):
         place = place + i * stride
     inside = [(a, c) for a, c in place.terms if not (a.axes <= rows)]
-    if len(inside) != 1 or not isinstance(inside[0][0], Axis):
+    if len(inside) != 1:
         return None
     axis, c = inside[0]
+    if not isinstance(axis, Axis):
+        return None
     return place - axis_index(axis) * c, axis, c
 
 

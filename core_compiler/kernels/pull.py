@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from core_compiler.ir import Block, DType, Op, Value, dtype
 from core_compiler.ir.types import ordered_strides
@@ -45,12 +46,12 @@ class Node:
     inputs: tuple[Node, ...] = ()
     function: str = ""
     op: Op | None = None
-    value: Value | None = None
+    value: Any = None  # a Value, where the docstring says so
     index: tuple[Lin, ...] = ()
     address: Lin = ZERO
     number: object = None
     conditions: tuple = ()
-    heavy: Heavy | None = None
+    heavy: Any = None  # a Heavy, where ``kind`` is ``heavy``
     axes: frozenset[Axis] = field(default=frozenset())
 
     def walk(self, through_heavy: bool = False) -> Iterator[Node]:
@@ -351,7 +352,7 @@ class Puller:
 
     def _positions_inside(self, op, index, wide: DType) -> Node:
         """How many positions of a window lie inside the operand: a product over its axes."""
-        count = None
+        count: Any = None  # no window is without axes
         for i, window, size, stride, low, dilation in zip(
             index[2:], op["window"], op.operands[0].type.shape[2:], op["strides"], op["low"],
             op["dilations"], strict=True,

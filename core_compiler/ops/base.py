@@ -282,7 +282,7 @@ def evaluate_block(
     ``outer`` holds the values of the blocks around this one, for a block that reads them.  A value
     is let go after its last use.
     """
-    last = {v: op for op in block.ops for v in op.uses()}
+    last: dict[Value, Op | None] = {v: op for op in block.ops for v in op.uses()}
     last.update(dict.fromkeys(block.outputs))
     values = dict(outer or {})
     values.update(zip(block.arguments, arrays, strict=True))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from core_compiler.errors import InternalError
 from core_compiler.ir import Op, Rewriter
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
@@ -14,8 +16,11 @@ from core_compiler.passes.rules import adopt
 def expand(op: Op, rewriter: Rewriter, weights) -> None:
     """Replace a composite by its decomposition; its bits are the same by definition."""
     builder = Builder(weights)
-    results = definition(op).decompose(builder, op)
-    results = tuple(results) if isinstance(results, list | tuple) else (results,)
+    decompose = definition(op).decompose
+    if decompose is None:
+        raise InternalError(f"{op.kind} is no composite")
+    made: Any = decompose(builder, op)
+    results = tuple(made) if isinstance(made, list | tuple) else (made,)
     new, values = adopt(op, results, builder.ops)
     rewriter.replace(op, new, values, rule=f"decompose {op.kind}")
 

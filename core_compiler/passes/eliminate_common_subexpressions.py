@@ -17,7 +17,7 @@ class EliminateCommonSubexpressions(Pass):
 
     def run(self, module, context):
         def edit(rw):
-            seen = {}
+            seen: dict = {}
             for op in rw.ops:
                 if op not in rw or op.regions or not op.results:
                     op = rw.producer(op.results[0]) if op.results else None

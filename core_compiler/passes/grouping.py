@@ -94,7 +94,7 @@ def absorb_copies(unit: Op, rewriter: Rewriter) -> Op:
 
     def visit(value: Value) -> None:
         maker = rewriter.producer(value)
-        if value in made or value in copies or not is_copied(maker):
+        if value in made or value in copies or maker is None or not is_copied(maker):
             return
         for operand in maker.operands:
             visit(operand)

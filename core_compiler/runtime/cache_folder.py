@@ -71,9 +71,11 @@ class CacheFolder:
     def get(self, kind: str, key: str, file: str) -> bytes | None:
         """One file of an entry, checked; None where the entry is absent or was damaged."""
         files = self.get_all(kind, key, (file,))
-        return None if files is None else files[file]
+        return None if files is None else bytes(files[file])
 
-    def get_all(self, kind, key, names: tuple[str, ...] | None = None) -> dict[str, bytes] | None:
+    def get_all(
+        self, kind: str, key: str, names: tuple[str, ...] | None = None
+    ) -> dict[str, bytes | mmap.mmap] | None:
         """The files ``names`` (default: all) of an entry, checked; None if absent or damaged."""
         folder = self.path(kind, key)
         try:

@@ -1,7 +1,8 @@
 """Compiled kernels by content: equal sources compile once, on any run, in any process.
 
 An entry holds ``source.py``, ``kernel.o``, ``kernel.ll``, ``kernel.s``, ``lines.json``,
-``assembly.json`` and ``about.json``.  Loading needs llvmlite alone: a compiled model runs without importing Numba.
+``assembly.json`` and ``about.json``.  Loading needs llvmlite
+alone: a compiled model runs without importing Numba.
 """
 
 from __future__ import annotations

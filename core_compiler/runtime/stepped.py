@@ -74,7 +74,11 @@ class SteppedExecutable(Executable):
             self(*arrays)
         for row in times:
             stamps: list[int] = []
-            self._run(arrays, lambda i, stamps=stamps: stamps.append(time.perf_counter_ns()))
+
+            def stamp(i: int, stamps: list[int] = stamps) -> None:
+                stamps.append(time.perf_counter_ns())
+
+            self._run(arrays, stamp)
             row[:, 0, 0], row[:, 0, 1] = stamps[:-1], stamps[1:]
         return Samples(self.program, times, 1)
 

@@ -13,7 +13,13 @@ from core_compiler.kernels.abi import callees, scratch_bytes, work_items
 from core_compiler.ops.base import cost
 from core_compiler.runtime.driver import COPY_CHUNK
 from core_compiler.runtime.program import (
-    BUILTIN, Argument, Constant, KernelRef, Launch, Program, Ref,
+    BUILTIN,
+    Argument,
+    Constant,
+    KernelRef,
+    Launch,
+    Program,
+    Ref,
 )  # fmt: skip
 
 

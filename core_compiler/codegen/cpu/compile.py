@@ -14,6 +14,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import llvmlite.binding as llvm
 from numba.core import codegen, compiler, typed_passes, types, untyped_passes
@@ -85,10 +86,12 @@ def _lowered(source: str, name: str) -> llvm.ModuleRef:
 def _function(source: str, name: str):
     """The entry of a generated module, its globals bound."""
     tree = ast.parse(source)
-    facts = {
-        node.targets[0].id: node.value.value
+    facts: dict[str, Any] = {
+        target.id: node.value.value
         for node in tree.body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets[:1]
+        if isinstance(target, ast.Name)
     }
     namespace = Namespace(facts["NAME"], facts["BUFFERS"])
     words = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
@@ -148,7 +151,8 @@ declare i32 @"{name}"(ptr, ptr, i64, i64, i64, i64)
 define void @{symbol}(i64 %args, i64 %lo, i64 %hi, i64 %scratch) !dbg !4 {{
   %result = alloca ptr
   %error = alloca ptr
-  %status = call i32 @"{name}"(ptr %result, ptr %error, i64 %args, i64 %lo, i64 %hi, i64 %scratch), !dbg !6
+  %status = call i32 @"{name}"(ptr %result, ptr %error, i64 %args, i64 %lo, i64 %hi,
+                               i64 %scratch), !dbg !6
   ret void, !dbg !6
 }}
 {lines}

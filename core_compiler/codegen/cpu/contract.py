@@ -12,6 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import contextmanager
+from typing import Any
 
 from llvmlite import ir
 
@@ -28,7 +29,7 @@ class Untraceable(Exception):
 class _Now:
     """The instruction builder and the number of lanes (None: scalars) that tracing writes for."""
 
-    builder: ir.IRBuilder | None = None
+    builder: Any = None  # an ir.IRBuilder, while something is traced
     width: int | None = None
 
 
@@ -44,7 +45,7 @@ class Traced:
         raise Untraceable("a decision on a value")
 
     __index__ = __iter__ = __bool__
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # Python's own spelling of unhashable
 
     def _compare(self, operator: str, other) -> Traced:
         a, b = self.value, _lift(other, self.dtype).value
@@ -129,7 +130,7 @@ def _leaf(name: str) -> Callable:
         values = [_lift(x, w).value for x, w in zip(given, wanted, strict=True)]
         return Traced(emit(_Now.builder, dtype, *values), _CODE[result])
 
-    call.arity = len(arguments)
+    call.arity = len(arguments)  # type: ignore[attr-defined]  # read by ``_function``
     return call
 
 

@@ -31,7 +31,9 @@ _PLACE = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
 _DEBUG_SECTION = re.compile(r'\s*\.section\s+"?\.debug_')
 _SECTION = re.compile(r"\s*\.(?:section|text|data|bss)\b")
 #: Labels and directives that only the debug sections use.
-_MARKS = re.compile(r"\.L(?:tmp|func_begin|func_end|debug_\w+|info_string)\d*:|\s*\.(?:file|loc|cfi_\w+)\b")
+_MARKS = re.compile(
+    r"\.L(?:tmp|func_begin|func_end|debug_\w+|info_string)\d*:|\s*\.(?:file|loc|cfi_\w+)\b"
+)
 
 
 def only_lines(text: str) -> str:

@@ -243,7 +243,9 @@ def _suffix(raw: ir.VectorType) -> str:
     return f"v{raw.count}{element}"
 
 
-def _place(builder, pointer: Pointer, base, index, width: int):
+def _place(builder, pointer: Pointer, values, width: int):
+    """The LLVM type of ``width`` elements, and their address: ``values`` are base, index..."""
+    base, index = values[:2]
     raw = ir.VectorType(memory_type(pointer.memory), width)
     return raw, builder.bitcast(address(builder, pointer, base, index), raw.as_pointer())
 
@@ -263,7 +265,7 @@ def _load(dtype: str, width: int):
     @intrinsic
     def load(typing, pointer, index):
         def codegen(context, builder, sig, values):
-            _, place = _place(builder, pointer, *values, width)
+            _, place = _place(builder, pointer, values, width)
             loaded = builder.load(place, align=memory_bytes(pointer.memory))
             disjoint(builder, pointer, loaded)
             return widen(builder, loaded, pointer, width)
@@ -277,7 +279,7 @@ def _load_some(dtype: str, width: int):
     @intrinsic
     def load_some(typing, pointer, index, count):
         def codegen(context, builder, sig, values):
-            raw, place = _place(builder, pointer, *values[:2], width)
+            raw, place = _place(builder, pointer, values, width)
             loaded = _intrinsic(
                 builder, f"llvm.masked.load.{_suffix(raw)}.p0", raw, place,
                 ir.Constant(_I32, memory_bytes(pointer.memory)), _mask(builder, values[2], width),
@@ -315,7 +317,7 @@ def _store(dtype: str, width: int):
     @intrinsic
     def store(typing, pointer, index, value):
         def codegen(context, builder, sig, values):
-            _, place = _place(builder, pointer, *values[:2], width)
+            _, place = _place(builder, pointer, values, width)
             raw = narrow(builder, values[2], pointer, width)
             disjoint(builder, pointer,
                      builder.store(raw, place, align=memory_bytes(pointer.memory)))  # fmt: skip
@@ -330,7 +332,7 @@ def _store_some(dtype: str, width: int):
     @intrinsic
     def store_some(typing, pointer, index, value, count):
         def codegen(context, builder, sig, values):
-            raw_type, place = _place(builder, pointer, *values[:2], width)
+            raw_type, place = _place(builder, pointer, values, width)
             raw = narrow(builder, values[2], pointer, width)
             stored = _intrinsic(
                 builder, f"llvm.masked.store.{_suffix(raw_type)}.p0", ir.VoidType(), raw, place,

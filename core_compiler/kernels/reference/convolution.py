@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +98,8 @@ def conv_input_gradient(
         ]
         padded = pad_zeros(wide_dy, room)
         starts = [[at + r[0] for at in s] for s, r in zip(starts, room, strict=True)]
-        selected = turned[(slice(None), slice(None), *np.ix_(*taps))]
+        chosen: tuple[Any, ...] = (slice(None), slice(None), *np.ix_(*taps))
+        selected = turned[chosen]
         part = _correlate(padded, selected, starts, (1,) * rank, counts, groups, math.prod(kernel))
         places = tuple(slice(p, None, s) for p, s in zip(phase, strides, strict=True))
         dx[(slice(None), slice(None), *places)] = part
@@ -145,8 +147,8 @@ def conv_weight_gradient(
     n, channels, outputs = x.shape[0], x.shape[1] // groups, dy.shape[1] // groups
     out, taps = dy.shape[2:], math.prod(kernel)
     terms = n * math.prod(out)
-    rows = wide_dy.reshape(n, groups, outputs, -1).transpose(1, 0, 3, 2)
-    rows = np.ascontiguousarray(rows).reshape(groups, terms, outputs)
+    moved = wide_dy.reshape(n, groups, outputs, -1).transpose(1, 0, 3, 2)
+    rows = np.ascontiguousarray(moved).reshape(groups, terms, outputs)
     grouped = padded.reshape(n, groups, channels, *padded.shape[2:])
     dw = np.empty((groups, channels, taps, outputs), wide_dy.dtype)
     index = np.arange(groups)
@@ -168,12 +170,15 @@ def conv_weight_gradient(
 
 def pad_zeros(x: np.ndarray, pads: Pads) -> np.ndarray:
     """x with (low, high) zeros around its last axes; negative pads crop."""
-    crop = [
-        slice(max(0, -low), x.shape[x.ndim - len(pads) + i] - max(0, -high))
-        for i, (low, high) in enumerate(pads)
-    ]
+    crop: tuple[Any, ...] = (
+        ...,
+        *(
+            slice(max(0, -low), x.shape[x.ndim - len(pads) + i] - max(0, -high))
+            for i, (low, high) in enumerate(pads)
+        ),
+    )
     grow = [(0, 0)] * (x.ndim - len(pads)) + [(max(0, lo), max(0, hi)) for lo, hi in pads]
-    return np.pad(x[(..., *crop)], grow)
+    return np.pad(x[crop], grow)
 
 
 def _correlate(
@@ -195,9 +200,9 @@ def _correlate(
     taps = math.prod(kernel)
     chunk = max(1, 8 // (all_taps or taps)) * BLOCK * taps
     blocks = [(c, min(c + BLOCK, channels)) for c in range(0, channels, BLOCK)]
-    weights = [np.moveaxis(w[:, a:b], 1, -1).reshape(groups, outputs, -1) for a, b in blocks]
+    parts = [np.moveaxis(w[:, a:b], 1, -1).reshape(groups, outputs, -1) for a, b in blocks]
     weights = (
-        np.ascontiguousarray(np.concatenate(weights, 2))
+        np.ascontiguousarray(np.concatenate(parts, 2))
         if blocks
         else np.zeros((groups, outputs, 0), w.dtype)
     )

@@ -92,7 +92,7 @@ def cast(x: np.ndarray, dtype: np.dtype, saturate: bool = False) -> np.ndarray:
     if name in _NARROW_INTS:
         if is_float(x.dtype):
             info = ml_dtypes.iinfo(target)
-            x = np.clip(cast(x, np.int32), int(info.min), int(info.max))
+            x = np.clip(cast(x, np.dtype(np.int32)), int(info.min), int(info.max))
         return (
             (x.astype(np.int64) & 15).astype(np.uint8).astype(target)
             if name[0] == "u"

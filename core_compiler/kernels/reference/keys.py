@@ -6,11 +6,13 @@ equal.  A NaN is greatest, or least where a minimum must return it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from core_compiler.kernels.reference.dtypes import is_float, widen
 
-_INTEGER_OF = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64}
+_INTEGER_OF: dict[np.dtype, Any] = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64}
 
 
 def order_keys(x: np.ndarray, nan_least: bool = False, zeros_equal: bool = False) -> np.ndarray:

@@ -126,8 +126,8 @@ def _accumulate(x, axes, kind, orders, dtype):
         kept = [1 if group[0] <= i <= group[-1] else n for i, n in enumerate(wide.shape)]
         box = np.ascontiguousarray(wide).reshape(outer, size, inner)
         if kind == "sum" and order == "lanes":
-            box = np.ascontiguousarray(box.transpose(0, 2, 1)).reshape(outer * inner, size)
-            wide = sum_lanes(box).reshape(kept)
+            rows = np.ascontiguousarray(box.transpose(0, 2, 1)).reshape(outer * inner, size)
+            wide = sum_lanes(rows).reshape(kept)
         else:
             wide = sum_sequence(box, kind).reshape(kept)
     target = np.dtype(dtype or x.dtype)

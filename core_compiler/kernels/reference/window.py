@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def average_pool(
         counts = _Geometry(counted[None, None], kernel, strides, reach, dilations)
         divisors = _sums(counted[None, None], counts)
     else:
-        divisors = np.float64(divisor)
+        divisors = np.asarray(divisor, np.float64)
     total = _sums(x, geometry)
     with np.errstate(all="ignore"):
         return cast(canonical_nan(total / np.asarray(divisors, total.dtype)), x.dtype)
@@ -155,7 +156,7 @@ class _Geometry:
             )
         )
 
-    def positions(self) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    def positions(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """(box of outputs, strided box of inputs they see) per window position, row-major."""
         for tap in itertools.product(*(range(k) for k in self.kernel)):
             outs, ins = [], []
@@ -171,7 +172,7 @@ class _Geometry:
                 outs.append(slice(first, last))
                 ins.append(slice(begin, begin + (last - first - 1) * s + 1, s))
             else:
-                yield tuple(outs), tuple(ins)
+                yield (..., *outs), (..., *ins)
 
 
 def _sums(x: np.ndarray, geometry: _Geometry) -> np.ndarray:
@@ -179,7 +180,7 @@ def _sums(x: np.ndarray, geometry: _Geometry) -> np.ndarray:
     total = np.zeros((*geometry.lead, *geometry.out), wide.dtype)
     with np.errstate(all="ignore"):
         for out_box, in_box in geometry.positions():
-            total[(..., *out_box)] += wide[(..., *in_box)]
+            total[out_box] += wide[in_box]
     return canonical_nan(total) if is_float(total.dtype) else total
 
 
@@ -190,7 +191,7 @@ def _best(x: np.ndarray, geometry: _Geometry) -> tuple[np.ndarray, np.ndarray]:
     where = np.full(shape, -1, np.int64)
     places = np.arange(math.prod(geometry.sizes)).reshape(geometry.sizes)
     for out_box, in_box in geometry.positions():
-        seen, old, at = keys[(..., *in_box)], best[(..., *out_box)], where[(..., *out_box)]
+        seen, old, at = keys[in_box], best[out_box], where[out_box]
         better = (seen > old) | (at < 0)
         old[better] = seen[better]
         at[better] = np.broadcast_to(places[in_box], seen.shape)[better]

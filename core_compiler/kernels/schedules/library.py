@@ -57,7 +57,7 @@ def schedule(
     ``constants`` names the buffer arguments that are constants of the model, whose layout may be
     chosen beforehand.
     """
-    family, tiling = kernel.attributes.get("family"), TILINGS[tiles]
+    family, tiling = kernel.attributes.get("family", ""), TILINGS[tiles]
     if family in PRODUCTS:
         return _product(kernel, tiling.products[width], launches)
     make = FAMILIES.get(family)

@@ -30,6 +30,7 @@ from core_compiler.kernels.transforms.edit import (
     depends_on,
     expression,
     find_loop,
+    given,
     need,
     producers,
     without_dead,
@@ -63,8 +64,7 @@ def read_product(function: Function) -> Product:
     """Find the product of a lowered kernel; :class:`Refused` where there is none."""
     made = producers(function)
     path = _path_to_sum(function.body.ops, ())
-    need(path is not None, f"{function.name} has no product")
-    *loops, fma = path
+    *loops, fma = given(path, f"{function.name} has no product")
     parallel = [op for op in loops if op.get("loop") == "parallel"]
     sums = [op for op in loops if op.get("loop") != "parallel"]
     need(len(sums) >= 2, f"{function.name} has no chunks")
@@ -191,10 +191,10 @@ class ProductPlan(LaunchPlan):
 
     def _extents(self, sizes: Sequence[int]) -> tuple[int, int, int, int]:
         """Batch, rows, columns and terms of the whole product."""
-        given = dict(zip(index_arguments(self.kernel), sizes, strict=True))
+        worth = dict(zip(index_arguments(self.kernel), sizes, strict=True))
 
         def extent(names) -> int:
-            return prod(given[find_loop(self.kernel, n).operands[1]] for n in names)
+            return prod(worth[find_loop(self.kernel, n).operands[1]] for n in names)
 
         p = self.product
         taps = p.terms[1:-1] if len(p.terms) > 1 else ()
@@ -205,14 +205,15 @@ class ProductPlan(LaunchPlan):
 def longest_chunk(kernel: Function, sizes: Sequence[int]) -> int:
     """Terms of the longest chunk of a product with these sizes: what a packed row must hold."""
     product = read_product(kernel)
-    given = dict(zip(index_arguments(kernel), sizes, strict=True))
+    worth = dict(zip(index_arguments(kernel), sizes, strict=True))
     made = producers(kernel)
     chunk = find_loop(kernel, product.chunk)
     step = chunk.operands[2]
-    length = given[step] if step in given else constant_of(step, made)
+    length = worth[step] if step in worth else constant_of(step, made)
+    length = given(length, f"the chunks of {product.chunk} have no length at launch")
     taps = product.terms[1:-1] if len(product.terms) > 1 else ()
-    width = prod(given[find_loop(kernel, n).operands[1]] for n in taps)
-    return min(length, given[chunk.operands[1]]) * width
+    width = prod(worth[find_loop(kernel, n).operands[1]] for n in taps)
+    return min(length, worth[chunk.operands[1]]) * width
 
 
 def work_item(batch: int, rows: int, columns: int, threads: int) -> tuple[int, int]:

@@ -72,7 +72,7 @@ def side_by_side(function: Function, most: int = 4) -> int:
 def reductions(function: Function) -> list[str]:
     """The names of the 32-lane accumulators of a kernel, in program order."""
     return [
-        op.result.name for op in function.body.walk()
+        str(op.result.name) for op in function.body.walk()
         if op.kind == "kernel.alloc" and op.result.type.space == "register"
         and op.result.type.shape == (32,)
     ]  # fmt: skip
@@ -167,8 +167,9 @@ class _LanesInVectors:
         kb, (body,) = copier.kb, self.body.regions
         lane = body.arguments[0]
         copier.env[lane] = kb.index(place)
-        walker = _Lanes(copier, _strides(self.body, lane, self.made_by), self.width, False)
-        walker.count, walker.moving, walker.made = count, {lane}, self.made_by
+        steps = _strides(self.body, lane, self.made_by)
+        walker = _Lanes(copier, steps, self.width, False, {lane}, self.made_by)
+        walker.count = count
         total = acc
         for op in body.ops:
             mine = op.kind in ("kernel.load", "kernel.store") and access(op)[0] is self.memory

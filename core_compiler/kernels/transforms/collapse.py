@@ -18,6 +18,7 @@ from core_compiler.kernels.transforms.edit import (
     constant_of,
     depends_on,
     find_loop,
+    given,
     need,
     producers,
     rebuild,
@@ -54,8 +55,8 @@ class Numbering:
     def _check_block(self, first: Op, last: Op) -> None:
         """``last`` runs to min(block + step, ...): every block but the last is full."""
         made, block = self.made, first.regions[0].arguments[0]
-        end = made.get(last.operands[1])
-        need(end is not None and end.kind == "kernel.min", f"{last['name']} ends elsewhere")
+        end = given(made.get(last.operands[1]), f"{last['name']} ends elsewhere")
+        need(end.kind == "kernel.min", f"{last['name']} ends elsewhere")
         full = [
             v for v in end.operands
             if v in made and made[v].kind == "kernel.add" and block in made[v].operands

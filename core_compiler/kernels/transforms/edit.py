@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from core_compiler.errors import InternalError
 from core_compiler.ir import Block, BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.ops import is_pure
+
+T = TypeVar("T")
 
 #: Loops whose iterations may run in any order.
 INDEPENDENT = ("parallel", "vector")
@@ -73,8 +76,8 @@ class Copier:
         else:
             operands = [self[v] for v in op.operands]
             types = [v.type for v in op.results]
-            name = op.results[0].name if op.results else None
-            made = self.kb._append(op.kind, operands, op.attributes, types, name=name)
+            called = op.results[0].name if op.results else None
+            made = self.kb._append(op.kind, operands, op.attributes, types, name=called)
             self.env.update(zip(op.results, made, strict=True))
 
     def loop(self, op: Op, *, loop: str | None = None, name: str | None = None,
@@ -238,6 +241,13 @@ def need(condition: bool, reason: str) -> None:
         raise Refused(reason)
 
 
+def given(found: T | None, reason: str) -> T:
+    """``found``; :class:`Refused` with ``reason`` where it is None."""
+    if found is None:
+        raise Refused(reason)
+    return found
+
+
 def depends_on(values, sources: set[Value], made: Mapping[Value, Op]) -> bool:
     """Whether any of ``values`` is computed from one of ``sources``."""
     seen: set[Value] = set()
@@ -312,10 +322,10 @@ def bound_at_top(kb: KernelBuilder, value: Value, made: Mapping[Value, Op]) -> V
         direct = [v for v in sides if made.get(v) is None]
         pick = (constants or direct or sides)[0]
         return bound_at_top(kb, pick, made)
-    if name == "sub" and (length := span(*made_by.operands, made)) is not None:
-        return kb.index(length)
     if name == "sub":  # what is taken away is not negative
-        return bound_at_top(kb, made_by.operands[0], made)
+        upper, lower = made_by.operands
+        length = span(upper, lower, made)
+        return bound_at_top(kb, upper, made) if length is None else kb.index(length)
     if name in ("add", "mul", "max"):
         return kb.op(name, *(bound_at_top(kb, v, made) for v in made_by.operands))
     if name in ("ceildiv", "floordiv"):

@@ -13,6 +13,7 @@ from core_compiler.kernels.transforms.edit import (
     depends_on,
     expression,
     find_loop,
+    given,
     has_loop,
     need,
     nest,
@@ -285,8 +286,10 @@ def never_empty(function: Function, chunk: str) -> Function:
         part = made[next(v for v in taken.operands if v is not region.arguments[1])]
     need(part.kind == "kernel.for" and len(part.operands) == 4, "a chunk is no loop")
     start, inner = made.get(op.operands[3]), made.get(part.operands[3])
-    same = start is not None and inner is not None and start.kind == inner.kind == "kernel.constant"
-    need(same and start.attributes == inner.attributes, "a chunk starts from another value")
+    other = "a chunk starts from another value"
+    start, inner = given(start, other), given(inner, other)
+    need(start.kind == inner.kind == "kernel.constant", other)
+    need(start.attributes == inner.attributes, other)
 
     def hook(copier: Copier, op: Op) -> None:
         copier.loop(op, upper=copier.kb.max(copier[op.operands[1]], 1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from core_compiler.ir import BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
@@ -138,7 +139,8 @@ class _View:
 
     def argument(self, kb: KernelBuilder, number: int) -> tuple[Value, list[tuple]]:
         """The part's own buffer argument, and what its type's names stand for."""
-        kind, names, entries = self.memory.type, {}, []
+        kind, entries = self.memory.type, []
+        names: dict[Any, str] = {}
 
         def entered(entry) -> str:
             if entry not in names:
@@ -164,8 +166,9 @@ class _View:
             indices, kept = access(op)[1], self.kept
             rest = op.operands[at + 1 + len(indices) :]
             shifted = [
-                indices[a] if self.starts[a] is None else _beyond(indices[a], self.starts[a], made)
-                for a in kept
+                indices[a] if start is None else _beyond(indices[a], start, made)
+                for a, start in enumerate(self.starts)
+                if a in kept
             ]
             operands = [copier[v] for v in (*op.operands[: at + 1], *shifted, *rest)]
             attributes = dict(op.attributes)

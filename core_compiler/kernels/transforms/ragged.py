@@ -11,6 +11,7 @@ from core_compiler.kernels.transforms.edit import (
     depends_on,
     expression,
     find_loop,
+    given,
     need,
     producers,
     rebuild,
@@ -29,8 +30,7 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
     need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
     need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
     bound = _constant_bound(op, made)
-    size = bound if to is None else to
-    need(size is not None, f"the bound of {loop} is not min(constant, n)")
+    size = given(bound if to is None else to, f"the bound of {loop} is not min(constant, n)")
     iv = op.regions[0].arguments[0]
     for inner in op.walk():
         if inner.kind == "kernel.store":

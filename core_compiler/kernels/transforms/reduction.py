@@ -8,6 +8,7 @@ are stored and loaded again, which is exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from core_compiler.ir import Function, Op, Value
 from core_compiler.ir.types import INDEX
@@ -45,8 +46,9 @@ def fission(
         need(constant_of(op.operands[0], made) == 0, f"{op['name']} does not start at 0")
         need(constant_of(op.operands[2], made) == 1, f"{op['name']} does not step by 1")
     body = chain[-1].regions[0].ops
-    (cut,) = [i for i, o in enumerate(body) if o is find_loop(function, after)] or (None,)
-    need(cut is not None, f"loop {after} is not directly in {loops[-1]}")
+    places = [i for i, o in enumerate(body) if o is find_loop(function, after)]
+    need(bool(places), f"loop {after} is not directly in {loops[-1]}")
+    (cut,) = places
     first, second = body[: cut + 1], body[cut + 1 :]
     effects = {v for o in first if not is_pure(o) for v in o.results}
     crossing = [v for v in dict.fromkeys(v for o in second for v in o.uses()) if v in effects]
@@ -73,7 +75,7 @@ def fission(
     def place(copier: Copier) -> list[Value]:
         kb, ivs = copier.kb, [copier[op.regions[0].arguments[0]] for op in chain]
         extents = [copier[op.operands[1]] for op in chain]
-        lead: Value | int = 0
+        lead: Any = 0  # an index, or the number before there is one
         for iv, extent in zip(ivs[: len(chain) - tile], extents, strict=False):
             lead = kb.add(kb.mul(lead, extent), iv) if lead != 0 else iv
         outer = [lead] if len(chain) > tile else []

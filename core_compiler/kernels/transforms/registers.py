@@ -8,6 +8,7 @@ from core_compiler.kernels.transforms.edit import (
     Copier,
     constant_of,
     find_loop,
+    given,
     has_loop,
     need,
     producers,
@@ -18,8 +19,10 @@ from core_compiler.kernels.transforms.edit import (
 def unroll(function: Function, loop: str) -> Function:
     """Write out a loop whose bounds are constants."""
     made, op = producers(function), find_loop(function, loop)
-    bounds = [constant_of(v, made) for v in op.operands[:3]]
-    need(None not in bounds, f"the bounds of {loop} are not constants")
+    bounds = [
+        given(constant_of(v, made), f"the bounds of {loop} are not constants")
+        for v in op.operands[:3]
+    ]
     (region,) = op.regions
 
     def hook(copier: Copier, op: Op) -> None:
@@ -79,8 +82,8 @@ def promote(function: Function, buffer: str) -> Function:
     keys: dict[Op, tuple] = {}
     for op in function.body.walk():
         if op.kind in ("kernel.load", "kernel.store") and access(op)[0] is memory:
-            where = tuple(constant_of(v, made) for v in access(op)[1])
-            need(None not in where, f"{buffer} is accessed at an index that is not a constant")
+            why = f"{buffer} is accessed at an index that is not a constant"
+            where = tuple(given(constant_of(v, made), why) for v in access(op)[1])
             moved = op.result if op.kind == "kernel.load" else op.operands[0]
             width = moved.type.width if isinstance(moved.type, VectorType) else 1
             need(where[-1] % width == 0, f"accesses to {buffer} overlap")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.ir.types import buffer
@@ -18,6 +19,7 @@ from core_compiler.kernels.transforms.edit import (
     depends_on,
     expression,
     find_loop,
+    given,
     need,
     producers,
     rebuild,
@@ -53,7 +55,7 @@ def stage(
         f"{operand} also varies along loops other than {dims}",
     )
     merged = sum(s is None for s in shape)
-    need(None not in shape[merged:], "only leading extents may be left to the loops")
+    extents = [given(s, "only leading extents may be left to the loops") for s in shape[merged:]]
     need(all(a.numbering is None for a in axes[:merged]), "a numbered dimension needs an extent")
     notes: list[str] = []
     memory: list[Value] = []
@@ -63,7 +65,7 @@ def stage(
         total = kb.index(1)
         for axis in axes[:merged]:
             total = kb.mul(total, bound_at_top(kb, axis.loops[0].operands[1], made))
-        for size, axis in zip(shape[merged:], axes[merged:], strict=True):
+        for size, axis in zip(extents, axes[merged:], strict=True):
             bound = axis.bound(kb, made)
             if bound is None:
                 notes.append(f"{axis.name}: at most {size} iterations")
@@ -72,12 +74,12 @@ def stage(
         known = kb.known(total)
         lead = [] if not merged else [f"{name}_tiles" if known is None else known]
         sizes = [total] if lead and known is None else []
-        memory.append(kb.alloc((*lead, *shape[merged:]), value.type, *sizes, name=name))
+        memory.append(kb.alloc((*lead, *extents), value.type, *sizes, name=name))
 
     def address(copier: Copier) -> list[Value]:
         kb = copier.kb
         indices = [axis.index(copier) for axis in axes]
-        lead: Value | int = 0
+        lead: Any = 0  # an index, or the number before there is one
         for index, axis in zip(indices[:merged], axes, strict=False):
             lead = kb.add(kb.mul(lead, copier[axis.loops[0].operands[1]]), index)
         return [lead, *indices[merged:]] if merged else indices

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from core_compiler.ir import DType, Function, Op, Value, VectorType, vector
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
@@ -12,6 +14,7 @@ from core_compiler.kernels.transforms.edit import (
     constant_of,
     depends_on,
     find_loop,
+    given,
     need,
     producers,
     rebuild,
@@ -49,8 +52,7 @@ def vectorise(
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
-        lanes = _Lanes(copier, steps, width, pad is not None)
-        lanes.moving, lanes.made = {iv}, made
+        lanes = _Lanes(copier, steps, width, pad is not None, {iv}, made)
         lower, upper = copier[op.operands[0]], copier[op.operands[1]]
         end = upper if pad is None else kb.index(pad)
         full = kb.mul(kb.floordiv(kb.sub(upper, lower), width), width)
@@ -130,10 +132,12 @@ def _advance(op: Op, parts: list, made) -> int | None:
 class _Lanes:
     """Emits the body of the loop with lane-dependent values as vectors."""
 
-    def __init__(self, copier: Copier, steps, width: int, padded: bool):
+    def __init__(self, copier: Copier, steps, width: int, padded: bool,
+                 moving: set[Value], made: Mapping[Value, Op]):  # fmt: skip
         self.copier, self.steps, self.width, self.padded = copier, steps, width, padded
         self.count: Value | None = None
         self.varying: set[Value] = set()  # old values whose new ones are vectors
+        self.moving, self.made = moving, made
 
     def block(self, block) -> None:
         for op in block.ops:
@@ -215,8 +219,7 @@ class _Lanes:
         self._define(op, made)
 
     def _store(self, op: Op) -> None:
-        axis = self._axis(op)
-        need(axis is not None, f"all lanes store to one place of {access(op)[0].name}")
+        axis = given(self._axis(op), f"all lanes store to one place of {access(op)[0].name}")
         value = self.vector(op.operands[0])
         operands = [value, *(self.copier[v] for v in op.operands[1:])]
         operands += [] if self.count is None or self.padded else [self.count]
