@@ -64,7 +64,7 @@ class Prompt(AnyWidgetComponent):
     __abstract = True
     _debounce = 0
     _bundle_path = None
-    _stylesheets = ()
+    _stylesheets = []  # noqa: RUF012  # as Panel declares it
 
 
 def _stub(name: str) -> str:

@@ -15,6 +15,7 @@ import sys
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
+from typing import IO, Any
 from urllib.parse import urlencode
 
 import panel as pn
@@ -56,7 +57,7 @@ class Upload(RequestHandler):
 
     def initialize(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.file = None
+        self.file: IO[bytes] | None = None
         self.problem: UserError | None = None
         self.received = 0
 
@@ -65,7 +66,8 @@ class Upload(RequestHandler):
             raise HTTPError(405)
         if self.request.headers.get("X-Workbench-Token", "") != self.workspace.token:
             raise HTTPError(403)
-        self.request.connection.set_max_body_size(MAX_UPLOAD)
+        connection: Any = self.request.connection  # HTTP/1.1's, of which Tornado's base says less
+        connection.set_max_body_size(MAX_UPLOAD)
         try:
             self.path = self.workspace.library.upload_path(self.get_query_argument("name", ""))
             self.file = self.path.open("wb")

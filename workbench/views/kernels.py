@@ -76,13 +76,18 @@ def _row(kernel: Kernel, timings: list[Timing], percents: list[float], total: fl
     spent = sum(medians)
     samples = np.concatenate([t.samples_us for t in timings])
     row |= {
-        "median_us": spent / len(medians), "min_us": min(t.min_us for t in timings),
+        "median_us": spent / len(medians),
+        "min_us": min(t.min_us for t in timings if t.min_us is not None),
         "p95_us": float(np.quantile(samples, 0.95)) if samples.size else None,
         "total_us": spent, "share": spent / total if total else None,
         "gflops": sum(t.flops for t in timings) / spent / 1e3 if spent else None,
         "gbytes_per_s": sum(t.bytes for t in timings) / spent / 1e3 if spent else None,
     }  # fmt: skip
-    near = [(t.median_us, percents[t.launch]) for t in timings if t.launch < len(percents)]
+    near = [
+        (t.median_us, percents[t.launch])
+        for t in timings
+        if t.median_us is not None and t.launch < len(percents)
+    ]
     if near and spent:
         row["percent"] = sum(time * share for time, share in near) / spent
     return row

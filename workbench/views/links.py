@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from core_compiler.ir import Op
+from core_compiler.record.reader import Buffer
 from workbench.state import Sight
 from workbench.views.reading import Run
 
@@ -120,12 +121,19 @@ def written(launch: Op) -> tuple:
     return launch.operands[len(launch.operands) - count :] if count else ()
 
 
+def written_by(run: Run, buffer: Buffer) -> int | None:
+    """The launch that fills a buffer, else the op that defines it."""
+    if buffer.value is None:
+        return buffer.op
+    return writers(run).get(buffer.value, buffer.op)
+
+
 def writer_of(run: Run, buffer: int) -> int | None:
     """The launch that fills a buffer, else the op that defines it."""
     found = next((b for b in run.buffers() if b.id == buffer), None)
     if found is None:
         return None
-    return writers(run).get(found.value, found.op)
+    return written_by(run, found)
 
 
 def _kernel_of(run: Run, op: int, kernels: tuple[int, ...]) -> int | None:

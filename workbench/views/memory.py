@@ -11,7 +11,7 @@ from core_compiler.ir import Op
 from core_compiler.record.reader import Buffer
 from workbench.state import Sight
 from workbench.views import Empty
-from workbench.views.links import LAUNCH, launches, linked, writers
+from workbench.views.links import LAUNCH, launches, linked, writers, written_by
 from workbench.views.reading import Run
 
 #: Tiers in the order of their tabs, and how a person calls them.
@@ -49,7 +49,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "size": [b.size for b in buffers],
         "unpadded": [b.unpadded_size for b in buffers],
     }
-    ops = [made.get(b.value, b.op) for b in buffers]
+    ops = [written_by(run, b) for b in buffers]
     return {
         "title": f"plan: {figures.get('planner', '')}",
         "steps": steps,
@@ -99,7 +99,8 @@ def _label(op: Op) -> str:
 def _name(run: Run, buffer: Buffer, made: Mapping[int, int]) -> str:
     """A buffer's name and the kernel that fills it."""
     name = buffer.name or ("" if buffer.value is None else f"%{buffer.value}")
-    launch = launches(run).get(made.get(buffer.value, -1))
+    maker = None if buffer.value is None else made.get(buffer.value)
+    launch = None if maker is None else launches(run).get(maker)
     return f"{name} {launch['kernel']}" if launch is not None else name
 
 

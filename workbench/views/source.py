@@ -75,7 +75,7 @@ def _groups(kernel: Kernel, texts: list[str], kept: list[bool]) -> list[dict[str
     """Lines by source line: the LLVM lines from debug locations, assembly from the recording's map
     or from ``.loc`` directives, ops from the line map."""
     source, llvm, assembly = texts
-    ops = {}
+    ops: dict[int, int] = {}
     for line, op in kernel.line_map:
         ops.setdefault(line, op)
     lower: dict[int, tuple[list[int], list[int]]] = {}
@@ -90,7 +90,8 @@ def _groups(kernel: Kernel, texts: list[str], kept: list[bool]) -> list[dict[str
         if not 0 < line <= count:
             continue
         lines = [[line], *lower.get(line, ([], []))]
-        group = {"lines": [rows for rows, there in zip(lines, kept, strict=True) if there]}
+        shown = [rows for rows, there in zip(lines, kept, strict=True) if there]
+        group: dict[str, Any] = {"lines": shown}
         if line in ops:
             group["op"] = ops[line]
         groups.append(group)
