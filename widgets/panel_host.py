@@ -20,7 +20,8 @@ class _View(AnyWidgetComponent):
 
     __abstract = True
 
-    def show(self, data: Mapping[str, Any]) -> None:
+    # Panel's own `show` opens a server for one component, which no view is for: hence the ignore.
+    def show(self, data: Mapping[str, Any]) -> None:  # type: ignore[override]
         """Show `data` (the view's schema in README.md; numpy arrays travel as bytes)."""
         text, blob = pack(data)
         self.param.update(data=text, blob=blob)
@@ -37,7 +38,8 @@ class _View(AnyWidgetComponent):
         self.param.watch(answer, "request")
 
 
-def _view(name: str, view: str) -> type[_View]:
+def _view(name: str, view: str) -> Any:
+    """A subclass of :class:`_View`: to a type checker no class, as it is made while running."""
     parameters = {
         trait.name: _PARAMETERS[type(trait.default)](
             default=trait.default, doc=trait.doc, allow_refs=True
