@@ -179,7 +179,7 @@ def test_state_from_the_host_restores(open_page: Open) -> None:
     state = {"open": ["embeddings"], "overlay": "error", "query": "gather"}
     shown = open_page(page([("graph", data)], state=[state]))
     shown.settle()
-    assert shown.view().locator("select").input_value().startswith("colour: error")
+    assert shown.view().locator("select").input_value().startswith("error")
     assert "1 hit" in shown.view().locator(".hits").inner_text()
     g = transformer(3)
     assert shown.call("placeOfOp", g.kinds.index("gather")) is not None

@@ -46,7 +46,7 @@ MODULES: Mapping[str, ModuleType] = {
     "memory": memory,
 }  # fmt: skip
 TITLES = {"overview": "Overview", "graph": "Graph", "diff": "IR diff", "kernels": "Kernels",
-          "source": "Kernel source", "memory": "Memory"}  # fmt: skip
+          "source": "Source", "memory": "Memory"}  # fmt: skip
 #: Views of `widgets`: they pack arrays, and write their own ``selection`` and ``state``.
 #: Views that want the whole width: a pane beside them goes below.
 WIDE = ("kernels", "source", "memory")
@@ -68,7 +68,7 @@ class Page:
         self.run: Run | None = None
         self.job: Compile | None = None
         self.problem: dict[str, str] | None = None
-        self.roots = {
+        self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
             for name, make in {**components.FRAME, **components.VIEWS}.items()
         }  # fmt: skip
@@ -361,21 +361,20 @@ class Page:
     def _show_bar(self, done: bool = True) -> None:
         """``done``: all views show the sight (the page stops saying that it works)."""
         run, job = self.run, self.job
-        facts = None
+        shown: dict[str, str] | None = None
         if run is not None:
             meta = run.meta()
             status = "" if run.status == "finished" else _STATUS.get(run.status, run.status)
             detail = meta.get("target"), meta.get("mode"), run.path.name, status
-            facts = {"model": str(meta.get("model", run.path.stem)), "path": str(run.path),
+            shown = {"model": str(meta.get("model", run.path.stem)), "path": str(run.path),
                      "detail": " · ".join(str(d) for d in detail if d)}  # fmt: skip
         elif job is not None:
-            facts = {"model": str(job.job["model"]), "path": str(job.path), "detail": "starting"}
-        waiting = run is None and job is not None
+            shown = {"model": str(job.job["model"]), "path": str(job.path), "detail": "starting"}
         messages = self._messages
-        if waiting:
+        if run is None and job is not None:
             messages = {n: {"what": f"{job.progress['what']} …"} for n in self.sight.panes}
         facts = {
-            "run": facts, "start": run is None and job is None,
+            "run": shown, "start": run is None and job is None,
             "query": self.sight.query(), "push": self._push, "done": done,
             "panes": self.sight.panes, "zoom": self.sight.zoom, "fold": self.sight.fold,
             "views": [{"name": n, "title": TITLES[n]} for n in VIEWS],
@@ -403,8 +402,9 @@ class Page:
 
     def _look(self) -> None:
         if self.run is None and self.job is not None:
-            if self.job.path.exists() and self.job.running:
-                self._guard_quietly(lambda: self._take(self.workspace.acquire(self.job.path)))
+            path = self.job.path
+            if path.exists() and self.job.running:
+                self._guard_quietly(lambda: self._take(self.workspace.acquire(path)))
             elif not self.job.running:
                 self._ended()
                 return

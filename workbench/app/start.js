@@ -15,7 +15,8 @@ h2 { font-size: 13px; font-weight: 600; margin: 24px 0 8px; } h2 span { font-wei
 .sample { text-align: left; height: auto; padding: 9px 12px; white-space: normal; display: block; border-radius: 6px; }
 .sample b { display: block; font-size: 13px; } .sample .muted { display: block; } .sample .faint { font-size: 11px; }
 table { border-collapse: collapse; width: 100%; background: var(--surface); border: 1px solid var(--line); border-radius: 6px; font-variant-numeric: tabular-nums; }
-th { text-align: left; font-weight: 600; padding: 4px 10px; color: var(--muted); border-bottom: 1px solid var(--line); background: var(--raised); }
+th:not(.num) { text-align: left; }
+th { font-weight: 600; padding: 4px 10px; color: var(--muted); border-bottom: 1px solid var(--line); background: var(--raised); }
 td { padding: 3px 10px; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); white-space: nowrap; }
 tbody tr { cursor: pointer; } tbody tr:hover { background: var(--raised); }
 td.name { font-family: var(--mono); max-width: 340px; overflow: hidden; text-overflow: ellipsis; }
@@ -109,7 +110,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     samples.replaceChildren(...data.samples.map((s) => h('button', { class: 'sample', click: () => open(s.name) }, h('b', {}, s.name), h('span', { class: 'muted' }, s.summary),
       h('span', { class: 'faint' }, `${million(s.parameters)}, ${figure(s.flops, 'flop')}`))));
     recent.replaceChildren(h('h2', {}, 'Recent recordings', h('span', {}, data.recent.length ? data.folder : '')), data.recent.length
-      ? h('table', {}, h('thead', {}, h('tr', {}, ['model', 'target', 'made', 'stages', 'time', 'checks', 'size', 'state', ''].map((t) => h('th', { scope: 'col' }, t)))),
+      ? h('table', {}, h('thead', {}, h('tr', {}, ['model', 'target', 'made', 'stages', 'time', 'checks', 'size', 'state', ''].map((t) => h('th', { scope: 'col', class: ['stages', 'time', 'size'].includes(t) ? 'num' : '' }, t)))),
         h('tbody', {}, data.recent.map((r) => h('tr', { tabindex: 0, click: () => send('open', { what: r.path }), keydown: (e) => e.key === 'Enter' && send('open', { what: r.path }), title: r.error || r.path },
           h('td', { class: 'name' }, r.model), h('td', {}, r.target), h('td', {}, ago(r.began)), h('td', { class: 'num' }, count(r.stages)), h('td', { class: 'num' }, r.total_ms === null ? '' : figure(r.total_ms, 'ms')),
           h('td', {}, checks(r.checks)), h('td', { class: 'num' }, bytes(r.size)), h('td', { class: 'muted' }, STATUS[r.status] ?? r.status),

@@ -9,8 +9,8 @@ section + section h3 { border-top: 1px solid var(--line); margin-top: 7px; }
 .fact { display: grid; grid-template-columns: 84px minmax(0, 1fr); gap: 8px; padding: 1px 10px; }
 .fact .name { color: var(--muted); overflow: hidden; text-overflow: ellipsis; }
 .fact .value { overflow-wrap: anywhere; font-family: var(--mono); font-size: 11px; }
-p { margin: 2px 10px; color: var(--muted); }
-.row { padding: 1px 10px; }
+p { margin: 2px 10px; color: var(--muted); overflow-wrap: anywhere; }
+.row { padding: 1px 10px; overflow-wrap: anywhere; }
 .row .detail { color: var(--muted); display: block; overflow-wrap: anywhere; }
 .place { padding: 2px 10px; color: var(--muted); }
 pre { margin: 2px 10px 4px; padding: 3px 0; background: var(--page); border: 1px solid var(--line); border-radius: 4px; overflow-x: auto;

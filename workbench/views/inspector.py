@@ -237,7 +237,7 @@ def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, 
         place += f"live at positions {found.start} to {found.end}"
         title = f"buffer {found.name or '%' + str(found.value)} ({found.kind})"
         rows.append(_link(title, place, {"buffer": found.id, "panes": ["memory", "graph"]}))
-        maker = writers(run).get(found.value)
+        maker = None if found.value is None else writers(run).get(found.value)
         if maker is not None:
             rows.append(_link(f"written by {run.name_of(maker)}", run.recording.op(maker).kind,
                               {"op": maker, "stage": run.version.stages - 1}))  # fmt: skip
@@ -296,15 +296,18 @@ def _print(run: Run, op: Op) -> str:
     return print_op(op, numbers=numbers)
 
 
+#: Figures of a stage as people say them: label, unit, and how many make one of it.
+_FIGURES = {
+    "ops": ("ops after it", "", 1), "flops": ("work", "Gflop", 1e9),
+    "bytes": ("traffic", "MB", 1e6),
+}  # fmt: skip
+
+
 def _pass(run: Run, stage: Stage) -> dict[str, Any]:
     rows = [_text(stage.summary)] if stage.summary else []
     if stage.index:
-        half = (
-            "meaning: for all targets"
-            if stage.half == "meaning"
-            else "implementation: this target's"
-        )
-        rows.append(_fact("half", half))
+        half = "all targets" if stage.half == "meaning" else "this target"
+        rows.append(_fact("runs for", half))
         rows.append(
             _fact(
                 "values",
@@ -316,7 +319,9 @@ def _pass(run: Run, stage: Stage) -> dict[str, Any]:
         rows.append(_fact(f"option {name}", value))
     for name, value in stage.figures.items():
         if name != "changed" and value:
-            rows.append(_fact(name, f"{value:,.0f}"))
+            label, unit, by = _FIGURES.get(name, (name, "", 1))
+            shown = f"{value / by:,.3g}" if by > 1 and value < 1000 * by else f"{value / by:,.0f}"
+            rows.append(_fact(label, f"{shown} {unit}".strip()))
     if stage.verdicts:
         rows.append(_fact("checks", ", ".join(f"{n} {v}" for v, n in stage.verdicts.items())))
     rules = Counter(s.rewrite.rule for s in run.rewrites(stage.index)) if stage.index else Counter()

@@ -99,11 +99,13 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return picture;
   }
 
+  const timed = (data) => data.kernels.some((k) => k.total_us !== null);
+
   function kernels(rows) {
     return rows.map((k) => h('div', { class: 'kernel', ...press(() => send('follow', { go: { kernel: k.id, panes: ['kernels', 'source'] } })) },
       h('span', { class: 'name', title: k.name }, k.name), h('span', { class: 'num muted' }, `${count(k.count)} ×`),
       h('span', { class: 'num' }, k.total_us === null ? '' : figure(k.total_us, 'us')),
-      h('span', { class: 'share', title: k.share === null ? '' : `${number(100 * k.share)} % of the time, ${number(k.percent)} % of this machine's limit` },
+      k.share === null ? null : h('span', { class: 'share', title: k.share === null ? '' : `${number(100 * k.share)} % of the time, ${number(k.percent)} % of this machine's limit` },
         h('div', { style: { width: `${100 * (k.share ?? 0)}%` } }))));
   }
 
@@ -122,7 +124,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       data.more_findings ? h('p', { class: 'muted' }, `and ${count(data.more_findings)} more`) : null,
       h('div', { class: 'two' },
         data.passes.length > 1 ? h('div', {}, h('h2', {}, 'Ops after each pass', h('span', {}, 'grey: changed nothing')), chart(data.passes)) : null,
-        data.kernels.length ? h('div', {}, h('h2', {}, 'Where the time goes', h('span', {}, 'kernels, one execution')), kernels(data.kernels)) : null),
+        data.kernels.length ? h('div', {}, h('h2', {}, ...(timed(data) ? ['Where the time goes', h('span', {}, 'kernels, one execution')] : ['Kernels', h('span', {}, 'not timed yet: Execute times them')])), kernels(data.kernels)) : null),
       h('div', { class: 'foot' }, data.versions),
     ].filter(Boolean));
     page.scrollTop = top;

@@ -15,6 +15,9 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
 .cw-diff .titles { display: grid; grid-template-columns: 1fr 1fr 12px; flex: none; color: var(--muted);
   background: var(--surface); border-bottom: 1px solid var(--line); font-weight: 600; }
 .cw-diff .titles span { padding: 2px 10px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.cw-diff .totals > span + span { margin-left: 8px; }
+.cw-diff.unified .titles { display: flex; } .cw-diff.unified .titles span { padding-right: 0; }
+.cw-diff.unified .titles span + span::before { content: '→ '; color: var(--faint); font-weight: 400; }
 .cw-diff .body { display: flex; flex: 1; min-height: 0; }
 .cw-diff .body:has(.lines:focus-visible) { outline: 2px solid var(--accent); outline-offset: -2px; z-index: 1; }
 .cw-diff .lines:focus-visible { outline: none; }
@@ -84,8 +87,12 @@ class DiffView {
   private readonly place = h('span', { class: 'figure place' });
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly unifiedButton = button('unified', 'One column  (u)', () => this.toggle('unified'));
-  private readonly wholeButton = button('whole module', 'Also what is equal  (a)', () =>
+  private readonly wholeButton = button('whole', 'The whole module, also what is equal  (a)', () =>
     this.toggle('whole'),
+  );
+
+  private readonly copyButton = button('copy', 'Copy this hunk, or all hunks, as a patch  (c)', () =>
+    this.copyHunk(),
   );
 
   constructor(private readonly frame: Frame) {
@@ -95,6 +102,8 @@ class DiffView {
     );
     this.lines.root.setAttribute('role', 'region');
     this.lines.root.setAttribute('aria-label', 'IR diff: j and k step through hunks');
+    this.copyButton.classList.add('wide');
+    this.wholeButton.append(h('span', { class: 'wide' }, ' module'));
     const bar = h(
       'div',
       { class: 'bar', role: 'toolbar', 'aria-label': 'Diff' },
@@ -108,7 +117,7 @@ class DiffView {
       this.totals,
       h('span', { class: 'gap' }),
       h('span', { class: 'group' }, this.unifiedButton, this.wholeButton),
-      button('copy', 'Copy this hunk, or all hunks, as a patch  (c)', () => this.copyHunk()),
+      this.copyButton,
       button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
     );
     const body = h('div', { class: 'body' }, this.lines.root, this.ruler);
@@ -131,7 +140,7 @@ class DiffView {
       this.totals,
       ...(['added', 'removed', 'changed'] as const).map((kind) => {
         const n = { added, removed, changed }[kind];
-        const part = h('span', {}, ` ${SIGNS[kind]}${count(n)} ${kind} `);
+        const part = h('span', { title: kind }, ` ${SIGNS[kind]}${count(n)}`, h('span', { class: 'wide' }, ` ${kind}`));
         part.style.color = n ? changeColour(this.palette, kind) : '';
         return part;
       }),

@@ -42,9 +42,28 @@ const STYLE = `
 .cw-graph .ramp { display: inline-block; width: 120px; height: 9px; margin: 0 6px;
   vertical-align: -1px; border-radius: 2px; }
 .cw-graph .heat { white-space: pre; }
-.cw-graph .crumbs { position: absolute; z-index: 2; left: 8px; top: 6px; display: flex; gap: 2px; }
-.cw-graph .crumbs button { border: none; height: 20px; padding: 0 4px; color: var(--muted);
+.cw-graph .crumbs { position: absolute; z-index: 2; left: 4px; right: 120px; top: 6px; display: flex; overflow: hidden;
+  justify-content: flex-end; }
+.cw-graph .shown { position: absolute; z-index: 2; right: 8px; top: 7px; color: var(--muted); padding: 0 4px;
+  font-variant-numeric: tabular-nums; background: color-mix(in srgb, var(--page) 85%, transparent); }
+.cw-graph .bar input { flex: 1 1 80px; min-width: 80px; max-width: 210px; }
+.cw-graph .rest { display: flex; gap: 6px; }
+.cw-graph .more { display: none; }
+.cw-graph .legend { max-width: calc(100% - 160px); }
+.cw-graph .changes { flex-wrap: wrap; row-gap: 2px; }
+@container view (max-width: 620px) {
+  .cw-graph .bar select { width: 102px; padding: 0 2px; }
+  .cw-graph .bar { gap: 5px; padding: 3px 6px; }
+  .cw-graph .bar .gap { display: none; }
+  .cw-graph .more { display: block; }
+  .cw-graph .rest { display: none; }
+  .cw-graph .rest.open { display: flex; position: absolute; right: 6px; top: 33px; z-index: 6; padding: 6px;
+    background: var(--surface); border: 1px solid var(--line); border-radius: 5px; box-shadow: 0 4px 18px rgb(0 0 0 / 22%); }
+  .cw-graph .heat { white-space: normal; }
+}
+.cw-graph .crumbs button { border: none; height: 20px; padding: 0 4px; color: var(--muted); flex: none; white-space: pre;
   background: color-mix(in srgb, var(--page) 85%, transparent); }
+.cw-graph .crumbs button:last-child { margin-right: auto; } /* where they do not fit, the outermost go */
 .cw-graph .crumbs button + button::before { content: '› '; color: var(--faint); }
 .cw-graph .note { position: absolute; z-index: 3; left: 50%; top: 10px; transform: translateX(-50%);
   background: var(--surface); border: 1px solid var(--line); border-radius: 5px; padding: 4px 10px;
@@ -106,7 +125,7 @@ class GraphView {
       png: () => this.viewport.image((blob) => blob && download(this.fileName('png'), blob)),
       help: () => (this.help.hidden = !this.help.hidden),
     });
-    this.stage.append(this.crumbs, this.legend.root, this.minimap.canvas, this.note);
+    this.stage.append(this.crumbs, this.toolbar.status, this.legend.root, this.minimap.canvas, this.note);
     frame.root.append(this.toolbar.root, this.stage, this.help);
     this.tip = tooltip(this.stage);
     this.listen();

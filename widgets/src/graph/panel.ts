@@ -23,9 +23,11 @@ export interface Actions {
 export class Toolbar {
   readonly root: HTMLElement;
   readonly input: HTMLInputElement;
+  /** How much of the graph is drawn; it stands in the corner of the drawing. */
+  readonly status = h('div', { class: 'shown' });
   private readonly hits = h('span', { class: 'figure hits' });
+  private readonly walk: HTMLElement;
   private readonly select: HTMLSelectElement;
-  private readonly status = h('span', { class: 'figure shown' });
   private readonly folded: HTMLButtonElement;
   private readonly diff: HTMLElement;
   private overlays = '';
@@ -33,7 +35,7 @@ export class Toolbar {
   constructor(actions: Actions) {
     this.input = h('input', {
       type: 'search',
-      placeholder: 'Search: kind, shape, attribute, line',
+      placeholder: 'Search ops',
       'aria-label': 'Search ops',
       title: 'Words match name, kind, shape, attribute, scope and source line; or kind:add shape:768 line:model.py:12  (/)',
       input: () => actions.search(this.input.value),
@@ -53,16 +55,35 @@ export class Toolbar {
       button('‹', 'Previous changed op  ([)', () => actions.changed(-1)),
       button('change ›', 'Next changed op  (])', () => actions.changed(1)),
     );
+    this.walk = h(
+      'span',
+      { class: 'group', hidden: true },
+      button('‹', 'Previous hit  (Shift+Enter)', () => actions.step(-1)),
+      button('›', 'Next hit  (Enter)', () => actions.step(1)),
+    );
+    // In a narrow pane these are behind one button.
+    const rest = h(
+      'span',
+      { class: 'rest' },
+      this.folded,
+      h(
+        'span',
+        { class: 'group' },
+        button('SVG', 'Download what the window shows as SVG', actions.svg),
+        button('PNG', 'Download what the window shows as PNG', actions.png),
+      ),
+      button('?', 'Keys  (?)', actions.help),
+    );
+    const more = button('⋯', 'Weights, downloads, keys', () => {
+      more.setAttribute('aria-expanded', String(rest.classList.toggle('open')));
+    });
+    more.className = 'more';
+    more.setAttribute('aria-expanded', 'false');
     this.root = h(
       'div',
       { class: 'bar', role: 'toolbar', 'aria-label': 'Graph' },
       this.input,
-      h(
-        'span',
-        { class: 'group' },
-        button('‹', 'Previous hit  (Shift+Enter)', () => actions.step(-1)),
-        button('›', 'Next hit  (Enter)', () => actions.step(1)),
-      ),
+      this.walk,
       this.hits,
       this.select,
       h(
@@ -72,29 +93,22 @@ export class Toolbar {
         button('+', 'Open one more level  (e; all: E)', () => actions.expand(false)),
       ),
       button('fit', 'Fit the whole graph  (f)', actions.fit),
-      this.folded,
       this.diff,
       h('span', { class: 'gap' }),
-      this.status,
-      h(
-        'span',
-        { class: 'group' },
-        button('SVG', 'Download what the window shows as SVG', actions.svg),
-        button('PNG', 'Download what the window shows as PNG', actions.png),
-      ),
-      button('?', 'Keys  (?)', actions.help),
+      rest,
+      more,
     );
   }
 
   setOverlays(overlays: Overlay[], chosen: number): void {
-    const names = overlays.map((overlay) => `${overlay.name} (${overlay.unit})`);
+    const names = overlays.map((overlay) => overlay.name + (overlay.unit ? ` (${overlay.unit})` : ''));
     const text = names.join('\n');
     if (text !== this.overlays || this.select.options.length === 0) {
       this.overlays = text;
       replace(
         this.select,
-        h('option', {}, 'colour: kind of work'),
-        ...names.map((name) => h('option', {}, `colour: ${name}`)),
+        h('option', {}, 'kind of work'),
+        ...names.map((name) => h('option', {}, name)),
       );
     }
     this.select.selectedIndex = chosen + 1;
@@ -103,6 +117,7 @@ export class Toolbar {
 
   setHits(text: string): void {
     this.hits.textContent = text;
+    this.walk.hidden = text === '';
   }
 
   setStatus(text: string, title: string): void {

@@ -122,12 +122,14 @@ export const MONO = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono
 export const BASE_STYLE = `
 .cw { position: relative; display: flex; flex-direction: column; width: 100%; height: 100%;
   min-height: 320px; overflow: hidden; box-sizing: border-box; background: var(--page);
-  color: var(--text); font: 12px/1.4 ${SANS}; text-align: left; }
+  container: view / inline-size; color: var(--text); font: 12px/1.4 ${SANS}; text-align: left; }
 .cw *, .cw *::before { box-sizing: border-box; }
 .cw [hidden] { display: none !important; }
 .cw .bar { display: flex; align-items: center; gap: 6px; min-height: 32px; padding: 3px 8px;
   background: var(--surface); border-bottom: 1px solid var(--line); flex: none; flex-wrap: wrap; }
+.cw .bar > * { flex: none; }
 .cw .bar .gap { flex: 1; }
+@container view (max-width: 620px) { .cw .bar .wide { display: none; } }
 .cw .bar .figure, .cw .status { color: var(--muted); white-space: nowrap;
   font-variant-numeric: tabular-nums; }
 .cw button, .cw select, .cw input { font: inherit; color: var(--text); background: var(--surface);
