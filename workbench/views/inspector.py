@@ -296,11 +296,15 @@ def _print(run: Run, op: Op) -> str:
     return print_op(op, numbers=numbers)
 
 
-#: Figures of a stage as people say them: label, unit, and how many make one of it.
-_FIGURES = {
-    "ops": ("ops after it", "", 1), "flops": ("work", "Gflop", 1e9),
-    "bytes": ("traffic", "MB", 1e6),
-}  # fmt: skip
+#: Figures of a stage as people say them: label and unit.
+_FIGURES = {"ops": ("ops after it", ""), "flops": ("work", "flop"), "bytes": ("traffic", "B")}
+
+
+def _amount(value: float, unit: str) -> str:
+    """A positive amount with four digits: ``8.24 Gflop``."""
+    steps = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+    by, prefix = next((s for s in steps if value >= s[0]), (1, ""))
+    return f"{value / by:,.4g} {prefix}{unit}"
 
 
 def _pass(run: Run, stage: Stage) -> dict[str, Any]:
@@ -319,9 +323,8 @@ def _pass(run: Run, stage: Stage) -> dict[str, Any]:
         rows.append(_fact(f"option {name}", value))
     for name, value in stage.figures.items():
         if name != "changed" and value:
-            label, unit, by = _FIGURES.get(name, (name, "", 1))
-            shown = f"{value / by:,.3g}" if by > 1 and value < 1000 * by else f"{value / by:,.0f}"
-            rows.append(_fact(label, f"{shown} {unit}".strip()))
+            label, unit = _FIGURES.get(name, (name, ""))
+            rows.append(_fact(label, _amount(value, unit) if unit else f"{value:,.0f}"))
     if stage.verdicts:
         rows.append(_fact("checks", ", ".join(f"{n} {v}" for v, n in stage.verdicts.items())))
     rules = Counter(s.rewrite.rule for s in run.rewrites(stage.index)) if stage.index else Counter()
