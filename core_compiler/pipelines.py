@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.errors import UserError, nearest
 from core_compiler.passes.base import Pass, with_options
 from core_compiler.passes.canonicalise import Canonicalise
 from core_compiler.passes.decompose import Decompose
@@ -90,9 +90,8 @@ def build(
     known = labels(passes)
     for name in (*edit.skip, *edit.options, *edit.limits, *edit.order, *edit.repeat):
         if name not in known and name not in {p.name() for p in passes}:
-            raise UserError(
-                f"no pass is called {name!r}", "pipeline", f"passes: {', '.join(known)}"
-            )
+            fix = nearest(name, known, f"passes: {', '.join(known)}")
+            raise UserError(f"no pass is called {name!r}", "pipeline", fix)
     steps = []
     for label, pass_ in zip(known, passes, strict=True):
         both = (label, pass_.name())

@@ -153,14 +153,17 @@ class _CtrlC:
         self._set = False
 
     def __enter__(self) -> _CtrlC:
-        ours = threading.current_thread() is threading.main_thread()
-        if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        handler = signal.getsignal(signal.SIGINT)
+        ours = isinstance(getattr(handler, "__self__", None), _CtrlC)
+        main = threading.current_thread() is threading.main_thread()
+        if main and (ours or handler is signal.default_int_handler):
             signal.signal(signal.SIGINT, self._stop)
             self._set = True
         return self
 
     def __exit__(self, *_) -> None:
-        if self._set:
+        # Once pressed it stays: what the interpreter does at its end is not to be disturbed either.
+        if self._set and self.pressed is None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _stop(self, *_) -> None:

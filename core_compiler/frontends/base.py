@@ -28,11 +28,15 @@ class Imported:
 
 @dataclass(frozen=True)
 class Unsupported:
-    """One node that has no translation: what it is, why, and where the model says it."""
+    """One node that has no translation: what it is, why, and where the model says it.
+
+    ``misfit``: there is one, but shapes, types or attributes contradict the op's definition.
+    """
 
     kind: str
     reason: str
     node: FrontendNode
+    misfit: bool = False
 
 
 def refuse(found: Sequence[Unsupported], where: str) -> UserError:
@@ -49,6 +53,13 @@ def refuse(found: Sequence[Unsupported], where: str) -> UserError:
         )
         parts.append(f"{kind} ({reason}; {shown})" if reason else f"{kind} ({shown})")
     count = len(groups)
+    if all(item.misfit for item in found):
+        return UserError(
+            f"{count} op{'s do' if count > 1 else ' does'} not fit what "
+            f"{'they are' if count > 1 else 'it is'} given: {'; '.join(parts)}",
+            where,
+            "the model is inconsistent: check its shapes and types, and export it again",
+        )
     return UserError(
         f"{count} op{'s are' if count > 1 else ' is'} not supported: {'; '.join(parts)}",
         where,

@@ -11,7 +11,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -152,14 +152,12 @@ class RecordingFile:
         """A copy as a single complete file, also of a recording that grows."""
         with self.connection() as connection:
             try:
-                copy = sqlite3.connect(target)
-                connection.backup(copy)
-                copy.execute("PRAGMA journal_mode = DELETE")
-                copy.close()
+                with closing(sqlite3.connect(target)) as copy:
+                    connection.backup(copy)
+                    copy.execute("PRAGMA journal_mode = DELETE")
             except sqlite3.OperationalError as problem:
-                what = f"cannot write the copy: {problem}"
-                fix = f"choose another place than {target}"
-                raise UserError(what, str(self.path), fix) from None
+                fix = "choose another place, with room on the disk"
+                raise UserError(f"cannot write the copy: {problem}", str(self.path), fix) from None
 
     # -- opening ---------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,9 @@ class Recorder(Observer):
         self._db: sqlite3.Connection | None = self._create()
 
     def _create(self) -> sqlite3.Connection:
+        db = None
         try:
-            for leftover in ("", "-wal", "-shm", "-journal"):
-                Path(f"{self.path}{leftover}").unlink(missing_ok=True)
+            self._remove()
             db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA page_size = 8192")
             db.execute("PRAGMA journal_mode = WAL")
@@ -76,9 +77,19 @@ class Recorder(Observer):
             db.execute("PRAGMA cache_size = -65536")
             schema.create(db)
         except (OSError, sqlite3.Error) as problem:
+            if db is not None:  # half a schema is no recording
+                db.close()
+                with suppress(OSError):
+                    self._remove()
+            said = getattr(problem, "strerror", None) or problem
             fix = "choose a folder that can be written, with room on the disk"
-            raise UserError(f"cannot write a recording: {problem}", str(self.path), fix) from None
+            raise UserError(f"cannot write a recording: {said}", str(self.path), fix) from None
         return db
+
+    def _remove(self) -> None:
+        """The file and what SQLite keeps beside it."""
+        for part in ("", "-wal", "-shm", "-journal"):
+            Path(f"{self.path}{part}").unlink(missing_ok=True)
 
     def __enter__(self) -> Recorder:
         return self

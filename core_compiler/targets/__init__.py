@@ -13,10 +13,12 @@ from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.errors import CANNOT_HERE, UserError, nearest
 from core_compiler.ir import Function, Module, Op
 
 GROUP = "core_compiler.targets"
+#: Names that are no mistake where no package brings them: this machine cannot, others may.
+PLANNED = ("cuda",)
 
 
 class Target:
@@ -99,6 +101,10 @@ def names() -> tuple[str, ...]:
 def target(name: str) -> Target:
     """The target of this name; UserError lists those installed."""
     if name not in _installed():
-        raise UserError(f"no target is called {name!r}", "-t", f"installed: {', '.join(names())}")
+        listed = f"installed: {', '.join(names())}"
+        if name in PLANNED:
+            what = f"this version has no target {name!r}, nor is one installed"
+            raise UserError(what, "-t", listed, CANNOT_HERE)
+        raise UserError(f"no target is called {name!r}", "-t", nearest(name, names(), listed))
     made = _installed()[name].load()
     return made() if isinstance(made, type) else made

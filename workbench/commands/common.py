@@ -69,7 +69,7 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of the target (vector_width=8, tile=small...)",
+        help="an option of the target (vector_width=8, tiles=small)",
     )
 
 
@@ -93,16 +93,12 @@ def spec(arguments):
     """What the arguments name (a ``models.Spec``); UserError says what is wrong with it."""
     from workbench import models
 
-    return models.spec(
-        arguments.model,
-        arguments.frontend,
-        arguments.trust,
-        width=arguments.width,
-        depth=arguments.depth,
-        batch=arguments.batch,
-        seed=arguments.seed,
-        **pairs(arguments.size, "--size"),
-    )
+    sizes = {name: getattr(arguments, name) for name in ("width", "depth", "batch", "seed")}
+    for name, value in pairs(arguments.size, "--size").items():
+        if name in sizes:
+            raise UserError(f"{name} has an option of its own", "--size", f"write --{name} {value}")
+        sizes[name] = value
+    return models.spec(arguments.model, arguments.frontend, arguments.trust, **sizes)
 
 
 def load(arguments):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from core_compiler.errors import UserError
@@ -34,8 +36,7 @@ def run(arguments) -> None:
         if arguments.stage is None:
             if path.exists() and path.samefile(opened.path):
                 raise UserError("this is the recording itself", str(path), "choose another name")
-            path.unlink(missing_ok=True)
-            opened.export(path)
+            _copy(opened, path)
             stage = None
         else:
             stage = subject.find_stage(opened, arguments.stage, "--stage")
@@ -43,6 +44,17 @@ def run(arguments) -> None:
             _write(path, opened.text(stage, locations=locations))
     data = {"file": str(path), "bytes": path.stat().st_size, "stage": stage}
     emit(arguments, data, f"{path}: {data['bytes']:,} bytes")
+
+
+def _copy(opened, path: Path) -> None:
+    """The whole recording; what was at ``path`` before goes only when the copy is complete."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        opened.export(draft)
+        draft.replace(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def _write(path: Path, text: str) -> None:

@@ -24,6 +24,8 @@ def run(arguments) -> None:
         )
     if not 1 <= arguments.rows <= 10_000_000:
         raise UserError(f"{arguments.rows} rows", "--rows", "give a number from 1 to 10000000")
+    if not arguments.sql.strip(" \n\t;"):
+        raise UserError("the query is empty", "SQL", "give one SELECT statement")
     file = RecordingFile(arguments.recording)
     try:
         found = file.query(arguments.sql, timeout=arguments.timeout, max_rows=arguments.rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_compiler.errors import UserError
+from core_compiler.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
 
@@ -98,11 +98,9 @@ def _text(rows, figures) -> str:
 def _show(arguments, opened, kernels) -> None:
     found = next((k for k in kernels if k.name == arguments.show), None)
     if found is None:
-        raise UserError(
-            f"no kernel is called {arguments.show!r}",
-            "--show",
-            f"kernels: {', '.join(k.name for k in kernels)}",
-        )
+        names = [k.name for k in kernels]
+        fix = nearest(arguments.show, names, f"kernels: {', '.join(names)}")
+        raise UserError(f"no kernel is called {arguments.show!r}", "--show", fix)
     if arguments.what == "steps":
         steps = _derived(opened, found)
         emit(arguments, {"name": found.name, "steps": steps}, lambda: _steps(steps))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from core_compiler.errors import UserError
+from core_compiler.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, painter, printable, table
 
@@ -29,12 +29,12 @@ def run(arguments) -> None:
 def find(opened, wanted: str) -> tuple[int, int | None]:
     """The op's id and the first stage it is found in (None for an id); UserError where none or
     several are meant."""
-    if wanted.isdigit():
+    if wanted.isdecimal() and len(wanted) < 19:  # SQLite's ids have 63 bits
         opened.op(int(wanted))
         return int(wanted), None
     if not wanted.strip():
         raise UserError("no op is named", "OP", "give %name, an id, or text of its line")
-    seen: dict[int, str] = {}
+    names: dict[str, None] = {}
     for stage in opened.stages():
         if stage.index and not stage.changed:
             continue
@@ -48,12 +48,11 @@ def find(opened, wanted: str) -> tuple[int, int | None]:
             return next(iter(found)), stage.index
         if found:
             _ambiguous(wanted, found, stage)
-        seen.update(found)
-    raise UserError(
-        f"no op of any stage has {wanted!r}",
-        "OP",
-        "look at the names with `workbench diff` or `workbench export --stage`",
-    )
+        for key in shown.keys:
+            if hasattr(key, "kind"):
+                names |= dict.fromkeys([key.kind, *(f"%{v.name}" for v in key.results if v.name)])
+    look = "look at the names with `workbench diff` or `workbench export --stage`"
+    raise UserError(f"no op of any stage has {wanted!r}", "OP", nearest(wanted, names, look))
 
 
 def _is_meant(wanted: str, line: str) -> bool:

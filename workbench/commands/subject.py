@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import core_compiler
-from core_compiler.errors import UserError
+from core_compiler.errors import UserError, nearest
 from core_compiler.runtime.cache_folder import CacheFolder
 from workbench.commands import common
 
@@ -155,6 +155,5 @@ def find_stage(opened: Recording, text: str, option: str = "--pass") -> int:
         raise UserError(f"there is no stage {text}", option, f"stages are 0 to {len(stages) - 1}")
     if text in names:
         return names.index(text)
-    raise UserError(
-        f"no pass is called {text!r} in this compile", option, f"passes: {', '.join(names[1:])}"
-    )
+    fix = nearest(text, names, f"passes: {', '.join(names[1:])}")
+    raise UserError(f"no pass is called {text!r} in this compile", option, fix)

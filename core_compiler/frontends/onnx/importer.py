@@ -72,7 +72,11 @@ def import_proto(
     if opset and opset < 6:
         raise UserError(f"opset {opset} is too old", name, "convert it to opset 6 or newer")
     importer = Importer(model, opset or 18, folder, sizes or {}, inputs or {}, name)
-    importer.graph(model.graph)
+    try:
+        importer.graph(model.graph)
+    except UserError as error:
+        where = error.where if error.where.startswith(name) else f"{name}: {error.where[:200]}"
+        raise UserError(error.what[:400], where, error.fix, error.exit_code) from None
     if importer.unsupported:
         raise refuse(importer.unsupported, name)
     body = Block(tuple(importer.arguments), tuple(importer.ops), tuple(importer.results))
@@ -243,7 +247,8 @@ class Importer:
             return
         except (NotSupported, TypeRuleError, ValueError, UserError) as reason:
             text = reason.what if isinstance(reason, UserError) else str(reason)
-            self.unsupported.append(Unsupported(key, text, described))
+            misfit = isinstance(reason, TypeRuleError)
+            self.unsupported.append(Unsupported(key, text[:400], described, misfit))
             return
         except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
             text = f"it does not fit the op's definition: {type(error).__name__} {error}"
