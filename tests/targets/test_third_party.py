@@ -75,6 +75,13 @@ def kinds(op):
     return [o.kind for o in op.regions[0].ops]
 
 
+def test_the_cpu_target_s_machine_is_this_one_s():
+    from core_compiler.hardware import host
+
+    machine = targets.target("cpu").machine
+    assert machine.unit("core") == host.machine().unit("core")
+
+
 def test_it_is_found_by_its_entry_point_in_a_fresh_process(site):
     script = (
         "import json; from core_compiler import targets; t = targets.target('bytes');"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from core_compiler.errors import UserError
+from core_compiler.runtime import cache_folder
 from workbench import import_cache, models
 
 onnx = pytest.importorskip("onnx")
@@ -87,3 +88,13 @@ def test_trust_is_in_the_key(tmp_path):
     path.write_bytes(b"archive")
     keys = {import_cache.key(models.spec(str(path), trust=trust)) for trust in (False, True)}
     assert len(keys) == 2
+
+
+def test_entries_that_are_mapped_instead_of_read_are_the_same_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache_folder, "MAP_FROM", 1)
+    first = np.arange(20 * 30, dtype=np.float32).reshape(20, 30)
+    wanted = models.spec(str(save(tmp_path, first, "weights.bin")))
+    models.load(wanted)
+    again = models.load(wanted)
+    assert again.cached
+    np.testing.assert_array_equal(weight_of(again), first)
