@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def interpret(
     indices = [v for v in function.arguments if v.type is INDEX]
     if len(buffers) != len(arguments) or len(sizes) != len(indices):
         raise InternalError(f"{function.name} takes {len(arguments)} buffers, {len(indices)} sizes")
-    named = {v.name: int(s) for v, s in zip(indices, sizes, strict=True)}
+    named = {str(v.name): int(s) for v, s in zip(indices, sizes, strict=True)}
     stored = stored_buffers(function, functions)
     views = [
         _Memory(_view(a, v.type, named), v in stored)
@@ -109,7 +110,7 @@ class _Memory:
 
     def __init__(self, data: np.ndarray, tracked: bool, shared: bool = True):
         self.data, self.shared = data, shared
-        self.owner = np.full(data.shape, -1, np.int64) if tracked else None
+        self.owner: Any = np.full(data.shape, -1, np.int64) if tracked else None
 
     def part(self, starts: tuple, dropped: tuple) -> _Memory:
         """The elements from ``starts`` on, without the axes ``dropped`` (the owners are shared)."""
@@ -239,7 +240,7 @@ def _contract(name: str):
         lanes(out, *(np.ascontiguousarray(np.broadcast_to(a, width)) for a in arguments))
         return out
 
-    call.scalar = scalar
+    call.scalar = scalar  # type: ignore[attr-defined]  # read where one number is computed
     return call
 
 
@@ -326,8 +327,8 @@ def _integer_power(base, exponent):
             continue
         bits = 8 * np.dtype(kind).itemsize
         made.append(np.array(pow(int(b), int(e), 1 << bits), object).astype(np.uint64).astype(kind))
-    made = np.array(made, kind)
-    return made if np.ndim(base) else made[0]
+    powers = np.array(made, kind)
+    return powers if np.ndim(base) else powers[0]
 
 
 def _sign(x):

@@ -84,7 +84,9 @@ def preferences(rw) -> dict[Value, Order]:
 
 def _wish(value: Value, order: Order, rw, wishes) -> None:
     maker = rw.producer(value)
-    if maker is None or not rw.has_one_use(value) or value.type.rank != len(order):
+    if order is None or maker is None or not rw.has_one_use(value):
+        return
+    if value.type.rank != len(order):
         return
     if maker.kind in _FREE_TO_CHOOSE or "elementwise" in definition(maker).traits:
         wishes[value] = order

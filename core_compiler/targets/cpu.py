@@ -36,9 +36,9 @@ class CPU(Target):
 
     @cached_property
     def machine(self):
-        from core_compiler.hardware.machine import host_cpu
+        from core_compiler.hardware import host
 
-        return host_cpu()
+        return host.machine()
 
     def prepare(self) -> None:
         """Start the compile workers, so that their imports overlap with the passes."""

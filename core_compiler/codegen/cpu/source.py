@@ -9,6 +9,7 @@ from __future__ import annotations
 import keyword
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from core_compiler.codegen.cpu.expressions import (
     INFIX,
@@ -96,7 +97,7 @@ class _Writer:
         self.function, self.buffers = function, buffers
         self.lines: list[str] = []
         self.map: list[tuple[int, int, str]] = []
-        self.names: dict[Value, str] = {}
+        self.names: dict[Any, str] = {}  # of values, and ("count", loop) of trip counts
         self.used: set[str] = {"args", "lo", "hi", "scratch", "item", "kernel"}
         self.inlined: dict[Value, str] = {}
         self.numbers = {op: n for n, op in enumerate(function.body.walk())}
@@ -279,7 +280,7 @@ class _Writer:
             self.op(op, block, position)
 
     def op(self, op: Op, block: Block | None = None, position: int = 0) -> None:
-        special = getattr(self, "_" + op.kind.removeprefix("kernel."), None)
+        special: Any = getattr(self, "_" + op.kind.removeprefix("kernel."), None)
         if op.kind in _STATEMENTS:
             special(op)
             return
