@@ -237,7 +237,9 @@ class Checker:
         made: dict[Value, np.ndarray] = {}
         for op in ops:
             arrays = [made[v] if v in made else self.values[v] for v in op.operands]
-            made.update(zip(op.results, self.evaluator.op(op, arrays), strict=True))
+            read = op.uses() if op.regions else ()  # regions read values around them
+            outer = {v: made[v] if v in made else self.values[v] for v in read}
+            made.update(zip(op.results, self.evaluator.op(op, arrays, outer), strict=True))
         return [made[v] if v in made else self.values[v] for v in wanted]
 
 

@@ -264,6 +264,10 @@ def _convert(value, source, target, saturate=True):
         return _convert(np.int64(value), _I64, target, saturate)
     if target is INDEX:
         return int(_convert(value, source, _I64, saturate))
+    if scalars.is_narrow_integer(source):
+        return _convert(np.asarray(value).astype(np.int32)[()], _I32, target, saturate)
+    if scalars.is_narrow_integer(target):
+        return _narrow_integer(_convert(value, source, _I32, saturate), source, target)
     to = target.numpy.type
     if source.kind == "bool":
         return np.asarray(value).astype(to)[()]
@@ -278,6 +282,14 @@ def _convert(value, source, target, saturate=True):
         return _narrowed(value, source, target, saturate)
     name = f"convert_{scalars.code_name(source)}_{scalars.code_name(target)}"
     return _contract(name)(to, value)
+
+
+def _narrow_integer(value, source, target):
+    """An i32 as an integer of fewer bits than a byte: what was a float saturates, others wrap."""
+    low, high = scalars.integer_range(target)
+    if source is not INDEX and source.is_float:
+        value = np.clip(value, low, high)
+    return ((np.asarray(value) - low) % (high - low + 1) + low).astype(target.numpy)[()]
 
 
 def _narrowed(value, source, target, saturate):
@@ -337,7 +349,7 @@ def _sign(x):
 
 from core_compiler.ir import dtype as _dtype  # noqa: E402
 
-_F32, _F64, _I64 = _dtype("f32"), _dtype("f64"), _dtype("i64")
+_F32, _F64, _I32, _I64 = (_dtype(n) for n in ("f32", "f64", "i32", "i64"))
 
 
 # -- translation to Python -------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Which contract function a kernel scalar op is: the one table that the interpreter and all code
 generators read, so that an op cannot mean two things.
 
-A symbol is a name of ``functions.NAMESPACE``.  f16, bf16 and the fp8 and fp4 formats have no
-arithmetic; a value of theirs travels as its code in an i32 (see ``narrow``).
+A symbol is a name of ``functions.NAMESPACE``.  f16, bf16, the fp8 and fp4 formats and the integers
+of 2 and 4 bits have no arithmetic; a value of theirs travels as its code in an i32: a float's as
+``narrow`` says, an integer's two's complement bits with zeros above them, as memory holds them.
 """
 
 from __future__ import annotations
@@ -39,14 +40,32 @@ def code_name(dtype: DType) -> str:
 
 
 def is_narrow(dtype) -> bool:
-    """Whether values of this dtype travel as codes."""
+    """Whether this is a float of 16 bits or fewer."""
     return isinstance(dtype, DType) and dtype.is_float and dtype.bits <= 16
+
+
+def is_narrow_integer(dtype) -> bool:
+    """Whether this is an integer of fewer bits than a byte."""
+    return isinstance(dtype, DType) and dtype.is_integer and dtype.bits < 8
+
+
+def is_code(dtype) -> bool:
+    """Whether values of this dtype travel as codes in an i32."""
+    return is_narrow(dtype) or is_narrow_integer(dtype)
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """The least and greatest value of an integer dtype."""
+    if dtype.kind == "uint":
+        return 0, (1 << dtype.bits) - 1
+    return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
 
 
 def symbol(name: str, dtype: DType) -> str:
     """The contract's symbol of scalar op ``name`` on ``dtype``: ``symbol("max", f32)`` is
     ``maximum_f32``.  Comparisons gt, ge: take ``SWAPPED`` and exchange the operands."""
-    if is_narrow(dtype):
-        raise InternalError(f"kernel.{name} on {dtype}: cast to f32 first")
+    if is_code(dtype):
+        wide = "f32" if dtype.is_float else "i32"
+        raise InternalError(f"kernel.{name} on {dtype}: cast to {wide} first")
     table = _FLOAT if dtype.is_float else _INTEGER
     return f"{table.get(name, name)}_{code_name(dtype)}"

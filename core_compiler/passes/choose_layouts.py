@@ -72,7 +72,7 @@ def preferences(rw) -> dict[Value, Order]:
     for op in reversed(rw.ops):
         if op.kind == "core.transpose":
             value, order = op.operands[0], op["permutation"]
-        elif op.results and op.result in wishes and "elementwise" in definition(op).traits:
+        elif "elementwise" in definition(op).traits and op.result in wishes:
             for value in op.operands:
                 _wish(value, wishes[op.result], rw, wishes)
             continue

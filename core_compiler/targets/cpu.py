@@ -21,6 +21,7 @@ from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.passes.generate_code import GenerateCode
 from core_compiler.passes.inline_broadcasts import InlineBroadcasts
 from core_compiler.passes.lower_composites import LowerComposites
+from core_compiler.passes.lower_control_flow import LowerControlFlow
 from core_compiler.passes.outline_kernels import OutlineKernels
 from core_compiler.passes.plan_memory import PlanMemory
 from core_compiler.passes.schedule_kernels import ScheduleKernels
@@ -47,6 +48,7 @@ class CPU(Target):
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
         self._tiling(options)  # a wrong option is said before the compile starts
         return (
+            LowerControlFlow(),
             LowerComposites(),
             FoldConstants(),
             SimplifyShapes(),

@@ -44,6 +44,11 @@ def _reduce(kind, axes, **more):
 
 X3 = normal(5, 300, 37)
 X4 = normal(2, 6, 9, 8)
+#: From and to integers of fewer bits than a byte.
+NARROW_CASTS = (
+    ("i8", "i4"), ("i8", "ui4"), ("i64", "i2"), ("i32", "ui2"), ("i1", "i4"), ("i4", "f32"),
+    ("i4", "bf16"), ("ui4", "f64"), ("ui2", "ui8"), ("i2", "i64"), ("i4", "i1"), ("i4", "ui2"),
+)  # fmt: skip
 
 #: name -> (what the group computes, operands)
 CASES = {
@@ -65,6 +70,23 @@ CASES = {
     ),
     "cast to i8 saturates": (lambda b, x: b.cast(x, dtype=dtype("i8")), [normal(50) * 200]),
     "cast to fp8": (lambda b, x: b.cast(x, dtype=dtype("f8E4M3FN")), [normal(50) * 400]),
+    **{
+        f"{source} to {target}": (
+            lambda b, x, target=target: b.cast(x, dtype=dtype(target)),
+            [integers(-9, 9, 50, np.int32).astype(dtype(source).numpy)],
+        )
+        for source, target in NARROW_CASTS
+    },
+    "floats to i4 saturate": (
+        lambda b, x: b.cast(x, dtype=dtype("i4")), [np.append(normal(50) * 9, np.float32("nan"))]
+    ),
+    "i4 select and pad": (
+        lambda b, p, x, v: b.pad(
+            b.select(p, x, b.reverse(x, axes=(0,))), v, low=(3,), high=(2,), interior=(0,)
+        ),
+        [integers(0, 2, 50, np.bool_), integers(-8, 8, 50, np.int8).astype(dtype("i4").numpy),
+         np.array(-3, dtype("i4").numpy)],
+    ),
     "iota": (lambda b, x: b.add(x, b.iota(shape=(4, 50), dtype=dtype("f32"), axis=1)), [normal(4, 50)]),
     "transpose": (lambda b, x: b.transpose(x, permutation=(1, 0)), [normal(33, 50)]),
     "head split": (
@@ -239,8 +261,9 @@ def test_every_step_of_a_schedule_has_the_reference_bits(name, width):
 
 @pytest.mark.parametrize(
     "name",
-    ["add relu", "bf16", "f16", "remainder", "integer power", "cast to fp8", "transpose", "head split",
-     "pad", "concat", "take", "sum of rows", "sum of columns", "sum of 9000", "maximum", "argmax",
+    [*(f"{source} to {target}" for source, target in NARROW_CASTS), "floats to i4 saturate",
+     "i4 select and pad", "add relu", "bf16", "f16", "remainder", "integer power", "cast to fp8",
+     "transpose", "head split", "pad", "concat", "take", "sum of rows", "sum of columns", "sum of 9000", "maximum", "argmax",
      "softmax", "layer norm", "residual, layer norm, both kept", "product of bf16", "max pool",
      "cumsum", "top 5", "scatter add", "random normal"],
 )  # fmt: skip

@@ -79,7 +79,7 @@ def bool_text(name: str, operands: list[str], suffix: str) -> str:
     return forms[name]
 
 
-_F32, _F64, _I64 = dtype("f32"), dtype("f64"), dtype("i64")
+_F32, _F64, _I32, _I64 = (dtype(n) for n in ("f32", "f64", "i32", "i64"))
 
 
 def cast(text: str, source, target, width: int | None, saturate: bool) -> str:
@@ -91,6 +91,10 @@ def cast(text: str, source, target, width: int | None, saturate: bool) -> str:
         return cast(text, _I64, target, width, saturate)
     if target is INDEX:
         return cast(text, source, _I64, width, saturate)
+    if scalars.is_narrow_integer(source):
+        return cast(_decoded(text, source, suffix), _I32, target, width, saturate)
+    if scalars.is_narrow_integer(target):
+        return _encoded(cast(text, source, _I32, width, saturate), source, target, suffix)
     a, b = scalars.code_name(source), scalars.code_name(target)
     if source.kind == "bool":
         if scalars.is_narrow(target):
@@ -113,10 +117,28 @@ def cast(text: str, source, target, width: int | None, saturate: bool) -> str:
     return f"convert_{a}_{b}{suffix}({text})"
 
 
+def _decoded(text: str, source, suffix: str) -> str:
+    """The i32 value of a narrow integer's code: the sign bit fills what is above it."""
+    if source.kind == "uint":
+        return text
+    above = spread(f"i32({32 - source.bits})", "i32", suffix)
+    return f"shr_i32{suffix}(shl_i32{suffix}({text}, {above}), {above})"
+
+
+def _encoded(text: str, source, target, suffix: str) -> str:
+    """The code of an i32 as a narrow integer: what was a float saturates, an integer wraps."""
+    low, high = scalars.integer_range(target)
+    if source.is_float:
+        for name, bound in (("maximum", low), ("minimum", high)):
+            text = f"{name}_i32{suffix}({text}, {spread(f'i32({bound})', 'i32', suffix)})"
+    mask = spread(f"i32({(1 << target.bits) - 1})", "i32", suffix)
+    return f"and_i32{suffix}({text}, {mask})"
+
+
 def bitcast(text: str, source, target) -> str:
     suffix = f"x{source.width}" if isinstance(source, VectorType) else ""
     a, b = element(source), element(target)
-    if scalars.is_narrow(a) and scalars.is_narrow(b):
+    if scalars.is_code(a) and scalars.is_code(b):
         return text
     if scalars.is_narrow(a):
         return f"convert_i32_{scalars.code_name(b)}{suffix}({text})"
@@ -139,7 +161,7 @@ def bitcast(text: str, source, target) -> str:
 
 
 def vector_code(kind: VectorType) -> str:
-    code = "i32" if scalars.is_narrow(kind.dtype) else scalars.code_name(kind.dtype)
+    code = "i32" if scalars.is_code(kind.dtype) else scalars.code_name(kind.dtype)
     return f"{code}x{kind.width}"
 
 

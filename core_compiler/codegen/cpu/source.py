@@ -442,6 +442,8 @@ class _Writer:
             text = f"boolean({bool(value)})"
         elif lane.is_float:
             text = f"{scalars.code_name(lane)}({float_text(value)})"
+        elif scalars.is_code(lane):
+            text = f"i32({int(value) & ((1 << lane.bits) - 1)})"
         else:
             text = f"{scalars.code_name(lane)}({int(value)})"
         return f"splat_{vector_code(kind)}({text})" if isinstance(kind, VectorType) else text
@@ -484,9 +486,9 @@ class _Writer:
             name, operands = scalars.SWAPPED[name], operands[::-1]
         if lane.kind == "bool":
             return bool_text(name, operands, suffix)
-        if scalars.is_narrow(lane):
+        if scalars.is_code(lane):
             if name != "select":
-                raise InternalError(f"{op.kind} on {lane}: the lowering computes it in f32")
+                raise InternalError(f"{op.kind} on {lane}: the lowering computes it wider")
             return f"select_i32{suffix}({', '.join(operands)})"
         if lane.is_float and name in INFIX:
             return f"{wrap(operands[0])} {INFIX[name]} {wrap(operands[1])}"
