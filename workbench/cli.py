@@ -46,6 +46,7 @@ COMMANDS = {
 INTERRUPTED = 130
 #: A bug of ours (``EX_SOFTWARE`` of sysexits.h).
 BUG = 70
+_OURS = ("core_compiler", "workbench", "widgets", "sample_models")
 #: Seconds in which a second Ctrl-C (an impatient hand) does not disturb what the first one ends.
 GRACE = 2.0
 #: What the system refuses and no other input would change: the machine's fault.
@@ -81,6 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Exception as error:
             if ctrl_c.pressed:  # a library made something else of the interrupt
                 return report(_stopped(parsed), wants_json)
+            missing = (getattr(error, "name", None) or "").partition(".")[0]
+            if isinstance(error, ModuleNotFoundError) and missing not in _OURS:
+                return report(_not_installed(missing), wants_json)
             if isinstance(error, OSError) and error.strerror:
                 return report(_refused(error), wants_json)
             return report(_bug(error), wants_json)
@@ -124,6 +128,12 @@ def _refused(error: OSError, where: str = "") -> UserError:
         "make room on the disk, or choose another place" if machine else "check the path",
         CANNOT_HERE if machine else BAD_INPUT,
     )  # fmt: skip
+
+
+def _not_installed(package: str) -> UserError:
+    """A package of an extra that is not there."""
+    fix = "pip install 'compiler-workbench[all]' (`workbench doctor` says what is missing)"
+    return UserError(f"{package} is not installed", "", fix, CANNOT_HERE)
 
 
 def _bug(error: Exception) -> UserError:

@@ -273,3 +273,24 @@ def test_a_framework_that_is_not_installed_is_the_machines_fault(command, monkey
     code, _, err = command("run", *MODEL, "--against", "onnxruntime")
     assert code == 3
     assert "pip install 'compiler-workbench[peers]'" in err
+
+
+def test_a_package_of_an_extra_that_is_absent_is_no_bug_of_ours(command, monkeypatch):
+    def absent(*_, **__):
+        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn.datasets")
+
+    monkeypatch.setattr("workbench.models.load", absent)
+    code, out, err = command("compile", *MODEL)
+    assert (code, out) == (3, "")
+    assert "sklearn is not installed; pip install" in err
+
+
+def test_a_bug_of_ours_has_its_own_exit_code_and_its_traceback(command, monkeypatch):
+    def broken(*_, **__):
+        raise AssertionError("an invariant")
+
+    monkeypatch.setattr("workbench.models.spec", broken)
+    code, out, err = command("compile", *MODEL, "--json")
+    assert code == 70
+    assert "Traceback" in err
+    assert "AssertionError: an invariant" in json.loads(out)["error"]["what"]
