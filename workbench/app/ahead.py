@@ -51,7 +51,7 @@ def _nearest(run: Run, at: int) -> Iterator[int]:
     ops = 0
     for place, number in enumerate(order):
         ops += stages[number].ops if number in stages else 0
-        if place > 2 and ops > OPS_AHEAD:
+        if place > 2 and (ops > OPS_AHEAD or run.live):  # a long reader is in the writer's way
             return
         yield number
 
