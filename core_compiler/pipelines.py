@@ -82,10 +82,19 @@ class Step:
     limit: int | None = None
 
 
+#: The option that every target has: how far results may be reproduced (``everywhere``, ...).
+LEVEL = "level"
+
+
 def build(
     target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit()
 ) -> list[Step]:
     """The pipeline for ``target`` after ``edit``; UserError says what of the edit is wrong."""
+    allowed = [LEVEL, *target.options]
+    for name in options:
+        if name not in allowed:
+            fix = nearest(name, allowed, f"options: {', '.join(allowed)}")
+            raise UserError(f"target {target.name} has no option {name!r}", "options", fix)
     passes = [*meaning(), *target.pipeline(options)]
     known = labels(passes)
     for name in (*edit.skip, *edit.options, *edit.limits, *edit.order, *edit.repeat):
@@ -111,7 +120,7 @@ def build(
         steps.sort(key=lambda s: (s.pass_.half != "meaning", rank.get(s.label, len(rank))))
     for position, pass_ in edit.insert:
         steps.insert(position, Step(pass_.name(), pass_))
-    check(steps, options.get("level", "everywhere"))
+    check(steps, options.get(LEVEL, "everywhere"))
     return steps
 
 

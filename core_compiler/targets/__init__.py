@@ -43,6 +43,11 @@ class Target:
         The answer may depend on the op's kind, attributes and types."""
         return False
 
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Options of a compile for this target: name to what it does."""
+        return {}
+
     def prepare(self) -> None:
         """Called when a compile starts: time to warm up what code generation will need."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from core_compiler.errors import UserError
@@ -34,6 +35,10 @@ class CPU(Target):
 
     name = "cpu"
     summary = "Numba kernels on this machine's processor"
+    options = MappingProxyType({
+        "vector_width": "lanes of a vector, 16 or 8",
+        "tiles": "register and cache tiles, default or small",
+    })  # fmt: skip
 
     @cached_property
     def machine(self):

@@ -34,6 +34,10 @@ class HostedTarget(Target):
     def machine(self):
         return self.host.machine
 
+    @property
+    def options(self) -> Mapping[str, str]:
+        return self.host.options
+
     def prepare(self) -> None:
         self.host.prepare()
 

@@ -416,3 +416,8 @@ def test_a_program_without_ops_hands_its_inputs_on():
     one, two = start(module).finish()(array)
     assert same_bits(one, array) and same_bits(two, array)
     assert one is not array and not np.shares_memory(one, two)
+
+
+def test_an_unknown_option_of_the_target_is_refused_with_the_known_ones(network):
+    with pytest.raises(UserError, match="no option 'vectorwidth'.*did you mean vector_width"):
+        start(network, target={"vectorwidth": 8})

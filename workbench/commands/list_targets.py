@@ -20,6 +20,7 @@ def run(arguments) -> None:
             "name": name,
             "summary": t.summary,
             "missing": t.available(),
+            "options": dict(t.options),
             "host": t.host.name if t.host else None,
         }
         for name, t in found.items()
@@ -32,7 +33,13 @@ def run(arguments) -> None:
         (r["name"], r["summary"], "can execute here" if r["missing"] is None else r["missing"])
         for r in rows
     ]
-    emit(arguments, {"targets": rows}, table(("target", "", "this machine"), cells))
+    options = [(r["name"], name, does) for r in rows for name, does in r["options"].items()]
+
+    def text() -> str:
+        told = table(("target", "", "this machine"), cells)
+        return f"{told}\n\n{table(('target', 'option', ''), options)}" if options else told
+
+    emit(arguments, {"targets": rows}, text)
 
 
 def _registry():
