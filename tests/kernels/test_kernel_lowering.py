@@ -80,6 +80,13 @@ CASES = {
     "floats to i4 saturate": (
         lambda b, x: b.cast(x, dtype=dtype("i4")), [np.append(normal(50) * 9, np.float32("nan"))]
     ),
+    "bools of shifted joins": (
+        lambda b, x, y: b.xor(*(
+            b.slice(b.concat(y, x, y, axis=0), starts=(s, 0), limits=(s + 4, 90), strides=(1, 1))
+            for s in (0, 1)
+        )),
+        [integers(0, 2, (3, 90), np.bool_), integers(0, 2, (1, 90), np.bool_)[:, ::-1]],
+    ),
     "i4 select and pad": (
         lambda b, p, x, v: b.pad(
             b.select(p, x, b.reverse(x, axes=(0,))), v, low=(3,), high=(2,), interior=(0,)
@@ -262,7 +269,7 @@ def test_every_step_of_a_schedule_has_the_reference_bits(name, width):
 @pytest.mark.parametrize(
     "name",
     [*(f"{source} to {target}" for source, target in NARROW_CASTS), "floats to i4 saturate",
-     "i4 select and pad", "add relu", "bf16", "f16", "remainder", "integer power", "cast to fp8",
+     "i4 select and pad", "bools of shifted joins", "add relu", "bf16", "f16", "remainder", "integer power", "cast to fp8",
      "transpose", "head split", "pad", "concat", "take", "sum of rows", "sum of columns", "sum of 9000", "maximum", "argmax",
      "softmax", "layer norm", "residual, layer norm, both kept", "product of bf16", "max pool",
      "cumsum", "top 5", "scatter add", "random normal"],

@@ -484,7 +484,10 @@ def _logic(stem: str, width: int | None):
                 return builder.select(*values)
             return getattr(builder, _LOGIC[stem])(*values)
 
-        return kind(*[kind] * arity), codegen
+        taken = [kind] * arity
+        if stem == "select" and dtype_of(arguments[0])[1] is None:
+            taken[0] = numba_type("bool", None)  # one condition for all lanes
+        return kind(*taken), codegen
 
     return _of_arity(f"{stem}_bool", arity, typed)
 
