@@ -6,8 +6,9 @@ Inputs that fix shapes (of Reshape, Slice, Range...) are bound at import to the 
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,9 @@ from onnx.backend.test.runner import Runner
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
-from tests.conformance.outcomes import Case, Wrong, by_reference
+from tests.conformance.outcomes import Case, Wrong, by_reference, installed
 
-SUITE = "onnx_nodes"
+SUITE, LIBRARY = "onnx_nodes", "onnx"
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
 
@@ -53,18 +54,30 @@ class _Prepared(BackendRep):
         return self.execute(imported, [arrays[n] for n in imported.inputs])
 
 
-def cases() -> Iterator[Case]:
-    """Every case of the suite's kinds, in the suite's order."""
+def cases(names: Collection[str] | None = None) -> Iterator[Case]:
+    """The suite's cases, in its order: all, or those called ``names``."""
+    wanted = None if names is None else frozenset(names)
+    for test in tests():
+        if wanted is None or test.name in wanted:
+            yield Case(test.name, _runner(test))
+
+
+def stem(name: str) -> str:
+    """What a case shares with others of its samples: here each stands alone."""
+    return name
+
+
+@functools.cache
+def tests() -> list:
+    """The suite makes its cases when it is imported, which takes seconds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = [test for kind in KINDS for test in load_model_tests(kind=kind)]
-    for test in found:
-        yield Case(test.name, _runner(test))
+        return [test for kind in KINDS for test in load_model_tests(kind=kind)]
 
 
 def _runner(test):
     def run(execute) -> None:
-        model, sets = _data(test)
+        model, sets = data(test)
         for inputs, outputs in sets:
             prepared = CompilerBackend.prepare(model, execute=execute)
             with np.errstate(all="ignore"):
@@ -93,7 +106,7 @@ def _differs(wanted, made, error) -> str:
     return str(error)
 
 
-def _data(test):
+def data(test):
     """The model and its data sets, from memory or from the suite's folder."""
     if test.data_sets is not None:
         return test.model, [tuple(map(_arrays, part)) for part in test.data_sets]
@@ -124,4 +137,8 @@ def _read_all(data: Path, model, kind: str):
 
 
 def about() -> dict[str, str]:
-    return {"suite": f"onnx.backend.test of onnx {onnx.__version__}", "kinds": ", ".join(KINDS)}
+    return {"suite": "onnx.backend.test", "library": LIBRARY, "kinds": ", ".join(KINDS)}
+
+
+def versions() -> dict[str, str]:
+    return installed(LIBRARY)

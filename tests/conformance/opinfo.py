@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import torch
@@ -21,9 +21,9 @@ from torch.utils import _pytree as pytree
 from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_exported
 from core_compiler.frontends.pytorch.tensors import to_numpy
-from tests.conformance.outcomes import Case, Wrong
+from tests.conformance.outcomes import Case, Wrong, installed
 
-SUITE = "opinfo"
+SUITE, LIBRARY = "opinfo", "torch"
 DTYPES = (torch.float32, torch.int64, torch.bool)
 SAMPLES = 2
 #: Ops whose positions of equal elements torch leaves open, and ops whose content it leaves open.
@@ -33,21 +33,37 @@ OPEN_CONTENT = frozenset(
 )
 
 
-def cases() -> Iterator[Case]:
-    """``name[/variant]-dtype-number`` for every op, dtype and chosen sample."""
+def cases(names: Collection[str] | None = None) -> Iterator[Case]:
+    """``name[/variant]-dtype-number`` for every op, dtype and chosen sample: all, or those called
+    ``names`` (samples of other ops are not made)."""
+    wanted = None if names is None else frozenset(names)
+    stems = None if wanted is None else frozenset(map(stem, wanted))
+    for case in _cases(stems):
+        if wanted is None or case.name in wanted:
+            yield case
+
+
+def stem(name: str) -> str:
+    """The op and dtype of a case: its samples are made together."""
+    return name.rpartition("-")[0]
+
+
+def _cases(stems: Collection[str] | None) -> Iterator[Case]:
     logging.disable(logging.WARNING)
     for op in op_db:
         base = op.name + (f"/{op.variant_test_name}" if op.variant_test_name else "")
         for dtype in DTYPES:
             if dtype not in op.dtypes:
                 continue
-            stem = f"{base}-{str(dtype).removeprefix('torch.')}"
+            own = f"{base}-{str(dtype).removeprefix('torch.')}"
+            if stems is not None and own not in stems:
+                continue
             samples = _samples(op, dtype)
             if isinstance(samples, str):
-                yield Case(f"{stem}-0", _refused(samples))
+                yield Case(f"{own}-0", _refused(samples))
                 continue
             for number, sample in samples:
-                yield Case(f"{stem}-{number}", _runner(op, sample))
+                yield Case(f"{own}-{number}", _runner(op, sample))
 
 
 def _samples(op, dtype):
@@ -173,7 +189,12 @@ def _compare(ours, theirs, is_open: bool = False) -> None:
 
 def about() -> dict[str, str]:
     return {
-        "suite": f"OpInfo op_db of torch {torch.__version__}, forward",
+        "suite": "OpInfo op_db, forward",
+        "library": LIBRARY,
         "cases": f"at most {SAMPLES} samples, taken evenly, of each op in "
         f"{', '.join(str(d).removeprefix('torch.') for d in DTYPES)}",
     }
+
+
+def versions() -> dict[str, str]:
+    return installed(LIBRARY)

@@ -3,8 +3,7 @@
 A case is ``passed``; ``unsupported`` (we refuse it in words: a UserError); ``wrong`` (we answer,
 and
 the answer is not the suite's); or ``failed`` (an exception that no user should see).  Every case
-of a
-suite has a line in its record: none is left out in silence.
+of a suite has a line in its reference record: none is left out in silence.
 """
 
 from __future__ import annotations
@@ -14,13 +13,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
+from core_compiler.compiler import InvalidModule
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported
+from core_compiler.runtime.compile_pool import KernelCompileError
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 STATUSES = ("passed", "unsupported", "wrong", "failed")
@@ -53,6 +55,8 @@ def outcome(case: Case, execute: Callable) -> Outcome:
     """Run one case on a path (:data:`PATHS`)."""
     try:
         case.run(execute)
+    except (InvalidModule, KernelCompileError) as error:  # ours, though a user would see one line
+        return Outcome("failed", _line(str(error)))
     except UserError as error:
         return Outcome("unsupported", _line(error.what))
     except Wrong as error:
@@ -96,20 +100,24 @@ def load(suite: str) -> dict:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def save(
-    suite: str, about: Mapping[str, str], path: str, found: Mapping[str, Outcome], every: int
-) -> None:
-    """Put one path's outcomes into a suite's record: those of every ``every``-th case."""
-    record = load(suite)
-    record["about"] = dict(about)
-    paths = record.setdefault("paths", {})
-    paths[path] = {
-        "every": every,
+def save(suite, path: str, found: Mapping[str, Outcome]) -> None:
+    """Put one path's outcomes, and with which libraries they came about, into a suite's record."""
+    record = load(suite.SUITE)
+    record["about"] = suite.about()
+    record.setdefault("paths", {})[path] = {
+        "versions": suite.versions(),
         "counts": counts(found.values()),
         "cases": {name: str(found[name]) for name in sorted(found)},
     }
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{suite}.json").write_text(json.dumps(record, indent=0) + "\n")
+    fresh = RESULTS / f".{suite.SUITE}.json"
+    fresh.write_text(json.dumps(record, indent=0) + "\n")
+    fresh.replace(RESULTS / f"{suite.SUITE}.json")
+
+
+def installed(*packages: str) -> dict[str, str]:
+    """The installed versions of what a suite and its results depend on."""
+    return {p: version(p).partition("+")[0] for p in (*packages, "numpy", "ml_dtypes", "numba")}
 
 
 def counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
@@ -122,14 +130,13 @@ def recorded(suite: str, path: str) -> dict[str, str]:
     return load(suite).get("paths", {}).get(path, {}).get("cases", {})
 
 
-def every(suite: str, path: str) -> int:
-    """Every how many cases of the suite the record of a path holds."""
-    return load(suite).get("paths", {}).get(path, {}).get("every", 1)
+def recorded_versions(suite: str, path: str) -> dict[str, str]:
+    """Package -> version that the record of a path was made with."""
+    return load(suite).get("paths", {}).get(path, {}).get("versions", {})
 
 
-def regressions(suite: str, path: str, found: Mapping[str, Outcome]) -> list[str]:
-    """The cases that are recorded as passed and do not pass any more, a line each."""
-    held = recorded(suite, path)
+def regressions(held: Mapping[str, str], found: Mapping[str, Outcome]) -> list[str]:
+    """The cases that are recorded (``held``) as passed and do not pass any more, a line each."""
     return [
         f"{name}: {now}"
         for name, now in found.items()

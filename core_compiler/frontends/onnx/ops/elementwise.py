@@ -201,6 +201,8 @@ def thresholded_relu(b, x):
 
 @onnx_op("PRelu")
 def prelu(b, x, slope):
+    if b.opset < 7 and slope.type.rank == 1 and x.type.rank > 1:  # one number a channel
+        slope = b.reshape(slope, shape=(*slope.type.shape, *(1,) * (x.type.rank - 2)))
     slope = b.expand(slope, x.type.shape)
     return b.select(b.lt(x, b.scalar_like(0, x)), b.mul(slope, x), x)
 

@@ -511,6 +511,7 @@ def sym_size(b, x, axis):
 
 @aten("diagonal", "diagonal_copy")
 def diagonal(b, x, offset=0, axis1=0, axis2=1):
+    """The entries where column - row = offset, as the last axis."""
     rank = x.type.rank
     i, j = axis_of(axis1, rank), axis_of(axis2, rank)
     rest = [a for a in range(rank) if a not in (i, j)]
