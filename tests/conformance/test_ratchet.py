@@ -79,6 +79,7 @@ def test_the_ratchet_names_a_case_that_stops_passing():
     assert outcomes.regressions(held, found) == ["a: wrong: off by 1"]
 
 
+@pytest.mark.slow  # the suite takes seconds to make its cases
 @pytest.mark.parametrize("name", [n for n, t in outcomes.recorded("onnx_nodes", "reference").items()
                                   if t.startswith("wrong")])  # fmt: skip
 def test_where_we_differ_from_onnx_our_value_is_nearer_to_the_exact_one(name):
