@@ -164,17 +164,18 @@ class _CtrlC:
 
     def __enter__(self) -> _CtrlC:
         handler = signal.getsignal(signal.SIGINT)
-        ours = isinstance(getattr(handler, "__self__", None), _CtrlC)
         main = threading.current_thread() is threading.main_thread()
-        if main and (ours or handler is signal.default_int_handler):
+        if main and handler is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._stop)
             self._set = True
         return self
 
     def __exit__(self, *_) -> None:
-        # Once pressed it stays: what the interpreter does at its end is not to be disturbed either.
-        if self._set and self.pressed is None:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        # Once pressed, what the interpreter does at its end is not to be disturbed either: it sets
+        # back a handler of Python's, and the next press would kill it, but not this.
+        if self._set:
+            after = signal.default_int_handler if self.pressed is None else signal.SIG_IGN
+            signal.signal(signal.SIGINT, after)
 
     def _stop(self, *_) -> None:
         now = time.monotonic()
