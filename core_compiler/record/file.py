@@ -94,7 +94,9 @@ class RecordingFile:
                 yield connection
             finally:
                 self._active = None
-                if live:
+                # Its writer may have said that it is finished and be about to put the file
+                # together: a connection that stays would be in its way.
+                if live or Path(f"{self.path}-wal").exists():
                     connection.close()
                 else:
                     self._kept, self.is_live = connection, False
