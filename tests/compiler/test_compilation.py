@@ -419,5 +419,5 @@ def test_a_program_without_ops_hands_its_inputs_on():
 
 
 def test_an_unknown_option_of_the_target_is_refused_with_the_known_ones(network):
-    with pytest.raises(UserError, match="no option 'vectorwidth'.*did you mean vector_width"):
+    with pytest.raises(UserError, match=r"no option 'vectorwidth'.*did you mean vector_width"):
         start(network, target={"vectorwidth": 8})
