@@ -6,6 +6,7 @@ Decoders check sizes before they allocate and raise ValueError on what no encode
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -20,6 +21,8 @@ from core_compiler.ir.types import TensorType, Type
 
 #: More ids than this in one block are not believed.
 MAX_IDS = 1 << 23
+#: Fewer ids than this are packed faster without NumPy.
+FEW = 64
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
@@ -100,8 +103,10 @@ def read_json_rows(texts: Sequence[str]) -> list[list]:
 
 def pack(numbers: Sequence[int]) -> bytes:
     """Integers as the compressed differences of neighbours (int64, little-endian)."""
-    steps = np.diff(np.array(numbers, "<i8"), prepend=0)
-    return zlib.compress(steps.astype("<i8").tobytes(), 3)
+    if len(numbers) < FEW:
+        steps = map(int.__sub__, numbers, (0, *numbers))
+        return zlib.compress(struct.pack(f"<{len(numbers)}q", *steps), 3)
+    return zlib.compress(np.diff(np.array(numbers, "<i8"), prepend=0).astype("<i8").tobytes(), 3)
 
 
 def unpack(data: bytes, count: int) -> list[int]:

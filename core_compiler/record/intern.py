@@ -38,9 +38,26 @@ INSERTS = {
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
+#: Attributes of these classes are told apart by class and value (0.0 and -0.0 would not be).
+_SIMPLE = {bool, int, str}
+
+
+def _simple_key(attributes: Mapping[str, Attribute]) -> tuple | None:
+    """What equal attributes, and only they, have in common; None where that takes a closer look."""
+    values = tuple(attributes.values())
+    for value in values:
+        kind = value.__class__
+        if kind is tuple:
+            if not {int}.issuperset(map(type, value)):
+                return None
+        elif kind not in _SIMPLE:
+            return None
+    return (*attributes, *values, *[value.__class__ for value in values])
+
+
 def clean(text: str) -> str:
     """Text that SQLite stores: lone surrogates (from odd file names) are spelled out."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class Interner:
@@ -53,6 +70,9 @@ class Interner:
         self._names: dict[str, int] = {}
         self._types: dict[Type, int] = {}
         self._attributes: dict[str, int] = {}
+        #: Ids of attributes by what is quick to compare, and of types by object: most are shared.
+        self._simple: dict[tuple, int] = {}
+        self._seen: dict[int, tuple[Type, int]] = {}
         self._nodes: dict[FrontendNode, int] = {}
         self._origins: dict[Origin, int] = {}
         self._blocks: dict[Block, int] = {}
@@ -76,10 +96,14 @@ class Interner:
         return found
 
     def type(self, type_: Type) -> int:
+        seen = self._seen.get(id(type_))
+        if seen is not None:
+            return seen[1]
         found = self._types.get(type_)
         if found is None:
             found = self._types[type_] = len(self._types) + 1
             self.rows["type"].append((found, str(type_)))
+        self._seen[id(type_)] = type_, found  # held, so that no other gets its address
         return found
 
     def value(self, value: Value) -> int:
@@ -93,12 +117,18 @@ class Interner:
     def attributes(self, attributes: Mapping[str, Attribute]) -> int | None:
         if not attributes:
             return None
+        key = _simple_key(attributes)
+        known = self._simple.get(key) if key is not None else None
+        if known is not None:
+            return known
         text = attributes_json(attributes)
         found = self._attributes.get(text)
         if found is None:
             found = self._attributes[text] = len(self._attributes) + 1
             self.rows["attributes"].append((found, text))
             self._weights(attributes.values())
+        if key is not None:
+            self._simple[key] = found
         return found
 
     def _weights(self, values: Iterable[Any]) -> None:
@@ -143,9 +173,9 @@ class Interner:
         found = self.ops.get(op)
         if found is None:
             regions = ids_json([self.block(b) for b in op.regions]) if op.regions else "[]"
-            value = self.value
-            operands = [value(v) for v in op.operands]
-            results = [value(v) for v in op.results]
+            known, value = self.values, self.value
+            operands = [known.get(v) or value(v) for v in op.operands]
+            results = [known.get(v) or value(v) for v in op.results]
             found = self.ops[op] = len(self.ops) + 1
             kind, facts = self.name(op.kind), self.attributes(op.attributes)
             texts = ids_json(operands), ids_json(results)
