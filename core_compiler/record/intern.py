@@ -46,11 +46,10 @@ def _simple_key(attributes: Mapping[str, Attribute]) -> tuple | None:
     """What equal attributes, and only they, have in common; None where that takes a closer look."""
     values = tuple(attributes.values())
     for value in values:
-        kind = value.__class__
-        if kind is tuple:
+        if isinstance(value, tuple):
             if not {int}.issuperset(map(type, value)):
                 return None
-        elif kind not in _SIMPLE:
+        elif value.__class__ not in _SIMPLE:
             return None
     return (*attributes, *values, *[value.__class__ for value in values])
 

@@ -33,7 +33,7 @@ def run(arguments) -> None:
         (r["name"], r["summary"], "can execute here" if r["missing"] is None else r["missing"])
         for r in rows
     ]
-    options = [(r["name"], name, does) for r in rows for name, does in r["options"].items()]
+    options = [(t.name, name, does) for t in found.values() for name, does in t.options.items()]
 
     def text() -> str:
         told = table(("target", "", "this machine"), cells)
