@@ -19,8 +19,8 @@ from tests.conformance.update import SUITES, run
 
 #: Every how many of the recorded passes the quick tests run.
 QUICK = {
-    ("onnx_nodes", "reference"): 24, ("onnx_nodes", "cpu"): 128,
-    ("opinfo", "reference"): 96, ("opinfo", "cpu"): 64,
+    ("onnx_nodes", "reference"): 24, ("onnx_nodes", "cpu"): 256,
+    ("opinfo", "reference"): 96, ("opinfo", "cpu"): 160,
 }  # fmt: skip
 
 
