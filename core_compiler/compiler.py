@@ -28,7 +28,7 @@ from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.legality import levels
 from core_compiler.ops.base import cost
 from core_compiler.passes.base import PassContext
-from core_compiler.pipelines import PipelineEdit, Step, build, check
+from core_compiler.pipelines import LEVEL, PipelineEdit, Step, build, check
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ class Compilation:
         """
         kept = self.stages[: stage + 1]
         steps = [*self.steps[:stage], *self._remaining(stage, edit)]
-        check(steps, self.options.target.get("level", "everywhere"))
+        check(steps, self.options.target.get(LEVEL, "everywhere"))
         facts = {name: f for name, f in self.facts.items() if name != "executable"}
         fresh = Compilation(
             self.target, replace(self.options, edit=edit), list(kept), steps, self.inputs,

@@ -21,7 +21,7 @@ from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import Checker, same_bits, worst_error
 from core_compiler.debug.evaluate import Values
 from core_compiler.debug.kernels import KernelCheck, check_kernels
-from core_compiler.debug.steps import BadStep, first_bad_step
+from core_compiler.debug.steps import BadStep, first_bad_step, first_launches
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
@@ -331,11 +331,7 @@ class _Search:
     def _schedules(self) -> Finding | None:
         """The first kernel whose schedule does not keep the bits of its plain loops."""
         schedules = self.made.facts["schedules"]
-        seen = set()
-        for launch in self.made.module.main.body.ops:
-            if launch.kind != "target.launch" or launch["kernel"] in seen:
-                continue
-            seen.add(launch["kernel"])
+        for launch in first_launches(self.made.module, schedules):
             scheduled = schedules[launch["kernel"]]
             found = first_bad_step(launch, scheduled)
             if found is not None and found.number:

@@ -22,9 +22,12 @@ from core_compiler.ir import Function, Module, Op
 from core_compiler.ir.events import CheckRecord
 from core_compiler.kernels.abi import buffer_arguments, index_arguments
 from core_compiler.kernels.interpreter import KernelFault, interpret
+from core_compiler.ops.base import cost
 
 #: Points of the iteration space that are tried at the most, unless the least extents have more.
 MOST_POINTS = 150_000
+#: A wrong launch with at most this many operations is tried whole, to tell wrong plain loops.
+MOST_FLOPS = 2_000_000
 #: Least extents that a part keeps: of rows in all (the longest register tile has 14), of columns
 #: (vectors and their tiles have up to 32), of a sum alone (chunks of 256 terms) and of one that
 #: has taps too (channel blocks of 32).
@@ -38,12 +41,8 @@ def check_schedules(module: Module, schedules: Mapping[str, Any]) -> Iterator[Ch
 
     One record a kernel; a failed one names the first step that changed a bit.
     """
-    seen = set()
-    for launch in module.main.body.ops:
-        kernel = launch.get("kernel") if launch.kind == "target.launch" else None
-        if kernel is None or kernel in seen or kernel not in schedules:
-            continue
-        seen.add(kernel)
+    for launch in first_launches(module, schedules):
+        kernel = launch["kernel"]
         started = time.perf_counter()
         scheduled = schedules[kernel]
         case = _Case(launch, scheduled)
@@ -55,6 +54,15 @@ def check_schedules(module: Module, schedules: Mapping[str, Any]) -> Iterator[Ch
             yield CheckRecord(None, "bitwise", 0.0, 0.0, value, (), spent, note)
         else:
             yield CheckRecord(None, "failed", found.error, 0.0, value, (), spent, found.note)
+
+
+def first_launches(module: Module, schedules: Mapping[str, Any]) -> list[Op]:
+    """The first launch of each scheduled kernel, in program order."""
+    found: dict[str, Op] = {}
+    for op in module.main.body.ops:
+        if op.kind == "target.launch" and op["kernel"] in schedules:
+            found.setdefault(op["kernel"], op)
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -78,9 +86,11 @@ def first_bad_step(
     Binary search, as a step that changed bits is seldom undone by a later one.  Floats are seeded
     random numbers, integers 0 and 1.
     """
-    case = _Case(launch, scheduled)
-    if evaluator is not None and case.sizes == case.given:
+    flops = sum(cost(op).flops for op in launch.regions[0].ops if op.kind != "core.constant")
+    if evaluator is not None and flops <= MOST_FLOPS:
+        case = _Case(launch, scheduled, whole=True)
         return _first_bad(case, case.meaning(evaluator))
+    case = _Case(launch, scheduled)
     return _first_bad(case, case.loops())
 
 
@@ -167,11 +177,11 @@ def _states(scheduled) -> list[tuple[Function, dict[str, Function]]]:
 class _Case:
     """The data of one launch: each buffer's memory in its own layout."""
 
-    def __init__(self, launch: Op, scheduled):
+    def __init__(self, launch: Op, scheduled, whole: bool = False):
         self.launch, self.scheduled = launch, scheduled
         self.first = scheduled.steps[0].function
         self.given = [n for kind, n in launch["arguments"] if kind == "size"]
-        self.sizes = part(self.first, self.given)
+        self.sizes = list(self.given) if whole else part(self.first, self.given)
         reads = launch["reads"]
         places = [
             (kind, n if kind == "operand" else reads + n)
