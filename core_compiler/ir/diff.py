@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from core_compiler.ir.core import Module, Op, Value
 from core_compiler.ir.rewriter import Rewrite
@@ -110,7 +109,7 @@ def value_map(rewrites: Iterable[Rewrite]) -> dict[Value, tuple[Value, str]]:
 
 def longest_increasing(numbers: Sequence[int]) -> list[int]:
     """The places of a longest increasing subsequence."""
-    if all(a < b for a, b in pairwise(numbers)):
+    if list(numbers) == sorted(set(numbers)):
         return list(range(len(numbers)))
     tails: list[int] = []
     places: list[int] = []

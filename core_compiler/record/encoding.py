@@ -6,7 +6,6 @@ Decoders check sizes before they allocate and raise ValueError on what no encode
 from __future__ import annotations
 
 import json
-import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -21,7 +20,7 @@ from core_compiler.ir.types import TensorType, Type
 
 #: More ids than this in one block are not believed.
 MAX_IDS = 1 << 23
-#: Fewer ids than this are packed faster without NumPy.
+#: Fewer ids than this are not worth compressing.
 FEW = 64
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
@@ -32,7 +31,10 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
 def attributes_json(attributes: Mapping[str, Attribute]) -> str:
     """``{"axis":1,"value":{"dense":"tensor<2xf32>","hex":"..."}}``"""
-    return _encode({name: _plain(value) for name, value in attributes.items()})
+    try:
+        return _FINITE.encode(dict(attributes))
+    except ValueError:  # infinity or NaN, which JSON has not
+        return _encode({name: _plain(value) for name, value in attributes.items()})
 
 
 def read_attributes(text: str) -> dict[str, Attribute]:
@@ -46,11 +48,19 @@ def _plain(value: Attribute) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, float):
         return value if isfinite(value) else {"float": np.float64(value).tobytes().hex()}
+    return _named(value)
+
+
+def _named(value: Any) -> dict[str, str]:
+    """What JSON has no form for, as an object whose keys say what it is."""
     if isinstance(value, Dense):
         return {"dense": str(value.type), "hex": value.data.hex()}
     if isinstance(value, Resource):
         return {"resource": value.digest, "type": str(value.type)}
     return {"type": str(value)}
+
+
+_FINITE = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_named)
 
 
 def _attribute(value: Any) -> Attribute:
@@ -83,7 +93,7 @@ def _tensor_type(text: str) -> TensorType:
 
 
 def ids_json(ids: Sequence[int]) -> str:
-    return f"[{','.join(map(str, ids))}]"
+    return str(list(ids))
 
 
 def read_ids(text: str) -> list[int]:
@@ -101,18 +111,23 @@ def read_json_rows(texts: Sequence[str]) -> list[list]:
     return lists
 
 
-def pack(numbers: Sequence[int]) -> bytes:
-    """Integers as the compressed differences of neighbours (int64, little-endian)."""
+def pack(numbers: Sequence[int]) -> str | bytes:
+    """Integers: a few as JSON, more as the compressed differences of neighbours (int64,
+    little-endian)."""
     if len(numbers) < FEW:
-        steps = map(int.__sub__, numbers, (0, *numbers))
-        return zlib.compress(struct.pack(f"<{len(numbers)}q", *steps), 3)
+        return ids_json(numbers)
     return zlib.compress(np.diff(np.array(numbers, "<i8"), prepend=0).astype("<i8").tobytes(), 3)
 
 
-def unpack(data: bytes, count: int) -> list[int]:
+def unpack(data: str | bytes, count: int) -> list[int]:
     """The ``count`` integers of :func:`pack`."""
     if not 0 <= count <= MAX_IDS:
         raise ValueError(f"{count} ids in one block")
+    if isinstance(data, str):
+        numbers = read_ids(data)
+        if len(numbers) != count:
+            raise ValueError(f"{len(numbers)} ids where {count} were announced")
+        return numbers
     return np.cumsum(np.frombuffer(inflate(data, 8 * count), "<i8")).tolist()
 
 
@@ -127,21 +142,22 @@ def inflate(data: bytes, size: int) -> bytes:
 
 def edits(old: Sequence[int], new: Sequence[int]) -> list[int]:
     """What turns ``old`` into ``new``: runs of ``keep from, keep count, insert count, ids...``."""
-    place = {number: i for i, number in enumerate(old)}
-    common = [(j, place[number]) for j, number in enumerate(new) if number in place]
-    anchors = [common[k] for k in longest_increasing([i for _, i in common])]
-    script: list[int] = []
-    at = k = 0
-    while at < len(new) or not script:
-        start, length = 0, 0
-        if k < len(anchors) and anchors[k][0] == at:
-            start = anchors[k][1]
-            while k < len(anchors) and anchors[k] == (at + length, start + length):
-                length, k = length + 1, k + 1
-        end = anchors[k][0] if k < len(anchors) else len(new)
-        inserted = new[at + length : end]
-        script += [start, length, len(inserted), *inserted]
-        at = end
+    place = dict(zip(old, range(len(old)), strict=True))
+    places = np.array([place.get(number, -1) for number in new], np.int64)
+    at = np.flatnonzero(places >= 0)
+    stay = longest_increasing(places[at].tolist())
+    if len(stay) < len(at):
+        at = at[stay]
+    if not len(at):
+        return [0, 0, len(new), *new]
+    # Runs of kept numbers that lie together on both sides.
+    breaks = 1 + np.flatnonzero((np.diff(at) != 1) | (np.diff(places[at]) != 1))
+    firsts = at[np.concatenate(([0], breaks))].tolist()
+    lengths = np.diff(np.concatenate(([0], breaks, [len(at)]))).tolist()
+    script: list[int] = [0, 0, firsts[0], *new[: firsts[0]]] if firsts[0] else []
+    for first, length, end in zip(firsts, lengths, [*firsts[1:], len(new)], strict=True):
+        inserted = new[first + length : end]
+        script += [int(places[first]), length, len(inserted), *inserted]
     return script
 
 

@@ -103,7 +103,7 @@ class RecordingFile:
 
     def rows(self, columns: str, statement: str, parameters: tuple = ()) -> list[tuple]:
         """The rows of a statement.  ``columns`` has a letter for each: ``i`` integer, ``f`` number,
-        ``t`` text, ``b`` bytes, ``v`` any but bytes; in
+        ``t`` text, ``b`` bytes, ``d`` either, ``v`` any but bytes; in
         capitals where it may be NULL; ValueError where a row differs
         (SQLite keeps whatever somebody has put in)."""
         with self.connection() as connection:
@@ -224,6 +224,7 @@ _TYPES: dict[str, set[type]] = {
     "f": {int, float},
     "t": {str},
     "b": {bytes},
+    "d": {bytes, str},
 }
 _COLUMN_TYPES = _TYPES | {k.upper(): kinds | {type(None)} for k, kinds in _TYPES.items()}
 

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from core_compiler.ir.origin import FrontendNode
+from core_compiler.record.links import Links, RewriteRow, Rows
 from core_compiler.record.loader import Loader
 
 #: A history follows at most this many ops each way.
 MAX_OPS = 2000
-
-_Rows = Callable[..., list[tuple]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +45,15 @@ class OpHistory:
     nodes: tuple[FrontendNode, ...]
 
 
-def op_history(rows: _Rows, loader: Loader, op: int) -> OpHistory:
+def op_history(rows: Rows, loader: Loader, links: Links, op: int) -> OpHistory:
     """The history of one op id; ``rows`` runs a statement on the recording."""
-    earlier = _walk(op, lambda key: _before(rows, key), "old")
-    later = _walk(op, lambda key: _after(rows, key), "new")
+    earlier = _walk(op, lambda key: _before(rows, loader, links, key), "old")
+    later = _walk(op, lambda key: _after(rows, loader, links, key), "new")
     heirs = [op, *dict.fromkeys(step.new for step in later)]
     (made,) = loader.load_ops([op])
     return OpHistory(
         op,
-        presence(rows, op),
+        presence(links, op),
         tuple(earlier),
         tuple(later),
         tuple(
@@ -64,14 +63,14 @@ def op_history(rows: _Rows, loader: Loader, op: int) -> OpHistory:
                 heirs,
             )
         ),
-        tuple(_buffers(rows, heirs)),
+        tuple(_buffers(rows, links, heirs)),
         made.origin.nodes() if made.origin is not None else (),
     )
 
 
-def presence(rows: _Rows, op: int) -> tuple[int, int | None] | None:
+def presence(links: Links, op: int) -> tuple[int, int | None] | None:
     """The first and the last stage that has the op (last None: it is still there)."""
-    changes = rows("ii", "SELECT stage, change FROM stage_op WHERE op = ? ORDER BY stage", (op,))
+    changes = links.stages.get(op)
     if not changes:
         return None
     stage, change = changes[-1]
@@ -92,37 +91,6 @@ def _walk(start: int, steps: Callable[[int], list[HistoryStep]], side: str) -> l
     return found
 
 
-_REWRITE_STEP = """
-  SELECT {}, rewrite.id, name.text, rewrite.stage
-  FROM rewrite_op here JOIN rewrite ON rewrite.id = here.rewrite
-  JOIN name ON name.id = rewrite.rule
-  JOIN rewrite_op there ON there.rewrite = here.rewrite AND there.side = 1 - here.side
-  WHERE here.op = ? AND here.side = ? AND there.op <> here.op
-  ORDER BY rewrite.id, there.position"""
-
-#: Types of the columns of a step by rewrite.
-_LINK = "iiiti"
-
-_BEFORE = _REWRITE_STEP.format("there.op, here.op")
-_AFTER = _REWRITE_STEP.format("here.op, there.op")
-
-#: Values that a rewrite maps to a value some op already made (merging equal ops).
-_MAPPED = """
-  SELECT here.op, result.op, rewrite.id, name.text, rewrite.stage
-  FROM rewrite_op here JOIN rewrite ON rewrite.id = here.rewrite
-  JOIN name ON name.id = rewrite.rule
-  JOIN result mine ON mine.op = here.op
-  JOIN rewrite_value map ON map.rewrite = here.rewrite AND map.old = mine.value
-  JOIN result ON result.value = map.new
-  WHERE here.op = ? AND here.side = 0 AND result.op <> here.op
-    AND NOT EXISTS (SELECT 1 FROM rewrite_op new
-                    WHERE new.rewrite = here.rewrite AND new.side = 1)
-  ORDER BY rewrite.id, result.op"""
-
-_NEIGHBOUR = """
-  SELECT {}(other.op) FROM result mine JOIN result other ON other.value = mine.value
-  WHERE mine.op = ? AND other.op {} mine.op"""
-
 _PARENTS = """
   SELECT DISTINCT old.id FROM op new JOIN origin ON origin.id = new.origin,
     json_each(origin.parents) parent JOIN op old ON old.origin = parent.value
@@ -134,12 +102,14 @@ _CHILDREN = """
   WHERE old.id = ? AND new.id > old.id ORDER BY new.id LIMIT 20"""
 
 
-def _before(rows: _Rows, op: int) -> list[HistoryStep]:
-    links = rows(_LINK, _BEFORE, (op, 1))
-    found = [HistoryStep(o, n, "rewrite", rule, stage, key) for o, n, key, rule, stage in links]
+def _before(rows: Rows, loader: Loader, links: Links, op: int) -> list[HistoryStep]:
+    found = [
+        _step(loader, row, old, op) for row in links.made_by.get(op, ()) for old in row.old
+        if old != op
+    ]  # fmt: skip
     if not found:
-        found = [HistoryStep(o, op, "value", "", None, None)
-                 for (o,) in rows("I", _NEIGHBOUR.format("max", "<"), (op,)) if o]  # fmt: skip
+        earlier = [o for o in _remade(links, op) if o < op]
+        found = [HistoryStep(max(earlier), op, "value", "", None, None)] if earlier else []
     if not found:
         found = [
             HistoryStep(o, op, "origin", "", None, None) for (o,) in rows("i", _PARENTS, (op,))
@@ -147,12 +117,19 @@ def _before(rows: _Rows, op: int) -> list[HistoryStep]:
     return found
 
 
-def _after(rows: _Rows, op: int) -> list[HistoryStep]:
-    links = [*rows(_LINK, _AFTER, (op, 0)), *rows(_LINK, _MAPPED, (op,))]
-    found = [HistoryStep(o, n, "rewrite", rule, stage, key) for o, n, key, rule, stage in links]
+def _after(rows: Rows, loader: Loader, links: Links, op: int) -> list[HistoryStep]:
+    taken = links.removed_by.get(op, ())
+    found = [_step(loader, row, op, new) for row in taken for new in row.new if new != op]
+    # Equal ops are merged by rewrites that make nothing: values go to an op that was there.
+    found += [
+        _step(loader, row, op, maker)
+        for row in taken if not row.new
+        for maker in _makers(links, (row.mapped.get(v) for v in links.results.get(op, ())))
+        if maker != op
+    ]  # fmt: skip
     if not found:
-        found = [HistoryStep(op, n, "value", "", None, None)
-                 for (n,) in rows("I", _NEIGHBOUR.format("min", ">"), (op,)) if n]  # fmt: skip
+        later = [o for o in _remade(links, op) if o > op]
+        found = [HistoryStep(op, min(later), "value", "", None, None)] if later else []
     if not found:
         found = [
             HistoryStep(op, n, "origin", "", None, None) for (n,) in rows("i", _CHILDREN, (op,))
@@ -160,16 +137,26 @@ def _after(rows: _Rows, op: int) -> list[HistoryStep]:
     return found
 
 
-def _ids(rows: _Rows, statement: str, keys: Iterable[int]) -> list[int]:
+def _step(loader: Loader, row: RewriteRow, old: int, new: int) -> HistoryStep:
+    return HistoryStep(old, new, "rewrite", loader.names([row.rule])[row.rule], row.stage, row.id)
+
+
+def _makers(links: Links, values: Iterable[int | None]) -> list[int]:
+    return sorted({op for v in values if v is not None for op in links.makers.get(v, ())})
+
+
+def _remade(links: Links, op: int) -> list[int]:
+    """The ops that make a value of ``op``, itself among them."""
+    return _makers(links, links.results.get(op, ()))
+
+
+def _ids(rows: Rows, statement: str, keys: Iterable[int]) -> list[int]:
     keys = tuple(keys)
     return [row[0] for row in rows("i", statement.format(",".join("?" * len(keys))), keys)]
 
 
-def _buffers(rows: _Rows, ops: list[int]) -> list[int]:
+def _buffers(rows: Rows, links: Links, ops: list[int]) -> list[int]:
     by_op = _ids(rows, "SELECT id FROM buffer WHERE op IN ({})", ops)
-    by_value = _ids(
-        rows,
-        "SELECT id FROM buffer WHERE value IN (SELECT value FROM result WHERE op IN ({}))",
-        ops,
-    )
+    values = {v for op in ops for v in links.results.get(op, ())}
+    by_value = _ids(rows, "SELECT id FROM buffer WHERE value IN ({})", values)
     return sorted({*by_op, *by_value})

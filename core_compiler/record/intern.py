@@ -26,14 +26,16 @@ INSERTS = {
     "attributes": "INSERT INTO attributes VALUES (?, ?)",
     "node": "INSERT INTO node VALUES (?, ?, ?, ?, ?, ?, ?)",
     "origin": "INSERT INTO origin VALUES (?, ?, ?, ?, ?)",
-    "value": "INSERT INTO value VALUES (?, ?, ?)",
     "op": "INSERT INTO op VALUES (?, ?, ?, ?, ?, ?, ?)",
-    "result": "INSERT OR IGNORE INTO result VALUES (?, ?)",
     "block": "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?)",
     "function": "INSERT INTO function VALUES (?, ?, ?, ?, ?)",
     "weight": "INSERT OR IGNORE INTO weight VALUES (?, ?)",
     "blob": "INSERT INTO blob VALUES (?, ?, ?, ?)",
 }
+
+#: All values at once, by their types: one after the other has the next id.  Most have no name.
+_VALUES = "INSERT INTO value SELECT ? + key, value, NULL FROM json_each(?)"
+_VALUE_NAMES = "UPDATE value SET name = ? WHERE id = ?"
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -60,32 +62,45 @@ def clean(text: str) -> str:
 
 
 class Interner:
-    """Ids by dictionary; ``rows`` holds what was not written yet, by table."""
+    """Ids by dictionary; what was not written yet is kept, by table."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[tuple]] = {table: [] for table in INSERTS}
+        self._value_types: list[int] = []
+        self._value_names: list[tuple[str, int]] = []
         self.ops: dict[Op, int] = {}
         self.values: dict[Value, int] = {}
         self._names: dict[str, int] = {}
         self._types: dict[Type, int] = {}
         self._attributes: dict[str, int] = {}
-        #: Ids of attributes by what is quick to compare, and of types by object: most are shared.
+        #: Ids of attributes by what is quick to compare, and of attributes and types by object:
+        #: most are shared.  Objects are held, so that no other gets their address.
         self._simple: dict[tuple, int] = {}
         self._seen: dict[int, tuple[Type, int]] = {}
+        self._shared: dict[int, tuple[Mapping[str, Attribute], int]] = {}
         self._nodes: dict[FrontendNode, int] = {}
+        self._frames: dict[tuple[str, int, str, str], str] = {}
         self._origins: dict[Origin, int] = {}
         self._blocks: dict[Block, int] = {}
         self._functions: dict[Function, int] = {}
         self._blobs: dict[bytes, int] = {}
+        #: Of each op that has any: the ids of its regions.
+        self._regions: dict[int, list[int]] = {}
         #: Of each block: the ids of its ops, and how far it is from a whole one.
         self._contents: dict[int, tuple[list[int], int]] = {}
         #: The latest block in which an op was seen: the base of the next one that has it.
         self._home: dict[int, int] = {}
 
-    def take(self) -> dict[str, list[tuple]]:
-        """The rows to write now."""
+    def take(self) -> list[tuple[str, Sequence[tuple]]]:
+        """The statements to execute now, each with its rows."""
         rows, self.rows = self.rows, {table: [] for table in INSERTS}
-        return rows
+        types, self._value_types = self._value_types, []
+        names, self._value_names = self._value_names, []
+        made: list[tuple[str, Sequence[tuple]]] = [(INSERTS[t], some) for t, some in rows.items()]
+        if types:
+            made.append((_VALUES, [(len(self.values) - len(types) + 1, ids_json(types))]))
+            made.append((_VALUE_NAMES, names))
+        return [one for one in made if one[1]]
 
     def name(self, text: str) -> int:
         found = self._names.get(text)
@@ -102,20 +117,28 @@ class Interner:
         if found is None:
             found = self._types[type_] = len(self._types) + 1
             self.rows["type"].append((found, str(type_)))
-        self._seen[id(type_)] = type_, found  # held, so that no other gets its address
+        self._seen[id(type_)] = type_, found
         return found
 
     def value(self, value: Value) -> int:
         found = self.values.get(value)
         if found is None:
             found = self.values[value] = len(self.values) + 1
-            name = clean(value.name) if value.name else None
-            self.rows["value"].append((found, self.type(value.type), name))
+            seen = self._seen.get(id(value.type))
+            self._value_types.append(seen[1] if seen is not None else self.type(value.type))
+            if value.name:
+                self._value_names.append((clean(value.name), found))
         return found
 
     def attributes(self, attributes: Mapping[str, Attribute]) -> int | None:
         if not attributes:
             return None
+        shared = self._shared.get(id(attributes))
+        if shared is None:
+            shared = self._shared[id(attributes)] = attributes, self._equal_attributes(attributes)
+        return shared[1]
+
+    def _equal_attributes(self, attributes: Mapping[str, Attribute]) -> int:
         key = _simple_key(attributes)
         known = self._simple.get(key) if key is not None else None
         if known is not None:
@@ -142,9 +165,16 @@ class Interner:
         if found is None:
             found = self._nodes[node] = len(self._nodes) + 1
             texts = (clean(node.name), clean(node.kind), clean(node.file))
-            stack = _encode([list(frame) for frame in node.stack])
+            stack = f"[{','.join(map(self._frame, node.stack))}]"
             row = (found, *texts, node.line, clean(node.scope), stack)
             self.rows["node"].append(row)
+        return found
+
+    def _frame(self, frame: tuple[str, int, str, str]) -> str:
+        """One frame of a stack as JSON; the outer ones are in all stacks."""
+        found = self._frames.get(frame)
+        if found is None:
+            found = self._frames[frame] = _encode(frame)
         return found
 
     def origin(self, origin: Origin | None) -> int | None:
@@ -152,7 +182,10 @@ class Interner:
         if origin is None:
             return None
         known = self._origins
-        stack = [] if origin in known else [origin]
+        found = known.get(origin)
+        if found is not None:
+            return found
+        stack = [origin]
         while stack:
             current = stack[-1]
             waiting = [p for p in current.parents if p not in known]
@@ -161,26 +194,28 @@ class Interner:
                 continue
             stack.pop()
             if current not in known:
-                known[current] = len(known) + 1
-                parents = ids_json([known[p] for p in current.parents])
+                found = known[current] = len(known) + 1
+                parents = str([known[p] for p in current.parents])
                 node = None if current.node is None else self.node(current.node)
-                facts = self.name(current.rule), parents, node, clean(current.reason)
-                self.rows["origin"].append((known[current], *facts))
+                reason = clean(current.reason) if current.reason else ""
+                self.rows["origin"].append((found, self.name(current.rule), parents, node, reason))
         return known[origin]
 
     def op(self, op: Op) -> int:
         found = self.ops.get(op)
         if found is None:
-            regions = ids_json([self.block(b) for b in op.regions]) if op.regions else "[]"
+            regions = [self.block(b) for b in op.regions]
             known, value = self.values, self.value
-            operands = [known.get(v) or value(v) for v in op.operands]
-            results = [known.get(v) or value(v) for v in op.results]
+            operands = str([known.get(v) or value(v) for v in op.operands])
+            results = str([known.get(v) or value(v) for v in op.results])
             found = self.ops[op] = len(self.ops) + 1
-            kind, facts = self.name(op.kind), self.attributes(op.attributes)
-            texts = ids_json(operands), ids_json(results)
-            row = (found, kind, *texts, facts, regions, self.origin(op.origin))
+            kind = self._names.get(op.kind) or self.name(op.kind)
+            facts = self.attributes(op.attributes) if op.attributes else None
+            origin = self._origins.get(op.origin) or self.origin(op.origin)
+            if regions:
+                self._regions[found] = regions
+            row = (found, kind, operands, results, facts, str(regions), origin)
             self.rows["op"].append(row)
-            self.rows["result"] += [(v, found) for v in results]
         return found
 
     def block(self, block: Block) -> int:
@@ -223,11 +258,11 @@ class Interner:
     def contents(self, function: Function) -> set[int]:
         """The ids of all ops of a function, nested ones too."""
         found: set[int] = set()
-        blocks = [function.body]
+        blocks = [self._blocks[function.body]]
         while blocks:
-            block = blocks.pop()
-            found.update(self._contents[self._blocks[block]][0])
-            blocks += [region for op in block.ops for region in op.regions]
+            ops = set(self._contents[blocks.pop()][0])
+            found |= ops
+            blocks += [block for op in ops & self._regions.keys() for block in self._regions[op]]
         return found
 
     def blob(self, content: bytes | str) -> int:

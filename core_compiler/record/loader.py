@@ -31,7 +31,7 @@ _TABLES = {
     "node": ("id, name, kind, file, line, scope, stack", "itttitt"),
     "origin": ("id, rule, parents, node, reason", "iitIt"),
     "value": ("id, type, name", "iiT"),
-    "block": ("id, arguments, outputs, base, length, size, data", "ittIiib"),
+    "block": ("id, arguments, outputs, base, length, size, data", "ittIiid"),
     "op": ("id, kind, operands, results, attributes, regions, origin", "iittItI"),
 }
 #: Id lists of at least this length are kept to rebuild the blocks that are edits of them.

@@ -10,8 +10,57 @@ import sqlite3
 
 from core_compiler.record import schema
 
+_VIEWS_FOR_TABLES = """
+ALTER TABLE stage RENAME TO stage_1;
+CREATE TABLE stage (
+  id INTEGER PRIMARY KEY, pass TEXT NOT NULL, summary TEXT NOT NULL, options TEXT NOT NULL,
+  half TEXT NOT NULL, exact INTEGER NOT NULL, tolerance_class TEXT NOT NULL,
+  changed INTEGER NOT NULL, seconds REAL NOT NULL, ended REAL NOT NULL,
+  functions TEXT NOT NULL, symbols TEXT NOT NULL, added TEXT NOT NULL, removed TEXT NOT NULL);
+INSERT INTO stage SELECT *,
+  (SELECT json_group_array(op) FROM
+    (SELECT op FROM stage_op WHERE stage = stage_1.id AND change = 1 ORDER BY op)),
+  (SELECT json_group_array(op) FROM
+    (SELECT op FROM stage_op WHERE stage = stage_1.id AND change = -1 ORDER BY op))
+  FROM stage_1;
+ALTER TABLE rewrite RENAME TO rewrite_1;
+DROP INDEX rewrite_stage;
+CREATE TABLE rewrite (
+  id INTEGER PRIMARY KEY, stage INTEGER NOT NULL REFERENCES stage, number INTEGER NOT NULL,
+  rule INTEGER NOT NULL REFERENCES name, source INTEGER NOT NULL REFERENCES name,
+  function TEXT NOT NULL, tolerance REAL, note TEXT NOT NULL, microseconds REAL NOT NULL,
+  old TEXT NOT NULL, new TEXT NOT NULL, mapped TEXT NOT NULL);
+CREATE INDEX rewrite_stage ON rewrite (stage, number);
+INSERT INTO rewrite SELECT *,
+  (SELECT json_group_array(op) FROM
+    (SELECT op FROM rewrite_op WHERE rewrite = rewrite_1.id AND side = 0 ORDER BY position)),
+  (SELECT json_group_array(op) FROM
+    (SELECT op FROM rewrite_op WHERE rewrite = rewrite_1.id AND side = 1 ORDER BY position)),
+  (SELECT json_group_array(json_array(old, new)) FROM
+    (SELECT old, new FROM rewrite_value WHERE rewrite = rewrite_1.id ORDER BY old))
+  FROM rewrite_1;
+DROP TABLE rewrite_op;
+DROP TABLE rewrite_value;
+DROP TABLE rewrite_1;
+DROP TABLE stage_op;
+DROP TABLE stage_1;
+DROP TABLE result;
+CREATE VIEW result (value, op) AS
+  SELECT made.value, op.id FROM op, json_each(op.results) made;
+CREATE VIEW stage_op (stage, op, change) AS
+  SELECT stage.id, entering.value, 1 FROM stage, json_each(stage.added) entering
+  UNION ALL SELECT stage.id, leaving.value, -1 FROM stage, json_each(stage.removed) leaving;
+CREATE VIEW rewrite_op (rewrite, side, position, op) AS
+  SELECT rewrite.id, 0, before.key, before.value FROM rewrite, json_each(rewrite.old) before
+  UNION ALL SELECT rewrite.id, 1, after.key, after.value FROM rewrite, json_each(rewrite.new) after;
+CREATE VIEW rewrite_value (rewrite, old, new) AS
+  SELECT rewrite.id, before.value, after.value
+  FROM rewrite, json_each(rewrite.mapped) pair, json_each(pair.value) before,
+    json_each(pair.value) after WHERE before.key = 0 AND after.key = 1;
+"""
+
 #: Version -> statements that lead to the next version.
-STEPS: dict[int, str] = {}
+STEPS: dict[int, str] = {1: _VIEWS_FOR_TABLES}
 
 
 def upgraded(connection: sqlite3.Connection, version: int) -> sqlite3.Connection:
@@ -20,6 +69,7 @@ def upgraded(connection: sqlite3.Connection, version: int) -> sqlite3.Connection
     copy = sqlite3.connect(":memory:", check_same_thread=False)
     connection.backup(copy)
     copy.execute("PRAGMA trusted_schema = OFF")
+    copy.execute("PRAGMA legacy_alter_table = ON")  # what names a renamed table goes on doing so
     for step in steps:
         copy.executescript(step)
     copy.execute(f"PRAGMA user_version = {schema.VERSION}")

@@ -22,9 +22,10 @@ from core_compiler.ir.line_diff import diff_lines
 from core_compiler.ir.rewriter import Rewrite
 from core_compiler.ir.text import LineTable, line_table, print_module
 from core_compiler.ir.weights import WeightStore
-from core_compiler.record.encoding import inflate, read_ids
+from core_compiler.record.encoding import inflate, read_ids, read_json_rows
 from core_compiler.record.file import QueryResult, RecordingFile, is_running
 from core_compiler.record.history import OpHistory, op_history
+from core_compiler.record.links import Links
 from core_compiler.record.loader import Loader
 from core_compiler.record.recorder import machine_id
 from core_compiler.record.schema import MAX_LENGTH
@@ -122,6 +123,7 @@ class Recording:
         self.path = self._file.path
         self.weights = WeightStore() if weights is None else weights
         self._loader = Loader(self._file, self.weights)
+        self._links = Links(self._rows)
 
     @staticmethod
     def open(path: str | Path, weights: WeightStore | None = None) -> Recording:
@@ -196,7 +198,10 @@ class Recording:
                 figures.setdefault(stage, {})[name] = value
             rewrites = dict(self._rows("ii", "SELECT stage, count(*) FROM rewrite GROUP BY stage"))
             deltas = dict(
-                self._rows("ii", "SELECT stage, sum(change) FROM stage_op GROUP BY stage")
+                self._rows(
+                    "ii",
+                    "SELECT id, json_array_length(added) - json_array_length(removed) FROM stage",
+                )
             )
             verdicts: dict[int, dict[str, int]] = {}
             errors: dict[int, float | None] = {}
@@ -246,27 +251,20 @@ class Recording:
         with self._reading() as loader:
             self._stage_row(stage, "i", "id")
             rows = self._rows(
-                "iiiitFtf",
-                "SELECT id, number, rule, source, function, tolerance, note, microseconds"
-                " FROM rewrite WHERE stage = ? ORDER BY number",
+                "iiiitFtfttt",
+                "SELECT id, number, rule, source, function, tolerance, note, microseconds,"
+                " old, new, mapped FROM rewrite WHERE stage = ? ORDER BY number",
                 (stage,),
             )
-            sides = self._rewrite_ops(stage)
-            maps: dict[int, list[tuple[int, int]]] = {}
-            for key, old, new in self._rows(
-                "iii", "SELECT rewrite, old, new FROM rewrite_value WHERE rewrite IN"
-                " (SELECT id FROM rewrite WHERE stage = ?) ORDER BY rewrite, old", (stage,),
-            ):  # fmt: skip
-                maps.setdefault(key, []).append((old, new))
-            loader.load_ops([op for some in sides.values() for op in some])
-            loader.load_values(v for pairs in maps.values() for pair in pairs for v in pair)
+            before, after, maps = (read_json_rows([row[k] for row in rows]) for k in (8, 9, 10))
+            loader.load_ops([op for some in (*before, *after) for op in some])
+            loader.load_values(v for pairs in maps for pair in pairs for v in pair)
             names = loader.names({k for row in rows for k in row[2:4]})
             made: dict[int, Rewrite] = {}
-            for key, _, rule, source, function, tolerance, note, microseconds in rows:
-                old, new = (
-                    tuple(loader.ops[op] for op in sides.get((key, side), ())) for side in (0, 1)
-                )
-                values = {loader.values[a]: loader.values[b] for a, b in maps.get(key, ())}
+            for row, *sides, pairs in zip(rows, before, after, maps, strict=True):
+                key, _, rule, source, function, tolerance, note, microseconds = row[:8]
+                old, new = (tuple([loader.ops[op] for op in some]) for some in sides)
+                values = {loader.values[a]: loader.values[b] for a, b in pairs}
                 made[key] = Rewrite(names[rule], names[source], old, new, values, function,
                                     tolerance, note, microseconds)  # fmt: skip
             checks = {c.rewrite: c for c in self._checks(stage, made)}
@@ -274,15 +272,6 @@ class Recording:
                 RecordedRewrite(row[0], stage, row[1], made[row[0]], checks.get(made[row[0]]))
                 for row in rows
             ]
-
-    def _rewrite_ops(self, stage: int) -> dict[tuple[int, int], list[int]]:
-        sides: dict[tuple[int, int], list[int]] = {}
-        for key, side, op in self._rows(
-            "iii", "SELECT rewrite, side, op FROM rewrite_op WHERE rewrite IN"
-            " (SELECT id FROM rewrite WHERE stage = ?) ORDER BY rewrite, side, position", (stage,),
-        ):  # fmt: skip
-            sides.setdefault((key, side), []).append(op)
-        return sides
 
     def checks(self, stage: int) -> list[CheckRecord]:
         """The check results of a stage; those of whole stages have no rewrite."""
@@ -391,7 +380,14 @@ class Recording:
         """Where an op came from and what became of it, through all stages, kernels, buffers."""
         with self._reading() as loader:
             self.op(op_id)
-            return op_history(self._rows, loader, int(op_id))
+            self._links.update()
+            return op_history(self._rows, loader, self._links, int(op_id))
+
+    def makers(self, value_id: int) -> list[int]:
+        """The ids of all ops, of any stage, that make a value."""
+        with self._reading():
+            self._links.update()
+            return list(self._links.makers.get(int(value_id), ()))
 
     # -- kernels, memory, measurements -----------------------------------------------------------
 

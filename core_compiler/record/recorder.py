@@ -35,7 +35,7 @@ from core_compiler.ir.events import (
 from core_compiler.ir.rewriter import Rewrite
 from core_compiler.record import schema
 from core_compiler.record.encoding import ids_json
-from core_compiler.record.intern import INSERTS, Interner, clean
+from core_compiler.record.intern import Interner, clean
 
 #: Progress is written at most this often (seconds).
 PROGRESS_INTERVAL = 0.2
@@ -116,19 +116,21 @@ class Recorder(Observer):
         ids, module = self._ids, stage.module
         with self._transaction():
             functions = [ids.function(f) for f in module.functions.values()]
+            added, removed = self._changes(module)
             row = (
                 stage.index, clean(stage.pass_name), clean(stage.doc), _encode(dict(stage.options)),
                 stage.half, stage.exact, stage.tolerance_class, stage.changed, stage.seconds,
                 time.time() - self._began, ids_json(functions),
                 _encode({k: list(v) for k, v in module.symbols.items()}),
+                ids_json(sorted(added)), ids_json(sorted(removed)),
             )  # fmt: skip
-            self._many(f"INSERT INTO stage VALUES ({', '.join('?' * 12)})", [row])
-            self._changes(stage.index, module)
+            self._many(f"INSERT INTO stage VALUES ({', '.join('?' * 14)})", [row])
             self._figures(stage.index, "stage", stage.figures)
             self._diagnostics(stage.index, stage.diagnostics)
             self._write_rewrites(stage.index, stage.rewrites)
 
-    def _changes(self, stage: int, module: Module) -> None:
+    def _changes(self, module: Module) -> tuple[set[int], set[int]]:
+        """The ops that enter with this module and those that leave."""
         before: set[int] = set()
         after: set[int] = set()
         for name in dict.fromkeys((*self._functions, *module.functions)):
@@ -139,9 +141,7 @@ class Recorder(Observer):
                     self._present[name] = self._ids.contents(new)
                     after |= self._present[name]
         self._functions = dict(module.functions)
-        rows = [(stage, op, 1) for op in sorted(after - before)]
-        rows += [(stage, op, -1) for op in sorted(before - after)]
-        self._many("INSERT INTO stage_op VALUES (?, ?, ?)", rows)
+        return after - before, before - after
 
     def _diagnostics(self, stage: int | None, diagnostics: Iterable[Diagnostic]) -> None:
         rows = [
@@ -151,19 +151,18 @@ class Recorder(Observer):
         self._many("INSERT INTO diagnostic VALUES (NULL, ?, ?, ?, ?, ?, ?)", rows)
 
     def _write_rewrites(self, stage: int, rewrites: Sequence[Rewrite]) -> None:
-        ids, known = self._ids, self._rewrites
-        rows, ops, values = [], [], []
+        ids, known, ops = self._ids, self._rewrites, self._ids.ops
+        rows = []
         for number, rewrite in enumerate(rewrites):
             key = known[rewrite] = len(known) + 1
             rule, source = ids.name(rewrite.rule), ids.name(rewrite.source)
             facts = rewrite.tolerance, clean(rewrite.note), rewrite.microseconds
-            rows.append((key, stage, number, rule, source, clean(rewrite.function), *facts))
-            for side, some in enumerate((rewrite.old, rewrite.new)):
-                ops += [(key, side, place, ids.op(op)) for place, op in enumerate(some)]
-            values += [(key, ids.value(a), ids.value(b)) for a, b in rewrite.values.items()]
-        self._many("INSERT INTO rewrite VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        self._many("INSERT INTO rewrite_op VALUES (?, ?, ?, ?)", ops)
-        self._many("INSERT INTO rewrite_value VALUES (?, ?, ?)", values)
+            old = str([ops.get(op) or ids.op(op) for op in rewrite.old])
+            new = str([ops.get(op) or ids.op(op) for op in rewrite.new])
+            mapped = str([[ids.value(a), ids.value(b)] for a, b in rewrite.values.items()])
+            function = clean(rewrite.function)
+            rows.append((key, stage, number, rule, source, function, *facts, old, new, mapped))
+        self._many(f"INSERT INTO rewrite VALUES ({', '.join('?' * 12)})", rows)
 
     def check(self, stage_index: int, results: Sequence[CheckRecord]) -> None:
         with self._transaction():
@@ -326,11 +325,8 @@ class Recorder(Observer):
     def _write(self, db: sqlite3.Connection) -> None:
         try:
             db.execute("BEGIN IMMEDIATE")
-            for table, rows in self._ids.take().items():
-                if rows:
-                    db.executemany(INSERTS[table], rows)
-            for statement, collected in self._pending:
-                db.executemany(statement, collected)
+            for statement, rows in (*self._ids.take(), *self._pending):
+                db.executemany(statement, rows)
             db.execute("COMMIT")
         except sqlite3.Error as problem:
             self._db = None

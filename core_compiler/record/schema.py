@@ -9,7 +9,7 @@ from importlib.resources import files
 #: Marks a SQLite file as a recording ("CWBr").
 APPLICATION_ID = 0x43574272
 #: Raised whenever the schema changes; ``migrate`` then gets a step from the version before.
-VERSION = 1
+VERSION = 2
 
 #: No string, blob or row of a recording is longer (bytes).
 MAX_LENGTH = 1 << 28
@@ -22,10 +22,11 @@ def schema_sql() -> str:
 
 def create(connection: sqlite3.Connection) -> None:
     """Makes the tables of an empty recording."""
-    connection.executescript(schema_sql())
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-    connection.commit()
+    connection.executescript(f"""BEGIN;
+      {schema_sql()}
+      PRAGMA application_id = {APPLICATION_ID};
+      PRAGMA user_version = {VERSION};
+      COMMIT;""")
 
 
 def objects(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:

@@ -1,5 +1,6 @@
--- The schema of a recording (*.run), version 1.  docs/recording.md explains it with recipes.
--- Lists of ids are JSON arrays; blobs in `blob` are zlib-compressed.
+-- The schema of a recording (*.run), version 2.  docs/recording.md explains it with recipes.
+-- Lists of ids are JSON arrays; blobs in `blob` are zlib-compressed.  What can be read off other
+-- rows is a view: a compile does not wait for rows to be written twice.
 
 -- Facts about the run: model, target, versions, machine, status, ...  Values are JSON.
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -32,9 +33,8 @@ CREATE TABLE op (
   origin INTEGER REFERENCES origin);
 
 -- Which ops make a value (several where an op was replaced by one that makes the same value).
-CREATE TABLE result (
-  value INTEGER NOT NULL REFERENCES value, op INTEGER NOT NULL REFERENCES op,
-  PRIMARY KEY (value, op)) WITHOUT ROWID;
+CREATE VIEW result (value, op) AS
+  SELECT made.value, op.id FROM op, json_each(op.results) made;
 
 -- A block's ops: `length` ids, whole (base NULL) or as edits of the block `base`; see the docs.
 CREATE TABLE block (
@@ -45,17 +45,18 @@ CREATE TABLE function (
   id INTEGER PRIMARY KEY, name TEXT NOT NULL, level TEXT NOT NULL,
   body INTEGER NOT NULL REFERENCES block, attributes INTEGER REFERENCES attributes);
 
--- The module after a pass; stage 0 is the import.  functions: ids in order; symbols: name -> range.
+-- The module after a pass; stage 0 is the import.  functions: ids in order; symbols: name -> range;
+-- added, removed: the ops that entered and left, nested ones too.
 CREATE TABLE stage (
   id INTEGER PRIMARY KEY, pass TEXT NOT NULL, summary TEXT NOT NULL, options TEXT NOT NULL,
   half TEXT NOT NULL, exact INTEGER NOT NULL, tolerance_class TEXT NOT NULL,
   changed INTEGER NOT NULL, seconds REAL NOT NULL, ended REAL NOT NULL,
-  functions TEXT NOT NULL, symbols TEXT NOT NULL);
+  functions TEXT NOT NULL, symbols TEXT NOT NULL, added TEXT NOT NULL, removed TEXT NOT NULL);
 
 -- Ops that entered (+1) or left (-1) at a stage, nested ones too.
-CREATE TABLE stage_op (
-  stage INTEGER NOT NULL REFERENCES stage, op INTEGER NOT NULL REFERENCES op,
-  change INTEGER NOT NULL, PRIMARY KEY (op, stage)) WITHOUT ROWID;
+CREATE VIEW stage_op (stage, op, change) AS
+  SELECT stage.id, entering.value, 1 FROM stage, json_each(stage.added) entering
+  UNION ALL SELECT stage.id, leaving.value, -1 FROM stage, json_each(stage.removed) leaving;
 
 -- Figures of a stage (section 'stage'), the memory plan, the timing, or the run (stage NULL).
 CREATE TABLE figure (stage INTEGER REFERENCES stage, section TEXT NOT NULL, name TEXT NOT NULL, value);
@@ -64,25 +65,25 @@ CREATE TABLE diagnostic (
   id INTEGER PRIMARY KEY, stage INTEGER REFERENCES stage, severity TEXT NOT NULL,
   message TEXT NOT NULL, function TEXT NOT NULL, op INTEGER REFERENCES op, place TEXT NOT NULL);
 
--- Rule applications in order; tolerance NULL: exact.
+-- Rule applications in order; tolerance NULL: exact.  old, new: op ids; mapped: [old value, new
+-- value] pairs.
 CREATE TABLE rewrite (
   id INTEGER PRIMARY KEY, stage INTEGER NOT NULL REFERENCES stage, number INTEGER NOT NULL,
   rule INTEGER NOT NULL REFERENCES name, source INTEGER NOT NULL REFERENCES name,
-  function TEXT NOT NULL, tolerance REAL, note TEXT NOT NULL, microseconds REAL NOT NULL);
+  function TEXT NOT NULL, tolerance REAL, note TEXT NOT NULL, microseconds REAL NOT NULL,
+  old TEXT NOT NULL, new TEXT NOT NULL, mapped TEXT NOT NULL);
 CREATE INDEX rewrite_stage ON rewrite (stage, number);
 
 -- The ops of a rewrite: side 0 before it, 1 after it.
-CREATE TABLE rewrite_op (
-  rewrite INTEGER NOT NULL REFERENCES rewrite, side INTEGER NOT NULL, position INTEGER NOT NULL,
-  op INTEGER NOT NULL REFERENCES op, PRIMARY KEY (rewrite, side, position)) WITHOUT ROWID;
-CREATE INDEX rewrite_op_op ON rewrite_op (op);
+CREATE VIEW rewrite_op (rewrite, side, position, op) AS
+  SELECT rewrite.id, 0, before.key, before.value FROM rewrite, json_each(rewrite.old) before
+  UNION ALL SELECT rewrite.id, 1, after.key, after.value FROM rewrite, json_each(rewrite.new) after;
 
 -- The value map of a rewrite: `new` carries the meaning of `old` (equal: made again).
-CREATE TABLE rewrite_value (
-  rewrite INTEGER NOT NULL REFERENCES rewrite, old INTEGER NOT NULL REFERENCES value,
-  new INTEGER NOT NULL REFERENCES value, PRIMARY KEY (rewrite, old)) WITHOUT ROWID;
-CREATE INDEX rewrite_value_old ON rewrite_value (old);
-CREATE INDEX rewrite_value_new ON rewrite_value (new);
+CREATE VIEW rewrite_value (rewrite, old, new) AS
+  SELECT rewrite.id, before.value, after.value
+  FROM rewrite, json_each(rewrite.mapped) pair, json_each(pair.value) before,
+    json_each(pair.value) after WHERE before.key = 0 AND after.key = 1;
 
 -- verdict: bitwise, within, failed, unchecked.  element: the index of the worst error.
 CREATE TABLE check_result (

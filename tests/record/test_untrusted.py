@@ -124,7 +124,7 @@ def test_a_newer_recording_says_so(path):
 def test_an_older_recording_is_upgraded_in_memory(path, monkeypatch):
     before = path.read_bytes()
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
-    with pytest.raises(UserError, match="schema version 1 is unknown"):
+    with pytest.raises(UserError, match=f"schema version {schema.VERSION - 1} is unknown"):
         Recording.open(path)
     monkeypatch.setitem(migrate.STEPS, schema.VERSION - 1, "CREATE TABLE extra (x);")
     extra = ("table", "extra", "CREATE TABLE extra (x)")
@@ -134,6 +134,36 @@ def test_an_older_recording_is_upgraded_in_memory(path, monkeypatch):
         assert upgraded.query("SELECT * FROM extra").rows == []
         assert upgraded.stage_count() == 8
     assert path.read_bytes() == before
+
+
+def test_a_recording_of_version_1_says_what_it_said(tmp_path):
+    path = tmp_path / "old.run"
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(Path(__file__).with_name("version-1.sql").read_text())
+    made = stages(6, 4)
+    record_again = tmp_path / "new.run"
+    with Recorder(record_again) as recorder:
+        recorder.begin({"model": "m"})
+        for stage in made:
+            recorder.stage(stage)
+    with Recording.open(path) as old, Recording.open(record_again) as new:
+        assert old.status == "finished"
+        assert [s.ops for s in old.stages()] == [s.ops for s in new.stages()]
+        for index, stage in enumerate(made):
+            assert difference(old.module(index), stage.module) == ""
+            pairs = zip(old.rewrites(index), new.rewrites(index), strict=True)
+            for one, other in pairs:
+                assert one.rewrite.rule == other.rewrite.rule
+                assert [old.op_id(op) for op in (*one.rewrite.old, *one.rewrite.new)] == [
+                    new.op_id(op) for op in (*other.rewrite.old, *other.rewrite.new)
+                ]
+        for view in ("result", "stage_op", "rewrite_op", "rewrite_value"):
+            rows = f"SELECT * FROM {view} ORDER BY 1, 2, 3" if view != "result" else (
+                "SELECT * FROM result ORDER BY 1, 2")  # fmt: skip
+            assert old.query(rows).rows == new.query(rows).rows
+        (last,) = new.query("SELECT max(id) FROM op").rows[0]
+        for op in range(1, last + 1):
+            assert old.op_history(op) == new.op_history(op)
 
 
 def test_every_older_version_has_a_way_to_this_one():

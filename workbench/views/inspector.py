@@ -122,10 +122,8 @@ def _attribute(value: Any) -> str:
 
 def _maker(run: Run, number: int, value: Any) -> int | None:
     """The op that makes an operand, in the stage that the op was first in."""
-    rows = run.recording.query(
-        f"SELECT max(op) FROM result WHERE value = {run.value_id(value)} AND op <> {int(number)}"
-    ).rows
-    return rows[0][0] if rows else None
+    makers = run.recording.makers(run.value_id(value))
+    return max((op for op in makers if op != number), default=None)
 
 
 def short_type(kind: Any) -> str:
