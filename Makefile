@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(PYTEST_ARG
 help:
 	@echo 'make run       install what is needed into $(VENV), compile $(MODEL) and open the page'
 	@echo 'make test      install what the tests need as well and run them (not the slow ones)'
-	@echo 'make test-all  all tests'
+	@echo 'make test-all  all tests; what came out goes to tests/results/test-all.json'
 	@echo 'make setup     only install'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make clean     remove what was built here; the environment stays'
@@ -64,7 +64,8 @@ test: setup-test browser
 	$(PYTEST) -m 'not slow'
 
 test-all: setup-test browser
-	$(PYTEST)
+	$(PYTEST) --junitxml=build/test-all.xml; status=$$?; \
+	$(BIN)/python -m tests.record_results build/test-all.xml tests/results/test-all.json; exit $$status
 
 lint: setup-dev
 	$(BIN)/ruff check .

@@ -4,8 +4,8 @@
 
 Reports medians in milliseconds and ratios (peer / ours: above 1 means that ours is faster), compile
 seconds cold (no kernel known) and warm (a fresh process that finds everything in the cache), what
-recording adds to a warm one, the number of compiled functions, and errors against the peers.  Absolute times of a
-shared machine are worth little; read the ratios.
+recording adds to a warm one, the number of compiled functions, and errors against the peers.
+Absolute times of a shared machine are worth little; read the ratios.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def compile_times(name: str, pairs: int = 9) -> dict:
         cold = _seconds(command, environment)
         size = Path(run).stat().st_size
         _seconds(command, environment)
-        taken = [(_seconds(command, environment), _seconds(plain, environment)) for _ in range(pairs)]
+        taken = [
+            (_seconds(command, environment), _seconds(plain, environment)) for _ in range(pairs)
+        ]
     warm, unrecorded = np.median(taken, axis=0).tolist()
     added = float(np.median([on - off for on, off in taken])) / unrecorded
     return {

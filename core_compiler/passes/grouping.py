@@ -34,24 +34,45 @@ def is_copied(op: Op | None) -> bool:
     return op.kind in ("core.iota", "core.broadcast")
 
 
-def make_group(ops: Sequence[Op], outputs: Iterable[Value], name: str = "") -> Op:
-    """One ``core.group`` of ``ops`` (in program order) that still produces ``outputs``."""
+def make_group(units: Sequence[Op], outputs: Iterable[Value], name: str = "") -> Op:
+    """One ``core.group`` of ``units`` (ops and groups, in program order) that still produces
+    ``outputs``.
+
+    What groups hold stays as it is, the same ops making the same values, but for what reads a value
+    that comes from inside now or arrives twice: an op can be followed, and is recorded once.
+    """
     outputs = tuple(outputs)
-    made = {v for op in ops for v in op.results}
-    inputs = tuple(dict.fromkeys(v for op in ops for v in op.uses() if v not in made))
-    arguments = {v: Value(v.type, v.name) for v in inputs}
-    inner = {v: Value(v.type, v.name) for op in ops for v in op.results}
-    renamed = {**arguments, **inner}
-    body = tuple(
-        op.substitute(renamed).with_(results=tuple(renamed[v] for v in op.results)) for op in ops
-    )
-    block = Block(tuple(arguments.values()), body, tuple(renamed[v] for v in outputs))
-    attributes = {"name": name} if name else {}
-    return Op(GROUP, inputs, outputs, attributes, (block,))
+    arguments: dict[Value, Value] = {}
+    inner: dict[Value, Value] = {}
+    body: list[Op] = []
+
+    def inside(value: Value) -> Value:
+        if value not in inner and value not in arguments:
+            arguments[value] = Value(value.type, value.name)
+        return inner.get(value) or arguments[value]
+
+    for unit in units:
+        if unit.kind == GROUP:
+            block = unit.regions[0]
+            renamed: dict[Value, Value] = {}
+            for argument, value in zip(block.arguments, unit.operands, strict=True):
+                if value in inner or value in arguments:
+                    renamed[argument] = inside(value)
+                else:
+                    arguments[value] = argument
+            body += [op.substitute(renamed) for op in block.ops]
+            made = [renamed.get(v, v) for v in block.outputs]
+        else:
+            renamed = {v: inside(v) for v in unit.uses()}
+            made = [Value(v.type, v.name) for v in unit.results]
+            body.append(unit.substitute(renamed).with_(results=tuple(made)))
+        inner.update(zip(unit.results, made, strict=True))
+    block = Block(tuple(arguments.values()), tuple(body), tuple(inner[v] for v in outputs))
+    return Op(GROUP, tuple(arguments), outputs, {"name": name} if name else {}, (block,))
 
 
 def flattened(unit: Op) -> tuple[Op, ...]:
-    """A unit's ops spelled over the values outside it (the inverse of :func:`make_group`)."""
+    """A unit's ops spelled over the values outside it."""
     if unit.kind != GROUP:
         return (unit,)
     block = unit.regions[0]
@@ -105,12 +126,7 @@ def absorb_copies(unit: Op, rewriter: Rewriter) -> Op:
             visit(value)
     if not copies or joinable(tuple(copies.values()), ops, ()) is not None:
         return unit
-    renamed = {v: Value(v.type, v.name) for v in copies}
-    prefix = [
-        op.substitute(renamed).with_(results=tuple(renamed[v] for v in op.results))
-        for op in copies.values()
-    ]
-    return make_group([*prefix, *(op.substitute(renamed) for op in ops)], unit.results)
+    return make_group([*copies.values(), unit], unit.results)
 
 
 def family(unit: Op) -> str:
@@ -159,7 +175,7 @@ def fuse(
                 continue
             if refusal(pair, rewriter, position) is not None:
                 continue
-            group = make_group(pair.ops(), pair.outputs(rewriter))
+            group = make_group(pair.units, pair.outputs(rewriter))
             (placed,) = rewriter.replace(pair.units, group, rule=rule, at=consumer)
             position[placed] = position[consumer]
             work.append(placed)
@@ -182,9 +198,6 @@ class Pair:
 
     def first(self) -> tuple[Op, ...]:
         return (*flattened(self.producer), *self.views)
-
-    def ops(self) -> list[Op]:
-        return [*self.first(), *flattened(self.consumer)]
 
     def outputs(self, rewriter: Rewriter) -> list[Value]:
         """The values that others still read."""

@@ -15,7 +15,7 @@ from core_compiler.ir.attributes import Attribute, Resource
 from core_compiler.ir.core import Block, Function, Op, Value
 from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.ir.types import Type
-from core_compiler.record.encoding import attributes_json, edits, ids_json, pack
+from core_compiler.record.encoding import FEW, attributes_json, edits, ids_json, pack
 
 #: A block stored as edits of another is at most this many steps from a whole one.
 CHAIN = 9
@@ -211,7 +211,7 @@ class Interner:
             found = self.ops[op] = len(self.ops) + 1
             kind = self._names.get(op.kind) or self.name(op.kind)
             facts = self.attributes(op.attributes) if op.attributes else None
-            origin = self._origins.get(op.origin) or self.origin(op.origin)
+            origin = self.origin(op.origin)
             if regions:
                 self._regions[found] = regions
             row = (found, kind, operands, results, facts, str(regions), origin)
@@ -238,7 +238,7 @@ class Interner:
     def _shorter(self, ops: list[int]) -> tuple[int | None, Sequence[int], int]:
         """How to store a block: (base or None, numbers to pack, distance from a whole one)."""
         base = next((self._home[op] for op in ops if op in self._home), None)
-        if base is not None:
+        if base is not None and len(ops) >= FEW:
             old, distance = self._contents[base]
             if distance < CHAIN:
                 script = edits(old, ops)

@@ -310,12 +310,15 @@ class Recording:
 
     def text(self, stage: int, *, locations: str = "") -> str:
         """The stage's MLIR text; unnamed values are numbered by their ids, alike in all stages."""
-        module = self.module(stage)
-        return print_module(module, locations=locations, numbers=self._loader.value_ids)
+        with self._reading():  # forged blocks may use what no op around them makes
+            module = self.module(stage)
+            return print_module(module, locations=locations, numbers=self._loader.value_ids)
 
     def lines(self, stage: int, *, locations: str = "") -> LineTable:
         """The lines of :meth:`text` with what each of them shows."""
-        return line_table(self.module(stage), locations=locations, numbers=self._loader.value_ids)
+        with self._reading():
+            module = self.module(stage)
+            return line_table(module, locations=locations, numbers=self._loader.value_ids)
 
     def diff(self, a: int, b: int) -> ModuleDiff:
         """What changed from stage ``a`` to stage ``b`` (either order), by the rewrites between."""

@@ -1,0 +1,79 @@
+"""What hangs together in a recording: who makes a value, which rewrites and stages have an op.
+
+Rows name these one way (an op its results, a rewrite its ops).  Views ask the other way, so a
+reader turns the rows round once and adds what came since, each time it is asked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from core_compiler.record.encoding import read_json_rows
+
+Rows = Callable[..., list[tuple]]
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteRow:
+    """A rewrite by ids: its ops before and after, and which value took the place of which."""
+
+    id: int
+    stage: int
+    rule: int
+    old: tuple[int, ...]
+    new: tuple[int, ...]
+    mapped: dict[int, int]
+
+
+class Links:
+    """Call :meth:`update` first, under the file's guard; forged rows raise ValueError or
+    TypeError."""
+
+    def __init__(self, rows: Rows):
+        self._rows = rows
+        self._last = {"op": 0, "rewrite": 0, "stage": -1}
+        #: Of each op: the values it makes.  Of each value: the ops that make it, by id.
+        self.results: dict[int, Sequence[int]] = {}
+        self.makers: defaultdict[int, list[int]] = defaultdict(list)
+        #: Of each op: the rewrites that took it away and those that made it.
+        self.removed_by: defaultdict[int, list[RewriteRow]] = defaultdict(list)
+        self.made_by: defaultdict[int, list[RewriteRow]] = defaultdict(list)
+        #: Of each op: (stage, +1 where it enters, -1 where it leaves).
+        self.stages: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+
+    def update(self) -> None:
+        """Reads the rows that were written since the last time."""
+        self._ops(self._new("it", "op", "id, results"))
+        self._rewrites(self._new("iiittt", "rewrite", "id, stage, rule, old, new, mapped"))
+        self._stages(self._new("itt", "stage", "id, added, removed"))
+
+    def _new(self, types: str, table: str, columns: str) -> list[tuple]:
+        statement = f"SELECT {columns} FROM {table} WHERE id > ? ORDER BY id"
+        rows = self._rows(types, statement, (self._last[table],))
+        if rows:
+            self._last[table] = rows[-1][0]
+        return rows
+
+    def _ops(self, rows: list[tuple]) -> None:
+        for (op, _), values in zip(rows, read_json_rows([r[1] for r in rows]), strict=True):
+            self.results[op] = values
+            for value in values:
+                self.makers[value].append(op)
+
+    def _rewrites(self, rows: list[tuple]) -> None:
+        parts = [read_json_rows([row[column] for row in rows]) for column in (3, 4, 5)]
+        for (key, stage, rule, *_), old, new, mapped in zip(rows, *parts, strict=True):
+            row = RewriteRow(key, stage, rule, tuple(old), tuple(new), dict(mapped))
+            for op in dict.fromkeys(old):
+                self.removed_by[op].append(row)
+            for op in dict.fromkeys(new):
+                self.made_by[op].append(row)
+
+    def _stages(self, rows: list[tuple]) -> None:
+        parts = [read_json_rows([row[column] for row in rows]) for column in (1, 2)]
+        for (stage, *_), added, removed in zip(rows, *parts, strict=True):
+            for change, ops in ((1, added), (-1, removed)):
+                for op in ops:
+                    self.stages[op].append((stage, change))

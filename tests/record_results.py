@@ -1,0 +1,69 @@
+"""What a run of all tests came to, as a file to commit.
+
+python -m tests.record_results JUNIT.xml RESULTS.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+#: Tests that took at least this long are listed (seconds).
+LONG = 20.0
+_LIBRARIES = ("torch", "onnx", "onnxruntime", "numba", "llvmlite", "numpy", "pytest")
+
+
+def main() -> int:
+    source, target = map(Path, sys.argv[1:])
+    cases = list(ElementTree.parse(source).iter("testcase"))
+    (suite,) = ElementTree.parse(source).iter("testsuite")
+    outcomes = {_name(case): _outcome(case) for case in cases}
+    found = {
+        "commit": _git("rev-parse", "HEAD"),
+        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": {
+            "system": f"{platform.system()} {platform.machine()}",
+            "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
+        },
+        "versions": {name: version(name) for name in _LIBRARIES},
+        "seconds": round(float(suite.get("time", 0))),
+        "counts": dict(sorted(Counter(status for status, _ in outcomes.values()).items())),
+        "not_passed": {n: ": ".join(o) for n, o in sorted(outcomes.items()) if o[0] != "passed"},
+        "long": {
+            _name(case): round(float(case.get("time", 0)))
+            for case in sorted(cases, key=_name)
+            if float(case.get("time", 0)) >= LONG
+        },
+    }  # fmt: skip
+    target.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"{target}: {found['counts']} in {found['seconds']} s")
+    return 0
+
+
+def _name(case: ElementTree.Element) -> str:
+    return f"{case.get('classname')}::{case.get('name')}"
+
+
+def _outcome(case: ElementTree.Element) -> tuple[str, str]:
+    """``passed``, ``skipped``, ``failure`` or ``error``, and what was said."""
+    for child in case:
+        if child.tag in ("failure", "error", "skipped"):
+            return child.tag, (child.get("message") or "").splitlines()[0]
+    return "passed", ""
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
