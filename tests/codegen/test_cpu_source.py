@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from core_compiler.codegen.cpu import compile_source
-from core_compiler.codegen.cpu.contract import is_traceable, traced_functions
 from core_compiler.codegen.cpu.source import generate
+from core_compiler.codegen.cpu.values import CONTRACT
 from core_compiler.kernels.functions import FUNCTIONS
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.schedules.library import schedule
@@ -140,14 +140,14 @@ def test_functions_that_decide_on_values_are_known():
     op_of = {"fmod": "rem", "remainder": "mod", "round_even": "round"}
     for name, function in FUNCTIONS.items():
         for kind in ("f32", "f64"):
-            traced = is_traceable(f"{name}_{kind}", (kind,) * function.arity)
+            traced = CONTRACT.is_traceable(f"{name}_{kind}", (kind,) * function.arity)
             assert traced == has_lanes(op_of.get(name, name), dtype(kind)), (name, kind)
 
 
 @pytest.mark.parametrize("name", ["exp", "log", "erf", "tanh", "sin"])
 def test_traced_functions_have_numba_bits(name):
     """The vector code of a function, against the same source compiled by Numba (the interpreter)."""
-    assert f"{name}_f32" in traced_functions()
+    assert f"{name}_f32" in CONTRACT.functions
     x = np.concatenate([normal(500) * 30, np.array([0, -0.0, np.inf, -np.inf, 1e-42], np.float32)])
     op = group(lambda b, v: getattr(b, name)(v), x)
     function = schedule(lower_group(op).function).function

@@ -31,8 +31,9 @@ from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from core_compiler.codegen.cpu import contract
+from core_compiler.codegen.contract import element_type
 from core_compiler.codegen.cpu.values import (
+    CONTRACT,
     NUMBA,
     Pointer,
     Vector,
@@ -402,7 +403,7 @@ def _lanes(dtype: str, width: int):
     @intrinsic
     def lanes(typing):
         def codegen(context, builder, sig, values):
-            return _numbers(width, contract.element_type(dtype))
+            return _numbers(width, element_type(dtype))
 
         return Vector(dtype, width)(), codegen
 
@@ -442,9 +443,9 @@ def contract_function(name: str, width: int | None):
         return _logic(stem, width)
     if stem == "power":
         return _integer_power(dtype)
-    if name not in contract.traced_functions():
+    if name not in CONTRACT.functions:
         raise KeyError(f"generated code names {name!r}, which is no function of the contract")
-    return _traced(name, width, contract.arity(name))
+    return _traced(name, width, CONTRACT.arity(name))
 
 
 def _power(a, b):
@@ -498,16 +499,16 @@ def _traced(name: str, width: int | None, arity: int):
         dtypes = tuple(d for d, _ in kinds)
         if any(w not in (None, width) for _, w in kinds):
             raise TypingError(f"{name} of vectors of different widths")
-        if not contract.is_traceable(name, dtypes):
+        if not CONTRACT.is_traceable(name, dtypes):
             raise TypingError(f"{name} has no straight-line code for {dtypes}")
-        result = numba_type(contract.result_dtype(name, dtypes), width)
+        result = numba_type(CONTRACT.result_dtype(name, dtypes), width)
 
         def codegen(context, builder, sig, values):
             spread = [
                 splat(builder, v, width) if width and w is None else v
                 for v, (_, w) in zip(values, kinds, strict=True)
             ]
-            return contract.emit(builder, name, spread, dtypes, width)
+            return CONTRACT.emit(builder, name, spread, dtypes, width)
 
         return result(*map(types.unliteral, arguments)), codegen
 
@@ -520,7 +521,7 @@ def _straight(name: str, arity: int) -> bool:
     dtype = name.rpartition("_")[2]
     if dtype not in NUMBA or name.startswith(("convert", "select", "from_bits", "round")):
         return True
-    return contract.is_traceable(name, (dtype,) * arity)
+    return CONTRACT.is_traceable(name, (dtype,) * arity)
 
 
 def _of_arity(name: str, arity: int, typed: Callable):

@@ -15,8 +15,11 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin, register_model
 
-from core_compiler.codegen.cpu import contract
-from core_compiler.kernels.primitives import NUMBERS, boolean
+from core_compiler.codegen.contract import Contract, lanes_of
+from core_compiler.kernels.primitives import LEAF_TABLE, NUMBERS, boolean
+
+#: The contract's functions on this processor.
+CONTRACT = Contract(LEAF_TABLE)
 
 NUMBA = {**NUMBERS, "bool": boolean}
 CODES = {numba_type: code for code, numba_type in NUMBA.items()}
@@ -47,7 +50,7 @@ class Vector(types.Type):
 
     @property
     def ir_type(self) -> ir.VectorType:
-        return contract.lanes_of(self.dtype, self.width)
+        return lanes_of(self.dtype, self.width)
 
 
 @register_model(Vector)
@@ -103,7 +106,7 @@ def disjoint(builder: ir.IRBuilder, pointer: Pointer, instruction) -> None:
 
 def widen(builder: ir.IRBuilder, raw, pointer: Pointer, width: int | None):
     """Memory's representation to a value's: bytes to i1, codes of narrow floats to i32."""
-    target = contract.lanes_of(pointer.value, width)
+    target = lanes_of(pointer.value, width)
     if raw.type == target:
         return raw
     if pointer.value == "bool":
@@ -172,7 +175,7 @@ def _declare_operator(function, name: str) -> None:
     @lower_builtin(function, Vector, Vector)
     def _lower(context, builder, sig, args):
         dtype, width = dtype_of(sig.args[0])
-        return contract.emit(builder, f"{name}_{dtype}", args, (dtype, dtype), width)
+        return CONTRACT.emit(builder, f"{name}_{dtype}", args, (dtype, dtype), width)
 
 
 for _function, _name in _OPERATORS.items():

@@ -4,20 +4,22 @@ The functions of ``kernels.functions`` are branch-free Python over named primiti
 that emit LLVM instructions, the source writes its own code: for scalars and, lane by lane, for
 vectors, without Numba's type inference.  The few functions with loops cannot be traced and are
 called as Numba functions, on scalars only.
+
+A target has a :class:`Contract` of its own: the same source over the target's leaves.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
 
 from core_compiler.kernels import functions, primitives
-from core_compiler.kernels.primitives import FLOATS, LEAF_TABLE, NUMBERS, composed_primitives
+from core_compiler.kernels.primitives import FLOATS, NUMBERS, composed_primitives
 
 _CODE = {numba_type: name for name, numba_type in NUMBERS.items()} | {primitives.boolean: "bool"}
 
@@ -122,32 +124,63 @@ def _lift(x, dtype: str) -> Traced:
     return x if isinstance(x, Traced) else _literal(dtype)(x)
 
 
-def _leaf(name: str) -> Callable:
-    arguments, result, dtype, emit = LEAF_TABLE[name]
+class Contract:
+    """The contract's functions for one target.  ``leaves`` maps each primitive to its argument
+    types, result type, dtype and emitter, as ``kernels.primitives.LEAF_TABLE`` does."""
+
+    def __init__(self, leaves: Mapping[str, tuple]):
+        self._leaves = leaves
+
+    @functools.cached_property
+    def functions(self) -> dict[str, Callable]:
+        """Every name of the contract as a Python function over :class:`Traced` values."""
+        names: dict[str, Callable] = {name: _leaf(row) for name, row in self._leaves.items()}
+        names |= {name: _literal(name) for name in NUMBERS} | {"boolean": _literal("bool")}
+        names |= composed_primitives(lambda f: f, names)
+        return {**names, **functions.instantiate_functions(lambda f: f, names)}
+
+    def arity(self, name: str) -> int:
+        function = self.functions[name]
+        if hasattr(function, "arity"):
+            return function.arity
+        return len(inspect.signature(function).parameters)
+
+    def emit(self, builder, name: str, arguments, dtypes, width: int | None) -> ir.Value:
+        """The LLVM value of contract function ``name`` on ``arguments`` of contract ``dtypes``."""
+        with _tracing(builder, width):
+            given = [Traced(v, d) for v, d in zip(arguments, dtypes, strict=True)]
+            return self.functions[name](*given).value
+
+    @functools.cache  # noqa: B019  (a target has one contract, for the life of the process)
+    def result_dtype(self, name: str, dtypes: tuple[str, ...]) -> str:
+        """The contract dtype that ``name`` gives on ``dtypes``; :class:`Untraceable` with loops."""
+        kinds = [element_type(d) for d in dtypes]
+        module = ir.Module("trace")
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "trace")
+        builder = ir.IRBuilder(function.append_basic_block())
+        with _tracing(builder, None):
+            given = [Traced(v, d) for v, d in zip(function.args, dtypes, strict=True)]
+            return self.functions[name](*given).dtype
+
+    def is_traceable(self, name: str, dtypes: tuple[str, ...]) -> bool:
+        """Whether the function has straight-line code, and so can run lane by lane."""
+        try:
+            self.result_dtype(name, dtypes)
+        except (Untraceable, TypeError, IndexError):
+            return False
+        return True
+
+
+def _leaf(row: tuple) -> Callable:
+    arguments, result, dtype, emit = row
     wanted = [_CODE[t] for t in arguments]
 
     def call(*given) -> Traced:
         values = [_lift(x, w).value for x, w in zip(given, wanted, strict=True)]
         return Traced(emit(_Now.builder, dtype, *values), _CODE[result])
 
-    call.arity = len(arguments)  # type: ignore[attr-defined]  # read by ``_function``
+    call.arity = len(arguments)  # type: ignore[attr-defined]  # read by ``Contract.arity``
     return call
-
-
-@functools.cache
-def traced_functions() -> dict[str, Callable]:
-    """Every name of the contract as a Python function over :class:`Traced` values."""
-    names: dict[str, Callable] = {name: _leaf(name) for name in LEAF_TABLE}
-    names |= {name: _literal(name) for name in NUMBERS} | {"boolean": _literal("bool")}
-    names |= composed_primitives(lambda f: f, names)
-    return {**names, **functions.instantiate_functions(lambda f: f, names)}
-
-
-def arity(name: str) -> int:
-    function = traced_functions()[name]
-    if hasattr(function, "arity"):
-        return function.arity
-    return len(inspect.signature(function).parameters)
 
 
 @contextmanager
@@ -158,31 +191,3 @@ def _tracing(builder: ir.IRBuilder, width: int | None):
         yield
     finally:
         _Now.builder, _Now.width = before
-
-
-def emit(builder: ir.IRBuilder, name: str, arguments, dtypes, width: int | None) -> ir.Value:
-    """The LLVM value of contract function ``name`` on ``arguments`` of contract ``dtypes``."""
-    with _tracing(builder, width):
-        given = [Traced(v, d) for v, d in zip(arguments, dtypes, strict=True)]
-        return traced_functions()[name](*given).value
-
-
-@functools.cache
-def result_dtype(name: str, dtypes: tuple[str, ...]) -> str:
-    """The contract dtype that ``name`` gives on ``dtypes``; :class:`Untraceable` with loops."""
-    kinds = [element_type(d) for d in dtypes]
-    module = ir.Module("trace")
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "trace")
-    builder = ir.IRBuilder(function.append_basic_block())
-    with _tracing(builder, None):
-        given = [Traced(v, d) for v, d in zip(function.args, dtypes, strict=True)]
-        return traced_functions()[name](*given).dtype
-
-
-def is_traceable(name: str, dtypes: tuple[str, ...]) -> bool:
-    """Whether the function has straight-line code, and so can run lane by lane."""
-    try:
-        result_dtype(name, dtypes)
-    except (Untraceable, TypeError, IndexError):
-        return False
-    return True
