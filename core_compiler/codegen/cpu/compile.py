@@ -24,7 +24,7 @@ from numba.core.registry import cpu_target
 
 from core_compiler.codegen.cpu import debug_lines
 from core_compiler.codegen.cpu.names import Namespace
-from core_compiler.codegen.cpu.source import SYMBOL, Source
+from core_compiler.codegen.source import SYMBOL, Source
 from core_compiler.kernels._numba import FLAGS
 
 _SIGNATURE = (types.int64,) * 4

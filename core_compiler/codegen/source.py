@@ -1,0 +1,392 @@
+"""Kernel IR to Python source that Numba compiles: what the targets have in common.
+
+The source is meant to be read: buffers and loops keep their names, values used once stand where
+they are used, comments name the model's ops.  Each line maps to the kernel op it came from.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from core_compiler.codegen.expressions import (
+    INFIX,
+    bitcast,
+    bool_text,
+    cast,
+    float_text,
+    index_text,
+    number_text,
+    vector_code,
+    wrap,
+)
+from core_compiler.errors import InternalError
+from core_compiler.ir import Block, Function, Op, Value, VectorType
+from core_compiler.ir.types import INDEX
+from core_compiler.kernels import scalars
+from core_compiler.kernels.ops import access, count_operand, element, is_pure, lane_axis
+
+#: The entry of every generated module.
+SYMBOL = "kernel"
+_MAX_INLINE = 60
+#: Ops that are written as a statement of their own.
+_STATEMENTS = frozenset(f"kernel.{n}" for n in ("for", "if", "store", "invoke", "view"))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Generated source: ``text``, and for each line (from 1) the kernel op it is of.
+
+    ``lines``: rows ``[line, function, op number in walk order, op kind]``.
+    """
+
+    name: str
+    text: str
+    lines: tuple[tuple[int, str, int, str], ...]
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOL
+
+
+class Writer:
+    """Writes one kernel; a target's writer adds the function's head, memory and what its loops and
+    numbers look like."""
+
+    #: Whether ``a + b`` on floats is one rounding (a compiler may contract it).
+    infix = True
+
+    def __init__(self, function: Function):
+        self.function = function
+        #: How many buffers the kernel tells apart: LLVM may take them to be disjoint.
+        self.buffers = 0
+        self.lines: list[str] = []
+        self.map: list[tuple[int, int, str]] = []
+        self.names: dict[Any, str] = {}  # of values, and ("count", loop) of trip counts
+        self.used: set[str] = set(_RESERVED)
+        self.inlined: dict[Value, str] = {}
+        self.numbers = {op: n for n, op in enumerate(function.body.walk())}
+        self.uses = use_counts(function.body)
+        self.strides: dict[Value, list[str]] = {}
+        self.indent = 1
+        self.comment = ""
+
+    def buffer_number(self) -> int:
+        self.buffers += 1
+        return self.buffers - 1
+
+    # -- layout ----------------------------------------------------------------------------------
+
+    def line(self, text: str, op: Op | None = None) -> None:
+        note = self._note(op)
+        if note and note != self.comment:
+            self.lines.append("    " * self.indent + f"# {note}")
+            self.comment = note
+        self.lines.append("    " * self.indent + text)
+        if op is not None:
+            self.map.append((len(self.lines), self.numbers[op], op.kind))
+
+    def _note(self, op: Op | None) -> str:
+        """The model's op: its frontend node's name and scope."""
+        if op is None or op.origin is None or op.kind in ("kernel.for", "kernel.constant"):
+            return ""
+        nodes = op.origin.nodes()
+        if not nodes:
+            return ""
+        node = nodes[0]
+        return f"{node.name} ({node.scope})" if node.scope else node.name
+
+    def fresh(self, wanted: str | None) -> str:
+        stem = re.sub(r"\W", "_", wanted or "v") or "v"
+        if stem[0].isdigit() or keyword.iskeyword(stem):
+            stem = f"v{stem}"
+        name, number = stem, 0
+        while name in self.used:
+            number += 1
+            name = f"{stem}_{number}"
+        self.used.add(name)
+        return name
+
+    def name(self, value: Value) -> str:
+        """The expression that stands for a value where it is used."""
+        if value in self.inlined:
+            return self.inlined[value]
+        if value not in self.names:
+            self.names[value] = self.fresh(value.name)
+        return self.names[value]
+
+    # -- blocks ----------------------------------------------------------------------------------
+
+    def block(self, block: Block, only_pure: bool = False) -> None:
+        for position, op in enumerate(block.ops):
+            if op.kind == "kernel.alloc" or (only_pure and not is_pure(op)):
+                continue
+            self.op(op, block, position)
+
+    def op(self, op: Op, block: Block | None = None, position: int = 0) -> None:
+        special: Any = getattr(self, "_" + op.kind.removeprefix("kernel."), None)
+        if op.kind in _STATEMENTS:
+            special(op)
+            return
+        if op.result in self.names or op.result in self.inlined:
+            return  # a bound that was written before the items
+        if not self.uses.get(op.result):
+            return
+        text = special(op) if special is not None else self.scalar(op)
+        if op.kind == "kernel.constant" or self._stays(op, block, position, text):
+            self.inlined[op.result] = text
+        else:
+            self.line(f"{self.name(op.result)} = {text}", op)
+
+    def _stays(self, op: Op, block: Block | None, position: int, text: str) -> bool:
+        """Whether a value may stand where it is used: used once, in its own block, and for loads no
+        store, loop or branch in between."""
+        if block is None or self.uses.get(op.result, 0) != 1 or op.result in block.outputs:
+            return False
+        if len(text) > _MAX_INLINE:
+            return False
+        for other in block.ops[position + 1 :]:
+            if op.result in other.operands:
+                # A loop's header runs once; its body must not run the expression again.
+                return True
+            if other.regions and op.result in other.uses():
+                return False
+            if not is_pure(other) and other.kind != "kernel.load" and op.kind == "kernel.load":
+                return False
+        return False
+
+    def _for(self, op: Op) -> None:
+        (body,) = op.regions
+        carried = [self.name(v) for v in body.arguments[1:]]
+        for inner, init in zip(carried, op.operands[3:], strict=True):
+            self.line(f"{inner} = {self.name(init)}")
+        lower, upper, step = map(self.name, op.operands[:3])
+        if op.get("loop") == "unrolled" and all(p.isdigit() for p in (lower, upper, step)):
+            for value in range(int(lower), int(upper), int(step)):
+                self._iteration(op, str(value), carried)
+        else:
+            span = ", ".join([upper] if (lower, step) == ("0", "1") else
+                             [lower, upper] if step == "1" else [lower, upper, step])  # fmt: skip
+            iv = body.arguments[0]
+            self.names[iv] = self.fresh(op["name"])
+            self.line(f"for {self.names[iv]} in range({span}):", op)
+            self.indent += 1
+            before = len(self.lines)
+            self.block(body)
+            self._hand_on(body, carried)
+            if len(self.lines) == before:
+                self.line("pass")
+            self.indent -= 1
+            self.comment = ""
+        for result, inner in zip(op.results, carried, strict=True):
+            self.names[result] = inner
+
+    def _iteration(self, op: Op, value: str, carried: list[str]) -> None:
+        """One written-out iteration: its values get fresh names."""
+        (body,) = op.regions
+        kept = dict(self.names), dict(self.inlined)
+        self.inlined[body.arguments[0]] = value
+        self.block(body)
+        self._hand_on(body, carried)
+        self.names, self.inlined = kept
+
+    def _hand_on(self, body: Block, carried: list[str]) -> None:
+        outputs = [self.name(v) for v in body.outputs]
+        pairs = [(c, o) for c, o in zip(carried, outputs, strict=True) if c != o]
+        others = {o for _, o in pairs}
+        if any(c in others for c, _ in pairs):  # exchanged: all at once
+            self.line(f"{', '.join(c for c, _ in pairs)} = {', '.join(o for _, o in pairs)}")
+            return
+        for c, o in pairs:
+            self.line(f"{c} = {o}")
+
+    def _if(self, op: Op) -> None:
+        results = [self.name(v) for v in op.results]
+        for word, region in zip(
+            (f"if {self.name(op.operands[0])}:", "else:"), op.regions, strict=True
+        ):
+            if word == "else:" and not region.ops and not results:
+                continue
+            self.line(word, op)
+            self.indent += 1
+            before = len(self.lines)
+            self.block(region)
+            for result, value in zip(results, region.outputs, strict=True):
+                self.line(f"{result} = {self.name(value)}")
+            if len(self.lines) == before:
+                self.line("pass")
+            self.indent -= 1
+        self.comment = ""
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _view(self, op: Op) -> None:
+        memory, *starts = op.operands
+        place, code = self._element(memory, starts), scalars.code_name(memory.type.dtype)
+        dropped, strides = op.get("dropped", ()), self.strides[memory]
+        self.strides[op.result] = [s for axis, s in enumerate(strides) if axis not in dropped]
+        self.line(f"{self.name(op.result)} = offset_{code}({self.name(memory)}, {place})", op)
+
+    def place(self, op: Op) -> str:
+        """The element number that a load or store starts at."""
+        return self._element(*access(op))
+
+    def _element(self, buffer: Value, indices) -> str:
+        terms = []
+        for index, stride in zip(indices, self.strides[buffer], strict=True):
+            text = self.name(index)
+            if stride == "0" or text == "0":
+                continue
+            if stride == "1":
+                terms.append(text)
+            elif text.isdigit() and stride.isdigit():
+                terms.append(str(int(text) * int(stride)))
+            else:
+                terms.append(f"{wrap(text)} * {wrap(stride)}")
+        return " + ".join(terms) or "0"
+
+    def element_text(self, buffer: Value, place: str) -> str:
+        """The expression that reads one element."""
+        return f"{self.name(buffer)}[{place}]"
+
+    def assignment(self, buffer: Value, place: str, value: str) -> str:
+        """The statement that writes one element."""
+        return f"{self.name(buffer)}[{place}] = {value}"
+
+    def _load(self, op: Op) -> str:
+        buffer, _ = access(op)
+        if not isinstance(op.result.type, VectorType):
+            return self.element_text(buffer, self.place(op))
+        return self._moved("load", "gather", op, op.result.type, ())
+
+    def _store(self, op: Op) -> None:
+        buffer, _ = access(op)
+        value = op.operands[0]
+        if not isinstance(value.type, VectorType):
+            self.line(self.assignment(buffer, self.place(op), self.name(value)), op)
+            return
+        self.line(self._moved("store", "scatter", op, value.type, (self.name(value),)), op)
+
+    def _moved(self, near: str, far: str, op: Op, kind: VectorType, value: tuple) -> str:
+        buffer, _ = access(op)
+        stride, count = self.strides[buffer][lane_axis(op)], count_operand(op)
+        form, head = vector_code(kind), [self.name(buffer), self.place(op), *value]
+        if stride != "1":
+            count = str(kind.width) if count is None else self.name(count)
+            return f"{far}_{form}({', '.join([*head, stride, count])})"
+        if count is None:
+            return f"{near}_{form}({', '.join(head)})"
+        return f"{near}_some_{form}({', '.join([*head, self.name(count)])})"
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def _constant(self, op: Op) -> str:
+        kind, value = op.result.type, op["value"]
+        if kind is INDEX:
+            return str(value) if value >= 0 else f"({value})"
+        lane = element(kind)
+        if lane.kind == "bool":
+            text = f"boolean({bool(value)})"
+        elif lane.is_float:
+            text = f"{scalars.code_name(lane)}({float_text(value)})"
+        elif scalars.is_code(lane):
+            text = f"i32({int(value) & ((1 << lane.bits) - 1)})"
+        else:
+            text = f"{scalars.code_name(lane)}({int(value)})"
+        return f"splat_{vector_code(kind)}({text})" if isinstance(kind, VectorType) else text
+
+    def _broadcast(self, op: Op) -> str:
+        return f"splat_{vector_code(op.result.type)}({self.name(op.operands[0])})"
+
+    def _lanes(self, op: Op) -> str:
+        return f"lanes_{vector_code(op.result.type)}()"
+
+    def _extract(self, op: Op) -> str:
+        return f"lane_{vector_code(op.operands[0].type)}({self.name(op.operands[0])}, {op['lane']})"
+
+    def _shuffle(self, op: Op) -> str:
+        v, w = map(self.name, op.operands)
+        mask = ", ".join(map(str, op["mask"])) + ("," if len(op["mask"]) == 1 else "")
+        return f"shuffle_{vector_code(op.operands[0].type)}({v}, {w}, ({mask}))"
+
+    def _call(self, op: Op) -> str:
+        return f"{op['callee']}({', '.join(map(self.name, op.operands))})"
+
+    def _bitcast(self, op: Op) -> str:
+        return bitcast(self.name(op.operands[0]), op.operands[0].type, op.result.type)
+
+    def _cast(self, op: Op) -> str:
+        source, target = element(op.operands[0].type), element(op.result.type)
+        width = op.result.type.width if isinstance(op.result.type, VectorType) else None
+        return cast(self.name(op.operands[0]), source, target, width, op.get("saturate", True))
+
+    def scalar(self, op: Op) -> str:
+        """The expression of a scalar op, lane by lane on vectors."""
+        name = op.kind.removeprefix("kernel.")
+        operands = [self.name(v) for v in op.operands]
+        lane = element(op.operands[-1].type)
+        kind = op.operands[-1].type
+        suffix = f"x{kind.width}" if isinstance(kind, VectorType) else ""
+        if lane is INDEX:
+            return index_text(name, operands)
+        if name in scalars.SWAPPED:
+            name, operands = scalars.SWAPPED[name], operands[::-1]
+        if lane.kind == "bool":
+            return bool_text(name, operands, suffix)
+        if scalars.is_code(lane):
+            if name != "select":
+                raise InternalError(f"{op.kind} on {lane}: the lowering computes it wider")
+            return f"select_i32{suffix}({', '.join(operands)})"
+        if self.infix and lane.is_float and name in INFIX:
+            return f"{wrap(operands[0])} {INFIX[name]} {wrap(operands[1])}"
+        code = scalars.code_name(lane)
+        return number_text(name, operands, lane, code, suffix)
+
+
+_RESERVED = frozenset(
+    [
+        "range",
+        "min",
+        "max",
+        "size",
+        "kernel",
+        "compiled",
+        "numba",
+        "f32",
+        "f64",
+        "i8",
+        "i16",
+        "i32",
+        "i64",
+        "u8",
+        "u16",
+        "u32",
+        "u64",
+        "boolean",
+    ]
+)
+
+
+def use_counts(body: Block) -> dict[Value, int]:
+    counts: dict[Value, int] = {}
+    for op in body.walk():
+        for value in op.operands:
+            counts[value] = counts.get(value, 0) + 1
+        for region in op.regions:
+            for value in region.outputs:
+                counts[value] = counts.get(value, 0) + 1
+    return counts
+
+
+def closure(block: Block, wanted: set[Value]) -> set[Op]:
+    """The ops of ``block`` that compute ``wanted``."""
+    makers, found = block.producers(), set()
+    stack = [makers[v] for v in wanted if v in makers]
+    while stack:
+        op = stack.pop()
+        if op not in found:
+            found.add(op)
+            stack += [makers[v] for v in op.operands if v in makers]
+    return found
