@@ -1,8 +1,8 @@
 """What a launch of a kernel needs to know: work items, scratch memory, evaluated for given sizes.
 
-The work items of a kernel are the iterations of its outermost parallel loops: a perfect nest (only
-index arithmetic and allocations between the levels) whose bounds do not depend on one another.  A
-kernel without parallel loops is one item.
+The work items of a kernel are the iterations of its outermost parallel loops (on a GPU: the blocks
+of its grid): a perfect nest (only index arithmetic and allocations between the levels) whose bounds
+do not depend on one another.  A kernel without parallel loops is one item.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import prod
 from core_compiler.errors import InternalError
 from core_compiler.ir import BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
-from core_compiler.kernels.ops import is_pure
+from core_compiler.kernels.ops import SHARED_OUT, is_pure
 
 #: Alignment of scratch buffers, in bytes.
 ALIGN = 64
@@ -37,7 +37,7 @@ def parallel_nest(function: Function) -> list[Op]:
         if len(acting) != 1 or acting[0].kind != "kernel.for":
             break
         (loop,) = acting
-        if loop.get("loop") != "parallel" or _depends(loop.operands[:3], ivs, block):
+        if loop.get("loop") not in SHARED_OUT or _depends(loop.operands[:3], ivs, block):
             break
         nest.append(loop)
         block = loop.regions[0]

@@ -19,7 +19,7 @@ from core_compiler.errors import InternalError
 from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
-from core_compiler.kernels.ops import access, count_operand, element, lane_axis
+from core_compiler.kernels.ops import SPREAD, access, count_operand, element, lane_axis
 
 
 class KernelFault(InternalError):
@@ -432,7 +432,7 @@ class _Translator:
         for inner, init in zip(carried, op.operands[3:], strict=True):
             self.line(f"{inner} = {self.name(init)}")
         span = f"range({lower}, {upper}, {step})"
-        if op.get("loop") == "parallel":
+        if op.get("loop") in SPREAD:
             span = f"state.parallel({lower}, {upper}, {step})"
         self.line(f"for {self.name(body.arguments[0])} in {span}:", op)
         self.indent += 1

@@ -7,16 +7,19 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
 ==================  ==============================================================================
 ``kernel.for``      ``(lower, upper, step, *init) {name, loop} region(iv, *carried)``; results are
                     the last carried values.  ``loop`` is ``sequential``, ``parallel`` (iterations
-                    independent, any order), ``vector`` (independent, may run in SIMD) or
-                    ``unrolled`` (constant trip count, written out in generated code).
+                    independent, any order), ``vector`` (independent, may run in SIMD),
+                    ``unrolled`` (constant trip count, written out in generated code), or on a GPU
+                    ``block`` (iterations are blocks of the grid) and ``thread`` (independent
+                    iterations, one a thread of the block; at most ``threads`` of them).
 ``kernel.if``       ``(condition: i1) region then, region else`` -> the outputs of one of them.
 ``kernel.load``     ``(buffer, *indices[, count]) {axis}`` -> element, or a vector of those at
                     ``index[axis] + lane`` (``axis`` defaults to the last); with ``count`` the lanes
                     >= count read nothing and are +0.
 ``kernel.store``    ``(value, buffer, *indices[, count]) {axis}``; lanes >= count write nothing.
-``kernel.alloc``    ``(*sizes) {}`` -> buffer in space ``register`` (static shape) or ``scratch``
-                    (per thread, dense, 64-byte aligned); ``sizes`` are the run-time extents, one
-                    for each string in the buffer's shape, computed at the top of the function.
+``kernel.alloc``    ``(*sizes) {}`` -> buffer in space ``register`` or ``shared`` (static shape;
+                    memory of a block) or ``scratch`` (per thread, dense, 64-byte aligned);
+                    ``sizes`` are the run-time extents, one for each string in the buffer's shape,
+                    computed at the top of the function.
                     Contents are undefined at first and are not carried between the iterations
                     of a parallel loop.
 ``kernel.view``     ``(buffer, *starts) {dropped}`` -> the same memory from ``starts`` on, without
@@ -50,8 +53,13 @@ from core_compiler.ir import BufferType, DType, Op, Type, VectorType, dtype, vec
 from core_compiler.ir.types import INDEX, IndexType, buffer
 
 BOOL = dtype("i1")
-LOOPS = ("sequential", "parallel", "vector", "unrolled")
-SPACES = ("register", "scratch")
+LOOPS = ("sequential", "parallel", "vector", "unrolled", "block", "thread")
+#: Loops of independent iterations.
+INDEPENDENT = ("parallel", "vector", "block", "thread")
+#: Of these the outermost ones are what a launch shares out; and all that threads may run at once.
+SHARED_OUT = ("parallel", "block")
+SPREAD = (*SHARED_OUT, "thread")
+SPACES = ("register", "scratch", "shared")
 
 
 class KernelTypeError(Exception):
@@ -245,7 +253,7 @@ def _alloc(kind, operands, attributes, asked):
     _need(space in SPACES, kind, f"space is {space!r}, one of {SPACES}")
     _need(all(t is INDEX for t in operands), kind, "sizes must be index values")
     _need(len(names) == len(operands), kind, f"one size for each of {names}")
-    _need(space == "scratch" or not names, kind, "a register buffer has a static shape")
+    _need(space == "scratch" or not names, kind, f"a {space} buffer has a static shape")
     return tuple(asked)
 
 

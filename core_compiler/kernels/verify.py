@@ -5,7 +5,7 @@ from __future__ import annotations
 from core_compiler.errors import InternalError
 from core_compiler.ir import Block, BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
-from core_compiler.kernels.ops import KernelTypeError, access, result_types
+from core_compiler.kernels.ops import SPREAD, KernelTypeError, access, result_types
 
 
 class KernelError(InternalError):
@@ -77,9 +77,9 @@ def _verify_for(function: Function, op: Op) -> None:
         raise KernelError(f"{function.name}: {op}: the first region argument is the index")
     if [v.type for v in body.arguments[1:]] != carried or [v.type for v in body.outputs] != carried:
         raise KernelError(f"{function.name}: {op}: carried types differ")
-    if op.get("loop") == "parallel":
+    if op.get("loop") in SPREAD:
         if carried:
-            raise KernelError(f"{function.name}: {op}: a parallel loop carries nothing")
+            raise KernelError(f"{function.name}: {op}: a {op['loop']} loop carries nothing")
         _verify_disjoint(function, op)
 
 

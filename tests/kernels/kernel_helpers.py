@@ -48,7 +48,7 @@ def from_memory(memory: np.ndarray, type_) -> np.ndarray:
     return np.transpose(packed, np.argsort(type_.order))
 
 
-def _buffers(op: Op, lowered: Lowered, arrays):
+def group_buffers(op: Op, lowered: Lowered, arrays):
     operands = [in_memory(a, v.type.order) for a, v in zip(arrays, op.operands, strict=True)]
     results = [np.zeros(v.type.elements, v.type.dtype.numpy) for v in op.results]
     given = [(operands if kind == "operand" else results)[n] for kind, n in lowered.buffers]
@@ -60,7 +60,7 @@ def interpreted(op: Op, arrays, function: Function | None = None, **options) -> 
     lowered = lower_group(op)
     function = lowered.function if function is None else function
     verify(function)
-    buffers, results = _buffers(op, lowered, arrays)
+    buffers, results = group_buffers(op, lowered, arrays)
     interpret(function, buffers, lowered.sizes, **options)
     return [from_memory(r, v.type) for r, v in zip(results, op.results, strict=True)]
 
@@ -79,7 +79,7 @@ def compiled(op: Op, arrays, function: Function | None = None, slices: int = 1) 
     function = lowered.function if function is None else function
     code = _code(generate(function).text)
     kernel = code.function("kernel", None, *[ctypes.c_int64] * 4)
-    buffers, results = _buffers(op, lowered, arrays)
+    buffers, results = group_buffers(op, lowered, arrays)
     block = np.array([b.ctypes.data for b in buffers] + list(lowered.sizes), np.int64)
     items = work_items(function, lowered.sizes)
     scratch = np.full(scratch_bytes(function, lowered.sizes) + 64, 0x7F, np.uint8)

@@ -20,9 +20,6 @@ from core_compiler.kernels.ops import is_pure
 
 T = TypeVar("T")
 
-#: Loops whose iterations may run in any order.
-INDEPENDENT = ("parallel", "vector")
-
 
 class Refused(InternalError):
     """A transformation is not legal here; the message is the reason."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.ir.types import INDEX
-from core_compiler.kernels.ops import LOOPS, is_pure
+from core_compiler.kernels.ops import INDEPENDENT, LOOPS, is_pure
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT,
     Copier,
     buffer_argument,
     constant_of,

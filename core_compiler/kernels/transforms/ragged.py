@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from core_compiler.ir import Function, Op
-from core_compiler.kernels.ops import access
+from core_compiler.kernels.ops import INDEPENDENT, access
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT,
     Copier,
     constant_of,
     depends_on,

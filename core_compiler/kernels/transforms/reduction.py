@@ -12,9 +12,8 @@ from typing import Any
 
 from core_compiler.ir import Function, Op, Value
 from core_compiler.ir.types import INDEX
-from core_compiler.kernels.ops import access, is_pure
+from core_compiler.kernels.ops import INDEPENDENT, access, is_pure
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT,
     Copier,
     bound_at_top,
     constant_of,

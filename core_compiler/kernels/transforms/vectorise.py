@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from core_compiler.ir import DType, Function, Op, Value, VectorType, vector
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
-from core_compiler.kernels.ops import access, element
+from core_compiler.kernels.ops import INDEPENDENT, access, element
 from core_compiler.kernels.transforms.edit import (
-    INDEPENDENT,
     Copier,
     constant_of,
     depends_on,

@@ -1,0 +1,304 @@
+"""The functions that generated CUDA source calls, made on demand from their names.
+
+=======================================  ========================================================
+``thread()``, ``block()``                this thread's number in its block; its block's in the grid
+``barrier()``                            all threads of the block have come here
+``quotient(a, b)``, ``remainder(a, b)``  of numbers from 0 to 2**32 - 1, in 32 bits
+``buffer_f32_2(address)``                a buffer argument; buffer 2
+``shared_f32_256_2()``                   memory of the block, 256 elements; buffer 2
+``offset_f32(p, i)``                     the buffer from element ``i`` on
+``load_f32(p, i)``, ``store_f32(p, i, v)``       one element
+``load_f32x4(p, i)``, ``store_f32x4(p, i, v)``   lanes i, i+1, ...
+``splat_f32x4(x)``, ``lane_f32x4_3(v)``          all lanes x; lane 3
+``exp_f32(x)``, ``fma_f32x4(a, b, c)``   a contract function, on scalars or on lanes
+``and_bool(p, q)``, ``not_bool(p)``      logic on i1
+=======================================  ========================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import inf, nan
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.errors import TypingError
+from numba.cuda.extending import intrinsic
+
+from core_compiler.codegen.cuda.leaves import CONTRACT, call
+from core_compiler.codegen.cuda.values import (
+    NUMBA,
+    SPACES,
+    Pointer,
+    Vector,
+    disjoint,
+    dtype_of,
+    memory_bytes,
+    memory_type,
+    narrow,
+    numba_type,
+    widen,
+)
+from core_compiler.kernels.primitives import boolean
+
+_FORM = re.compile(r"(?P<stem>\w+?)_(?P<dtype>[a-z]+[a-z0-9]*?)(?:x(?P<width>\d+))?(?:_(\d+))?$")
+_I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+
+
+class Namespace(dict):
+    """The globals of one generated module; ``owner`` is its name and ``buffers`` how many buffers
+    it tells apart.  A name that is looked up the first time is made."""
+
+    def __init__(self, owner: str, buffers: int):
+        super().__init__(range=range, min=min, max=max, abs=abs, inf=inf, nan=nan, boolean=boolean)
+        self.update(NUMBA)
+        self.owner, self.buffers = owner, buffers
+
+    def __missing__(self, name: str):
+        self[name] = made = self._make(name)
+        return made
+
+    def _make(self, name: str) -> Callable:
+        if name in _PLAIN:
+            return _PLAIN[name]
+        stem, _, rest = name.partition("_")
+        if stem in _MEMORY_FORMS:
+            dtype, *numbers = rest.split("_")
+            return _MEMORY_FORMS[stem](dtype, self.owner, self.buffers, *map(int, numbers))
+        if lane := re.fullmatch(r"lane_([a-z]+\d*)x(\d+)_(\d+)", name):
+            return _lane(lane[1], int(lane[2]), int(lane[3]))
+        found = _FORM.match(name)
+        if found is None:
+            return _contract_function(name, None)
+        width = int(found["width"]) if found["width"] else None
+        if found["stem"] in _VALUE_FORMS:
+            return _VALUE_FORMS[found["stem"]](found["dtype"], width)
+        return _contract_function(f"{found['stem']}_{found['dtype']}" if width else name, width)
+
+
+# -- where a thread is -----------------------------------------------------------------------------
+
+
+def _register(name: str):
+    @intrinsic
+    def read(typing):
+        def codegen(context, builder, sig, values):
+            number = call(builder, f"llvm.nvvm.read.ptx.sreg.{name}", _I32)
+            return builder.zext(number, _I64)
+
+        return types.int64(), codegen
+
+    return read
+
+
+@intrinsic
+def _barrier(typing):
+    def codegen(context, builder, sig, values):
+        call(builder, "llvm.nvvm.barrier0", ir.VoidType())
+        return context.get_dummy_value()
+
+    return types.none(), codegen
+
+
+def _divided(method: str):
+    @intrinsic
+    def divided(typing, a, b):
+        def codegen(context, builder, sig, values):
+            parts = [builder.trunc(v, _I32) for v in values]
+            return builder.zext(getattr(builder, method)(*parts), _I64)
+
+        return types.int64(types.int64, types.int64), codegen
+
+    return divided
+
+
+_PLAIN: dict[str, Callable] = {
+    "thread": _register("tid.x"), "block": _register("ctaid.x"), "barrier": _barrier,
+    "quotient": _divided("udiv"), "remainder": _divided("urem"),
+}  # fmt: skip
+
+
+# -- buffers ---------------------------------------------------------------------------------------
+
+
+def _buffer(dtype: str, owner: str, count: int, number: int):
+    kind = Pointer(dtype, "global", owner, number, count)
+
+    @intrinsic
+    def buffer(typing, address):
+        def codegen(context, builder, sig, values):
+            return builder.inttoptr(values[0], kind.ir_type)
+
+        return kind(types.int64), codegen
+
+    return buffer
+
+
+def _shared(dtype: str, owner: str, count: int, elements: int, number: int):
+    kind = Pointer(dtype, "shared", owner, number, count)
+
+    @intrinsic
+    def shared(typing):
+        def codegen(context, builder, sig, values):
+            memory = ir.ArrayType(memory_type(kind.memory), elements)
+            name = f"shared_{number}"
+            array = ir.GlobalVariable(builder.module, memory, name, SPACES["shared"])
+            array.linkage, array.align = "internal", 16
+            array.initializer = ir.Constant(memory, ir.Undefined)
+            zero = ir.Constant(_I32, 0)
+            return builder.gep(array, [zero, zero])
+
+        return kind(), codegen
+
+    return shared
+
+
+def _moved(dtype: str, owner: str, count: int):
+    @intrinsic
+    def offset(typing, pointer, elements):
+        def codegen(context, builder, sig, values):
+            return builder.gep(values[0], [values[1]])
+
+        return pointer(pointer, types.int64), codegen
+
+    return offset
+
+
+_MEMORY_FORMS: dict[str, Callable] = {"buffer": _buffer, "shared": _shared, "offset": _moved}
+
+
+# -- values in memory ------------------------------------------------------------------------------
+
+
+def _place(builder, pointer: Pointer, values, width: int | None):
+    """The address of ``width`` elements and their alignment in bytes; ``values``: base, index..."""
+    place, size = builder.gep(values[0], [values[1]]), memory_bytes(pointer.memory)
+    if width is None:
+        return place, size
+    raw = ir.VectorType(memory_type(pointer.memory), width)
+    return builder.bitcast(place, raw.as_pointer(SPACES[pointer.space])), size * width
+
+
+def _load(dtype: str, width: int | None):
+    @intrinsic
+    def load(typing, pointer, index):
+        def codegen(context, builder, sig, values):
+            place, align = _place(builder, pointer, values, width)
+            loaded = builder.load(place, align=align)
+            disjoint(builder, pointer, loaded)
+            return widen(builder, loaded, pointer, width)
+
+        return numba_type(pointer.value, width)(pointer, types.int64), codegen
+
+    return load
+
+
+def _store(dtype: str, width: int | None):
+    @intrinsic
+    def store(typing, pointer, index, value):
+        def codegen(context, builder, sig, values):
+            place, align = _place(builder, pointer, values, width)
+            raw = narrow(builder, values[2], pointer, width)
+            disjoint(builder, pointer, builder.store(raw, place, align=align))
+            return context.get_dummy_value()
+
+        kind = numba_type(pointer.value, width)
+        return types.none(pointer, types.int64, kind), codegen
+
+    return store
+
+
+def _spread(builder, value, width: int):
+    made = ir.Constant(ir.VectorType(value.type, width), ir.Undefined)
+    for lane in range(width):
+        made = builder.insert_element(made, value, ir.Constant(_I32, lane))
+    return made
+
+
+def _splat(dtype: str, width: int):
+    @intrinsic
+    def splat(typing, x):
+        def codegen(context, builder, sig, values):
+            return _spread(builder, values[0], width)
+
+        return Vector(dtype, width)(NUMBA[dtype]), codegen
+
+    return splat
+
+
+def _lane(dtype: str, width: int, number: int):
+    @intrinsic
+    def lane(typing, vector):
+        def codegen(context, builder, sig, values):
+            return builder.extract_element(values[0], ir.Constant(_I32, number))
+
+        return NUMBA[dtype](Vector(dtype, width)), codegen
+
+    return lane
+
+
+_VALUE_FORMS: dict[str, Callable] = {"load": _load, "store": _store, "splat": _splat}
+
+
+# -- contract functions ----------------------------------------------------------------------------
+
+_LOGIC = {"and": "and_", "or": "or_", "xor": "xor"}
+
+
+def _contract_function(name: str, width: int | None):
+    """The contract function as an intrinsic of its arity."""
+    stem, _, dtype = name.rpartition("_")
+    if dtype == "bool" and stem in (*_LOGIC, "not", "select"):
+        return _logic(stem, width)
+    if name not in CONTRACT.functions:
+        raise KeyError(f"generated code names {name!r}, which is no function of the contract")
+    return _traced(name, width, CONTRACT.arity(name))
+
+
+def _logic(stem: str, width: int | None):
+    kind = numba_type("bool", width)
+    arity = {"not": 1, "select": 3}.get(stem, 2)
+
+    def typed(arguments):
+        def codegen(context, builder, sig, values):
+            if stem == "not":
+                return builder.not_(values[0])
+            if stem == "select":
+                return builder.select(*values)
+            return getattr(builder, _LOGIC[stem])(*values)
+
+        return kind(*[kind] * arity), codegen
+
+    return _of_arity(f"{stem}_bool", arity, typed)
+
+
+def _traced(name: str, width: int | None, arity: int):
+    def typed(arguments):
+        kinds = [dtype_of(t) for t in arguments]
+        dtypes = tuple(d for d, _ in kinds)
+        if not CONTRACT.is_traceable(name, dtypes):
+            raise TypingError(f"{name} has no straight-line code for {dtypes}")
+        result = numba_type(CONTRACT.result_dtype(name, dtypes), width)
+
+        def codegen(context, builder, sig, values):
+            spread = [
+                _spread(builder, v, width) if width and w is None else v
+                for v, (_, w) in zip(values, kinds, strict=True)
+            ]
+            return CONTRACT.emit(builder, name, spread, dtypes, width)
+
+        return result(*map(types.unliteral, arguments)), codegen
+
+    return _of_arity(name, arity, typed)
+
+
+def _of_arity(name: str, arity: int, typed: Callable):
+    forms = {
+        1: lambda typing, a: typed((a,)),
+        2: lambda typing, a, b: typed((a, b)),
+        3: lambda typing, a, b, c: typed((a, b, c)),
+    }
+    function = forms[arity]
+    function.__name__ = function.__qualname__ = name
+    return intrinsic(function)

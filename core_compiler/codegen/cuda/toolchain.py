@@ -1,0 +1,119 @@
+"""NVIDIA's tools, as their Python packages install them: no CUDA toolkit and no driver is needed.
+
+NVVM (PTX), ptxas (cubin) and nvdisasm (SASS) must be of one CUDA release: ptxas refuses the PTX of
+a newer NVVM.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from core_compiler.errors import CANNOT_HERE, UserError
+
+#: What must be installed, and of one release.
+PACKAGES = ("nvidia-nvvm", "nvidia-cuda-nvrtc", "nvidia-cuda-nvcc", "nvidia-cuda-nvdisasm")
+_INSTALL = "pip install 'compiler-workbench[cuda]'"
+
+
+def missing() -> str | None:
+    """What of numba-cuda and its tools is not installed or does not fit, None where all is well."""
+    absent = [p for p in ("numba-cuda", *PACKAGES) if _version(p) is None]
+    if absent:
+        return f"not installed: {', '.join(absent)}"
+    releases = {p: ".".join((_version(p) or "").split(".")[:2]) for p in PACKAGES}
+    if len(set(releases.values())) > 1:
+        listed = ", ".join(f"{p} {_version(p)}" for p in PACKAGES)
+        return f"NVIDIA's compiler parts are of different CUDA releases: {listed}"
+    return None
+
+
+def require() -> None:
+    """UserError where :func:`missing` says something."""
+    what = missing()
+    if what is not None:
+        raise UserError(f"cannot compile for CUDA: {what}", "-t cuda", _INSTALL, CANNOT_HERE)
+
+
+def versions() -> dict[str, str]:
+    """The installed packages and their versions, for cache keys and recordings."""
+    return {p: _version(p) or "" for p in ("numba-cuda", *PACKAGES)}
+
+
+@functools.cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+@functools.cache
+def tool(name: str) -> str:
+    """The path of ``ptxas`` or ``nvdisasm``: the Python package's, else the one on PATH."""
+    folder = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
+    for found in sorted(folder.glob(f"cu*/bin/{name}"), reverse=True):
+        if os.access(found, os.X_OK):
+            return str(found)
+    on_path = shutil.which(name)
+    if on_path is None:
+        raise UserError(f"there is no {name}", "-t cuda", _INSTALL, CANNOT_HERE)
+    return on_path
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A cubin and what ptxas said: ``registers`` of a thread, ``shared`` bytes of a block,
+    ``stack`` bytes of a thread, ``spilled`` bytes stored and loaded by a thread."""
+
+    cubin: bytes
+    registers: int
+    shared: int
+    stack: int
+    spilled: int
+
+
+_NUMBERS: Mapping[str, str] = {
+    "registers": r"Used (\d+) registers", "shared": r"(\d+) bytes smem",
+    "stack": r"(\d+) bytes stack frame",
+}  # fmt: skip
+_SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")
+
+
+def assemble(ptx: str, architecture: str) -> Assembled:
+    """The machine code of ``ptx`` for ``sm_90`` and the like; UserError where ptxas refuses it."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx)
+        options = [f"-arch={architecture}", "-O3", "-v", "-lineinfo", str(source), "-o"]
+        said = _run("ptxas", [*options, str(target)], f"compute capability {architecture}")
+        cubin = target.read_bytes()
+    found = {k: re.search(p, said) for k, p in _NUMBERS.items()}
+    numbers = {k: int(m[1]) if m else 0 for k, m in found.items()}
+    return Assembled(cubin, **numbers, spilled=sum(map(int, _SPILLS.findall(said))))
+
+
+def disassemble(cubin: bytes) -> str:
+    """The SASS of a cubin, with ``//## File "...", line n`` comments."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        return _run("nvdisasm", ["-c", "-g", str(path)], "SASS")
+
+
+def _run(name: str, words: Sequence[str], where: str) -> str:
+    done = subprocess.run([tool(name), *words], capture_output=True, text=True)
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit {done.returncode}"]
+        fix = _INSTALL if "version" in lines[0] else "choose another compute capability"
+        raise UserError(f"{name}: {lines[0]}", where, fix, CANNOT_HERE)
+    return done.stdout + done.stderr

@@ -1,0 +1,36 @@
+"""Groups as CUDA kernels, run in the PTX interpreter."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from core_compiler.codegen.cuda.compile import lower
+from core_compiler.codegen.cuda.source import generate
+from core_compiler.ir import Op
+from core_compiler.kernels.abi import work_items
+from core_compiler.kernels.lowering import lower_group
+from core_compiler.kernels.schedules import gpu
+from core_compiler.kernels.verify import verify
+from tests.cuda.ptx_interpreter import launch
+from tests.kernels.kernel_helpers import from_memory, group_buffers
+
+#: The oldest architecture that NVVM knows, a data centre's and a workstation's of today.
+CAPABILITIES = ((7, 5), (9, 0), (12, 0))
+
+
+@lru_cache(maxsize=64)
+def ptx_of(source: str, capability: tuple[int, int]) -> tuple[str, int]:
+    return lower(source, capability, "kernel")
+
+
+def on_gpu(op: Op, arrays, capability: tuple[int, int]) -> tuple[list[np.ndarray], str]:
+    """The results of a group's CUDA kernel, and its PTX."""
+    lowered = lower_group(op)
+    function = gpu.schedule(lowered.function).function
+    verify(function)
+    ptx, threads = ptx_of(generate(function).text, capability)
+    buffers, results = group_buffers(op, lowered, arrays)
+    launch(ptx, work_items(function, lowered.sizes), threads, [*buffers, *lowered.sizes])
+    return [from_memory(r, v.type) for r, v in zip(results, op.results, strict=True)], ptx

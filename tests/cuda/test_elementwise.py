@@ -1,0 +1,76 @@
+"""Every scalar function as a CUDA kernel: its PTX gives the reference's bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core_compiler.codegen.cuda.compile import compile_source
+from core_compiler.codegen.cuda.source import generate
+from core_compiler.kernels.lowering import lower_group
+from core_compiler.kernels.schedules import gpu
+from tests.cuda.helpers import CAPABILITIES, on_gpu
+from tests.cuda.lint import complaints
+from tests.kernels.kernel_helpers import assert_same_bits, group, interpreted, normal, reference
+
+UNARY = """
+    exp exp2 expm1 log log2 log10 log1p sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh
+    asinh acosh atanh erf erfc sigmoid abs neg sign floor ceil round trunc is_nan is_inf is_finite
+"""
+BINARY = "add sub mul div max min pow atan2 lt eq ne"
+SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0, 200, -200, 1e-40, -1e-40, 1, 0.5, -1, 3e38]
+
+
+def inputs() -> tuple[np.ndarray, np.ndarray]:
+    """Two blocks of threads and a rest; special values meet one another."""
+    x, y = normal(3, 181), 3 * normal(3, 181, seed=1)
+    pairs = np.array(np.meshgrid(SPECIAL, SPECIAL), np.float32).reshape(2, -1)
+    x.flat[: pairs.shape[1]], y.flat[: pairs.shape[1]] = pairs
+    return x, y
+
+
+@pytest.mark.parametrize("name", [*UNARY.split(), *BINARY.split()])
+def test_a_scalar_function_gives_the_references_bits(name):
+    x, y = inputs()
+    given = (x, y) if name in BINARY.split() else (x,)
+    op = group(lambda b, *values: getattr(b, name)(*values), *given)
+    wanted = reference(op, given)
+    for capability in CAPABILITIES:
+        made, ptx = on_gpu(op, given, capability)
+        assert_same_bits(made, wanted, f"{name} for {capability}")
+        assert complaints(ptx) == []
+
+
+def test_every_schedule_step_keeps_the_bits():
+    x, y = inputs()
+    op = group(lambda b, x, y: b.mul(b.exp(x), y), x, y)
+    wanted = reference(op, (x, y))
+    for step in gpu.schedule(lower_group(op).function).steps:
+        assert_same_bits(interpreted(op, (x, y), step.function), wanted, step.name)
+
+
+def test_machine_code_has_no_fma_that_the_ptx_has_not():
+    x, y = inputs()
+    op = group(lambda b, x, y: b.add(b.mul(x, y), y), x, y)
+    source = generate(gpu.schedule(lower_group(op).function).function)
+    lines = source.text.splitlines()
+    for capability in CAPABILITIES:
+        made = compile_source(source, capability)
+        assert complaints(made.ptx, made.sass) == []
+        assert "FMUL" in made.sass and "FADD" in made.sass
+        assert made.facts["spilled"] == made.facts["stack"] == 0
+        shown = {lines[line - 1].strip() for _, line in made.ptx_lines}
+        assert any("mul_f32" in line for line in shown)
+
+
+def test_the_lint_finds_contraction_and_approximation():
+    body = (
+        "add.f32 %f1, %f2, %f3;", "ex2.approx.ftz.f32 %f1, %f2;", "max.f32 %f1, %f2, %f3;",
+        "atom.global.add.f32 %f1, [%rd1], %f2;",
+    )  # fmt: skip
+    assert len(complaints(_module(*body, "ret;"))) == 4
+    assert complaints(_module("mul.rn.f32 %f1, %f2, %f3;"), "FFMA R1, R2, R3, R4 ;")
+
+
+def _module(*lines: str) -> str:
+    return "\n".join([".visible .entry k(", ")", "{", *lines, "}"])
