@@ -38,7 +38,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "tanh": (1.42, 1.2),
     "sigmoid": (2.5, 2.1),
     "erf": (1.06, 1.0),
-    "erfc": (4.0, 3.4),
+    "erfc": (4.23, 3.4),
     "sin": (0.95, 0.8),
     "cos": (0.95, 0.8),
     "tan": (2.5, 2.1),

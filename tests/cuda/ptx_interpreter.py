@@ -653,10 +653,10 @@ def _control(words, operands, kernel):
 
 
 _MAKERS: dict[str, Callable] = {
-    "add": _binary(np.add), "sub": _binary(np.subtract), "mul": _mul, "mad": _mad, "fma": _fma,
-    "div": _div, "rem": _rem, "rcp": _rcp, "sqrt": _sqrt, "copysign": _copysign,
-    "min": _extreme(np.minimum), "max": _extreme(np.maximum), "neg": _neg, "abs": _abs, "and": _logic(np.bitwise_and),
-    "or": _logic(np.bitwise_or), "xor": _logic(np.bitwise_xor), "not": _not, "shl": _shift(True),
-    "shr": _shift(False), "setp": _setp, "selp": _selp, "mov": _mov, "cvt": _cvt, "cvta": _cvta,
-    "ld": _ld, "st": _st, "bra": _control, "ret": _control, "bar": _control,
+    "abs": _abs, "add": _binary(np.add), "and": _logic(np.bitwise_and), "bar": _control,
+    "bra": _control, "copysign": _copysign, "cvt": _cvt, "cvta": _cvta, "div": _div, "fma": _fma,
+    "ld": _ld, "mad": _mad, "max": _extreme(np.maximum), "min": _extreme(np.minimum), "mov": _mov,
+    "mul": _mul, "neg": _neg, "not": _not, "or": _logic(np.bitwise_or), "rcp": _rcp, "rem": _rem,
+    "ret": _control, "selp": _selp, "setp": _setp, "shl": _shift(True), "shr": _shift(False),
+    "sqrt": _sqrt, "st": _st, "sub": _binary(np.subtract), "xor": _logic(np.bitwise_xor),
 }  # fmt: skip
