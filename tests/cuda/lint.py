@@ -26,8 +26,6 @@ def complaints(ptx: str, sass: str = "") -> list[str]:
             found.append(f"{instruction}: an approximation")
         if name in _ROUNDED and floats and "rn" not in words:
             found.append(f"{instruction}: not rounded to nearest by name")
-        if name in ("min", "max") and floats:
-            found.append(f"{instruction}: drops a NaN")
         if name in ("atom", "red") and floats:
             found.append(f"{instruction}: an atomic operation on floats has no order")
     return found + (_contracted(code, sass) if sass else [])

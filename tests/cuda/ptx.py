@@ -31,13 +31,14 @@ class Kernel:
     shared_bytes: int = 0
     code: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    local: str = ""
     local_bytes: int = 0
 
 
 _ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(([^)]*)\)")
 _SHARED = re.compile(r"\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\]")
 _LOCAL = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[(\d+)\]")
-_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+%(\w+)<(\d+)>")
+_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+%(\w+?)(?:<(\d+)>)?;")
 _GUARD = re.compile(r"@(!?)(%\w+)\s+")
 #: Commas between operands: not those inside ``{a, b}`` or ``[p, 4]``.
 _COMMA = re.compile(r",(?![^{\[]*[}\]])")
@@ -55,7 +56,8 @@ def read(text: str) -> Kernel:
         offset = -(-kernel.shared_bytes // int(align)) * int(align)
         kernel.shared[variable] = offset
         kernel.shared_bytes = offset + int(size)
-    kernel.local_bytes = sum(int(size) for _, size in _LOCAL.findall(text))
+    for variable, size in _LOCAL.findall(text):
+        kernel.local, kernel.local_bytes = variable, int(size)
     inside = False
     for number, line in enumerate(text.splitlines(), 1):
         line = line.split("//")[0].strip()
@@ -70,7 +72,7 @@ def read(text: str) -> Kernel:
 
 def _line(kernel: Kernel, line: str, number: int) -> None:
     for kind, prefix, count in _REGISTERS.findall(line):
-        kernel.registers[prefix] = kind, int(count)
+        kernel.registers[prefix] = kind, int(count or 1)
     label = re.match(r"([$\w]+):\s*", line)
     if label:
         kernel.labels[label[1]] = len(kernel.code)

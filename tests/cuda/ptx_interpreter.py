@@ -20,6 +20,8 @@ _WORD = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _KIND = {"f": "f", "s": "i", "u": "u", "b": "u"}
 #: Where the first buffer lies: no small number is an address.
 _FIRST = 1 << 40
+#: Where each thread's own memory lies.
+_LOCAL = 1 << 50
 
 
 class Fault(Exception):
@@ -86,6 +88,7 @@ class _Block:
         kernel = program.kernel
         self.parameters = dict(zip(kernel.parameters, values, strict=True))
         self.shared = np.full(kernel.shared_bytes, 0xA5, np.uint8)
+        self.local = np.full((threads, kernel.local_bytes), 0xA5, np.uint8)
         self.registers = {
             prefix: np.zeros((count, threads), _register_word(kind))
             for prefix, (kind, count) in kernel.registers.items()
@@ -193,7 +196,14 @@ class _Block:
         count = self.threads if isinstance(on, slice) else len(on)
         return np.full(count, start, np.uint64)
 
-    def bytes_at(self, space: str, addresses: np.ndarray, size: int):
+    def bytes_at(self, space: str, addresses: np.ndarray, size: int, on):
+        """The memory that the addresses are of, and their places in it."""
+        if space == "local" or (space == "generic" and int(addresses[0]) >= _LOCAL):
+            places = addresses.astype(np.int64) - _LOCAL
+            if places.min() < 0 or places.max() + size > self.local.shape[1]:
+                raise Fault(f"local byte {places.max() + size} of {self.local.shape[1]}")
+            rows = np.arange(self.threads)[on] * self.local.shape[1]
+            return self.local.reshape(-1), rows + places
         if space == "global":
             return self.memory.find(addresses, size)
         if space != "shared":
@@ -207,10 +217,10 @@ class _Block:
 
 
 def _register(operand: str) -> tuple[str, int]:
-    found = re.fullmatch(r"%([a-z]+)(\d+)", operand)
+    found = re.fullmatch(r"%([A-Za-z]+)(\d*)", operand)
     if found is None:
         raise Fault(f"no register is called {operand}")
-    return found[1], int(found[2])
+    return found[1], int(found[2] or 0)
 
 
 def _register_word(kind: str):
@@ -229,6 +239,8 @@ def _address(operand: str) -> tuple[str, int]:
 
 
 def _immediate(operand: str, kind: str, kernel: Kernel):
+    if operand == kernel.local:
+        return np.uint64(_LOCAL).astype(_dtype(kind))
     if operand in kernel.shared:
         return np.uint64(kernel.shared[operand]).astype(_dtype(kind))
     if kind == "pred":
@@ -385,9 +397,20 @@ def _copysign(words, operands, kernel):
 
 
 def _extreme(function):
+    """Of floats: the other operand where one is NaN, and -0 below +0."""
+
+    def number(a, b):
+        larger = function is np.maximum
+        first = (a > b) == larger
+        tie = (a == b) & (np.signbit(a) != larger)
+        made = np.where((first & (a != b)) | tie | np.isnan(b), a, b)
+        return np.where(np.isnan(a), b, made)
+
     def make(words, operands, kernel):
-        kind = words[-1]
-        return None if _is_float(kind) else _elementwise(kind, kind, operands, function)
+        *how, kind = words
+        if how:
+            return None
+        return _elementwise(kind, kind, operands, number if _is_float(kind) else function)
 
     return make
 
@@ -620,7 +643,7 @@ def _ld(words, operands, kernel):
 
     def step(block, on):
         whole = size * len(names)
-        memory, places = block.bytes_at(space, block.place(address, on), whole)
+        memory, places = block.bytes_at(space, block.place(address, on), whole, on)
         for lane, name in enumerate(names):
             rows = places[:, None] + np.arange(lane * size, (lane + 1) * size)
             made = np.ascontiguousarray(memory[rows]).view(_dtype(kind))[:, 0]
@@ -639,7 +662,7 @@ def _st(words, operands, kernel):
 
     def step(block, on):
         whole = size * len(names)
-        memory, places = block.bytes_at(space, block.place(address, on), whole)
+        memory, places = block.bytes_at(space, block.place(address, on), whole, on)
         for lane, name in enumerate(names):
             values = np.ascontiguousarray(block.read(name, kind, on))
             rows = places[:, None] + np.arange(lane * size, (lane + 1) * size)

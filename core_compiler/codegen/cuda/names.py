@@ -6,6 +6,7 @@
 ``quotient(a, b)``, ``remainder(a, b)``  of numbers from 0 to 2**32 - 1, in 32 bits
 ``buffer_f32_2(address)``                a buffer argument; buffer 2
 ``shared_f32_256_2()``                   memory of the block, 256 elements; buffer 2
+``registers_f32_32_2()``                 an array of this thread, which NVVM takes apart if it can
 ``offset_f32(p, i)``                     the buffer from element ``i`` on
 ``load_f32(p, i)``, ``store_f32(p, i, v)``       one element
 ``load_f32x4(p, i)``, ``store_f32x4(p, i, v)``   lanes i, i+1, ...
@@ -165,7 +166,27 @@ def _moved(dtype: str, owner: str, count: int):
     return offset
 
 
-_MEMORY_FORMS: dict[str, Callable] = {"buffer": _buffer, "shared": _shared, "offset": _moved}
+def _registers(dtype: str, owner: str, count: int, elements: int, number: int):
+    kind = Pointer(dtype, "registers", owner, number, count)
+
+    @intrinsic
+    def registers(typing):
+        def codegen(context, builder, sig, values):
+            memory = ir.ArrayType(memory_type(kind.memory), elements)
+            with builder.goto_entry_block():
+                array = builder.alloca(memory)
+            array.align = 16
+            zero = ir.Constant(_I32, 0)
+            return builder.gep(array, [zero, zero])
+
+        return kind(), codegen
+
+    return registers
+
+
+_MEMORY_FORMS: dict[str, Callable] = {
+    "buffer": _buffer, "shared": _shared, "registers": _registers, "offset": _moved,
+}  # fmt: skip
 
 
 # -- values in memory ------------------------------------------------------------------------------

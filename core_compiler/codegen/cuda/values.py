@@ -11,8 +11,8 @@ from core_compiler.kernels.primitives import NUMBERS, boolean
 
 NUMBA = {**NUMBERS, "bool": boolean}
 CODES = {numba_type: code for code, numba_type in NUMBA.items()}
-#: NVVM's address spaces.
-SPACES = {"global": 1, "shared": 3, "local": 5}
+#: NVVM's address spaces; arrays of a thread are generic, so that NVVM can take them apart.
+SPACES = {"registers": 0, "global": 1, "shared": 3}
 #: Memory of the dtypes that are no numbers of the contract: i1 takes a byte, codes their bits.
 _MEMORY = {"bool": "u8", "bf16": "u16", "f16": "u16"}
 
