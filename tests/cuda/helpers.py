@@ -9,7 +9,7 @@ import numpy as np
 from core_compiler.codegen.cuda.compile import lower
 from core_compiler.codegen.cuda.source import generate
 from core_compiler.ir import Op
-from core_compiler.kernels.abi import work_items
+from core_compiler.kernels.abi import scratch_allocations, scratch_bytes, work_items
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.schedules import gpu
 from core_compiler.kernels.verify import verify
@@ -32,5 +32,10 @@ def on_gpu(op: Op, arrays, capability: tuple[int, int]) -> tuple[list[np.ndarray
     verify(function)
     ptx, threads = ptx_of(generate(function).text, capability)
     buffers, results = group_buffers(op, lowered, arrays)
-    launch(ptx, work_items(function, lowered.sizes), threads, [*buffers, *lowered.sizes])
+    grid = work_items(function, lowered.sizes)
+    arguments = [*buffers, *lowered.sizes]
+    if scratch_allocations(function):
+        bytes_ = grid * scratch_bytes(function, lowered.sizes)
+        arguments.append(np.full(bytes_, 0x7F, np.uint8))
+    launch(ptx, grid, threads, arguments)
     return [from_memory(r, v.type) for r, v in zip(results, op.results, strict=True)], ptx

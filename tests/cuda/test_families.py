@@ -11,6 +11,8 @@ from tests.kernels.kernel_helpers import assert_same_bits, group, normal, refere
 GROUPS = {
     "transpose": (lambda b, x: b.transpose(x, permutation=(1, 0)), normal(33, 50)),
     "row_sum": (lambda b, x: b.reduce_sum(x, axes=(1,)), normal(4, 70)),
+    "long_row_sum": (lambda b, x: b.reduce_sum(x, axes=(1,)), normal(2, 4101)),
+    "softmax": (lambda b, x: b.softmax(x, axis=1), normal(4, 70)),
     "column_sum": (lambda b, x: b.reduce_sum(x, axes=(0,)), normal(300, 5)),
     "product": (lambda b, x, w: b.relu(b.matmul(x, w)), normal(4, 270), normal(270, 5)),
     "running_sum": (lambda b, x: b.cumsum(x, axis=1), normal(2, 300)),

@@ -1,12 +1,15 @@
 """Kernel IR to the Python source of a CUDA kernel, one function of buffers' addresses and sizes.
 
 A ``block`` nest is the grid, flattened into one dimension.  Code between it and the ``thread``
-loops runs alike in all threads of a block; a ``thread`` loop's iteration is this thread's, where it
-has one.  What one thread loop leaves in shared memory the next may read: a barrier stands between.
+loops runs alike in all threads of a block, but for stores, which the first thread does; a
+``thread`` loop's iteration is this thread's, where it has one.  What one of these leaves in the
+block's memory (shared, or scratch: a part of global memory for each block) the next may read: a
+barrier stands between.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 
 from core_compiler.codegen.expressions import dense, index_text, total, wrap
@@ -15,7 +18,12 @@ from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
-from core_compiler.kernels.abi import buffer_arguments, parallel_nest
+from core_compiler.kernels.abi import (
+    ALIGN,
+    buffer_arguments,
+    parallel_nest,
+    scratch_allocations,
+)
 from core_compiler.kernels.ops import access, element
 from core_compiler.kernels.transforms.edit import constant_of, producers
 
@@ -32,7 +40,7 @@ def generate(function: Function) -> Source:
         f'"""Kernel {function.name}: generated, compiled by numba-cuda."""',
         f"NAME = {function.name!r}",
         f"BUFFERS = {part.buffers}  # told apart by number: no two overlap",
-        f"ARGUMENTS = {len(function.arguments)}",
+        f"ARGUMENTS = {len(function.arguments) + bool(scratch_allocations(function))}",
         f"THREADS = {block_threads(function)}  # of a block",
         "", "", *part.lines,
     ]  # fmt: skip
@@ -65,6 +73,16 @@ def _most_threads(loop: Op, made) -> int:
     return known
 
 
+def _touched(ops: Iterable[Op]) -> set[Value]:
+    """The block's own memory that ``ops`` read or write."""
+    moves = (o for op in ops for o in op.walk() if o.kind in ("kernel.load", "kernel.store"))
+    return {b for b in (access(o)[0] for o in moves) if b.type.space in ("shared", "scratch")}
+
+
+def _of_block(op: Op) -> set[Value]:
+    return _touched((op,))
+
+
 class _Writer(Writer):
     infix = False  # NVVM would contract a product and a sum
 
@@ -72,11 +90,15 @@ class _Writer(Writer):
         super().__init__(function)
         self.used |= {"item", "block", "thread", "barrier", "quotient", "remainder"}
         self.made = producers(function)
+        self.threads_apart = False  # inside a thread loop
         self.unsynchronised: set[Value] = set()
 
     def write(self) -> None:
         function = self.function
         arguments = [self.name(v) for v in function.arguments]
+        if scratch_allocations(function):
+            self.used.add("scratch")
+            arguments.append("scratch")
         self.lines.append(f"def {SYMBOL}({', '.join(arguments)}):")
         for value in buffer_arguments(function):
             code, number = scalars.code_name(value.type.dtype), self.buffer_number()
@@ -135,19 +157,46 @@ class _Writer(Writer):
                 continue
             value, space = op.result, op.result.type.space
             if space == "scratch":
-                raise InternalError(f"{self.function.name}: scratch memory in a CUDA kernel")
+                continue
             code, number = scalars.code_name(value.type.dtype), self.buffer_number()
             form = {"register": "registers", "shared": "shared"}[space]
             self.line(f"{self.name(value)} = {form}_{code}_{value.type.elements}_{number}()", op)
             self.strides[value] = dense([str(d) for d in value.type.shape])
 
+        self._scratch()
+
+    def _scratch(self) -> None:
+        """Scratch buffers one after another, in this block's part of global memory."""
+        found = scratch_allocations(self.function)
+        threads = [o for o in self.function.body.walk() if o.get("loop") == "thread"]
+        if any(op in set(loop.walk()) for loop in threads for op in found):
+            raise InternalError(f"{self.function.name}: each thread would need scratch memory")
+        places: list[tuple[Op, str]] = []
+        offset = "0"
+        for op in found:
+            value = op.result
+            sizes = iter(op.operands)
+            dims = [self.name(next(sizes)) if isinstance(d, str) else str(d)
+                    for d in value.type.shape]  # fmt: skip
+            self.strides[value] = dense(dims)
+            places.append((op, offset))
+            amount = " * ".join([*map(wrap, dims), str(value.type.dtype.bytes)])
+            end = self.fresh(f"{self.name(value)}_end")
+            self.line(f"{end} = {total(offset, f'({amount} + {ALIGN - 1}) // {ALIGN} * {ALIGN}')}")
+            offset = end
+        for op, start in places:
+            code, number = scalars.code_name(op.result.type.dtype), self.buffer_number()
+            where = total(f"scratch + block() * {offset}", start)
+            self.line(f"{self.name(op.result)} = buffer_{code}_{number}({where})", op)
+
     # -- threads -----------------------------------------------------------------------------------
 
     def _for(self, op: Op) -> None:
         if op.get("loop") != "thread":
-            super()._for(op)
+            self._uniform_loop(op)
             return
         self._synchronise(op)
+        self.threads_apart = True
         nest = [op]
         while len(inner := nest[-1].regions[0].ops) and inner[-1].get("loop") == "thread":
             nest.append(inner[-1])
@@ -173,17 +222,46 @@ class _Writer(Writer):
             self.line("pass")
         self.indent -= len(nest)
         self.comment = ""
+        self.threads_apart = False
 
-    def _synchronise(self, loop: Op) -> None:
-        """A barrier where a thread may read or overwrite what another has left or still reads."""
-        touched = {
-            access(o)[0] for o in loop.walk() if o.kind in ("kernel.load", "kernel.store")
-        }  # fmt: skip
-        shared = {v for v in touched if v.type.space == "shared"}
-        if shared & self.unsynchronised:
+    def _uniform_loop(self, op: Op) -> None:
+        """A loop that all threads of a block go through together, or one that a thread does."""
+        touched = set() if self.threads_apart else _of_block(op)
+        if touched:  # what its end leaves its begin may read: both sides meet a barrier
+            self._meet(touched)
+        super()._for(op)
+
+    def _hand_on(self, body: Block, carried: list[str]) -> None:
+        super()._hand_on(body, carried)
+        if not self.threads_apart and self.unsynchronised & _touched(body.ops):
             self.line("barrier()")
             self.unsynchronised = set()
-        self.unsynchronised |= shared
+
+    def _synchronise(self, op: Op) -> None:
+        """A barrier where a thread may read or overwrite what another has left or still reads."""
+        touched = _of_block(op)
+        self._meet(touched)
+        self.unsynchronised |= touched
+
+    def _meet(self, touched: set[Value]) -> None:
+        if touched & self.unsynchronised:
+            self.line("barrier()")
+            self.unsynchronised = set()
+
+    def _load(self, op: Op) -> str:
+        if not self.threads_apart:
+            self._synchronise(op)
+        return super()._load(op)
+
+    def _store(self, op: Op) -> None:
+        if self.threads_apart:
+            super()._store(op)
+            return
+        self._synchronise(op)
+        self.line("if thread() == 0:", op)
+        self.indent += 1
+        super()._store(op)
+        self.indent -= 1
 
     # -- memory and values -------------------------------------------------------------------------
 

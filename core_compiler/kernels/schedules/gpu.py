@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from core_compiler.ir import Function
 from core_compiler.kernels.abi import parallel_nest
+from core_compiler.kernels.schedules.simd import reductions
 from core_compiler.kernels.schedules.steps import Scheduled
-from core_compiler.kernels.transforms import lift, mark, merge, split
+from core_compiler.kernels.transforms import lift, mark, merge, place, split
+from core_compiler.kernels.transforms.edit import loops
 
 #: Threads of a block where a thread computes one element.
 THREADS = 256
+#: Threads of a block where a block computes a row: the lanes of a sum.
+LANES = 32
 
 
-def schedule(kernel: Function, threads: int = THREADS) -> Scheduled:
+def schedule(kernel: Function) -> Scheduled:
+    """The kernel's schedule on a GPU."""
+    if reductions(kernel) and parallel_nest(kernel):
+        return rows(kernel)
+    return elements(kernel)
+
+
+def elements(kernel: Function, threads: int = THREADS) -> Scheduled:
     """One thread for each iteration of the parallel nest, merged into one loop, row-major."""
     s = Scheduled.of(kernel)
     nest = [loop["name"] for loop in parallel_nest(kernel)]
@@ -23,3 +34,23 @@ def schedule(kernel: Function, threads: int = THREADS) -> Scheduled:
         item = f"item{number}"
     s = s.apply(split, item, threads, "block", "thread", inner_loop="thread")
     return s.apply(mark, "block", "block").apply(lift)
+
+
+def rows(kernel: Function) -> Scheduled:
+    """One block for each row; its threads are the lanes of the row's sums, which they keep in
+    shared memory, and share out the other loops along the row."""
+    s = Scheduled.of(kernel)
+    nest = [loop["name"] for loop in parallel_nest(kernel)]
+    for name in reductions(kernel):
+        s = s.apply(place, name, "shared")
+    inner = [op for op in loops(kernel) if op["name"] not in nest]
+    for op in inner:
+        name = op["name"]
+        if op.get("loop") == "vector":
+            s = s.apply(mark, name, "thread")
+        elif op.get("loop") == "parallel":
+            s = s.apply(split, name, LANES, f"{name}_group", name, inner_loop="thread")
+            s = s.apply(mark, f"{name}_group", "sequential")
+    for name in nest:
+        s = s.apply(mark, name, "block")
+    return s.apply(lift)

@@ -22,6 +22,7 @@ from core_compiler.kernels.transforms.loops import (
     unswitch,
 )  # fmt: skip
 from core_compiler.kernels.transforms.outline import dispatch, outline
+from core_compiler.kernels.transforms.place import place
 from core_compiler.kernels.transforms.ragged import round_up, specialise
 from core_compiler.kernels.transforms.reduction import fission, hoist, sink
 from core_compiler.kernels.transforms.registers import promote, share_loads, unroll, unroll_by
@@ -45,6 +46,7 @@ __all__ = [
     "never_empty",
     "outline",
     "pack_argument",
+    "place",
     "promote",
     "rename",
     "rename_buffers",
