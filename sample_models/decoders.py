@@ -1,0 +1,183 @@
+"""Text decoders of `transformers`: GPT-2 (Radford et al., 2019) and a small Llama (Touvron et al.,
+2023): rotary positions, RMS norms, gated feed-forward, fewer key than query heads.
+
+    from sample_models.decoders import gpt2, gpt2_decode, llama_4l
+    module, inputs = gpt2()
+
+Architectures and module code are the library's; weights are seeded (`sample_models.seeded`) and
+nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from sample_models import seeded
+
+_HEAD_SIZE = 64
+
+
+class Decoder(nn.Module):
+    """A causal language model as a function of its token ids.
+
+    input_ids i64[batch, sequence] -> logits f32[batch, sequence, vocabulary].
+    """
+
+    input_names = ("input_ids",)
+    output_names = ("logits",)
+
+    def __init__(self, network: nn.Module, sequence: int, vocabulary: int) -> None:
+        super().__init__()
+        self.network = network
+        self.sequence = sequence
+        self.vocabulary = vocabulary
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.network(input_ids=input_ids, use_cache=False).logits
+
+    def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor, ...]:
+        """Token ids without padding, the same for the same seed."""
+        return (seeded.integers("ids", seed, (batch, self.sequence), 0, self.vocabulary),)
+
+
+class DecodeStep(nn.Module):
+    """One token of a causal language model, with the keys and values of the tokens before it.
+
+    input_ids i64[batch, 1], keys and values f32[layers, batch, heads, past, head size] ->
+    logits f32[batch, 1, vocabulary], and the keys and values with the token's own, past + 1 long.
+    """
+
+    input_names = ("input_ids", "keys", "values")
+    output_names = ("logits", "new_keys", "new_values")
+
+    def __init__(self, network: nn.Module, past: int, vocabulary: int) -> None:
+        super().__init__()
+        self.network = network
+        self.past = past
+        self.vocabulary = vocabulary
+
+    def forward(
+        self, input_ids: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        from transformers.cache_utils import DynamicCache
+
+        cache = DynamicCache()
+        for layer in range(keys.shape[0]):
+            cache.update(keys[layer], values[layer], layer)
+        output = self.network(input_ids=input_ids, past_key_values=cache, use_cache=True)
+        layers = output.past_key_values.layers
+        return (
+            output.logits,
+            torch.stack([layer.keys for layer in layers]),
+            torch.stack([layer.values for layer in layers]),
+        )
+
+    def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor, ...]:
+        """A token and a cache of the size of what the layers make, the same for the same seed."""
+        config: Any = self.network.config
+        shape = (config.n_layer, batch, config.n_head, self.past, _HEAD_SIZE)
+        ids = seeded.integers("ids", seed, (batch, 1), 0, self.vocabulary)
+        return ids, seeded.bell("keys", seed, shape), seeded.bell("values", seed, shape)
+
+
+def _gpt2(width: float, depth: int | None, positions: int, attention: str) -> tuple[Any, int]:
+    """(GPT-2 with a language model's head, its vocabulary)."""
+    from transformers.initialization import no_init_weights
+    from transformers.models.gpt2.configuration_gpt2 import GPT2Config
+    from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
+
+    heads = max(1, round(12 * width))
+    sizes: dict[str, Any] = {
+        "vocab_size": max(100, round(50257 * width)),
+        "n_positions": max(1024, positions),
+        "n_embd": heads * _HEAD_SIZE,
+        "n_layer": 12 if depth is None else depth,
+        "n_head": heads,
+        "attn_implementation": attention,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    with no_init_weights():
+        network = GPT2LMHeadModel(GPT2Config(**sizes))
+    return network, sizes["vocab_size"]
+
+
+def gpt2(
+    *,
+    width: float = 1.0,
+    depth: int | None = None,
+    sequence: int = 64,
+    batch: int = 1,
+    seed: int = 0,
+    attention: str = "sdpa",
+) -> tuple[Decoder, tuple[torch.Tensor, ...]]:
+    """GPT-2 (124M) in evaluation mode and its example inputs.
+
+    width: factor on the heads (12, at least 1; a head keeps its 64 features), with them on the
+    hidden size, and on the vocabulary (50,257, at least 100). depth: layers; None: 12. sequence:
+    tokens a row. attention: "sdpa" keeps scaled dot product attention one op in what torch.export
+    gives; "eager" spells it out.
+    """
+    network, vocabulary = _gpt2(width, depth, sequence, attention)
+    module = Decoder(network, sequence, vocabulary)
+    seeded.fill(module, seed)
+    module.eval()
+    return module, module.make_inputs(batch, seed)
+
+
+def gpt2_decode(
+    *,
+    width: float = 1.0,
+    depth: int | None = None,
+    past: int = 64,
+    batch: int = 1,
+    seed: int = 0,
+    attention: str = "sdpa",
+) -> tuple[DecodeStep, tuple[torch.Tensor, ...]]:
+    """One step of GPT-2: a token, given the keys and values of `past` tokens; else as `gpt2`."""
+    network, vocabulary = _gpt2(width, depth, past + 1, attention)
+    module = DecodeStep(network, past, vocabulary)
+    seeded.fill(module, seed)
+    module.eval()
+    return module, module.make_inputs(batch, seed)
+
+
+def llama_4l(
+    *,
+    width: float = 1.0,
+    depth: int | None = None,
+    sequence: int = 64,
+    batch: int = 1,
+    seed: int = 0,
+    attention: str = "sdpa",
+) -> tuple[Decoder, tuple[torch.Tensor, ...]]:
+    """A Llama of 4 layers in evaluation mode and its example inputs.
+
+    width: factor on the query heads (8, in pairs of two groups; a head keeps its 64 features), on
+    the hidden size with them, on the feed-forward (1,376) and the vocabulary (8,192, at least 100);
+    2 key and value heads. depth: layers; None: 4. sequence: tokens a row. attention: as `gpt2`.
+    """
+    from transformers.initialization import no_init_weights
+    from transformers.models.llama.configuration_llama import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaForCausalLM
+
+    heads = 2 * max(1, round(4 * width))
+    sizes: dict[str, Any] = {
+        "vocab_size": max(100, round(8192 * width)),
+        "hidden_size": heads * _HEAD_SIZE,
+        "intermediate_size": max(32, round(1376 * width)),
+        "num_hidden_layers": 4 if depth is None else depth,
+        "num_attention_heads": heads,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": max(512, sequence),
+        "attn_implementation": attention,
+    }
+    with no_init_weights():
+        network = LlamaForCausalLM(LlamaConfig(**sizes))
+    module = Decoder(network, sequence, sizes["vocab_size"])
+    seeded.fill(module, seed)
+    module.eval()
+    return module, module.make_inputs(batch, seed)
