@@ -10,7 +10,7 @@ nothing is downloaded.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -18,6 +18,9 @@ from torch import nn
 from sample_models import seeded
 
 _HEAD_SIZE = 64
+
+
+_M = TypeVar("_M", "Decoder", "DecodeStep")
 
 
 class Decoder(nn.Module):
@@ -83,6 +86,13 @@ class DecodeStep(nn.Module):
         return ids, seeded.bell("keys", seed, shape), seeded.bell("values", seed, shape)
 
 
+def _ready(module: _M, batch: int, seed: int) -> tuple[_M, tuple[torch.Tensor, ...]]:
+    """The module with its weights, in evaluation mode, and its example inputs."""
+    seeded.fill(module, seed)
+    module.eval()
+    return module, module.make_inputs(batch, seed)
+
+
 def _gpt2(width: float, depth: int | None, positions: int, attention: str) -> tuple[Any, int]:
     """(GPT-2 with a language model's head, its vocabulary)."""
     from transformers.initialization import no_init_weights
@@ -123,9 +133,7 @@ def gpt2(
     """
     network, vocabulary = _gpt2(width, depth, sequence, attention)
     module = Decoder(network, sequence, vocabulary)
-    seeded.fill(module, seed)
-    module.eval()
-    return module, module.make_inputs(batch, seed)
+    return _ready(module, batch, seed)
 
 
 def gpt2_decode(
@@ -140,9 +148,7 @@ def gpt2_decode(
     """One step of GPT-2: a token, given the keys and values of `past` tokens; else as `gpt2`."""
     network, vocabulary = _gpt2(width, depth, past + 1, attention)
     module = DecodeStep(network, past, vocabulary)
-    seeded.fill(module, seed)
-    module.eval()
-    return module, module.make_inputs(batch, seed)
+    return _ready(module, batch, seed)
 
 
 def llama_4l(
@@ -178,6 +184,4 @@ def llama_4l(
     with no_init_weights():
         network = LlamaForCausalLM(LlamaConfig(**sizes))
     module = Decoder(network, sequence, sizes["vocab_size"])
-    seeded.fill(module, seed)
-    module.eval()
-    return module, module.make_inputs(batch, seed)
+    return _ready(module, batch, seed)

@@ -183,6 +183,11 @@ class Writer:
         for result, inner in zip(op.results, carried, strict=True):
             self.names[result] = inner
 
+    def trip_count(self, loop: Op) -> str:
+        lower, upper, step = map(self.name, loop.operands[:3])
+        span = upper if lower == "0" else f"{upper} - {wrap(lower)}"
+        return span if step == "1" else f"({wrap(span)} + {wrap(step)} - 1) // {wrap(step)}"
+
     def _iteration(self, op: Op, value: str, carried: list[str]) -> None:
         """One written-out iteration: its values get fresh names."""
         (body,) = op.regions

@@ -6,15 +6,11 @@ needs nothing of Numba's run time: it loads with llvmlite alone (``runtime.loade
 
 from __future__ import annotations
 
-import ast
-import builtins
 import functools
-import linecache
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import llvmlite.binding as llvm
 from numba.core import codegen, compiler, typed_passes, types, untyped_passes
@@ -24,6 +20,7 @@ from numba.core.registry import cpu_target
 
 from core_compiler.codegen.cpu import debug_lines
 from core_compiler.codegen.cpu.names import Namespace
+from core_compiler.codegen.entry import entry_of
 from core_compiler.codegen.source import SYMBOL, Source
 from core_compiler.kernels._numba import FLAGS
 
@@ -68,7 +65,7 @@ def compile_source(source: str | Source, name: str = "") -> CompiledKernel:
 
 def _lowered(source: str, name: str) -> llvm.ModuleRef:
     """The unoptimised module of a source: nothing exported but its entry."""
-    entry = _numba_result(_function(source, name))
+    entry = _numba_result(entry_of(source, name, Namespace)[0])
     text = debug_lines.only_lines(str(entry.library._final_module))
     module = _entry(text, entry.fndesc.llvm_func_name)
     for library in entry.library._linking_libraries:  # contract functions with loops
@@ -81,29 +78,6 @@ def _lowered(source: str, name: str) -> llvm.ModuleRef:
             variable.linkage = "internal"
     module.verify()
     return module
-
-
-def _function(source: str, name: str):
-    """The entry of a generated module, its globals bound."""
-    tree = ast.parse(source)
-    facts: dict[str, Any] = {
-        target.id: node.value.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets[:1]
-        if isinstance(target, ast.Name)
-    }
-    namespace = Namespace(facts["NAME"], facts["BUFFERS"])
-    words = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
-    local = {n.id for n in words if isinstance(n.ctx, ast.Store)}
-    local |= {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
-    local |= {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    bound = {n: namespace[n] for n in sorted({n.id for n in words} - local)}
-    bound["__builtins__"] = builtins
-    file = f"<kernel {name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-    exec(compile(source, file, "exec"), bound)
-    return bound[SYMBOL]
 
 
 def _numba_result(function):

@@ -38,15 +38,11 @@ from core_compiler.codegen.cpu.values import (
     Pointer,
     Vector,
     address,
-    disjoint,
     dtype_of,
     entry_alloca,
-    memory_bytes,
-    memory_type,
-    narrow,
     numba_type,
-    widen,
 )
+from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
 from core_compiler.kernels._numba import inline_jit, specialise
 from core_compiler.kernels.functions import NAMESPACE
 from core_compiler.kernels.primitives import PRIMITIVES, boolean

@@ -77,7 +77,7 @@ class _Writer(Writer):
         """The work items: the parallel nest flattened, its indices counted like an odometer."""
         levels = [self.function.body, *(loop.regions[0] for loop in nest[:-1])]
         self._prologue(levels, nest)
-        counts = [self._trip_count(loop) for loop in nest]
+        counts = [self.trip_count(loop) for loop in nest]
         for count, loop in zip(counts[1:], nest[1:], strict=True):
             self.line(f"{self._count_name(loop)} = {count}")
         names = [self.fresh(loop["name"]) for loop in nest]
@@ -125,13 +125,6 @@ class _Writer(Writer):
 
     def _is_plain(self, loop: Op) -> bool:
         return self.name(loop.operands[0]) == "0" and self.name(loop.operands[2]) == "1"
-
-    def _trip_count(self, loop: Op) -> str:
-        lower, upper, step = map(self.name, loop.operands[:3])
-        span = upper if lower == "0" else f"{upper} - {wrap(lower)}"
-        if step == "1":
-            return span
-        return f"({wrap(span)} + {wrap(step)} - 1) // {wrap(step)}"
 
     def _count_name(self, loop: Op) -> str:
         key = ("count", loop)

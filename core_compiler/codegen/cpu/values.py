@@ -16,6 +16,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin, register_model
 
 from core_compiler.codegen.contract import Contract, lanes_of
+from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
 from core_compiler.kernels.primitives import LEAF_TABLE, NUMBERS, boolean
 
 #: The contract's functions on this processor.
@@ -72,58 +73,12 @@ def dtype_of(t) -> tuple[str, int | None]:
 
 # -- memory ----------------------------------------------------------------------------------------
 
-_MEMORY_TYPE = {"f32": ir.FloatType(), "f64": ir.DoubleType()}
-
-
-def memory_type(memory: str) -> ir.Type:
-    return _MEMORY_TYPE.get(memory) or ir.IntType(int(memory[1:]))
-
-
-def memory_bytes(memory: str) -> int:
-    return int(memory[1:]) // 8
-
 
 def address(builder: ir.IRBuilder, pointer: Pointer, base, index):
     """The LLVM pointer to element ``index``."""
     element = memory_type(pointer.memory)
     typed = builder.bitcast(base, element.as_pointer())
     return builder.gep(typed, [index])
-
-
-def disjoint(builder: ir.IRBuilder, pointer: Pointer, instruction) -> None:
-    """Say that the access touches no other buffer of the kernel."""
-    if pointer.count < 2:
-        return
-    module = builder.module
-    domain = module.add_metadata([f"kernel {pointer.owner}"])
-    scopes = [
-        module.add_metadata([f"{pointer.owner} buffer {n}", domain]) for n in range(pointer.count)
-    ]
-    others = [s for n, s in enumerate(scopes) if n != pointer.number]
-    instruction.set_metadata("alias.scope", module.add_metadata([scopes[pointer.number]]))
-    instruction.set_metadata("noalias", module.add_metadata(others))
-
-
-def widen(builder: ir.IRBuilder, raw, pointer: Pointer, width: int | None):
-    """Memory's representation to a value's: bytes to i1, codes of narrow floats to i32."""
-    target = lanes_of(pointer.value, width)
-    if raw.type == target:
-        return raw
-    if pointer.value == "bool":
-        zero = ir.Constant(raw.type, [0] * width if width else 0)
-        return builder.icmp_unsigned("!=", raw, zero)
-    return builder.zext(raw, target)
-
-
-def narrow(builder: ir.IRBuilder, value, pointer: Pointer, width: int | None):
-    """The inverse of :func:`widen`."""
-    memory = memory_type(pointer.memory)
-    target = ir.VectorType(memory, width) if width else memory
-    if value.type == target:
-        return value
-    if pointer.value == "bool":
-        return builder.zext(value, target)
-    return builder.trunc(value, target)
 
 
 @infer_global(operator.getitem)

@@ -6,16 +6,13 @@ in global memory, then sizes.  Nothing here needs a GPU or a driver.
 
 from __future__ import annotations
 
-import ast
-import builtins
-import linecache
 import re
 import time
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from core_compiler.codegen.cuda import toolchain
+from core_compiler.codegen.entry import entry_of
 from core_compiler.codegen.source import SYMBOL, Source
 
 
@@ -65,7 +62,9 @@ def lower(source: str, capability: tuple[int, int], name: str) -> tuple[str, int
     from numba import cuda
     from numba.core import types
 
-    function, facts = _function(source, name)
+    from core_compiler.codegen.cuda.names import Namespace
+
+    function, facts = entry_of(source, name, Namespace)
     signature = types.void(*[types.int64] * facts["ARGUMENTS"])
     ptx, _ = cuda.compile(
         function, signature, device=False, abi="numba", cc=capability, output="ptx", lineinfo=True
@@ -75,31 +74,6 @@ def lower(source: str, capability: tuple[int, int], name: str) -> tuple[str, int
     ptx = re.sub(r"^\.common \.global .*NumbaEnv.*\n", "", ptx, flags=re.M)
     ptx = re.sub(rf"\b{re.escape(entry[1])}\b", SYMBOL, ptx)
     return ptx.replace(f"{entry[1]}_param_", "argument_"), facts["THREADS"]
-
-
-def _function(source: str, name: str) -> tuple[Any, dict[str, Any]]:
-    """The entry of a generated module, its globals bound, and the module's facts."""
-    from core_compiler.codegen.cuda.names import Namespace
-
-    tree = ast.parse(source)
-    facts: dict[str, Any] = {
-        target.id: node.value.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets[:1]
-        if isinstance(target, ast.Name)
-    }
-    namespace = Namespace(facts["NAME"], facts["BUFFERS"])
-    words = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
-    local = {n.id for n in words if isinstance(n.ctx, ast.Store)}
-    local |= {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
-    local |= {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    bound = {n: namespace[n] for n in sorted({n.id for n in words} - local)}
-    bound["__builtins__"] = builtins
-    file = f"<kernel {name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-    exec(compile(source, file, "exec"), bound)
-    return bound[SYMBOL], facts
 
 
 _LOCATION = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")

@@ -28,19 +28,8 @@ from numba.core.errors import TypingError
 from numba.cuda.extending import intrinsic
 
 from core_compiler.codegen.cuda.leaves import CONTRACT, call
-from core_compiler.codegen.cuda.values import (
-    NUMBA,
-    SPACES,
-    Pointer,
-    Vector,
-    disjoint,
-    dtype_of,
-    memory_bytes,
-    memory_type,
-    narrow,
-    numba_type,
-    widen,
-)
+from core_compiler.codegen.cuda.values import NUMBA, SPACES, Pointer, Vector, dtype_of, numba_type
+from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
 from core_compiler.kernels.primitives import boolean
 
 _FORM = re.compile(r"(?P<stem>\w+?)_(?P<dtype>[a-z]+[a-z0-9]*?)(?:x(?P<width>\d+))?(?:_(\d+))?$")

@@ -79,10 +79,6 @@ def _touched(ops: Iterable[Op]) -> set[Value]:
     return {b for b in (access(o)[0] for o in moves) if b.type.space in ("shared", "scratch")}
 
 
-def _of_block(op: Op) -> set[Value]:
-    return _touched((op,))
-
-
 class _Writer(Writer):
     infix = False  # NVVM would contract a product and a sum
 
@@ -136,7 +132,7 @@ class _Writer(Writer):
             place = rest
             if depth:
                 count = self.fresh(f"{loop['name']}_count")
-                self.line(f"{count} = {self._trip_count(loop)}")
+                self.line(f"{count} = {self.trip_count(loop)}")
                 place, rest = f"remainder({rest}, {count})", f"quotient({rest}, {count})"
             if step != "1":
                 place = f"{wrap(place)} * {wrap(step)}"
@@ -145,11 +141,6 @@ class _Writer(Writer):
         for level in levels[1:]:
             self.block(level, only_pure=True)
         self.block(nest[-1].regions[0])
-
-    def _trip_count(self, loop: Op) -> str:
-        lower, upper, step = map(self.name, loop.operands[:3])
-        span = upper if lower == "0" else f"{upper} - {wrap(lower)}"
-        return span if step == "1" else f"({wrap(span)} + {wrap(step)} - 1) // {wrap(step)}"
 
     def _allocations(self) -> None:
         for op in self.function.body.walk():
@@ -162,7 +153,6 @@ class _Writer(Writer):
             form = {"register": "registers", "shared": "shared"}[space]
             self.line(f"{self.name(value)} = {form}_{code}_{value.type.elements}_{number}()", op)
             self.strides[value] = dense([str(d) for d in value.type.shape])
-
         self._scratch()
 
     def _scratch(self) -> None:
@@ -226,7 +216,7 @@ class _Writer(Writer):
 
     def _uniform_loop(self, op: Op) -> None:
         """A loop that all threads of a block go through together, or one that a thread does."""
-        touched = set() if self.threads_apart else _of_block(op)
+        touched = set() if self.threads_apart else _touched((op,))
         if touched:  # what its end leaves its begin may read: both sides meet a barrier
             self._meet(touched)
         super()._for(op)
@@ -239,7 +229,7 @@ class _Writer(Writer):
 
     def _synchronise(self, op: Op) -> None:
         """A barrier where a thread may read or overwrite what another has left or still reads."""
-        touched = _of_block(op)
+        touched = _touched((op,))
         self._meet(touched)
         self.unsynchronised |= touched
 

@@ -6,7 +6,8 @@ from llvmlite import ir
 from numba.core import types
 from numba.cuda.extending import core_models, register_model
 
-from core_compiler.codegen.contract import element_type, lanes_of
+from core_compiler.codegen.contract import lanes_of
+from core_compiler.codegen.memory import memory_type
 from core_compiler.kernels.primitives import NUMBERS, boolean
 
 NUMBA = {**NUMBERS, "bool": boolean}
@@ -63,47 +64,3 @@ def dtype_of(t) -> tuple[str, int | None]:
     if isinstance(t, Vector):
         return t.dtype, t.width
     return CODES[types.unliteral(t)], None
-
-
-def memory_type(memory: str) -> ir.Type:
-    return element_type(memory)
-
-
-def memory_bytes(memory: str) -> int:
-    return int(memory[1:]) // 8
-
-
-def disjoint(builder: ir.IRBuilder, pointer: Pointer, instruction) -> None:
-    """Say that the access touches no other buffer of the kernel."""
-    if pointer.count < 2:
-        return
-    module = builder.module
-    domain = module.add_metadata([f"kernel {pointer.owner}"])
-    scopes = [
-        module.add_metadata([f"{pointer.owner} buffer {n}", domain]) for n in range(pointer.count)
-    ]
-    others = [s for n, s in enumerate(scopes) if n != pointer.number]
-    instruction.set_metadata("alias.scope", module.add_metadata([scopes[pointer.number]]))
-    instruction.set_metadata("noalias", module.add_metadata(others))
-
-
-def widen(builder: ir.IRBuilder, raw, pointer: Pointer, width: int | None):
-    """Memory's representation to a value's: bytes to i1, codes of narrow floats to i32."""
-    target = lanes_of(pointer.value, width)
-    if raw.type == target:
-        return raw
-    if pointer.value == "bool":
-        zero = ir.Constant(raw.type, [0] * width if width else 0)
-        return builder.icmp_unsigned("!=", raw, zero)
-    return builder.zext(raw, target)
-
-
-def narrow(builder: ir.IRBuilder, value, pointer: Pointer, width: int | None):
-    """The inverse of :func:`widen`."""
-    memory = memory_type(pointer.memory)
-    target = ir.VectorType(memory, width) if width else memory
-    if value.type == target:
-        return value
-    if pointer.value == "bool":
-        return builder.zext(value, target)
-    return builder.trunc(value, target)
