@@ -50,6 +50,9 @@ def spread(text: str, code: str, suffix: str) -> str:
 
 def index_text(name: str, operands: list[str]) -> str:
     wrapped = [wrap(o) for o in operands]
+    folded = _folded(name, *operands) if name in ("add", "sub", "mul") else None
+    if folded is not None:  # of a written-out loop's index
+        return folded
     if name in ("add", "sub", "mul"):
         return f"{wrapped[0] if name == 'mul' else operands[0]} {INFIX[name]} {wrapped[1]}"
     if name in _COMPARE:
@@ -59,6 +62,20 @@ def index_text(name: str, operands: list[str]) -> str:
     if name == "ceildiv":
         return f"({operands[0]} + {wrapped[1]} - 1) // {wrapped[1]}"
     return _INDEX[name].format(*wrapped)
+
+
+def _folded(name: str, a: str, b: str) -> str | None:
+    """Index arithmetic with numbers where nothing is left to do."""
+    if a.isdigit() and b.isdigit():
+        known = {"add": int(a) + int(b), "sub": int(a) - int(b), "mul": int(a) * int(b)}[name]
+        return str(known) if known >= 0 else None
+    if name == "mul":
+        if "0" in (a, b):
+            return "0"
+        return b if a == "1" else a if b == "1" else None
+    if b == "0":
+        return a
+    return b if name == "add" and a == "0" else None
 
 
 def bool_text(name: str, operands: list[str], suffix: str) -> str:

@@ -67,6 +67,7 @@ class Writer:
         self.names: dict[Any, str] = {}  # of values, and ("count", loop) of trip counts
         self.used: set[str] = set(_RESERVED)
         self.inlined: dict[Value, str] = {}
+        self.changing: set[str] = set()  # names of what loops carry
         self.numbers = {op: n for n, op in enumerate(function.body.walk())}
         self.uses = use_counts(function.body)
         self.strides: dict[Value, list[str]] = {}
@@ -135,7 +136,8 @@ class Writer:
         if not self.uses.get(op.result):
             return
         text = special(op) if special is not None else self.scalar(op)
-        if op.kind == "kernel.constant" or self._stays(op, block, position, text):
+        plain = text.isdigit() or (text.isidentifier() and text not in self.changing)
+        if op.kind == "kernel.constant" or plain or self._stays(op, block, position, text):
             self.inlined[op.result] = text
         else:
             self.line(f"{self.name(op.result)} = {text}", op)
@@ -160,6 +162,7 @@ class Writer:
     def _for(self, op: Op) -> None:
         (body,) = op.regions
         carried = [self.name(v) for v in body.arguments[1:]]
+        self.changing.update(carried)
         for inner, init in zip(carried, op.operands[3:], strict=True):
             self.line(f"{inner} = {self.name(init)}")
         lower, upper, step = map(self.name, op.operands[:3])
@@ -239,18 +242,20 @@ class Writer:
         return self._element(*access(op))
 
     def _element(self, buffer: Value, indices) -> str:
-        terms = []
+        terms, known = [], 0
         for index, stride in zip(indices, self.strides[buffer], strict=True):
             text = self.name(index)
             if stride == "0" or text == "0":
                 continue
-            if stride == "1":
+            if text.isdigit() and stride.isdigit():
+                known += int(text) * int(stride)
+            elif stride == "1":
                 terms.append(text)
-            elif text.isdigit() and stride.isdigit():
-                terms.append(str(int(text) * int(stride)))
             else:
                 terms.append(f"{wrap(text)} * {wrap(stride)}")
-        return " + ".join(terms) or "0"
+        if known or not terms:
+            terms.append(str(known))
+        return " + ".join(terms)
 
     def element_text(self, buffer: Value, place: str) -> str:
         """The expression that reads one element."""

@@ -105,11 +105,15 @@ def _verify_disjoint(function: Function, loop: Op) -> None:
             depends.update(inner for inner, start in pairs if start in depends)
         if not depends.isdisjoint(op.uses()):
             depends.update(op.results)
+    guarded = {  # done by the iterations that a condition picks
+        inner for op in body.walk() if op.kind == "kernel.if" and op.operands[0] in depends
+        for inner in op.walk()
+    }  # fmt: skip
     for op in body.walk():
         if op.kind == "kernel.store":
             target, indices = access(op)
             outer = target not in private and target.type.space == "dram"
-            if outer and depends.isdisjoint(indices):
+            if outer and depends.isdisjoint(indices) and op not in guarded:
                 raise KernelError(
                     f"{function.name}: iterations of {loop} all store to the same place: {op}"
                 )

@@ -25,10 +25,12 @@ def ptx_of(source: str, capability: tuple[int, int]) -> tuple[str, int]:
     return lower(source, capability, "kernel")
 
 
-def on_gpu(op: Op, arrays, capability: tuple[int, int]) -> tuple[list[np.ndarray], str]:
+def on_gpu(
+    op: Op, arrays, capability: tuple[int, int], tiles: str = "default"
+) -> tuple[list[np.ndarray], str]:
     """The results of a group's CUDA kernel, and its PTX."""
     lowered = lower_group(op)
-    function = gpu.schedule(lowered.function).function
+    function = gpu.schedule(lowered.function, [lowered.sizes], tiles=tiles).function
     verify(function)
     ptx, threads = ptx_of(generate(function).text, capability)
     buffers, results = group_buffers(op, lowered, arrays)

@@ -13,6 +13,7 @@ from core_compiler.kernels.interpreter import interpret
 from core_compiler.kernels.transforms import (
     Refused,
     carry_division,
+    cover,
     find_loop,
     fission,
     hoist,
@@ -22,10 +23,12 @@ from core_compiler.kernels.transforms import (
     merge,
     never_empty,
     outline,
+    permute_dimensions,
     promote,
     round_up,
     share_loads,
     split,
+    split_dimension,
     stage,
     transpose_copy,
     unit_loop,
@@ -34,6 +37,7 @@ from core_compiler.kernels.transforms import (
     unswitch,
     vectorise,
 )  # fmt: skip
+from core_compiler.kernels.transforms.edit import loops
 from core_compiler.kernels.verify import verify
 
 SIZE = st.integers(1, 9)
@@ -84,6 +88,12 @@ def scale(text: str = "plain") -> Function:
     return kb.function()
 
 
+def tiled() -> Function:
+    """The product in whole tiles of 4 x 4."""
+    f = cover(cover(never_empty(product(), "c"), "i", 4, "ib", "i"), "j", 4, "jb", "j")
+    return interchange(f, "i", "jb")
+
+
 # -- the same bits ---------------------------------------------------------------------------------
 
 
@@ -100,6 +110,28 @@ def test_tiling_keeps_the_bits(m, n, k, rows, columns):
 def test_run_time_tiles_keep_the_bits(m, n, k, tile):
     f = split(product(), "i", "mc", "ib", "i")
     assert run(f, m, n, k, mc=tile) == run(product(), m, n, k)
+
+
+@settings(max_examples=25, deadline=None)
+@given(m=SIZE, n=SIZE, k=SIZE, rows=SIZE, columns=SIZE)
+def test_whole_tiles_store_only_what_is_there(m, n, k, rows, columns):
+    f = cover(cover(product(), "i", rows, "ib", "i"), "j", columns, "jb", "j")
+    assert run(interchange(f, "i", "jb"), m, n, k) == run(product(), m, n, k)
+
+
+@settings(max_examples=25, deadline=None)
+@given(m=SIZE, n=SIZE, k=SIZE, groups=st.sampled_from([1, 2, 4]))
+def test_a_tiles_layout_does_not_matter(m, n, k, groups):
+    """A sum hoisted out of two nests one after the other, in a tile whose dimensions are split."""
+    f = hoist(fission(tiled(), ("i", "j"), "c", "total"), "c", ("i", "j"), "select")
+    f = hoist(fission(split(f, "k", 3, "ks", "kk"), ("i", "j"), "ks", "acc", suffix="_add"),
+              "ks", ("i", "j"))  # fmt: skip
+    f = hoist(f, "kk", ("i", "j"), "there")
+    for loop in [o["name"] for o in loops(f) if o["name"].startswith("j") and o["name"] != "jb"]:
+        f = split(f, loop, groups, f"h{loop}", loop)
+    for sums in ("acc", "total"):
+        f = permute_dimensions(split_dimension(f, sums, 1, groups), sums, (1, 2, 0))
+    assert run(f, m, n, k) == run(product(), m, n, k)
 
 
 @settings(max_examples=25, deadline=None)
@@ -230,6 +262,9 @@ def test_small_steps_keep_the_bits():
         ("carries values", lambda: merge(product(), "i", "c", "p")),
         ("no register buffer", lambda: promote(product(), "acc")),
         ("0 branches", lambda: unswitch(scale(), "row")),
+        ("does not start from what is in t", lambda: hoist(
+            fission(tiled(), ("i", "j"), "c", "t"), "c", ("i", "j"), "there")),
+        ("0 private buffers", lambda: split_dimension(product(), "tile", 0, 2)),
         ("not read at stride one", lambda: vectorise(scale("strided"), "i", 4)),
     ],
 )  # fmt: skip

@@ -9,7 +9,11 @@
 ``registers_f32_32_2()``                 an array of this thread, which NVVM takes apart if it can
 ``offset_f32(p, i)``                     the buffer from element ``i`` on
 ``load_f32(p, i)``, ``store_f32(p, i, v)``       one element
-``load_f32x4(p, i)``, ``store_f32x4(p, i, v)``   lanes i, i+1, ...
+``load_f32x4(p, i)``, ``store_f32x4(p, i, v)``   lanes i, i+1, ... of aligned memory
+``load_some_f32x4(p, i, count)``                 the lanes below count, the others 0
+``store_some_f32x4(p, i, v, count)``             the lanes below count
+``gather_f32x4(p, i, step, count)``              lanes i, i+step, ...
+``scatter_f32x4(p, i, v, step, count)``
 ``splat_f32x4(x)``, ``lane_f32x4_3(v)``          all lanes x; lane 3
 ``exp_f32(x)``, ``fma_f32x4(a, b, c)``   a contract function, on scalars or on lanes
 ``and_bool(p, q)``, ``not_bool(p)``      logic on i1
@@ -219,6 +223,92 @@ def _store(dtype: str, width: int | None):
     return store
 
 
+def _lane_at(builder, values, lane: int, step=None):
+    """The address of a lane; ``values``: base, index..."""
+    far = _I64(lane) if step is None else builder.mul(step, _I64(lane))
+    return builder.gep(values[0], [builder.add(values[1], far)])
+
+
+def _loaded_below(builder, pointer: Pointer, values, width: int, count, step=None):
+    """A vector of the lanes below ``count``; nothing is read for the others, which are 0."""
+    lanes = []
+    for lane in range(width):
+        place, before = _lane_at(builder, values, lane, step), builder.block
+        with builder.if_then(builder.icmp_signed("<", _I64(lane), count)):
+            loaded = builder.load(place, align=memory_bytes(pointer.memory))
+            disjoint(builder, pointer, loaded)
+            inside = builder.block
+        value = builder.phi(loaded.type)
+        value.add_incoming(ir.Constant(loaded.type, 0), before)
+        value.add_incoming(loaded, inside)
+        lanes.append(widen(builder, value, pointer, None))
+    made = ir.Constant(ir.VectorType(lanes[0].type, width), ir.Undefined)
+    for lane, value in enumerate(lanes):
+        made = builder.insert_element(made, value, _I32(lane))
+    return made
+
+
+def _store_below(builder, pointer: Pointer, values, width: int, count, step=None) -> None:
+    raw = narrow(builder, values[2], pointer, width)
+    for lane in range(width):
+        place, element = (
+            _lane_at(builder, values, lane, step),
+            builder.extract_element(raw, _I32(lane)),
+        )
+        with builder.if_then(builder.icmp_signed("<", _I64(lane), count)):
+            stored = builder.store(element, place, align=memory_bytes(pointer.memory))
+            disjoint(builder, pointer, stored)
+
+
+def _load_some(dtype: str, width: int):
+    @intrinsic
+    def load_some(typing, pointer, index, count):
+        def codegen(context, builder, sig, values):
+            return _loaded_below(builder, pointer, values, width, values[2])
+
+        return numba_type(pointer.value, width)(pointer, types.int64, types.int64), codegen
+
+    return load_some
+
+
+def _gather(dtype: str, width: int):
+    @intrinsic
+    def gather(typing, pointer, index, step, count):
+        def codegen(context, builder, sig, values):
+            return _loaded_below(builder, pointer, values, width, values[3], values[2])
+
+        numbers = [types.int64] * 3
+        return numba_type(pointer.value, width)(pointer, *numbers), codegen
+
+    return gather
+
+
+def _store_some(dtype: str, width: int):
+    @intrinsic
+    def store_some(typing, pointer, index, value, count):
+        def codegen(context, builder, sig, values):
+            _store_below(builder, pointer, values, width, values[3])
+            return context.get_dummy_value()
+
+        kind = numba_type(pointer.value, width)
+        return types.none(pointer, types.int64, kind, types.int64), codegen
+
+    return store_some
+
+
+def _scatter(dtype: str, width: int):
+    @intrinsic
+    def scatter(typing, pointer, index, value, step, count):
+        def codegen(context, builder, sig, values):
+            _store_below(builder, pointer, values, width, values[4], values[3])
+            return context.get_dummy_value()
+
+        kind = numba_type(pointer.value, width)
+        return types.none(pointer, types.int64, kind, types.int64, types.int64), codegen
+
+    return scatter
+
+
 def _spread(builder, value, width: int):
     made = ir.Constant(ir.VectorType(value.type, width), ir.Undefined)
     for lane in range(width):
@@ -248,7 +338,10 @@ def _lane(dtype: str, width: int, number: int):
     return lane
 
 
-_VALUE_FORMS: dict[str, Callable] = {"load": _load, "store": _store, "splat": _splat}
+_VALUE_FORMS: dict[str, Callable] = {
+    "load": _load, "load_some": _load_some, "gather": _gather, "store": _store,
+    "store_some": _store_some, "scatter": _scatter, "splat": _splat,
+}  # fmt: skip
 
 
 # -- contract functions ----------------------------------------------------------------------------

@@ -10,12 +10,18 @@ barrier stands between.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import prod
+from math import gcd, prod
 
-from core_compiler.codegen.expressions import dense, index_text, total, wrap
+from core_compiler.codegen.cuda.threads import (
+    block_threads,
+    most_threads,
+    thread_axes,
+    thread_nest,
+)
+from core_compiler.codegen.expressions import dense, index_text, total, vector_code, wrap
 from core_compiler.codegen.source import SYMBOL, Source, Writer, closure
 from core_compiler.errors import InternalError
-from core_compiler.ir import Block, Function, Op, Value
+from core_compiler.ir import Block, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
 from core_compiler.kernels.abi import (
@@ -24,11 +30,8 @@ from core_compiler.kernels.abi import (
     parallel_nest,
     scratch_allocations,
 )
-from core_compiler.kernels.ops import access, element
-from core_compiler.kernels.transforms.edit import constant_of, producers
-
-#: Threads of a block that has no thread loop.
-ALONE = 1
+from core_compiler.kernels.ops import access, count_operand, element, lane_axis
+from core_compiler.kernels.transforms.edit import producers
 
 
 def generate(function: Function) -> Source:
@@ -41,36 +44,12 @@ def generate(function: Function) -> Source:
         f"NAME = {function.name!r}",
         f"BUFFERS = {part.buffers}  # told apart by number: no two overlap",
         f"ARGUMENTS = {len(function.arguments) + bool(scratch_allocations(function))}",
-        f"THREADS = {block_threads(function)}  # of a block",
+        f"THREADS = {part.threads}  # of a block",
         "", "", *part.lines,
     ]  # fmt: skip
     start = len(text) - len(part.lines)
     rows = [(start + n, function.name, number, kind) for n, number, kind in part.map]
     return Source(function.name, "\n".join(text).rstrip() + "\n", tuple(rows))
-
-
-def block_threads(function: Function) -> int:
-    """How many threads a block of the kernel needs."""
-    made = producers(function)
-    most = ALONE
-    for op in function.body.walk():
-        if op.get("loop") == "thread":
-            inside = [o for o in op.walk() if o.get("loop") == "thread"]
-            most = max(most, prod(_most_threads(o, made) for o in inside))
-    return most
-
-
-def _most_threads(loop: Op, made) -> int:
-    """The largest number of iterations of a thread loop, which a constant bounds."""
-    upper = loop.operands[1]
-    known = constant_of(upper, made)
-    op = made.get(upper)
-    if known is None and op is not None and op.kind == "kernel.min":
-        found = [constant_of(v, made) for v in op.operands]
-        known = min((n for n in found if n is not None), default=None)
-    if known is None or known < 1:
-        raise InternalError(f"the thread loop {loop['name']} has no constant bound")
-    return known
 
 
 def _touched(ops: Iterable[Op]) -> set[Value]:
@@ -86,6 +65,7 @@ class _Writer(Writer):
         super().__init__(function)
         self.used |= {"item", "block", "thread", "barrier", "quotient", "remainder"}
         self.made = producers(function)
+        self.threads, self.thread_axes = block_threads(function), thread_axes(function)
         self.threads_apart = False  # inside a thread loop
         self.unsynchronised: set[Value] = set()
 
@@ -151,8 +131,10 @@ class _Writer(Writer):
                 continue
             code, number = scalars.code_name(value.type.dtype), self.buffer_number()
             form = {"register": "registers", "shared": "shared"}[space]
-            self.line(f"{self.name(value)} = {form}_{code}_{value.type.elements}_{number}()", op)
-            self.strides[value] = dense([str(d) for d in value.type.shape])
+            apart = self.thread_axes.get(value, 0)
+            shape = value.type.shape[apart:]
+            self.line(f"{self.name(value)} = {form}_{code}_{prod(shape)}_{number}()", op)
+            self.strides[value] = ["0"] * apart + dense([str(d) for d in shape])
         self._scratch()
 
     def _scratch(self) -> None:
@@ -186,11 +168,9 @@ class _Writer(Writer):
             self._uniform_loop(op)
             return
         self._synchronise(op)
-        self.threads_apart = True
-        nest = [op]
-        while len(inner := nest[-1].regions[0].ops) and inner[-1].get("loop") == "thread":
-            nest.append(inner[-1])
-        counts = [_most_threads(loop, self.made) for loop in nest]
+        self.threads_apart, indent = True, self.indent
+        nest = thread_nest(op)
+        counts = [most_threads(loop, self.made) for loop in nest]
         rest = "thread()"
         names = []
         for depth in range(len(nest) - 1, -1, -1):
@@ -204,13 +184,16 @@ class _Writer(Writer):
                 self.block(Block(ops=nest[depth - 1].regions[0].ops[:-1]))
             self.line(f"{name} = {place}", loop)
             self.names[loop.regions[0].arguments[0]] = name
-            self.line(f"if {name} < {wrap(self.name(loop.operands[1]))}:", loop)
-            self.indent += 1
+            upper = self.name(loop.operands[1])
+            everyone = depth > 0 or prod(counts) == self.threads
+            if not (everyone and upper == str(counts[depth])):
+                self.line(f"if {name} < {wrap(upper)}:", loop)
+                self.indent += 1
         before = len(self.lines)
         self.block(nest[-1].regions[0])
         if len(self.lines) == before:
             self.line("pass")
-        self.indent -= len(nest)
+        self.indent = indent
         self.comment = ""
         self.threads_apart = False
 
@@ -261,6 +244,38 @@ class _Writer(Writer):
     def assignment(self, buffer: Value, place: str, value: str) -> str:
         code = scalars.code_name(buffer.type.dtype)
         return f"store_{code}({self.name(buffer)}, {place}, {value})"
+
+    def _moved(self, near: str, far: str, op: Op, kind: VectorType, value: tuple) -> str:
+        """A vector at once where it is sure to be aligned, else lane by lane."""
+        buffer, where = access(op)
+        near_by = self.strides[buffer][lane_axis(op)] == "1"
+        if near_by and count_operand(op) is None and not self._aligned(buffer, where, kind.width):
+            head = [self.name(buffer), self.place(op), *value, str(kind.width)]
+            return f"{near}_some_{vector_code(kind)}({', '.join(head)})"
+        return super()._moved(near, far, op, kind, value)
+
+    def _aligned(self, buffer: Value, where, width: int) -> bool:
+        """Whether the place is a multiple of ``width`` elements from where the buffer begins."""
+        if buffer.type.offset != 0 and not isinstance(buffer.type.offset, int):
+            return False
+        if buffer.type.offset % width:
+            return False
+        pairs = zip(where, self.strides[buffer], strict=True)
+        return all(s.isdigit() and int(s) * self._factor(v) % width == 0 for v, s in pairs)
+
+    def _factor(self, value: Value) -> int:
+        """A number that an index is a multiple of."""
+        op = self.made.get(value)
+        if op is None:
+            return 1
+        if op.kind == "kernel.constant":
+            return op["value"]
+        if value not in op.results:
+            return gcd(self._factor(op.operands[0]), self._factor(op.operands[2]))
+        parts = [self._factor(v) for v in op.operands if v.type is INDEX]
+        if op.kind == "kernel.mul":
+            return prod(parts)
+        return gcd(*parts) if op.kind in ("kernel.add", "kernel.sub") else 1
 
     def scalar(self, op: Op) -> str:
         """Divisions of indices in 32 bits where both are no less than 0, as loops count."""

@@ -171,7 +171,7 @@ class ProductPlan(LaunchPlan):
     def more_sizes(self, sizes: Sequence[int], threads: int) -> list[int]:
         if not self.blocked:
             return self._panels(sizes) if self.pack else []
-        batch, m, n, _ = self._extents(sizes)
+        batch, m, n, _ = extents(self.kernel, self.product, sizes)
         rows, columns = work_item(batch, -(-m // self.rows), -(-n // self.columns), threads)
         chosen = (rows, columns) if self.product.rows else (columns,)
         return [*chosen, *(self._panels(sizes) if self.pack else ())]
@@ -182,24 +182,27 @@ class ProductPlan(LaunchPlan):
 
     def _panels(self, sizes: Sequence[int]) -> list[int]:
         """How many panels the packed operand has, the terms of one and its elements."""
-        _, _, n, terms = self._extents(sizes)
+        _, _, n, terms = extents(self.kernel, self.product, sizes)
         return [-(-n // self.columns), terms, terms * self.columns]
 
     def packed_elements(self, sizes: Sequence[int]) -> int:
         panels, _, panel = self._panels(sizes)
         return panels * panel
 
-    def _extents(self, sizes: Sequence[int]) -> tuple[int, int, int, int]:
-        """Batch, rows, columns and terms of the whole product."""
-        worth = dict(zip(index_arguments(self.kernel), sizes, strict=True))
 
-        def extent(names) -> int:
-            return prod(worth[find_loop(self.kernel, n).operands[1]] for n in names)
+def extents(kernel: Function, product: Product, sizes: Sequence[int]) -> tuple[int, int, int, int]:
+    """Batch, rows, columns and terms of the whole product at these sizes."""
+    worth = dict(zip(index_arguments(kernel), sizes, strict=True))
+    made = producers(kernel)
 
-        p = self.product
-        taps = p.terms[1:-1] if len(p.terms) > 1 else ()
-        batch = (*p.batch, *p.columns[:-1])
-        return extent(batch), extent(p.rows), extent(p.columns[-1:]), extent((p.chunk, *taps))
+    def extent(names) -> int:
+        uppers = [find_loop(kernel, n).operands[1] for n in names]
+        return prod(worth[v] if v in worth else constant_of(v, made) or 1 for v in uppers)
+
+    taps = product.terms[1:-1] if len(product.terms) > 1 else ()
+    batch = (*product.batch, *product.columns[:-1])
+    columns = extent(product.columns[-1:])
+    return extent(batch), extent(product.rows), columns, extent((product.chunk, *taps))
 
 
 def longest_chunk(kernel: Function, sizes: Sequence[int]) -> int:

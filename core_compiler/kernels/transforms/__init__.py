@@ -9,6 +9,7 @@ computes.  A step that would change a bit or is not legal raises :class:`Refused
 from core_compiler.kernels.transforms.collapse import collapse
 from core_compiler.kernels.transforms.division import carry_division
 from core_compiler.kernels.transforms.edit import Refused, find_loop, has_loop, requires
+from core_compiler.kernels.transforms.layout import permute_dimensions, split_dimension
 from core_compiler.kernels.transforms.loops import (
     interchange,
     lift,
@@ -23,7 +24,7 @@ from core_compiler.kernels.transforms.loops import (
 )  # fmt: skip
 from core_compiler.kernels.transforms.outline import dispatch, outline
 from core_compiler.kernels.transforms.place import place
-from core_compiler.kernels.transforms.ragged import round_up, specialise
+from core_compiler.kernels.transforms.ragged import cover, round_up, specialise
 from core_compiler.kernels.transforms.reduction import fission, hoist, sink
 from core_compiler.kernels.transforms.registers import promote, share_loads, unroll, unroll_by
 from core_compiler.kernels.transforms.stage import pack_argument, stage
@@ -34,6 +35,7 @@ __all__ = [
     "Refused",
     "carry_division",
     "collapse",
+    "cover",
     "dispatch",
     "find_loop",
     "fission",
@@ -46,6 +48,7 @@ __all__ = [
     "never_empty",
     "outline",
     "pack_argument",
+    "permute_dimensions",
     "place",
     "promote",
     "rename",
@@ -56,6 +59,7 @@ __all__ = [
     "sink",
     "specialise",
     "split",
+    "split_dimension",
     "stage",
     "transpose_copy",
     "unit_loop",

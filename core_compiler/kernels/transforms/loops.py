@@ -26,8 +26,8 @@ def split(
     function: Function, loop: str, factor: int | str, outer: str, inner: str,
     inner_loop: str | None = None,
 ) -> Function:  # fmt: skip
-    """``for i in [0, n)`` becomes ``for outer in [0, ceildiv(n, factor)): for inner in [0,
-    min(factor, n - outer * factor))`` with ``i = outer * factor + inner``.
+    """``for i in [low, low + n)`` becomes ``for outer in [0, ceildiv(n, factor)): for inner in [0,
+    min(factor, n - outer * factor))`` with ``i = low + outer * factor + inner``.
 
     ``factor`` is a number, or the name of an index argument (made where there is none), so that a
     tile's size can be chosen at run time.  The outer loop keeps its kind; the inner loop of
@@ -35,7 +35,6 @@ def split(
     through both, so a reduction keeps its order.
     """
     op, made = find_loop(function, loop), producers(function)
-    need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
     need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
     kind = op.get("loop", "sequential")
     inner_kind = inner_loop or ("vector" if kind in INDEPENDENT else "sequential")
@@ -46,17 +45,18 @@ def split(
         size = factor
         if isinstance(factor, str):
             size = next(v for v in kb.arguments if v.name == factor)
-        upper = copier[op.operands[1]]
+        low, extent = copier[op.operands[0]], kb.sub(copier[op.operands[1]], copier[op.operands[0]])
         init = [copier[v] for v in op.operands[3:]]
-        with kb.loop(outer, 0, kb.op("ceildiv", upper, size), loop=kind, init=init) as got:
+        with kb.loop(outer, 0, kb.op("ceildiv", extent, size), loop=kind, init=init) as got:
             io, *carried = got if init else (got,)
             base = kb.mul(io, size)
-            known = kb.known(upper)
+            known = kb.known(extent)
             whole = known is not None and isinstance(size, int) and known % size == 0
-            count = kb.index(size) if whole else kb.min(kb.index(size), kb.sub(upper, base))
+            count = kb.index(size) if whole else kb.min(kb.index(size), kb.sub(extent, base))
             with kb.loop(inner, 0, count, loop=inner_kind, init=carried) as got:
                 ii, *values = got if init else (got,)
-                copier.env.update(zip(region.arguments, (kb.add(base, ii), *values), strict=True))
+                index = kb.add(low, kb.add(base, ii))
+                copier.env.update(zip(region.arguments, (index, *values), strict=True))
                 outputs = copier.block(region)
                 if init:
                     kb.carry(*outputs)

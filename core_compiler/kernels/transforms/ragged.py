@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from core_compiler.ir import Function, Op
-from core_compiler.kernels.ops import INDEPENDENT, access
+from core_compiler.ir import Function, Op, Value
+from core_compiler.kernels.ops import INDEPENDENT, SPACES, access
 from core_compiler.kernels.transforms.edit import (
     Copier,
     constant_of,
@@ -34,7 +34,7 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
     for inner in op.walk():
         if inner.kind == "kernel.store":
             memory = access(inner)[0]
-            need(memory.type.space in ("scratch", "register"), f"{loop} stores to {memory.name}")
+            need(memory.type.space in SPACES, f"{loop} stores to {memory.name}")
             need(
                 _has_room(inner, iv, size),
                 f"{memory.name} has no place for each of {size} iterations of {loop}",
@@ -72,6 +72,60 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
         if inner.kind in ("kernel.load", "kernel.store") and _has_room(inner, iv, size):
             hooks[inner] = at_own_place
     return rebuild(function, hooks)
+
+
+def cover(function: Function, loop: str, size: int, outer: str, inner: str) -> Function:
+    """``split`` into whole tiles: all of them run ``size`` iterations of ``inner``.
+
+    Iterations beyond the end repeat the last one and store nothing to ordinary memory, so that the
+    bounds inside a tile are constants.  What only such a store needs is computed under its
+    condition too.
+    """
+    made, op = producers(function), find_loop(function, loop)
+    kind = op.get("loop")
+    need(kind in INDEPENDENT, f"iterations of {loop} are in order")
+    need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
+    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
+    iv = op.regions[0].arguments[0]
+    within = {v for o in op.walk() if o is not op and not o.regions for v in o.results}
+    stop = {v for v in made if v not in within}
+    stores = [o for o in op.walk() if o.kind == "kernel.store"]
+    outside = [o for o in stores if access(o)[0].type.space == "dram"]
+    _stored_last(op, {access(o)[0] for o in outside})
+    place: list[Value] = []
+
+    def where_real(copier: Copier, store: Op) -> None:
+        """The store at its own index, under its condition."""
+        kb = copier.kb
+        with kb.branch(kb.lt(place[0], copier[op.operands[1]])):
+            saved, copier.env = copier.env, {**copier.env, iv: place[0]}
+            for value in store.operands:
+                copier.ops(expression(value, made, stop))
+            copier.copy(store)
+            copier.env = saved
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb, count = copier.kb, copier[op.operands[1]]
+        known = kb.known(count)
+        whole = known is not None and known % size == 0
+        with (
+            kb.loop(outer, 0, kb.ceildiv(count, size), loop=kind) as tile,
+            kb.loop(inner, 0, size, loop="vector") as index,
+        ):
+            place[:] = [kb.add(kb.mul(tile, size), index)]
+            copier.env[iv] = place[0] if whole else kb.min(place[0], kb.sub(count, 1))
+            if not whole:
+                copier.hooks |= dict.fromkeys(outside, where_real)
+            copier.block(op.regions[0])
+
+    return rebuild(function, {op: hook})
+
+
+def _stored_last(loop: Op, memories: set[Value]) -> None:
+    """What is stored to ``memories`` is not read in the loop: a load may move past a store."""
+    for op in loop.walk():
+        if op.kind == "kernel.load":
+            need(access(op)[0] not in memories, f"{access(op)[0].name} is read and stored to")
 
 
 def specialise(

@@ -121,14 +121,18 @@ def hoist(
     The innermost body must be: the reduction, then a store of its result to a private buffer.
     ``start`` says how that memory begins: ``store`` writes the initial values in a nest before the
     reduction (also right for zero iterations), ``select`` picks them over what is loaded in the
-    first iteration, and needs at least one (recorded in the attribute ``requires``).
+    first iteration, and needs at least one (recorded in the attribute ``requires``); ``there``
+    holds where the reduction goes on from what is there already (it was hoisted out of a part of
+    the nest before).
     """
     chain, made = nest(function, loops), producers(function)
     inner = find_loop(function, reduction)
     body = chain[-1].regions[0].ops
     need(inner in body, f"{reduction} is not directly in {loops[-1]}")
     need(len(inner.results) == 1, f"{reduction} carries {len(inner.results)} values, not one")
-    effects = [o for o in body if not is_pure(o) and o is not inner]
+    initial = inner.operands[3]
+    before = made.get(initial) if start == "there" else None
+    effects = [o for o in body if not is_pure(o) and o is not inner and o is not before]
     need(
         len(effects) == 1 and effects[0].kind == "kernel.store"
         and effects[0].operands[0] is inner.result,
@@ -143,7 +147,10 @@ def hoist(
         need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are in order")
     pure = [o for o in body if is_pure(o)]
     carried, (iv,) = inner.regions[0].arguments[1], inner.regions[0].arguments[:1]
-    initial = inner.operands[3]
+    if start == "there":
+        there = before is not None and before.kind == "kernel.load"
+        there = there and access(before) == (memory, where)
+        need(there, f"{reduction} does not start from what is in {memory.name}")
 
     def address(copier: Copier) -> list[Value]:
         return [copier[v] for v in where]
@@ -165,7 +172,7 @@ def hoist(
             ops = inner.regions[0].ops
             used = next((i for i, o in enumerate(ops) if carried in o.uses()), len(ops))
             copier.ops(ops[:used])  # as late as possible: the rest can then be distributed
-            if start == "store":
+            if start != "select":
                 copier.env[carried] = kb.load(copier[memory], *address(copier))
             else:
                 is_first = kb.eq(copier[iv], copier[inner.operands[0]])

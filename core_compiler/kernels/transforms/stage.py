@@ -30,9 +30,9 @@ from core_compiler.kernels.transforms.edit import (
 
 def stage(
     function: Function, operand: str, inside: str, dims: Sequence[str | Sequence[str]], name: str,
-    shape: Sequence[int | None],
+    shape: Sequence[int | None], space: str = "scratch", order: Sequence[str] = (),
 ) -> Function:  # fmt: skip
-    """Copy what loop ``inside`` reads of ``operand`` to scratch ``name`` first, then read that.
+    """Copy what loop ``inside`` reads of ``operand`` to the memory ``name`` first, then read that.
 
     ``dims`` are the dimensions of the layout and the loops of the copy, outermost first: loops
     inside ``inside`` that the value depends on, and perhaps a tuple of reduction loops that make
@@ -40,12 +40,16 @@ def stage(
     least the loop's extent: a larger one pads the rows), or None for the loop's own bound; leading
     Nones are merged into one dimension.  A value that is chosen by a condition (padding) is staged
     after the choice, so that the copy evaluates the condition and the reader never does.
+    ``order``: the loops of the copy where they do not follow the layout, outermost first.
     """
     made = producers(function)
     place = find_loop(function, inside)
     value = _read_value(place, buffer_argument(function, operand))
     axes = [_Axis.of(function, d) for d in dims]
     chain = [op for axis in axes for op in axis.loops]
+    if order:
+        need(sorted(order) == sorted(op["name"] for op in chain), f"the copy has loops {dims}")
+        chain.sort(key=lambda op: order.index(op["name"]))
     ivs = [op.regions[0].arguments[0] for op in chain]
     within = _defined_in(place)
     visible = (set(made) - within) | {*ivs, *place.regions[0].arguments}
@@ -74,7 +78,7 @@ def stage(
         known = kb.known(total)
         lead = [] if not merged else [f"{name}_tiles" if known is None else known]
         sizes = [total] if lead and known is None else []
-        memory.append(kb.alloc((*lead, *extents), value.type, *sizes, name=name))
+        memory.append(kb.alloc((*lead, *extents), value.type, *sizes, space=space, name=name))
 
     def address(copier: Copier) -> list[Value]:
         kb = copier.kb
@@ -218,6 +222,8 @@ def pack_argument(
 
 def divided(copier: Copier, value: Value, by: int, made) -> tuple[Value, Value]:
     """``(value // by, value % by)`` where ``value`` is spelled as ``x * by + y`` with y < by."""
+    if by == 1:
+        return copier[value], copier.kb.index(0)
     op = made.get(value)
     if op is not None and op.kind == "kernel.add" and value in op.results:
         for product, rest in (op.operands, reversed(op.operands)):
@@ -230,13 +236,31 @@ def divided(copier: Copier, value: Value, by: int, made) -> tuple[Value, Value]:
 
 
 def _below(copier: Copier, value: Value, limit: int, made) -> bool:
-    """Whether ``value`` is the index of a loop with at most ``limit`` iterations from 0."""
+    """Whether an index of loops from 0 on is known to be below ``limit``."""
+    most = largest(value, made)
+    return most is not None and most < limit
+
+
+def largest(value: Value, made) -> int | None:
+    """The largest that a sum of loops' indices (from 0 on, times constants) gets; None where it is
+    not known or it is made otherwise."""
     op = made.get(value)
-    if op is None or value in op.results or constant_of(op.operands[0], made) != 0:
-        return False
-    bound = constant_of(op.operands[1], made)
-    upper = made.get(op.operands[1])
-    if bound is None and upper is not None and upper.kind == "kernel.min":
-        found = [constant_of(v, made) for v in upper.operands]
-        bound = min((b for b in found if b is not None), default=None)
-    return bound is not None and bound <= limit
+    if op is None:
+        return None
+    if op.kind == "kernel.constant":
+        return op["value"]
+    if value not in op.results:  # a loop's index
+        if constant_of(op.operands[0], made) != 0:
+            return None
+        bound = constant_of(op.operands[1], made)
+        upper = made.get(op.operands[1])
+        if bound is None and upper is not None and upper.kind == "kernel.min":
+            found = [constant_of(v, made) for v in upper.operands]
+            bound = min((b for b in found if b is not None), default=None)
+        return None if bound is None else bound - 1
+    if op.kind not in ("kernel.add", "kernel.mul"):
+        return None
+    a, b = (largest(v, made) for v in op.operands)
+    if a is None or b is None or min(a, b) < 0:
+        return None
+    return a + b if op.kind == "kernel.add" else a * b

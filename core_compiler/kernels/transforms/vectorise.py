@@ -52,6 +52,7 @@ def vectorise(
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
         lanes = _Lanes(copier, steps, width, pad is not None, {iv}, made)
+        lanes.limits = _limits(op, steps)
         lower, upper = copier[op.operands[0]], copier[op.operands[1]]
         end = upper if pad is None else kb.index(pad)
         full = kb.mul(kb.floordiv(kb.sub(upper, lower), width), width)
@@ -75,6 +76,20 @@ def _length(loop: Op, made) -> int | None:
     if end is None or end.kind != "kernel.add" or lower not in end.operands:
         return None
     return next((constant_of(v, made) for v in end.operands if v is not lower), None)
+
+
+def _limits(loop: Op, steps: Mapping[Value, int | None]) -> set[Value]:
+    """Conditions ``index < limit`` of branches without an else part, with an index that advances by
+    one from lane to lane: the lanes that take such a branch are the first ones."""
+    found = {
+        op.result for op in loop.walk()
+        if op.kind == "kernel.lt" and steps.get(op.operands[0]) == 1
+        and steps.get(op.operands[1], 0) == 0
+    }  # fmt: skip
+    for op in loop.walk():
+        branch = op.kind == "kernel.if" and not op.results and not op.regions[1].ops
+        found -= {v for v in op.operands if not branch}
+    return found
 
 
 def _check_room(loop: Op, iv: Value, pad: int) -> None:
@@ -137,6 +152,7 @@ class _Lanes:
         self.count: Value | None = None
         self.varying: set[Value] = set()  # old values whose new ones are vectors
         self.moving, self.made = moving, made
+        self.limits: set[Value] = set()  # conditions of branches that become counts
 
     def block(self, block) -> None:
         for op in block.ops:
@@ -162,6 +178,8 @@ class _Lanes:
             self._for(op)
         elif op.kind == "kernel.if":
             self._if(op)
+        elif op.results and op.results[0] in self.limits:
+            return  # a branch's condition: it becomes a count
         elif op.kind in ("kernel.invoke", "kernel.alloc", "kernel.view"):
             need(False, f"{op.kind} cannot run lane by lane")
         elif not any(v in self.varying for v in op.operands):
@@ -240,9 +258,21 @@ class _Lanes:
         copier.env.update(zip(op.results, kb.results, strict=True))
         self.varying.update(op.results)
 
+    def _counted(self, op: Op) -> None:
+        """A branch taken by the lanes below a limit: its body with a count."""
+        index, limit = self.made[op.operands[0]].operands
+        before = self.count
+        left = self.copier.kb.sub(self.copier[limit], self.copier[index])
+        self.count = left if before is None else self.copier.kb.min(before, left)
+        self.block(op.regions[0])
+        self.count = before
+
     def _if(self, op: Op) -> None:
         kb, copier = self.copier.kb, self.copier
         condition = op.operands[0]
+        if condition in self.limits:
+            self._counted(op)
+            return
         need(condition not in self.varying, "a branch is taken by some lanes only")
         if not op.results:
             with kb.branch(copier[condition]):

@@ -1,4 +1,4 @@
-"""Schedules for GPUs: which loops are blocks of the grid and which are threads of a block."""
+"""Row programs (softmax, normalisations, reductions) on a GPU: one block for each row."""
 
 from __future__ import annotations
 
@@ -6,37 +6,14 @@ from core_compiler.ir import Function
 from core_compiler.kernels.abi import parallel_nest
 from core_compiler.kernels.schedules.simd import reductions
 from core_compiler.kernels.schedules.steps import Scheduled
-from core_compiler.kernels.transforms import lift, mark, merge, place, split
+from core_compiler.kernels.transforms import lift, mark, place, split
 from core_compiler.kernels.transforms.edit import loops
 
-#: Threads of a block where a thread computes one element.
-THREADS = 256
-#: Threads of a block where a block computes a row: the lanes of a sum.
+#: Threads of a block: the lanes of a sum.
 LANES = 32
 
 
 def schedule(kernel: Function) -> Scheduled:
-    """The kernel's schedule on a GPU."""
-    if reductions(kernel) and parallel_nest(kernel):
-        return rows(kernel)
-    return elements(kernel)
-
-
-def elements(kernel: Function, threads: int = THREADS) -> Scheduled:
-    """One thread for each iteration of the parallel nest, merged into one loop, row-major."""
-    s = Scheduled.of(kernel)
-    nest = [loop["name"] for loop in parallel_nest(kernel)]
-    if not nest:
-        return s
-    item = nest[0]
-    for number, inner in enumerate(nest[1:]):
-        s = s.apply(merge, item, inner, f"item{number}")
-        item = f"item{number}"
-    s = s.apply(split, item, threads, "block", "thread", inner_loop="thread")
-    return s.apply(mark, "block", "block").apply(lift)
-
-
-def rows(kernel: Function) -> Scheduled:
     """One block for each row; its threads are the lanes of the row's sums, which they keep in
     shared memory, and share out the other loops along the row."""
     s = Scheduled.of(kernel)

@@ -1,0 +1,101 @@
+"""Which thread of a block does what: how many there are, and the registers each has of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from core_compiler.errors import InternalError
+from core_compiler.ir import Function, Op, Value
+from core_compiler.kernels.ops import access
+from core_compiler.kernels.transforms.edit import constant_of, producers
+
+#: Threads of a block that has no thread loop.
+ALONE = 1
+
+
+def block_threads(function: Function) -> int:
+    """How many threads a block of the kernel needs."""
+    made = producers(function)
+    most = ALONE
+    for op in function.body.walk():
+        if op.get("loop") == "thread":
+            most = max(most, prod(most_threads(o, made) for o in thread_nest(op)))
+    return most
+
+
+def thread_nest(loop: Op) -> list[Op]:
+    """A thread loop and those that stand directly inside one another at the end of its body."""
+    nest = [loop]
+    while (inner := nest[-1].regions[0].ops) and inner[-1].get("loop") == "thread":
+        nest.append(inner[-1])
+    return nest
+
+
+def most_threads(loop: Op, made: Mapping[Value, Op]) -> int:
+    """The largest number of iterations of a thread loop, which a constant bounds; InternalError
+    where none does."""
+    upper = loop.operands[1]
+    known = constant_of(upper, made)
+    op = made.get(upper)
+    if known is None and op is not None and op.kind == "kernel.min":
+        found = [constant_of(v, made) for v in op.operands]
+        known = min((n for n in found if n is not None), default=None)
+    if known is None or known < 1:
+        raise InternalError(f"the thread loop {loop['name']} has no constant bound")
+    return known
+
+
+def thread_axes(function: Function) -> dict[Value, int]:
+    """For each register buffer of a block, how many of its first axes number the threads: each
+    thread has the rest to itself.
+
+    All accesses must stand in thread loops of those extents and use their indices as they are;
+    InternalError where one does not: no thread can reach another's registers.
+    """
+    made = producers(function)
+    inside = {o for op in function.body.walk() if op.get("loop") == "thread"
+              for o in op.walk() if o.kind == "kernel.alloc"}  # fmt: skip
+    block = {
+        op.result for op in function.body.walk()
+        if op.kind == "kernel.alloc" and op.result.type.space == "register" and op not in inside
+    }  # fmt: skip
+    axes: dict[Value, int] = {}
+    for op in function.body.walk():
+        if op.get("loop") != "thread":
+            continue
+        nest = thread_nest(op)
+        indices = tuple(loop.regions[0].arguments[0] for loop in nest)
+        counts = tuple(most_threads(loop, made) for loop in nest)
+        for use in nest[-1].walk():
+            memory, where = _touched(use)
+            own = memory in block and where[: len(nest)] == indices
+            if own and memory.type.shape[: len(nest)] == counts:
+                axes.setdefault(memory, len(nest))
+    _check(function, block, axes)
+    return axes
+
+
+def _touched(op: Op) -> tuple[Value | None, tuple[Value, ...]]:
+    if op.kind not in ("kernel.load", "kernel.store"):
+        return None, ()
+    return access(op)
+
+
+def _check(function: Function, block: set[Value], axes: Mapping[Value, int]) -> None:
+    """Every access to a block's registers is at the place of the thread that does it."""
+
+    def visit(ops, nest: tuple[Op, ...]) -> None:
+        for op in ops:
+            memory, where = _touched(op)
+            if memory in block:
+                own = tuple(loop.regions[0].arguments[0] for loop in nest)
+                if memory not in axes or where[: axes[memory]] != own:
+                    raise InternalError(
+                        f"{function.name}: {op} is not at a place that is one thread's own"
+                    )
+            for region in op.regions:
+                inner = (*nest, op) if op.get("loop") == "thread" else nest
+                visit(region.ops, inner)
+
+    visit(function.body.ops, ())

@@ -1,0 +1,39 @@
+"""Schedules for GPUs: which loops are blocks of the grid and which are threads of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core_compiler.ir import Function
+from core_compiler.kernels.abi import parallel_nest
+from core_compiler.kernels.schedules.gpu import elements, product, rows
+from core_compiler.kernels.schedules.product import read_product
+from core_compiler.kernels.schedules.simd import reductions
+from core_compiler.kernels.schedules.steps import Scheduled
+from core_compiler.kernels.transforms import Refused
+
+PRODUCTS = ("contraction", "convolution")
+
+
+def schedule(
+    kernel: Function, launches: Sequence[Sequence[int]] = (), processors: int = 132,
+    tiles: str = "default",
+) -> Scheduled:  # fmt: skip
+    """The kernel's schedule on a GPU.
+
+    ``launches``: the size arguments of the launches that will use it, by which a product's tiles
+    are chosen; ``processors``: the streaming multiprocessors that blocks are shared out among (132
+    of an H100 or H200).  ``tiles`` names a row of :data:`product.TILINGS`.
+    """
+    if kernel.attributes.get("family") in PRODUCTS:
+        try:
+            found = read_product(kernel)
+            if not found.rows:  # a vector times a matrix: nothing is used twice
+                return elements.schedule(kernel, elements.VECTOR_THREADS)
+            chosen = product.choose(kernel, found, launches, processors, product.TILINGS[tiles])
+            return product.schedule(kernel, found, chosen)
+        except Refused:
+            pass  # no columns to tile (a dot product, a depthwise convolution)
+    if reductions(kernel) and parallel_nest(kernel):
+        return rows.schedule(kernel)
+    return elements.schedule(kernel)

@@ -1,0 +1,110 @@
+"""Products and convolutions as tiled CUDA kernels: the reference's bits from the generated PTX."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from core_compiler.codegen.cuda.compile import compile_source
+from core_compiler.codegen.cuda.source import generate
+from core_compiler.kernels.lowering import lower_group
+from core_compiler.kernels.schedules.gpu import product
+from core_compiler.kernels.schedules.product import read_product
+from tests.cuda.helpers import CAPABILITIES, on_gpu
+from tests.cuda.lint import complaints
+from tests.cuda.ptx import read
+from tests.kernels.kernel_helpers import assert_same_bits, group, integers, normal, reference
+
+
+def _linear(b, x, w, bias, residual):
+    y = b.add(b.matmul(x, w), b.broadcast(bias, shape=residual.type.shape, dims=(1,)))
+    return b.mul(b.gelu(y, approximate="none"), residual)
+
+
+def _conv(stride, pad, groups=1):
+    def build(b, x, w):
+        return b.conv(x, w, strides=(stride, stride), low=(pad, pad), high=(pad, pad),
+                      dilations=(1, 1), groups=groups)  # fmt: skip
+
+    return build
+
+
+GROUPS = {
+    "linear": (_linear, normal(9, 270), normal(270, 37), normal(37), normal(9, 37)),
+    "transposed": (
+        lambda b, x, w: b.matmul(x, b.transpose(w, permutation=(1, 0))),
+        normal(9, 270), normal(37, 270),
+    ),
+    "transposed result": (
+        lambda b, x, w: b.transpose(b.matmul(x, w), permutation=(1, 0)),
+        normal(9, 7), normal(7, 37),
+    ),
+    "batch": (lambda b, x, w: b.matmul(x, w), normal(3, 9, 20), normal(3, 20, 17)),
+    "vector": (lambda b, x, w: b.matmul(x, w), normal(1, 270), normal(270, 37)),
+    "no terms": (lambda b, x, w: b.matmul(x, w), normal(3, 0), normal(0, 5)),
+    "f64": (
+        lambda b, x, w: b.matmul(x, w),
+        normal(9, 70).astype(np.float64), normal(70, 37).astype(np.float64),
+    ),
+    "f16": (
+        lambda b, x, w: b.matmul(x, w),
+        normal(9, 70).astype(np.float16), normal(70, 37).astype(np.float16),
+    ),
+    "i8": (
+        lambda b, x, w: b.matmul(x, w),
+        integers(-100, 100, (9, 70), np.int8), integers(-100, 100, (70, 37), np.int8),
+    ),
+    "3x3": (_conv(1, 1), normal(1, 5, 7, 6), normal(9, 5, 3, 3)),
+    "3x3 stride 2": (_conv(2, 1), normal(2, 40, 7, 6), normal(9, 40, 3, 3)),
+    "1x1": (_conv(1, 0), normal(1, 300, 5, 6), normal(9, 300, 1, 1)),
+    "7x7": (_conv(2, 3), normal(1, 3, 15, 16), normal(9, 3, 7, 7)),
+    "groups": (_conv(1, 1, 3), normal(1, 6, 5, 6), normal(9, 2, 3, 3)),
+    "depthwise": (_conv(1, 1, 6), normal(1, 6, 5, 6), normal(6, 1, 3, 3)),
+}  # fmt: skip
+
+
+def _check(name, capability, tiles):
+    build, *given = GROUPS[name]
+    op = group(build, *given)
+    made, ptx = on_gpu(op, given, capability, tiles)
+    assert_same_bits(made, reference(op, given), f"{name} for {capability}")
+    assert complaints(ptx) == []
+    assert read(ptx).local_bytes == 0
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_product_gives_the_references_bits(name):
+    _check(name, (9, 0), "default")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tiles", ["default", "small"])
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_product_gives_them_for_every_architecture_and_tiling(name, capability, tiles):
+    _check(name, capability, tiles)
+
+
+@pytest.mark.parametrize("tiles", product.TILINGS["default"], ids=lambda t: f"{t.rows}x{t.columns}")
+@pytest.mark.parametrize("name", ["linear", "3x3"])
+def test_a_load_from_shared_memory_feeds_eight_products(name, tiles):
+    """The machine code of the inner loop, and no memory of a thread but registers."""
+    build, *given = GROUPS[name]
+    kernel = lower_group(group(build, *given)).function
+    function = product.schedule(kernel, read_product(kernel), tiles).function
+    made = compile_source(generate(function), (9, 0))
+    loads = len(re.findall(r"\bLDS(?:\.\w+)*\b", made.sass))
+    products = len(re.findall(r"\bFFMA\b", _inner_loop(made.sass)))
+    inner = len(re.findall(r"\bLDS(?:\.\w+)*\b", _inner_loop(made.sass)))
+    assert loads >= inner > 0
+    assert products / inner >= 8
+    assert made.facts["stack"] == made.facts["spilled"] == 0
+    assert complaints(made.ptx, made.sass) == []
+
+
+def _inner_loop(sass: str) -> str:
+    """The straight piece of code with the most loads from shared memory."""
+    pieces = re.split(r"^\s*\.L_x_\d+:|^.*\bBRA\b.*$", sass, flags=re.M)
+    return max(pieces, key=lambda piece: piece.count("LDS"))
