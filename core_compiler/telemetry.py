@@ -9,6 +9,7 @@ from typing import Any
 from core_compiler.ir import Function, Module, Op
 from core_compiler.ir.events import BufferRecord, KernelRecord, TimingRecord
 from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.runtime.compile_worker import ASSEMBLY, INTERMEDIATE
 
 #: Where memory lies, by the kind of its life.
 _TIERS = {"arena": "dram", "output": "results", "input": "inputs", "constant": "weights"}
@@ -30,19 +31,24 @@ def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecor
         records.append(KernelRecord(
             name,
             source=compiled.text("source.py"),
-            llvm_ir=compiled.text("kernel.ll"),
-            assembly=compiled.text("kernel.s"),
+            intermediate=compiled.text(INTERMEDIATE),
+            assembly=compiled.text(ASSEMBLY),
             line_map=_line_map(compiled.text("lines.json"), walks),
-            assembly_map=[tuple(row) for row in json.loads(compiled.text("assembly.json") or "[]")],
+            intermediate_map=_rows(compiled.text("intermediate.json")),
+            assembly_map=_rows(compiled.text("assembly.json")),
             steps=[(step.name, "") for step in _steps(facts, name)],
             compile_seconds=compiled.seconds,
             ops=[op for launch in used[:1] for op in launch.regions[0].ops],
             launches=used,
             key=compiled.ref.key,
             cached=compiled.cached,
-            facts={"core": not used},
+            facts={"core": not used, **json.loads(compiled.text("facts.json") or "{}")},
         ))  # fmt: skip
     return records
+
+
+def _rows(text: str) -> list[tuple[int, int]]:
+    return [(int(a), int(b)) for a, b in json.loads(text or "[]")]
 
 
 def _steps(facts, name: str) -> Sequence:

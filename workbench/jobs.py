@@ -53,6 +53,8 @@ def compile(
         made.finish()
         watching.figures({"compile_seconds": time.perf_counter() - started})
         tell(made, watching)
+        if cancelled():
+            raise Cancelled
         if execute:
             profile(made, model, watching)
     except (KeyboardInterrupt, Cancelled):

@@ -93,14 +93,23 @@ def _run(job: Mapping[str, Any]) -> None:
     try:
         jobs.compile(
             model, job.get("target") or "cpu", options, path=job["out"], observer=lines,
-            execute=bool(job.get("execute")),
+            execute=bool(job.get("execute")), cancelled=lambda: _stopped,
         )  # fmt: skip
     except Cancelled:
         raise KeyboardInterrupt from None
 
 
+#: Whether a signal to stop has come.  Python drops an exception that is raised in a destructor: the
+#: compile asks for this too.
+_stopped = False
+
+
 def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+    """Stop at the first signal; a second one must not disturb the recording's end."""
+    global _stopped
+    if not _stopped:
+        _stopped = True
+        raise KeyboardInterrupt
 
 
 def _give_way() -> None:

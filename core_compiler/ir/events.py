@@ -88,16 +88,20 @@ class CheckRecord:
 class KernelRecord:
     """A compiled kernel with everything a person may want to read about it.
 
-    ``line_map`` has ``(source line, op)`` rows, ``assembly_map`` ``(assembly line, source line)``
-    rows (lines count from 1).  ``steps`` are ``(schedule step, IR text)``; ``ops`` the tensor-level
-    ops the kernel computes; ``launches`` the launch ops that use it.  ``key`` is the cache key.
+    ``intermediate`` and ``assembly`` are what the source becomes on its way to machine code: LLVM
+    IR and the processor's assembly, PTX and SASS... (``facts`` names them).  ``line_map`` has
+    ``(source line, op)`` rows, ``intermediate_map`` and ``assembly_map`` ``(its line, source
+    line)`` rows (lines count from 1).  ``steps`` are ``(schedule step, IR text)``; ``ops`` the
+    tensor-level ops the kernel computes; ``launches`` the launch ops that use it.  ``key`` is the
+    cache key.
     """
 
     name: str
     source: str = ""
-    llvm_ir: str = ""
+    intermediate: str = ""
     assembly: str = ""
     line_map: Sequence[tuple[int, Op]] = ()
+    intermediate_map: Sequence[tuple[int, int]] = ()
     assembly_map: Sequence[tuple[int, int]] = ()
     steps: Sequence[tuple[str, str]] = ()
     compile_seconds: float = 0.0

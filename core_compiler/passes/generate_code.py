@@ -19,7 +19,7 @@ class GenerateCode(Pass):
 
     def run(self, module, context):
         kernels = {f.name: f for f in module.functions.values() if f.level == "kernel"}
-        compiled = context.target.compile(kernels, context.progress)
+        compiled = context.target.compile(kernels, context.options, context.progress)
         context.facts["compiled"] = compiled
         context.facts["program"] = context.target.link(module, context.facts, context.options)
         return module

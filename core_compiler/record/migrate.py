@@ -59,8 +59,13 @@ CREATE VIEW rewrite_value (rewrite, old, new) AS
     json_each(pair.value) after WHERE before.key = 0 AND after.key = 1;
 """
 
+_KERNELS_OF_ANY_TARGET = """
+ALTER TABLE kernel RENAME COLUMN llvm_ir TO intermediate;
+ALTER TABLE kernel ADD COLUMN intermediate_map TEXT NOT NULL DEFAULT '[]';
+"""
+
 #: Version -> statements that lead to the next version.
-STEPS: dict[int, str] = {1: _VIEWS_FOR_TABLES}
+STEPS: dict[int, str] = {1: _VIEWS_FOR_TABLES, 2: _KERNELS_OF_ANY_TARGET}
 
 
 def upgraded(connection: sqlite3.Connection, version: int) -> sqlite3.Connection:

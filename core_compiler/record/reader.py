@@ -66,7 +66,8 @@ class RecordedRewrite:
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A kernel without its texts (see ``Recording.kernel_text``).  ``ops`` and ``launches`` are op
-    ids; ``line_map`` has (source line, op id), ``assembly_map`` (assembly line, source line)."""
+    ids; ``line_map`` has (source line, op id), ``intermediate_map`` and ``assembly_map`` (its line,
+    source line); ``facts`` say what these are (``LLVM IR``, ``PTX``...)."""
 
     id: int
     name: str
@@ -74,6 +75,7 @@ class Kernel:
     cached: bool
     compile_seconds: float
     line_map: list[tuple[int, int]]
+    intermediate_map: list[tuple[int, int]]
     assembly_map: list[tuple[int, int]]
     facts: Mapping[str, Any]
     ops: tuple[int, ...]
@@ -407,16 +409,15 @@ class Recording:
             ):
                 steps.setdefault(kernel, []).append(name)
             rows = self._rows(
-                "ittifttt",
-                "SELECT id, name, key, cached, compile_seconds, line_map, assembly_map, facts"
-                " FROM kernel ORDER BY id",
+                "ittiftttt",
+                "SELECT id, name, key, cached, compile_seconds, line_map, intermediate_map,"
+                " assembly_map, facts FROM kernel ORDER BY id",
             )
             return [
                 Kernel(
                     row[0], row[1], row[2], bool(row[3]), row[4],
-                    [(int(a), int(b)) for a, b in json.loads(row[5])],
-                    [(int(a), int(b)) for a, b in json.loads(row[6])],
-                    json.loads(row[7]),
+                    *([(int(a), int(b)) for a, b in json.loads(text)] for text in row[5:8]),
+                    json.loads(row[8]),
                     tuple(ops.get((row[0], "computes"), ())),
                     tuple(ops.get((row[0], "launch"), ())),
                     tuple(steps.get(row[0], ())),
@@ -425,8 +426,8 @@ class Recording:
             ]  # fmt: skip
 
     def kernel_text(self, kernel: int, what: str = "source") -> str:
-        """A kernel's ``source``, ``llvm_ir`` or ``assembly``."""
-        if what not in ("source", "llvm_ir", "assembly"):
+        """A kernel's ``source``, ``intermediate`` (LLVM IR, PTX) or ``assembly`` (SASS)."""
+        if what not in ("source", "intermediate", "assembly"):
             raise ValueError(f"kernels have no text {what!r}")
         return self._kernel_blob(kernel, what).decode()
 

@@ -186,15 +186,16 @@ class Recorder(Observer):
         ids = self._ids
         self._kernels += 1
         key = self._kernels
-        texts = kernel.source, kernel.llvm_ir, kernel.assembly, kernel.machine_code
+        texts = kernel.source, kernel.intermediate, kernel.assembly, kernel.machine_code
         lines = _encode([[line, ids.op(op)] for line, op in kernel.line_map])
         row = (
             key, clean(kernel.name), kernel.key, kernel.cached, kernel.compile_seconds,
             *(ids.blob(text) for text in texts), lines,
             _encode([list(pair) for pair in kernel.assembly_map]),
             _encode(dict(kernel.facts)),
+            _encode([list(pair) for pair in kernel.intermediate_map]),
         )  # fmt: skip
-        self._many(f"INSERT INTO kernel VALUES ({', '.join('?' * 12)})", [row])
+        self._many(f"INSERT INTO kernel VALUES ({', '.join('?' * 13)})", [row])
         for role, ops in (("computes", kernel.ops), ("launch", kernel.launches)):
             rows = [(key, role, place, ids.op(op)) for place, op in enumerate(ops)]
             self._many("INSERT INTO kernel_op VALUES (?, ?, ?, ?)", rows)

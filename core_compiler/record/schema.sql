@@ -97,9 +97,9 @@ CREATE TABLE blob (id INTEGER PRIMARY KEY, digest BLOB NOT NULL, size INTEGER NO
 CREATE TABLE kernel (
   id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL, cached INTEGER NOT NULL,
   compile_seconds REAL NOT NULL, source INTEGER NOT NULL REFERENCES blob,
-  llvm_ir INTEGER NOT NULL REFERENCES blob, assembly INTEGER NOT NULL REFERENCES blob,
+  intermediate INTEGER NOT NULL REFERENCES blob, assembly INTEGER NOT NULL REFERENCES blob,
   machine_code INTEGER NOT NULL REFERENCES blob, line_map TEXT NOT NULL,
-  assembly_map TEXT NOT NULL, facts TEXT NOT NULL);
+  assembly_map TEXT NOT NULL, facts TEXT NOT NULL, intermediate_map TEXT NOT NULL DEFAULT '[]');
 
 -- role: 'computes' (a tensor-level op of the kernel) or 'launch' (an op that launches it).
 CREATE TABLE kernel_op (

@@ -18,6 +18,9 @@ import time
 import traceback
 from typing import BinaryIO
 
+#: A cache entry's files: what is loaded, and what people read of the way to it.
+OBJECT, INTERMEDIATE, ASSEMBLY = "kernel.o", "kernel.ir", "kernel.s"
+
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
@@ -43,15 +46,19 @@ def answer(request: dict) -> dict:
 
 def files_of(compiled) -> dict[str, bytes]:
     """The cache entry's files of what a compiler returned: an object with ``object`` (bytes), and
-    optionally ``llvm_ir``, ``assembly`` (text), ``lines`` and ``assembly_lines`` (JSON values)."""
+    optionally ``intermediate``, ``assembly`` (text), ``lines``, ``intermediate_lines``,
+    ``assembly_lines`` and ``facts`` (JSON values)."""
     import json
 
-    files = {"kernel.o": bytes(compiled.object)}
-    for name, attribute in (("kernel.ll", "llvm_ir"), ("kernel.s", "assembly")):
+    files = {OBJECT: bytes(compiled.object)}
+    for name, attribute in ((INTERMEDIATE, "intermediate"), (ASSEMBLY, "assembly")):
         text = getattr(compiled, attribute, None)
         if text:
             files[name] = text.encode()
-    for name, attribute in (("lines.json", "lines"), ("assembly.json", "assembly_lines")):
+    for name, attribute in (
+        ("lines.json", "lines"), ("intermediate.json", "intermediate_lines"),
+        ("assembly.json", "assembly_lines"), ("facts.json", "facts"),
+    ):  # fmt: skip
         rows = getattr(compiled, attribute, None)
         if rows is not None:
             files[name] = json.dumps(rows, sort_keys=True).encode()

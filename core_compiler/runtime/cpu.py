@@ -12,6 +12,7 @@ from core_compiler.runtime import memory
 from core_compiler.runtime.device import Buffer, Device, Executable, check_inputs
 from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
+from core_compiler.runtime.limits import Limits, limits
 from core_compiler.runtime.program import Launch, Program, Ref, scratch_stride
 from core_compiler.runtime.samples import Samples
 from core_compiler.runtime.team import aligned, default_threads, team
@@ -43,6 +44,9 @@ class CpuDevice(Device):
         if to.size != source.size:
             raise UserError(f"{source.size} bytes do not fit {to.size}", "copy", "use equal sizes")
         to[:] = source
+
+    def limits(self) -> Limits:
+        return limits(self.threads)
 
     def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> CpuExecutable:
         """Raises UserError with exit code 3 (before it allocates) where memory is too small, and

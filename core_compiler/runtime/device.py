@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from core_compiler.errors import UserError
+from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import Argument, Program
+from core_compiler.runtime.samples import Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,15 @@ class Executable(ABC):
     the order of ``program.outputs``; calls from several threads are safe."""
 
     program: Program
+    device: Device
 
     @abstractmethod
     def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]: ...
+
+    @abstractmethod
+    def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:
+        """Time every launch ``repeats`` times after ``warmup`` runs; ``arrays`` default to seeded
+        random ones (integers: zeros, which are valid indices)."""
 
 
 class Device(ABC):
@@ -56,6 +64,10 @@ class Device(ABC):
     @abstractmethod
     def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> Executable:
         """Bind a program: code, memory, constants (by digest), prepacking."""
+
+    @abstractmethod
+    def limits(self) -> Limits:
+        """The roofs that times are set against."""
 
     def launch(self, executable: Executable, arrays: Sequence[np.ndarray]):
         """Start an execution; devices that queue return before it is done."""

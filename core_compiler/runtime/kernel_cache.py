@@ -1,8 +1,9 @@
 """Compiled kernels by content: equal sources compile once, on any run, in any process.
 
-An entry holds ``source.py``, ``kernel.o``, ``kernel.ll``, ``kernel.s``, ``lines.json``,
-``assembly.json`` and ``about.json``.  Loading needs llvmlite
-alone: a compiled model runs without importing Numba.
+An entry holds ``source.py``, ``kernel.o`` (an object file or a cubin), ``kernel.ir`` (LLVM IR or
+PTX), ``kernel.s`` (assembly or SASS), ``lines.json``, ``intermediate.json``, ``assembly.json``,
+``facts.json`` and ``about.json``.  Loading for a CPU needs llvmlite alone: a compiled model runs
+without importing Numba.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from core_compiler.errors import UserError
 from core_compiler.runtime import loader
 from core_compiler.runtime.cache_folder import CacheFolder
 from core_compiler.runtime.compile_pool import CompilePool, Job
+from core_compiler.runtime.compile_worker import OBJECT
 from core_compiler.runtime.program import BUILTIN, KernelRef
 from core_compiler.runtime.team import native
 
@@ -29,7 +31,8 @@ from core_compiler.runtime.team import native
 CPU_COMPILER = "core_compiler.codegen.cpu:compile_source"
 #: Our files whose text decides what a source compiles to: flags, intrinsics, the contract.
 _TOOLCHAIN = ("kernels/_numba.py", "kernels/primitives.py", "kernels/functions*.py",
-              "kernels/narrow.py", "kernels/scalars.py", "codegen/cpu/*.py")  # fmt: skip
+              "kernels/narrow.py", "kernels/scalars.py", "codegen/*.py",
+              "codegen/cpu/*.py")  # fmt: skip
 KIND = "kernels"
 
 
@@ -58,7 +61,7 @@ class CompiledKernel:
     cached: bool
 
     def text(self, file: str) -> str:
-        """One of the entry's files, such as ``kernel.ll``; "" where there is none."""
+        """One of the entry's files, such as ``kernel.ir``; "" where there is none."""
         path = self.folder / file
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -67,19 +70,25 @@ Progress = Callable[[int, int, str], None]
 
 
 class KernelCache:
-    """Kernels in ``folder``, compiled by ``compiler`` (``module:function``), ``workers`` a time."""
+    """Kernels in ``folder``, compiled by ``compiler`` (``module:function``), ``workers`` a time.
+
+    ``identity`` says what, besides the source, decides the machine code (default: the CPU's
+    :func:`toolchain`).
+    """
 
     def __init__(self, folder: CacheFolder | None = None, workers: int | None = None,
-                 compiler: str = CPU_COMPILER):  # fmt: skip
+                 compiler: str = CPU_COMPILER,
+                 identity: Callable[[], str] | None = None):  # fmt: skip
         self.folder = CacheFolder() if folder is None else folder
         self.compiler = compiler
+        self.identity = toolchain if identity is None else identity
         self._workers = workers
         self._loaded: dict[str, loader.LoadedCode] = {}
         self._lock = threading.Lock()
 
     def key(self, source: KernelSource) -> str:
         """SHA-256 over the source, its symbol, and everything that turns it into machine code."""
-        parts = (source.symbol, source.source, self.compiler, toolchain())
+        parts = (source.symbol, source.source, self.compiler, self.identity())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def warm(self) -> None:
@@ -98,7 +107,7 @@ class KernelCache:
         missing = {
             key: source
             for key, source in zip(keys, sources, strict=True)
-            if self.folder.get(KIND, key, "kernel.o") is None
+            if self.folder.get(KIND, key, OBJECT) is None
         }
         seconds: dict[str, float] = {}
         order = sorted(missing.items(), key=lambda item: (-len(item[1].source), item[0]))
@@ -120,22 +129,31 @@ class KernelCache:
         return [
             k for k in kernels
             if k.key != BUILTIN and k.key not in self._loaded
-            and self.folder.get(KIND, k.key, "kernel.o") is None
+            and self.folder.get(KIND, k.key, OBJECT) is None
         ]  # fmt: skip
 
     def load(self, kernels: Sequence[KernelRef]) -> dict[str, int]:
         """Each kernel's address in this process, by name; they stay loaded with this cache."""
         return {k.name: self._address(k) for k in kernels}
 
+    def file(self, kernel: KernelRef, name: str = OBJECT) -> bytes:
+        """A file of a kernel's entry; :class:`MissingKernel` where it is not there."""
+        data = self.folder.get(KIND, kernel.key, name)
+        if data is None:
+            raise MissingKernel("is not in the kernel cache", f"kernel {kernel.name}",
+                                "compile the model again")  # fmt: skip
+        return data
+
+    def facts(self, kernel: KernelRef) -> dict:
+        """What the compiler said of a kernel's machine code."""
+        return json.loads(self.file(kernel, "facts.json"))
+
     def _address(self, kernel: KernelRef) -> int:
         if kernel.key == BUILTIN:
             return native()[kernel.symbol]
         with self._lock:
             if kernel.key not in self._loaded:
-                data = self.folder.get(KIND, kernel.key, "kernel.o")
-                if data is None:
-                    raise MissingKernel("is not in the kernel cache", f"kernel {kernel.name}",
-                                        "compile the model again")  # fmt: skip
+                data = self.file(kernel)
                 self._loaded[kernel.key] = loader.load_object(
                     data, (kernel.symbol,), where=f"kernel {kernel.name}"
                 )
@@ -146,7 +164,7 @@ class KernelCache:
             "name": source.name,
             "symbol": source.symbol,
             "seconds": round(reply["seconds"], 3),
-            "toolchain": toolchain(),
+            "toolchain": self.identity(),
             "compiler": self.compiler,
         }
         files = {"source.py": source.source.encode(),
@@ -159,15 +177,20 @@ class KernelCache:
 @functools.cache
 def toolchain() -> str:
     """What compiles: versions, processor, and the digest of our files that shape machine code."""
+    parts = (*(f"{p} {_version(p)}" for p in ("numba", "llvmlite")), *loader.host(),
+             digest_of(_TOOLCHAIN))  # fmt: skip
+    return "; ".join(parts)
+
+
+def digest_of(patterns: Sequence[str]) -> str:
+    """SHA-256 over the compiler's own files that match ``patterns``: their paths and contents."""
     package = Path(core_compiler.__file__).parent
     digest = hashlib.sha256()
-    for pattern in _TOOLCHAIN:
+    for pattern in patterns:
         for path in sorted(package.glob(pattern)):
             digest.update(f"{path.relative_to(package).as_posix()}\0".encode())
             digest.update(path.read_bytes())
-    parts = (*(f"{p} {_version(p)}" for p in ("numba", "llvmlite")), *loader.host(),
-             digest.hexdigest())  # fmt: skip
-    return "; ".join(parts)
+    return digest.hexdigest()
 
 
 @functools.cache

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from core_compiler.runtime.cpu import CpuExecutable
-from core_compiler.runtime.limits import Limits, limits
+from core_compiler.runtime.device import Executable
+from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.samples import Samples
 
 
@@ -115,11 +115,11 @@ class Profile:
                 "limits": asdict(self.limits)}  # fmt: skip
 
 
-def profile(executable: CpuExecutable, arrays: Sequence | None = None, *, repeats: int = 20,
+def profile(executable: Executable, arrays: Sequence | None = None, *, repeats: int = 20,
             warmup: int = 3, roof: Limits | None = None) -> Profile:  # fmt: skip
-    """Time every launch of an executable and set it against this machine's measured limits."""
+    """Time every launch of an executable and set it against the limits of its device."""
     samples = executable.profile(arrays, repeats=repeats, warmup=warmup)
-    return summarise(samples, limits(samples.threads) if roof is None else roof)
+    return summarise(samples, executable.device.limits() if roof is None else roof)
 
 
 def summarise(samples: Samples, roof: Limits) -> Profile:

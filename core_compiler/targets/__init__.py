@@ -13,12 +13,10 @@ from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from core_compiler.errors import CANNOT_HERE, UserError, nearest
+from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Function, Module, Op
 
 GROUP = "core_compiler.targets"
-#: Names that are no mistake where no package brings them: this machine cannot, others may.
-PLANNED = ("cuda",)
 
 
 class Target:
@@ -66,7 +64,9 @@ class Target:
         arguments of the launches that use it."""
         raise NotImplementedError(f"{self.name}: schedule")
 
-    def compile(self, kernels: Mapping[str, Function], progress) -> Mapping[str, Any]:
+    def compile(
+        self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
+    ) -> Mapping[str, Any]:  # fmt: skip
         """Machine code of scheduled kernels, by name; ``progress(what, done, total)``."""
         raise NotImplementedError(f"{self.name}: compile")
 
@@ -107,9 +107,6 @@ def target(name: str) -> Target:
     """The target of this name; UserError lists those installed."""
     if name not in _installed():
         listed = f"installed: {', '.join(names())}"
-        if name in PLANNED:
-            what = f"this version has no target {name!r}, nor is one installed"
-            raise UserError(what, "-t", listed, CANNOT_HERE)
         raise UserError(f"no target is called {name!r}", "-t", nearest(name, names(), listed))
     made = _installed()[name].load()
     return made() if isinstance(made, type) else made

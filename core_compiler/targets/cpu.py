@@ -10,24 +10,8 @@ from typing import Any
 from core_compiler.errors import UserError
 from core_compiler.ir import Function, Module
 from core_compiler.kernels.schedules.steps import Scheduled
-from core_compiler.passes.bufferize import Bufferize
-from core_compiler.passes.choose_layouts import ChooseLayouts
-from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
-from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
-from core_compiler.passes.find_lifetimes import FindLifetimes
-from core_compiler.passes.fold_constants import FoldConstants
-from core_compiler.passes.fuse_elementwise import FuseElementwise
-from core_compiler.passes.fuse_epilogues import FuseEpilogues
-from core_compiler.passes.fuse_reductions import FuseReductions
-from core_compiler.passes.generate_code import GenerateCode
-from core_compiler.passes.inline_broadcasts import InlineBroadcasts
-from core_compiler.passes.lower_composites import LowerComposites
-from core_compiler.passes.lower_control_flow import LowerControlFlow
-from core_compiler.passes.outline_kernels import OutlineKernels
-from core_compiler.passes.plan_memory import PlanMemory
-from core_compiler.passes.schedule_kernels import ScheduleKernels
-from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.targets import Target
+from core_compiler.targets.native import implementation
 
 
 class CPU(Target):
@@ -52,25 +36,7 @@ class CPU(Target):
 
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
         self._tiling(options)  # a wrong option is said before the compile starts
-        return (
-            LowerControlFlow(),
-            LowerComposites(),
-            FoldConstants(),
-            SimplifyShapes(),
-            EliminateCommonSubexpressions(),
-            EliminateDeadCode(),
-            ChooseLayouts(),
-            InlineBroadcasts(),
-            FuseElementwise(),
-            FuseEpilogues(),
-            FuseReductions(),
-            OutlineKernels(),
-            Bufferize(),
-            ScheduleKernels(),
-            FindLifetimes(),
-            PlanMemory(),
-            GenerateCode(),
-        )
+        return implementation()
 
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
         from core_compiler.kernels.schedules.library import schedule
@@ -97,7 +63,9 @@ class CPU(Target):
 
         return KernelCache()
 
-    def compile(self, kernels: Mapping[str, Function], progress) -> Mapping[str, Any]:
+    def compile(
+        self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
+    ) -> Mapping[str, Any]:  # fmt: skip
         from core_compiler.codegen.cpu import generate
         from core_compiler.runtime.kernel_cache import KernelSource
 

@@ -52,9 +52,11 @@ class HostedTarget(Target):
             return Scheduled.of(kernel)
         return self.host.schedule(kernel, options, launches)
 
-    def compile(self, kernels: Mapping[str, Function], progress) -> Mapping[str, Any]:
+    def compile(
+        self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
+    ) -> Mapping[str, Any]:  # fmt: skip
         rest = {name: f for name, f in kernels.items() if not self.owns(f)}
-        made = dict(self.host.compile(rest, progress))
+        made = dict(self.host.compile(rest, options, progress))
         own = [name for name in kernels if name not in rest]
         for done, name in enumerate(own):
             progress(f"assemble {name}", done, len(own))

@@ -22,7 +22,8 @@ CAPABILITIES = ((7, 5), (9, 0), (12, 0))
 
 @lru_cache(maxsize=64)
 def ptx_of(source: str, capability: tuple[int, int]) -> tuple[str, int]:
-    return lower(source, capability, "kernel")
+    ptx, shape = lower(source, capability, "kernel")
+    return ptx, shape["threads"]
 
 
 def on_gpu(

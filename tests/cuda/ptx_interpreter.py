@@ -24,15 +24,12 @@ _LOCAL = 1 << 50
 def launch(ptx: str, grid: int, threads: int, arguments: Sequence[np.ndarray | int]) -> None:
     """Run the entry of ``ptx`` on a grid of ``grid`` blocks of ``threads``; arrays are buffers in
     global memory (written in place), numbers are 64-bit parameters."""
-    kernel = read(ptx)
-    memory = _Global()
+    memory = Memory()
     values = [memory.add(a) if isinstance(a, np.ndarray) else int(a) for a in arguments]
-    program = _Program(kernel)
-    for block in range(grid):
-        _Block(program, memory, values, block, grid, threads).run()
+    Program(read(ptx)).run(grid, threads, values, memory)
 
 
-class _Global:
+class Memory:
     """Buffers far apart, so that an access outside of one hits none."""
 
     def __init__(self) -> None:
@@ -47,6 +44,10 @@ class _Global:
         self.starts.append(start)
         self.buffers.append(array.reshape(-1).view(np.uint8))
         return start
+
+    def remove(self, address: int) -> None:
+        number = self.starts.index(address)
+        del self.starts[number], self.buffers[number]
 
     def find(self, addresses: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
         """The buffer that all these addresses lie in, and their places in it."""
@@ -64,7 +65,7 @@ class _Global:
         return buffer, places
 
 
-class _Program:
+class Program:
     """The instructions as functions of (block, active threads), cut where control flow can go."""
 
     def __init__(self, kernel: Kernel):
@@ -73,6 +74,11 @@ class _Program:
         jumps = [n for n, i in enumerate(kernel.code) if i.opcode[0] in ("bra", "ret", "bar")]
         self.starts = sorted({0, *kernel.labels.values(), *(n + 1 for n in jumps)})
         self.end = len(kernel.code)
+
+    def run(self, grid: int, threads: int, values: Sequence[int], memory: Memory) -> None:
+        """Run a grid of blocks, one after another, with 64-bit parameters."""
+        for block in range(grid):
+            _Block(self, memory, values, block, grid, threads).run()
 
 
 class _Block:

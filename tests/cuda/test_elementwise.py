@@ -56,10 +56,10 @@ def test_machine_code_has_no_fma_that_the_ptx_has_not():
     lines = source.text.splitlines()
     for capability in CAPABILITIES:
         made = compile_source(source, capability)
-        assert complaints(made.ptx, made.sass) == []
-        assert "FMUL" in made.sass and "FADD" in made.sass
+        assert complaints(made.intermediate, made.assembly) == []
+        assert "FMUL" in made.assembly and "FADD" in made.assembly
         assert made.facts["spilled"] == made.facts["stack"] == 0
-        shown = {lines[line - 1].strip() for _, line in made.ptx_lines}
+        shown = {lines[line - 1].strip() for _, line in made.intermediate_lines}
         assert any("mul_f32" in line for line in shown)
 
 

@@ -95,13 +95,13 @@ def test_a_load_from_shared_memory_feeds_eight_products(name, tiles):
     kernel = lower_group(group(build, *given)).function
     function = product.schedule(kernel, read_product(kernel), tiles).function
     made = compile_source(generate(function), (9, 0))
-    loads = len(re.findall(r"\bLDS(?:\.\w+)*\b", made.sass))
-    products = len(re.findall(r"\bFFMA\b", _inner_loop(made.sass)))
-    inner = len(re.findall(r"\bLDS(?:\.\w+)*\b", _inner_loop(made.sass)))
+    loads = len(re.findall(r"\bLDS(?:\.\w+)*\b", made.assembly))
+    products = len(re.findall(r"\bFFMA\b", _inner_loop(made.assembly)))
+    inner = len(re.findall(r"\bLDS(?:\.\w+)*\b", _inner_loop(made.assembly)))
     assert loads >= inner > 0
     assert products / inner >= 8
     assert made.facts["stack"] == made.facts["spilled"] == 0
-    assert complaints(made.ptx, made.sass) == []
+    assert complaints(made.intermediate, made.assembly) == []
 
 
 def _inner_loop(sass: str) -> str:

@@ -297,12 +297,12 @@ class Broken(CPU):
         )
         return replace(made, function=wrong, steps=steps)
 
-    def compile(self, kernels: Mapping[str, Function], progress):
+    def compile(self, kernels: Mapping[str, Function], options, progress):
         if self.code is not None:
             kernels = {
                 n: edited(f, self.code) if self.victim in n else f for n, f in kernels.items()
             }
-        return super().compile(kernels, progress)
+        return super().compile(kernels, options, progress)
 
 
 class MixesUpSizes(CPU):

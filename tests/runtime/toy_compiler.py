@@ -20,7 +20,7 @@ def compile_text(source: str, name: str) -> SimpleNamespace:
     if source.startswith(";print"):
         print("a line on standard output")
     return SimpleNamespace(
-        object=loader.compile_ir(source), llvm_ir=source, assembly="", lines=[[1, 2]]
+        object=loader.compile_ir(source), intermediate=source, assembly="", lines=[[1, 2]]
     )
 
 

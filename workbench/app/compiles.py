@@ -15,7 +15,7 @@ from typing import Any
 from core_compiler.errors import UserError
 
 #: How long a worker may take to stop before it is terminated, then killed (seconds).
-PATIENCE = 5.0
+PATIENCE = 15.0
 #: How much of what a worker prints beside its lines is kept, for errors (characters).
 MAX_NOISE = 4000
 

@@ -6,7 +6,8 @@ from core_compiler.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
 
-WHAT = {"source": "source", "llvm": "llvm_ir", "assembly": "assembly", "steps": ""}
+WHAT = {"source": "source", "llvm": "intermediate", "ptx": "intermediate",
+        "assembly": "assembly", "sass": "assembly", "steps": ""}  # fmt: skip
 
 
 def add_arguments(parser) -> None:
@@ -105,15 +106,26 @@ def _show(arguments, opened, kernels) -> None:
         steps = _derived(opened, found)
         emit(arguments, {"name": found.name, "steps": steps}, lambda: _steps(steps))
         return
+    _check_language(arguments.what, found)
     text = opened.kernel_text(found.id, WHAT[arguments.what])
     data = {
         "name": found.name,
         "what": arguments.what,
         "text": text,
         "line_map": found.line_map,
+        "intermediate_map": found.intermediate_map,
         "assembly_map": found.assembly_map,
     }
     emit(arguments, data, printable(text.rstrip("\n")))
+
+
+def _check_language(what: str, kernel) -> None:
+    """UserError where a CPU's kernel is asked for PTX, or a GPU's for LLVM IR."""
+    has = "ptx" if kernel.facts.get("intermediate") == "PTX" else "llvm"
+    if what in ("llvm", "ptx") and what != has:
+        name = {"llvm": "LLVM IR", "ptx": "PTX"}
+        raise UserError(f"kernel {kernel.name} has {name[has]}, no {name[what]}", "--what",
+                        f"use --what {has}")  # fmt: skip
 
 
 def _derived(opened, kernel) -> list[dict]:

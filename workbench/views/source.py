@@ -1,4 +1,5 @@
-"""A kernel's generated source beside its LLVM IR and assembly, with lines that belong together."""
+"""A kernel's generated source beside LLVM IR and assembly, or PTX and SASS: which lines of these
+belong together."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from workbench.views.kernels import table
 from workbench.views.links import linked
 from workbench.views.reading import Run
 
-_PANES = (("source", "Generated source", "python"), ("llvm_ir", "LLVM IR", "llvm"),
-          ("assembly", "Assembly", "asm"))  # fmt: skip
+#: What a kernel's texts are called where its facts do not say, and how they are highlighted.
+_TITLES = {"source": "Generated source", "intermediate": "LLVM IR", "assembly": "Assembly"}
+_LANGUAGES = {"Generated source": "python", "LLVM IR": "llvm"}
 #: Longer texts are cut: a person reads a kernel, not megabytes.
 MAX_CHARACTERS = 1_000_000
 
@@ -46,7 +48,8 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
             if run.live
             else "This recording holds no kernels. Press Compile to make one that does."
         )
-    texts = [(title, language, _text(run, kernel, what)) for what, title, language in _PANES]
+    titles = [(what, str(kernel.facts.get(what, title))) for what, title in _TITLES.items()]
+    texts = [(t, _LANGUAGES.get(t, "asm"), _text(run, kernel, what)) for what, t in titles]
     panes = [{"title": t, "language": lang, "text": text} for t, lang, text in texts if text]
     if not panes:
         raise Empty(f"The recording keeps no source of kernel {kernel.name}.")
@@ -72,14 +75,14 @@ def _text(run: Run, kernel: Kernel, what: str) -> str:
 
 
 def _groups(kernel: Kernel, texts: list[str], kept: list[bool]) -> list[dict[str, Any]]:
-    """Lines by source line: the LLVM lines from debug locations, assembly from the recording's map
-    or from ``.loc`` directives, ops from the line map."""
-    source, llvm, assembly = texts
+    """Lines by source line, from the recording's maps, else from LLVM's debug locations and the
+    assembly's ``.loc`` directives; ops from the line map."""
+    source, intermediate, assembly = texts
     ops: dict[int, int] = {}
     for line, op in kernel.line_map:
         ops.setdefault(line, op)
     lower: dict[int, tuple[list[int], list[int]]] = {}
-    for line, at in _llvm_lines(llvm):
+    for line, at in kernel.intermediate_map or _llvm_lines(intermediate):
         lower.setdefault(at, ([], []))[0].append(line)
     pairs = kernel.assembly_map or _assembly_lines(assembly)
     for line, at in pairs:

@@ -29,14 +29,14 @@ _SIGNATURE = (types.int64,) * 4
 
 @dataclass(frozen=True, eq=False)
 class CompiledKernel:
-    """``object``: an object file that defines ``symbol``.  ``llvm_ir`` and ``assembly`` are what
-    the optimiser and the code generator made; ``assembly_lines`` has (assembly line, source line)
-    rows, lines from 1; ``seconds`` says where the time went."""
+    """``object``: an object file that defines ``symbol``.  ``intermediate`` (LLVM IR) and
+    ``assembly`` are what the optimiser and the code generator made; ``assembly_lines`` has
+    (assembly line, source line) rows, lines from 1; ``seconds`` says where the time went."""
 
     name: str
     symbol: str
     object: bytes
-    llvm_ir: str
+    intermediate: str
     assembly: str
     lines: list | None = None
     assembly_lines: list[tuple[int, int]] = field(default_factory=list)

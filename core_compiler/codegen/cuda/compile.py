@@ -12,53 +12,62 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from core_compiler.codegen.cuda import toolchain
+from core_compiler.codegen.cuda.listing import ptx_lines, sass_lines
 from core_compiler.codegen.entry import entry_of
 from core_compiler.codegen.source import SYMBOL, Source
 
 
 @dataclass(frozen=True, eq=False)
 class CompiledKernel:
-    """``cubin`` defines ``symbol`` for ``architecture`` (``sm_90``); ``threads`` of a block;
-    ``ptx_lines`` has (PTX line, source line) rows, lines from 1; ``seconds`` by step."""
+    """``object``: a cubin that defines ``symbol``.  ``intermediate`` is its PTX, ``assembly`` its
+    SASS, with (line, source line) rows, lines from 1.
+
+    ``facts``: the ``architecture`` (``sm_90``), ``threads`` of a block, number of ``arguments``,
+    ``registers`` of a thread, ``shared`` bytes of a block, ``stack`` and ``spilled`` bytes of a
+    thread; ``seconds`` by step.
+    """
 
     name: str
     symbol: str
-    architecture: str
-    threads: int
-    ptx: str
-    cubin: bytes
-    sass: str
-    facts: dict[str, int]
-    ptx_lines: list[tuple[int, int]] = field(default_factory=list)
+    object: bytes
+    intermediate: str
+    assembly: str
+    facts: dict[str, int | str]
+    lines: list | None = None
+    intermediate_lines: list[tuple[int, int]] = field(default_factory=list)
+    assembly_lines: list[tuple[int, int]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 def compile_source(source: str | Source, capability: tuple[int, int], name: str = ""):
     """Compile the text of a generated module for a compute capability: :class:`CompiledKernel`."""
     toolchain.require()
+    lines = None
     if isinstance(source, Source):
-        name, source = source.name, source.text
+        name, lines, source = source.name, [list(row) for row in source.lines], source.text
     clock = [time.perf_counter()]
-    ptx, threads = lower(source, capability, name or SYMBOL)
+    ptx, shape = lower(source, capability, name or SYMBOL)
     clock.append(time.perf_counter())
     architecture = f"sm_{capability[0]}{capability[1]}"
     made = toolchain.assemble(ptx, architecture)
     clock.append(time.perf_counter())
-    sass = toolchain.disassemble(made.cubin)
+    sass, places = sass_lines(toolchain.disassemble(made.cubin))
     clock.append(time.perf_counter())
     steps = (b - a for a, b in pairwise(clock))
     facts = {
-        "registers": made.registers, "shared": made.shared, "stack": made.stack,
-        "spilled": made.spilled, "threads": threads,
+        "intermediate": "PTX", "assembly": "SASS", "architecture": architecture,
+        **shape, "registers": made.registers, "shared": made.shared,
+        "stack": made.stack, "spilled": made.spilled,
     }  # fmt: skip
+    seconds = dict(zip(("nvvm", "ptxas", "nvdisasm"), steps, strict=True))
     return CompiledKernel(
-        name, SYMBOL, architecture, threads, ptx, made.cubin, sass, facts, source_lines(ptx),
-        dict(zip(("nvvm", "ptxas", "nvdisasm"), steps, strict=True)),
-    )  # fmt: skip
+        name, SYMBOL, made.cubin, ptx, sass, facts, lines, ptx_lines(ptx), places, seconds
+    )
 
 
-def lower(source: str, capability: tuple[int, int], name: str) -> tuple[str, int]:
-    """The PTX of a generated module, its entry called ``kernel``, and the threads of a block."""
+def lower(source: str, capability: tuple[int, int], name: str) -> tuple[str, dict[str, int]]:
+    """The PTX of a generated module, its entry called ``kernel``, and the ``threads`` of a block
+    and the number of ``arguments``."""
     from numba import cuda
     from numba.core import types
 
@@ -71,21 +80,8 @@ def lower(source: str, capability: tuple[int, int], name: str) -> tuple[str, int
     )  # fmt: skip
     entry = re.search(r"\.visible \.entry (\w+)\(", ptx)
     assert entry is not None, "NVVM made no entry"
+    ptx = re.sub(r'^(\s*\.file\s+\d+) ".*"', r'\1 "source.py"', ptx, flags=re.M)
     ptx = re.sub(r"^\.common \.global .*NumbaEnv.*\n", "", ptx, flags=re.M)
     ptx = re.sub(rf"\b{re.escape(entry[1])}\b", SYMBOL, ptx)
-    return ptx.replace(f"{entry[1]}_param_", "argument_"), facts["THREADS"]
-
-
-_LOCATION = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
-
-
-def source_lines(ptx: str) -> list[tuple[int, int]]:
-    """(PTX line, source line) of every instruction whose source line is known."""
-    rows, current = [], 0
-    for number, line in enumerate(ptx.splitlines(), 1):
-        found = _LOCATION.match(line)
-        if found:
-            current = int(found[1])
-        elif current and line.rstrip().endswith(";") and not line.strip().startswith("."):
-            rows.append((number, current))
-    return rows
+    shape = {"threads": facts["THREADS"], "arguments": facts["ARGUMENTS"]}
+    return ptx.replace(f"{entry[1]}_param_", "argument_"), shape

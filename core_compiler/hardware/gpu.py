@@ -1,0 +1,35 @@
+"""An NVIDIA GPU as a machine: the shipped description, with a GPU's own figures in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from core_compiler.hardware.machine import Figure, Machine, shipped
+
+#: What is compiled for where there is no GPU.
+SHIPPED = "h200"
+
+
+def machine(name: str = "", processors: int = 0, clock: int = 0, memory: int = 0,
+            bandwidth: float = 0.0, shared: int = 0, cache: int = 0) -> Machine:  # fmt: skip
+    """The shipped GPU; what is given (clock in Hz, bytes, bytes a second) replaces its figures."""
+    base = shipped(SHIPPED)
+    if not name:
+        return base
+
+    def seen(value: float, unit: str = "") -> Figure:
+        return Figure(value, unit, "detected")
+
+    unit = replace(base.units[0], count=seen(processors), clock=seen(clock / 1e9, "GHz"))
+    tiers = {
+        "shared": {"capacity": seen(shared / 1024, "KiB")},
+        "l2": {"capacity": seen(cache / 2**20, "MiB")},
+        "hbm": {
+            "capacity": seen(memory / 2**30, "GiB"),
+            "bandwidth": seen(bandwidth / 1e9, "GB/s"),
+        },
+    }
+    return base.with_(
+        name=name, summary=f"{name}, {processors} multiprocessors", units=(unit,),
+        tiers=tuple(replace(t, **tiers.get(t.name, {})) for t in base.tiers),
+    )  # fmt: skip

@@ -1,0 +1,260 @@
+"""The CUDA device: one block of memory, one stream, one launch a kernel, events for times."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import CANNOT_HERE, InternalError, UserError
+from core_compiler.runtime.cpu import example_inputs
+from core_compiler.runtime.cuda_driver import Driver
+from core_compiler.runtime.device import Buffer, Device, Executable, check_inputs
+from core_compiler.runtime.kernel_cache import KernelCache
+from core_compiler.runtime.limits import Limits
+from core_compiler.runtime.program import BUILTIN, KernelRef, Launch, Program, Ref
+from core_compiler.runtime.samples import Samples
+
+#: Alignment of everything in device memory, in bytes: vector loads need 16, whole lines 128.
+ALIGN = 256
+
+
+class CudaDevice(Device):
+    """One NVIDIA GPU.  ``kernels``: where compiled kernels come from; ``driver``: what reaches the
+    GPU (default: NVIDIA's, GPU ``ordinal``)."""
+
+    name = "cuda"
+
+    def __init__(self, kernels: KernelCache, ordinal: int = 0, driver: Any = None):
+        self.kernels = kernels
+        self.driver = Driver(ordinal) if driver is None else driver
+        self._functions: dict[str, Function] = {}
+
+    def allocate(self, size: int, what: str = "buffer") -> Buffer:
+        self.require(size, what)
+        memory = _Memory(self.driver, max(size, ALIGN))
+        return Buffer(memory.address, size, memory)
+
+    def require(self, size: int, what: str) -> None:
+        """UserError (exit code 3) where ``size`` bytes are not free on the GPU."""
+        free = self.driver.free_bytes()
+        if size > free:
+            raise UserError(
+                f"needs {size / 2**20:,.0f} MiB of GPU memory, {free / 2**20:,.0f} MiB are free",
+                what, "free GPU memory, or choose -t cpu", CANNOT_HERE,
+            )  # fmt: skip
+
+    def copy(self, to: Buffer | np.ndarray, source: Buffer | np.ndarray) -> None:
+        size, have = (b.size if isinstance(b, Buffer) else b.nbytes for b in (to, source))
+        if size != have:
+            raise UserError(f"{have} bytes do not fit {size}", "copy", "use equal sizes")
+        self.driver.enter()
+        if isinstance(to, Buffer) and isinstance(source, Buffer):
+            self.driver.move(to.address, source.address, size)
+        elif isinstance(to, Buffer):
+            self.driver.upload(to.address, np.ascontiguousarray(source))
+        elif isinstance(source, Buffer):
+            self.driver.download(to, source.address)
+        else:
+            to[...] = source
+        self.driver.wait()
+
+    def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> CudaExecutable:
+        """Raises UserError with exit code 3 (before it allocates) where the GPU's memory is too
+        small, and :class:`~core_compiler.runtime.kernel_cache.MissingKernel` where a kernel is not
+        cached."""
+        self.driver.enter()
+        return CudaExecutable(program, constants, self)
+
+    def limits(self) -> Limits:
+        """The GPU's roofs as its clocks and widths give them."""
+        gpu = self.driver.gpu
+        curve = ((1, gpu.bandwidth),)
+        return Limits(1, gpu.flops, curve, curve)
+
+    def function(self, kernel: KernelRef) -> Function:
+        """A kernel's code on the GPU; it stays loaded with this device."""
+        if kernel.key not in self._functions:
+            facts = self.kernels.facts(kernel)
+            self._check_architecture(kernel, facts["architecture"])
+            image = self.kernels.file(kernel, self.driver.image)
+            code = self.driver.function(image, kernel.symbol)
+            self._functions[kernel.key] = Function(code, facts["threads"], facts["arguments"])
+        return self._functions[kernel.key]
+
+    def _check_architecture(self, kernel: KernelRef, architecture: str) -> None:
+        gpu = self.driver.gpu
+        if architecture != gpu.architecture:
+            raise UserError(
+                f"its code is for {architecture}, the GPU is a {gpu.name} ({gpu.architecture})",
+                f"kernel {kernel.name}", f"compile with architecture={gpu.architecture}",
+                CANNOT_HERE,
+            )  # fmt: skip
+
+    def synchronize(self) -> None:
+        self.driver.enter()
+        self.driver.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A loaded kernel, the threads of its blocks and how many arguments it takes."""
+
+    code: Any
+    threads: int
+    arguments: int
+
+
+class _Memory:
+    """A block of GPU memory that is given back with its last user."""
+
+    def __init__(self, driver, size: int):
+        self.driver, self.address = driver, driver.allocate(size)
+
+    def __del__(self) -> None:
+        try:
+            self.driver.enter()
+            self.driver.release(self.address)
+        except Exception:  # the process ends, and its context with it
+            pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A launch with its addresses: a kernel, or a copy ``(to, source, bytes)``."""
+
+    function: Function | None
+    grid: int
+    arguments: Any
+
+
+class CudaExecutable(Executable):
+    """A program bound to addresses on a GPU.  Thread-safe: one call runs at a time."""
+
+    def __init__(self, program: Program, constants: Mapping[str, np.ndarray], device: CudaDevice):
+        program.check()
+        self.program, self.device, self._lock = program, device, threading.Lock()
+        self._functions = {k.name: device.function(k) for k in program.kernels if k.key != BUILTIN}
+        places, size = _laid_out(program)
+        self._block = device.allocate(size, f"program {program.name}")
+        self._places = {name: [self._block.address + p for p in at] for name, at in places.items()}
+        self._aliases = {a.alias: i for i, a in enumerate(program.outputs) if a.alias >= 0}
+        for constant, address in zip(program.constants, self._places["constant"], strict=True):
+            device.driver.upload(address, _constant(constants, constant))
+        for launch in program.prepack:
+            self._start(self._bind(launch))
+        device.driver.wait()
+        self._launches = [self._bind(launch) for launch in program.launches]
+
+    def __call__(self, *arrays) -> tuple[np.ndarray, ...]:
+        """Arrays (or anything NumPy reads without a copy, such as CPU tensors) in, new arrays out:
+        to the GPU, all launches, and back."""
+        inputs = check_inputs(self.program, arrays)
+        outputs = tuple(np.empty(a.shape, a.numpy) for a in self.program.outputs)
+        with self._lock:
+            self._upload(inputs)
+            for launch in self._launches:
+                self._start(launch)
+            for output, address in zip(outputs, self._places["output"], strict=True):
+                self.device.driver.download(output, address)
+            self.device.driver.wait()
+        return outputs
+
+    @property
+    def arena(self) -> np.ndarray:
+        """The temporaries' bytes as the last run left them (a copy)."""
+        made = np.empty(self.program.arena_bytes, np.uint8)
+        with self._lock:
+            self.device.driver.enter()
+            self.device.driver.download(made, self._places["arena"][0])
+            self.device.driver.wait()
+        return made
+
+    def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:
+        """Time every launch ``repeats`` times by events on the stream, after ``warmup`` runs.
+
+        An event stands between any two launches.  Each timed run is queued behind one that is not
+        timed, so that the host is ahead and launches follow one another without waiting for it.
+        """
+        if repeats < 1 or warmup < 0:
+            raise UserError(f"cannot time {repeats} repeats after {warmup}", "profile",
+                            "use 1 repeat or more")  # fmt: skip
+        arrays = example_inputs(self.program) if arrays is None else arrays
+        inputs, driver = check_inputs(self.program, arrays), self.device.driver
+        times = np.zeros((repeats, len(self._launches), 1, 2), np.int64)
+        with self._lock:
+            self._upload(inputs)
+            events = [driver.event() for _ in range(len(self._launches) + 1)]
+            for row in range(-warmup, repeats):
+                for launch in self._launches:
+                    self._start(launch)
+                for event, launch in zip(events, [*self._launches, None], strict=True):
+                    driver.record(event)
+                    if launch is not None:
+                        self._start(launch)
+                driver.wait()
+                if row >= 0:
+                    at = [1 + driver.nanoseconds(events[0], event) for event in events]
+                    times[row, :, 0, 0], times[row, :, 0, 1] = at[:-1], at[1:]
+        return Samples(self.program, times, 1)
+
+    def _upload(self, inputs: Sequence[np.ndarray]) -> None:
+        self.device.driver.enter()
+        for number, array in enumerate(inputs):
+            self.device.driver.upload(self._address(Ref("input", number)), array)
+
+    def _start(self, launch: _Bound) -> None:
+        driver = self.device.driver
+        if launch.function is None:
+            driver.move(*launch.arguments)
+        elif launch.grid:
+            driver.launch(
+                launch.function.code, launch.grid, launch.function.threads, launch.arguments
+            )
+
+    def _address(self, ref: Ref) -> int:
+        """Where a reference points; an input whose memory an output takes over lies there."""
+        if ref.space == "input" and ref.index in self._aliases:
+            return self._places["output"][self._aliases[ref.index]] + ref.offset
+        return self._places[ref.space][ref.index] + ref.offset
+
+    def _bind(self, launch: Launch) -> _Bound:
+        addresses = [self._address(ref) for ref in launch.buffers]
+        if launch.kernel not in self._functions:
+            if launch.kernel != "cw_copy":
+                raise InternalError(f"{self.program.name}: a GPU has no {launch.kernel}")
+            return _Bound(None, 1, (*addresses, *launch.indices))
+        function = self._functions[launch.kernel]
+        values = [*addresses, *launch.indices]
+        if function.arguments > len(values):
+            values.append(self._places["scratch"][0])
+        if function.arguments != len(values):
+            wanted = f"{launch.kernel} takes {function.arguments}"
+            raise InternalError(f"{launch.name}: {len(values)} arguments, {wanted}")
+        return _Bound(function, launch.work_items, self.device.driver.arguments(values))
+
+
+def _laid_out(program: Program) -> tuple[dict[str, list[int]], int]:
+    """Where each buffer of each space lies in one block, and the block's size; ``scratch`` is what
+    the neediest launch wants for all its blocks together."""
+    sizes = program.space_sizes()
+    every = (*program.prepack, *program.launches)
+    sizes["scratch"] = [max((x.work_items * x.scratch_bytes for x in every), default=0)]
+    places: dict[str, list[int]] = {}
+    end = 0
+    for space, parts in sizes.items():
+        places[space] = []
+        for size in parts:
+            places[space].append(end)
+            end += max(-(-size // ALIGN), 1) * ALIGN
+    return places, end
+
+
+def _constant(constants: Mapping[str, np.ndarray], constant) -> np.ndarray:
+    array = np.ascontiguousarray(constants[constant.digest])
+    if array.nbytes != constant.bytes:
+        raise InternalError(f"constant {constant.digest[:12]} has {array.nbytes} bytes")
+    return array

@@ -1,0 +1,192 @@
+"""NVIDIA's driver: memory, modules, launches, events of one GPU.
+
+Everything the CUDA device asks of a GPU goes through these few functions, so that the tests can put
+an interpreter of PTX in the driver's place.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.errors import CANNOT_HERE, InternalError, UserError
+from core_compiler.runtime.compile_worker import OBJECT
+
+
+@dataclass(frozen=True, slots=True)
+class GPU:
+    """What a GPU says of itself: compute ``capability``, ``processors`` (streaming
+    multiprocessors), ``memory`` in bytes, ``clock`` and ``memory_clock`` in Hz, ``bus`` in bits,
+    ``shared`` bytes of a block at most, ``cache`` bytes of the second level; the driver's CUDA
+    version."""
+
+    name: str
+    capability: tuple[int, int]
+    processors: int
+    memory: int
+    clock: int
+    memory_clock: int
+    bus: int
+    shared: int
+    cache: int
+    cuda: str
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second between the chip and its memory, which moves data twice a cycle."""
+        return 2 * self.memory_clock * self.bus / 8
+
+    @property
+    def flops(self) -> float:
+        """f32 operations a second: 128 lanes a processor (64 before compute capability 8.6), an
+        fma is two."""
+        lanes = 64 if self.capability < (8, 6) else 128
+        return 2 * lanes * self.processors * self.clock
+
+    @property
+    def architecture(self) -> str:
+        return f"sm_{self.capability[0]}{self.capability[1]}"
+
+
+@functools.cache
+def missing(ordinal: int = 0) -> str | None:
+    """What this machine lacks to execute on GPU ``ordinal``; None where nothing is."""
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return "the package cuda-bindings is not installed (pip install 'compiler-workbench[cuda]')"
+    try:
+        (state,) = driver.cuInit(0)
+    except Exception:  # the loader's own kinds of error where there is no libcuda
+        return "there is no NVIDIA driver (libcuda.so.1) on this machine"
+    if state.value:
+        return f"the NVIDIA driver cannot start ({state.name})"
+    _, count = driver.cuDeviceGetCount()
+    if ordinal >= count:
+        return "the NVIDIA driver finds no GPU" if not count else f"there are {count} GPUs"
+    return None
+
+
+@functools.cache
+def gpu(ordinal: int = 0) -> GPU | None:
+    """GPU ``ordinal``'s figures; None where there is none."""
+    return None if missing(ordinal) else Driver(ordinal).gpu
+
+
+class Driver:
+    """GPU ``ordinal`` with its primary context (that other libraries of the process use too) and a
+    stream of its own.  UserError (exit code 3) where there is none."""
+
+    #: Which file of a kernel's cache entry :meth:`function` takes.
+    image = OBJECT
+
+    def __init__(self, ordinal: int = 0):
+        lacking = missing(ordinal)
+        if lacking:
+            raise UserError(f"cannot execute: {lacking}", "target cuda", "choose -t cpu",
+                            CANNOT_HERE)  # fmt: skip
+        from cuda.bindings import driver
+
+        self._cuda = driver
+        self._device = self._ask("cuDeviceGet", ordinal)
+        self._context = self._ask("cuDevicePrimaryCtxRetain", self._device)
+        self.enter()
+        flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self._stream = self._ask("cuStreamCreate", flags)
+        self.gpu = self._describe()
+
+    def _ask(self, name: str, *arguments):
+        """One call of the driver; InternalError names it and what it answered."""
+        state, *results = getattr(self._cuda, name)(*arguments)
+        if state.value:
+            raise InternalError(f"{name}: {state.name}")
+        return results[0] if len(results) == 1 else results
+
+    def enter(self) -> None:
+        """Make the GPU current in this thread."""
+        self._ask("cuCtxSetCurrent", self._context)
+
+    def _describe(self) -> GPU:
+        kinds = self._cuda.CUdevice_attribute
+
+        def number(name: str) -> int:
+            kind = getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}")
+            return self._ask("cuDeviceGetAttribute", kind, self._device)
+
+        name = self._ask("cuDeviceGetName", 128, self._device)
+        version = self._ask("cuDriverGetVersion")
+        return GPU(
+            name.split(b"\0")[0].decode(),
+            (number("COMPUTE_CAPABILITY_MAJOR"), number("COMPUTE_CAPABILITY_MINOR")),
+            number("MULTIPROCESSOR_COUNT"), self._ask("cuDeviceTotalMem", self._device),
+            1000 * number("CLOCK_RATE"), 1000 * number("MEMORY_CLOCK_RATE"),
+            number("GLOBAL_MEMORY_BUS_WIDTH"), number("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+            number("L2_CACHE_SIZE"), f"{version // 1000}.{version % 1000 // 10}",
+        )  # fmt: skip
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def free_bytes(self) -> int:
+        free, _ = self._ask("cuMemGetInfo")
+        return int(free)
+
+    def allocate(self, size: int) -> int:
+        return int(self._ask("cuMemAlloc", size))
+
+    def release(self, address: int) -> None:
+        self._ask("cuMemFree", address)
+
+    def upload(self, address: int, array: np.ndarray) -> None:
+        """Copy a contiguous host array to device memory, after what was launched."""
+        if array.nbytes:
+            place = array.ctypes.data
+            self._ask("cuMemcpyHtoDAsync", address, place, array.nbytes, self._stream)
+
+    def download(self, array: np.ndarray, address: int) -> None:
+        """Copy device memory to a contiguous host array; it is there after :meth:`wait`."""
+        if array.nbytes:
+            place = array.ctypes.data
+            self._ask("cuMemcpyDtoHAsync", place, address, array.nbytes, self._stream)
+
+    def move(self, to: int, source: int, size: int) -> None:
+        if size:
+            self._ask("cuMemcpyDtoDAsync", to, source, size, self._stream)
+
+    # -- code --------------------------------------------------------------------------------------
+
+    def function(self, image: bytes, symbol: str):
+        """A kernel of a module (cubin); the module stays loaded."""
+        module = self._ask("cuModuleLoadData", image)
+        return self._ask("cuModuleGetFunction", module, symbol.encode())
+
+    def arguments(self, values: Sequence[int]) -> np.ndarray:
+        """64-bit kernel arguments, each behind its address, as :meth:`launch` takes them."""
+        made = np.zeros(2 * len(values), np.uint64)
+        made[: len(values)] = np.array(values, np.uint64)
+        made[len(values) :] = made.ctypes.data + 8 * np.arange(len(values), dtype=np.uint64)
+        return made
+
+    def launch(self, function, grid: int, threads: int, arguments: np.ndarray) -> None:
+        table = arguments.ctypes.data + 4 * arguments.size
+        self._ask(
+            "cuLaunchKernel", function, grid, 1, 1, threads, 1, 1, 0, self._stream, table, 0
+        )  # fmt: skip
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def event(self):
+        return self._ask("cuEventCreate", self._cuda.CUevent_flags.CU_EVENT_DEFAULT)
+
+    def record(self, event) -> None:
+        self._ask("cuEventRecord", event, self._stream)
+
+    def nanoseconds(self, start, end) -> int:
+        """Between two recorded events that have happened (the driver counts half microseconds)."""
+        return round(1e6 * self._ask("cuEventElapsedTime", start, end))
+
+    def wait(self) -> None:
+        """Until everything that was started is done; InternalError where a kernel failed."""
+        self._ask("cuStreamSynchronize", self._stream)

@@ -1,0 +1,138 @@
+"""The CUDA target: numba-cuda kernels on one NVIDIA GPU.
+
+It compiles without a GPU and without a driver, down to SASS; only executing needs them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
+from types import MappingProxyType
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Function, Module
+from core_compiler.kernels.schedules.steps import Scheduled
+from core_compiler.targets import Target
+from core_compiler.targets.native import implementation
+
+#: What is compiled for where there is no GPU.
+ARCHITECTURE = "sm_90"
+#: Our files whose text decides what a source compiles to.
+_TOOLCHAIN = ("kernels/primitives.py", "kernels/functions*.py", "kernels/narrow.py",
+              "kernels/scalars.py", "codegen/*.py", "codegen/cuda/*.py")  # fmt: skip
+
+
+class CUDA(Target):
+    """One NVIDIA GPU, through numba-cuda, NVVM and ptxas."""
+
+    name = "cuda"
+    summary = "Numba CUDA kernels on an NVIDIA GPU (compiles without one)"
+    options = MappingProxyType({
+        "architecture": "what to compile for, as sm_90 (default: the GPU's, sm_90 without one)",
+        "tiles": "tiles of products, default or small",
+    })  # fmt: skip
+
+    @cached_property
+    def machine(self):
+        from core_compiler.hardware import gpu as machines
+        from core_compiler.runtime.cuda_driver import gpu
+
+        found = gpu()
+        if found is None:
+            return machines.machine()
+        return machines.machine(
+            found.name, found.processors, found.clock, found.memory, found.bandwidth,
+            found.shared, found.cache,
+        )  # fmt: skip
+
+    def prepare(self) -> None:
+        from core_compiler.codegen.cuda import toolchain
+
+        toolchain.require()
+
+    def pipeline(self, options: Mapping[str, Any]) -> Sequence:
+        self._tiles(options)  # a wrong option is said before the compile starts
+        kernel_cache(self._architecture(options)).warm()
+        return implementation()
+
+    def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
+        from core_compiler.kernels.schedules import gpu
+
+        processors = int(self.machine.units[0].count.value)
+        return gpu.schedule(kernel, launches, processors, self._tiles(options))
+
+    def _tiles(self, options: Mapping[str, Any]) -> str:
+        from core_compiler.kernels.schedules.gpu.product import TILINGS
+
+        tiles = options.get("tiles", "default")
+        if tiles not in TILINGS:
+            raise UserError(f"no tiling is called {tiles!r}", "option tiles",
+                            f"choose {' or '.join(TILINGS)}")  # fmt: skip
+        return tiles
+
+    def _architecture(self, options: Mapping[str, Any]) -> str:
+        """The option ``architecture``; UserError where it is none."""
+        from core_compiler.runtime.cuda_driver import gpu
+
+        found = gpu()
+        default = ARCHITECTURE if found is None else found.architecture
+        wanted = str(options.get("architecture", default))
+        if not re.fullmatch(r"sm_\d{2,3}", wanted):
+            raise UserError(f"{wanted!r} is no architecture", "option architecture",
+                            "give one as sm_75, sm_90 or sm_120")  # fmt: skip
+        return wanted
+
+    def compile(
+        self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
+    ) -> Mapping[str, Any]:  # fmt: skip
+        from core_compiler.codegen.cuda.source import generate
+        from core_compiler.runtime.kernel_cache import KernelSource
+
+        entries = {name: generate(f) for name, f in kernels.items()}
+        sources = [KernelSource(n, s.text, s.symbol, s.lines) for n, s in entries.items()]
+        made = kernel_cache(self._architecture(options)).compile(
+            sources, lambda done, total, name: progress(f"compile {name}", done, total)
+        )
+        return dict(zip(entries, made, strict=True))
+
+    def link(self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]):
+        from core_compiler.targets.link import Linker
+
+        linker = Linker(module, facts, str(options.get("name", "model")))
+        return linker.link(1), linker.arrays, linker.launch_ops
+
+    def load(self, module: Module, facts: Mapping[str, Any], threads: int = 0):
+        program, arrays, _ = facts["program"]
+        return self.device().load(program, arrays)
+
+    def device(self, **options):
+        from core_compiler.runtime.cuda import CudaDevice
+
+        return CudaDevice(kernel_cache(ARCHITECTURE), **options)
+
+    def available(self) -> str | None:
+        from core_compiler.runtime.cuda_driver import missing
+
+        lacking = missing()
+        return f"{lacking}: kernels are compiled and can be read, not executed" if lacking else None
+
+
+@cache
+def kernel_cache(architecture: str):
+    """Compiled kernels for an architecture."""
+    from core_compiler.runtime.kernel_cache import KernelCache
+
+    worker = f"core_compiler.codegen.cuda.worker:{architecture}"
+    return KernelCache(compiler=worker, identity=identity)
+
+
+@cache
+def identity() -> str:
+    """The versions of numba-cuda and NVIDIA's tools, and the digest of our own part."""
+    from core_compiler.codegen.cuda import toolchain
+    from core_compiler.runtime.kernel_cache import digest_of
+
+    parts = (f"{name} {version}" for name, version in toolchain.versions().items())
+    return "; ".join((*parts, digest_of(_TOOLCHAIN)))

@@ -1,0 +1,47 @@
+"""What targets that run all of a model have in common: their implementation half."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core_compiler.passes.base import Pass
+from core_compiler.passes.bufferize import Bufferize
+from core_compiler.passes.choose_layouts import ChooseLayouts
+from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
+from core_compiler.passes.find_lifetimes import FindLifetimes
+from core_compiler.passes.fold_constants import FoldConstants
+from core_compiler.passes.fuse_elementwise import FuseElementwise
+from core_compiler.passes.fuse_epilogues import FuseEpilogues
+from core_compiler.passes.fuse_reductions import FuseReductions
+from core_compiler.passes.generate_code import GenerateCode
+from core_compiler.passes.inline_broadcasts import InlineBroadcasts
+from core_compiler.passes.lower_composites import LowerComposites
+from core_compiler.passes.lower_control_flow import LowerControlFlow
+from core_compiler.passes.outline_kernels import OutlineKernels
+from core_compiler.passes.plan_memory import PlanMemory
+from core_compiler.passes.schedule_kernels import ScheduleKernels
+from core_compiler.passes.simplify_shapes import SimplifyShapes
+
+
+def implementation() -> Sequence[Pass]:
+    """From the end of the meaning half to a program of launches."""
+    return (
+        LowerControlFlow(),
+        LowerComposites(),
+        FoldConstants(),
+        SimplifyShapes(),
+        EliminateCommonSubexpressions(),
+        EliminateDeadCode(),
+        ChooseLayouts(),
+        InlineBroadcasts(),
+        FuseElementwise(),
+        FuseEpilogues(),
+        FuseReductions(),
+        OutlineKernels(),
+        Bufferize(),
+        ScheduleKernels(),
+        FindLifetimes(),
+        PlanMemory(),
+        GenerateCode(),
+    )
