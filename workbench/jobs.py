@@ -34,8 +34,8 @@ def compile(
     """Compile ``model`` for ``target``; with ``path``, record everything into that ``.run`` file.
 
     ``execute`` runs the program once on the model's inputs and times every launch, into the same
-    recording.  A compile that fails or is stopped keeps the stages it has finished; the recording
-    then says how it ended.
+    recording, or records why this machine cannot.  A compile that fails or is stopped keeps the
+    stages it has finished; the recording then says how it ended.
     """
     watchers = [o for o in (observer,) if o is not None]
     if path is not None:
@@ -55,7 +55,10 @@ def compile(
         tell(made, watching)
         if cancelled():
             raise Cancelled
-        if execute:
+        missing = made.target.available() if execute else None
+        if missing:
+            watching.figures({"not_executed": missing})
+        elif execute:
             profile(made, model, watching)
     except (KeyboardInterrupt, Cancelled):
         watching.end("cancelled", "stopped by the user")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from core_compiler.hardware.machine import Figure, Machine, shipped
 
@@ -21,7 +22,7 @@ def machine(name: str = "", processors: int = 0, clock: int = 0, memory: int = 0
         return Figure(value, unit, "detected")
 
     unit = replace(base.units[0], count=seen(processors), clock=seen(clock / 1e9, "GHz"))
-    tiers = {
+    tiers: dict[str, dict[str, Any]] = {
         "shared": {"capacity": seen(shared / 1024, "KiB")},
         "l2": {"capacity": seen(cache / 2**20, "MiB")},
         "hbm": {

@@ -416,8 +416,7 @@ class Recording:
             return [
                 Kernel(
                     row[0], row[1], row[2], bool(row[3]), row[4],
-                    *([(int(a), int(b)) for a, b in json.loads(text)] for text in row[5:8]),
-                    json.loads(row[8]),
+                    _pairs(row[5]), _pairs(row[6]), _pairs(row[7]), json.loads(row[8]),
                     tuple(ops.get((row[0], "computes"), ())),
                     tuple(ops.get((row[0], "launch"), ())),
                     tuple(steps.get(row[0], ())),
@@ -515,3 +514,7 @@ class Recording:
     def export(self, target: str | Path) -> None:
         """A complete single-file copy, also of a recording that is being written."""
         self._file.export(target)
+
+
+def _pairs(text: str) -> list[tuple[int, int]]:
+    return [(int(a), int(b)) for a, b in json.loads(text)]

@@ -59,6 +59,7 @@ class CpuExecutable(Executable):
 
     def __init__(self, program: Program, constants: Mapping[str, np.ndarray], device: CpuDevice):
         program.check()
+        self.device: CpuDevice
         memory.require(program.memory_bytes(device.threads), f"program {program.name}")
         self.program, self.device = program, device
         self._code = device.kernels.load(program.kernels)

@@ -136,6 +136,7 @@ class CudaExecutable(Executable):
 
     def __init__(self, program: Program, constants: Mapping[str, np.ndarray], device: CudaDevice):
         program.check()
+        self.device: CudaDevice
         self.program, self.device, self._lock = program, device, threading.Lock()
         self._functions = {k.name: device.function(k) for k in program.kernels if k.key != BUILTIN}
         places, size = _laid_out(program)
@@ -191,10 +192,10 @@ class CudaExecutable(Executable):
             for row in range(-warmup, repeats):
                 for launch in self._launches:
                     self._start(launch)
-                for event, launch in zip(events, [*self._launches, None], strict=True):
+                for event, launch in zip(events[:-1], self._launches, strict=True):
                     driver.record(event)
-                    if launch is not None:
-                        self._start(launch)
+                    self._start(launch)
+                driver.record(events[-1])
                 driver.wait()
                 if row >= 0:
                     at = [1 + driver.nanoseconds(events[0], event) for event in events]

@@ -100,9 +100,9 @@ def record(observer: Observer, made: list[StageRecord], *, end: str = "finished"
     observer.kernels(
         [
             KernelRecord(
-                "exp_k", "def kernel(): ...\n" * 50, "define void", "vmulps", [(1, op)], [(3, 1)],
-                [("plain", "loop"), ("vectorised", "vector loop")], 0.7, [op], [op], "key", True,
-                b"\x90\0\xff", {"registers": 12},
+                "exp_k", "def kernel(): ...\n" * 50, "define void", "vmulps", [(1, op)],
+                [(2, 1)], [(3, 1)], [("plain", "loop"), ("vectorised", "vector loop")], 0.7, [op],
+                [op], "key", True, b"\x90\0\xff", {"registers": 12},
             )
         ]
     )  # fmt: skip

@@ -257,7 +257,32 @@ def _targets():
         )
 
 
-CHECKS = (_python, _packages, _processor, _cache, _targets, _programs)
+def _cuda():
+    from core_compiler.codegen.cuda import toolchain
+    from core_compiler.runtime import cuda_driver
+
+    lacking = toolchain.missing()
+    versions = toolchain.versions()
+    yield Finding(
+        "CUDA compiler",
+        WARNING if lacking else OK,
+        lacking or f"numba-cuda {versions['numba-cuda']}, NVVM {versions['nvidia-nvvm']}",
+        f"only for -t cuda: pip install '{DISTRIBUTION}[cuda]'" if lacking else "",
+    )
+    found = cuda_driver.gpu()
+    yield Finding(
+        "GPU",
+        WARNING if found is None else OK,
+        cuda_driver.missing() or "none"
+        if found is None
+        else f"{found.name}, {found.architecture}, driver for CUDA {found.cuda}",
+        "only to execute for cuda: without one kernels are compiled and can be read"
+        if found is None
+        else "",
+    )
+
+
+CHECKS = (_python, _packages, _processor, _cache, _targets, _cuda, _programs)
 
 
 def _text(findings, bad: int) -> str:

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.errors import CANNOT_HERE, UserError
 
 
 def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
@@ -184,3 +184,13 @@ def progress(enabled: bool | None = None):
                 print(f"\r{blank}\r", end="", file=sys.stderr, flush=True)
 
     return Progress()
+
+
+def require_execution(target: str) -> None:
+    """UserError (exit code 3) where this machine cannot execute for a target, before any work."""
+    from core_compiler import targets
+
+    missing = targets.target(target).available()
+    if missing:
+        fix = f"read the kernels with `workbench kernels MODEL -t {target}`, or choose -t cpu"
+        raise UserError(missing, f"target {target}", fix, CANNOT_HERE)

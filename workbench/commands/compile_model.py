@@ -58,6 +58,7 @@ def run(arguments) -> int:
         "target": made.target.name,
         "identity": made.identity,
         "recording": None if path is None else str(path),
+        "not_executed": made.target.available() if arguments.execute else None,
     }
     emit(arguments, data, lambda: _text(made, model, data))
     return int(checks["failed"] > 0)
@@ -102,6 +103,8 @@ def _text(made, model, data) -> str:
             for stage, r in failed[:20]
         ]
         lines += ["", table(("pass", "rule", "error", ""), rows)]
+    if data["not_executed"]:
+        lines.append(f"not executed: {data['not_executed']}")
     if data["recording"]:
         lines.append(f"recorded in {data['recording']}")
     return "\n".join(lines)

@@ -47,6 +47,7 @@ def run(arguments) -> None:
             )
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
+    common.require_execution(arguments.target)
     model = common.load(arguments)
     from core_compiler.runtime import profiler
     from core_compiler.runtime.team import default_threads

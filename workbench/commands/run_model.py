@@ -39,6 +39,7 @@ def run(arguments) -> int:
     if not arguments.tolerance >= 0:
         raise UserError(f"{arguments.tolerance:g} is no error", "--tolerance", "give 0 or more")
     options = common.options(arguments)
+    common.require_execution(arguments.target)
     model = common.load(arguments)
     from workbench import jobs, models
 

@@ -116,6 +116,10 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
                   "recording included", "")  # fmt: skip
     yield {**_figure("identity", None, "", "what the bits of the result depend on", ""),
            "text": str(figures.get("identity", ""))[:16]}  # fmt: skip
+    if "not_executed" in figures:
+        yield {**_figure("not executed", None, "", "what this machine lacks", ""),
+               "text": str(figures["not_executed"])}  # fmt: skip
+        return
     yield {**_figure("output digest", None, "", "bits of the outputs on the example inputs", ""),
            "text": str(figures.get("digest", ""))[:16]}  # fmt: skip
 

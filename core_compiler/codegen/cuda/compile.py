@@ -54,7 +54,7 @@ def compile_source(source: str | Source, capability: tuple[int, int], name: str 
     sass, places = sass_lines(toolchain.disassemble(made.cubin))
     clock.append(time.perf_counter())
     steps = (b - a for a, b in pairwise(clock))
-    facts = {
+    facts: dict[str, int | str] = {
         "intermediate": "PTX", "assembly": "SASS", "architecture": architecture,
         **shape, "registers": made.registers, "shared": made.shared,
         "stack": made.stack, "spilled": made.spilled,

@@ -69,7 +69,9 @@ def thread_axes(function: Function) -> dict[Value, int]:
         counts = tuple(most_threads(loop, made) for loop in nest)
         for use in nest[-1].walk():
             memory, where = _touched(use)
-            own = memory in block and where[: len(nest)] == indices
+            if memory is None or memory not in block:
+                continue
+            own = where[: len(nest)] == indices
             if own and memory.type.shape[: len(nest)] == counts:
                 axes.setdefault(memory, len(nest))
     _check(function, block, axes)

@@ -148,9 +148,8 @@ def hoist(
     pure = [o for o in body if is_pure(o)]
     carried, (iv,) = inner.regions[0].arguments[1], inner.regions[0].arguments[:1]
     if start == "there":
-        there = before is not None and before.kind == "kernel.load"
-        there = there and access(before) == (memory, where)
-        need(there, f"{reduction} does not start from what is in {memory.name}")
+        begins = before is not None and before.kind == "kernel.load" and access(before)
+        need(begins == (memory, where), f"{reduction} does not start from what is in {memory.name}")
 
     def address(copier: Copier) -> list[Value]:
         return [copier[v] for v in where]

@@ -1,0 +1,96 @@
+"""The CUDA device on a simulated GPU: memory, copies, refusals, times."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core_compiler import compiler
+from core_compiler.compiler import Options
+from core_compiler.errors import UserError
+from core_compiler.runtime import profiler
+from core_compiler.runtime.cuda import ALIGN, CudaDevice
+from core_compiler.targets.cuda import CUDA, kernel_cache
+from tests.cuda.simulated_driver import SimulatedDriver
+from tests.cuda.simulated_target import SimulatedCUDA
+from tests.passes.programs import inputs, program
+
+
+@pytest.fixture(scope="module")
+def made():
+    module = program(lambda b, x, y: [b.relu(b.add(x, y)), b.reduce_sum(x, axes=(1,))],
+                     "5x70xf32", "5x70xf32")  # fmt: skip
+    return compiler.start(module, SimulatedCUDA(), Options()).finish()
+
+
+def test_it_gives_what_the_cpu_gives(made):
+    arrays = inputs(made.stages[0].module)
+    on_cpu = compiler.start(made.stages[0].module, "cpu", Options()).finish()
+    for a, b in zip(made(*arrays), on_cpu(*arrays), strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_everything_lies_in_one_aligned_block(made):
+    executable = made.executable
+    assert len(executable.device.driver.memory.buffers) == 1
+    addresses = [a for places in executable._places.values() for a in places]
+    assert all(a % ALIGN == 0 for a in addresses)
+    assert len(set(addresses)) == len(addresses)
+    assert executable.arena.size == executable.program.arena_bytes
+
+
+def test_memory_is_given_back():
+    driver = SimulatedDriver()
+    device = CudaDevice(kernel_cache("sm_90"), driver=driver)
+    before = driver.free_bytes()
+    buffer = device.allocate(1000)
+    assert driver.free_bytes() < before
+    data = np.arange(250, dtype=np.float32)
+    back = np.zeros_like(data)
+    device.copy(buffer, data)
+    device.copy(back, buffer)
+    assert np.array_equal(back, data)
+    with pytest.raises(UserError, match="1000 bytes do not fit 4"):
+        device.copy(np.zeros(1, np.float32), buffer)
+    del buffer
+    assert driver.free_bytes() == before
+
+
+def test_too_little_memory_is_said_before_anything_is_allocated(made):
+    driver = SimulatedDriver(free=100)
+    device = CudaDevice(kernel_cache("sm_90"), driver=driver)
+    program, arrays, _ = made.facts["program"]
+    with pytest.raises(UserError, match="of GPU memory") as caught:
+        device.load(program, arrays)
+    assert caught.value.exit_code == 3
+    assert not driver.memory.buffers
+
+
+def test_code_for_another_gpu_is_refused_by_name(made):
+    device = CudaDevice(kernel_cache("sm_90"), driver=SimulatedDriver((7, 5)))
+    program, arrays, _ = made.facts["program"]
+    with pytest.raises(UserError, match=r"code is for sm_90, the GPU is a Simulated GPU .sm_75"):
+        device.load(program, arrays)
+
+
+def test_inputs_that_do_not_fit_are_refused(made):
+    with pytest.raises(UserError, match="is float64"):
+        made(np.zeros((5, 70)), np.zeros((5, 70), np.float32))
+
+
+def test_every_launch_is_timed(made):
+    found = profiler.profile(made.executable, repeats=3, warmup=1)
+    assert len(found.launches) == len(made.facts["program"][0].launches)
+    for launch in found.launches:
+        assert len(launch.timing.samples_us) == 3 and min(launch.timing.samples_us) > 0
+    assert found.limits.peak_flops() == 4 * 128 * 2 * 1e9
+
+
+def test_wrong_options_are_said_before_the_compile_starts():
+    module = program(lambda b, x: [b.exp(x)], "3xf32")
+    for options, message in (
+        ({"architecture": "hopper"}, "no architecture"), ({"tiles": "huge"}, "no tiling"),
+        ({"warps": 3}, "no option 'warps'"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=message):
+            compiler.start(module, CUDA(), Options(target=options))
