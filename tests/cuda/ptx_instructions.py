@@ -480,17 +480,19 @@ def _prmt(words, operands, kernel):
     return step
 
 
-def _dp4a(words, operands, kernel):
-    """The products of four bytes each, and the third operand, summed."""
+def _dot(words, operands, kernel):
+    """``dp4a``: the products of four bytes each, and the third operand, summed; ``dp2a``: of two
+    halves of the first word and the two lower (or upper) bytes of the second."""
     target, a, b, c = operands
-    kinds = [np.dtype("i1" if kind[0] == "s" else "u1") for kind in words]
+    *part, first, second = words
+    wide = "2" if part else "1"
+    kinds = [np.dtype(("i" if k[0] == "s" else "u") + w) for k, w in ((first, wide), (second, "1"))]
+    bytes_used = {"lo": slice(0, 2), "hi": slice(2, 4)}[part[0]] if part else slice(0, 4)
 
     def step(block, on):
-        bytes_ = [
-            np.ascontiguousarray(block.read(v, "u32", on)).view(kind).reshape(-1, 4)
-            for v, kind in zip((a, b), kinds, strict=True)
-        ]
-        products = bytes_[0].astype(np.int64) * bytes_[1].astype(np.int64)
+        words_of = [np.ascontiguousarray(block.read(v, "u32", on)) for v in (a, b)]
+        x, y = (w.view(kind).reshape(len(w), -1) for w, kind in zip(words_of, kinds, strict=True))
+        products = x.astype(np.int64) * y[:, bytes_used].astype(np.int64)
         total = products.sum(axis=1) + block.read(c, "s32", on).astype(np.int64)
         block.write(target, total.astype(np.int32), on)
 
@@ -504,7 +506,7 @@ def _control(words, operands, kernel):
 _MAKERS: dict[str, Callable] = {
     "abs": _abs, "add": _binary(np.add), "and": _logic(np.bitwise_and), "bar": _control,
     "bfi": _bfi, "bra": _control, "copysign": _copysign, "cvt": _cvt, "cvta": _cvta, "div": _div,
-    "dp4a": _dp4a, "fma": _fma, "ld": _ld, "mad": _mad, "max": _extreme(np.maximum),
+    "dp2a": _dot, "dp4a": _dot, "fma": _fma, "ld": _ld, "mad": _mad, "max": _extreme(np.maximum),
     "min": _extreme(np.minimum), "mov": _mov, "mul": _mul, "neg": _neg, "not": _not,
     "or": _logic(np.bitwise_or), "prmt": _prmt, "rcp": _rcp, "rem": _rem, "ret": _control,
     "selp": _selp, "setp": _setp, "shl": _shift(True), "shr": _shift(False), "sqrt": _sqrt,

@@ -245,4 +245,4 @@ def _immediate(operand: str, kind: str, kernel: Kernel):
         return np.uint32(int(operand[2:], 16)).view(dtype if dtype.itemsize == 4 else np.float32)
     if operand.startswith("0d"):
         return np.uint64(int(operand[2:], 16)).view(dtype)
-    return np.uint64(int(operand, 0) % 2**64).astype(WORD[dtype.itemsize]).view(dtype)
+    return np.uint64(int(operand.rstrip("U"), 0) % 2**64).astype(WORD[dtype.itemsize]).view(dtype)

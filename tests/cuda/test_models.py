@@ -48,7 +48,8 @@ def test_a_model_has_the_cpus_bits(name):
 def test_every_kernel_has_the_bits_of_its_meaning(name, capability):
     target = SimulatedCUDA(capability)
     model, made = _compiled(name, target, architecture=target.driver.gpu.architecture)
-    found = check_kernels(made.module, made.facts, target, model.inputs, Evaluator())
+    evaluator = Evaluator(made.module.weights)
+    found = check_kernels(made.module, made.facts, target, model.inputs, evaluator)
     assert {k.record.verdict for k in found} == {"bitwise"}
     for compiled in made.facts["compiled"].values():
         facts = json.loads(compiled.text("facts.json"))
