@@ -137,6 +137,31 @@ def instantiate_functions(compile_: Callable, names: dict) -> dict[str, Callable
     return {**done, **narrow_functions(compile_, names)}
 
 
+def _power(a, b):
+    """a**b by squaring, wrapping; a negative exponent gives 1 or -1 for those bases, else 0."""
+    one, zero = number(1), number(0)  # noqa: F821
+    if lt(b, zero):  # noqa: F821
+        if eq(a, one):  # noqa: F821
+            return one
+        if eq(a, neg(one)):  # noqa: F821
+            return select(eq(and_(b, one), one), a, one)  # noqa: F821
+        return zero
+    result, base, left = one, a, b
+    while lt(zero, left):  # noqa: F821
+        if eq(and_(left, one), one):  # noqa: F821
+            result = mul(result, base)  # noqa: F821
+        base = mul(base, base)  # noqa: F821
+        left = shr(left, one)  # noqa: F821
+    return result
+
+
+def integer_power(dtype: str, names: dict) -> Callable:
+    """The source of ``power_<dtype>`` over one target's primitives."""
+    words = ("lt", "eq", "neg", "select", "and_", "mul", "shr")
+    bound = {w: names[f"{w.rstrip('_')}_{dtype}"] for w in words}
+    return specialise(_power, f"power_{dtype}", number=names[dtype], **bound)
+
+
 #: Every name that generated CPU source may call: primitives, functions, narrow conversions.
 NAMESPACE: dict[str, Callable] = {**PRIMITIVES, **instantiate_functions(inline_jit, PRIMITIVES)}
 

@@ -36,7 +36,7 @@ def test_equal_sources_compile_once(kernels):
     assert [(done, total) for done, total, _ in seen] == [(1, 2), (2, 2)]
     again = kernels.compile([kernel("a"), kernel("b")], lambda *p: pytest.fail("compiled again"))
     assert all(c.cached and c.seconds == 0 for c in again)
-    assert "define void @a" in again[0].text("kernel.ll") and again[0].text("kernel.s") == ""
+    assert "define void @a" in again[0].text("kernel.ir") and again[0].text("kernel.s") == ""
     assert json.loads(again[0].text("lines.json")) == [[1, 2]]
     assert json.loads(again[0].text("about.json"))["symbol"] == "a"
 
@@ -62,7 +62,7 @@ def test_an_exception_names_its_kernel_and_reason(kernels):
 def test_what_a_compiler_prints_does_not_disturb(kernels):
     noisy = kernel("noisy")
     (done,) = kernels.compile([KernelSource("noisy", ";print\n" + noisy.source, "noisy")])
-    assert done.text("kernel.ll")
+    assert done.text("kernel.ir")
 
 
 def test_interrupting_keeps_what_was_finished(kernels):

@@ -92,7 +92,7 @@ def test_it_is_found_by_its_entry_point_in_a_fresh_process(site):
         [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert json.loads(ran.stdout) == [["bytes", "cpu"], "bytes", "cpu", "byte_machine"]
+    assert json.loads(ran.stdout) == [["bytes", "cpu", "cuda"], "bytes", "cpu", "byte_machine"]
 
 
 def test_what_it_claims_stays_alone_and_carries_its_name(compiled):

@@ -43,8 +43,8 @@ from core_compiler.codegen.cpu.values import (
     numba_type,
 )
 from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
-from core_compiler.kernels._numba import inline_jit, specialise
-from core_compiler.kernels.functions import NAMESPACE
+from core_compiler.kernels._numba import inline_jit
+from core_compiler.kernels.functions import NAMESPACE, integer_power
 from core_compiler.kernels.primitives import PRIMITIVES, boolean
 
 _FORM = re.compile(r"(?P<stem>\w+)_(?P<dtype>[a-z]+[a-z0-9]*?)x(?P<width>\d+)$")
@@ -444,29 +444,9 @@ def contract_function(name: str, width: int | None):
     return _traced(name, width, CONTRACT.arity(name))
 
 
-def _power(a, b):
-    """a**b by squaring, wrapping; a negative exponent gives 1 or -1 for those bases, else 0."""
-    one, zero = number(1), number(0)  # noqa: F821
-    if lt(b, zero):  # noqa: F821
-        if eq(a, one):  # noqa: F821
-            return one
-        if eq(a, neg(one)):  # noqa: F821
-            return select(eq(and_(b, one), one), a, one)  # noqa: F821
-        return zero
-    result, base, left = one, a, b
-    while lt(zero, left):  # noqa: F821
-        if eq(and_(left, one), one):  # noqa: F821
-            result = mul(result, base)  # noqa: F821
-        base = mul(base, base)  # noqa: F821
-        left = shr(left, one)  # noqa: F821
-    return result
-
-
 @functools.cache
 def _integer_power(dtype: str):
-    words = ("lt", "eq", "neg", "select", "and_", "mul", "shr")
-    bound = {w: PRIMITIVES[f"{w.rstrip('_')}_{dtype}"] for w in words}
-    return inline_jit(specialise(_power, f"power_{dtype}", number=PRIMITIVES[dtype], **bound))
+    return inline_jit(integer_power(dtype, PRIMITIVES))
 
 
 def _logic(stem: str, width: int | None):

@@ -28,11 +28,11 @@ from math import inf, nan
 
 from llvmlite import ir
 from numba.core import types
-from numba.core.errors import TypingError
 from numba.cuda.extending import intrinsic
 
-from core_compiler.codegen.cuda.leaves import CONTRACT, call
-from core_compiler.codegen.cuda.values import NUMBA, SPACES, Pointer, Vector, dtype_of, numba_type
+from core_compiler.codegen.cuda.functions import contract_function, spread
+from core_compiler.codegen.cuda.leaves import call
+from core_compiler.codegen.cuda.values import NUMBA, SPACES, Pointer, Vector, numba_type
 from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
 from core_compiler.kernels.primitives import boolean
 
@@ -64,11 +64,11 @@ class Namespace(dict):
             return _lane(lane[1], int(lane[2]), int(lane[3]))
         found = _FORM.match(name)
         if found is None:
-            return _contract_function(name, None)
+            return contract_function(name, None)
         width = int(found["width"]) if found["width"] else None
         if found["stem"] in _VALUE_FORMS:
             return _VALUE_FORMS[found["stem"]](found["dtype"], width)
-        return _contract_function(f"{found['stem']}_{found['dtype']}" if width else name, width)
+        return contract_function(f"{found['stem']}_{found['dtype']}" if width else name, width)
 
 
 # -- where a thread is -----------------------------------------------------------------------------
@@ -309,18 +309,11 @@ def _scatter(dtype: str, width: int):
     return scatter
 
 
-def _spread(builder, value, width: int):
-    made = ir.Constant(ir.VectorType(value.type, width), ir.Undefined)
-    for lane in range(width):
-        made = builder.insert_element(made, value, ir.Constant(_I32, lane))
-    return made
-
-
 def _splat(dtype: str, width: int):
     @intrinsic
     def splat(typing, x):
         def codegen(context, builder, sig, values):
-            return _spread(builder, values[0], width)
+            return spread(builder, values[0], width)
 
         return Vector(dtype, width)(NUMBA[dtype]), codegen
 
@@ -342,66 +335,3 @@ _VALUE_FORMS: dict[str, Callable] = {
     "load": _load, "load_some": _load_some, "gather": _gather, "store": _store,
     "store_some": _store_some, "scatter": _scatter, "splat": _splat,
 }  # fmt: skip
-
-
-# -- contract functions ----------------------------------------------------------------------------
-
-_LOGIC = {"and": "and_", "or": "or_", "xor": "xor"}
-
-
-def _contract_function(name: str, width: int | None):
-    """The contract function as an intrinsic of its arity."""
-    stem, _, dtype = name.rpartition("_")
-    if dtype == "bool" and stem in (*_LOGIC, "not", "select"):
-        return _logic(stem, width)
-    if name not in CONTRACT.functions:
-        raise KeyError(f"generated code names {name!r}, which is no function of the contract")
-    return _traced(name, width, CONTRACT.arity(name))
-
-
-def _logic(stem: str, width: int | None):
-    kind = numba_type("bool", width)
-    arity = {"not": 1, "select": 3}.get(stem, 2)
-
-    def typed(arguments):
-        def codegen(context, builder, sig, values):
-            if stem == "not":
-                return builder.not_(values[0])
-            if stem == "select":
-                return builder.select(*values)
-            return getattr(builder, _LOGIC[stem])(*values)
-
-        return kind(*[kind] * arity), codegen
-
-    return _of_arity(f"{stem}_bool", arity, typed)
-
-
-def _traced(name: str, width: int | None, arity: int):
-    def typed(arguments):
-        kinds = [dtype_of(t) for t in arguments]
-        dtypes = tuple(d for d, _ in kinds)
-        if not CONTRACT.is_traceable(name, dtypes):
-            raise TypingError(f"{name} has no straight-line code for {dtypes}")
-        result = numba_type(CONTRACT.result_dtype(name, dtypes), width)
-
-        def codegen(context, builder, sig, values):
-            spread = [
-                _spread(builder, v, width) if width and w is None else v
-                for v, (_, w) in zip(values, kinds, strict=True)
-            ]
-            return CONTRACT.emit(builder, name, spread, dtypes, width)
-
-        return result(*map(types.unliteral, arguments)), codegen
-
-    return _of_arity(name, arity, typed)
-
-
-def _of_arity(name: str, arity: int, typed: Callable):
-    forms = {
-        1: lambda typing, a: typed((a,)),
-        2: lambda typing, a, b: typed((a, b)),
-        3: lambda typing, a, b, c: typed((a, b, c)),
-    }
-    function = forms[arity]
-    function.__name__ = function.__qualname__ = name
-    return intrinsic(function)
