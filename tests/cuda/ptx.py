@@ -22,7 +22,7 @@ class Instruction:
 @dataclass
 class Kernel:
     """One entry of a module.  ``labels``: name to instruction number; ``registers``: prefix to
-    (type, count); ``shared``: variable to (offset, bytes)."""
+    (type, count); ``shared`` and ``constants``: variable to offset."""
 
     name: str
     parameters: list[str] = field(default_factory=list)
@@ -33,11 +33,14 @@ class Kernel:
     labels: dict[str, int] = field(default_factory=dict)
     local: str = ""
     local_bytes: int = 0
+    constants: dict[str, int] = field(default_factory=dict)
+    constant_bytes: bytes = b""
 
 
 _ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(([^)]*)\)")
 _SHARED = re.compile(r"\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\]")
 _LOCAL = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[(\d+)\]")
+_CONSTANT = re.compile(r"\.const\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[\d+\]\s*=\s*\{([^}]*)\}")
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+%(\w+?)(?:<(\d+)>)?;")
 _GUARD = re.compile(r"@(!?)(%\w+)\s+")
 #: Commas between operands: not those inside ``{a, b}`` or ``[p, 4]``.
@@ -58,6 +61,10 @@ def read(text: str) -> Kernel:
         kernel.shared_bytes = offset + int(size)
     for variable, size in _LOCAL.findall(text):
         kernel.local, kernel.local_bytes = variable, int(size)
+    for align, variable, numbers in _CONSTANT.findall(text):
+        padding = -len(kernel.constant_bytes) % int(align)
+        kernel.constants[variable] = len(kernel.constant_bytes) + padding
+        kernel.constant_bytes += bytes(padding) + bytes(map(int, numbers.split(",")))
     inside = False
     for number, line in enumerate(text.splitlines(), 1):
         line = line.split("//")[0].strip()

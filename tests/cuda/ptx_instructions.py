@@ -139,7 +139,9 @@ def _quotient(a, b):
     """Truncated; the remainder has the dividend's sign."""
     if np.any(b == 0):
         raise Fault("an integer division by zero")
-    return np.where((a < 0) != (b < 0), -(abs(a) // abs(b)), abs(a) // abs(b)).astype(a.dtype)
+    sizes = [abs(v).view(f"u{v.dtype.itemsize}") for v in (a, b)]  # the least number's too
+    size = (sizes[0] // sizes[1]).view(a.dtype)
+    return np.where((a < 0) != (b < 0), -size, size).astype(a.dtype)
 
 
 def _div(words, operands, kernel):
@@ -396,7 +398,7 @@ def _lanes(operand: str) -> list[str]:
 
 def _space(words) -> tuple[str, str]:
     """(memory space, type) of a load or store."""
-    space = words[0] if words[0] in ("global", "shared", "param", "local") else "generic"
+    space = words[0] if words[0] in ("global", "shared", "param", "local", "const") else "generic"
     return space, words[-1]
 
 

@@ -19,6 +19,8 @@ from tests.cuda.ptx_instructions import WORD, Fault, decode, dtype_of
 _FIRST = 1 << 40
 #: Where each thread's own memory lies.
 _LOCAL = 1 << 50
+#: Where constant memory lies.
+_CONSTANT = 1 << 51
 
 
 def launch(ptx: str, grid: int, threads: int, arguments: Sequence[np.ndarray | int]) -> None:
@@ -197,6 +199,12 @@ class _Block:
 
     def bytes_at(self, space: str, addresses: np.ndarray, size: int, on):
         """The memory that the addresses are of, and their places in it."""
+        if space == "const" or (space == "generic" and int(addresses[0]) >= _CONSTANT):
+            places = addresses.astype(np.int64) - _CONSTANT
+            constants = np.frombuffer(self.program.kernel.constant_bytes, np.uint8)
+            if places.min() < 0 or places.max() + size > constants.size:
+                raise Fault(f"constant byte {places.max() + size} of {constants.size}")
+            return constants, places
         if space == "local" or (space == "generic" and int(addresses[0]) >= _LOCAL):
             places = addresses.astype(np.int64) - _LOCAL
             if places.min() < 0 or places.max() + size > self.local.shape[1]:
@@ -236,6 +244,8 @@ def _address(operand: str) -> tuple[str, int]:
 def _immediate(operand: str, kind: str, kernel: Kernel):
     if operand == kernel.local:
         return np.uint64(_LOCAL).astype(dtype_of(kind))
+    if operand in kernel.constants:
+        return np.uint64(_CONSTANT + kernel.constants[operand]).astype(dtype_of(kind))
     if operand in kernel.shared:
         return np.uint64(kernel.shared[operand]).astype(dtype_of(kind))
     if kind == "pred":

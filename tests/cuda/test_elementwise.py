@@ -11,7 +11,14 @@ from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.schedules import gpu
 from tests.cuda.helpers import CAPABILITIES, on_gpu
 from tests.cuda.lint import complaints
-from tests.kernels.kernel_helpers import assert_same_bits, group, interpreted, normal, reference
+from tests.kernels.kernel_helpers import (
+    assert_same_bits,
+    group,
+    integers,
+    interpreted,
+    normal,
+    reference,
+)
 
 UNARY = """
     exp exp2 expm1 log log2 log10 log1p sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh
@@ -39,6 +46,65 @@ def test_a_scalar_function_gives_the_references_bits(name):
         made, ptx = on_gpu(op, given, capability)
         assert_same_bits(made, wanted, f"{name} for {capability}")
         assert complaints(ptx) == []
+
+
+LARGE = [1e6, -1e10, 1e22, -1e200, 1e300]
+
+
+def doubles() -> tuple[np.ndarray, np.ndarray]:
+    x, y = (a.astype(np.float64) for a in inputs())
+    x.flat[-len(LARGE) :] = LARGE
+    return x, y
+
+
+def _same_bits(name: str, given, capability) -> None:
+    op = group(lambda b, *values: getattr(b, name)(*values), *given)
+    made, ptx = on_gpu(op, given, capability)
+    assert_same_bits(made, reference(op, given), f"{name} for {capability}")
+    assert complaints(ptx) == []
+
+
+@pytest.mark.parametrize("name", ["rem", "mod"])
+def test_remainders_are_computed_by_loops(name):
+    x, y = inputs()
+    _same_bits(name, (x, y), (9, 0))
+    _same_bits(name, doubles(), (9, 0))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+def test_integer_powers_wrap(kind):
+    low = 0 if kind is np.uint8 else -6
+    _same_bits(
+        "pow", (integers(low, 7, (70,), kind), integers(max(low, -2), 40, (70,), kind)), (9, 0)
+    )
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint32", "uint64"])
+def test_integers(kind):
+    """Arithmetic, division by zero, shifts beyond the width, comparisons."""
+    dtype = np.dtype(kind)
+    info = np.iinfo(dtype)
+    x = np.random.default_rng(5).integers(info.min, info.max, 90, dtype, endpoint=True)
+    y = np.concatenate([integers(0, 2 * info.bits, (40,), dtype), x[:50][::-1]])
+    x[:3], y[-3:] = (info.min, info.max, 0), 0
+
+    def build(b, x, y):
+        same = [
+            getattr(b, n)(x, y) for n in ("add", "sub", "mul", "div", "rem", "max", "min", "xor")
+        ]
+        return [*same, b.shl(x, y), b.shr(x, y), b.cast(b.lt(x, y), dtype="i32"), b.bitnot(x)]
+
+    op = group(build, x, y)
+    made, _ = on_gpu(op, (x, y), (9, 0))
+    assert_same_bits(made, reference(op, (x, y)), kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@pytest.mark.parametrize("name", [*UNARY.split(), *BINARY.split()])
+def test_a_function_of_f64_gives_the_references_bits(name, capability):
+    x, y = doubles()
+    _same_bits(name, (x, y) if name in BINARY.split() else (x,), capability)
 
 
 def test_every_schedule_step_keeps_the_bits():
