@@ -220,13 +220,17 @@ class Writer:
             self.line(word, op)
             self.indent += 1
             before = len(self.lines)
-            self.block(region)
+            self.branch(region)
             for result, value in zip(results, region.outputs, strict=True):
                 self.line(f"{result} = {self.name(value)}")
             if len(self.lines) == before:
                 self.line("pass")
             self.indent -= 1
         self.comment = ""
+
+    def branch(self, region: Block) -> None:
+        """One side of a branch."""
+        self.block(region)
 
     # -- memory ----------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from core_compiler.codegen.cuda.source import generate
@@ -72,6 +74,51 @@ def test_a_block_has_its_sums_in_registers_and_its_slabs_in_shared_memory():
     assert "THREADS = 4 " in text and "registers_f32_32" in text and "shared_f32_64" in text
     assert text.count("barrier()") == 2  # the slab is there; the slab was read
     assert work_items(function, case.sizes) == 2 * 2
+
+
+def _shared_kernel(build) -> str:
+    """The source of a kernel whose blocks of 4 threads do ``build(kb, memory, y, block)``."""
+    kb = KernelBuilder("phases")
+    y = kb.buffer("y", ("n",), "f32", strides=(1,))
+    n = kb.size("n")
+    with kb.loop("block", 0, n, loop="block") as block:
+        memory = kb.alloc((4,), "f32", space="shared", name="memory")
+        build(kb, memory, y, block)
+    function = kb.function()
+    verify(function)
+    return generate(function).text
+
+
+def _fill(kb, memory) -> None:
+    with kb.loop("fill", 0, 4, loop="thread") as t:
+        kb.store(kb.number(1.0, "f32"), memory, t)
+
+
+def _take(kb, memory, y, block) -> None:
+    with kb.loop("take", 0, 4, loop="thread") as t:
+        kb.store(kb.load(memory, kb.sub(3, t)), y, kb.add(kb.mul(block, 4), t))
+
+
+def test_a_barrier_stands_between_what_threads_write_and_read():
+    def one_side(kb, memory, y, block):
+        _fill(kb, memory)
+        with kb.branch(kb.eq(block, 0)):
+            _take(kb, memory, y, block)  # a barrier here is none for the other blocks
+            _fill(kb, memory)
+        _take(kb, memory, y, block)
+
+    text = _shared_kernel(one_side)
+    met = re.findall(r"^ +(fill|take|barrier|if)(?:_\d+)?(?= =|\(| block)", text, re.MULTILINE)
+    assert met == ["fill", "if", "barrier", "take", "barrier", "fill", "barrier", "take"]
+
+
+def test_no_barrier_stands_between_reads():
+    def only_reads(kb, memory, y, block):
+        _fill(kb, memory)
+        with kb.loop("again", 0, block):
+            _take(kb, memory, y, block)
+
+    assert _shared_kernel(only_reads).count("barrier()") == 1
 
 
 def test_a_thread_cannot_reach_anothers_registers():

@@ -52,10 +52,15 @@ def generate(function: Function) -> Source:
     return Source(function.name, "\n".join(text).rstrip() + "\n", tuple(rows))
 
 
-def _touched(ops: Iterable[Op]) -> set[Value]:
-    """The block's own memory that ``ops`` read or write."""
-    moves = (o for op in ops for o in op.walk() if o.kind in ("kernel.load", "kernel.store"))
-    return {b for b in (access(o)[0] for o in moves) if b.type.space in ("shared", "scratch")}
+def _accesses(ops: Iterable[Op]) -> tuple[set[Value], set[Value]]:
+    """The block's own memory that ``ops`` read, and that they write."""
+    found: tuple[set[Value], set[Value]] = set(), set()
+    for op in (o for outer in ops for o in outer.walk()):
+        if op.kind in ("kernel.load", "kernel.store"):
+            memory = access(op)[0]
+            if memory.type.space in ("shared", "scratch"):
+                found[op.kind == "kernel.store"].add(memory)
+    return found
 
 
 class _Writer(Writer):
@@ -67,7 +72,10 @@ class _Writer(Writer):
         self.made = producers(function)
         self.threads, self.thread_axes = block_threads(function), thread_axes(function)
         self.threads_apart = False  # inside a thread loop
-        self.unsynchronised: set[Value] = set()
+        # The block's memory that was read and written since the last barrier.
+        self.read: set[Value] = set()
+        self.written: set[Value] = set()
+        self.sides: list[tuple[set[Value], set[Value]]] = []
 
     def write(self) -> None:
         function = self.function
@@ -199,27 +207,39 @@ class _Writer(Writer):
 
     def _uniform_loop(self, op: Op) -> None:
         """A loop that all threads of a block go through together, or one that a thread does."""
-        touched = set() if self.threads_apart else _touched((op,))
-        if touched:  # what its end leaves its begin may read: both sides meet a barrier
-            self._meet(touched)
+        if not self.threads_apart:  # what its end leaves its begin may read: both meet a barrier
+            self._meet(*_accesses((op,)))
         super()._for(op)
 
     def _hand_on(self, body: Block, carried: list[str]) -> None:
         super()._hand_on(body, carried)
-        if not self.threads_apart and self.unsynchronised & _touched(body.ops):
-            self.line("barrier()")
-            self.unsynchronised = set()
+        if not self.threads_apart:
+            self._meet(*_accesses(body.ops))
+
+    def _if(self, op: Op) -> None:
+        """What either side has read and written is so after both: only one of them has run."""
+        start, self.sides = (self.read, self.written), []
+        super()._if(op)
+        for read, written in (start, *self.sides):
+            self.read, self.written = self.read | read, self.written | written
+
+    def branch(self, region: Block) -> None:
+        sides, before = self.sides, (self.read, self.written)
+        super().branch(region)
+        self.sides = [*sides, (self.read, self.written)]
+        self.read, self.written = before
 
     def _synchronise(self, op: Op) -> None:
         """A barrier where a thread may read or overwrite what another has left or still reads."""
-        touched = _touched((op,))
-        self._meet(touched)
-        self.unsynchronised |= touched
+        read, written = _accesses((op,))
+        self._meet(read, written)
+        self.read |= read
+        self.written |= written
 
-    def _meet(self, touched: set[Value]) -> None:
-        if touched & self.unsynchronised:
+    def _meet(self, read: set[Value], written: set[Value]) -> None:
+        if (read | written) & self.written or written & self.read:
             self.line("barrier()")
-            self.unsynchronised = set()
+            self.read, self.written = set(), set()
 
     def _load(self, op: Op) -> str:
         if not self.threads_apart:

@@ -23,7 +23,7 @@ from core_compiler.kernels.transforms.loops import (
     unswitch,
 )  # fmt: skip
 from core_compiler.kernels.transforms.outline import dispatch, outline
-from core_compiler.kernels.transforms.place import place
+from core_compiler.kernels.transforms.place import place, publish
 from core_compiler.kernels.transforms.ragged import cover, round_up, specialise
 from core_compiler.kernels.transforms.reduction import fission, hoist, sink
 from core_compiler.kernels.transforms.registers import promote, share_loads, unroll, unroll_by
@@ -51,6 +51,7 @@ __all__ = [
     "permute_dimensions",
     "place",
     "promote",
+    "publish",
     "rename",
     "rename_buffers",
     "requires",

@@ -232,6 +232,16 @@ def buffer_argument(function: Function, name: str) -> Value:
     raise Refused(f"{function.name} has no buffer argument {name!r}")
 
 
+def private_buffer(function: Function, name: str) -> Op:
+    """The one allocation of a private buffer; :class:`Refused` where there is none or several."""
+    found = [
+        op for op in function.body.walk()
+        if op.kind == "kernel.alloc" and op.result.name == name
+    ]  # fmt: skip
+    need(len(found) == 1, f"{function.name} has {len(found)} private buffers called {name!r}")
+    return found[0]
+
+
 def need(condition: bool, reason: str) -> None:
     """Raise :class:`Refused` with ``reason`` unless ``condition``."""
     if not condition:

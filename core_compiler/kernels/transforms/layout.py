@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernels.ops import access
-from core_compiler.kernels.transforms.edit import Copier, need, producers, rebuild
+from core_compiler.kernels.transforms.edit import (
+    Copier,
+    need,
+    private_buffer,
+    producers,
+    rebuild,
+)
 from core_compiler.kernels.transforms.stage import divided
 
 
@@ -16,7 +22,7 @@ def split_dimension(function: Function, buffer: str, axis: int, size: int) -> Fu
     Every access must use an index along it that shows its quotient and remainder: ``x * size + y``
     with y below ``size``.
     """
-    made, alloc = producers(function), _allocated(function, buffer)
+    made, alloc = producers(function), private_buffer(function, buffer)
     kind = alloc.result.type
     need(kind.shape[axis] % size == 0, f"{size} does not divide dimension {axis} of {buffer}")
     shape = (*kind.shape[:axis], kind.shape[axis] // size, size, *kind.shape[axis + 1 :])
@@ -32,7 +38,7 @@ def split_dimension(function: Function, buffer: str, axis: int, size: int) -> Fu
 
 def permute_dimensions(function: Function, buffer: str, order: Sequence[int]) -> Function:
     """Lay a private buffer out with its dimensions in this order, the slowest first."""
-    alloc = _allocated(function, buffer)
+    alloc = _static(function, buffer)
     kind = alloc.result.type
     need(sorted(order) == list(range(kind.rank)), f"{buffer} has {kind.rank} dimensions")
 
@@ -43,14 +49,10 @@ def permute_dimensions(function: Function, buffer: str, order: Sequence[int]) ->
     return _laid_out(function, alloc, tuple(kind.shape[axis] for axis in order), moved)
 
 
-def _allocated(function: Function, buffer: str) -> Op:
-    found = [
-        op for op in function.body.walk()
-        if op.kind == "kernel.alloc" and op.result.name == buffer
-    ]  # fmt: skip
-    need(len(found) == 1, f"{function.name} has {len(found)} private buffers called {buffer!r}")
-    need(not found[0].operands, f"the size of {buffer} is known at run time only")
-    return found[0]
+def _static(function: Function, buffer: str) -> Op:
+    alloc = private_buffer(function, buffer)
+    need(not alloc.operands, f"the size of {buffer} is known at run time only")
+    return alloc
 
 
 def _laid_out(function: Function, alloc: Op, shape, moved) -> Function:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from core_compiler.ir import Function
 from core_compiler.kernels.abi import parallel_nest
-from core_compiler.kernels.schedules.simd import reductions
+from core_compiler.kernels.schedules.simd import attempt, reductions
 from core_compiler.kernels.schedules.steps import Scheduled
-from core_compiler.kernels.transforms import lift, mark, place, split
+from core_compiler.kernels.transforms import lift, mark, place, publish, split
 from core_compiler.kernels.transforms.edit import loops
 
 #: Threads of a block: the lanes of a sum.
@@ -15,12 +15,16 @@ LANES = 32
 
 def schedule(kernel: Function) -> Scheduled:
     """One block for each row; its threads are the lanes of the row's sums, which they keep in
-    shared memory, and share out the other loops along the row."""
+    registers until they combine them in shared memory, and share out the other loops along the
+    row."""
     s = Scheduled.of(kernel)
     nest = [loop["name"] for loop in parallel_nest(kernel)]
     for name in reductions(kernel):
-        s = s.apply(place, name, "shared")
-    inner = [op for op in loops(kernel) if op["name"] not in nest]
+        if attempt(publish, s.function, name):
+            s = s.apply(publish, name)
+        else:
+            s = s.apply(place, name, "shared")
+    inner = [op for op in loops(s.function) if op["name"] not in nest]
     for op in inner:
         name = op["name"]
         if op.get("loop") == "vector":
