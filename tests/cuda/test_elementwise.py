@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -113,6 +115,17 @@ def test_every_schedule_step_keeps_the_bits():
     wanted = reference(op, (x, y))
     for step in gpu.schedule(lower_group(op).function).steps:
         assert_same_bits(interpreted(op, (x, y), step.function), wanted, step.name)
+
+
+@pytest.mark.parametrize("size", [3, 4, 1027])
+def test_four_elements_in_a_row_are_one_access(size):
+    x, y = normal(size), normal(size, seed=1)
+    op = group(lambda b, x, y: b.mul(b.exp(x), y), x, y)
+    for capability in CAPABILITIES:
+        made, ptx = on_gpu(op, (x, y), capability)
+        assert_same_bits(made, reference(op, (x, y)), str(capability))
+        assert len(re.findall(r"ld\.global\.v4\.[bf]32", ptx)) == 2
+        assert len(re.findall(r"st\.global\.v4\.[bf]32", ptx)) == 1
 
 
 def test_machine_code_has_no_fma_that_the_ptx_has_not():

@@ -29,7 +29,7 @@ def schedule(
         try:
             found = read_product(kernel)
             if not found.rows:  # a vector times a matrix: nothing is used twice
-                return elements.schedule(kernel, elements.VECTOR_THREADS)
+                return elements.schedule(kernel, elements.SUM_THREADS, together=False)
             chosen = product.choose(kernel, found, launches, processors, product.TILINGS[tiles])
             return product.schedule(kernel, found, chosen)
         except Refused:
