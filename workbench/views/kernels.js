@@ -32,6 +32,15 @@ const COLUMNS = [
   ['compile_seconds', 'compiled', 'in', 'Time to compile it; 0 where it came from the cache'],
 ];
 
+// Of a GPU's kernels, as the assembler tells them.
+const GPU_COLUMNS = [
+  ['threads', 'threads', 'of a block', 'Threads of a block'],
+  ['registers', 'registers', 'of a thread', '32-bit registers that each thread has'],
+  ['shared', 'shared', 'B a block', 'Shared memory of a block, in bytes'],
+  ['spilled', 'spilled', 'B a thread', 'Bytes stored and loaded because registers did not suffice'],
+  ['occupancy', 'occupancy', '% of warps', 'Warps that fit a multiprocessor at once, of the most there can be', 'bar'],
+];
+
 export default component(STYLE, ({ model, root, watch, send }) => {
   let data = { rows: [] };
   let order = ['total_us', -1];
@@ -41,6 +50,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Kernels: up and down select, Enter shows the source' },
     h('table', {}, h('thead', {}, head), body));
   root.append(bar, scroll);
+  const columns = () => (data.gpu ? [...COLUMNS.slice(0, -1), ...GPU_COLUMNS, COLUMNS.at(-1)] : COLUMNS);
   const rows = () => {
     const [name, sign] = order;
     const rank = (row) => row[name] ?? (typeof data.rows[0]?.[name] === 'string' ? '' : -Infinity);
@@ -54,14 +64,15 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     if (name === 'count') return h('td', {}, row.core ? h('span', { class: 'faint', title: 'called by other kernels, not launched' }, 'inner') : count(value));
     if (name === 'compile_seconds') return h('td', { class: 'muted' }, row.cached ? 'cached' : seconds(value));
     if (value === null) return h('td', { class: 'faint' }, '–');
-    const shown = name === 'share' ? 100 * value : value;
+    const shown = name === 'share' || name === 'occupancy' ? 100 * value : value;
     const text = h('span', {}, number(shown));
     if (kind !== 'bar') return h('td', {}, text);
-    return h('td', { class: 'cell' }, h('i', { style: { width: `${Math.min(100, shown)}%` } }), text);
+    const why = name === 'occupancy' && row.occupancy_limit ? { title: `limited by ${row.occupancy_limit}` } : {};
+    return h('td', { class: 'cell', ...why }, h('i', { style: { width: `${Math.min(100, shown)}%` } }), text);
   }
 
   function draw() {
-    head.replaceChildren(...COLUMNS.map(([name, title, unit, hint]) => h('th', {
+    head.replaceChildren(...columns().map(([name, title, unit, hint]) => h('th', {
       title: hint, scope: 'col', 'aria-sort': order[0] === name ? (order[1] > 0 ? 'ascending' : 'descending') : 'none',
       click: () => { order = [name, order[0] === name ? -order[1] : name === 'name' ? 1 : -1]; draw(); },
     }, title + (order[0] === name ? (order[1] > 0 ? ' ↑' : ' ↓') : ''), h('small', {}, unit || '\u00a0'))));
@@ -69,14 +80,14 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     body.replaceChildren(...rows().map((row) => h('tr', {
       class: `${row.id === on ? 'on' : ''} ${row.core ? 'core' : ''}`, 'data-kernel': row.id, 'aria-selected': String(row.id === on),
       click: () => { send('select', { kernel: row.id }); scroll.focus({ preventScroll: true }); },
-    }, COLUMNS.map((column) => cell(row, column)))));
+    }, columns().map((column) => cell(row, column)))));
     const fact = (name, value) => h('span', {}, `${name} `, h('b', {}, value));
     bar.replaceChildren(
       fact('kernels', count(data.rows.length)),
       ...(data.measured ? [
         fact('execution', figure(data.total_ms, 'ms')), data.threads ? fact('threads', count(data.threads)) : '',
         h('span', { title: 'Measured on this machine: what "of limit" compares with' }, 'limits ', h('b', {}, `${number(data.peak_gflops)} GFLOP/s, ${number(data.dram_gbytes_per_s)} GB/s`)),
-      ] : [h('span', {}, 'not measured yet: press Execute')]),
+      ] : [h('span', {}, data.not_executed ? `not executed: ${data.not_executed}` : 'not measured yet: press Execute')]),
       h('span', { class: 'gap' }),
       h('button', { title: 'Download the table as CSV', click: csv }, 'CSV'));
     markInSight();
@@ -90,7 +101,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
 
   function csv() {
     const quote = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const names = COLUMNS.map(([name]) => name);
+    const names = columns().map(([name]) => name);
     const text = [names.join(','), ...rows().map((row) => names.map((n) => quote(String(row[n] ?? ''))).join(','))].join('\n');
     const link = h('a', { href: URL.createObjectURL(new Blob([text], { type: 'text/csv' })), download: 'kernels.csv' });
     link.click();

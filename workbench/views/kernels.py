@@ -13,6 +13,9 @@ from workbench.views import Empty
 from workbench.views.links import linked
 from workbench.views.reading import Run
 
+#: What ptxas says of a GPU's kernel: of a block, of a thread, and bytes.
+GPU_FACTS = ("threads", "registers", "shared", "spilled", "occupancy")
+
 
 def key(run: Run, sight: Sight) -> tuple:
     return run.version.kernels, run.version.timings, run.version.figures, run.status
@@ -30,6 +33,8 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     figures = run.figures("timing")
     return {
         "rows": rows,
+        "gpu": any(row["registers"] is not None for row in rows),
+        "not_executed": run.figures().get("not_executed") if not run.timings() else None,
         "measured": bool(run.timings()),
         "total_ms": _number(figures.get("total_ms")),
         "threads": _number(figures.get("threads")),
@@ -67,6 +72,8 @@ def _row(kernel: Kernel, timings: list[Timing], percents: list[float], total: fl
         "id": kernel.id, "name": kernel.name, "count": len(kernel.launches),
         "cached": kernel.cached, "compile_seconds": kernel.compile_seconds,
         "core": bool(kernel.facts.get("core")), "steps": len(kernel.steps),
+        **{fact: _number(kernel.facts.get(fact)) for fact in GPU_FACTS},
+        "occupancy_limit": str(kernel.facts.get("occupancy_limit", "")),
         **dict.fromkeys(("median_us", "min_us", "p95_us", "total_us", "share", "gflops",
                          "gbytes_per_s", "percent")),
     }  # fmt: skip

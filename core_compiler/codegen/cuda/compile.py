@@ -15,6 +15,7 @@ from core_compiler.codegen.cuda import toolchain
 from core_compiler.codegen.cuda.listing import ptx_lines, sass_lines
 from core_compiler.codegen.entry import entry_of
 from core_compiler.codegen.source import SYMBOL, Source
+from core_compiler.hardware.occupancy import occupancy
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class CompiledKernel:
 
     ``facts``: the ``architecture`` (``sm_90``), ``threads`` of a block, number of ``arguments``,
     ``registers`` of a thread, ``shared`` bytes of a block, ``stack`` and ``spilled`` bytes of a
-    thread; ``seconds`` by step.
+    thread, ``occupancy`` and what limits it; ``seconds`` by step.
     """
 
     name: str
@@ -32,7 +33,7 @@ class CompiledKernel:
     object: bytes
     intermediate: str
     assembly: str
-    facts: dict[str, int | str]
+    facts: dict[str, int | float | str]
     lines: list | None = None
     intermediate_lines: list[tuple[int, int]] = field(default_factory=list)
     assembly_lines: list[tuple[int, int]] = field(default_factory=list)
@@ -54,10 +55,12 @@ def compile_source(source: str | Source, capability: tuple[int, int], name: str 
     sass, places = sass_lines(toolchain.disassemble(made.cubin))
     clock.append(time.perf_counter())
     steps = (b - a for a, b in pairwise(clock))
-    facts: dict[str, int | str] = {
+    resident, why = occupancy(capability, shape["threads"], made.registers, made.shared)
+    facts: dict[str, int | float | str] = {
         "intermediate": "PTX", "assembly": "SASS", "architecture": architecture,
         **shape, "registers": made.registers, "shared": made.shared,
-        "stack": made.stack, "spilled": made.spilled,
+        "stack": made.stack, "spilled": made.spilled, "occupancy": resident,
+        "occupancy_limit": why,
     }  # fmt: skip
     seconds = dict(zip(("nvvm", "ptxas", "nvdisasm"), steps, strict=True))
     return CompiledKernel(
