@@ -1,3 +1,39 @@
-"""The headless compiler: frontends, IR, passes, kernels, code generation, runtime, recording."""
+"""The headless compiler: frontends, IR, passes, kernels, code generation, runtime, recording.
+
+::
+
+    import core_compiler as cc
+    c = cc.compile(model, inputs)      # a torch module, an ONNX file...
+    c.stages[7].diff()                 # what a pass did
+    c(x)                               # execute
+"""
+
+from __future__ import annotations
+
+from typing import Any
 
 __version__ = "0.1.0"
+
+#: Names that are imported when they are first used: the package itself costs nothing.
+_NAMES = {
+    "compile": "core_compiler.session",
+    "Compilation": "core_compiler.compiler",
+    "Options": "core_compiler.compiler",
+    "PipelineEdit": "core_compiler.pipelines",
+    "UserError": "core_compiler.errors",
+}
+__all__ = ["Compilation", "Options", "PipelineEdit", "UserError", "compile"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(_NAMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_NAMES])

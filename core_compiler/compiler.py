@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from core_compiler.ir import BufferType, Module, Rewrite, TensorType
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord, Diagnostic, Observer, StageRecord
 from core_compiler.ir.rewriter import Budget
+from core_compiler.ir.text import print_module
 from core_compiler.ir.verifier import verify
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.legality import levels
@@ -30,8 +31,11 @@ from core_compiler.ops.base import cost
 from core_compiler.passes.base import PassContext
 from core_compiler.pipelines import LEVEL, PipelineEdit, Step, build, check
 
+if TYPE_CHECKING:
+    from core_compiler.exporters.notebook import TextDiff
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Stage:
     """The module after a pass, with what the pass did; stage 0 is the import (``step`` None)."""
 
@@ -43,6 +47,32 @@ class Stage:
     seconds: float = 0.0
     diagnostics: Sequence[Diagnostic] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
+    before: Module | None = None
+
+    def diff(self, whole: bool = False, context: int = 3) -> TextDiff:
+        """What the pass changed, as text: changed lines with ``context`` lines around them, or the
+        ``whole`` module."""
+        from core_compiler.exporters.notebook import TextDiff
+        from core_compiler.ir.line_diff import diff_lines
+
+        before = self.module if self.before is None else self.before
+        rows = diff_lines(
+            before, self.module, rewrites=self.rewrites, changed_only=not whole, context=context
+        )
+        return TextDiff(f"stage {self.index - 1}", f"stage {self.index} ({self.name})", rows)
+
+    def text(self) -> str:
+        """The module as MLIR."""
+        return print_module(self.module)
+
+    def __repr__(self) -> str:
+        ops = int(self.figures.get("ops", 0))
+        return f"<stage {self.index}: {self.name}, {ops} ops, {len(self.rewrites)} rewrites>"
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        from core_compiler.exporters.notebook import bundle, code
+
+        return bundle(repr(self), code(self.text(), repr(self)[1:-1]))
 
     @property
     def changed(self) -> bool:
@@ -80,7 +110,7 @@ class Cancelled(Exception):
     """The person asked a running compile to stop."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Compilation:
     """A compile in progress or done: stages, checks, and in the end the executable.
 
@@ -99,6 +129,8 @@ class Compilation:
     identity: str = ""
     accumulated: dict[int, float] = field(default_factory=dict)
     cancelled: Callable[[], bool] = lambda: False
+    #: What the model calls its inputs and its outputs.
+    names: tuple[Sequence[str], Sequence[str]] = ((), ())
     _checker: Checker | None = None
     _position: int = 0
 
@@ -192,6 +224,34 @@ class Compilation:
         """Execute: NumPy arrays in, a tuple of NumPy arrays out."""
         return self.executable(*arrays)
 
+    # -- in a notebook -----------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return self._shown()[0]
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        from core_compiler.exporters.notebook import bundle
+
+        return bundle(*self._shown())
+
+    def _shown(self) -> tuple[str, str]:
+        """The stages as a table, in text and HTML."""
+        from core_compiler.exporters.notebook import table
+
+        rows = []
+        for stage in self.stages:
+            verdicts = [r.verdict for r in self.checks.get(stage.index, ())]
+            told = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
+            ops = int(stage.figures.get("ops", 0))
+            spent = f"{1e3 * stage.seconds:.1f}"
+            rows.append((stage.index, stage.name, ops, len(stage.rewrites), spent, told))
+        left = len(self.steps) - self._position
+        title = f"compiled for {self.target.name}" if not left else f"{left} passes to go"
+        if self.identity:
+            title += f", identity {self.identity[:16]}"
+        heads = ("stage", "pass", "ops", "rewrites", "ms", "checks")
+        return table(heads, rows, title, (0, 2, 3, 4))
+
     # -- details -----------------------------------------------------------------------------------
 
     def _announce(self) -> None:
@@ -220,7 +280,7 @@ class Compilation:
         figures["changed"] = float(module is not before)
         stage = Stage(
             len(self.stages), step.label, module, step, tuple(context.rewrites), seconds,
-            tuple(found), figures,
+            tuple(found), figures, before,
         )  # fmt: skip
         errors = [d for d in found if d.severity == "error"]
         if errors:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from core_compiler.errors import UserError
+from core_compiler.ir.unified import AFTER, BEFORE, GAP
+from core_compiler.ir.unified import unified as merged
 from workbench.commands import subject
 from workbench.commands.printing import emit, painter, printable
 
@@ -55,32 +57,15 @@ def run(arguments) -> None:
 def unified(
     rows, first: int, last: int, names: tuple[str, str], colour: bool | None = None
 ) -> Iterator[str]:
-    """The lines of a unified diff; a run of changes shows its old lines, then its new ones."""
+    """The lines of a unified diff, coloured for a terminal."""
     paint = painter(colour)
+    colours = {BEFORE: "red", AFTER: "green", GAP: "cyan"}
     yield paint("bold", f"--- stage {first} ({names[0]})")
     yield paint("bold", f"+++ stage {last} ({names[1]})")
-    old: list[str] = []
-    new: list[str] = []
-
-    def flush() -> Iterator[str]:
-        yield from (paint("red", "-" + line) for line in old)
-        yield from (paint("green", "+" + line) for line in new)
-        old.clear()
-        new.clear()
-
     changed = False
-    for row in rows:
-        kind = row["kind"]
-        if kind in ("changed", "removed", "added", "moved"):
-            changed = True
-            old += [printable(row["left"])] if row["left"] is not None else []
-            new += [printable(row["right"])] if row["right"] is not None else []
-            continue
-        yield from flush()
-        if kind == "gap":
-            yield paint("cyan", f"@@ {row['hidden']} equal lines @@")
-        else:
-            yield " " + printable(row["left"])
-    yield from flush()
+    for sign, text in merged(rows):
+        line = text if sign == GAP else sign + printable(text)
+        changed |= sign in (BEFORE, AFTER)
+        yield paint(colours[sign], line) if sign in colours else line
     if not changed:
         yield "no difference"

@@ -1,0 +1,1 @@
+"""What a module or a compile looks like outside: for notebooks, other compilers, reports."""

@@ -1,0 +1,120 @@
+"""What a compile looks like in a notebook cell without any widget: text, and plain HTML.
+
+The HTML has no script and loads nothing; colours are transparent, so that it reads on light and on
+dark pages.  A code host that shows notebooks shows it too.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core_compiler.ir.unified import AFTER, BEFORE, GAP, unified
+
+#: Lines of a diff, and rows of a table, that a cell shows at most.
+MOST = 400
+_PRE = (
+    "margin:0;padding:6px 8px;font-family:ui-monospace,monospace;font-size:12px;line-height:1.45;"
+    "overflow-x:auto;white-space:pre"
+)
+_SHADES = {
+    BEFORE: "background:rgba(220,60,50,.16)", AFTER: "background:rgba(40,160,80,.18)",
+    GAP: "opacity:.55",
+}  # fmt: skip
+
+
+def bundle(text: str, markup: str) -> dict[str, str]:
+    """What Jupyter asks of an object: both forms."""
+    return {"text/plain": text, "text/html": markup}
+
+
+@dataclass(frozen=True)
+class TextDiff:
+    """The difference of two stages: ``str()`` is a unified diff, a notebook colours it.
+
+    ``rows`` are those of :func:`core_compiler.ir.line_diff.diff_lines`; ``before`` and ``after``
+    name the stages.
+    """
+
+    before: str
+    after: str
+    rows: Sequence[Mapping[str, Any]]
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """(sign, text): unchanged " ", before "-", after "+", left out "@"."""
+        return list(unified(self.rows))
+
+    @property
+    def changed(self) -> bool:
+        return any(sign in (BEFORE, AFTER) for sign, _ in self.lines)
+
+    def __str__(self) -> str:
+        if not self.changed:
+            return f"{self.after}: no difference to {self.before}"
+        shown = (text if sign == GAP else sign + text for sign, text in self.lines)
+        return "\n".join([f"--- {self.before}", f"+++ {self.after}", *shown])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return bundle(str(self), self._html())
+
+    def _html(self) -> str:
+        if not self.changed:
+            return f"<div>{html.escape(str(self))}</div>"
+        lines = self.lines
+        parts = [f"<b>{html.escape(self.before)} → {html.escape(self.after)}</b>"]
+        for sign, text in lines[:MOST]:
+            shown = html.escape(text if sign == GAP else f"{sign} {text}")
+            parts.append(f'<span style="display:block;{_SHADES.get(sign, "")}">{shown}</span>')
+        if len(lines) > MOST:
+            parts.append(f"<i>{len(lines) - MOST} more lines: print() shows all</i>")
+        return f'<pre style="{_PRE}">{"".join(parts)}</pre>'
+
+
+def table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    title: str = "",
+    numbers: Iterable[int] = (),
+) -> tuple[str, str]:
+    """A table as text and as HTML; ``numbers`` are the columns that stand on the right."""
+    cells = [[str(c) for c in row] for row in rows]
+    right = set(numbers)
+    widths = [max(len(r[i]) for r in [list(heads), *cells]) for i in range(len(heads))]
+
+    def line(row: Sequence[str]) -> str:
+        parts = [c.rjust(w) if i in right else c.ljust(w)
+                 for i, (c, w) in enumerate(zip(row, widths, strict=True))]  # fmt: skip
+        return "  ".join(parts).rstrip()
+
+    text = "\n".join([*([title] if title else []), line(heads), *map(line, cells)])
+
+    def cell(tag: str, place: int, value: str) -> str:
+        side = "right" if place in right else "left"
+        style = f"text-align:{side};padding:1px 10px;white-space:nowrap"
+        return f'<{tag} style="{style}">{html.escape(value)}</{tag}>'
+
+    head = "".join(cell("th", i, h) for i, h in enumerate(heads))
+    body = "".join(
+        f"<tr>{''.join(cell('td', i, c) for i, c in enumerate(row))}</tr>" for row in cells[:MOST]
+    )
+    more = f"<div><i>{len(cells) - MOST} more rows</i></div>" if len(cells) > MOST else ""
+    caption = f"<div><b>{html.escape(title)}</b></div>" if title else ""
+    style = "border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:12px"
+    inside = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    markup = f'{caption}<table style="{style}">{inside}</table>{more}'
+    return text, markup
+
+
+def code(text: str, title: str = "") -> str:
+    """Text as HTML, as it stands."""
+    lines = text.splitlines()
+    more = f"\n{len(lines) - MOST} more lines: print() shows all" if len(lines) > MOST else ""
+    head = f"<b>{html.escape(title)}</b>\n" if title else ""
+    shown = html.escape("\n".join(lines[:MOST]) + more)
+    return f'<pre style="{_PRE}">{head}{shown}</pre>'

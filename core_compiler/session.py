@@ -1,0 +1,119 @@
+"""``import core_compiler as cc; c = cc.compile(model, inputs)``: for notebooks and scripts.
+
+The model is what a person has at hand: a live torch module, an exported program, an ONNX model, a
+``.onnx`` or ``.pt2`` file, a module of our IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler import targets
+from core_compiler.compiler import Compilation, Options, start
+from core_compiler.errors import UserError
+from core_compiler.frontends.base import Imported
+from core_compiler.ir import Module
+from core_compiler.ir.events import Observer
+from core_compiler.pipelines import PipelineEdit
+
+
+def compile(
+    model: Any, inputs: Sequence | None = None, *, target: str | Any = "cpu", check: bool = False,
+    threads: int = 0, edit: PipelineEdit = PipelineEdit(),
+    options: Mapping[str, Any] | None = None, finish: bool = True,
+    observer: Observer | None = None,
+) -> Compilation:  # fmt: skip
+    """Compile ``model`` and hand over the compilation: its stages, its checks, and as a callable.
+
+    ``inputs``  example inputs (arrays or tensors, in order): a live torch module needs them, and
+                ``check``, which evaluates every rewrite on them.
+    ``target``  ``cpu``, ``cuda`` or another that is installed; ``options`` are the target's.
+    ``finish``  False: no pass has run yet, call ``step()``.
+    UserError says what is wrong with a model, where, and what to do.
+    """
+    imported, arrays = _imported(model, inputs)
+    found = targets.target(target) if isinstance(target, str) else target
+    made = start(
+        imported.module, found, Options(check, True, threads, edit, dict(options or {})), arrays,
+        observer,
+    )  # fmt: skip
+    made.names = imported.inputs, imported.outputs
+    return made.finish() if finish else made
+
+
+def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray] | None]:
+    """The model in tensor IR, and its inputs as arrays."""
+    if isinstance(model, Imported | Module):
+        held = model if isinstance(model, Imported) else _of_module(model)
+        return held, _arrays(inputs)
+    if isinstance(model, str | Path):
+        return _from_file(Path(model), inputs)
+    owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+    if "torch" in owners:
+        return _from_torch(model, inputs)
+    if "onnx" in owners:
+        from core_compiler.frontends.onnx import import_proto
+
+        return import_proto(model), _arrays(inputs)
+    raise UserError(
+        f"{type(model).__name__} is no model", "compile",
+        "give a torch module, an exported program, an ONNX model, a .onnx or .pt2 file, a Module",
+    )  # fmt: skip
+
+
+def _of_module(module: Module) -> Imported:
+    body = module.main.body
+    inputs = tuple(v.name or f"input{i}" for i, v in enumerate(body.arguments))
+    return Imported(module, inputs, tuple(f"output{i}" for i in range(len(body.outputs))))
+
+
+def _from_file(path: Path, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray] | None]:
+    if not path.is_file():
+        raise UserError("there is no such file", str(path), "check the path")
+    if path.suffix.lower() == ".onnx":
+        from core_compiler.frontends.onnx import import_file
+
+        return import_file(path), _arrays(inputs)
+    if path.suffix.lower() == ".pt2":
+        from core_compiler.frontends.pytorch import import_exported
+        from core_compiler.frontends.pytorch.archive import read_pt2
+
+        return import_exported(read_pt2(path), name=str(path), read_files=False), _arrays(inputs)
+    raise UserError("is no model file", str(path), "give a .onnx or a .pt2 file")
+
+
+def _from_torch(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray] | None]:
+    from core_compiler.frontends.pytorch import import_exported, import_module
+
+    name = type(model).__name__
+    if hasattr(model, "graph_signature"):  # an ExportedProgram
+        given = inputs
+        if given is None and model.example_inputs is not None and not model.example_inputs[1]:
+            given = model.example_inputs[0]
+        return import_exported(model, name=name), _arrays(given)
+    if inputs is None:
+        raise UserError(f"{name} needs example inputs", "compile",
+                        "give them: compile(model, (x,))")  # fmt: skip
+    import torch
+
+    tensors = [x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x)) for x in inputs]
+    return import_module(model.eval(), tensors, name=name), _arrays(tensors)
+
+
+def _arrays(inputs: Sequence | None) -> list[np.ndarray] | None:
+    """Copies as NumPy arrays, without importing a framework that the inputs are not of."""
+    if inputs is None:
+        return None
+    made = []
+    for given in inputs:
+        if type(given).__module__.partition(".")[0] == "torch":
+            from core_compiler.frontends.pytorch.tensors import to_numpy
+
+            made.append(to_numpy(given).copy())
+        else:
+            made.append(np.array(given))
+    return made

@@ -1,0 +1,129 @@
+"""The compiler from a notebook or script: what may be compiled, what is seen without widgets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import core_compiler as cc
+from tests.passes.programs import inputs, program
+
+
+def _module():
+    return program(lambda b, x, y: [b.relu(b.add(b.mul(x, y), x))], "4x5xf32", "4x5xf32")
+
+
+@pytest.fixture(scope="module")
+def made():
+    module = _module()
+    return cc.compile(module, inputs(module), check=True)
+
+
+def test_it_computes(made):
+    x, y = inputs(made.stages[0].module)
+    (got,) = made(x, y)
+    fused = np.float32(x) * np.float32(y)
+    assert np.array_equal(got, np.maximum(fused + x, 0))
+
+
+def test_the_package_imports_nothing_until_it_is_asked():
+    code = "import sys, core_compiler; print('numba' in sys.modules, core_compiler.__version__)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["False", cc.__version__]
+    with pytest.raises(AttributeError, match="no attribute 'decompile'"):
+        _ = cc.decompile  # type: ignore[attr-defined]
+
+
+def test_a_stage_tells_what_its_pass_changed(made):
+    stage = next(s for s in made.stages if s.name.startswith("fuse_elementwise"))
+    shown = stage.diff()
+    assert shown.changed
+    assert str(shown).startswith(f"--- stage {stage.index - 1}\n+++ stage {stage.index} (fuse_el")
+    assert any(sign == "+" and "core.group" in text for sign, text in shown.lines)
+    assert len(stage.diff(whole=True).lines) > len(stage.diff(context=0).lines)
+    idle = next(s for s in made.stages[1:] if not s.changed)
+    assert not idle.diff().changed and "no difference" in str(idle.diff())
+
+
+def test_without_widgets_there_is_text_and_plain_html(made):
+    for thing in (made, made.stages[3], made.stages[3].diff()):
+        shown = thing._repr_mimebundle_()
+        assert set(shown) == {"text/plain", "text/html"}
+        assert shown["text/plain"] == repr(thing)
+        assert "<script" not in shown["text/html"] and "http" not in shown["text/html"]
+    table = repr(made)
+    assert "fuse_elementwise" in table and "bitwise" in table and made.identity[:16] in table
+
+
+def test_names_of_a_model_cannot_write_markup():
+    from core_compiler.exporters.notebook import TextDiff, code, table
+
+    hostile = "<img src=x onerror=alert(1)>"
+    rows = [{"kind": "added", "left": None, "right": hostile}]
+    diff = TextDiff(hostile, hostile, rows)._repr_mimebundle_()["text/html"]
+    for markup in (diff, code(hostile, hostile), table((hostile,), [(hostile,)], hostile)[1]):
+        assert "<img" not in markup and "&lt;img" in markup
+
+
+def test_stepping(made):
+    fresh = cc.compile(_module(), finish=False)
+    assert len(fresh.stages) == 1 and "passes to go" in repr(fresh)
+    assert fresh.step().index == 1
+    assert fresh.finish().identity == made.identity
+
+
+def test_a_torch_module(made):
+    torch = pytest.importorskip("torch", reason="a live module needs torch")
+    layer = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.ReLU())
+    x = torch.randn(4, 5)
+    compiled = cc.compile(layer, (x,))
+    assert np.allclose(compiled(x)[0], layer(x).detach().numpy(), atol=1e-5)
+    assert compiled.names[0] == ("input",)
+    exported = torch.export.export(layer, (x,))
+    again = cc.compile(exported)
+    assert again(x.numpy())[0].tobytes() == compiled(x)[0].tobytes()
+    with pytest.raises(cc.UserError, match="Sequential needs example inputs"):
+        cc.compile(layer)
+
+
+def test_an_onnx_model(tmp_path):
+    onnx = pytest.importorskip("onnx", reason="ONNX models need onnx")
+    from onnx import TensorProto, helper
+
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    x = np.array([-1, 0, 2], np.float32)
+    assert cc.compile(model)(x)[0].tolist() == [0, 0, 2]
+    onnx.save(model, tmp_path / "relu.onnx")
+    assert cc.compile(str(tmp_path / "relu.onnx"))(x)[0].tolist() == [0, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (3, "int is no model"),
+        ("nowhere.onnx", "there is no such file"),
+        (__file__, "is no model file"),
+    ],
+)
+def test_what_is_no_model_is_said(model, message):
+    with pytest.raises(cc.UserError, match=message):
+        cc.compile(model)
+
+
+def test_checking_needs_inputs():
+    with pytest.raises(cc.UserError, match="needs inputs"):
+        cc.compile(_module(), check=True)
+
+
+def test_cuda_compiles_without_a_gpu():
+    made = cc.compile(_module(), target="cuda", options={"architecture": "sm_75"})
+    (kernel,) = made.facts["compiled"].values()
+    assert ".target sm_75" in kernel.text("kernel.ir") and "STG" in kernel.text("kernel.s")
