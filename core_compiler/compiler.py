@@ -32,7 +32,7 @@ from core_compiler.passes.base import PassContext
 from core_compiler.pipelines import LEVEL, PipelineEdit, Step, build, check
 
 if TYPE_CHECKING:
-    from core_compiler.exporters.notebook import TextDiff
+    from core_compiler.exporters.notebook import KernelText, TextDiff
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -225,6 +225,17 @@ class Compilation:
         return self.executable(*arrays)
 
     # -- in a notebook -----------------------------------------------------------------------------
+
+    @property
+    def kernels(self) -> dict[str, KernelText]:
+        """The compiled kernels by name, to read; {} before code was generated."""
+        from core_compiler.exporters.notebook import KernelText
+        from core_compiler.telemetry import kernel_records
+
+        found = kernel_records(self.module, self.facts) if "compiled" in self.facts else ()
+        return {
+            k.name: KernelText(k.name, k.source, k.intermediate, k.assembly, k.facts) for k in found
+        }
 
     def __repr__(self) -> str:
         return self._shown()[0]

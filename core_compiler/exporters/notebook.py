@@ -76,6 +76,43 @@ class TextDiff:
         return f'<pre style="{_PRE}">{"".join(parts)}</pre>'
 
 
+@dataclass(frozen=True, repr=False)
+class KernelText:
+    """A compiled kernel to read: the generated ``source``, what it becomes (``intermediate``: LLVM
+    IR or PTX; ``assembly``: the processor's, or SASS), and ``facts`` (what these are called; of a
+    GPU's kernel registers, shared memory, spills, occupancy)."""
+
+    name: str
+    source: str
+    intermediate: str
+    assembly: str
+    facts: Mapping[str, Any]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The texts by what they are called; those that there are."""
+        titles = {
+            "source": self.source,
+            str(self.facts.get("intermediate", "LLVM IR")): self.intermediate,
+            str(self.facts.get("assembly", "assembly")): self.assembly,
+        }
+        return {title: text for title, text in titles.items() if text}
+
+    def __repr__(self) -> str:
+        texts = ", ".join(f"{t} {text.count(chr(10))} lines" for t, text in self.texts.items())
+        known = ("threads", "registers", "shared", "spilled", "occupancy")
+        facts = ", ".join(f"{self.facts[k]} {k}" for k in known if k in self.facts)
+        return f"<kernel {self.name}: {texts}{'; ' if facts else ''}{facts}>"
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        parts = [f"<div>{html.escape(repr(self)[1:-1])}</div>"]
+        for number, (title, text) in enumerate(self.texts.items()):
+            shown = "" if number else " open"
+            head = f"<summary>{html.escape(title)}</summary>"
+            parts.append(f"<details{shown}>{head}{code(text)}</details>")
+        return bundle(repr(self), "".join(parts))
+
+
 def table(
     heads: Sequence[str],
     rows: Iterable[Sequence[Any]],

@@ -125,5 +125,16 @@ def test_checking_needs_inputs():
 
 def test_cuda_compiles_without_a_gpu():
     made = cc.compile(_module(), target="cuda", options={"architecture": "sm_75"})
-    (kernel,) = made.facts["compiled"].values()
-    assert ".target sm_75" in kernel.text("kernel.ir") and "STG" in kernel.text("kernel.s")
+    (kernel,) = made.kernels.values()
+    assert list(kernel.texts) == ["source", "PTX", "SASS"]
+    assert ".target sm_75" in kernel.intermediate and "STG" in kernel.assembly
+    assert "threads" in repr(kernel) and "occupancy" in repr(kernel)
+
+
+def test_kernels_can_be_read(made):
+    (kernel,) = made.kernels.values()
+    assert list(kernel.texts) == ["source", "LLVM IR", "assembly"]
+    assert "def kernel(" in kernel.source and "define" in kernel.intermediate
+    shown = kernel._repr_mimebundle_()
+    assert shown["text/plain"] == repr(kernel) and "<details open>" in shown["text/html"]
+    assert cc.compile(_module(), finish=False).kernels == {}
