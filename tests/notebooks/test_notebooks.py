@@ -1,0 +1,43 @@
+"""The notebooks run from top to bottom, and what is stored of them was made by such a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat", reason="notebooks need jupyterlab")
+nbclient = pytest.importorskip("nbclient", reason="notebooks need jupyterlab")
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def test_there_are_notebooks():
+    assert len(NOTEBOOKS) >= 2
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_runs(path):
+    pytest.importorskip("torch", reason="the sample models need torch")
+    notebook = nbformat.read(path, as_version=4)
+    cells = [c.source for c in notebook.cells]
+    resources = {"metadata": {"path": str(ROOT)}}
+    client = nbclient.NotebookClient(notebook, timeout=300, resources=resources)
+    client.execute()  # CellExecutionError at the first cell that raises
+    assert [c.source for c in notebook.cells] == cells
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_what_is_stored_can_be_read_without_running_it(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    cells = [c for c in notebook.cells if c.cell_type == "code"]
+    assert [c.execution_count for c in cells] == list(range(1, len(cells) + 1))
+    outputs = [o for c in cells for o in c.outputs]
+    assert not [o for o in outputs if o.output_type == "error"]
+    for output in outputs:
+        for kind, content in output.get("data", {}).items():
+            assert kind in ("text/plain", "text/html")
+            assert "<script" not in content and "/home/" not in content
+    assert path.stat().st_size < 300_000
