@@ -34,6 +34,10 @@ CASES = {
 }
 
 
+#: Of these the interpreter runs every eighth step.
+LARGE = ("two chunks", "3x3 two blocks", "two images")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_step_keeps_the_bits(name):
     case = Case(CASES[name])
@@ -41,7 +45,8 @@ def test_every_step_keeps_the_bits(name):
     scheduled = schedule(case.kernel, [case.sizes], tiles="small")
     tiled = name not in ("one row", "one column", "depthwise")
     assert ("a_slab" in str([s.name for s in scheduled.steps])) == tiled
-    for step in scheduled.steps:
+    every = 8 if name in LARGE else 1
+    for step in [*scheduled.steps[::every], scheduled.steps[-1]]:
         verify(step.function)
         got = case.interpreted(step.function, {}, case.sizes, case.data)
         assert got == expected, step.name
