@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from core_compiler.ir import Function
 from core_compiler.kernels.ops import access
 from core_compiler.kernels.schedules.product import Product, canonical, extents, reorder
+from core_compiler.kernels.schedules.simd import attempt
 from core_compiler.kernels.schedules.steps import Scheduled
 from core_compiler.kernels.transforms import (
     cover,
@@ -126,7 +127,9 @@ def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
         )
     s = s.apply(hoist, "kk", TILE[2:], "there")
     for phase in PHASES:
-        s = s.apply(vectorise, f"v{phase}", LANES)
+        # Results that do not lie in a row (a transposed one) are stored one by one.
+        if phase != "_out" or attempt(vectorise, s.function, f"v{phase}", LANES):
+            s = s.apply(vectorise, f"v{phase}", LANES)
         s = s.each(mark, (f"r{phase}", f"h{phase}", f"v{phase}"), "unrolled")
         s = s.each(mark, (f"ti{phase}", f"tj{phase}"), "thread")
     outer = (*product.batch, *product.columns[:-1], "ib", "jb")
