@@ -74,11 +74,11 @@ def _traced(name: str, width: int | None, arity: int):
         result = numba_type(CONTRACT.result_dtype(name, dtypes), width)
 
         def codegen(context, builder, sig, values):
-            spread = [
+            given = [
                 spread(builder, v, width) if width and w is None else v
                 for v, (_, w) in zip(values, kinds, strict=True)
             ]
-            return CONTRACT.emit(builder, name, spread, dtypes, width)
+            return CONTRACT.emit(builder, name, given, dtypes, width)
 
         return result(*map(types.unliteral, arguments)), codegen
 
@@ -127,12 +127,19 @@ def _device(source: Callable) -> Callable:
 
 
 def _is_straight(source: pytypes.FunctionType, looped: dict[str, Callable]) -> bool:
-    """Whether a function takes no decision, reads no table and calls none that does."""
+    """Whether a function can be traced: it takes no decision on a value, reads no table and calls
+    nothing that does.  A loop of a constant length is written out."""
     import dis
 
-    if any("JUMP" in step.opname or step.opname == "FOR_ITER"
-           for step in dis.get_instructions(source)):  # fmt: skip
-        return False
     used = [source.__globals__.get(name) for name in source.__code__.co_names]
     mine = {id(f) for f in looped.values()}
-    return not any(isinstance(v, np.ndarray) or id(v) in mine for v in used)
+    if any(isinstance(v, np.ndarray) or id(v) in mine for v in used):
+        return False
+    if not any("JUMP" in step.opname or step.opname == "FOR_ITER"
+               for step in dis.get_instructions(source)):  # fmt: skip
+        return True
+    name = source.__name__
+    dtype = name.rpartition("_")[2]
+    return name in CONTRACT.functions and CONTRACT.is_traceable(
+        name, (dtype,) * CONTRACT.arity(name)
+    )
