@@ -101,7 +101,12 @@ def _from_torch(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.
     import torch
 
     tensors = [x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x)) for x in inputs]
-    return import_module(model.eval(), tensors, name=name), _arrays(tensors)
+    training = model.training
+    try:
+        return import_module(model.eval(), tensors, name=name), _arrays(tensors)
+    finally:
+        if training:  # the module is the caller's
+            model.train()
 
 
 def _arrays(inputs: Sequence | None) -> list[np.ndarray] | None:

@@ -48,13 +48,15 @@ class CUDA(Target):
         )  # fmt: skip
 
     def prepare(self) -> None:
-        from core_compiler.codegen.cuda import toolchain
-
-        toolchain.require()
+        """Start the compile workers, so that their imports overlap with the passes."""
+        kernel_cache(ARCHITECTURE).warm()
 
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
-        self._tiles(options)  # a wrong option is said before the compile starts
-        kernel_cache(self._architecture(options)).warm()
+        from core_compiler.codegen.cuda import toolchain
+
+        toolchain.require()  # this and a wrong option are said before the compile starts
+        self._tiles(options)
+        self._architecture(options)
         return implementation()
 
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -153,3 +154,11 @@ def test_the_lint_finds_contraction_and_approximation():
 
 def _module(*lines: str) -> str:
     return "\n".join([".visible .entry k(", ")", "{", *lines, "}"])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["f16", "bf16"])
+def test_narrow_floats_are_computed_in_f32_and_rounded(dtype):
+    x, y = (a.ravel().astype(dtype) for a in inputs())
+    op = group(lambda b, x, y: b.mul(b.exp(x), y), x, y)
+    made, _ = on_gpu(op, (x, y), (9, 0))
+    assert_same_bits(made, reference(op, (x, y)), str(dtype))

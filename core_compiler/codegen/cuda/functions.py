@@ -127,19 +127,20 @@ def _device(source: Callable) -> Callable:
 
 
 def _is_straight(source: pytypes.FunctionType, looped: dict[str, Callable]) -> bool:
-    """Whether a function can be traced: it takes no decision on a value, reads no table and calls
-    nothing that does.  A loop of a constant length is written out."""
+    """Whether a function can be traced.  Where that cannot be tried on values of its dtype: whether
+    it takes no decision, reads no table and calls nothing that does."""
     import dis
 
-    used = [source.__globals__.get(name) for name in source.__code__.co_names]
+    name = source.__name__
+    dtype = name.rpartition("_")[2]
+    if name in CONTRACT.functions and dtype in NUMBA:
+        try:
+            return CONTRACT.is_traceable(name, (dtype,) * CONTRACT.arity(name))
+        except (AssertionError, AttributeError):
+            pass  # a helper: its arguments are of several dtypes, or it gives a pair
+    used = [source.__globals__.get(word) for word in source.__code__.co_names]
     mine = {id(f) for f in looped.values()}
     if any(isinstance(v, np.ndarray) or id(v) in mine for v in used):
         return False
-    if not any("JUMP" in step.opname or step.opname == "FOR_ITER"
-               for step in dis.get_instructions(source)):  # fmt: skip
-        return True
-    name = source.__name__
-    dtype = name.rpartition("_")[2]
-    return name in CONTRACT.functions and CONTRACT.is_traceable(
-        name, (dtype,) * CONTRACT.arity(name)
-    )
+    return not any("JUMP" in step.opname or step.opname == "FOR_ITER"
+                   for step in dis.get_instructions(source))  # fmt: skip
