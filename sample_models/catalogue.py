@@ -89,7 +89,7 @@ _ENTRIES = (
         name="bert-base",
         summary="text encoder, 12 transformer layers, padded two-sentence input",
         parameters=109_482_240,
-        flops=21_744_451_584,
+        flops=22_348_431_360,
         inputs=(
             Input("input_ids", "i64", (1, 128)),
             Input("attention_mask", "i64", (1, 128)),
@@ -98,6 +98,50 @@ _ENTRIES = (
         builder="sample_models.bert:bert_base",
         depth=12,
         sizes=MappingProxyType({"sequence": 128, "attention": "sdpa"}),
+    ),
+    SampleModel(
+        name="gpt2",
+        summary="text decoder, 12 causal transformer layers",
+        parameters=124_439_808,
+        flops=15_963_095_040,
+        inputs=(Input("input_ids", "i64", (1, 64)),),
+        builder="sample_models.decoders:gpt2",
+        depth=12,
+        sizes=MappingProxyType({"sequence": 64, "attention": "sdpa"}),
+    ),
+    SampleModel(
+        name="gpt2-decode",
+        summary="one token of gpt2, given the keys and values of 64 before it",
+        parameters=124_439_808,
+        flops=249_460_224,
+        inputs=(
+            Input("input_ids", "i64", (1, 1)),
+            Input("keys", "f32", (1, 12, 12, 64, 64)),
+            Input("values", "f32", (1, 12, 12, 64, 64)),
+        ),
+        builder="sample_models.decoders:gpt2_decode",
+        depth=12,
+        sizes=MappingProxyType({"past": 64, "attention": "sdpa"}),
+    ),
+    SampleModel(
+        name="vit-b16",
+        summary="image classifier, 12 transformer layers over 196 patches",
+        parameters=86_567_656,
+        flops=35_127_656_448,
+        inputs=(Input("pixels", "f32", (1, 3, 224, 224)),),
+        builder="sample_models.vit:vit_b16",
+        depth=12,
+        sizes=MappingProxyType({"image": 224, "attention": "sdpa"}),
+    ),
+    SampleModel(
+        name="llama-4l",
+        summary="text decoder of 4 layers: rotary positions, RMS norms, gated feed-forward",
+        parameters=19_468_800,
+        flops=1_988_100_096,
+        inputs=(Input("input_ids", "i64", (1, 64)),),
+        builder="sample_models.decoders:llama_4l",
+        depth=4,
+        sizes=MappingProxyType({"sequence": 64, "attention": "sdpa"}),
     ),
     SampleModel(
         name="digits-cnn",
@@ -186,6 +230,7 @@ _RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
         "seed": (0, 2**63 - 1),
         "image": (32, 1024),
         "sequence": (1, 512),
+        "past": (1, 8192),
     }
 )
 _ATTENTION = ("sdpa", "eager")

@@ -49,7 +49,7 @@ class Decoder(nn.Module):
 class DecodeStep(nn.Module):
     """One token of a causal language model, with the keys and values of the tokens before it.
 
-    input_ids i64[batch, 1], keys and values f32[layers, batch, heads, past, head size] ->
+    input_ids i64[batch, 1], keys and values f32[batch, layers, heads, past, head size] ->
     logits f32[batch, 1, vocabulary], and the keys and values with the token's own, past + 1 long.
     """
 
@@ -68,20 +68,20 @@ class DecodeStep(nn.Module):
         from transformers.cache_utils import DynamicCache
 
         cache = DynamicCache()
-        for layer in range(keys.shape[0]):
-            cache.update(keys[layer], values[layer], layer)
+        for layer in range(keys.shape[1]):
+            cache.update(keys[:, layer], values[:, layer], layer)
         output = self.network(input_ids=input_ids, past_key_values=cache, use_cache=True)
         layers = output.past_key_values.layers
         return (
             output.logits,
-            torch.stack([layer.keys for layer in layers]),
-            torch.stack([layer.values for layer in layers]),
+            torch.stack([layer.keys for layer in layers], dim=1),
+            torch.stack([layer.values for layer in layers], dim=1),
         )
 
     def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor, ...]:
         """A token and a cache of the size of what the layers make, the same for the same seed."""
         config: Any = self.network.config
-        shape = (config.n_layer, batch, config.n_head, self.past, _HEAD_SIZE)
+        shape = (batch, config.n_layer, config.n_head, self.past, _HEAD_SIZE)
         ids = seeded.integers("ids", seed, (batch, 1), 0, self.vocabulary)
         return ids, seeded.bell("keys", seed, shape), seeded.bell("values", seed, shape)
 
@@ -112,6 +112,7 @@ def _gpt2(width: float, depth: int | None, positions: int, attention: str) -> tu
     }
     with no_init_weights():
         network = GPT2LMHeadModel(GPT2Config(**sizes))
+    network.tie_weights()  # the head's weight is the embedding's
     return network, sizes["vocab_size"]
 
 
