@@ -50,20 +50,20 @@ def pictures(recording: Path) -> list[Picture]:
         op = str(file.op_id(relus[len(relus) // 3])) if relus else "1"
     fold, fuse = stages.get("fold_batch_norm", 1), stages.get("fuse_epilogues", 1)
     last = max(stages.values())
-    graph, source = "#cw-view-graph .cw[data-ready]", "#cw-view-source .cw[data-ready]"
+    graph, code = "#cw-view-graph .cw[data-ready]", "#cw-view-code .cw[data-ready]"
     memory, overview = "#cw-view-memory .cw[data-ready]", "#cw-view-overview .figure"
-    step, speed = "graph,diff", "kernels,source"
+    step, speed = "graph,diff", "kernels,code"
     return [
         Picture("overview", {}, overview),
         Picture("step", {"stage": str(fold), "panes": step, "op": op}, graph),
         Picture("rewrite", {"stage": str(fuse), "panes": step, "rewrite": "3", "op": op}, graph),
         Picture("graph", {"stage": str(fuse), "panes": "graph", "op": op}, graph),
         Picture("diff", {"stage": str(fold), "panes": "diff"}, "#cw-view-diff .cw[data-ready]"),
-        Picture("speed", {"stage": str(last), "panes": speed, "op": op}, source),
+        Picture("speed", {"stage": str(last), "panes": speed, "op": op}, code),
         Picture("memory", {"stage": str(last), "panes": both, "op": op}, memory),
         Picture("overview-dark", {}, overview, True),
         Picture("step-dark", {"stage": str(fold), "panes": step, "op": op}, graph, True),
-        Picture("speed-dark", {"stage": str(last), "panes": speed, "op": op}, source, True),
+        Picture("speed-dark", {"stage": str(last), "panes": speed, "op": op}, code, True),
         Picture("memory-dark", {"stage": str(last), "panes": both, "op": op}, memory, True),
     ]  # fmt: skip
 

@@ -108,14 +108,18 @@ def test_the_entry_point_of_the_target_recipe_is_what_the_compiler_looks_for():
     assert f'[project.entry-points."{GROUP}"]' in toml
 
 
-def test_the_tables_of_the_view_recipe_hold_every_view():
-    pytest.importorskip("panel", reason="the page needs panel")
-    from workbench.app import components, page
+def test_every_view_of_the_table_has_its_data_and_its_browser_module():
+    from widgets.views import VIEWS as BUNDLES
+    from workbench import views
     from workbench.state import VIEWS
 
-    assert set(VIEWS) == set(components.VIEWS) == set(page.MODULES)
-    for table in ("workbench/state.py", "workbench/app/components.py", "workbench/app/page.py"):
-        assert table in PAGE
+    for name, view in VIEWS.items():
+        made = views.module(name)
+        assert callable(made.key)
+        assert callable(made.data)
+        drawn = ROOT / f"workbench/views/{name}.js"
+        assert view.bundle in BUNDLES if view.bundle else drawn.is_file()
+    assert "`workbench/state.py`" in PAGE
 
 
 def test_the_browser_module_of_the_view_recipe_is_javascript(tmp_path):

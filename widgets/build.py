@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-ENTRIES = ("graph", "diff", "source", "memory")
 
 
 class BuildError(RuntimeError):
@@ -24,10 +23,13 @@ class BuildError(RuntimeError):
 
 def build(*, force: bool = False) -> list[Path]:
     """Build what is out of date and return the paths of all bundles."""
-    outputs = [ROOT / "bundle" / f"{name}.js" for name in ENTRIES]
+    entries = sorted(path.parent.name for path in (ROOT / "src").glob("*/index.ts"))
+    if not entries:  # an installed package has no sources
+        return sorted((ROOT / "bundle").glob("*.js"))
+    outputs = [ROOT / "bundle" / f"{name}.js" for name in entries]
     if not force and _fresh(outputs):
         return outputs
-    bundle([f"{name}={ROOT / 'src' / name / 'index.ts'}" for name in ENTRIES], ROOT / "bundle")
+    bundle([f"{name}={ROOT / 'src' / name / 'index.ts'}" for name in entries], ROOT / "bundle")
     return outputs
 
 
@@ -50,8 +52,6 @@ def _fresh(outputs: Sequence[Path]) -> bool:
     sources = [*(ROOT / "src").rglob("*.ts"), ROOT / "package-lock.json"]
     if not all(path.is_file() for path in outputs):
         return False
-    if not (ROOT / "src").is_dir():
-        return True
     oldest = min(path.stat().st_mtime_ns for path in outputs)
     return all(path.stat().st_mtime_ns <= oldest for path in sources)
 

@@ -1,4 +1,4 @@
-"""The views as notebook widgets: `GraphWidget`, `DiffWidget`, `SourceWidget`, `MemoryWidget`."""
+"""The views as notebook widgets: `GraphWidget`, `DiffWidget`, `CodeWidget`, `MemoryWidget`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from widgets.views import TRAITS, module_path
 _TRAITLETS = {str: traitlets.Unicode, bytes: traitlets.Bytes, dict: traitlets.Dict}
 
 
-class _Widget(anywidget.AnyWidget):
+class Widget(anywidget.AnyWidget):
     """Shared behaviour; the synchronised traits come from `widgets.views.TRAITS`."""
 
     def show(self, data: Mapping[str, Any]) -> None:
@@ -36,16 +36,18 @@ class _Widget(anywidget.AnyWidget):
         self.observe(answer, "request")
 
 
-def _widget(name: str, view: str) -> type[_Widget]:
+def widget(name: str, esm: Any) -> type[Widget]:
+    """A widget class with the synchronised traits of a view, drawn by the module ``esm`` (its text
+    or its path)."""
     traits = {
         trait.name: _TRAITLETS[type(trait.default)](trait.default, help=trait.doc).tag(sync=True)
         for trait in TRAITS
     }
-    members = {"__doc__": f"The {view} view.", "__module__": __name__, **traits}
-    return type(name, (_Widget,), {**members, "_esm": module_path(view)})
+    members = {"__doc__": f"The widget {name}.", "__module__": __name__, **traits}
+    return type(name, (Widget,), {**members, "_esm": esm})
 
 
-GraphWidget = _widget("GraphWidget", "graph")
-DiffWidget = _widget("DiffWidget", "diff")
-SourceWidget = _widget("SourceWidget", "source")
-MemoryWidget = _widget("MemoryWidget", "memory")
+GraphWidget = widget("GraphWidget", module_path("graph"))
+DiffWidget = widget("DiffWidget", module_path("diff"))
+CodeWidget = widget("CodeWidget", module_path("code"))
+MemoryWidget = widget("MemoryWidget", module_path("memory"))

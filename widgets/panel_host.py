@@ -1,4 +1,4 @@
-"""The views as Panel components: `GraphView`, `DiffView`, `SourceView`, `MemoryView`."""
+"""The views as Panel components: `GraphView`, `DiffView`, `CodeView`, `MemoryView`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from widgets.views import TRAITS, module_path
 _PARAMETERS = {str: param.String, bytes: param.Bytes, dict: param.Dict}
 
 
-class _View(AnyWidgetComponent):
+class View(AnyWidgetComponent):
     """Shared behaviour; the synchronised parameters come from `widgets.views.TRAITS`."""
 
     __abstract = True
@@ -38,19 +38,20 @@ class _View(AnyWidgetComponent):
         self.param.watch(answer, "request")
 
 
-def _view(name: str, view: str) -> Any:
-    """A subclass of :class:`_View`: to a type checker no class, as it is made while running."""
+def component(name: str, esm: Any, base: type = View) -> Any:
+    """A component class with the synchronised parameters of a view, drawn by the module ``esm``
+    (its text or its path).  To a type checker it is no class, as it is made while running."""
     parameters = {
         trait.name: _PARAMETERS[type(trait.default)](
             default=trait.default, doc=trait.doc, allow_refs=True
         )
         for trait in TRAITS
     }
-    members = {"__doc__": f"The {view} view.", "__module__": __name__, **parameters}
-    return type(name, (_View,), {**members, "_esm": module_path(view)})
+    members = {"__doc__": f"The component {name}.", "__module__": __name__, **parameters}
+    return type(name, (base,), {**members, "_esm": esm})
 
 
-GraphView = _view("GraphView", "graph")
-DiffView = _view("DiffView", "diff")
-SourceView = _view("SourceView", "source")
-MemoryView = _view("MemoryView", "memory")
+GraphView = component("GraphView", module_path("graph"))
+DiffView = component("DiffView", module_path("diff"))
+CodeView = component("CodeView", module_path("code"))
+MemoryView = component("MemoryView", module_path("memory"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 BUNDLE = Path(__file__).parent / "bundle"
 
-VIEWS = ("graph", "diff", "source", "memory")
+VIEWS = ("graph", "diff", "code", "memory")
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ TRAITS = (
     Trait("selection", {}, "The selection shared by all views: op, scope, buffer, kernel, line."),
     Trait("state", {}, "What the user set in this view (open scopes, overlay, mode), for the URL."),
     Trait("theme", "auto", "'light', 'dark' or 'auto' (follow the page, then the system)."),
+    Trait("detail", "", "More of what `data` shows that changes more often, as JSON text."),
+    Trait("command", "", "What the person asks for, as JSON text with a `name` and a number `n`."),
     Trait("request", "", "JSON list of the browser's open requests, each with a number `id`."),
     Trait("response", "", "JSON list of answers, each with the `id` of its request."),
 )

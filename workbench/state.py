@@ -6,12 +6,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from urllib.parse import parse_qsl, urlencode
 
-#: The views a pane can show, in the order of the tabs.
-VIEWS = ("overview", "graph", "diff", "kernels", "source", "memory")
+
+@dataclass(frozen=True)
+class View:
+    """A view that a pane can show; `workbench.views.NAME` says what it shows.
+
+    ``bundle``  the module of `widgets` that draws it, else ``workbench/views/NAME.js``.
+    ``wide``    it wants the whole width: a pane beside it goes below.
+    ``pair``    it also takes the recording that is compared with (``Sight.other``).
+    """
+
+    title: str
+    bundle: str = ""
+    wide: bool = False
+    pair: bool = False
+
+
+#: The views in the order of their tabs.
+VIEWS: Mapping[str, View] = {
+    "overview": View("Overview"),
+    "graph": View("Graph", "graph"),
+    "diff": View("IR diff", "diff"),
+    "kernels": View("Kernels", wide=True),
+    "code": View("Code", "code", wide=True),
+    "memory": View("Memory", "memory", wide=True),
+}
 #: Pane layouts by key: what stands in the left and the right pane.
 PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "1": ("Step", ("graph", "diff")),
-    "2": ("Speed", ("kernels", "source")),
+    "2": ("Speed", ("kernels", "code")),
     "3": ("Memory", ("memory", "graph")),
     "0": ("Overview", ("overview",)),
 }
@@ -25,13 +48,14 @@ _NUMBERS = ("stage", "rewrite", "op", "buffer", "kernel", "zoom")
 class Sight:
     """What the page shows.
 
-    ``run``: the recording; ``stage``: a stage of it (None: the first that changed something);
-    ``rewrite``: a rewrite of that stage, counted from 0; ``op``, ``buffer``, ``kernel``: ids of the
+    ``run``: the recording; ``other``: the one it is compared with; ``stage``: a stage of it (None:
+    the first that changed something); ``rewrite``: a rewrite of that stage, counted from 0; ``op``, ``buffer``, ``kernel``: ids of the
     recording; ``scope``: a module path; ``panes``: one or two views; ``zoom``: the pane that is
     maximised; ``fold``: side columns folded away; ``views``: what each view remembers, as JSON.
     """
 
     run: str = ""
+    other: str = ""
     stage: int | None = None
     rewrite: int | None = None
     op: int | None = None
@@ -86,7 +110,7 @@ class Sight:
     @staticmethod
     def of(parts: Mapping[str, str]) -> Sight:
         known: dict = {name: _number(parts[name]) for name in _NUMBERS if name in parts}
-        known |= {name: parts[name] for name in ("run", "scope") if name in parts}
+        known |= {name: parts[name] for name in ("run", "other", "scope") if name in parts}
         panes = tuple(dict.fromkeys(p for p in parts.get("panes", "").split(",") if p in VIEWS))
         known["panes"] = panes[:2] or ("overview",)
         fold = parts.get("fold", "").split(",")

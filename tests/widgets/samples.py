@@ -1,4 +1,4 @@
-"""Data for the diff, source and memory views: small enough to read, or as large as asked."""
+"""Data for the diff, code and memory views: small enough to read, or as large as asked."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ ASM = """kernel_add_gelu:
 """
 
 
-def source_data(repeat: int = 1) -> dict[str, Any]:
+def code_data(repeat: int = 1) -> dict[str, Any]:
     """Numba source, LLVM IR and assembly of one kernel; `repeat` makes the texts longer."""
     groups = [
         {"lines": [[4], [4], [3]], "label": "a"},

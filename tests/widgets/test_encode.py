@@ -93,7 +93,7 @@ def test_build_does_nothing_when_fresh(bundles: list[Path]) -> None:
 def test_modules_are_self_contained(bundles: list[Path]) -> None:
     for path in bundles:
         source = path.read_text(encoding="utf-8")
-        assert "http://www.w3.org/2000/svg" in source or path.stem in ("diff", "source")
+        assert "http://www.w3.org/2000/svg" in source or path.stem in ("diff", "code")
         assert "https://" not in source
         assert "require(" not in source
 
@@ -110,6 +110,6 @@ def test_unknown_view() -> None:
 
 
 def test_page_holds_no_reference_outside(bundles: list[Path]) -> None:
-    text = page([("source", {"panes": [], "groups": [], "title": "</script><b>"})], title="<x>")
+    text = page([("code", {"panes": [], "groups": [], "title": "</script><b>"})], title="<x>")
     assert "src=" not in text and "href=" not in text.replace("createElementNS", "")
     assert "</script><b>" not in text and "<title>&lt;x&gt;</title>" in text

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from tests.widgets.graphs import transformer
-from tests.widgets.samples import diff_data, memory_data, source_data
+from tests.widgets.samples import code_data, diff_data, memory_data
 from widgets import TRAITS, VIEWS, module_path, pack
 from widgets.requests import Requests
 
 DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "Graph": lambda: transformer(3).data(),
     "Diff": diff_data,
-    "Source": source_data,
+    "Code": code_data,
     "Memory": memory_data,
 }
 

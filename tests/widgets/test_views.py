@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.widgets.graphs import sized, transformer, with_overlays
-from tests.widgets.samples import diff_data, memory_data, source_data
+from tests.widgets.samples import code_data, diff_data, memory_data
 from widgets import page
 
 Open = Callable[..., Any]
@@ -35,7 +35,7 @@ def first_shown(shown: Any, kind: str) -> int:
 VIEWS = {
     "graph": lambda: transformer(3).data(),
     "diff": diff_data,
-    "source": source_data,
+    "code": code_data,
     "memory": memory_data,
 }
 
@@ -66,7 +66,7 @@ def test_theme_follows_the_system(open_page: Open, view: str) -> None:
 @pytest.mark.parametrize("view", list(VIEWS))
 def test_broken_data_is_an_error_text(open_page: Open, view: str) -> None:
     """Bad data ends this view with a message; the others stand, and good data brings it back."""
-    shown = open_page(page([(view, VIEWS[view]()), ("source", source_data())]))
+    shown = open_page(page([(view, VIEWS[view]()), ("code", code_data())]))
     shown.tab.evaluate("workbench.models[0].receive('data', '{\"nothing\": 1}')")
     assert "failed" in shown.view(0).locator("[role=alert]").inner_text()
     assert shown.view(1).locator(".row").count() > 0
@@ -336,13 +336,13 @@ def test_names_are_text(open_page: Open) -> None:
     lines = diff_data(10)
     for line in lines["lines"]:
         line["left"] = HOSTILE
-    source = source_data()
+    source = code_data()
     source["panes"][0]["text"] = HOSTILE
     source["title"] = HOSTILE
     memory = memory_data()
     memory["buffers"]["name"] = [HOSTILE] * 120
     memory["tiers"][0]["name"] = HOSTILE
-    views = [("graph", g.data()), ("diff", lines), ("source", source), ("memory", memory)]
+    views = [("graph", g.data()), ("diff", lines), ("code", source), ("memory", memory)]
     shown = open_page(page(views, headings=[HOSTILE], title=HOSTILE))
     g0 = shown.call("placeOfOp", g.kinds.index(HOSTILE))
     shown.tab.mouse.move(g0["x"], g0["y"])
@@ -441,11 +441,11 @@ def test_diff_asks_for_the_lines_it_lacks(open_page: Open) -> None:
     assert shown.view().locator('[data-row="6200"] .code').first.inner_text() in str(lines[6200])
 
 
-# ------------------------------------------------------------------ source
+# ------------------------------------------------------------------ code
 
 
-def test_source_links_lines_both_ways(open_page: Open) -> None:
-    shown = open_page(page([("source", source_data())]))
+def test_code_links_lines_both_ways(open_page: Open) -> None:
+    shown = open_page(page([("code", code_data())]))
     panes = shown.view().locator(".pane")
     panes.nth(0).locator('[data-line="9"]').hover()
     assert panes.nth(1).locator(".row.hover").count() == 4
@@ -462,15 +462,15 @@ def test_source_links_lines_both_ways(open_page: Open) -> None:
     assert shown.view().locator(".row.pinned").count() == 0
 
 
-def test_source_selection_from_the_host(open_page: Open) -> None:
-    shown = open_page(page([("source", source_data(40))], selection={"op": 12}))
+def test_code_selection_from_the_host(open_page: Open) -> None:
+    shown = open_page(page([("code", code_data(40))], selection={"op": 12}))
     panes = shown.view().locator(".pane")
     for i in range(3):
         assert panes.nth(i).locator(".row.pinned").count() > 0
 
 
-def test_source_scrolls_together(open_page: Open) -> None:
-    shown = open_page(page([("source", source_data(60))]))
+def test_code_scrolls_together(open_page: Open) -> None:
+    shown = open_page(page([("code", code_data(60))]))
     panes = shown.view().locator(".pane .lines")
     panes.nth(0).hover()
     shown.view().get_by_role("button", name="The other panes follow").click()
@@ -481,8 +481,8 @@ def test_source_scrolls_together(open_page: Open) -> None:
     assert panes.nth(2).evaluate("(e) => e.scrollTop") > 3000
 
 
-def test_source_has_syntax_colours(open_page: Open) -> None:
-    shown = open_page(page([("source", source_data())]))
+def test_code_has_syntax_colours(open_page: Open) -> None:
+    shown = open_page(page([("code", code_data())]))
     panes = shown.view().locator(".pane")
     assert "def" in panes.nth(0).locator(".hl-k").all_inner_texts()
     assert "%va" in panes.nth(1).locator(".hl-v").all_inner_texts()

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 from widgets.encode import pack
+from workbench import views
 from workbench.state import Sight
-from workbench.views import diff, graph
+from workbench.views import graph
 from workbench.views.reading import Run
 
 #: Stages are made ready ahead while they have no more ops than this in all; of larger models only
 #: the two that the next key leads to.
 OPS_AHEAD = 60_000
-_STEPPED = {"graph": graph, "diff": diff}
+_STEPPED = ("graph", "diff")
 
 
-def packed(name: str, module: ModuleType, sight: Sight, run: Run) -> tuple[str, bytes]:
-    """The data of view ``name`` of `widgets`, packed: text and blob."""
-    key = name, module.key(run, sight)
-    return run.kept_packed(key, lambda: pack(finite(module.data(run, sight))))
+def packed(name: str, sight: Sight, run: Run, other: Run | None = None) -> tuple[str, bytes]:
+    """The data of view ``name``, packed: text and blob."""
+    key = views.key(name, run, sight, other)
+    return run.kept_packed(key, lambda: pack(finite(views.data(name, run, sight, other))))
 
 
 def pieces(run: Run, sight: Sight) -> Iterator[Callable[[], Any]]:
@@ -39,7 +39,7 @@ def pieces(run: Run, sight: Sight) -> Iterator[Callable[[], Any]]:
         for name in panes:
             if name == "graph":
                 yield partial(graph.flat, run, number)
-            yield partial(packed, name, _STEPPED[name], there, run)
+            yield partial(packed, name, there, run)
 
 
 def _nearest(run: Run, at: int) -> Iterator[int]:

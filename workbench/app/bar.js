@@ -135,6 +135,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
           role: 'tab', 'aria-selected': String(view.name === current), 'data-view': view.name,
           click: () => { focused = index; send('pane', { index, view: view.name }); },
         }, view.title)),
+        h('select', { 'aria-label': 'More views', hidden: true, change: (event) => { focused = index; send('pane', { index, view: event.target.value }); } }),
         h('span', { class: 'gap' }),
         h('button', { title: data.zoom === null ? 'Maximise  (z)' : 'Back to two panes  (z)', 'aria-label': 'Maximise this pane',
           click: () => { focused = index; zoom(); } }, data.zoom === null ? '⤢' : '⤡'),
@@ -142,10 +143,33 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
           ? h('button', { title: 'Close this pane', 'aria-label': 'Close this pane', click: () => send('close', { index }) }, '×')
           : data.panes.length === 1 ? h('button', { title: 'Show a second pane beside this one', click: () => send('split', {}) }, '◫') : null,
       ]).filter(Boolean));
+      fit(bar);
     });
     by('cw-start').hidden = !data.start;
     if (data.done) opened(shown);
   }
+
+  // Tabs that have no place are in a list behind the others, never cut off.
+  function fit(bar) {
+    const tabs = [...bar.querySelectorAll('[role=tab]')];
+    const more = bar.querySelector('select');
+    if (!more || !bar.clientWidth) return;
+    tabs.forEach((tab) => { tab.hidden = false; });
+    more.hidden = true;
+    if (bar.scrollWidth <= bar.clientWidth) return;
+    more.hidden = false;
+    more.replaceChildren(h('option', { value: '', disabled: true, selected: true }, 'more'));
+    const put = [];
+    for (const tab of tabs.filter((each) => each.getAttribute('aria-selected') !== 'true').reverse()) {
+      if (bar.scrollWidth <= bar.clientWidth) break;
+      tab.hidden = true;
+      put.unshift(h('option', { value: tab.dataset.view }, tab.textContent));
+    }
+    more.append(...put);
+  }
+  const fits = new ResizeObserver((entries) => entries.forEach((entry) => fit(entry.target)));
+  document.querySelectorAll('#cw-panes .cw-tabs').forEach((bar) => fits.observe(bar));
+  later(() => fits.disconnect());
 
   // The note goes away when what it hides is drawn; then the modules of other views are fetched.
   const drawn = new Set();

@@ -148,7 +148,7 @@ def preset(run: Run, sight: Sight, command: Command) -> Sight:
 
 def pane(run: Run, sight: Sight, command: Command) -> Sight:
     """Another ``view`` in pane ``index``; where the other pane shows it, the two change places."""
-    view, index = command.get("view"), whole(command, "index").get("index")
+    view, index = str(command.get("view")), whole(command, "index").get("index")
     panes = list(sight.panes)
     if view not in VIEWS or index is None or index >= len(panes):
         return sight

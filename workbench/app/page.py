@@ -12,45 +12,24 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 from panel.io.document import unlocked
 
 from core_compiler.errors import UserError
+from workbench import views
 from workbench.app import ahead, components, moves
 from workbench.app.ahead import finite
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Workspace
 from workbench.state import PRESETS, VIEWS, Sight
-from workbench.views import (
-    Empty,
-    diff,
-    graph,
-    inspector,
-    kernels,
-    memory,
-    overview,
-    passes,
-    search,
-    source,
-)
+from workbench.views import Empty, inspector, passes, search
 from workbench.views.reading import Run
 
 log = logging.getLogger("workbench")
 
-MODULES: Mapping[str, ModuleType] = {
-    "overview": overview, "graph": graph, "diff": diff, "kernels": kernels, "source": source,
-    "memory": memory,
-}  # fmt: skip
-TITLES = {"overview": "Overview", "graph": "Graph", "diff": "IR diff", "kernels": "Kernels",
-          "source": "Source", "memory": "Memory"}  # fmt: skip
-#: Views of `widgets`: they pack arrays, and write their own ``selection`` and ``state``.
-#: Views that want the whole width: a pane beside them goes below.
-WIDE = ("kernels", "source", "memory")
-_WIDGETS = ("graph", "diff", "source", "memory")
 #: What is ready within this time (seconds) is shown together.
 TOGETHER = 0.1
 #: How long after it is connected the browser has the machine for itself (milliseconds).
@@ -66,11 +45,12 @@ class Page:
         self.workspace, self.document = workspace, document
         self.sight = Sight()
         self.run: Run | None = None
+        self.other: Run | None = None
         self.job: Compile | None = None
         self.problem: dict[str, str] | None = None
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
-            for name, make in {**components.FRAME, **components.VIEWS}.items()
+            for name, make in {**components.FRAME, **components.COMPONENTS}.items()
         }  # fmt: skip
         self._shown: dict[str, Any] = {}
         self._messages: dict[str, dict[str, Any]] = {}
@@ -110,21 +90,23 @@ class Page:
     # -- listening -------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        for name in ("bar", "rail", "start", "inspector", "overview", "kernels"):
-            self.roots[name].param.watch(self._on_command, "command")
-        for name in _WIDGETS:
+        for root in self.roots.values():
+            root.param.watch(self._on_command, "command")
+        for name in VIEWS:
             view = self.roots[name]
             view.param.watch(partial(self._on_selection, name), "selection")
             view.param.watch(partial(self._on_state, name), "state")
-        self.roots["diff"].on_request(self._answer_diff)
+            if hasattr(views.module(name), "answer"):
+                view.on_request(partial(self._answer, name))
         self.document.add_periodic_callback(self._poll, POLL)
         self.document.on_session_destroyed(self._close)
 
     def _close(self, _context: Any) -> None:
         self._generation += 1
         self._thread.shutdown(wait=False, cancel_futures=True)
-        if self.run is not None:
-            self.workspace.release(self.run)
+        for run in (self.run, self.other):
+            if run is not None:
+                self.workspace.release(run)
 
     def _on_command(self, event: Any) -> None:
         try:
@@ -175,6 +157,7 @@ class Page:
         """Show another sight; ``push``: the way back leads through it."""
         self._push = push and sight != self.sight
         self.sight = sight
+        self._open_other()
         self.refresh()
 
     def _load(self, sight: Sight, push: bool = False) -> None:
@@ -189,7 +172,23 @@ class Page:
         self.sight = sight if self.run is not None else Sight()
         if self.run is None and self.job is None:
             self._show_start()
+        self._open_other()
         self.refresh()
+
+    def _open_other(self) -> None:
+        """Have the recording open that the sight compares with."""
+        wanted, there = self.sight.other, self.other
+        if there is not None and self.workspace.library.name(there.path) != wanted:
+            self.workspace.release(there)
+            self.other = None
+        if not wanted or self.other is not None:
+            return
+        self.sight = self.sight.with_(other="")  # where it cannot be opened
+        self._guard(partial(self._take_other, wanted))
+
+    def _take_other(self, name: str) -> None:
+        self.other = self.workspace.acquire(self.workspace.path(name))
+        self.sight = self.sight.with_(other=self.workspace.library.name(self.other.path))
 
     def _open_recording(self, name: str) -> None:
         path = self.workspace.path(name)
@@ -290,28 +289,23 @@ class Page:
             yield name, {trait: text}
 
     def _view(self, name: str, sight: Sight, run: Run):
-        if not run.version.stages:
-            if name == "overview":
-                yield from self._part(name, overview.key, overview.data, "data", sight, run)
-                return
+        if not run.version.stages and name != "overview":
             raise Empty("The model is being imported: the first stage comes in a moment.")
-        module = MODULES[name]
-        if name not in _WIDGETS:
-            yield from self._part(name, module.key, module.data, "data", sight, run)
-        else:
-            known = (run, module.key(run, sight))
-            if self._shown.get(name) != known:
-                text, blob = ahead.packed(name, module, sight, run)
-                self._shown[name] = known
-                yield name, {"data": text, "blob": blob}
+        other = self.other if VIEWS[name].pair else None
+        known = (run, other, views.key(name, run, sight, other))
+        if self._shown.get(name) != known:
+            with other.lock if other is not None else nullcontext():
+                text, blob = ahead.packed(name, sight, run, other)
+            self._shown[name] = known
+            yield name, {"data": text, "blob": blob}
+        module = views.module(name)
         if hasattr(module, "selection"):
             yield name, {"selection": module.selection(run, sight)}
-        if name in _WIDGETS:
-            kept = _object(sight.view_state(name))
-            if name == "diff" and "unified" not in kept:
-                kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
-            if kept:
-                yield name, {"state": kept}
+        kept = _object(sight.view_state(name))
+        if name == "diff" and "unified" not in kept:
+            kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
+        if kept:
+            yield name, {"state": kept}
 
     def _later(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` on the loop, as soon as the browser is connected."""
@@ -377,9 +371,10 @@ class Page:
             "run": shown, "start": run is None and job is None,
             "query": self.sight.query(), "push": self._push, "done": done,
             "panes": self.sight.panes, "zoom": self.sight.zoom, "fold": self.sight.fold,
-            "views": [{"name": n, "title": TITLES[n]} for n in VIEWS],
+            "views": [{"name": n, "title": view.title} for n, view in VIEWS.items()],
             "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
-            "wide": WIDE, "messages": messages, "notice": self._notice, "job": self._job_facts(),
+            "wide": [n for n, view in VIEWS.items() if view.wide],
+            "messages": messages, "notice": self._notice, "job": self._job_facts(),
         }  # fmt: skip
         self._set("bar", data=json.dumps(finite(facts)))
         self._push = False
@@ -451,6 +446,13 @@ class Page:
             self._load(sight)
         else:
             self.go(sight, push=False)
+
+    def _compare(self, command: dict[str, Any]) -> None:
+        """Compare with the recording ``with`` (a name of the library or a path); "": with none."""
+        if self.run is not None:
+            name = str(command.get("with", "")).strip()
+            name = self.workspace.library.name(self.workspace.path(name)) if name else ""
+            self.go(self.sight.with_(other=name))
 
     def _home(self, _command: dict[str, Any]) -> None:
         self._load(Sight(), push=True)
@@ -535,11 +537,12 @@ class Page:
             self.sight = self.sight.with_view(name, text if event.new else "")
             self._show_bar()
 
-    def _answer_diff(self, request: Mapping[str, Any]) -> Any:
+    def _answer(self, name: str, request: Mapping[str, Any]) -> Any:
+        """What the browser module of view ``name`` asks for."""
         if self.run is None:
             raise ValueError("no recording is open")
         with self.run.lock:
-            return diff.answer(self.run, self.sight, dict(request))
+            return views.module(name).answer(self.run, self.sight, dict(request))
 
 
 _STATUS = {"recording": "compiling", "failed": "failed", "cancelled": "cancelled",
@@ -547,8 +550,8 @@ _STATUS = {"recording": "compiling", "failed": "failed", "cancelled": "cancelled
 
 _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
-    "again": Page._again, "execute": Page._execute, "cancel": Page._cancel,
-    "remove": Page._remove,
+    "again": Page._again, "compare": Page._compare, "execute": Page._execute,
+    "cancel": Page._cancel, "remove": Page._remove,
 }  # fmt: skip
 
 

@@ -228,7 +228,7 @@ def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, 
     row = next((r for r in table(run) if r["id"] == kernel), None)
     if row is not None:
         rows.append(_link(f"kernel {row['name']}", _speed(row),
-                          {"kernel": row["id"], "panes": ["kernels", "source"]}))  # fmt: skip
+                          {"kernel": row["id"], "panes": ["kernels", "code"]}))  # fmt: skip
     found = next((b for b in run.buffers() if b.id == buffer), None)
     if found is not None:
         place = f"{found.size:,} B at {found.offset:,} of {found.tier}, "

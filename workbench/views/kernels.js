@@ -47,7 +47,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   const bar = h('div', { class: 'bar' });
   const head = h('tr');
   const body = h('tbody');
-  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Kernels: up and down select, Enter shows the source' },
+  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Kernels: up and down select, Enter shows the code' },
     h('table', {}, h('thead', {}, head), body));
   root.append(bar, scroll);
   const columns = () => (data.gpu ? [...COLUMNS.slice(0, -1), ...GPU_COLUMNS, COLUMNS.at(-1)] : COLUMNS);
@@ -113,7 +113,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const list = rows();
     const at = list.findIndex((row) => row.id === chosen());
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: list.length - 1 }[event.key];
-    if (event.key === 'Enter') send('show', { view: 'source' });
+    if (event.key === 'Enter') send('show', { view: 'code' });
     else if (to === undefined || !list[to]) return;
     else send('select', { kernel: list[to].id });
     event.preventDefault();

@@ -102,7 +102,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const timed = (data) => data.kernels.some((k) => k.total_us !== null);
 
   function kernels(rows) {
-    return rows.map((k) => h('div', { class: 'kernel', ...press(() => send('follow', { go: { kernel: k.id, panes: ['kernels', 'source'] } })) },
+    return rows.map((k) => h('div', { class: 'kernel', ...press(() => send('follow', { go: { kernel: k.id, panes: ['kernels', 'code'] } })) },
       h('span', { class: 'name', title: k.name }, k.name), h('span', { class: 'num muted' }, `${count(k.count)} ×`),
       h('span', { class: 'num' }, k.total_us === null ? '' : figure(k.total_us, 'us')),
       k.share === null ? null : h('span', { class: 'share', title: k.share === null ? '' : `${number(100 * k.share)} % of the time, ${number(k.percent)} % of this machine's limit` },

@@ -216,7 +216,7 @@ def _speed(run: Run) -> Iterator[Finding]:
             yield Finding(
                 NOTE, f"{row['name']} reaches {row['percent']:.1f} % of this machine's limit",
                 f"and takes {row['share'] * 100:.0f} % of the time in {launches(row['count'])}",
-                {"kernel": row["id"], "panes": ["kernels", "source"]},
+                {"kernel": row["id"], "panes": ["kernels", "code"]},
             )  # fmt: skip
 
 
@@ -227,7 +227,7 @@ def _layouts(run: Run) -> Iterator[Finding]:
     if count:
         yield Finding(NOTE, f"{launches(count)} only to change a layout",
                       ", ".join(r["name"] for r in moving[:4]),
-                      {"kernel": moving[0]["id"], "panes": ["kernels", "source"]})  # fmt: skip
+                      {"kernel": moving[0]["id"], "panes": ["kernels", "code"]})  # fmt: skip
 
 
 def _unchecked(run: Run) -> Iterator[Finding]:

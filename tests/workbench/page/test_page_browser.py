@@ -104,7 +104,7 @@ def test_keys_do_nothing_while_a_text_field_has_the_focus(opened):
 
 def test_each_view_draws(opened):
     page = opened("&stage=8")
-    for view in ("graph", "diff", "source", "memory"):
+    for view in ("graph", "diff", "code", "memory"):
         page.show(view)
         page.drawn(view)
         assert page.locate(f"#cw-view-{view} .cw-message:visible").count() == 0
@@ -131,7 +131,7 @@ def test_one_selection_links_graph_diff_kernels_and_memory(opened, recording):
     page.press("2")
     page.wait("#cw-view-kernels tr.on")
     assert "conv" in page.text("#cw-view-kernels tr.on td")
-    page.drawn("source")
+    page.drawn("code")
     page.press("3")
     page.drawn("memory")
     # The other way: a kernel chosen in the table is a launch in the graph.
@@ -201,7 +201,7 @@ def test_search_leads_to_an_op(opened):
 def test_nothing_is_asked_from_outside(opened):
     page = opened("&stage=8&panes=graph,diff")
     page.drawn("graph")
-    for view in ("overview", "kernels", "source", "memory"):
+    for view in ("overview", "kernels", "code", "memory"):
         page.show(view)
         page.page.wait_for_timeout(300)
     hosts = {urlparse(u).hostname for u in page.requests if not u.startswith(("data:", "blob:"))}
@@ -262,7 +262,7 @@ def test_names_never_become_html(hostile, server, tab):
     page.wait("#cw-view-overview h1")
     assert page.text("#cw-view-overview h1") == HOSTILE
     page.wait("#cw-inspector section")
-    for view in ("graph", "diff", "source"):
+    for view in ("graph", "diff", "code"):
         page.show(view)
         page.drawn(view)
     page.show("kernels")

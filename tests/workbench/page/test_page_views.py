@@ -11,6 +11,7 @@ from core_compiler.record.reader import Recording
 from widgets.encode import pack
 from workbench.state import Sight
 from workbench.views import (
+    code,
     diff,
     graph,
     inspector,
@@ -19,7 +20,6 @@ from workbench.views import (
     overview,
     passes,
     search,
-    source,
 )
 from workbench.views.links import linked
 from workbench.views.reading import Run
@@ -116,9 +116,9 @@ def test_kernel_times_are_those_of_the_samples(run, file):
     assert sum(r["share"] for r in rows.values() if r["share"]) == pytest.approx(1.0)
 
 
-def test_the_source_is_the_recordings(run, file):
+def test_the_code_is_the_recordings(run, file):
     row = kernels.data(run, Sight())["rows"][0]
-    panes = source.data(run, Sight(kernel=row["id"]))["panes"]
+    panes = code.data(run, Sight(kernel=row["id"]))["panes"]
     assert panes[0]["text"] == file.kernel_text(row["id"], "source")
     assert {"python", "llvm", "asm"} == {p["language"] for p in panes}
 
@@ -127,9 +127,9 @@ def test_debug_locations_link_llvm_and_assembly_lines_to_the_source():
     llvm = (
         "define void @k() !dbg !4 {\n  ret void, !dbg !7\n}\n!7 = !DILocation(line: 3, column: 1)"
     )
-    assert source._llvm_lines(llvm) == [(2, 3)]
+    assert code._llvm_lines(llvm) == [(2, 3)]
     assembly = "k:\n\t.loc 1 3 0\n\tpushq %rbp\n.L1:\n\t.loc 1 5 0\n\tretq\n"
-    assert source._assembly_lines(assembly) == [(3, 3), (6, 5)]
+    assert code._assembly_lines(assembly) == [(3, 3), (6, 5)]
 
 
 def test_the_memory_map_has_the_buffers_and_their_bounds(run, file):
@@ -176,7 +176,7 @@ def test_search_finds_passes_kernels_and_ops(run):
 
 def test_a_selection_of_another_recording_is_nothing_here(run):
     sight = Sight(stage=10**6, op=10**9, kernel=10**9, buffer=10**9, rewrite=10**9)
-    for view in (graph, diff, kernels, source, memory):
+    for view in (graph, diff, kernels, code, memory):
         view.data(run, sight)
         view.selection(run, sight)
     inspector.data(run, sight)

@@ -1,4 +1,4 @@
-/** The source view: two or three texts with linked lines. See widgets/README.md. */
+/** The code view: two or three texts with linked lines. See widgets/README.md. */
 
 import { button, copy, facts, h, replace } from '../shared/dom';
 import { plural, quantity } from '../shared/format';
@@ -24,7 +24,7 @@ interface Group {
 }
 
 /** The schema of the `data` trait (documented in widgets/README.md). */
-interface SourceData {
+interface CodeData {
   title?: string;
   kernel?: string | number;
   panes: PaneData[];
@@ -33,23 +33,23 @@ interface SourceData {
 
 const STYLE = `
 ${HIGHLIGHT_STYLE}${LINES_STYLE}
-.cw-source .panes { display: flex; flex: 1; min-height: 0; }
-.cw-source .pane { display: flex; flex-direction: column; flex: 1 1 0; min-width: 80px; border-left: 1px solid var(--line); }
-.cw-source .pane:first-child { border-left: none; }
-.cw-source .pane > h3 { margin: 0; padding: 2px 10px; font-size: 12px; font-weight: 600; color: var(--muted);
+.cw-code .panes { display: flex; flex: 1; min-height: 0; }
+.cw-code .pane { display: flex; flex-direction: column; flex: 1 1 0; min-width: 80px; border-left: 1px solid var(--line); }
+.cw-code .pane:first-child { border-left: none; }
+.cw-code .pane > h3 { margin: 0; padding: 2px 10px; font-size: 12px; font-weight: 600; color: var(--muted);
   background: var(--surface); border-bottom: 1px solid var(--line); flex: none; display: flex; gap: 8px; }
-.cw-source .pane > h3 span:last-child { margin-left: auto; font-weight: 400; }
-.cw-source .lines { background: var(--surface); }
-.cw-source .row { display: grid; grid-template-columns: 5px 40px auto 1fr; font: 12px/${ROW}px ${MONO}; white-space: pre; }
-.cw-source .no { text-align: right; padding-right: 10px; color: var(--faint); user-select: none; }
-.cw-source .heat { width: 74px; padding: 0 6px; text-align: right; font-size: 10.5px; user-select: none; color: var(--text); }
-.cw-source .code { padding-right: 12px; }
-.cw-source .linked { cursor: pointer; }
-.cw-source .row.hover { background: var(--raised); }
-.cw-source .row.pinned { background: var(--accentSoft); }
-.cw-source .row.pinned .no { color: var(--accent); font-weight: 700; }
-.cw-source .row.hover .no::before, .cw-source .row.pinned .no::before { content: '▸'; color: var(--accent); float: left; padding-left: 3px; }
-.cw-source .split { width: 5px; margin: 0 -2px; z-index: 1; cursor: col-resize; flex: none; }
+.cw-code .pane > h3 span:last-child { margin-left: auto; font-weight: 400; }
+.cw-code .lines { background: var(--surface); }
+.cw-code .row { display: grid; grid-template-columns: 5px 40px auto 1fr; font: 12px/${ROW}px ${MONO}; white-space: pre; }
+.cw-code .no { text-align: right; padding-right: 10px; color: var(--faint); user-select: none; }
+.cw-code .heat { width: 74px; padding: 0 6px; text-align: right; font-size: 10.5px; user-select: none; color: var(--text); }
+.cw-code .code { padding-right: 12px; }
+.cw-code .linked { cursor: pointer; }
+.cw-code .row.hover { background: var(--raised); }
+.cw-code .row.pinned { background: var(--accentSoft); }
+.cw-code .row.pinned .no { color: var(--accent); font-weight: 700; }
+.cw-code .row.hover .no::before, .cw-code .row.pinned .no::before { content: '▸'; color: var(--accent); float: left; padding-left: 3px; }
+.cw-code .split { width: 5px; margin: 0 -2px; z-index: 1; cursor: col-resize; flex: none; }
 `;
 
 const KEYS: [string, string][] = [
@@ -76,7 +76,7 @@ class Pane {
     readonly data: PaneData,
     readonly index: number,
     groups: Group[],
-    private readonly view: SourceView,
+    private readonly view: CodeView,
   ) {
     this.text = data.text.split('\n');
     if (this.text[this.text.length - 1] === '') this.text.pop();
@@ -164,8 +164,8 @@ function maximum(values: Numbers): number {
   return most;
 }
 
-class SourceView {
-  private data_!: SourceData;
+class CodeView {
+  private data_!: CodeData;
   private panes: Pane[] = [];
   private hover = new Set<number>();
   private pinned = new Set<number>();
@@ -185,7 +185,7 @@ class SourceView {
     frame.root.append(
       h(
         'div',
-        { class: 'bar', role: 'toolbar', 'aria-label': 'Source' },
+        { class: 'bar', role: 'toolbar', 'aria-label': 'Code' },
         this.title,
         this.label,
         h('span', { class: 'gap' }),
@@ -198,7 +198,7 @@ class SourceView {
     frame.root.addEventListener('keydown', (event) => this.key(event));
   }
 
-  data(data: SourceData): void {
+  data(data: CodeData): void {
     this.data_ = data;
     this.hover.clear();
     this.pinned.clear();
@@ -383,8 +383,8 @@ class SourceView {
   }
 }
 
-export default define<SourceData>('source', STYLE, (frame) => {
-  const view = new SourceView(frame);
+export default define<CodeData>('code', STYLE, (frame) => {
+  const view = new CodeView(frame);
   return {
     data: (data) => view.data(data),
     theme: (palette) => view.theme(palette),

@@ -1,5 +1,5 @@
-"""A kernel's generated source beside LLVM IR and assembly, or PTX and SASS: which lines of these
-belong together."""
+"""The code of a kernel: generated source beside LLVM IR and assembly, or PTX and SASS, and which
+lines of these belong together."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def chosen(run: Run, sight: Sight) -> int | None:
 
 
 def data(run: Run, sight: Sight) -> dict[str, Any]:
-    """The ``data`` of the source view (widgets/README.md)."""
+    """The ``data`` of the code view (widgets/README.md)."""
     number = chosen(run, sight)
     kernel = next((k for k in run.kernels() if k.id == number), None)
     if kernel is None:
