@@ -15,7 +15,7 @@ from core_compiler.frontends.onnx import ops
 from core_compiler.frontends.onnx.functions import inlined
 from core_compiler.frontends.onnx.origins import LISTING, describe, listing, scope_of
 from core_compiler.frontends.onnx.reading import dtype_of, external_files, read_model, to_array
-from core_compiler.frontends.onnx.table import TABLE, Context, NotSupported
+from core_compiler.frontends.onnx.table import TABLE, Context, NotSupported, TensorSequence
 from core_compiler.ir import (
     Block,
     FrontendNode,
@@ -31,6 +31,11 @@ from core_compiler.ops.base import TypeRuleError
 __all__ = ["import_file", "import_proto", "ops"]
 
 DOMAINS = ("", "ai.onnx")
+#: Ops that know sequences of tensors; loops only where they are unrolled.
+TAKE_SEQUENCES = frozenset(
+    {"ConcatFromSequence", "Identity", "Loop", "SequenceAt", "SequenceErase", "SequenceInsert",
+     "SequenceLength"}
+)  # fmt: skip
 #: Nodes that one import translates at most (functions and unrolled loops included).
 NODES = 500_000
 
@@ -106,7 +111,7 @@ class Importer:
         self.weights = WeightStore()
         self.bound: dict[str, int] = {}
         self.bound_values: dict[str, list] = {}
-        self.env: dict[str, Value | None] = {"": None}
+        self.env: dict[str, Value | TensorSequence | None] = {"": None}
         self.given: dict[Value, np.ndarray] = {}
         self.constants: dict[Value, np.ndarray] = {}
         self.bindings: dict[Value, np.ndarray] = {}
@@ -140,6 +145,9 @@ class Importer:
                 raise UserError(
                     f"output {info.name!r} is made by no node", self.name, "the file is damaged"
                 )
+            if isinstance(value, TensorSequence):
+                raise UserError(f"output {info.name!r} is no tensor", self.name,
+                                "give the sequence's tensors out one by one")  # fmt: skip
             if value is not None:
                 self.results.append(value)
 
@@ -210,7 +218,7 @@ class Importer:
 
     # -- nodes -------------------------------------------------------------------------------------
 
-    def define(self, name: str, value: Value) -> None:
+    def define(self, name: str, value: Value | TensorSequence) -> None:
         """Give ``value`` its name in the model; a name is given once."""
         if self.env.get(name) is not None:
             raise UserError(f"tensor {name!r} is made twice", self.name, "the file is damaged")
@@ -242,6 +250,8 @@ class Importer:
             if handler is None:  # said of nodes behind other gaps, too
                 raise NotSupported("no translation")
             inputs = [self._read(name) for name in node.input]
+            if node.op_type not in TAKE_SEQUENCES and _holds_sequence(inputs):
+                raise NotSupported("it is given a sequence of tensors")
             made = handler(context, *inputs)
         except _Missing:
             return
@@ -257,10 +267,10 @@ class Importer:
         self.take(context)
         made = made if isinstance(made, tuple | list) else (made,)
         for name, value in zip(node.output, made, strict=False):
-            if name and isinstance(value, Value):
+            if name and isinstance(value, Value | TensorSequence):
                 self.define(name, value)
 
-    def _read(self, name: str) -> Value | None:
+    def _read(self, name: str) -> Value | TensorSequence | None:
         if name not in self.env:
             if self.unsupported:
                 raise _Missing
@@ -308,7 +318,7 @@ class Importer:
         inner, self.env = self.env, outer
         if len(self.unsupported) > gaps:
             raise _Missing
-        results = []
+        results: list[Any] = []
         for output in graph.output:
             value = inner.get(output.name)
             if value is None:
@@ -321,9 +331,15 @@ class Importer:
         outer, self.ops = self.ops, []
         try:
             outputs = self.subgraph(graph, arguments)
+            if _holds_sequence(outputs):
+                raise NotSupported("a sequence of tensors is a result of a branch or loop")
             return Block(tuple(arguments), tuple(self.ops), tuple(outputs))
         finally:
             self.ops = outer
+
+
+def _holds_sequence(inputs) -> bool:
+    return any(isinstance(value, TensorSequence) for value in inputs)
 
 
 class _Missing(NotSupported):

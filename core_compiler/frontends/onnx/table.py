@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,13 @@ from core_compiler.ops.builder import Builder
 
 #: ``OpType`` (default domain) or ``domain::OpType`` -> handler(context, *inputs) -> value(s).
 TABLE: dict[str, Callable] = {}
+
+
+@dataclass(frozen=True)
+class TensorSequence:
+    """A value of ONNX's sequence type while a model is imported: no op of ours sees one."""
+
+    tensors: tuple[Value, ...]
 
 
 class NotSupported(Exception):

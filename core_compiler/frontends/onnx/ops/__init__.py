@@ -8,6 +8,7 @@ from core_compiler.frontends.onnx.ops import (
     quantised,
     reduction,
     resize,
+    sequence,
     shape,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "quantised",
     "reduction",
     "resize",
+    "sequence",
     "shape",
 ]

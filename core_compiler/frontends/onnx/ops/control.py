@@ -87,6 +87,8 @@ def _while(b, body, trips, condition, carried):
         raise NotSupported("a loop that collects results and whose number of steps is not known")
     if b.node.output and not carried:
         raise NotSupported("a loop without carried values")
+    if not all(isinstance(v, Value) for v in carried):
+        raise NotSupported("a loop that carries a sequence and is not unrolled")
     scalar = tensor((), "i64")
     start = [b.constant(np.int64(0)), _scalar(b, condition) if condition is not None
              else b.constant(np.bool_(True)), *carried]  # fmt: skip
