@@ -30,8 +30,6 @@ from tests.kernels.exact_scalars import Scalar
 _APART = 1 << 40
 _MEMORY = re.compile(r"(buffer|shared|registers|offset)_([a-z]+\d*)((?:_\d+)*)$")
 _VALUE = re.compile(r"((?:load|store)(?:_some)?|splat|gather|scatter)_([a-z]+\d*)(?:x(\d+))?$")
-    r"(load_some|store_some|load|store|splat|gather|scatter)_([a-z]+\d*)(?:x(\d+))?$"
-)
 _LANE = re.compile(r"lane_[a-z]+\d*x\d+_(\d+)$")
 _LANES = re.compile(r"(\w+_[a-z]+\d*)x(\d+)$")
 
@@ -88,7 +86,7 @@ class Memory:
 
     def at(self, index: int, width: int = 1) -> slice:
         place = self.start + index
-        assert 0 <= place and place + width <= self.array.size, "an access outside a buffer"
+        assert place >= 0 and place + width <= self.array.size, "an access outside a buffer"
         return slice(place, place + width)
 
     def load(self, index: int):
