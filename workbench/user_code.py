@@ -1,15 +1,21 @@
-"""Calling ``package.module:function``: a person's own code, its mistakes told by their line."""
+"""A person's own code, its mistakes told by their line: ``package.module:function`` that makes a
+model, ``my_pass.py:Class`` that is a pass."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from core_compiler.errors import UserError, nearest, raised_at
+
+if TYPE_CHECKING:
+    from core_compiler.passes.base import Pass
 
 _WHOLE = "call it in Python to see the whole traceback"
 
@@ -47,10 +53,81 @@ def call(text: str, sizes: Mapping[str, Any]):
     return module, inputs
 
 
-def _function(module_name: str, name: str, text: str):
+def load_pass(text: str) -> Pass:
+    """The pass that ``my_pass.py:Class`` or ``package.module:Class`` names, with its defaults.
+
+    The class may be left out of a file that defines one pass.  UserError where it cannot be
+    imported, is no pass, or needs options.
+    """
+    from core_compiler.passes.base import Pass
+
+    place, _, name = text.partition(":")
+    sys.path.insert(0, "")
+    try:
+        module = _from_file(Path(place), text) if place.endswith(".py") else _module(place, text)
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove("")
+    own = {
+        k: v for k, v in vars(module).items()
+        if isinstance(v, type) and issubclass(v, Pass) and v.__module__ == module.__name__
+    }  # fmt: skip
+    if not name and len(own) != 1:
+        listed = f"it has {', '.join(own)}" if own else "derive a class from Pass"
+        raise UserError(
+            f"{place} defines {len(own) or 'no'} passes", "--insert",
+            f"write {place}:CLASS ({listed})" if own else listed,
+        )  # fmt: skip
+    found = getattr(module, name, None) if name else next(iter(own.values()))
+    if not isinstance(found, type) or not issubclass(found, Pass):
+        what = f"has no pass {name!r}" if found is None else f"{name} is no pass"
+        listed = f"it has {', '.join(own)}" if own else "derive a class from Pass"
+        raise UserError(f"{place}: {what}", "--insert", nearest(name, own, listed))
+    with _told(text):
+        return found()
+
+
+def _from_file(path: Path, text: str):
+    """The module of a file; it is entered under its own name unless that is taken."""
+    if not path.is_file():
+        raise UserError("there is no such file", str(path), "check the path")
+    name = path.stem if path.stem.isidentifier() else "own_pass"
+    held = getattr(sys.modules.get(name), "__file__", None)
+    if name in sys.stdlib_module_names or (name in sys.modules and held != str(path.resolve())):
+        name = f"own_{name}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    sys.path.insert(0, str(path.resolve().parent))
     try:
         with _told(text):
-            module = importlib.import_module(module_name)
+            spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, ModuleNotFoundError):
+            raise _error(error, text) from None
+        raise
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(str(path.resolve().parent))
+    return module
+
+
+def _function(module_name: str, name: str, text: str):
+    module = _module(module_name, text)
+    if not hasattr(module, name):
+        known = [k for k, v in vars(module).items() if inspect.isfunction(v)]
+        listed = f"it has {', '.join(known[:8])}" if known else "check the function's name"
+        fix = nearest(name, known, listed)
+        raise UserError(f"module {module_name} has no {name!r}", text, fix)
+    return getattr(module, name)
+
+
+def _module(module_name: str, text: str):
+    try:
+        with _told(text):
+            return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if module_name != missing and not module_name.startswith(f"{missing}."):
@@ -59,12 +136,6 @@ def _function(module_name: str, name: str, text: str):
             f"there is no module {missing!r}", text,
             "check the module path, and start where it can be imported from",
         ) from None  # fmt: skip
-    if not hasattr(module, name):
-        known = [k for k, v in vars(module).items() if inspect.isfunction(v)]
-        listed = f"it has {', '.join(known[:8])}" if known else "check the function's name"
-        fix = nearest(name, known, listed)
-        raise UserError(f"module {module_name} has no {name!r}", text, fix)
-    return getattr(module, name)
 
 
 def _check_call(function, sizes: Mapping[str, Any], text: str) -> None:

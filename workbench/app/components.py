@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from widgets.panel_host import View, component
-from widgets.views import module_path
 from workbench.state import VIEWS
 
-HERE = Path(__file__).parent
-#: The page's own modules by name; the other views are bundles of `widgets`.
-_OWN = {
-    "bar": HERE / "bar.js", "start": HERE / "start.js",
-    **{name: HERE.parent / "views" / f"{name}.js"
-       for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))},
-}  # fmt: skip
 #: What Panel is given for a component.  The module itself comes from the server by its own address:
 #: Panel would send it inside every page and compile it there, half a second for all of them.
 _STUB = """
@@ -42,17 +33,6 @@ export default { render({ model, el }) {
   return () => { over = true; if (undo) undo(); };
 } };
 """
-
-
-def module_text(name: str) -> str:
-    """The ES module of a component."""
-    if name not in _OWN:
-        return module_path(VIEWS[name].bundle).read_text(encoding="utf-8")
-    shared = (HERE / "dom.js").read_text(encoding="utf-8")
-    return shared + _OWN[name].read_text(encoding="utf-8")
-
-
-MODULE_NAMES = tuple(dict.fromkeys((*_OWN, *VIEWS)))
 
 
 class Prompt(View):

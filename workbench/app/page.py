@@ -12,20 +12,21 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from panel.io.document import unlocked
 
 from core_compiler.errors import UserError
-from workbench import views
-from workbench.app import ahead, components, moves
-from workbench.app.ahead import finite
+from workbench import moves, views
+from workbench.ahead import finite, pieces
+from workbench.app import components
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Workspace
+from workbench.showing import Showing, kept_state, unexpected
 from workbench.state import PRESETS, VIEWS, Sight
-from workbench.views import Empty, inspector, passes, search
+from workbench.views import search
 from workbench.views.reading import Run
 
 log = logging.getLogger("workbench")
@@ -52,7 +53,7 @@ class Page:
             name: make(sizing_mode="stretch_both")
             for name, make in {**components.FRAME, **components.COMPONENTS}.items()
         }  # fmt: skip
-        self._shown: dict[str, Any] = {}
+        self._showing = Showing()
         self._messages: dict[str, dict[str, Any]] = {}
         self._selections: dict[str, dict[str, Any]] = {}
         self._states: dict[str, dict[str, Any]] = {}
@@ -142,7 +143,7 @@ class Page:
             self._tell(error.to_json()["error"], error=True)
         except Exception as error:
             log.exception("a command failed")
-            self._tell(_unexpected(error), error=True)
+            self._tell(unexpected(error), error=True)
 
     def _tell(self, what: Mapping[str, str], error: bool = False) -> None:
         self._notice = {**what, "error": error, "n": time.time()}
@@ -166,7 +167,7 @@ class Page:
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
-        self._shown.clear()
+        self._showing.clear()
         if sight.run:
             self._guard(partial(self._open_recording, sight.run))
         self.sight = sight if self.run is not None else Sight()
@@ -232,7 +233,7 @@ class Page:
         made: list[tuple[str, dict[str, Any]]] = []
         began = time.perf_counter()
         if run is not None:
-            for name, updates in self._updates(sight, run, messages):
+            for name, updates in self._showing.updates(sight, run, self.other, messages):
                 if generation != self._generation:
                     return
                 made.append((name, updates))
@@ -246,66 +247,14 @@ class Page:
         if run is None:
             return
         with run.lock:
-            pieces = list(ahead.pieces(run, sight)) if run.version.stages else []
-        for piece in pieces:
+            work = list(pieces(run, sight)) if run.version.stages else []
+        for piece in work:
             if generation != self._generation:
                 return
             # Whatever is wrong with a stage is told when it is shown.
             with suppress(Exception), run.lock:
                 piece()
             time.sleep(0)  # the server's loop first
-
-    def _updates(self, sight: Sight, run: Run, messages: dict[str, dict[str, Any]]):
-        with run.lock:
-            shown = {"stage": run.stage_number(sight.stage), "rewrite": sight.rewrite}
-        yield "rail", {"selection": shown}
-        yield from self._part("rail", passes.key, passes.data, "data", sight, run)
-        panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)
-        for name in panes:
-            try:
-                with run.lock:
-                    yield from self._view(name, sight, run)
-                messages.pop(name, None)
-            except Empty as empty:
-                messages[name] = {"what": str(empty)}
-            except UserError as error:
-                messages[name] = {**error.to_json()["error"], "error": True}
-            except Exception as error:
-                log.exception("view %s failed", name)
-                messages[name] = {**_unexpected(error), "error": True}
-        for part in (("rail", passes.detail_key, passes.detail, "detail"),
-                     ("inspector", inspector.key, inspector.data, "data")):  # fmt: skip
-            try:
-                with run.lock:
-                    yield from self._part(*part, sight, run)
-            except Exception:
-                log.exception("%s failed", part[0])
-
-    def _part(self, name, key, data, trait: str, sight: Sight, run: Run):
-        known = (run, key(run, sight))
-        if self._shown.get(f"{name}.{trait}") != known:
-            text = json.dumps(finite(data(run, sight)))
-            self._shown[f"{name}.{trait}"] = known
-            yield name, {trait: text}
-
-    def _view(self, name: str, sight: Sight, run: Run):
-        if not run.version.stages and name != "overview":
-            raise Empty("The model is being imported: the first stage comes in a moment.")
-        other = self.other if VIEWS[name].pair else None
-        known = (run, other, views.key(name, run, sight, other))
-        if self._shown.get(name) != known:
-            with other.lock if other is not None else nullcontext():
-                text, blob = ahead.packed(name, sight, run, other)
-            self._shown[name] = known
-            yield name, {"data": text, "blob": blob}
-        module = views.module(name)
-        if hasattr(module, "selection"):
-            yield name, {"selection": module.selection(run, sight)}
-        kept = _object(sight.view_state(name))
-        if name == "diff" and "unified" not in kept:
-            kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
-        if kept:
-            yield name, {"state": kept}
 
     def _later(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` on the loop, as soon as the browser is connected."""
@@ -416,7 +365,7 @@ class Page:
 
     def _take(self, run: Run) -> None:
         self.run = run
-        self._shown.clear()
+        self._showing.clear()
         self.refresh()
 
     def _ended(self) -> None:
@@ -487,7 +436,7 @@ class Page:
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job = None, made
-        self._shown.clear()
+        self._showing.clear()
         self._messages = {}
         self.sight = Sight(run=self.workspace.library.name(made.path))
         self._push = True
@@ -533,7 +482,7 @@ class Page:
         if event.new == self._states.get(name):
             return
         text = json.dumps(event.new or {}, separators=(",", ":"))
-        if len(text) < 1500 and _object(self.sight.view_state(name)) != event.new:
+        if len(text) < 1500 and kept_state(self.sight, name) != event.new:
             self.sight = self.sight.with_view(name, text if event.new else "")
             self._show_bar()
 
@@ -553,16 +502,3 @@ _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "again": Page._again, "compare": Page._compare, "execute": Page._execute,
     "cancel": Page._cancel, "remove": Page._remove,
 }  # fmt: skip
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text) if text else {}
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _unexpected(error: Exception) -> dict[str, str]:
-    return {"what": f"{type(error).__name__}: {error}"[:300], "where": "this part of the page",
-            "fix": "the rest goes on; reload to try again, and please report it"}  # fmt: skip

@@ -26,7 +26,7 @@ from tornado.ioloop import IOLoop
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from core_compiler.errors import UserError
-from workbench.app import components
+from workbench import modules
 from workbench.app.library import MAX_UPLOAD
 from workbench.app.page import Page
 from workbench.app.workspace import Workspace
@@ -120,7 +120,7 @@ class Module(RequestHandler):
 
 def _modules() -> dict[str, tuple[str, str]]:
     """Address and text of each module."""
-    texts = {name: components.module_text(name) for name in components.MODULE_NAMES}
+    texts = {name: modules.module_text(name) for name in modules.NAMES}
     return {
         name: (f"modules/{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.js", text)
         for name, text in texts.items()
@@ -180,14 +180,14 @@ def serve(
     logging.getLogger("bokeh").setLevel(logging.ERROR)
     logging.getLogger("tornado.access").setLevel(logging.ERROR)
     pn.config.set(notifications=False)
-    modules = _modules()
-    addresses = {name: address for name, (address, _) in modules.items()}
+    texts = _modules()
+    addresses = {name: address for name, (address, _) in texts.items()}
     server = get_server(
         make_page(workspace, first, addresses),
         port=port, address=address, websocket_origin=origins,
         start=False, show=False, verbose=False, title="Compiler Workbench",
         extra_patterns=[(r"/health", Health), (r"/upload", Upload, {"workspace": workspace}),
-                        (r"/modules/([\w.-]+)", Module, {"modules": modules})],
+                        (r"/modules/([\w.-]+)", Module, {"modules": texts})],
         unused_session_lifetime_milliseconds=UNUSED, check_unused_sessions_milliseconds=5_000,
         websocket_max_message_size=MAX_MESSAGE, keep_alive_milliseconds=10_000,
     )  # fmt: skip

@@ -10,9 +10,10 @@ import argparse
 import shutil
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.errors import CANNOT_HERE, UserError, nearest
 
 
 def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
@@ -65,6 +66,19 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
         help="stop a pass after its first N rewrites",
     )
     parser.add_argument(
+        "--insert",
+        action="append",
+        default=[],
+        metavar="FILE.py[:CLASS][@PASS]",
+        help="run a pass of your own, before PASS (default: at the end of the meaning half)",
+    )
+    parser.add_argument(
+        "--pass-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="stop a pass that takes longer, and name it (default: no limit)",
+    )
+    parser.add_argument(
         "--target-option",
         action="append",
         default=[],
@@ -85,6 +99,8 @@ COMPILE_ONLY = (
     "skip",
     "set",
     "limit",
+    "insert",
+    "pass_timeout",
     "target_option",
 )
 
@@ -130,13 +146,53 @@ def options(arguments, check: bool = False):
         if not count.isdigit():
             raise UserError(f"cannot read {text!r}", "--limit", "write PASS=N")
         limits[name] = int(count)
+    if arguments.pass_timeout is not None and not arguments.pass_timeout > 0:
+        raise UserError(
+            f"{arguments.pass_timeout:g} s", "--pass-timeout", "give a number of seconds above 0"
+        )
+    chosen = pairs(arguments.target_option, "--target-option")
+    own = [_own_pass(text, settings) for text in arguments.insert]
     edit = PipelineEdit(skip=tuple(arguments.skip), options=settings, limits=limits)
+    if own:
+        edit = replace(edit, insert=_placed(own, arguments.target, chosen, edit))
     return Options(
         check=check,
         threads=threads(arguments),
         edit=edit,
-        target=pairs(arguments.target_option, "--target-option"),
+        target=chosen,
+        pass_timeout=arguments.pass_timeout,
     )
+
+
+def _own_pass(text: str, settings: dict[str, dict[str, str]]):
+    """(pass, the name of the one that it comes before, or ""); its ``--set`` options are taken."""
+    from core_compiler.passes.base import with_options
+    from workbench.user_code import load_pass
+
+    place, at, before = text.rpartition("@")
+    if not at or "/" in before:
+        place, before = text, ""
+    pass_ = load_pass(place)
+    return with_options(pass_, settings.pop(pass_.name(), {})), before
+
+
+def _placed(own, target: str, chosen, edit) -> tuple[tuple[int, Any], ...]:
+    """Positions in the pipeline for passes of a person's own."""
+    from core_compiler import targets
+    from core_compiler.pipelines import build
+
+    found = targets.target(target)
+    insert: tuple[tuple[int, Any], ...] = ()
+    for pass_, before in own:
+        steps = build(found, chosen, replace(edit, insert=insert))
+        known = [step.label for step in steps]
+        if before and before not in known:
+            fix = nearest(before, known, f"passes: {', '.join(known)}")
+            raise UserError(f"no pass is called {before!r}", "--insert", fix)
+        meaning = [i for i, step in enumerate(steps) if step.pass_.half == "meaning"]
+        position = known.index(before) if before else 1 + max(meaning, default=-1)
+        insert = (*insert, (position, pass_))
+    return insert
 
 
 def threads(arguments) -> int:

@@ -84,7 +84,9 @@ def _compiled(arguments, execute: bool, folder: Path) -> Path:
     options = common.options(arguments, arguments.check)
     wanted = common.spec(arguments)
     cache = CacheFolder()
-    imported = None if arguments.no_import_cache else import_cache.key(wanted)
+    # What a pass of a person's own does depends on more than can be told: it is compiled anew.
+    kept = not arguments.no_import_cache and not options.edit.insert
+    imported = import_cache.key(wanted) if kept else None
     # A recording that was also executed answers every question.
     for executed in dict.fromkeys((True, execute)):
         key = imported and _key(imported, arguments.target, options, executed)
@@ -92,7 +94,7 @@ def _compiled(arguments, execute: bool, folder: Path) -> Path:
             return cache.path(KIND, key) / FILE
     path = folder / FILE
     record(arguments, options, path, execute)
-    if imported is None and not arguments.no_import_cache:
+    if imported is None and kept:
         imported = import_cache.key(wanted)  # now that its data files are known
     if imported is None:
         return path

@@ -1,0 +1,349 @@
+"""``workbench reduce MODEL|RUN -o FOLDER``: the smallest module that still fails, as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from workbench.commands import common, subject
+from workbench.commands.printing import emit, painter, printable
+
+if TYPE_CHECKING:
+    from core_compiler.debug.failure import Trial
+    from core_compiler.ir import Module
+
+#: Seconds that one pass may take where nothing else is said: it is taken for endless then.
+PASS_SECONDS = 60.0
+
+
+def add_arguments(parser) -> None:
+    common.add_model(parser, "RUN|MODEL")
+    common.add_compile(parser)
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FOLDER", help="where to write reproducer.py"
+    )
+    parser.add_argument(
+        "--stage", metavar="N|PASS", help="of a recording: the stage that is wrong (its pass fails)"
+    )
+    parser.add_argument(
+        "--time-limit",
+        default="60s",
+        metavar="TIME",
+        help="how long to make it smaller, 90s or 5m (default 60s)",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-3,
+        metavar="ERROR",
+        help="largest error of the outputs by one inexact pass, relative (default 1e-3)",
+    )
+    parser.add_argument("--no-execute", action="store_true", help="leave machine code out")
+
+
+@dataclass(frozen=True, eq=False)
+class _Suspect:
+    """A module, what to run on it, and the whole that it was found in."""
+
+    module: Module
+    inputs: Sequence[np.ndarray]
+    trial: Trial
+    model: str
+    stage: int
+    notes: tuple[str, ...] = ()
+
+
+def run(arguments) -> int:
+    seconds = _seconds(arguments.time_limit)
+    folder = _folder(arguments.output)
+    if not arguments.tolerance > 0:
+        raise UserError(
+            f"{arguments.tolerance:g} is no error", "--tolerance", "give a number above 0"
+        )
+    from core_compiler import reproducer
+    from core_compiler.debug.reduce import reduce
+
+    progress = common.progress()
+    find = _of_recording if subject.is_recording(arguments.model) else _of_model
+    if find is _of_model and arguments.stage is not None:
+        raise UserError(
+            "a model has no stages yet", "--stage", "name a recording, or leave --stage out"
+        )
+    suspect = find(arguments, progress)
+    found = reduce(
+        suspect.module, suspect.inputs, suspect.trial, seconds=seconds, progress=progress.progress
+    )
+    progress.end("finished")
+    if found is None:
+        label = suspect.trial.steps[-1].label
+        raise UserError(
+            f"pass {label} does not fail when it runs on its own", arguments.model,
+            "`workbench bisect` tells how it was seen; try other inputs (--seed), or --stage",
+        )  # fmt: skip
+    files = reproducer.write(folder, found, suspect.trial.target.name, suspect.model)
+    shows, said = reproducer.shows(files[0])
+    data = {
+        "pass": found.failure.pass_label,
+        "how": found.failure.how,
+        "what": found.failure.what,
+        "note": found.failure.note,
+        "model": suspect.model,
+        "target": suspect.trial.target.name,
+        "stage": suspect.stage,
+        "ops_before": found.before,
+        "ops_after": found.case.ops,
+        "inputs": 0 if found.case.inputs is None else len(found.case.inputs),
+        "tried": found.tried,
+        "seconds": found.seconds,
+        "stopped": found.stopped or None,
+        "files": [str(path) for path in files],
+        "runs_alone": shows,
+        "says": said,
+        "notes": list(suspect.notes),
+    }
+    emit(arguments, data, lambda: _text(data, found))
+    return 1
+
+
+# -- where the failure is --------------------------------------------------------------------------
+
+
+def _of_model(arguments, progress) -> _Suspect:
+    """The first pass of a compile that is wrong, as bisecting finds it."""
+    from core_compiler import compiler
+    from core_compiler.debug.bisect import bisect
+    from core_compiler.legality import levels
+
+    arguments.pass_timeout = arguments.pass_timeout or PASS_SECONDS
+    options = common.options(arguments)
+    model = common.load(arguments)
+    made = compiler.start(model.imported.module, arguments.target, options, model.inputs)
+    found = bisect(
+        made, model.inputs, levels=levels(), tolerance=arguments.tolerance,
+        execute=not arguments.no_execute, progress=progress.progress,
+    )  # fmt: skip
+    if found is None:
+        progress.end("finished")
+        raise UserError(
+            f"nothing fails in {len(made.stages) - 1} passes", arguments.model,
+            "name the pass to blame with --insert FILE.py:CLASS, try other inputs (--seed), or a "
+            "recording with --stage N",
+        )  # fmt: skip
+    modules = [stage.module for stage in made.stages]
+    return _suspect(arguments, modules, made.steps, found.stage, model, options, ())
+
+
+def _of_recording(arguments, progress) -> _Suspect:
+    """The stage that is named, or the first whose check failed, or the pass that ended it."""
+    from core_compiler import targets
+    from core_compiler.ir import WeightStore
+    from core_compiler.pipelines import build
+    from core_compiler.record import Recording
+
+    store = WeightStore()
+    with Recording.open(arguments.model, store) as opened:
+        meta, stages = opened.meta(), opened.stages()
+        if not stages:
+            raise UserError("the recording has no stage", arguments.model, "compile again")
+        options = _recorded_options(arguments, meta)
+        target = targets.target(str(meta.get("target", "cpu")))
+        steps = build(target, options.target, options.edit)
+        number = _wrong_stage(arguments, opened, stages)
+        names = [stage.pass_name for stage in stages[1:]]
+        if len(steps) < number or names[: number - 1] != [s.label for s in steps[: number - 1]]:
+            raise UserError(
+                "the recording was made by another pipeline", arguments.model,
+                "give the same --insert as when it was made, or compile again",
+            )  # fmt: skip
+        modules = [opened.module(n) for n in range(min(number, len(stages)))]
+        missing = opened.missing_weights()
+    model = _same_model(meta)
+    notes = _find_weights(modules, store, missing, model)
+    inputs = None if model is None else model.inputs
+    if inputs is None or not _fit(modules[0], inputs):
+        inputs = _seeded(modules[0])
+        notes += ("inputs are seeded random numbers",)
+    found = _Named(str(meta.get("model", arguments.model)), inputs)
+    return _suspect(arguments, modules, steps, number, found, options, notes, target)
+
+
+@dataclass(frozen=True, eq=False)
+class _Named:
+    name: str
+    inputs: Sequence[np.ndarray]
+
+
+def _suspect(arguments, modules, steps, stage, model, options, notes, target=None) -> _Suspect:
+    """What to run: the wrong pass alone where its module is plain tensor ops, else the passes since
+    the last such module."""
+    from core_compiler import reproducer
+    from core_compiler.debug.reduce import is_plain
+
+    start = max(n for n in range(stage) if is_plain(modules[n]))
+    inputs = _inputs_at(modules, start, model.inputs)
+    trial = reproducer.trial(
+        steps[start:stage], target or arguments.target, options.target,
+        options.pass_timeout or PASS_SECONDS, arguments.tolerance, options.threads,
+    )  # fmt: skip
+    return _Suspect(modules[start], inputs, trial, model.name, stage, notes)
+
+
+def _inputs_at(modules: Sequence[Module], stage: int, inputs) -> Sequence[np.ndarray]:
+    """The inputs in the order of a stage's arguments (passes keep them, by value)."""
+    given = dict(zip(modules[0].main.arguments, inputs, strict=True))
+    arguments = modules[stage].main.arguments
+    return [given[v] for v in arguments] if all(v in given for v in arguments) else inputs
+
+
+# -- recordings ------------------------------------------------------------------------------------
+
+
+def _recorded_options(arguments, meta: Mapping[str, Any]):
+    """The compile's options as the recording tells them, with ``--insert`` given again."""
+    from dataclasses import replace
+
+    edit = meta.get("edit") or {}
+    inserted = edit.get("insert") or []
+    if len(arguments.insert) != len(inserted):
+        names = ", ".join(str(row[1]) for row in inserted) or "none"
+        raise UserError(
+            f"the recorded compile had {len(inserted)} inserted passes ({names}), "
+            f"{len(arguments.insert)} are given", "--insert", "give the same ones again",
+        )  # fmt: skip
+    arguments.target = str(meta.get("target", arguments.target))
+    options = common.options(arguments)
+    recorded = replace(
+        options.edit,
+        skip=(*edit.get("skip", ()), *options.edit.skip),
+        limits={**edit.get("limits", {}), **options.edit.limits},
+        options={**edit.get("options", {}), **options.edit.options},
+        insert=tuple(
+            (int(row[0]), pass_) for row, (_, pass_) in zip(inserted, options.edit.insert, strict=True)
+        ),
+    )  # fmt: skip
+    return replace(options, edit=recorded)
+
+
+def _wrong_stage(arguments, opened, stages) -> int:
+    """The stage whose pass is to blame; one past the last where that pass made none."""
+    if arguments.stage is not None:
+        text = arguments.stage
+        if text == str(len(stages)):  # the pass that ended the compile left no stage
+            return len(stages)
+        number = subject.find_stage(opened, text, "--stage")
+        if number == 0:
+            raise UserError("stage 0 is the import, made by no pass", "--stage", "name a later one")
+        return number
+    failed = next((s.index for s in stages if s.verdicts.get("failed")), None)
+    if failed is not None:
+        return failed
+    if opened.status == "failed":
+        errors = {d for d in opened.diagnostics(len(stages) - 1) if d.severity == "error"}
+        return len(stages) - 1 if errors else len(stages)
+    raise UserError(
+        "no check failed in this recording", arguments.model,
+        "record with `workbench compile --check`, or name the stage with --stage N",
+    )  # fmt: skip
+
+
+def _same_model(meta: Mapping[str, Any]):
+    """The recorded model from the import cache; None where it is not there."""
+    from workbench import import_cache, models
+
+    try:
+        wanted = models.spec(
+            str(meta["spec"]), str(meta["frontend"]), **(meta.get("sizes") or {})
+        )
+        key = import_cache.key(wanted)
+        found = None if key is None else import_cache.get(key)
+    except (KeyError, TypeError, UserError):
+        return None
+    if found is None:
+        return None
+    imported, inputs, others = found
+    return models.Model(wanted, imported, tuple(inputs), tuple(others), cached=True)
+
+
+def _find_weights(modules, store, missing: Sequence[str], model) -> tuple[str, ...]:
+    """Put the weights into the store; seeded numbers where only their hash is known."""
+    from core_compiler.ir import Resource
+
+    if model is not None:
+        for digest in missing:
+            if digest in model.imported.module.weights:
+                store.put(digest, model.imported.module.weights[digest])
+    made = 0
+    random = np.random.default_rng(0)
+    for module in modules:
+        for op in module.walk():
+            held = op.attributes.get("value")
+            if isinstance(held, Resource) and held.digest not in store:
+                store.put(held.digest, _numbers(held.type, random, 0.05))
+                made += 1
+    return (f"{made} weights are not stored here: seeded random numbers stand for them",) * (made > 0)
+
+
+def _numbers(kind, random, scale: float = 1.0) -> np.ndarray:
+    if kind.dtype.is_float:
+        return (scale * random.standard_normal(kind.shape)).astype(kind.dtype.numpy)
+    return random.integers(0, 2, kind.shape).astype(kind.dtype.numpy)
+
+
+def _seeded(module: Module) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [_numbers(v.type, random) for v in module.main.arguments]
+
+
+def _fit(module: Module, inputs: Sequence[np.ndarray]) -> bool:
+    types = [v.type for v in module.main.arguments]
+    return len(types) == len(inputs) and all(
+        a.shape == t.shape and a.dtype == t.dtype.numpy for a, t in zip(inputs, types, strict=True)
+    )
+
+
+# -- arguments and answers -------------------------------------------------------------------------
+
+
+def _seconds(text: str) -> float:
+    """``90``, ``90s`` or ``5m``."""
+    unit = {"s": 1.0, "m": 60.0}.get(text[-1:])
+    try:
+        seconds = float(text if unit is None else text[:-1]) * (unit or 1.0)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UserError(f"cannot read {text!r}", "--time-limit", "write 90s or 5m")
+    return seconds
+
+
+def _folder(text: str) -> Path:
+    path = Path(text)
+    if path.exists() and not path.is_dir():
+        raise UserError("this is a file", text, "name a folder")
+    if not path.exists() and not path.absolute().parent.is_dir():
+        raise UserError("there is no such folder", str(path.parent), "make it first")
+    return path
+
+
+def _text(data, found) -> str:
+    from core_compiler.ir.text import print_module
+
+    paint = painter()
+    lines = [
+        paint("red", f"{data['pass']} fails") + f" ({data['how']}): {printable(data['note'])}",
+        f"{data['model']}: {data['ops_before']} ops became {data['ops_after']}, "
+        f"{data['tried']} candidates in {data['seconds']:.1f} s",
+    ]
+    if data["stopped"]:
+        lines.append(f"stopped early ({data['stopped']}): this is the smallest until then")
+    lines += ["", printable(print_module(found.case.module).rstrip()), ""]
+    lines += data["notes"]
+    lines.append(f"{data['files'][0]}: python {Path(data['files'][0]).name}")
+    if not data["runs_alone"]:
+        lines.append(paint("red", "it does not show the failure alone: ") + printable(data["says"]))
+    return "\n".join(lines)

@@ -1,0 +1,33 @@
+"""The browser modules: bundles of `widgets`, and the plain JavaScript beside the views.
+
+A plain module's text stands behind the helpers of ``views/dom.js``; no bundler is needed for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from widgets.views import module_path
+from workbench.state import VIEWS
+
+HERE = Path(__file__).parent
+#: Plain modules by name: what stands around the views, and the views that no bundle draws.
+_PLAIN = {
+    "bar": HERE / "app" / "bar.js", "start": HERE / "app" / "start.js",
+    **{name: HERE / "views" / f"{name}.js"
+       for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))},
+}  # fmt: skip
+NAMES = tuple(dict.fromkeys((*_PLAIN, *VIEWS)))
+
+
+def module_text(name: str) -> str:
+    """The ES module that draws a component."""
+    if name not in _PLAIN:
+        return module_path(VIEWS[name].bundle).read_text(encoding="utf-8")
+    shared = (HERE / "views" / "dom.js").read_text(encoding="utf-8")
+    return shared + _PLAIN[name].read_text(encoding="utf-8")
+
+
+def is_plain(name: str) -> bool:
+    """Whether a component is plain JavaScript, which needs the page's colours around it."""
+    return name in _PLAIN

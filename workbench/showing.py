@@ -1,0 +1,107 @@
+"""What the components around a sight show: which of them changed, and to what.
+
+The page, the notebook and the report differ in how they send it; what is sent is made here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+from core_compiler.errors import UserError
+from workbench import views
+from workbench.ahead import finite, packed
+from workbench.state import VIEWS, Sight
+from workbench.views import Empty, inspector, passes
+from workbench.views.reading import Run
+
+log = logging.getLogger("workbench")
+
+Updates = Iterator[tuple[str, dict[str, Any]]]
+#: A view's message instead of data: ``what``, and for an error ``where``, ``fix`` and ``error``.
+Message = dict[str, Any]
+
+
+class Showing:
+    """Remembers what is shown, so that only what changed is derived and sent."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, Any] = {}
+
+    def clear(self) -> None:
+        """Nothing is shown any more."""
+        self._shown.clear()
+
+    def updates(self, sight: Sight, run: Run, other: Run | None,
+                messages: dict[str, Message]) -> Updates:  # fmt: skip
+        """``(component, {trait: value})`` for what changed, what is looked at first; what a view
+        says instead of data goes into ``messages``."""
+        with run.lock:
+            shown = {"stage": run.stage_number(sight.stage), "rewrite": sight.rewrite}
+        yield "rail", {"selection": shown}
+        yield from self._part("rail", passes.key, passes.data, "data", sight, run)
+        panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)
+        for name in panes:
+            try:
+                with run.lock:
+                    yield from self._view(name, sight, run, other)
+                messages.pop(name, None)
+            except Empty as empty:
+                messages[name] = {"what": str(empty)}
+            except UserError as error:
+                messages[name] = {**error.to_json()["error"], "error": True}
+            except Exception as error:
+                log.exception("view %s failed", name)
+                messages[name] = {**unexpected(error), "error": True}
+        for part in (("rail", passes.detail_key, passes.detail, "detail"),
+                     ("inspector", inspector.key, inspector.data, "data")):  # fmt: skip
+            try:
+                with run.lock:
+                    yield from self._part(*part, sight, run)
+            except Exception:
+                log.exception("%s failed", part[0])
+
+    def _part(self, name, key, data, trait: str, sight: Sight, run: Run) -> Updates:
+        known = (run, key(run, sight))
+        if self._shown.get(f"{name}.{trait}") != known:
+            text = json.dumps(finite(data(run, sight)))
+            self._shown[f"{name}.{trait}"] = known
+            yield name, {trait: text}
+
+    def _view(self, name: str, sight: Sight, run: Run, other: Run | None) -> Updates:
+        if not run.version.stages and name != "overview":
+            raise Empty("The model is being imported: the first stage comes in a moment.")
+        other = other if VIEWS[name].pair else None
+        known = (run, other, views.key(name, run, sight, other))
+        if self._shown.get(name) != known:
+            with other.lock if other is not None else nullcontext():
+                text, blob = packed(name, sight, run, other)
+            self._shown[name] = known
+            yield name, {"data": text, "blob": blob}
+        module = views.module(name)
+        if hasattr(module, "selection"):
+            yield name, {"selection": module.selection(run, sight)}
+        kept = kept_state(sight, name)
+        if name == "diff" and "unified" not in kept:
+            kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
+        if kept:
+            yield name, {"state": kept}
+
+
+def kept_state(sight: Sight, name: str) -> dict[str, Any]:
+    """What view ``name`` remembers; {} where its text makes no sense."""
+    text = sight.view_state(name)
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def unexpected(error: Exception) -> Message:
+    """What is said of a fault of ours."""
+    return {"what": f"{type(error).__name__}: {error}"[:300], "where": "this part of the page",
+            "fix": "the rest goes on; reload to try again, and please report it"}  # fmt: skip
