@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from core_compiler.hardware.machine import Machine
 from core_compiler.ir import Function, Module, Op
 from core_compiler.ir.events import BufferRecord, KernelRecord, TimingRecord
 from core_compiler.passes.outline_kernels import LAUNCH
@@ -25,6 +27,7 @@ def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecor
     walks = {
         name: list(f.body.walk()) for name, f in module.functions.items() if f.level == "kernel"
     }
+    items = _work_items(facts)
     records = []
     for name, compiled in facts["compiled"].items():
         used = launches.get(name, [])
@@ -42,9 +45,20 @@ def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecor
             launches=used,
             key=compiled.ref.key,
             cached=compiled.cached,
-            facts={"core": not used, **json.loads(compiled.text("facts.json") or "{}")},
+            facts={"core": not used, **json.loads(compiled.text("facts.json") or "{}"),
+                   **_shape([items[op] for op in used if op in items])},
         ))  # fmt: skip
     return records
+
+
+def _work_items(facts: Mapping[str, Any]) -> dict[Op, int]:
+    """The work items of each launch (on a GPU: the blocks of its grid)."""
+    program, _, ops = facts["program"]
+    return {op: launch.work_items for op, launch in zip(ops, program.launches, strict=True)}
+
+
+def _shape(items: list[int]) -> dict[str, list[int]]:
+    return {"work_items": items} if items else {}
 
 
 def _rows(text: str) -> list[tuple[int, int]]:
@@ -107,11 +121,24 @@ def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict
         "threads": profile.threads,
         "peak_gflops": limits.peak_flops() / 1e9,
         "dram_gbytes_per_s": limits.bandwidth(1 << 30) / 1e9,
+        "limits": json.dumps(asdict(limits)),
         "percent_of_limit": json.dumps(
             [round(launch.percent_of_limit, 3) for launch in profile.launches]
         ),
     }
     return records, figures
+
+
+def machine_figures(machine: Machine) -> dict[str, Any]:
+    """The machine that was compiled for, with the roofs its description gives (GFLOP/s, GB/s):
+    what a kernel's time is predicted by where nothing was measured."""
+    from core_compiler.runtime.limits import of_machine  # it loads LLVM
+
+    roofs = of_machine(machine)
+    figures: dict[str, Any] = {"machine": machine.name, "machine_summary": machine.summary}
+    if roofs is not None:
+        figures["machine_limits"] = json.dumps(asdict(roofs))
+    return figures
 
 
 def schedule_steps(module: Module, kernel: str, target) -> list[tuple[str, str, Function]]:

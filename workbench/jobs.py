@@ -6,6 +6,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,12 @@ from core_compiler.ir.events import Observer, Observers
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.passes.base import Pass
 from core_compiler.record.recorder import Recorder
-from core_compiler.telemetry import buffer_records, kernel_records, timing_records
+from core_compiler.telemetry import (
+    buffer_records,
+    kernel_records,
+    machine_figures,
+    timing_records,
+)
 from workbench.models import Model
 
 _LIBRARIES = ("torch", "onnx", "transformers", "numpy", "numba", "llvmlite")
@@ -79,6 +85,8 @@ def tell(made: Compilation, observer: Observer) -> None:
     """Hand kernels and buffers of a finished compile to ``observer``."""
     if "compiled" in made.facts:
         observer.kernels(kernel_records(made.module, made.facts))
+    with suppress(NotImplementedError):  # a target need not describe its machine
+        observer.figures(machine_figures(made.target.machine))
     if "plan" in made.facts:
         observer.buffers(*buffer_records(made.facts))
 

@@ -71,6 +71,12 @@ class ComputeUnit:
         """Elements of ``bits`` bits that fit its vector registers."""
         return int(self.width_bytes.base * 8 // bits) if self.width_bytes else 1
 
+    def flops(self, bits: int) -> float:
+        """Operations a second of all of them, an fma being two; 0 where a figure is missing."""
+        if self.clock is None or self.fma_per_cycle is None or self.width_bytes is None:
+            return 0.0
+        return 2 * self.fma_per_cycle.value * self.lanes(bits) * self.clock.base * self.count.value
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryTier:

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from core_compiler.hardware.host import Host, detect
+from core_compiler.hardware.machine import Machine
 from core_compiler.runtime import loader
 from core_compiler.runtime.cache_folder import CacheFolder
 from core_compiler.runtime.team import Team, aligned, team
@@ -86,10 +87,22 @@ def limits(threads: int, folder: CacheFolder | None = None, again: bool = False)
         folder.remove("limits", key)
     stored = folder.get("limits", key, "limits.json")
     if stored is not None:
-        return _from_json(stored)
+        return from_json(stored)
     measured = measure(threads)
     folder.put("limits", key, {"limits.json": json.dumps(asdict(measured)).encode()})
     return measured
+
+
+def of_machine(machine: Machine) -> Limits | None:
+    """The roofs that a machine's description gives (nothing is measured: clocks times widths, and
+    the bandwidth of its last memory); None where it does not say."""
+    units = [u for u in machine.units if u.clock and u.fma_per_cycle and u.width_bytes]
+    memory = machine.tiers[-1].bandwidth
+    if not units or memory is None:
+        return None
+    flops = sum(u.flops(32) for u in units)
+    curve = ((1, memory.base),)
+    return Limits(1, flops, curve, curve)
 
 
 def measure(threads: int, footprints: Sequence[int] = FOOTPRINTS) -> Limits:
@@ -270,7 +283,8 @@ def _interpolate(curve: Curve, footprint: float) -> float:
     return float(np.interp(np.log2(max(footprint, 1)), np.log2(sizes), rates))
 
 
-def _from_json(data: bytes) -> Limits:
+def from_json(data: bytes | str) -> Limits:
+    """Limits from JSON text (of ``dataclasses.asdict``), as the cache and recordings keep it."""
     items = json.loads(data)
     curves = {n: tuple((int(s), float(r)) for s, r in items[n]) for n in ("read", "copy")}
     return Limits(int(items["threads"]), float(items["flops"]), **curves)
