@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.check import differing, same_bits, worst_error
+from core_compiler.debug.check import differing, numbers, same_bits, worst_error
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.ir import Module, Op, Value, as_array
 from core_compiler.ir.events import CheckRecord
@@ -73,15 +73,15 @@ def _compare(op: Op, memory: _Contents, evaluator: Evaluator) -> KernelCheck:
         if error == 0.0:
             index = tuple(map(int, np.argwhere(differing(want, have))[0]))
         note = f"kernel {op['kernel']} does not compute the bits of its meaning"
-        record = CheckRecord(None, "failed", error, 0.0, value, index, 0.0, note)
+        there = numbers(want, have, index)
+        record = CheckRecord(None, "failed", error, 0.0, value, index, 0.0, note, **there)
         break
     spent = time.perf_counter() - started
     return KernelCheck(op, op["kernel"], _timed(record, spent))
 
 
 def _timed(record: CheckRecord, seconds: float) -> CheckRecord:
-    return CheckRecord(record.rewrite, record.verdict, record.worst_error, record.tolerance,
-                       record.value, record.index, seconds, record.note)  # fmt: skip
+    return replace(record, seconds=seconds)
 
 
 class _Contents:

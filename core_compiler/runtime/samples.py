@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from core_compiler.runtime.program import Program
+
+#: A timeline of more spans than this has one a launch.
+MOST_SPANS = 200_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,3 +46,26 @@ class Samples:
         longest = busy.max(axis=2)
         share = np.divide(busy.mean(axis=2), longest, out=np.ones_like(longest), where=longest > 0)
         return np.median(1 - share, axis=0)
+
+    def timeline(self) -> dict[str, Any]:
+        """One execution as it was: of each span its ``launch`` and ``thread``, its ``start`` (since
+        the first) and ``duration`` in nanoseconds.
+
+        It is the execution (``repeat`` of ``repeats``) whose time is nearest the median.  Of a
+        program of more than ``MOST_SPANS`` launches times threads, a launch is one span, from its
+        first start to its last end.
+        """
+        totals = self.totals
+        repeat = int(np.argmin(np.abs(totals - np.median(totals))))
+        start, end = self.times[repeat, ..., 0], self.times[repeat, ..., 1]
+        if start.size > MOST_SPANS:
+            start = np.where(end > 0, start, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
+            end = end.max(axis=1, keepdims=True)
+        launch, thread = np.nonzero(end > 0)
+        starts, ends = start[launch, thread], end[launch, thread]
+        origin = starts.min() if starts.size else 0
+        return {
+            "repeat": repeat, "repeats": len(totals), "threads": start.shape[1],
+            "launch": launch.tolist(), "thread": thread.tolist(),
+            "start": (starts - origin).tolist(), "duration": (ends - starts).tolist(),
+        }  # fmt: skip

@@ -1,0 +1,84 @@
+"""Statistics of a network's values on the inputs it is checked with: where numbers grow, or end.
+
+Checking evaluates these values anyway; looking at each once more costs little.  Nothing is
+evaluated for the statistics alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from core_compiler.ir import Module, TensorType, Value
+from core_compiler.ir.events import TensorStats
+
+#: At most this many values of a stage, with so many elements in all, are looked at.
+MOST_VALUES, MOST_ELEMENTS = 5_000, 1 << 28
+#: Bins of a histogram, and how many evenly spaced elements it counts at the most (about).
+BINS, SAMPLE = 24, 1 << 14
+
+
+def network_values(module: Module) -> list[Value]:
+    """The tensors of ``main`` that depend on its inputs, these included, in program order."""
+    reached = dict.fromkeys(v for v in module.main.arguments if isinstance(v.type, TensorType))
+    for op in module.main.body.ops:
+        if any(v in reached for v in op.uses()):
+            reached.update(dict.fromkeys(v for v in op.results if isinstance(v.type, TensorType)))
+    return list(reached)
+
+
+def stage_statistics(
+    module: Module, known: Mapping[Value, np.ndarray], stage: int
+) -> tuple[list[TensorStats], int]:
+    """Statistics of the network's values in ``module`` whose tensors are ``known``, in program
+    order, and how many were left out because there are too many."""
+    wanted = [v for v in network_values(module) if v in known]
+    made, elements = [], 0
+    for value in wanted[:MOST_VALUES]:
+        elements += known[value].size
+        if elements > MOST_ELEMENTS:
+            break
+        made.append(statistics(value, known[value], stage))
+    return made, len(wanted) - len(made)
+
+
+def statistics(value: Value, array: np.ndarray, stage: int = 0) -> TensorStats:
+    """Minimum, maximum, mean and NaN/Inf counts of all elements, the histogram of a sample.
+
+    Minimum, maximum and mean are of the finite elements (NaN where there is none).  The histogram
+    has ``BINS`` bins of equal width from minimum to maximum; tensors of more than ``SAMPLE``
+    elements are sampled with an odd stride, which visits all channels of the usual power-of-two
+    layouts.
+    """
+    flat = np.asarray(array).reshape(-1)
+    if flat.dtype.kind == "b":
+        flat = flat.view(np.uint8)
+    elif flat.dtype.kind not in "iuf" or (flat.dtype.kind == "f" and flat.dtype.itemsize < 4):
+        flat = flat.astype(np.float32)  # half precision; NumPy is slow on it
+    nan = inf = 0
+    if flat.size and flat.dtype.kind == "f" and not np.isfinite([flat.min(), flat.max()]).all():
+        finite = np.isfinite(flat)
+        nan = int(np.count_nonzero(np.isnan(flat)))
+        inf = flat.size - int(np.count_nonzero(finite)) - nan
+        flat = flat[finite]
+    if not flat.size:
+        none = float("nan")
+        return TensorStats(value, none, none, none, nan, inf, ((), ()), stage)
+    low, high = float(flat.min()), float(flat.max())
+    with np.errstate(over="ignore"):
+        mean = float(flat.mean(dtype=np.float64))
+    return TensorStats(value, low, high, mean, nan, inf, _histogram(flat, low, high), stage)
+
+
+def _histogram(flat: np.ndarray, low: float, high: float) -> tuple[list[float], list[int]]:
+    sample = flat[:: (flat.size // SAMPLE) | 1].astype(np.float64)
+    width = high - low
+    if width == 0.0:
+        return [low, high], [sample.size]
+    if not math.isfinite(width):
+        return [], []
+    place = np.minimum(((sample - low) / width * BINS).astype(np.int64), BINS - 1)
+    counts = np.bincount(place, minlength=BINS)
+    return np.linspace(low, high, BINS + 1).tolist(), counts.tolist()
