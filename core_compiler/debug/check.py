@@ -69,6 +69,13 @@ def worst_error(old: np.ndarray, new: np.ndarray) -> tuple[float, tuple[int, ...
     return error, tuple(map(int, np.unravel_index(place, old.shape)))
 
 
+def numbers(old: np.ndarray, new: np.ndarray, index: tuple[int, ...]) -> dict[str, float]:
+    """The two numbers at an element, as ``old`` and ``new`` of a check record."""
+    if not old.size or len(index) != old.ndim:
+        return {}
+    return {"old": float(old[index]), "new": float(new[index])}
+
+
 _WRONG_MEMORY = "its memory held other numbers"
 
 
@@ -156,7 +163,8 @@ class Checker:
             old, new = self.sealed[value], held[buffer_]
             if not same_bits(old, new):
                 error, index = worst_error(old, new)
-                return {"worst_error": error, "value": value, "index": index}
+                return {"worst_error": error, "value": value, "index": index,
+                        **numbers(old, new, index)}  # fmt: skip
         return None
 
     def end_to_end(self, module: Module) -> float | None:
@@ -205,6 +213,7 @@ class Checker:
             return record("unchecked", note=f"no tensor value: {error}")
         worst, value = 0.0, pairs[0][0]
         where: tuple[int, ...] = ()
+        there: dict[str, float] = {}
         bitwise = True
         for (kept, _), a, b in zip(pairs, old, new, strict=True):
             if a.shape != b.shape or a.dtype != b.dtype:
@@ -218,6 +227,7 @@ class Checker:
                 if found == 0.0:
                     index = tuple(map(int, np.argwhere(differing(a, b))[0]))
                 worst, where, value = found, index, kept
+                there = numbers(a, b, index)
         if bitwise:
             return record("bitwise", tolerance=rewrite.tolerance or 0.0, value=value)
         allowed = rewrite.tolerance
@@ -230,6 +240,7 @@ class Checker:
             value=value,
             index=where,
             note=note,
+            **there,
         )
 
     def _local(self, ops: Sequence[Op], wanted: Sequence[Value]) -> list[np.ndarray]:

@@ -71,7 +71,8 @@ class CheckRecord:
     """One rewrite (or, with ``rewrite=None``, a whole stage) checked on real tensors.
 
     ``worst_error`` and ``tolerance`` are relative to the old tensor's largest magnitude;
-    ``value`` is the old value that was compared and ``index`` the element of its worst error.
+    ``value`` is the old value that was compared and ``index`` the element of its worst error, whose
+    numbers before and after are ``old`` and ``new`` (None: not known, or every bit is kept).
     """
 
     rewrite: Rewrite | None
@@ -82,6 +83,8 @@ class CheckRecord:
     index: tuple[int, ...] = ()
     seconds: float = 0.0
     note: str = ""
+    old: float | None = None
+    new: float | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

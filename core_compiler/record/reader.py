@@ -282,18 +282,25 @@ class Recording:
 
     def _checks(self, stage: int, rewrites: Mapping[int, Rewrite]) -> list[CheckRecord]:
         rows = self._rows(
-            "ItFFItft",
-            "SELECT rewrite, verdict, worst_error, tolerance, value, element, seconds, note"
+            "ItFFItfti",
+            "SELECT rewrite, verdict, worst_error, tolerance, value, element, seconds, note, id"
             " FROM check_result WHERE stage = ? ORDER BY id",
             (stage,),
         )
+        numbers = {
+            int(check): tuple(map(float, text.split(" ")))
+            for check, text in self._rows(
+                "tt", "SELECT name, value FROM figure WHERE section = 'check' AND stage = ?",
+                (stage,),
+            )
+        }  # fmt: skip
         self._loader.load_values(row[4] for row in rows if row[4] is not None)
         nan = float("nan")
         return [
             CheckRecord(
                 rewrites.get(row[0]), row[1], nan if row[2] is None else row[2], row[3],
                 None if row[4] is None else self._loader.values[row[4]], tuple(read_ids(row[5])),
-                row[6], row[7],
+                row[6], row[7], *numbers.get(row[8], ()),
             )
             for row in rows
         ]  # fmt: skip

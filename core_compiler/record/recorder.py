@@ -59,7 +59,7 @@ class Recorder(Observer):
         self._rewrites: dict[Rewrite, int] = {}
         self._functions: dict[str, Function] = {}
         self._present: dict[str, set[int]] = {}
-        self._kernels = 0
+        self._kernels = self._checks = 0
         self._began = time.time()
         self._last_progress = 0.0
         self._lock = threading.RLock()
@@ -166,16 +166,19 @@ class Recorder(Observer):
 
     def check(self, stage_index: int, results: Sequence[CheckRecord]) -> None:
         with self._transaction():
-            rows = [
-                (
-                    stage_index,
+            rows, numbers = [], {}
+            for r in results:
+                self._checks += 1
+                rows.append((
+                    self._checks, stage_index,
                     None if r.rewrite is None else self._rewrites.get(r.rewrite),
                     r.verdict, _number(r.worst_error), _number(r.tolerance), self._value(r.value),
                     ids_json([int(i) for i in r.index]), r.seconds, clean(r.note),
-                )
-                for r in results
-            ]  # fmt: skip
-            self._many(f"INSERT INTO check_result VALUES (NULL, {', '.join('?' * 9)})", rows)
+                ))  # fmt: skip
+                if r.old is not None and r.new is not None:
+                    numbers[str(self._checks)] = f"{r.old!r} {r.new!r}"
+            self._many(f"INSERT INTO check_result VALUES ({', '.join('?' * 10)})", rows)
+            self._figures(stage_index, "check", numbers)
 
     def kernels(self, kernels: Sequence[KernelRecord]) -> None:
         with self._transaction():
