@@ -125,6 +125,7 @@ def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict
         "percent_of_limit": json.dumps(
             [round(launch.percent_of_limit, 3) for launch in profile.launches]
         ),
+        "timeline": json.dumps(profile.samples.timeline(), separators=(",", ":")),
     }
     return records, figures
 
