@@ -17,9 +17,10 @@ import numpy as np
 from core_compiler import targets
 from core_compiler.debug.check import Checker
 from core_compiler.debug.kernels import check_kernels
+from core_compiler.debug.statistics import stage_statistics
 from core_compiler.debug.steps import check_schedules
 from core_compiler.errors import UserError
-from core_compiler.ir import BufferType, Module, Rewrite, TensorType
+from core_compiler.ir import BufferType, Module, Rewrite, TensorType, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord, Diagnostic, Observer, StageRecord
 from core_compiler.ir.rewriter import Budget
@@ -317,6 +318,7 @@ class Compilation:
         if self._checker is None:
             self._checker = Checker(self.stages[0].module, self.inputs)
             self._catch_up(self._checker)
+            self._tell_values(0, self._checker.values.known)
         results = self._checker.stage(
             stage.rewrites,
             exact,
@@ -332,6 +334,9 @@ class Compilation:
             )  # fmt: skip
             self.facts["kernel_checks"] = found
             results += [f.record for f in found]
+        before = self.stages[stage.index - 1].module
+        if stage.module.main.level == "target" and before.main.level != "target":
+            self._tell_values(stage.index - 1, self._checker.sealed.known)
         self.checks[stage.index] = results
         self.observer.check(stage.index, results)
         if not exact and stage.rewrites:
@@ -339,6 +344,16 @@ class Compilation:
             if error is not None:
                 self.accumulated[stage.index] = error
                 self.observer.figures({f"accumulated_error/{stage.index}": error})
+
+    def _tell_values(self, stage: int, known: Mapping[Value, np.ndarray]) -> None:
+        """Statistics of the values of a stage that checking has evaluated."""
+        started = time.perf_counter()
+        found, left = stage_statistics(self.stages[stage].module, known, stage)
+        self.observer.tensors(found)
+        seconds = time.perf_counter() - started
+        self.observer.figures({f"statistics_seconds/{stage}": seconds})
+        if left:
+            self.observer.figures({f"statistics_left_out/{stage}": left})
 
     def _catch_up(self, checker: Checker) -> None:
         """Let a checker that starts late learn what earlier stages made, and where buffers lie."""
