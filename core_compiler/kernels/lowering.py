@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Function, Op, Value
+from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.kernels.emission import Emitter
 from core_compiler.kernels.hooks import (
     Constant,
@@ -37,14 +38,6 @@ __all__ = [
 ]  # fmt: skip
 
 GROUP = "core.group"
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why ops do not fit one kernel; ``op`` is the op the reason speaks of."""
-
-    reason: str
-    op: Op | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +115,9 @@ def block_of(op: Op) -> Block:
     return Block(arguments, (op.with_(operands=arguments, results=results),), results)
 
 
-def can_join(first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value] = ()):
+def can_join(
+    first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value] = ()
+) -> Refusal | None:
     """None if the ops of both units fit one kernel, else a :class:`Refusal`.
 
     ``first`` feeds ``second`` (both in program order, spelled over the values outside them);
@@ -138,10 +133,10 @@ def can_join(first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value]
         block = expanded(block)
         for op in block.ops:
             if isinstance(_lookup(op), Custom | Scan):
-                return Refusal(f"{op.kind} is a kernel of its own", op)
+                return refuse("not alone", "{0} is a kernel of its own", op)
         make_plan(block, _lookup)
     except CannotLower as error:
-        return Refusal(error.reason, error.op)
+        return error.refusal
     return None
 
 

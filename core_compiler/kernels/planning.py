@@ -144,7 +144,9 @@ def substitute(e: Lin, env: dict[Axis, Lin]) -> Lin:
         elif isinstance(atom, Remainder):
             parts.append((substitute(atom.of, env) % atom.by) * c)
         else:
-            raise CannotLower("an index read from data in the iteration space")
+            raise CannotLower(
+                "indices from the loops", "an index read from data stands in the iteration space"
+            )
     # One combination, so that quotient and remainder find each other.
     from core_compiler.kernels.affine import combine
 
@@ -161,7 +163,7 @@ def make_plan(block: Block, lookup) -> Plan:
             return _plan_for(block, lookup, root)
         except CannotLower as error:
             reasons.append(error)
-    raise reasons[0] if reasons else CannotLower("nothing to compute")
+    raise reasons[0] if reasons else CannotLower("work", "there is nothing to compute")
 
 
 def _root_candidates(block: Block) -> list[Value]:
@@ -237,7 +239,7 @@ def _attempt(block: Block, lookup, root: Value, space: Space) -> Plan:
     last = Phase(None)
     for number, value in enumerate(block.outputs):
         if value in block.arguments:
-            raise CannotLower("an output that is an input needs no kernel")
+            raise CannotLower("work", "{0} is an input and an output: that needs no kernel", value)
         store, phase = _place_output(number, value, puller, top, phases, rows, space)
         if phase is None and store.address.axes <= set(rows):
             row_stores.append(store)
@@ -289,9 +291,18 @@ def _row_axes(heavies: list[Node], space: Space) -> tuple[Axis, ...]:
     rows = [set(h.axes) & set(space.axes) for h in heavies]
     for node, axes in zip(heavies, rows, strict=True):
         if axes != rows[0]:
-            raise CannotLower("reductions over different rows", node.op)
+            raise CannotLower(
+                "the same rows",
+                "they run over different rows: {0} over {0:reduces}, {1} over {1:reduces}",
+                heavies[0].op,
+                node.op,
+            )
         if not node.axes <= set(space.axes):
-            raise CannotLower("a reduction inside another's loop", node.op)
+            raise CannotLower(
+                "loops side by side",
+                "{0} would stand inside another's loop: it depends on more than the kernel's rows",
+                node.op,
+            )
     return tuple(a for a in space.axes if a in rows[0])
 
 
@@ -304,7 +315,12 @@ def _pull_row_outputs(block, puller: Puller, top, rows, space: Space) -> None:
         if value in top or value in reached:
             continue
         if prod(wide) != prod(shape):
-            raise CannotLower("outputs of different shapes", block.producers().get(value))
+            raise CannotLower(
+                "outputs of one shape",
+                "{0} gives {1} elements, which others read too, and a row of this kernel is one of "
+                "{2}: outputs of different shapes",
+                block.producers().get(value, value), prod(wide), prod(shape),
+            )  # fmt: skip
         index, position = [], ZERO
         for axis in rows:
             position = position * axis.size + axis_index(axis)
@@ -343,7 +359,11 @@ def _place_output(number, value, puller, top, phases, rows, space):
                 and any(n is node for t in phase.heavy.heavy.terms for n in t.walk())
             ):
                 return made, phase
-    raise CannotLower("an output is not stored once an element", puller.makers.get(value))
+    raise CannotLower(
+        "each output element once",
+        "{0} is read by others too, and this kernel would not pass each of its elements just once",
+        puller.makers.get(value, value),
+    )
 
 
 def _is_onto(address: Lin, value: Value, axes: set[Axis]) -> bool:
@@ -369,15 +389,27 @@ def _check_fusion(heavies: list[Node]) -> None:
         for term in node.heavy.terms:
             for part in term.walk():
                 if part.heavy is not None and part.op is not node.op and part.axes & loops:
-                    raise CannotLower("a reduction inside another's loop would run again", part.op)
+                    raise CannotLower(
+                        "loops side by side",
+                        "{0} would run again inside each step of {1}: a reduction inside another's "
+                        "loop", part.op, node.op,
+                    )  # fmt: skip
         if node.heavy.form in ("contraction", "convolution", "window"):
             others = [h for h in heavies if h is not node and h.op is not node.op]
             if others:
-                raise CannotLower("a product beside another reduction", node.op)
+                raise CannotLower(
+                    "a product alone",
+                    "{0} shares no kernel with another op that has loops of its own: a product "
+                    "beside another, {1}", node.op, others[0].op,
+                )  # fmt: skip
             for term in node.heavy.terms:
                 for part in term.walk():
                     if part.kind == "compute" and part.function != "cast":
-                        raise CannotLower("arithmetic would run again for each output", part.op)
+                        raise CannotLower(
+                            "plain operands",
+                            "{0} feeds {1}, which reads its operands again for each output: the "
+                            "arithmetic would run again", part.op, node.op,
+                        )  # fmt: skip
 
 
 # -- staging ---------------------------------------------------------------------------------------

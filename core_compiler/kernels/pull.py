@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from core_compiler.ir import Block, DType, Op, Value, dtype
+from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.types import ordered_strides
 from core_compiler.kernels import hooks, index_maps
 from core_compiler.kernels.affine import ZERO, Axis, Data, Lin, axis_index, clamp, combine
@@ -25,11 +26,29 @@ _REDUCED = 1000
 
 
 class CannotLower(Exception):
-    """A group does not fit one kernel; ``op`` is the op that does not, the message says why."""
+    """A group does not fit one kernel.
 
-    def __init__(self, reason: str, op: Op | None = None):
-        super().__init__(reason)
-        self.reason, self.op = reason, op
+    ``text`` says why, as :class:`~core_compiler.ir.refusal.Refusal` spells it over ``about``, whose
+    first is the op that does not fit; ``condition`` names the condition that does not hold.
+    """
+
+    def __init__(self, condition: str, text: str, *about: object):
+        super().__init__()
+        self.condition, self.text, self.about = condition, text, about
+
+    @property
+    def refusal(self) -> Refusal:
+        """The same as a value: what ``can_join`` answers."""
+        refused = Refusal(self.condition, self.text, self.about)
+        trace = self.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        if trace is not None:
+            refused.asked = trace.tb_frame.f_code, trace.tb_lasti
+        return refused
+
+    def __str__(self) -> str:
+        return self.refusal.reason
 
 
 @dataclass(eq=False)
@@ -144,7 +163,7 @@ class Puller:
         hook = self.lookup(op)
         method = _METHODS.get(type(hook))
         if method is None:
-            raise CannotLower(f"{op.kind} is a kernel of its own", op)
+            raise CannotLower("not alone", "{0} is a kernel of its own", op)
         return method(self, op, hook, index)
 
     def load(self, value: Value, index) -> Node:
@@ -171,7 +190,11 @@ class Puller:
             place = index[op["axis"]]
             return Node("position", kind, op=op, address=place, axes=place.axes)
         if not hasattr(op["value"], "array") or op.result.type.elements != 1:
-            raise CannotLower("a constant of several elements is an operand, not a part", op)
+            raise CannotLower(
+                "constants of one element",
+                "{0} has several elements: such a constant is an operand of a kernel, not a part",
+                op,
+            )
         number = op["value"].array().reshape(-1)[0]
         return Node("number", kind, op=op, number=number)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from core_compiler.errors import UserError
 from core_compiler.ir import Block, Module, Op, Rewrite, Rewriter
 from core_compiler.ir.events import Diagnostic
+from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.rewriter import Budget, RewriteLimit
 
 
@@ -80,6 +81,15 @@ CONTROL_FLOW = frozenset({"core.if", "core.while"})
 
 
 @dataclass(frozen=True)
+class Scene:
+    """What a condition may look at when it is asked again: a block and who claims what."""
+
+    module: Module
+    rewriter: Rewriter
+    claims: Callable[[Op], bool] = lambda op: False
+
+
+@dataclass(frozen=True)
 class Pass:
     """A pass.  Subclasses are frozen dataclasses; fields are options with defaults.
 
@@ -87,7 +97,9 @@ class Pass:
     ``exact``      the bits of every result are kept; a pass of the implementation half must be.
     ``tolerance``  for a pass that is not exact: the class of change and why, for the user.
     ``mandatory``  the compile cannot go on without it (bisecting leaves it in).
+    ``asks``       of how many ops :meth:`refusal` speaks (0: this pass has no such condition).
     ``requires`` / ``ensures``  names of facts about the module; the pipeline builder checks them.
+    ``ends``       facts that no longer hold after the pass (at first ``tensor_ops`` and ``values``).
     The first line of the docstring says what the pass does; users read it in the page.
     """
 
@@ -95,15 +107,28 @@ class Pass:
     exact: ClassVar[bool] = True
     tolerance: ClassVar[str] = ""
     mandatory: ClassVar[bool] = False
+    asks: ClassVar[int] = 0
     requires: ClassVar[frozenset[str]] = frozenset()
     ensures: ClassVar[frozenset[str]] = frozenset()
+    ends: ClassVar[frozenset[str]] = frozenset()
 
     def run(self, module: Module, context: PassContext) -> Module:
         raise NotImplementedError(f"{type(self).__name__}.run")
 
+    # What "why not?" asks: the conditions that decide are the ones that explain.
+
     def rules(self) -> tuple:
         """The rules this pass applies, for "why did my rule not fire?"; empty for other passes."""
         return ()
+
+    def fusion(self) -> Any:
+        """The :class:`~core_compiler.passes.grouping.Fusion` of a pass that merges producers with
+        their consumers; None for other passes."""
+        return None
+
+    def refusal(self, ops: Sequence[Op], scene: Scene) -> Refusal | None:
+        """Of a pass with ``asks``: why it leaves these ops alone, None where it would not."""
+        raise NotImplementedError(f"{type(self).__name__}.refusal")
 
     @classmethod
     def name(cls) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from core_compiler.errors import InternalError
 from core_compiler.ir import Op, Rewriter
+from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
@@ -32,14 +33,38 @@ class Decompose(Pass):
     ``kinds`` lists them, comma separated, without the ``core.`` prefix.
     """
 
+    asks = 1
     kinds: str = "linear,logsumexp,variance,celu,softmin"
 
     def run(self, module, context):
-        wanted = {f"core.{k.strip()}" for k in self.kinds.split(",") if k.strip()}
+        wanted = self._wanted()
 
         def edit(rw):
             for op in rw.ops:
-                if op.kind in wanted and definition(op).decompose is not None:
+                if refused(op, wanted) is None:
                     expand(op, rw, module.weights)
 
         return context.rewrite(module, edit)
+
+    def refusal(self, ops, scene):
+        return refused(ops[0], self._wanted())
+
+    def _wanted(self) -> tuple[str, ...]:
+        return tuple(f"core.{k.strip()}" for k in self.kinds.split(",") if k.strip())
+
+
+def refused(op: Op, wanted: tuple[str, ...]) -> Refusal | None:
+    """Why ``op`` stays whole."""
+    if op.kind not in wanted:
+        listed = ", ".join(wanted)
+        return refuse(
+            "kinds to expand", "{0:kind} is not among the kinds to expand: {1}", op, listed
+        )
+    return not_composite(op)
+
+
+def not_composite(op: Op) -> Refusal | None:
+    """A refusal where an op has no decomposition."""
+    if definition(op).decompose is not None:
+        return None
+    return refuse("composite", "{0} is no composite: it has no decomposition", op)

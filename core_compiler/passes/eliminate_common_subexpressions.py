@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core_compiler.ir import Op, Value
+from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.base import definition
 from core_compiler.passes.base import Pass
 
@@ -15,6 +17,8 @@ class EliminateCommonSubexpressions(Pass):
     Random ops differ in their ``stream`` and so are never merged.
     """
 
+    asks = 2
+
     def run(self, module, context):
         def edit(rw):
             seen: dict = {}
@@ -23,11 +27,7 @@ class EliminateCommonSubexpressions(Pass):
                     op = rw.producer(op.results[0]) if op.results else None
                     if op is None or op.regions:
                         continue
-                operands = op.operands
-                if "commutative" in definition(op).traits:
-                    operands = tuple(sorted(operands, key=id))
-                types = tuple(v.type for v in op.results)
-                key = (op.kind, operands, tuple(op.attributes.items()), types)
+                key = signature(op)
                 first = seen.get(key)
                 if first is None:
                     seen[key] = op
@@ -39,3 +39,45 @@ class EliminateCommonSubexpressions(Pass):
                 )
 
         return context.rewrite(module, edit)
+
+    def refusal(self, ops, scene):
+        return differ(*ops)
+
+
+def signature(op: Op) -> tuple:
+    """Kind, operands, attributes and result types: where all four agree, ops are equal."""
+    operands = op.operands
+    if "commutative" in definition(op).traits:
+        operands = tuple(sorted(operands, key=id))
+    types = tuple(v.type for v in op.results)
+    return op.kind, operands, tuple(op.attributes.items()), types
+
+
+def differ(first: Op, second: Op) -> Refusal | None:
+    """In what the signatures of two ops differ; None of equal ones."""
+    held = next((op for op in (first, second) if op.regions or not op.results), None)
+    if held is not None:
+        return refuse("equal ops", "{0} holds code of its own: it is not compared", held)
+    kinds, operands, attributes, types = (
+        a == b for a, b in zip(signature(first), signature(second), strict=True)
+    )
+    if not kinds:
+        return refuse("equal ops", "{0:kind} and {1:kind} are different ops", first, second)
+    if not operands:
+        return refuse(
+            "equal operands", "{0} reads {2} and {1} reads {3}", first, second,
+            _other(first, second), _other(second, first),
+        )  # fmt: skip
+    if not attributes:
+        return refuse(
+            "equal attributes", "{0} has {0:attributes}, {1} has {1:attributes}", first, second
+        )
+    if not types:
+        return refuse("equal types", "{0} gives {0:type}, {1} gives {1:type}", first, second)
+    return None
+
+
+def _other(op: Op, than: Op) -> Value:
+    """The first operand of ``op`` that ``than`` does not read there."""
+    pairs = zip(op.operands, (*than.operands, *[None] * len(op.operands)), strict=False)
+    return next((a for a, b in pairs if a is not b), op.operands[0])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core_compiler.ir import Op, Rewriter
+from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.passes.base import Pass
 
 
@@ -11,10 +13,25 @@ from core_compiler.passes.base import Pass
 class EliminateDeadCode(Pass):
     """Removes ops whose results are never used (the tensor level is pure)."""
 
+    asks = 1
+
     def run(self, module, context):
         def edit(rw):
             for op in reversed(rw.ops):
-                if not any(rw.users(v) or rw.is_output(v) for v in op.results):
+                if still_read(op, rw) is None:
                     rw.erase(op, rule=f"unused {op.kind}")
 
         return context.rewrite(module, edit)
+
+    def refusal(self, ops, scene):
+        return still_read(ops[0], scene.rewriter)
+
+
+def still_read(op: Op, rewriter: Rewriter) -> Refusal | None:
+    """A refusal where an op's results are used."""
+    for value in op.results:
+        if rewriter.users(value):
+            return refuse("unused", "{0} is read by {1}", op, rewriter.users(value))
+        if rewriter.is_output(value):
+            return refuse("unused", "{0} is a result of the model", op)
+    return None

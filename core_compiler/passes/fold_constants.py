@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core_compiler.ir import Op, TensorType, as_array
+from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.passes.base import CONTROL_FLOW, Pass
 
@@ -22,15 +23,14 @@ class FoldConstants(Pass):
     of large constants stay too: they become views of the same memory.  Random ops never fold.
     """
 
+    asks = 1
     growth: float = 1.0
 
     def run(self, module, context):
         def edit(rw):
             known = _Known(rw, module.weights)
             for op in rw.ops:
-                if op.kind == "core.constant" or not known.learn(op):
-                    continue
-                if not self._worth(op, known):
+                if self._refused(op, known) is not None:
                     continue
                 new = [
                     Op("core.constant", (), (v,), {"value": module.weights.add(known.array(v))})
@@ -41,12 +41,33 @@ class FoldConstants(Pass):
 
         return context.rewrite(module, edit)
 
-    def _worth(self, op: Op, known: _Known) -> bool:
-        """Whether the constant would not be much larger than those it is made of."""
+    def refusal(self, ops, scene):
+        (wanted,) = ops
+        known = _Known(scene.rewriter, scene.module.weights)
+        for op in scene.rewriter.ops:
+            refused = self._refused(op, known)
+            if op is wanted:
+                return refused
+        return refuse("constant operands", "{0} is not in the block", wanted)
+
+    def _refused(self, op: Op, known: _Known) -> Refusal | None:
+        if op.kind == "core.constant":
+            return refuse("constant operands", "{0} is a constant already", op)
+        return known.learn(op) or self._not_worth(op, known)
+
+    def _not_worth(self, op: Op, known: _Known) -> Refusal | None:
+        """A refusal where the constant would be much larger than those it is made of."""
         after = sum(v.type.bytes for v in op.results)
         if op.kind in _FREE_VIEWS and after > _SMALL:
-            return False
-        return after <= max(256, self.growth * sum(known.roots(v) for v in op.operands))
+            text = "{0} becomes a view of its operand's memory; a copy of {1} bytes gains nothing"
+            return refuse("worth a constant", text, op, after)
+        before = sum(known.roots(v) for v in op.operands)
+        if after <= max(256, self.growth * before):
+            return None
+        return refuse(
+            "worth a constant", "{0} would be a constant of {1} bytes, made of constants of {2}",
+            op, after, before,
+        )  # fmt: skip
 
 
 class _Known:
@@ -65,16 +86,20 @@ class _Known:
         """``op`` is a constant in the module."""
         self.makers[op.result] = op
 
-    def learn(self, op: Op) -> bool:
-        """Whether ``op``'s results are known; random ops and control flow never are."""
-        if op.regions or not all(v in self.makers for v in op.operands):
-            return False
-        if op.kind in CONTROL_FLOW or "random" in definition(op).traits:
-            return False
+    def learn(self, op: Op) -> Refusal | None:
+        """Note ``op``'s results as known, or say why they are not; random ops and control flow
+        never are."""
+        unknown = next((v for v in op.operands if v not in self.makers), None)
+        if unknown is not None:
+            return refuse("constant operands", "{0} reads {1}, which is no constant", op, unknown)
+        if op.regions or op.kind in CONTROL_FLOW:
+            return refuse("one result always", "{0} holds code of its own", op)
+        if "random" in definition(op).traits:
+            return refuse("one result always", "{0} draws random numbers", op)
         if not all(isinstance(v.type, TensorType) and v.type.is_static for v in op.results):
-            return False
+            return refuse("static shapes", "a size of {0} is not known", op)
         self.makers.update(dict.fromkeys(op.results, op))
-        return True
+        return None
 
     def array(self, value):
         op = self.makers[value]

@@ -5,8 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core_compiler.ir import Op
+from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.passes.base import Pass
-from core_compiler.passes.grouping import family, fuse
+from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
+
+
+def wanted(producer: Op, consumer: Op) -> Refusal | None:
+    """Both are elementwise ops or index maps."""
+    for unit in (producer, consumer):
+        kind = family(unit)
+        if kind != "map":
+            return refuse(
+                "elementwise ops", "{0} is {1}; this pass joins elementwise ops and index maps",
+                unit, FAMILY_WORDS[kind],
+            )  # fmt: skip
+    return None
+
+
+FUSION = Fusion("elementwise ops share one loop nest", wanted)
 
 
 @dataclass(frozen=True)
@@ -16,11 +32,8 @@ class FuseElementwise(Pass):
     half = "implementation"
     requires = frozenset({"no_composites"})
 
+    def fusion(self):
+        return FUSION
+
     def run(self, module, context):
-        rule = "elementwise ops share one loop nest"
-        return context.rewrite(module, lambda rw: fuse(rw, rule, wanted, context.claims))
-
-
-def wanted(producer: Op, consumer: Op) -> bool:
-    """Both are elementwise ops or index maps."""
-    return family(producer) == family(consumer) == "map"
+        return context.rewrite(module, lambda rw: FUSION.apply(rw, context.claims))

@@ -5,8 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core_compiler.ir import Op
+from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.passes.base import Pass
-from core_compiler.passes.grouping import family, fuse
+from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
+
+
+def wanted(producer: Op, consumer: Op) -> Refusal | None:
+    """A product or convolution, and elementwise ops on its result."""
+    kinds = family(producer), family(consumer)
+    if kinds == ("contraction", "map"):
+        return None
+    first, second = (FAMILY_WORDS[kind] for kind in kinds)
+    return refuse(
+        "a product and its epilogue",
+        "{0} is {1} and {2} is {3}; an epilogue is elementwise ops on a product's result",
+        producer, first, consumer, second,
+    )  # fmt: skip
+
+
+FUSION = Fusion("epilogue on the output tile", wanted)
 
 
 @dataclass(frozen=True)
@@ -16,11 +33,8 @@ class FuseEpilogues(Pass):
     half = "implementation"
     requires = frozenset({"no_composites"})
 
+    def fusion(self):
+        return FUSION
+
     def run(self, module, context):
-        rule = "epilogue on the output tile"
-        return context.rewrite(module, lambda rw: fuse(rw, rule, wanted, context.claims))
-
-
-def wanted(producer: Op, consumer: Op) -> bool:
-    """A product or convolution, and elementwise ops on its result."""
-    return family(producer) == "contraction" and family(consumer) == "map"
+        return context.rewrite(module, lambda rw: FUSION.apply(rw, context.claims))

@@ -5,8 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core_compiler.ir import Op
+from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.passes.base import Pass
-from core_compiler.passes.grouping import family, fuse
+from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
+
+
+def wanted(producer: Op, consumer: Op) -> Refusal | None:
+    """At least one reduction, and nothing but reductions and elementwise ops."""
+    units = {producer: family(producer), consumer: family(consumer)}
+    for unit, kind in units.items():
+        if kind not in ("reduction", "map"):
+            return refuse(
+                "reductions", "{0} is {1}; a row program has reductions and elementwise ops only",
+                unit, FAMILY_WORDS[kind],
+            )  # fmt: skip
+    if "reduction" in units.values():
+        return None
+    return refuse("reductions", "neither of {0} and {1} is a reduction", producer, consumer)
+
+
+FUSION = Fusion("reductions over the same rows share one kernel", wanted)
 
 
 @dataclass(frozen=True)
@@ -16,12 +34,8 @@ class FuseReductions(Pass):
     half = "implementation"
     requires = frozenset({"no_composites"})
 
+    def fusion(self):
+        return FUSION
+
     def run(self, module, context):
-        rule = "reductions over the same rows share one kernel"
-        return context.rewrite(module, lambda rw: fuse(rw, rule, wanted, context.claims))
-
-
-def wanted(producer: Op, consumer: Op) -> bool:
-    """At least one reduction, and nothing but reductions and elementwise ops."""
-    both = {family(producer), family(consumer)}
-    return "reduction" in both and both <= {"reduction", "map"}
+        return context.rewrite(module, lambda rw: FUSION.apply(rw, context.claims))

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from core_compiler.ir import Block, Op, Rewriter, Value
+from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.kernels import hooks
-from core_compiler.kernels.lowering import Refusal, can_join
+from core_compiler.kernels.lowering import can_join
 from core_compiler.ops.base import definition
+from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.passes.layouts import is_free_view
 
 GROUP = "core.group"
@@ -87,8 +89,8 @@ def flattened(unit: Op) -> tuple[Op, ...]:
     )
 
 
-def would_cycle(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> bool:
-    """Whether another op lies on a path from the producer to the consumer."""
+def cycle(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | None:
+    """A refusal where another op lies on a path from the producer to the consumer."""
     inside = set(pair.units)
     end = position.get(pair.consumer, 1 << 60)
     stack = [u for v in pair.producer.results for u in rewriter.users(v) if u not in inside]
@@ -101,14 +103,19 @@ def would_cycle(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> bool
         for value in op.results:
             for user in rewriter.users(value):
                 if user in inside:
-                    return True
+                    return refuse(
+                        "no cycle",
+                        "{0} lies between: it needs {1:value} and feeds {2:value}, so that one "
+                        "kernel would have to run before and after it",
+                        op, pair.producer, user,
+                    )  # fmt: skip
                 stack.append(user)
-    return False
+    return None
 
 
-def absorb_copies(unit: Op, rewriter: Rewriter) -> Op:
-    """``unit`` as a group with copies of the constants, iotas and broadcasts it reads; ``unit``
-    itself where there is nothing to copy or the kernel level refuses."""
+def absorb_copies(unit: Op, rewriter: Rewriter) -> Op | Refusal:
+    """``unit`` as a group with copies of the constants, iotas and broadcasts it reads; a refusal
+    where there is nothing to copy or the kernel level refuses."""
     ops = list(flattened(unit))
     made = {v for op in ops for v in op.results}
     copies: dict[Value, Op] = {}
@@ -124,9 +131,28 @@ def absorb_copies(unit: Op, rewriter: Rewriter) -> Op:
     for op in ops:
         for value in op.uses():
             visit(value)
-    if not copies or joinable(tuple(copies.values()), ops, ()) is not None:
-        return unit
+    if not copies:
+        return refuse("copies", "{0} reads nothing that is copied", unit)
+    refused = joinable(tuple(copies.values()), ops, ())
+    if refused is not None:
+        return refused.renamed(_members_by_value([(unit, ops)]))
     return make_group([*copies.values(), unit], unit.results)
+
+
+def not_copied(op: Op) -> Refusal | None:
+    """A refusal where an op is not copied into its readers."""
+    if is_copied(op):
+        return None
+    return refuse(
+        "copied ops", "{0} is no constant of one element, iota or broadcast: it is not copied", op
+    )
+
+
+#: What a family is in a sentence.
+FAMILY_WORDS = {
+    "contraction": "a product or convolution", "reduction": "a reduction", "window": "a pooling",
+    "map": "elementwise", "alone": "a kernel of its own",
+}  # fmt: skip
 
 
 def family(unit: Op) -> str:
@@ -143,45 +169,114 @@ _FAMILIES = {
 }  # fmt: skip
 
 
+def not_a_unit(op: Op) -> Refusal | None:
+    """A refusal where an op is no work for a kernel (a constant, a free view, control flow)."""
+    if op.kind == GROUP:
+        return None
+    if op.kind == "core.constant":
+        return refuse("work for a kernel", "{0} is a constant: no kernel computes it", op)
+    if op.kind in CONTROL_FLOW:
+        return refuse("work for a kernel", "{0} is control flow: no kernel holds it", op)
+    if is_free_view(op):
+        return refuse("work for a kernel", "{0} is a free view: it moves no byte", op)
+    if definition(op).lower is None:
+        return refuse("work for a kernel", "{0} has no lowering to loops", op)
+    return None
+
+
 def is_unit(op: Op) -> bool:
     """Whether an op is work for a kernel (not a constant, a free view or control flow)."""
-    if op.kind == GROUP:
-        return True
-    if op.kind in ("core.constant", "core.if", "core.while") or is_free_view(op):
-        return False
-    return definition(op).lower is not None
+    return not_a_unit(op) is None
 
 
-def fuse(
-    rewriter: Rewriter, rule: str, wanted: Callable[[Op, Op], bool], claims: Callable[[Op], bool]
-) -> int:
-    """Merge producer/consumer units until nothing more fits; returns the number of merges.
+def feeder(value: Value, rewriter: Rewriter) -> tuple[Op, tuple[Op, ...]] | Refusal:
+    """The unit that makes ``value`` and the free views on the way, which nobody else reads."""
+    views: tuple[Op, ...] = ()
+    maker = rewriter.producer(value)
+    while maker is not None and is_free_view(maker):
+        if not rewriter.has_one_use(maker.result):
+            return refuse(
+                "views read once", "{0} lies between as a free view and is not read once: {1}",
+                maker, rewriter.users(maker.result) or "it is a result",
+            )  # fmt: skip
+        views = (maker, *views)
+        maker = rewriter.producer(maker.operands[0])
+    if maker is None:
+        return refuse("a producer", "{0} comes from outside: no op of this block makes it", value)
+    return not_a_unit(maker) or (maker, views)
 
-    ``wanted(producer, consumer)`` picks the pairs a pass is about; the kernel level says what fits.
-    What the target ``claims`` is a kernel of its own and stays alone.
-    Free views between the two come along where nobody else reads them.  Program order, first fit:
-    deterministic.
+
+def feeders(consumer: Op, rewriter: Rewriter) -> list[tuple[Op, tuple[Op, ...]]]:
+    """The units that feed ``consumer``, in operand order, with the free views on the way."""
+    found: dict[Op, tuple[Op, ...]] = {}
+    for value in consumer.operands:
+        fed = feeder(value, rewriter)
+        if not isinstance(fed, Refusal):
+            found.setdefault(*fed)
+    return list(found.items())
+
+
+def not_claimed(unit: Op, claims: Callable[[Op], bool]) -> Refusal | None:
+    """A refusal where the target executes a unit whole."""
+    return refuse("not claimed", "the target executes {0} whole", unit) if claims(unit) else None
+
+
+#: What a fusion does with a pair: the group to put in its place, or None to leave it.
+Decide = Callable[["Pair", dict[Op, int]], Op | None]
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A way to merge producers with their consumers.
+
+    ``rule`` names the rewrites; ``wanted(producer, consumer)`` refuses the pairs that a pass is not
+    about; what may share a kernel the kernel level says.
     """
-    count = 0
-    position = {op: i for i, op in enumerate(rewriter.ops)}
-    work = [op for op in reversed(rewriter.ops) if is_unit(op) and not claims(op)]
-    while work:
-        consumer = work.pop()
-        if consumer not in rewriter:
-            continue
-        for producer, views in _feeders(consumer, rewriter):
-            pair = Pair(producer, views, consumer)
-            if claims(producer) or not wanted(producer, consumer):
+
+    rule: str
+    wanted: Callable[[Op, Op], Refusal | None]
+
+    def refusal(
+        self, pair: Pair, rewriter: Rewriter, position, claims: Callable[[Op], bool]
+    ) -> Refusal | None:
+        """The first condition that keeps two units apart, or None if they merge."""
+        return (
+            not_claimed(pair.producer, claims)
+            or self.wanted(pair.producer, pair.consumer)
+            or refusal(pair, rewriter, position)
+        )
+
+    def apply(self, rewriter: Rewriter, claims, decide: Decide | None = None) -> int:
+        """Merge producer/consumer units until nothing more fits; returns the number of merges.
+
+        What the target ``claims`` is a kernel of its own and stays alone.  Free views between the
+        two come along where nobody else reads them.  Program order, first fit: deterministic.
+        ``decide`` takes the place of the conditions (a recorded run is stepped through again).
+        """
+
+        def conditions(pair: Pair, position: dict[Op, int]) -> Op | None:
+            if self.refusal(pair, rewriter, position, claims) is not None:
+                return None
+            return make_group(pair.units, pair.outputs(rewriter))
+
+        count = 0
+        position = {op: i for i, op in enumerate(rewriter.ops)}
+        work = [op for op in reversed(rewriter.ops) if is_unit(op) and not claims(op)]
+        while work:
+            consumer = work.pop()
+            if consumer not in rewriter:
                 continue
-            if refusal(pair, rewriter, position) is not None:
-                continue
-            group = make_group(pair.units, pair.outputs(rewriter))
-            (placed,) = rewriter.replace(pair.units, group, rule=rule, at=consumer)
-            position[placed] = position[consumer]
-            work.append(placed)
-            count += 1
-            break
-    return count
+            for producer, views in feeders(consumer, rewriter):
+                pair = Pair(producer, views, consumer)
+                group = (decide or conditions)(pair, position)
+                if group is None:
+                    continue
+                (placed,) = rewriter.replace(pair.units, group, rule=self.rule, at=consumer)
+                position[placed] = position[consumer]
+                work.append(placed)
+                count += 1
+                break
+        return count
 
 
 @dataclass(frozen=True)
@@ -210,19 +305,39 @@ class Pair:
 
 def refusal(pair: Pair, rewriter: Rewriter, position) -> Refusal | None:
     """Why these two units may not share a kernel, or None if they may."""
-    if would_cycle(pair, rewriter, position):
-        return Refusal(
-            "another op between them needs the first and feeds the second", pair.consumer
-        )
+    refused = cycle(pair, rewriter, position)
+    if refused is not None:
+        return refused
     outputs = [v for v in pair.outputs(rewriter) if v not in pair.consumer.results]
-    return joinable(pair.first(), flattened(pair.consumer), outputs)
+    first, second = pair.first(), flattened(pair.consumer)
+    refused = joinable(first, second, outputs)
+    if refused is None:
+        return None
+    made = len(first) - len(pair.views)
+    return refused.renamed(
+        _members_by_value([(pair.producer, first[:made]), (pair.consumer, second)])
+    )
+
+
+def _members_by_value(units) -> dict[Value, Op]:
+    """Of units and what ``flattened`` made of them: which op of the unit a flat op's value is of.
+
+    The kernel level speaks of flat ops; a person knows those that stand in the module."""
+    return {
+        flat.results[0]: op
+        for unit, ops in units
+        for op, flat in zip(members(unit), ops, strict=True)
+        if flat.results
+    }
 
 
 #: Answers of the kernel level by structure: equal blocks of a network ask the same question.
 _ANSWERS: dict[str, bool] = {}
 
 
-def joinable(first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value] = ()):
+def joinable(
+    first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value] = ()
+) -> Refusal | None:
     """``can_join`` of the kernel level, asked once for each structure; keeps the reason."""
     key = _structure(first, second, outputs)
     if _ANSWERS.get(key):
@@ -249,17 +364,3 @@ def _structure(first, second, outputs) -> str:
         for op in (*first, *second)
     ]
     return repr((len(first), rows, [number(v) for v in outputs]))
-
-
-def _feeders(consumer: Op, rewriter: Rewriter) -> list[tuple[Op, tuple[Op, ...]]]:
-    """The units that feed ``consumer``, in operand order, with the free views on the way."""
-    found: dict[Op, tuple[Op, ...]] = {}
-    for value in consumer.operands:
-        views: tuple[Op, ...] = ()
-        maker = rewriter.producer(value)
-        while maker is not None and is_free_view(maker) and rewriter.has_one_use(maker.result):
-            views = (maker, *views)
-            maker = rewriter.producer(maker.operands[0])
-        if maker is not None and is_unit(maker):
-            found.setdefault(maker, views)
-    return list(found.items())

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core_compiler.ir import Op, Rewriter
+from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.passes.base import Pass
-from core_compiler.passes.grouping import absorb_copies, is_copied, is_unit
+from core_compiler.passes.grouping import (
+    absorb_copies,
+    is_copied,
+    not_a_unit,
+    not_claimed,
+    not_copied,
+)
 
 
 @dataclass(frozen=True)
@@ -18,17 +26,36 @@ class InlineBroadcasts(Pass):
 
     half = "implementation"
     requires = frozenset({"no_composites"})
+    asks = 2
 
     def run(self, module, context):
         def edit(rw):
             for op in rw.ops:
-                if not is_unit(op) or is_copied(op) or context.claims(op):
-                    continue
-                group = absorb_copies(op, rw)
-                if group is not op:
+                group = with_copies(op, rw, context.claims)
+                if isinstance(group, Op):
                     rw.replace(op, group, rule="index through the broadcast")
             for op in reversed(rw.ops):
                 if is_copied(op) and not any(rw.users(v) or rw.is_output(v) for v in op.results):
                     rw.erase(op, rule=f"{op.kind} is read in place now")
 
         return context.rewrite(module, edit)
+
+    def refusal(self, ops, scene):
+        copied, reader = ops
+        reads = copied.results[0] in reader.uses()
+        refused = not_copied(copied) or (None if reads else not_reading(copied, reader))
+        if refused is not None:
+            return refused
+        group = with_copies(reader, scene.rewriter, scene.claims)
+        return group if isinstance(group, Refusal) else None
+
+
+def not_reading(copied: Op, reader: Op) -> Refusal:
+    return refuse("a reader", "{0} does not read {1}", reader, copied)
+
+
+def with_copies(op: Op, rewriter: Rewriter, claims) -> Op | Refusal:
+    """``op`` as a group with copies of what it reads, or why it stays as it is."""
+    if is_copied(op):
+        return refuse("a reader", "{0} is copied itself", op)
+    return not_a_unit(op) or not_claimed(op, claims) or absorb_copies(op, rewriter)

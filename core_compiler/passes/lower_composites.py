@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core_compiler.ops.base import definition
+from core_compiler.ir import Op
+from core_compiler.ir.refusal import Refusal
 from core_compiler.passes.base import Pass
-from core_compiler.passes.decompose import expand
+from core_compiler.passes.decompose import expand, not_composite
+from core_compiler.passes.grouping import not_claimed
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,7 @@ class LowerComposites(Pass):
 
     half = "implementation"
     mandatory = True
+    asks = 1
     ensures = frozenset({"no_composites"})
 
     def run(self, module, context):
@@ -22,10 +25,18 @@ class LowerComposites(Pass):
             work = list(rw.ops)
             while work:
                 op = work.pop(0)
-                if op not in rw or definition(op).decompose is None or context.claims(op):
+                if op not in rw or refused(op, context.claims) is not None:
                     continue
                 before = len(rw.events)
                 expand(op, rw, module.weights)
                 work[:0] = rw.events[before].new
 
         return context.rewrite(module, edit)
+
+    def refusal(self, ops, scene):
+        return refused(ops[0], scene.claims)
+
+
+def refused(op: Op, claims) -> Refusal | None:
+    """Why ``op`` stays whole."""
+    return not_composite(op) or not_claimed(op, claims)

@@ -8,14 +8,17 @@ function that builds the replacement.  ``check`` refuses with a reason.  Refusal
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from core_compiler.ir import Module, Op, Rewriter, Value, WeightStore, as_array
+from core_compiler.ir.refusal import Refusal
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
 
@@ -86,15 +89,6 @@ def is_all(number) -> Callable[[np.ndarray], bool]:
 
 
 @dataclass(slots=True)
-class Refusal:
-    """Why a rule does not fire at an op: the reason, the op it speaks of, how far matching got."""
-
-    reason: str
-    op: Op | None = None
-    depth: int = 0
-
-
-@dataclass(slots=True)
 class Match:
     """Bindings of a matched pattern: values by name, and the matched ops, root first."""
 
@@ -136,29 +130,40 @@ class View:
 
 
 def match(pattern: Node, root: Op, view: View) -> Match | Refusal:
-    """Bindings if ``pattern`` matches at ``root``, else why not (the furthest attempt's reason)."""
-    best = Refusal(f"{root.kind} is not {pattern.kind}", root)
+    """Bindings if ``pattern`` matches at ``root``, else why not: the attempt that matched most ops
+    before it was refused, of equals the one that got furthest down."""
     if root.kind != pattern.kind:
-        return best
+        return Refusal("pattern", "{0:kind} is not {1}", (root, pattern.kind))
+    best: Refusal | None = None
+    reached = (-1, -1)
     for state in _match_node(pattern, root, Match(view), 1):
         if isinstance(state, Match):
             return state
-        if state.depth >= best.depth:
-            best = state
-    return best
+        got = len(state.matched), state.depth
+        if got >= reached:
+            best, reached = state, got
+    return best or Refusal("pattern", "{0} does not match", (root,))
+
+
+def _refused(state: Match, depth: int, text: str, *about: Any) -> Refusal:
+    """The pattern does not go on from ``state``; its place is the rule's (see Rule.attempt)."""
+    return Refusal("pattern", text, about, "", depth, state.ops)
 
 
 def _match_node(pattern: Node, op_: Op, state: Match, depth: int):
     """Yield every way to match (operand orders of commutative ops) and the refusals met."""
     if op_.kind != pattern.kind:
-        yield Refusal(f"found {op_.kind} where the rule wants {pattern.kind}", op_, depth)
+        yield _refused(state, depth, "found {0:kind} where the rule wants {1}", op_, pattern.kind)
         return
     if pattern.where is not None and not pattern.where(op_):
-        yield Refusal(f"the attributes or types of this {op_.kind} do not fit", op_, depth)
+        yield Refusal(
+            "attributes", "the attributes or types of this {0:kind} do not fit: {0:attributes}",
+            (op_,), _code(pattern.where), depth, state.ops,
+        )  # fmt: skip
         return
     if pattern.operands and len(op_.operands) != len(pattern.operands):
-        yield Refusal(f"{op_.kind} has {len(op_.operands)} operands, not {len(pattern.operands)}",
-                      op_, depth)  # fmt: skip
+        yield _refused(state, depth, "{0:kind} has {1} operands, not {2}", op_,
+                       len(op_.operands), len(pattern.operands))  # fmt: skip
         return
     orders = [op_.operands]
     if len(op_.operands) == 2 and "commutative" in definition(op_).traits and pattern.operands:
@@ -178,9 +183,10 @@ def _match_operands(pairs, state: Match, depth: int):
     if isinstance(pattern, Any_):
         bound = state.values.get(pattern.name)
         if bound is not None and bound is not value:
-            yield Refusal(
-                f"{pattern.name} would have to be two different values", state.ops[-1], depth
-            )
+            yield _refused(
+                state, depth, "{0} would have to be two different values: {1} and {2}",
+                pattern.name, bound, value, state.ops[-1],
+            )  # fmt: skip
             return
         state.values[pattern.name] = value
         yield from _match_operands(rest, state, depth + 1)
@@ -188,22 +194,35 @@ def _match_operands(pairs, state: Match, depth: int):
     if isinstance(pattern, Const):
         array = state.view.constant(value)
         if array is None:
-            yield Refusal(f"operand {pattern.name} is not a constant", state.ops[-1], depth)
+            yield _refused(
+                state, depth, "operand {0} is not a constant: {1} of {2}",
+                pattern.name, value, state.ops[-1],
+            )  # fmt: skip
         elif pattern.test is not None and not pattern.test(array):
-            reason = f"the constant {pattern.name} is not {pattern.wanted}"
-            yield Refusal(reason, state.ops[-1], depth + 1)  # closer than no constant at all
+            yield _refused(
+                state, depth + 1,  # closer than no constant at all
+                "the constant {0} is not {1}: {2} of {3} is {4}",
+                pattern.name, pattern.wanted, value, state.ops[-1], _Told(array),
+            )  # fmt: skip
         else:
             state.values[pattern.name] = value
             yield from _match_operands(rest, state, depth + 1)
         return
     maker = state.view.producer(value)
     if maker is None:
-        yield Refusal(
-            f"an operand is an input of the block, not {pattern.kind}", state.ops[-1], depth
-        )
+        yield _refused(
+            state, depth, "an operand is an input of the block, not {1}: {2} of {0}",
+            state.ops[-1], pattern.kind, value,
+        )  # fmt: skip
         return
     if pattern.once and not state.view.block.has_one_use(value):
-        yield Refusal(f"the result of this {maker.kind} has other uses", maker, depth + 1)
+        others = tuple(u for u in state.view.block.users(value) if u is not state.ops[-1])
+        text = "the result of this {0:kind} has other uses: {0:value} is also read by {1}"
+        if not others:
+            text = (
+                "the result of this {0:kind} has other uses: {0:value} is a result, or read twice"
+            )
+        yield Refusal("one use", text, (maker, others), "", depth + 1, state.ops)
         return
     for inner in _match_node(pattern, maker, state, depth + 1):
         if isinstance(inner, Refusal):
@@ -214,6 +233,32 @@ def _match_operands(pairs, state: Match, depth: int):
 
 
 # -- rules and the driver --------------------------------------------------------------------------
+
+
+def _code(function: Callable) -> tuple[CodeType, int] | str:
+    """Where a function is written: its code at its first instruction; "" of one not Python's."""
+    code = getattr(function, "__code__", None)
+    return "" if code is None else (code, 0)
+
+
+def _row() -> tuple[CodeType, int]:
+    """Where a rule is being made: the caller of the dataclass's ``__init__``."""
+    frame = sys._getframe(2)
+    return frame.f_code, frame.f_lasti
+
+
+class _Told:
+    """A constant in a sentence."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+    def __format__(self, what: str) -> str:
+        if self.array.size == 1:
+            return f"{self.array.reshape(-1)[0]}"
+        return f"{self.array.size} numbers from {self.array.min()} to {self.array.max()}"
 
 
 @dataclass(frozen=True)
@@ -229,24 +274,30 @@ class Rule:
     rewrite: Callable[[Builder, Match], Any]
     check: Callable[[Match], str | None] | None = None
     tolerance: float | None = None
+    #: Where the row stands: code and instruction.
+    row: tuple[CodeType, int] | str = field(default_factory=_row, compare=False, repr=False)
 
     @property
     def source(self) -> str:
         """``file:line`` of the rewrite function, relative to the package."""
-        function = inspect.unwrap(self.rewrite)
-        code = getattr(function, "__code__", None)
-        if code is None:
-            return ""
-        path = code.co_filename.replace("\\", "/")
-        _, package, inside = path.rpartition("core_compiler/")
-        return f"{package}{inside}:{code.co_firstlineno}"
+        return Refusal("", "", asked=_code(inspect.unwrap(self.rewrite))).place
+
+    @property
+    def place(self) -> str:
+        """``file:line`` of the row."""
+        return Refusal("", "", asked=self.row).place
 
     def attempt(self, root: Op, view: View) -> Match | Refusal:
+        """The match at ``root``, or the first condition that refuses it, of the attempt that got
+        furthest."""
         found = match(self.pattern, root, view)
-        if isinstance(found, Match) and self.check is not None:
+        if isinstance(found, Refusal):
+            found.asked = found.asked or self.row
+        elif self.check is not None:
             reason = self.check(found)
             if reason:
-                return Refusal(reason, root, 1_000)
+                place = _code(self.check) or self.row
+                return Refusal("check", "{0}", (reason, root), place, 1_000, found.ops)
         return found
 
 

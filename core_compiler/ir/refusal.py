@@ -1,0 +1,162 @@
+"""Refusals: why a condition of a pass says no, as data.
+
+A condition answers None where it holds, else a :class:`Refusal`: the same code that decides also
+explains.  The sentence is put together when somebody reads it, so that refusing costs a compile no
+text.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from core_compiler.ir.core import Op, Value
+
+#: How a value is spelled (``%12``).
+Names = Callable[[Value], str]
+#: Ops of a list that a sentence names.
+_LISTED = 3
+
+
+@dataclass(slots=True)
+class Refusal:
+    """A condition that does not hold.
+
+    ``condition``  the condition in a few words, the same words wherever it is asked.
+    ``text``       the sentence, a format string over ``about``: ops, values, lists of them, plain
+                   numbers and words.  ``{0}`` is ``%12 (core.exp)`` of an op; ``{0:value}``,
+                   ``{0:kind}``, ``{0:shape}``, ``{0:reduces}`` and ``{0:attributes}`` say one thing
+                   of it.
+    ``asked``      where the condition is written: code and instruction, or ``file:line``.
+    ``depth``      of a pattern: how far down the refused operand lies.
+    ``matched``    of a pattern: the ops that had matched, root first.
+    """
+
+    condition: str
+    text: str
+    about: tuple[Any, ...] = ()
+    asked: tuple[CodeType, int] | str = ""
+    depth: int = 0
+    matched: tuple[Op, ...] | list[Op] = ()
+
+    @property
+    def op(self) -> Op | None:
+        """The op that the refusal speaks of."""
+        return next((a for a in self.about if isinstance(a, Op)), None)
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """All ops that it speaks of."""
+        found: dict[Op, None] = {}
+        for a in self.about:
+            found |= dict.fromkeys(o for o in (a if isinstance(a, tuple) else (a,))
+                                   if isinstance(o, Op))  # fmt: skip
+        return tuple(found)
+
+    @property
+    def place(self) -> str:
+        """``file:line`` of the condition, relative to the package."""
+        if isinstance(self.asked, str):
+            return self.asked
+        code, instruction = self.asked
+        lines = (n for start, end, n in code.co_lines() if start <= instruction < end)
+        return place_of(code, next(lines, None))
+
+    @property
+    def reason(self) -> str:
+        """The sentence, with values by the names they have."""
+        return self.sentence(lambda value: f"%{value.name or '?'}")
+
+    def sentence(self, names: Names) -> str:
+        return self.text.format(*(_Shown(a, names) for a in self.about))
+
+    def __str__(self) -> str:
+        return self.reason
+
+    def renamed(self, ops: Mapping[Value, Op]) -> Refusal:
+        """The same about other ops: each one becomes what ``ops`` holds for its first result."""
+
+        def other(thing):
+            if isinstance(thing, tuple):
+                return tuple(map(other, thing))
+            known = isinstance(thing, Op) and thing.results
+            return ops.get(thing.results[0], thing) if known else thing
+
+        return Refusal(self.condition, self.text, tuple(map(other, self.about)), self.asked,
+                       self.depth, self.matched)  # fmt: skip
+
+
+def refuse(condition: str, text: str, *about: Any) -> Refusal:
+    """A refusal that knows the line it was written on."""
+    frame = sys._getframe(1)
+    return Refusal(condition, text, about, (frame.f_code, frame.f_lasti))
+
+
+def place_of(code: CodeType, line: int | None = None) -> str:
+    """``file:line`` of a code object (its first line by default), relative to the package."""
+    path = code.co_filename.replace("\\", "/")
+    _, package, inside = path.rpartition("core_compiler/")
+    return f"{package}{inside}:{line or code.co_firstlineno}"
+
+
+class _Shown:
+    """A part of a sentence, formatted when the sentence is."""
+
+    __slots__ = ("names", "thing")
+
+    def __init__(self, thing: Any, names: Names):
+        self.thing, self.names = thing, names
+
+    def __format__(self, what: str) -> str:
+        if isinstance(self.thing, Op):
+            return _SAYS[what](self.thing, self.names)
+        if isinstance(self.thing, Value):
+            return str(self.thing.type) if what == "type" else self.names(self.thing)
+        if isinstance(self.thing, tuple) and any(isinstance(t, Op) for t in self.thing):
+            shown = [_Shown(t, self.names).__format__(what) for t in self.thing[:_LISTED]]
+            more = len(self.thing) - _LISTED
+            if more > 0:
+                return f"{', '.join(shown)} and {more} more"
+            return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+        return format(self.thing, what)
+
+
+def _value(op: Op, names: Names) -> str:
+    return names(op.results[0]) if op.results else op.kind
+
+
+def _named(op: Op, names: Names) -> str:
+    return f"{names(op.results[0])} ({op.kind})" if op.results else op.kind
+
+
+def _shape(value: Value) -> str:
+    shape = getattr(value.type, "shape", ())
+    return "x".join(map(str, shape)) or "one element"
+
+
+def _reduces(op: Op, names: Names) -> str:
+    """What an op with loops of its own runs over."""
+    shapes = " by ".join(map(_shape, op.operands))
+    axes = op.get("axes", op.get("axis"))
+    if axes is None:
+        return shapes
+    axes = list(axes) if isinstance(axes, tuple) else [axes]
+    return f"{'axis' if len(axes) == 1 else 'axes'} {axes} of {shapes}"
+
+
+def _attributes(op: Op, names: Names) -> str:
+    return ", ".join(f"{k} = {v}" for k, v in op.attributes.items()) or "no attributes"
+
+
+_SAYS: dict[str, Callable[[Op, Names], str]] = {
+    "": _named,
+    "value": _value,
+    "kind": lambda op, names: op.kind,
+    "shape": lambda op, names: " and ".join(map(_shape, op.results)),
+    "reduces": _reduces,
+    "attributes": _attributes,
+    "type": lambda op, names: ", ".join(str(v.type) for v in op.results),
+}
