@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from core_compiler.hardware.limits import of_machine
 from core_compiler.hardware.machine import Machine
 from core_compiler.ir import Function, Module, Op
 from core_compiler.ir.events import BufferRecord, KernelRecord, TimingRecord
@@ -133,8 +134,6 @@ def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict
 def machine_figures(machine: Machine) -> dict[str, Any]:
     """The machine that was compiled for, with the roofs its description gives (GFLOP/s, GB/s):
     what a kernel's time is predicted by where nothing was measured."""
-    from core_compiler.runtime.limits import of_machine  # it loads LLVM
-
     roofs = of_machine(machine)
     figures: dict[str, Any] = {"machine": machine.name, "machine_summary": machine.summary}
     if roofs is not None:

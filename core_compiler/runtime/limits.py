@@ -15,12 +15,12 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
 from core_compiler.hardware.host import Host, detect
-from core_compiler.hardware.machine import Machine
+from core_compiler.hardware.limits import Curve, Limits, from_json
 from core_compiler.runtime import loader
 from core_compiler.runtime.cache_folder import CacheFolder
 from core_compiler.runtime.team import Team, aligned, team
@@ -43,39 +43,6 @@ _ITEMS = 64
 #: Vectors that one step of a sweep touches: the loop itself must not be what is measured.
 UNROLL = 4
 
-Curve = tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Measured roofs with ``threads`` threads.
-
-    ``flops``: f32 operations a second (an fma is two).  ``read`` and ``copy``: rows of (bytes
-    touched, bytes a second), a copied byte counted twice.
-    """
-
-    threads: int
-    flops: float
-    read: Curve
-    copy: Curve
-
-    def bandwidth(self, footprint: float) -> float:
-        """Bytes a second for a kernel that touches ``footprint`` bytes (interpolated)."""
-        return max(_interpolate(self.read, footprint), _interpolate(self.copy, footprint))
-
-    def peak_flops(self, bits: int = 32) -> float:
-        """Operations a second on elements of ``bits`` bits: registers hold 32 / bits as many."""
-        return self.flops * 32 / max(bits, 32)
-
-    def least_seconds(self, flops: float, nbytes: float, bits: int = 32) -> float:
-        """The time under the lower roof: nothing that does this work is faster."""
-        memory = nbytes / self.bandwidth(nbytes) if nbytes else 0.0
-        return max(flops / self.peak_flops(bits), memory)
-
-    def percent(self, seconds: float, flops: float, nbytes: float, bits: int = 32) -> float:
-        """Share of the limit reached, in percent; 0 where a kernel has no work to count."""
-        return 100 * self.least_seconds(flops, nbytes, bits) / seconds if seconds > 0 else 0.0
-
 
 def limits(threads: int, folder: CacheFolder | None = None, again: bool = False) -> Limits:
     """This machine's limits with ``threads`` threads; measured once a machine (about a second, on
@@ -91,18 +58,6 @@ def limits(threads: int, folder: CacheFolder | None = None, again: bool = False)
     measured = measure(threads)
     folder.put("limits", key, {"limits.json": json.dumps(asdict(measured)).encode()})
     return measured
-
-
-def of_machine(machine: Machine) -> Limits | None:
-    """The roofs that a machine's description gives (nothing is measured: clocks times widths, and
-    the bandwidth of its last memory); None where it does not say."""
-    units = [u for u in machine.units if u.clock and u.fma_per_cycle and u.width_bytes]
-    memory = machine.tiers[-1].bandwidth
-    if not units or memory is None:
-        return None
-    flops = sum(u.flops(32) for u in units)
-    curve = ((1, memory.base),)
-    return Limits(1, flops, curve, curve)
 
 
 def measure(threads: int, footprints: Sequence[int] = FOOTPRINTS) -> Limits:
@@ -276,15 +231,3 @@ swept:
 end:
   ret void
 }}"""
-
-
-def _interpolate(curve: Curve, footprint: float) -> float:
-    sizes, rates = zip(*curve, strict=True)
-    return float(np.interp(np.log2(max(footprint, 1)), np.log2(sizes), rates))
-
-
-def from_json(data: bytes | str) -> Limits:
-    """Limits from JSON text (of ``dataclasses.asdict``), as the cache and recordings keep it."""
-    items = json.loads(data)
-    curves = {n: tuple((int(s), float(r)) for s, r in items[n]) for n in ("read", "copy")}
-    return Limits(int(items["threads"]), float(items["flops"]), **curves)

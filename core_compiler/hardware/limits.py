@@ -1,0 +1,71 @@
+"""What a machine can do at most: operations and bytes a second, measured or from its description.
+
+A kernel's limit is the lower roof (Williams, Waterman, Patterson: "Roofline", CACM 2009): the time
+that its arithmetic or its compulsory bytes need, whichever is longer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.hardware.machine import Machine
+
+Curve = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Measured roofs with ``threads`` threads.
+
+    ``flops``: f32 operations a second (an fma is two).  ``read`` and ``copy``: rows of (bytes
+    touched, bytes a second), a copied byte counted twice.
+    """
+
+    threads: int
+    flops: float
+    read: Curve
+    copy: Curve
+
+    def bandwidth(self, footprint: float) -> float:
+        """Bytes a second for a kernel that touches ``footprint`` bytes (interpolated)."""
+        return max(_interpolate(self.read, footprint), _interpolate(self.copy, footprint))
+
+    def peak_flops(self, bits: int = 32) -> float:
+        """Operations a second on elements of ``bits`` bits: registers hold 32 / bits as many."""
+        return self.flops * 32 / max(bits, 32)
+
+    def least_seconds(self, flops: float, nbytes: float, bits: int = 32) -> float:
+        """The time under the lower roof: nothing that does this work is faster."""
+        memory = nbytes / self.bandwidth(nbytes) if nbytes else 0.0
+        return max(flops / self.peak_flops(bits), memory)
+
+    def percent(self, seconds: float, flops: float, nbytes: float, bits: int = 32) -> float:
+        """Share of the limit reached, in percent; 0 where a kernel has no work to count."""
+        return 100 * self.least_seconds(flops, nbytes, bits) / seconds if seconds > 0 else 0.0
+
+
+def of_machine(machine: Machine) -> Limits | None:
+    """The roofs that a machine's description gives (nothing is measured: clocks times widths, and
+    the bandwidth of its last memory); None where it does not say."""
+    units = [u for u in machine.units if u.clock and u.fma_per_cycle and u.width_bytes]
+    memory = machine.tiers[-1].bandwidth
+    if not units or memory is None:
+        return None
+    flops = sum(u.flops(32) for u in units)
+    curve = ((1, memory.base),)
+    return Limits(1, flops, curve, curve)
+
+
+def _interpolate(curve: Curve, footprint: float) -> float:
+    sizes, rates = zip(*curve, strict=True)
+    return float(np.interp(np.log2(max(footprint, 1)), np.log2(sizes), rates))
+
+
+def from_json(data: bytes | str) -> Limits:
+    """Limits from JSON text (of ``dataclasses.asdict``), as the cache and recordings keep it."""
+    items = json.loads(data)
+    curves = {n: tuple((int(s), float(r)) for s, r in items[n]) for n in ("read", "copy")}
+    return Limits(int(items["threads"]), float(items["flops"]), **curves)
