@@ -80,13 +80,8 @@ def import_exported(
     walker = _walk(program, symbols, name)
     block = Block(tuple(walker.arguments), tuple(walker.ops), tuple(walker.outputs))
     module = Module({"main": Function("main", block)}, walker.weights)
-    files = [
-        n.file
-        for op in block.ops
-        if op.origin is not None
-        for n in op.origin.nodes()
-        if n.file and not _is_library(n.file)
-    ]
+    nodes = dict.fromkeys(n for op in block.ops if op.origin is not None for n in op.origin.nodes())
+    files = [frame[0] for n in nodes for frame in n.stack if not _is_library(frame[0])]
     return Imported(
         module,
         tuple(v.name or f"input{i}" for i, v in enumerate(walker.arguments)),

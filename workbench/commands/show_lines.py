@@ -1,0 +1,112 @@
+"""``workbench lines RUN|MODEL``: what each line of the model costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from core_compiler.errors import UserError
+from workbench.commands import subject
+from workbench.commands.printing import emit, number, painter, printable, table
+from workbench.model_lines import NODES, Line, ModelLines, model_lines
+
+#: Longest text of a line in the table.
+WIDTH = 60
+
+
+def add_arguments(parser) -> None:
+    subject.add_subject(parser)
+    parser.add_argument(
+        "--top", type=int, default=20, metavar="N", help="the N dearest lines (default 20; 0: all)"
+    )
+    parser.add_argument("--file", metavar="TEXT", help="only files whose path contains TEXT")
+    parser.add_argument(
+        "--nodes", action="store_true", help="the nodes of the imported graph instead of lines"
+    )
+
+
+def run(arguments) -> None:
+    if arguments.top < 0:
+        raise UserError(f"{arguments.top} lines", "--top", "give 0 (all) or more")
+    execute = not subject.is_recording(arguments.model)
+    with subject.recording(arguments, execute=execute) as opened:
+        found, sources = model_lines(opened), opened.sources()
+        last = opened.stage_count() - 1
+        now = found.count(opened.module(last), opened.op_id) if last >= 0 else {}
+    rows = [_row(found, line, sources, now) for line in found.lines.values()
+            if (line.file == NODES) == arguments.nodes]  # fmt: skip
+    if arguments.file is not None:
+        rows = [row for row in rows if arguments.file in row["file"]]
+    if not rows:
+        raise UserError(*_none(arguments, found))
+    rows.sort(key=lambda row: (-(row["own"]["us"] or 0), -row["own"]["flops"],
+                               -row["own"]["bytes"], row["file"], row["line"]))  # fmt: skip
+    nowhere = found.nameless if arguments.nodes else found.nowhere
+    data = {"measured": found.measured, "total": asdict(found.total), "lines": rows,
+            "nowhere": asdict(nowhere)}  # fmt: skip
+    emit(arguments, data, lambda: _text(data, arguments))
+
+
+def _none(arguments, found: ModelLines) -> tuple[str, str, str]:
+    if arguments.file is not None:
+        files = dict.fromkeys(line.file for line in found.lines.values() if line.file != NODES)
+        fix = f"files: {', '.join(files)}" if files else "take --nodes: there are no files"
+        return f"no line of a file {arguments.file!r}", "--file", fix
+    fix = "take --nodes" if found.nodes else "compile the model with this version"
+    return "no op says which line it came from", arguments.model, fix
+
+
+def _row(found: ModelLines, line: Line, sources: dict[str, str], now: dict) -> dict[str, Any]:
+    row = asdict(line) | {"now": now.get((line.file, line.line), 0)}
+    if line.file == NODES:
+        node = found.nodes[line.line - 1]
+        return row | {"node": node.name, "kind": node.kind, "text": node.kind}
+    text = sources.get(line.file, "").split("\n")
+    whole = text[line.line - 1].strip() if 0 < line.line <= len(text) else ""
+    return row | {"text": whole or line.text}
+
+
+def _text(data: dict[str, Any], arguments) -> str:
+    shown = data["lines"][: arguments.top] if arguments.top else data["lines"]
+    total = data["total"]["us"]
+    cells = [
+        (
+            row["node"] if arguments.nodes else f"{_short(row['file'])}:{row['line']}",
+            *_amounts(row["own"], total),
+            number(row["total"]["us"], 1),
+            f"{row['at_import']} > {row['now']}",
+            _check(row["check"]),
+            printable(row["text"])[:WIDTH],
+        )
+        for row in shown
+    ]
+    nowhere = ("from no node" if arguments.nodes else "from no line",
+               *_amounts(data["nowhere"], total), "", "", "", "")  # fmt: skip
+    head = ("node" if arguments.nodes else "line", "us", "%", "MB", "Mflop", "with calls us",
+            "ops", "check", "kind" if arguments.nodes else "text")  # fmt: skip
+    lines = [table(head, [*cells, nowhere], right=(1, 2, 3, 4, 5, 6))]
+    if len(shown) < len(data["lines"]):
+        lines.append(f"{len(shown)} of {len(data['lines'])}: --top 0 shows all")
+    if data["measured"]:
+        lines.append(f"all kernels {total:,.1f} us")
+    else:
+        lines.append(painter()("dim", "no times: it was not executed (compile with --execute)"))
+    return "\n".join(lines)
+
+
+def _amounts(amount: dict[str, Any], total: float | None) -> tuple[str, ...]:
+    us = amount["us"]
+    share = f"{100 * us / total:.1f}" if us is not None and total else ""
+    return number(us, 1), share, number(amount["bytes"] / 1e6, 2), number(amount["flops"] / 1e6, 1)
+
+
+def _check(check: dict[str, Any] | None) -> str:
+    if check is None:
+        return ""
+    return (
+        "bitwise" if check["verdict"] == "bitwise" else f"{check['verdict']} {check['error']:.1e}"
+    )
+
+
+def _short(path: str) -> str:
+    return "/".join(path.replace("\\", "/").split("/")[-2:])
