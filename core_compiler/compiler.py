@@ -16,10 +16,11 @@ import numpy as np
 
 from core_compiler import targets
 from core_compiler.debug.check import Checker
+from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.kernels import check_kernels
 from core_compiler.debug.statistics import stage_statistics
 from core_compiler.debug.steps import check_schedules
-from core_compiler.errors import UserError
+from core_compiler.errors import PassRaised, PassTimeout, UserError
 from core_compiler.ir import BufferType, Module, Rewrite, TensorType, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord, Diagnostic, Observer, StageRecord
@@ -98,6 +99,8 @@ class Options:
     ``verify``   run the verifier after every pass.
     ``threads``  threads to execute with; it changes no bit.
     ``target``   further options of the target, by name (tile sizes, vector width).
+    ``pass_timeout``  seconds that a pass may take (None: as many as it likes); one that takes
+                 longer is stopped with :class:`~core_compiler.errors.PassTimeout`.
     """
 
     check: bool = False
@@ -105,6 +108,7 @@ class Options:
     threads: int = 0
     edit: PipelineEdit = PipelineEdit()
     target: Mapping[str, Any] = field(default_factory=dict)
+    pass_timeout: float | None = None
 
 
 class Cancelled(Exception):
@@ -278,7 +282,7 @@ class Compilation:
         )  # fmt: skip
         before = self.module
         started = time.perf_counter()
-        module = step.pass_.run(before, context)
+        module = self._called(step, before, context)
         seconds = time.perf_counter() - started
         if not isinstance(module, Module):
             raise UserError(
@@ -299,6 +303,23 @@ class Compilation:
             self.observer.stage(stage.record())
             raise InvalidModule(step.label, errors)
         return stage
+
+    def _called(self, step: Step, before: Module, context: PassContext) -> Module:
+        """What the pass returns; PassRaised where one that is not ours raises, PassTimeout where it
+        takes longer than it may.  What our own passes raise is a bug of ours and left as it is."""
+        try:
+            with deadline(self.options.pass_timeout):
+                return step.pass_.run(before, context)
+        except Expired as stopped:
+            seconds = self.options.pass_timeout or 0.0
+            raise PassTimeout(step.label, seconds, stopped) from None
+        except (UserError, Cancelled, MemoryError):
+            raise
+        except Exception as error:
+            if type(step.pass_).__module__.partition(".")[0] == __package__:
+                error.add_note(f"(raised in pass {step.label})")
+                raise
+            raise PassRaised(step.label, error) from error
 
     def _tick(self, what: str, done: int, total: int) -> None:
         self.observer.progress(what, done, total)

@@ -36,6 +36,32 @@ class UserError(Exception):
         return {"error": {"what": self.what, "where": self.where, "fix": self.fix}}
 
 
+class PassRaised(UserError):
+    """A pass that is not ours raised an exception: ``label`` is the pass, the exception the cause.
+
+    ``place`` is ``file:line`` of the person's own line that raised.
+    """
+
+    def __init__(self, label: str, error: BaseException):
+        super().__init__(
+            f"the pass raised {raised_at(error)}", f"pass {label}",
+            "the stages before it are kept; mend the pass, or leave it out",
+        )  # fmt: skip
+        self.label = label
+
+
+class PassTimeout(UserError):
+    """A pass was still running after the ``seconds`` that it was given."""
+
+    def __init__(self, label: str, seconds: float, stopped: BaseException):
+        place = raised_at(stopped).partition(" at ")[2].rpartition(":")[0]
+        super().__init__(
+            f"the pass has not ended after {seconds:g} s{f', it was at {place}' if place else ''}",
+            f"pass {label}", "the stages before it are kept; mend the pass, or give it more time",
+        )  # fmt: skip
+        self.label = label
+
+
 class InternalError(Exception):
     """The compiler broke one of its own rules: a bug of ours, never the user's input."""
 

@@ -22,7 +22,13 @@ from core_compiler.debug.check import Checker, same_bits, worst_error
 from core_compiler.debug.evaluate import Values
 from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.steps import BadStep, first_bad_step, first_launches
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.errors import (
+    CANNOT_HERE,
+    InternalError,
+    PassRaised,
+    PassTimeout,
+    UserError,
+)
 from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.rewriter import Budget
@@ -30,12 +36,13 @@ from core_compiler.ir.verifier import verify
 from core_compiler.passes.base import PassContext
 
 #: How a fault was seen.
-RAISED, INVALID, CHECKED, END_TO_END, EXECUTED = (
+RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (
     "raised",
     "invalid",
     "check",
     "end to end",
     "executed",
+    "never ends",
 )
 
 
@@ -228,6 +235,8 @@ class _Search:
             judged = replace(found, number=list(rewrites).index(failed), rewrite=failed)
         if judged is not found and before.main.level != "target":
             return judged
+        if fault.how == NEVER_ENDS:
+            return found
         if fault.how == RAISED:
             _, done, _ = self._attempt(step, before, None)
             return replace(
@@ -365,9 +374,11 @@ class _Search:
         return Finding(stage.index, stage.name, how, note, number, rewrite, before=before, **where)
 
 
-def _raised(error: Exception) -> _Fault:
-    from core_compiler.errors import InternalError
-
+def _raised(error: BaseException) -> _Fault:
+    if isinstance(error, PassTimeout):
+        return _Fault(NEVER_ENDS, error.what)
+    if isinstance(error, PassRaised) and error.__cause__ is not None:
+        error = error.__cause__
     invalid = isinstance(error, UserError)
     text = " ".join(str(error).split())
     return _Fault(

@@ -123,6 +123,8 @@ def _of_model(arguments, progress) -> _Suspect:
     options = common.options(arguments)
     model = common.load(arguments)
     made = compiler.start(model.imported.module, arguments.target, options, model.inputs)
+    if arguments.no_execute:
+        made.steps = [step for step in made.steps if step.pass_.name() != "generate_code"]
     found = bisect(
         made, model.inputs, levels=levels(), tolerance=arguments.tolerance,
         execute=not arguments.no_execute, progress=progress.progress,
@@ -217,15 +219,14 @@ def _recorded_options(arguments, meta: Mapping[str, Any]):
         )  # fmt: skip
     arguments.target = str(meta.get("target", arguments.target))
     options = common.options(arguments)
+    own = [pass_ for _, pass_ in options.edit.insert]
     recorded = replace(
         options.edit,
         skip=(*edit.get("skip", ()), *options.edit.skip),
         limits={**edit.get("limits", {}), **options.edit.limits},
         options={**edit.get("options", {}), **options.edit.options},
-        insert=tuple(
-            (int(row[0]), pass_) for row, (_, pass_) in zip(inserted, options.edit.insert, strict=True)
-        ),
-    )  # fmt: skip
+        insert=tuple(zip((int(row[0]) for row in inserted), own, strict=True)),
+    )
     return replace(options, edit=recorded)
 
 
@@ -256,9 +257,7 @@ def _same_model(meta: Mapping[str, Any]):
     from workbench import import_cache, models
 
     try:
-        wanted = models.spec(
-            str(meta["spec"]), str(meta["frontend"]), **(meta.get("sizes") or {})
-        )
+        wanted = models.spec(str(meta["spec"]), str(meta["frontend"]), **(meta.get("sizes") or {}))
         key = import_cache.key(wanted)
         found = None if key is None else import_cache.get(key)
     except (KeyError, TypeError, UserError):
@@ -285,7 +284,9 @@ def _find_weights(modules, store, missing: Sequence[str], model) -> tuple[str, .
             if isinstance(held, Resource) and held.digest not in store:
                 store.put(held.digest, _numbers(held.type, random, 0.05))
                 made += 1
-    return (f"{made} weights are not stored here: seeded random numbers stand for them",) * (made > 0)
+    if not made:
+        return ()
+    return (f"{made} weights are not stored here: seeded random numbers stand for them",)
 
 
 def _numbers(kind, random, scale: float = 1.0) -> np.ndarray:
@@ -336,8 +337,9 @@ def _text(data, found) -> str:
     paint = painter()
     lines = [
         paint("red", f"{data['pass']} fails") + f" ({data['how']}): {printable(data['note'])}",
-        f"{data['model']}: {data['ops_before']} ops became {data['ops_after']}, "
-        f"{data['tried']} candidates in {data['seconds']:.1f} s",
+        (
+            "{model}: {ops_before} ops became {ops_after}, {tried} candidates in {seconds:.1f} s"
+        ).format(**data),
     ]
     if data["stopped"]:
         lines.append(f"stopped early ({data['stopped']}): this is the smallest until then")

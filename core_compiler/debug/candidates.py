@@ -1,0 +1,304 @@
+"""Candidates of reducing: modules with fewer ops, simpler numbers, smaller sizes.
+
+Each function takes a case and gives another one, valid as far as type rules can tell, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.debug.check import same_bits
+from core_compiler.debug.evaluate import Evaluator, Values
+from core_compiler.debug.recipes import RECIPES
+from core_compiler.ir import Block, DType, Module, Op, TensorType, Value, as_array, tensor
+from core_compiler.ops.base import REGISTRY, infer
+
+CONSTANT = "core.constant"
+#: Attributes that hold sizes of tensors, and change with them.
+SIZES = frozenset({"shape", "sizes", "limits", "classes", "window"})
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A module and, where numbers matter, an array for each of main's arguments."""
+
+    module: Module
+    inputs: tuple[np.ndarray, ...] | None
+
+    @property
+    def ops(self) -> int:
+        """Ops of main, constants not counted."""
+        return sum(op.kind != CONSTANT for op in self.module.main.body.ops)
+
+
+# -- fewer ops -------------------------------------------------------------------------------------
+
+
+class Cutter:
+    """Cuts sets of ops out of a case, with the numbers that their operands have in it."""
+
+    def __init__(self, case: Case):
+        self.case = case
+        body = case.module.main.body
+        self.constants = {v: op for op in body.ops if op.kind == CONSTANT for v in op.results}
+        self.users = body.users()
+        self.values: Values | None = None
+        if case.inputs is not None:
+            known = dict(zip(body.arguments, case.inputs, strict=True))
+            self.values = Values(Evaluator(case.module.weights), known)
+            self.values.learn(body.ops)
+
+    def cut(self, kept: Sequence[Op], constants: bool = True) -> Case | None:
+        """``kept`` alone; ``constants``: with the constants that they read."""
+        body = self.case.module.main.body
+        chosen = set(kept)
+        if constants:
+            read = (v for op in kept for v in op.uses() if v in self.constants)
+            chosen |= {self.constants[v] for v in read}
+        ops = tuple(op for op in body.ops if op in chosen)
+        made = {v for op in ops for v in op.results}
+        arguments = dict.fromkeys(v for op in ops for v in op.uses() if v not in made)
+        outputs = _live_out(body, ops, self.users)
+        if not ops or not outputs:
+            return None
+        order = {v: i for i, v in enumerate((*body.arguments, *self._in_order()))}
+        taken = tuple(sorted(arguments, key=order.__getitem__))
+        arrays = None
+        if self.values is not None:
+            try:
+                arrays = tuple(np.ascontiguousarray(self.values[v]) for v in taken)
+            except Exception:  # an op that the reference does not take
+                return None
+            arrays = tuple(a.reshape(v.type.shape) for a, v in zip(arrays, taken, strict=True))
+        block = Block(taken, ops, outputs)
+        return Case(_with_body(self.case.module, block), arrays)
+
+    def _in_order(self) -> Iterator[Value]:
+        for op in self.case.module.main.body.ops:
+            yield from op.results
+
+
+def _live_out(body: Block, ops: Sequence[Op], users: Mapping[Value, list[Op]]) -> tuple:
+    """The results of ``ops`` that are read elsewhere; where there are none, those nobody reads."""
+    kept, wanted = set(ops), set(body.outputs)
+    made = [v for op in ops if op.kind != CONSTANT for v in op.results]
+    made = made or [v for op in ops for v in op.results]
+    live = tuple(v for v in made if v in wanted or any(u not in kept for u in users.get(v, ())))
+    return live or tuple(v for v in made if not users.get(v))
+
+
+def around(body: Block, seeds: Sequence[Op], reach: int) -> list[Op]:
+    """The seeds, and what is up to ``reach`` ops away from them, in program order."""
+    producers, users = body.producers(), body.users()
+    found = dict.fromkeys(seeds)
+    edge = list(seeds)
+    for _ in range(reach):
+        beside = [producers[v] for op in edge for v in op.uses() if v in producers]
+        beside += [u for op in edge for v in op.results for u in users.get(v, ())]
+        edge = [op for op in dict.fromkeys(beside) if op not in found and op.kind != CONSTANT]
+        found.update(dict.fromkeys(edge))
+    return [op for op in body.ops if op in found]
+
+
+def only_outputs(case: Case, places: Sequence[int]) -> Case:
+    body = case.module.main.body
+    outputs = tuple(body.outputs[i] for i in places)
+    return _swept(case, body.with_(outputs=outputs))
+
+
+def _swept(case: Case, body: Block) -> Case:
+    """``body`` in the case's module, without ops and arguments that nobody reads."""
+    live = set(body.outputs)
+    ops: list[Op] = []
+    for op in reversed(body.ops):
+        if live.intersection(op.results):
+            live.update(op.uses())
+            ops.append(op)
+    places = [i for i, v in enumerate(body.arguments) if v in live]
+    arrays = None if case.inputs is None else tuple(case.inputs[i] for i in places)
+    arguments = tuple(body.arguments[i] for i in places)
+    block = Block(arguments, tuple(reversed(ops)), body.outputs)
+    return Case(_with_body(case.module, block), arrays)
+
+
+def bypassed(case: Case) -> Iterator[Case]:
+    body = case.module.main.body
+    for op in body.ops:
+        if len(op.results) != 1:
+            continue
+        for operand in dict.fromkeys(op.operands):
+            if operand.type is op.results[0].type:
+                ops = tuple(o for o in body.ops if o is not op)
+                block = body.with_(ops=ops).substitute({op.results[0]: operand})
+                yield _swept(case, block)
+
+
+def _with_body(module: Module, body: Block) -> Module:
+    """``module`` with another main; what spoke of main's old results and arguments is dropped."""
+    main = module.main
+    facts = {k: v for k, v in main.attributes.items() if k != "aliases"}
+    return module.with_function(main.with_(body=body, attributes=facts))
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def places(case: Case) -> list[int | Op]:
+    """Where numbers stand: the inputs by position, and the constants."""
+    inputs: list[int | Op] = [] if case.inputs is None else list(range(len(case.inputs)))
+    return inputs + [op for op in case.module.main.body.ops if op.kind == CONSTANT]
+
+
+def arrays_of(case: Case) -> list[tuple[np.ndarray, DType]]:
+    """The numbers in these places."""
+    types = [v.type.dtype for v in case.module.main.arguments]
+    found = list(zip(case.inputs, types, strict=True)) if case.inputs is not None else []
+    for op in case.module.main.body.ops:
+        if op.kind == CONSTANT:
+            found.append((as_array(op["value"], case.module.weights), op["value"].type.dtype))
+    return found
+
+
+def is_no_recipe(held: tuple[np.ndarray, DType]) -> bool:
+    array, kind = held
+    return not any(same_bits(make(array.shape, kind), array) for make in RECIPES.values())
+
+
+def with_numbers(case: Case, numbers: Sequence[int], recipe) -> Case | None:
+    """The case with numbers of ``recipe`` in these places; None where they are that already."""
+    body, store = case.module.main.body, case.module.weights
+    arrays = None if case.inputs is None else list(case.inputs)
+    spots, held = places(case), arrays_of(case)
+    ops = dict(zip(body.ops, body.ops, strict=True))
+    changed = False
+    for number in numbers:
+        place, (old, kind) = spots[number], held[number]
+        new = recipe(old.shape, kind)
+        changed |= not same_bits(old, new)
+        if not isinstance(place, int):
+            ops[place] = place.with_(attributes={"value": store.add(new)})
+        elif arrays is not None:
+            arrays[place] = new
+    if not changed:
+        return None
+    module = case.module.with_main(body.with_(ops=tuple(ops.values())))
+    return Case(module, None if arrays is None else tuple(arrays))
+
+
+# -- sizes -----------------------------------------------------------------------------------------
+
+
+def sizes_of(case: Case) -> list[int]:
+    """The sizes above 1 that stand in main, the largest first."""
+    body = case.module.main.body
+    types = [v.type for v in (*body.arguments, *(v for op in body.ops for v in op.results))]
+    found = {d for kind in types if isinstance(kind, TensorType) for d in kind.shape}
+    return sorted((d for d in found if isinstance(d, int) and d > 1), reverse=True)
+
+
+def resized(case: Case, size: int, smaller: int) -> Iterator[Case]:
+    """The case with ``size`` made ``smaller`` everywhere; then its multiples in step with it."""
+    one = {size: smaller}
+    every = {s: s // size * smaller for s in sizes_of(case) if s % size == 0}
+    for mapping in (one, every) if every != one else (one,):
+        made = _mapped(case, mapping)
+        if made is not None:
+            yield made
+
+
+def _mapped(case: Case, sizes: Mapping[int, int]) -> Case | None:
+    """Arguments, constants and size attributes with other sizes; results as the type rules say.
+    Arrays keep their first elements.  None where a rule refuses."""
+    body, store = case.module.main.body, case.module.weights
+    if any(op.regions or op.kind not in REGISTRY for op in body.ops):
+        return None
+
+    def shrunk(shape: Sequence) -> tuple:
+        return tuple(sizes.get(d, d) for d in shape)
+
+    def corner(array: np.ndarray) -> np.ndarray:
+        part = tuple(slice(n) for n in shrunk(array.shape))
+        return np.ascontiguousarray(array[part]).reshape(shrunk(array.shape))
+
+    values: dict[Value, Value] = {}
+    for argument in body.arguments:
+        if not isinstance(argument.type, TensorType):
+            return None
+        values[argument] = Value(argument.type.with_(shape=shrunk(argument.type.shape)),
+                                 argument.name)  # fmt: skip
+    ops: list[Op] = []
+    for op in body.ops:
+        attributes = {
+            name: (shrunk(a) if isinstance(a, tuple) else sizes.get(a, a)) if name in SIZES else a
+            for name, a in op.attributes.items()
+        }
+        if op.kind == CONSTANT:
+            attributes = {"value": store.add(corner(as_array(op["value"], store)))}
+        made = _remade(op, tuple(values[v] for v in op.operands), attributes)
+        if made is None:
+            return None
+        values.update(zip(op.results, made.results, strict=True))
+        ops.append(made)
+    block = Block(
+        tuple(values[v] for v in body.arguments), tuple(ops), tuple(values[v] for v in body.outputs)
+    )
+    arrays = None if case.inputs is None else tuple(map(corner, case.inputs))
+    return Case(_with_body(case.module, block), arrays)
+
+
+def _remade(op: Op, operands: tuple[Value, ...], attributes: Mapping) -> Op | None:
+    """``op`` on other operands, its results as its type rule says; None where it refuses."""
+    try:
+        types = infer(op.kind, [v.type for v in operands], attributes)
+    except Exception:  # a rule may stumble over what it never gets
+        return None
+    results = []
+    for kind, old in zip(types, op.results, strict=True):
+        if any(d == 0 for d in kind.shape) or kind.rank != old.type.rank:
+            return None
+        results.append(Value(tensor(kind.shape, kind.dtype, old.type.order), old.name))
+    return op.with_(operands=operands, attributes=attributes, results=tuple(results))
+
+
+def plainer(op: Op, name: str) -> list:
+    """Values to try for an attribute, the plainest first."""
+    declared = REGISTRY[op.kind].attributes.get(name) if op.kind in REGISTRY else None
+    given = op.attributes.get(name)
+    if declared is None or name in SIZES or op.kind == CONSTANT:
+        return []
+    tries = [] if declared.is_required or declared.default is None else [declared.default]
+    if isinstance(given, tuple) and given and all(type(i) is int for i in given):
+        tries += [(0,) * len(given), (1,) * len(given)]
+    if type(given) is float:
+        tries += [1.0]
+    for stop, plain in enumerate(tries):
+        if plain == given:
+            return tries[:stop]
+    return tries
+
+
+def with_attribute(case: Case, place: int, name: str, plain) -> Case | None:
+    """The case with one attribute changed and the types after it worked out again."""
+    body = case.module.main.body
+    if any(op.regions for op in body.ops):
+        return None
+    values: dict[Value, Value] = {}
+    ops: list[Op] = []
+    for number, op in enumerate(body.ops):
+        attributes = dict(op.attributes)
+        if number == place:
+            attributes[name] = plain
+        operands = tuple(values.get(v, v) for v in op.operands)
+        made = op
+        if number == place or operands != op.operands:
+            again = _remade(op, operands, attributes)
+            if again is None:
+                return None
+            made = again
+        values.update((a, b) for a, b in zip(op.results, made.results, strict=True) if a is not b)
+        ops.append(made)
+    outputs = tuple(values.get(v, v) for v in body.outputs)
+    return Case(_with_body(case.module, Block(body.arguments, tuple(ops), outputs)), case.inputs)

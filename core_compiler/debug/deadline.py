@@ -1,0 +1,78 @@
+"""A limit on the time of code that is not ours: a pass that never ends is stopped and named."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+#: Seconds after which code that has caught the first :class:`Expired` gets another one.
+AGAIN = 0.5
+
+
+class Expired(BaseException):
+    """The time is up.  No ``Exception``: a pass that catches those must be stopped as well."""
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Iterator[None]:
+    """Raise :class:`Expired` inside the block once it has run for ``seconds`` (None: no limit).
+
+    In the main thread a timer's signal does it, which also ends a blocking call of the system; in
+    another thread (or where the timer is taken) the exception comes between two lines of Python.
+    """
+    if seconds is None:
+        yield
+    elif threading.current_thread() is threading.main_thread() and _timer_is_free():
+        with _by_signal(seconds):
+            yield
+    else:
+        with _by_thread(seconds):
+            yield
+
+
+def _timer_is_free() -> bool:
+    return hasattr(signal, "setitimer") and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@contextmanager
+def _by_signal(seconds: float) -> Iterator[None]:
+    armed = True
+
+    def ring(*_: object) -> None:
+        if armed:
+            raise Expired
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+        yield
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _by_thread(seconds: float) -> Iterator[None]:
+    ident = ctypes.c_ulong(threading.get_ident())
+    throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    lock, done = threading.Lock(), threading.Event()
+
+    def watch() -> None:
+        wait = seconds
+        while not done.wait(wait):
+            with lock:
+                if not done.is_set():
+                    throw(ident, ctypes.py_object(Expired))
+            wait = AGAIN
+
+    threading.Thread(target=watch, daemon=True, name="deadline").start()
+    try:
+        yield
+    finally:
+        with lock:
+            done.set()
+            throw(ident, None)  # one that was thrown and has not arrived

@@ -1,0 +1,125 @@
+"""Arrays that a line of Python says: what reduced inputs and weights are made of.
+
+Each recipe is a function of ``(shape, dtype)``; the plainest come first.  ``spelled`` finds the
+line for an array, and a reproducer's file calls the functions here with a type's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.check import same_bits
+from core_compiler.ir import DType, TensorType, tensor
+from core_compiler.ir.parser import parse_type
+
+#: Arrays of at most this many elements are written out.
+INLINE = 64
+
+
+def _zeros(shape, dtype: DType) -> np.ndarray:
+    return np.zeros(shape, dtype.numpy)
+
+
+def _ones(shape, dtype: DType) -> np.ndarray:
+    return np.ones(shape, dtype.numpy)
+
+
+def _ramp(shape, dtype: DType) -> np.ndarray:
+    """-2, -1, 0, 1, 2, -2... as floats; 0, 1, 2, 3, 4, 0... as integers (0 and 1 in turns where
+    there are no others)."""
+    count = np.arange(int(np.prod(shape))).reshape(shape)
+    if dtype.is_float:
+        return (count % 5 - 2).astype(dtype.numpy)
+    return (count % (5 if dtype.bits > 3 else 2)).astype(dtype.numpy)
+
+
+def _normal(shape, dtype: DType) -> np.ndarray:
+    """Seeded normal numbers; whole ones are 0 or 1."""
+    random = np.random.default_rng(0)
+    if dtype.is_float:
+        return random.standard_normal(shape).astype(dtype.numpy)
+    return random.integers(0, 2, shape).astype(dtype.numpy)
+
+
+RECIPES: Mapping[str, Callable[[Any, DType], np.ndarray]] = {
+    "zeros": _zeros,
+    "ones": _ones,
+    "ramp": _ramp,
+    "normal": _normal,
+}
+
+
+def zeros(type_: str) -> np.ndarray:
+    """``zeros("2x3xf32")``"""
+    return _of(type_, _zeros)
+
+
+def ones(type_: str) -> np.ndarray:
+    """``ones("2x3xf32")``"""
+    return _of(type_, _ones)
+
+
+def ramp(type_: str) -> np.ndarray:
+    """``ramp("2x3xf32")``: -2, -1, 0, 1, 2, -2... (integers: 0, 1, 2, 3, 4, 0...)."""
+    return _of(type_, _ramp)
+
+
+def normal(type_: str) -> np.ndarray:
+    """``normal("2x3xf32")``: seeded normal numbers."""
+    return _of(type_, _normal)
+
+
+def array(type_: str, numbers: list) -> np.ndarray:
+    """``array("2x2xf32", [[1.0, 2.0], [3.0, 4.0]])``"""
+    kind = _type(type_)
+    return np.array(numbers).astype(kind.dtype.numpy).reshape(_shape(kind))
+
+
+def stored(path: Path | str, name: str, type_: str) -> np.ndarray:
+    """``stored(file, "input0", "2x3xf32")``: an array of an ``.npz`` file, kept there as bytes."""
+    kind = _type(type_)
+    with np.load(path, allow_pickle=False) as held:
+        return np.frombuffer(held[name].tobytes(), kind.dtype.numpy).reshape(_shape(kind))
+
+
+def spelled(held: np.ndarray, name: str, dtype: DType) -> tuple[str, bool]:
+    """The expression that makes ``held``, and whether its bytes must be stored under ``name``."""
+    kind = tensor(held.shape, dtype)
+    text = f'"{_short(kind)}"'
+    for recipe, make in RECIPES.items():
+        if same_bits(make(held.shape, dtype), held):
+            return f"{recipe}({text})", False
+    finite = held.dtype.kind in "biu" or bool(np.isfinite(held.astype(np.float64)).all())
+    if held.size <= INLINE and finite:
+        return f"array({text}, {_numbers(held)})", False
+    return f'stored(STORED, "{name}", {text})', True
+
+
+def _numbers(held: np.ndarray) -> Any:
+    if held.dtype.kind in "biu":
+        return held.tolist()
+    # Every float format here is a subset of f64, whose shortest decimal gives the bits back.
+    return held.astype(np.float64).tolist()
+
+
+def _short(kind: TensorType) -> str:
+    return "x".join([*map(str, kind.shape), kind.dtype.name])
+
+
+def _type(text: str) -> TensorType:
+    kind = parse_type(f"tensor<{text}>")
+    assert isinstance(kind, TensorType)
+    return kind
+
+
+def _shape(kind: TensorType) -> tuple[Any, ...]:
+    return kind.shape  # an array's is static
+
+
+def _of(text: str, recipe) -> np.ndarray:
+    kind = _type(text)
+    return recipe(kind.shape, kind.dtype)

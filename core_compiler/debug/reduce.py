@@ -1,0 +1,287 @@
+"""Reducing: the smallest module, and the simplest numbers, on which passes still fail the same way.
+
+Delta debugging (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002)
+on SSA: any set of ops is a valid module once the values that it reads from the rest are arguments
+and those that the rest reads are results, so the search is over sets of ops and needs no repair.
+The arguments of such a cut hold the very numbers that the values had in the whole model.  Then
+sizes, numbers and attributes are made simpler, as long as the failure stays the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from core_compiler.debug.bisect import NEVER_ENDS
+from core_compiler.debug.candidates import (
+    CONSTANT,
+    Case,
+    Cutter,
+    around,
+    arrays_of,
+    bypassed,
+    is_no_recipe,
+    only_outputs,
+    places,
+    plainer,
+    resized,
+    sizes_of,
+    with_attribute,
+    with_numbers,
+)
+from core_compiler.debug.evaluate import MEANING_IN_REGION
+from core_compiler.debug.failure import NUMBERS, Failure, Trial
+from core_compiler.debug.recipes import RECIPES
+from core_compiler.ir import Module
+from core_compiler.ir.verifier import verify
+
+#: Sizes that are tried instead of larger ones.
+SMALL = (1, 2, 3, 4)
+#: How far around the ops that a failure names the first cuts reach, in ops.
+REACH = (0, 1, 2, 4, 8, 16)
+#: What a pass gets at least while one that never ends is reduced.
+LEAST_SECONDS = 0.25
+#: Stands for "as many rounds as change something" with an end.
+ROUNDS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """What reducing has come to.
+
+    ``case`` still fails as ``failure`` says when ``trial`` runs on it.  ``before`` is how many ops
+    there were; ``tried`` counts candidates.  ``stopped`` is ``""`` where nothing smaller was found
+    any more, else ``time limit`` or ``interrupted``.
+    """
+
+    case: Case
+    trial: Trial
+    failure: Failure
+    before: int
+    tried: int
+    seconds: float
+    stopped: str = ""
+
+
+def is_plain(module: Module) -> bool:
+    """Whether main is tensor ops alone: no groups, launches or buffers, whose parts hang together
+    in ways that a cut does not keep."""
+    main = module.main
+    return main.level == "tensor" and all(op.kind not in MEANING_IN_REGION for op in main.body.ops)
+
+
+def reduce(
+    module: Module,
+    inputs: Sequence[np.ndarray] | None,
+    trial: Trial,
+    failure: Failure | None = None,
+    *,
+    seconds: float | None = 60.0,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> Reduced | None:
+    """The smallest case found on which ``trial`` fails as on ``module``; None: nothing fails there.
+
+    ``module``  its main holds tensor ops alone (see :func:`is_plain`).
+    ``inputs``  arrays for main's arguments; None where no number is needed.
+    ``failure`` which failure to keep; None: the first that shows.
+    ``seconds`` bound the search (None: no bound); Ctrl-C ends it too.  Both keep the best so far.
+    Two runs that end by themselves give the same case.
+    """
+    arrays = None if inputs is None else tuple(inputs)
+    found = trial.find(module, arrays, failure)
+    if found is None:
+        return None
+    if found.how not in NUMBERS:
+        arrays = None
+    case = Case(module, arrays)
+    if found.how != NEVER_ENDS or trial.pass_seconds is None:
+        return _Search(case, trial, found, seconds, progress).run()
+    return _impatient(case, trial, found, seconds, progress)
+
+
+def _impatient(case: Case, trial: Trial, failure: Failure, seconds, progress) -> Reduced:
+    """Reduce a pass that never ends: smaller modules get less time, and the last one gets all.
+    Where that one does end, the search starts again with all the time for each."""
+    patience = trial.pass_seconds
+    assert patience is not None
+    quick = replace(trial, pass_seconds=min(patience, max(LEAST_SECONDS, patience / 20)))
+    found = _Search(case, quick, failure, seconds, progress).run()
+    patient = replace(found.trial, pass_seconds=patience)
+    again = patient.find(found.case.module, None, failure)
+    if again is not None:
+        return replace(found, trial=patient, failure=again)
+    left = None if seconds is None else max(seconds - found.seconds, 0.0)
+    return _Search(case, trial, failure, left, progress).run()
+
+
+class _TimeIsUp(Exception):
+    pass
+
+
+@dataclass
+class _Search:
+    case: Case
+    trial: Trial
+    failure: Failure
+    seconds: float | None
+    progress: Callable[[str, int, int], None]
+    tried: int = 0
+    doing: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+    def run(self) -> Reduced:
+        before, stopped = self.case.ops, ""
+        try:
+            for _ in range(ROUNDS):
+                at_start = self.case, self.trial
+                for step in (
+                    self.passes, self.near, self.some_ops, self.outputs, self.bypass, self.any_op,
+                    self.numbers, self.shapes, self.numbers, self.attributes,
+                ):  # fmt: skip
+                    step()
+                if (self.case, self.trial) == at_start:
+                    break
+        except _TimeIsUp:
+            stopped = "time limit"
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+        spent = time.monotonic() - self.started
+        return Reduced(self.case, self.trial, self.failure, before, self.tried, spent, stopped)
+
+    # -- candidates --------------------------------------------------------------------------------
+
+    def fails(self, case: Case | None, trial: Trial | None = None) -> bool:
+        """Whether a candidate fails the same way; it is the best one then."""
+        if case is None:
+            return False
+        if self.seconds is not None and time.monotonic() - self.started > self.seconds:
+            raise _TimeIsUp
+        self.tried += 1
+        self.progress(f"reduce to {self.case.ops} ops: {self.doing}", self.tried, 0)
+        trial = trial or self.trial
+        if any(d.severity == "error" for d in verify(case.module, trial.levels)):
+            return False
+        found = trial.find(case.module, case.inputs, self.failure)
+        if found is None:
+            return False
+        self.case, self.trial, self.failure = case, trial, found
+        return True
+
+    def passes(self) -> None:
+        """Leave out passes that run before the suspect and are not needed."""
+        self.doing = "passes before it"
+        for step in self.trial.steps[:-1]:
+            left = tuple(s for s in self.trial.steps if s is not step)
+            self.fails(self.case, replace(self.trial, steps=left))
+
+    def near(self) -> None:
+        """Cut out the ops that the failure speaks of, with more and more of those around them."""
+        self.doing = "ops near it"
+        body, named = self.case.module.main.body, set(self.failure.near)
+        seeds = [op for op in body.ops if op.kind != CONSTANT and named.intersection(op.results)]
+        if not seeds:
+            return
+        cutter, count = Cutter(self.case), self.case.ops
+        for reach in REACH:
+            kept = around(body, seeds, reach)
+            if len(kept) >= count or self.fails(cutter.cut(kept)):
+                return
+
+    def some_ops(self) -> None:
+        """The fewest ops; constants come along with the ops that read them."""
+        self.doing = "fewer ops"
+        cutter = Cutter(self.case)
+        ops = [op for op in self.case.module.main.body.ops if op.kind != CONSTANT]
+        if len(ops) > 1:
+            _minimise(ops, lambda kept: self.fails(cutter.cut(kept)))
+
+    def any_op(self) -> None:
+        """The fewest ops, constants counted: those left out become arguments."""
+        self.doing = "constants as inputs"
+        cutter = Cutter(self.case)
+        ops = list(self.case.module.main.body.ops)
+        if len(ops) > 1:
+            _minimise(ops, lambda kept: self.fails(cutter.cut(kept, constants=False)))
+
+    def outputs(self) -> None:
+        """The fewest results."""
+        self.doing = "fewer results"
+        case = self.case
+        places = list(range(len(case.module.main.outputs)))
+        if len(places) > 1:
+            _minimise(places, lambda kept: bool(kept) and self.fails(only_outputs(case, kept)))
+
+    def bypass(self) -> None:
+        """Let an operand of the same type stand for an op's result."""
+        self.doing = "ops replaced by an operand"
+        again = True
+        while again:
+            again = any(self.fails(case) for case in bypassed(self.case))
+
+    def numbers(self) -> None:
+        """Simpler inputs and weights: zeros, ones, small whole numbers, seeded ones."""
+        self.doing = "simpler numbers"
+        count = len(places(self.case))
+        if count > 1 and any(map(is_no_recipe, arrays_of(self.case))):
+            self._simplified(range(count))
+        for number in range(count):
+            self._simplified([number])
+
+    def _simplified(self, numbers: Sequence[int]) -> None:
+        """Try recipes, the plainest first, on these arrays at once, down to what they are now."""
+        for recipe in RECIPES.values():
+            case = with_numbers(self.case, numbers, recipe)
+            if case is None or self.fails(case):
+                return
+
+    def shapes(self) -> None:
+        """Smaller tensors: one size of the whole module after the other."""
+        self.doing = "smaller sizes"
+        for size in sizes_of(self.case):
+            if size not in sizes_of(self.case):  # an earlier change took it away
+                continue
+            smaller = [s for s in dict.fromkeys((*SMALL, size // 2)) if 0 < s < size]
+            any(self.fails(case) for s in smaller for case in resized(self.case, size, s))
+
+    def attributes(self) -> None:
+        """Attributes as they are when they are left out, or all zeros, or ones."""
+        self.doing = "plain attributes"
+        for place, op in enumerate(self.case.module.main.body.ops):
+            for name in op.attributes:
+                tries = plainer(self.case.module.main.body.ops[place], name)
+                any(self.fails(with_attribute(self.case, place, name, v)) for v in tries)
+
+
+# -- sets of ops -----------------------------------------------------------------------------------
+
+
+def _minimise(items: list, fails: Callable[[list], bool]) -> list:
+    """ddmin: a subset of ``items`` that fails, of which no single one can be left out."""
+    known: dict[tuple[int, ...], bool] = {tuple(range(len(items))): True}
+
+    def test(kept: Sequence[int]) -> bool:
+        key = tuple(kept)
+        if key not in known:
+            known[key] = fails([items[i] for i in key])
+        return known[key]
+
+    current, parts = list(range(len(items))), 2
+    while len(current) > 1:
+        size = -(-len(current) // parts)
+        chunks = [current[i : i + size] for i in range(0, len(current), size)]
+        rests = [[i for i in current if i not in set(chunk)] for chunk in chunks]
+        found = next((c for c in chunks if len(chunks) > 1 and test(c)), None)
+        if found is not None:
+            current, parts = found, 2
+            continue
+        rest = next((r for r in rests if r and len(r) < len(current) and test(r)), None)
+        if rest is not None:
+            current, parts = rest, max(parts - 1, 2)
+        elif size == 1:
+            break
+        else:
+            parts = min(2 * parts, len(current))
+    return [items[i] for i in current]

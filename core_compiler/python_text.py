@@ -1,0 +1,177 @@
+"""Objects as Python source: the expression that makes a pass again, and the imports it needs.
+
+What a person wrote in a file of their own is named by that file, to be copied beside the source;
+what they wrote in a notebook's cell becomes part of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import math
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from core_compiler.errors import UserError
+
+
+class Spelling:
+    """Collects what the spelled objects need.
+
+    ``files`` are files to copy, by the name they get; ``lines()`` the imports and cells.
+    ``reserved`` is a module name that is taken.
+    """
+
+    def __init__(self, reserved: str = ""):
+        self.files: dict[str, Path] = {}
+        self._imports: dict[str, dict[str, None]] = {}
+        self._modules: dict[str, str] = {}
+        self._cells: dict[str, str] = {}
+        self._reserved = reserved
+
+    def of(self, value: Any) -> str:
+        """The expression for ``value``; UserError where it has none."""
+        if value is None or isinstance(value, bool | int | str):
+            return repr(value)
+        if isinstance(value, float):
+            return repr(value) if math.isfinite(value) else f'float("{value}")'
+        if isinstance(value, tuple):
+            inner = ", ".join(map(self.of, value))
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        if isinstance(value, list):
+            return f"[{', '.join(map(self.of, value))}]"
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{self.of(k)}: {self.of(v)}' for k, v in value.items())}}}"
+        if isinstance(value, type) or inspect.isfunction(value):
+            return self._named(value, value.__module__, value.__qualname__)
+        named = self._global(value)
+        if named is not None:
+            return self._named(value, *named)
+        if is_dataclass(value):
+            return self._dataclass(value)
+        raise UserError(
+            f"a value of type {type(value).__name__} cannot be written as Python", "reproducer",
+            "give the pass options that are numbers, texts, functions or tuples of these",
+        )  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """The imports, and the cells that stand in the file itself."""
+        found = [f"import {m}" + f" as {n}" * (m != n) for n, m in self._modules.items()]
+        found += [f"from {m} import {', '.join(sorted(n))}" for m, n in self._imports.items()]
+        return sorted(found) + [f"\n\n{cell.rstrip()}" for cell in self._cells.values()]
+
+    # -- details ---------------------------------------------------------------------------------
+
+    def _dataclass(self, value: Any) -> str:
+        changed = []
+        for each in fields(value):
+            given = getattr(value, each.name)
+            if each.init and not (given is each.default or given == each.default):
+                changed.append(f"{each.name}={self.of(given)}")
+        return f"{self.of(type(value))}({', '.join(changed)})"
+
+    def _global(self, value: Any) -> tuple[str, str] | None:
+        """Where a value of no simple kind stands as a module's global (a table of rules)."""
+        names = [type(value).__module__]
+        code = getattr(value, "rewrite", None) or getattr(value, "build", None)
+        names += [code.__module__] if inspect.isfunction(code) else []
+        for module in names:
+            for name, held in vars(sys.modules.get(module, sys)).items():
+                if held is value and not name.startswith("__"):
+                    return module, name
+        return None
+
+    def _named(self, value: Any, module: str, name: str) -> str:
+        if "<" in name:
+            raise UserError(
+                f"{name} is defined inside a function and cannot be imported", "reproducer",
+                "define it at the top of a file",
+            )  # fmt: skip
+        top = name.partition(".")[0]
+        if module == "builtins":
+            return name
+        if module == "__main__" and not getattr(sys.modules["__main__"], "__file__", None):
+            self._cell_of(value)
+            return name
+        self._imports.setdefault(self._home(module), {})[top] = None
+        return name
+
+    def _home(self, module: str) -> str:
+        """The name to import from: a person's own single file is copied."""
+        path = getattr(sys.modules.get(module), "__file__", None)
+        if path is None or (module != "__main__" and "." in module) or _is_installed(path):
+            return module
+        stem = Path(path).stem
+        taken = stem in sys.stdlib_module_names or stem == self._reserved
+        stem = stem if stem.isidentifier() and not taken else f"own_{_identifier(stem)}"
+        self.files[f"{stem}.py"] = Path(path)
+        return stem
+
+    # -- notebooks -------------------------------------------------------------------------------
+
+    def _cell_of(self, value: Any) -> None:
+        """The cell that defines a class or function, and what it needs of other cells."""
+        code = _code(value)
+        source = "".join(linecache.getlines(code.co_filename)) if code is not None else ""
+        if not source:
+            raise UserError(
+                f"the source of {value.__qualname__} is not known", "reproducer",
+                "define it in a file, and import it",
+            )  # fmt: skip
+        tree = ast.parse(source)
+        wanted = next((n for n in tree.body if getattr(n, "name", None) == value.__name__), None)
+        if wanted is None or value.__name__ in self._cells:
+            return
+        start = min([wanted.lineno, *(d.lineno for d in getattr(wanted, "decorator_list", ()))])
+        text = "".join(source.splitlines(keepends=True)[start - 1 : wanted.end_lineno])
+        self._cells[value.__name__] = ""  # a function may call itself
+        for name in _names(wanted):
+            self._needed(name)
+        del self._cells[value.__name__]  # after what it needs
+        self._cells[value.__name__] = text
+
+    def _needed(self, name: str) -> None:
+        """A global that a cell reads."""
+        held = vars(sys.modules["__main__"]).get(name, _MISSING)
+        if held is _MISSING:
+            return
+        if isinstance(held, ModuleType):
+            self._modules[name] = held.__name__
+        elif isinstance(held, type) or inspect.isfunction(held):
+            self._named(held, held.__module__, held.__qualname__)
+        elif name not in self._cells and not name.startswith("_"):
+            home = getattr(type(held), "__module__", "")
+            if home == "__future__":
+                return
+            self._cells[name] = f"{name} = {self.of(held)}"
+
+
+_MISSING = object()
+
+
+def _names(tree: ast.AST) -> Iterator[str]:
+    found = (n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
+    yield from dict.fromkeys(found)
+
+
+def _code(value: Any):
+    if inspect.isfunction(value):
+        return value.__code__
+    functions = (f for f in vars(value).values() if inspect.isfunction(f))
+    written = (f.__code__ for f in functions if f.__module__ == value.__module__)
+    return next((c for c in written if not c.co_filename.startswith("<string")), None)
+
+
+def _is_installed(path: str) -> bool:
+    folders = (sysconfig.get_paths()[n] for n in ("purelib", "platlib", "stdlib", "platstdlib"))
+    return path.startswith(tuple(folders))
+
+
+def _identifier(text: str) -> str:
+    return "".join(c if c.isalnum() or c == "_" else "_" for c in text)
