@@ -6,6 +6,7 @@
     c = cc.compile(model, inputs)      # a torch module, an ONNX file...
     c.stages[7].diff()                 # what a pass did
     c(x)                               # execute
+    c.show()                           # live widgets in a notebook
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ __version__ = "0.1.0"
 #: Names that are imported when they are first used: the package itself costs nothing.
 _NAMES = {
     "compile": "core_compiler.session",
+    "show": "core_compiler.session",
     "Compilation": "core_compiler.compiler",
     "Options": "core_compiler.compiler",
     "PipelineEdit": "core_compiler.pipelines",
     "UserError": "core_compiler.errors",
 }
-__all__ = ["Compilation", "Options", "PipelineEdit", "UserError", "compile"]
+__all__ = ["Compilation", "Options", "PipelineEdit", "UserError", "compile", "show"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,14 @@ from core_compiler.debug.steps import check_schedules
 from core_compiler.errors import PassRaised, PassTimeout, UserError
 from core_compiler.ir import BufferType, Module, Rewrite, TensorType, Value
 from core_compiler.ir.core import structure_key
-from core_compiler.ir.events import CheckRecord, Diagnostic, Observer, StageRecord
+from core_compiler.ir.events import (
+    CheckRecord,
+    Diagnostic,
+    Log,
+    Observer,
+    Observers,
+    StageRecord,
+)
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.text import print_module
 from core_compiler.ir.verifier import verify
@@ -136,8 +144,14 @@ class Compilation:
     cancelled: Callable[[], bool] = lambda: False
     #: What the model calls its inputs and its outputs.
     names: tuple[Sequence[str], Sequence[str]] = ((), ())
+    #: What a recording says of how this was made, and all that was told since.
+    about: dict[str, Any] = field(default_factory=dict)
+    log: Log = field(default_factory=Log)
     _checker: Checker | None = None
     _position: int = 0
+
+    def __post_init__(self) -> None:
+        self.observer = Observers(self.log, self.observer)
 
     # -- stepping --------------------------------------------------------------------------------
 
@@ -198,6 +212,7 @@ class Compilation:
             fresh.identity = self.identity
         fresh.checks = {i: r for i, r in self.checks.items() if i <= stage}
         fresh.accumulated = {i: e for i, e in self.accumulated.items() if i <= stage}
+        fresh.names, fresh.about = self.names, self.about
         fresh._announce()
         return fresh
 
@@ -229,7 +244,41 @@ class Compilation:
         """Execute: NumPy arrays in, a tuple of NumPy arrays out."""
         return self.executable(*arrays)
 
+    def profile(self, *arrays, repeats: int = 10):
+        """Execute on ``arrays`` (default: the example inputs), then time every launch ``repeats``
+        times: a :class:`~core_compiler.runtime.profiler.Profile`.  The observer is told both."""
+        from core_compiler.kernels.reference.digest import digest
+        from core_compiler.runtime import profiler
+        from core_compiler.telemetry import timing_records
+
+        given = arrays or self.inputs
+        if given is None:
+            raise UserError("there is nothing to execute on", "profile", "give the inputs")
+        self.observer.progress("execute", 0, 0)
+        self.observer.figures({"digest": digest(self(*given))})
+        self.observer.progress("time the kernels", 0, 0)
+        found = profiler.profile(self.executable, given, repeats=repeats)
+        self.observer.timings(*timing_records(found, self.facts["program"][2]))
+        return found
+
+    def record(self, path: str | Path) -> Path:
+        """Write all of this, as far as it has come, into the recording ``path`` (a ``.run``)."""
+        from core_compiler.record.recorder import Recorder
+        from core_compiler.telemetry import tell
+
+        with Recorder(path) as recorder:
+            recorder.begin(self.about)
+            self.log.tell(recorder)
+            tell(self, recorder)
+        return Path(path)
+
     # -- in a notebook -----------------------------------------------------------------------------
+
+    def show(self, view: str | None = None) -> Any:
+        """Live widgets: the whole workbench, or one ``view``; see `core_compiler.session.show`."""
+        from core_compiler.session import show
+
+        return show(self, view)
 
     @property
     def kernels(self) -> dict[str, KernelText]:
@@ -273,6 +322,8 @@ class Compilation:
     def _announce(self) -> None:
         for stage in self.stages:
             self.observer.stage(stage.record())
+            if stage.index in self.checks:
+                self.observer.check(stage.index, self.checks[stage.index])
 
     def _run(self, step: Step) -> Stage:
         context = PassContext(

@@ -6,18 +6,21 @@ The model is what a person has at hand: a live torch module, an exported program
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from core_compiler import targets
+from core_compiler import __version__, targets
 from core_compiler.compiler import Compilation, Options, start
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported
 from core_compiler.ir import Module
 from core_compiler.ir.events import Observer
+from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.pipelines import PipelineEdit
 
 
@@ -42,7 +45,34 @@ def compile(
         observer,
     )  # fmt: skip
     made.names = imported.inputs, imported.outputs
+    made.about = {
+        "model": _name_of(model), "target": found.name, "mode": "inference",
+        "inputs": list(imported.inputs), "outputs": list(imported.outputs),
+        "facts": dict(imported.facts), "sources": dict(imported.sources), "threads": threads,
+        "checked": check, "contract": CONTRACT_VERSION, "workbench": __version__,
+        "python": platform.python_version(),
+    }  # fmt: skip
     return made.finish() if finish else made
+
+
+def show(what: Compilation | str | Path, view: str | None = None) -> Any:
+    """A compilation or a recording (a ``.run``) in a notebook cell: live widgets with one
+    selection, or only the ``view`` of that name.
+
+    UserError where the notebook's part is not installed; nothing else needs it.
+    """
+    shown = entry_points(group="core_compiler.show", name="notebook")
+    if not shown:
+        raise UserError("this installation has no widgets", "show",
+                        "pip install 'compiler-workbench[ui]'")  # fmt: skip
+    return next(iter(shown)).load()(what, view)
+
+
+def _name_of(model: Any) -> str:
+    if isinstance(model, str | Path):
+        return Path(model).stem
+    graph = getattr(model, "graph", None)  # of an ONNX model
+    return getattr(graph, "name", "") or type(model).__name__
 
 
 def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray] | None]:

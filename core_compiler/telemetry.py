@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core_compiler.hardware.limits import of_machine
 from core_compiler.hardware.machine import Machine
 from core_compiler.ir import Function, Module, Op
-from core_compiler.ir.events import BufferRecord, KernelRecord, TimingRecord
+from core_compiler.ir.events import BufferRecord, KernelRecord, Observer, TimingRecord
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.runtime.compile_worker import ASSEMBLY, INTERMEDIATE
+
+if TYPE_CHECKING:
+    from core_compiler.compiler import Compilation
 
 #: Where memory lies, by the kind of its life.
 _TIERS = {"arena": "dram", "output": "results", "input": "inputs", "constant": "weights"}
 _KINDS = {"arena": "temporary", "output": "result", "input": "argument", "constant": "weight"}
+
+
+def tell(made: Compilation, observer: Observer) -> None:
+    """Hand kernels and buffers of a finished compile to ``observer``."""
+    if "compiled" in made.facts:
+        observer.kernels(kernel_records(made.module, made.facts))
+    with suppress(NotImplementedError):  # a target need not describe its machine
+        observer.figures(machine_figures(made.target.machine))
+    if "plan" in made.facts:
+        observer.buffers(*buffer_records(made.facts))
 
 
 def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecord]:

@@ -6,7 +6,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,7 @@ from core_compiler.ir.events import Observer, Observers
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.passes.base import Pass
 from core_compiler.record.recorder import Recorder
-from core_compiler.telemetry import (
-    buffer_records,
-    kernel_records,
-    machine_figures,
-    timing_records,
-)
+from core_compiler.telemetry import tell
 from workbench.models import Model
 
 _LIBRARIES = ("torch", "onnx", "transformers", "numpy", "numba", "llvmlite")
@@ -67,7 +61,7 @@ def compile(
         if missing:
             watching.figures({"not_executed": missing})
         elif execute:
-            profile(made, model, watching)
+            made.profile(*model.inputs)
     except (KeyboardInterrupt, Cancelled):
         watching.end("cancelled", "stopped by the user")
         raise
@@ -79,30 +73,6 @@ def compile(
         raise
     watching.end("finished")
     return made
-
-
-def tell(made: Compilation, observer: Observer) -> None:
-    """Hand kernels and buffers of a finished compile to ``observer``."""
-    if "compiled" in made.facts:
-        observer.kernels(kernel_records(made.module, made.facts))
-    with suppress(NotImplementedError):  # a target need not describe its machine
-        observer.figures(machine_figures(made.target.machine))
-    if "plan" in made.facts:
-        observer.buffers(*buffer_records(made.facts))
-
-
-def profile(made: Compilation, model: Model, observer: Observer, repeats: int = 10):
-    """Execute once for the digest, then time every launch; tells ``observer`` both."""
-    from core_compiler.kernels.reference.digest import digest
-    from core_compiler.runtime import profiler
-
-    observer.progress("execute", 0, 0)
-    outputs = made(*model.inputs)
-    observer.figures({"digest": digest(outputs)})
-    observer.progress("time the kernels", 0, 0)
-    found = profiler.profile(made.executable, model.inputs, repeats=repeats)
-    observer.timings(*timing_records(found, made.facts["program"][2]))
-    return found
 
 
 def describe(model: Model, target: str, options: Options) -> dict[str, Any]:

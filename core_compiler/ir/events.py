@@ -205,6 +205,39 @@ class Observer:
         """The compile has ``finished``, ``failed`` or was ``cancelled``."""
 
 
+class Log(Observer):
+    """Remembers what it is told, except progress and the end, and tells it again to others."""
+
+    def __init__(self) -> None:
+        self._told: list[tuple[str, tuple]] = []
+
+    def stage(self, stage):
+        self._told.append(("stage", (stage,)))
+
+    def check(self, stage_index, results):
+        self._told.append(("check", (stage_index, results)))
+
+    def kernels(self, kernels):
+        self._told.append(("kernels", (kernels,)))
+
+    def buffers(self, buffers, figures):
+        self._told.append(("buffers", (buffers, figures)))
+
+    def timings(self, timings, figures):
+        self._told.append(("timings", (timings, figures)))
+
+    def tensors(self, tensors):
+        self._told.append(("tensors", (tensors,)))
+
+    def figures(self, figures):
+        self._told.append(("figures", (figures,)))
+
+    def tell(self, observer: Observer) -> None:
+        """Everything so far, in order; ``begin`` is the caller's."""
+        for method, payload in list(self._told):
+            getattr(observer, method)(*payload)
+
+
 class Observers(Observer):
     """Several observers as one."""
 
