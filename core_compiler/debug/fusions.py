@@ -1,0 +1,182 @@
+"""How close a fusion came to joining two ops: the first of its conditions that refused.
+
+The pass is stepped through again along its recorded merges, so that nothing but the pair in
+question is asked about, when the pass asked, with what the two units had grown to by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from core_compiler.debug.trails import Changes, key, parts
+from core_compiler.ir import Op, Rewriter, Value
+from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.passes.grouping import Fusion, Pair, feeder, not_a_unit
+from core_compiler.passes.layouts import is_free_view
+
+HOLDS = Refusal(
+    "a rewrite left",
+    "every condition holds on what the pass left: it stopped before this (a limit on its "
+    "rewrites), or the ops came together only after they were asked about",
+)
+Claims = Callable[[Op], bool]
+
+
+@dataclass(frozen=True)
+class Closest:
+    """``refusal`` keeps two neighbouring units apart; ``held`` counts the conditions before it:
+    0 both are units, 1 one reads the other, 2 nobody claims them, 3 the pass is about such pairs,
+    4 no cycle, 5 one kernel."""
+
+    refusal: Refusal
+    held: int
+    ops: tuple[Op, ...]
+
+
+def closest(
+    fusion: Fusion, first: Sequence[Op], second: Sequence[Op], changes: Changes,
+    rewriter: Rewriter, claims: Claims,
+) -> Closest:  # fmt: skip
+    """Between any of ``first`` and any of ``second``, ops that the pass left apart; ``rewriter``
+    views the block of ``first`` after the pass.
+
+    Where others lie between the two, the first pair of units on the way is the one in question.
+    """
+    ends = first[0], second[0]
+    second = [op for op in second if op in rewriter]
+    if not second:
+        text = "{0} and {1} stand in different blocks of control flow"
+        return Closest(refuse("one block", text, *ends), 0, ends)
+    path = _path(rewriter, first, second) or _path(rewriter, second, first)
+    if path is None:
+        return Closest(_unconnected(*ends, rewriter), 0, ends)
+    producer = path[0]
+    consumer = next((op for op in path[1:-1] if not is_free_view(op)), path[-1])
+    refused, held = _between(fusion, producer, consumer, changes, rewriter, claims)
+    if consumer is not path[-1]:
+        count = len(refused.about)
+        text = f"from {{{count}}} to {{{count + 1}}} the way goes through {{{count + 2}}}: "
+        about = (*refused.about, path[0], path[-1], consumer)
+        refused = Refusal(refused.condition, text + refused.text, about, refused.asked)
+    return Closest(refused, held, (producer, consumer))
+
+
+def _between(
+    fusion: Fusion, producer: Op, consumer: Op, changes: Changes, rewriter: Rewriter, claims: Claims
+) -> tuple[Refusal, int]:
+    """The first refused condition between two neighbours, and how many held before it."""
+    for unit in (producer, consumer):
+        refused = not_a_unit(unit)
+        if refused is not None:
+            return refused, 0
+    views: tuple[Op, ...] | None = None
+    broken: Refusal | None = None
+    for value in consumer.operands:
+        fed = feeder(value, rewriter)
+        if isinstance(fed, Refusal):
+            broken = broken or (fed if _leads(value, producer, rewriter) else None)
+        elif fed[0] is producer:
+            views = fed[1]
+            break
+    if views is None:
+        return broken or _unconnected(producer, consumer, rewriter), 1
+    pair, refused = _asked(fusion, producer, consumer, changes, claims)
+    if pair is None:  # the pass never came to it
+        position = {op: n for n, op in enumerate(rewriter.ops)}
+        pair = Pair(producer, views, consumer)
+        refused = fusion.refusal(pair, rewriter, position, claims)
+    return (HOLDS, 4) if refused is None else (refused, _held(fusion, pair, refused))
+
+
+def _asked(
+    fusion: Fusion, producer: Op, consumer: Op, changes: Changes, claims: Claims
+) -> tuple[Pair | None, Refusal | None]:
+    """The last pair the pass asked about that grew into these two units, and what it was told."""
+    merges = {r.old: r.new[0] for r in changes.rewrites if len(r.new) == 1}
+    grown = {op: new for old, new in merges.items() for op in old}
+    last: list[tuple[Pair, Refusal | None]] = []
+    started = next(op for op in _ancestors(producer, merges) if op in changes.before.home)
+    name, block = changes.before.home[started]
+    replay = Rewriter(block, name)
+
+    def decide(pair: Pair, position: dict[Op, int]) -> Op | None:
+        group = merges.get(pair.units)
+        if group is None and _grows(pair.producer, producer, grown) and (
+            _grows(pair.consumer, consumer, grown)
+        ):  # fmt: skip
+            last[:] = [(pair, fusion.refusal(pair, replay, position, claims))]
+        return group
+
+    fusion.apply(replay, claims, decide)
+    return last[0] if last else (None, None)
+
+
+def _ancestors(op: Op, merges: Mapping[tuple[Op, ...], Op]) -> list[Op]:
+    """An op and those that were merged into it."""
+    made = {new: old for old, new in merges.items()}
+    found = [op]
+    for unit in found:  # it grows
+        found += made.get(unit, ())
+    return found
+
+
+def _grows(op: Op, end: Op, grown: Mapping[Op, Op]) -> bool:
+    """Whether ``op`` is ``end``, or grew into it by the merges that were recorded."""
+    while op is not end and (key(op) is not key(end) or parts(op) != parts(end)):
+        new = grown.get(op)
+        if new is None or new is op:
+            return False
+        op = new
+    return True
+
+
+def _path(rewriter: Rewriter, starts: Sequence[Op], ends: Sequence[Op]) -> list[Op] | None:
+    """The shortest way along values from one of ``starts`` to one of ``ends``."""
+    came: dict[Op, Op | None] = dict.fromkeys(starts)
+    queue = list(starts)
+    goal = set(ends)
+    for op in queue:  # it grows
+        if op in goal:
+            path = [op]
+            while (before := came[path[-1]]) is not None:
+                path.append(before)
+            return path[::-1]
+        for value in op.results:
+            for user in rewriter.users(value):
+                if user not in came:
+                    came[user] = op
+                    queue.append(user)
+    return None
+
+
+def _leads(value: Value, producer: Op, rewriter: Rewriter) -> bool:
+    """Whether ``value`` comes from ``producer`` through free views alone."""
+    maker = rewriter.producer(value)
+    while maker is not None and maker is not producer and is_free_view(maker):
+        maker = rewriter.producer(maker.operands[0])
+    return maker is producer
+
+
+def _unconnected(first: Op, second: Op, rewriter: Rewriter) -> Refusal:
+    """Two ops of which neither reads the other, not through others either."""
+    shared = next((v for v in first.uses() if v in second.uses()), None)
+    rule = "fusion joins a producer with its consumer"
+    if shared is not None:
+        text = f"{{0}} and {{1}} both read {{2}} and neither reads the other: {rule}"
+        return refuse("producer and consumer", text, first, second, shared)
+    users = {u: None for v in first.results for u in rewriter.users(v)}
+    reader = next((u for v in second.results for u in rewriter.users(v) if u in users), None)
+    if reader is not None:
+        text = f"{{2}} reads both {{0}} and {{1}}, and neither reads the other: {rule}"
+        return refuse("producer and consumer", text, first, second, reader)
+    text = f"neither of {{0}} and {{1}} needs the other: {rule}"
+    return refuse("producer and consumer", text, first, second)
+
+
+def _held(fusion: Fusion, pair: Pair, refused: Refusal) -> int:
+    """How many of a fusion's conditions held: the pair is one a pass is about, or even more."""
+    if refused.condition == "not claimed":
+        return 2
+    wanted = fusion.wanted(pair.producer, pair.consumer)
+    return 3 if wanted is not None else 4 if refused.condition == "no cycle" else 5

@@ -1,0 +1,111 @@
+"""How close a rule with a pattern came to ops: the best partial match, and what ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Op, Rewriter
+from core_compiler.ir.refusal import Refusal
+from core_compiler.passes.base import Scene
+from core_compiler.passes.rules import Match, Node, Rule, View
+
+
+@dataclass(frozen=True)
+class Closest:
+    """``refusal`` ends the best attempt, ``held`` ops of the pattern had matched by then."""
+
+    outcome: str
+    refusal: Refusal
+    held: int
+    ops: tuple[Op, ...]
+
+
+def nodes(pattern: Node) -> Iterator[Node]:
+    """The ops of a pattern, root first."""
+    yield pattern
+    for operand in pattern.operands:
+        if isinstance(operand, Node):
+            yield from nodes(operand)
+
+
+def depth(pattern: Node) -> int:
+    """How many ops the longest way down a pattern has."""
+    below = (depth(o) for o in pattern.operands if isinstance(o, Node))
+    return 1 + max(below, default=0)
+
+
+def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) -> Closest | None:
+    """Of the spellings ``rows`` of one rule, the attempt that got furthest with one op of each set;
+    None where no spelling has ops of their kinds.
+
+    A rule is asked at every op that could be its root: one of the given, or one that they feed
+    within the reach of the pattern.
+    """
+    view = View(scene.rewriter, scene.module.weights)
+    given = {op for some in sets for op in some}
+    best: tuple[tuple[int, int, int], Refusal, Rule] | None = None
+    asked = False
+    for rule in rows:
+        kinds = {node.kind for node in nodes(rule.pattern)}
+        if not all(any(op.kind in kinds for op in some) for some in sets):
+            continue
+        asked = True
+        for root in _roots(rule, sets, scene.rewriter, kinds):
+            try:
+                found = rule.attempt(root, view)
+            except UserError as missing:  # a weight that the recording only names
+                return Closest("not applicable", Refusal("weights", "{0}", (str(missing),)), 0, ())
+            if isinstance(found, Match):
+                if not all(any(op in found.ops for op in some) for some in sets):
+                    continue
+                text = "the whole pattern matches at {0} on what the pass left: it stopped before"
+                text += " this (a limit on its rewrites), or the rewrite itself declined"
+                found = Refusal("a rewrite left", text, (root,), rule.row, 1_001, found.ops)
+            touched = given & {*found.matched, *found.ops}
+            if len(sets) == 2 and not touched:
+                continue
+            score = len(touched), len(found.matched), found.depth
+            if best is None or score > best[0]:
+                best = score, found, rule
+    if best is None:
+        if not asked or len(sets) == 2:
+            return None
+        kinds_of = " or ".join(sorted({rule.pattern.kind for rule in rows}))
+        text = "the rule begins with {1}, and {0} feeds none within its reach"
+        return Closest("refused", Refusal("pattern", text, (sets[0][0], kinds_of), rows[0].row), 0,
+                       tuple(sets[0][:1]))  # fmt: skip
+    _, refused, rule = best
+    return _told(refused, rule)
+
+
+def _told(refused: Refusal, rule: Rule) -> Closest:
+    """The refusal with how far the pattern had matched."""
+    matched = tuple(dict.fromkeys(refused.matched))
+    whole = sum(1 for _ in nodes(rule.pattern))
+    if not matched or refused.condition in ("check", "a rewrite left"):
+        return Closest("refused", refused, len(refused.matched), matched)
+    kinds = ", ".join(op.kind.partition(".")[2] for op in refused.matched)
+    count = len(refused.about)
+    text = f"matched {{{count}}} ({{{count + 1}}} of {{{count + 2}}} ops): {refused.text}"
+    about = (*refused.about, kinds, len(refused.matched), whole)
+    told = Refusal(refused.condition, text, about, refused.asked, refused.depth, refused.matched)
+    return Closest("refused", told, len(refused.matched), matched)
+
+
+def _roots(rule: Rule, sets, rewriter: Rewriter, kinds: set[str]) -> list[Op]:
+    """Ops of the root's kind that every set reaches within the pattern's depth, nearest first."""
+    reach = depth(rule.pattern) - 1
+    found: dict[Op, None] | None = None
+    for some in sets:
+        near = dict.fromkeys(op for op in some if op in rewriter and op.kind in kinds)
+        front = list(near)
+        for _ in range(reach):
+            front = [
+                user for op in front for value in op.results for user in rewriter.users(value)
+                if user not in near and user.kind in kinds
+            ]  # fmt: skip
+            near |= dict.fromkeys(front)
+        found = near if found is None else {op: None for op in found if op in near}
+    return [op for op in found or () if op.kind == rule.pattern.kind]

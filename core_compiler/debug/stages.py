@@ -1,0 +1,152 @@
+"""The stages of a recording or of a live compilation, read alike, each once."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Any
+from weakref import ref
+
+from core_compiler import passes
+from core_compiler.debug.trails import Changes, Index
+from core_compiler.errors import UserError
+from core_compiler.ir import Op, Rewrite, Value
+from core_compiler.ir.text import value_names
+from core_compiler.passes.base import Pass
+
+
+class Stages:
+    """``source``: a recording, a compilation, or a sequence of a compilation's stages."""
+
+    def __init__(self, source: Any):
+        # A recording or compilation outlives its questions, and is not to be kept alive by them.
+        self._source = ref(source) if hasattr(source, "stages") else lambda: source
+        self._recorded = hasattr(source, "stage_count")
+        target = getattr(source, "target", None)
+        self.claims = target.claims if target is not None else lambda op: False
+        self._index: dict[int, Index] = {}
+        self._changes: dict[int, Changes] = {}
+        self._names: dict[int, Mapping[Value, str]] = {}
+        self._rows: Sequence[Any] = ()
+        self.refresh()
+
+    @property
+    def _given(self) -> Any:
+        source = self._source()
+        if source is None:
+            raise ReferenceError("the recording is closed")
+        return source
+
+    def refresh(self) -> None:
+        """Take in stages that came since."""
+        source = self._given
+        if self._recorded:
+            if source.stage_count() != len(self._rows):
+                self._rows = source.stages()
+        else:
+            self._rows = getattr(source, "stages", source)
+
+    @property
+    def count(self) -> int:
+        return len(self._rows)
+
+    def label(self, number: int) -> str:
+        """The pass's name with ``#2`` where it is the second of that name."""
+        row = self._rows[number]
+        return str(row.pass_name if self._recorded else row.name)
+
+    def pass_(self, number: int) -> Pass | None:
+        """The pass of a stage with its options; None of a pass that is not known here."""
+        row = self._rows[number]
+        if not self._recorded:
+            return row.step.pass_ if row.step is not None else None
+        made = known_passes().get(row.pass_name.partition("#")[0].rstrip("+"))
+        if made is None:
+            return None
+        names = {f.name for f in fields(made)}
+        return made(**{k: v for k, v in row.options.items() if k in names})
+
+    def index(self, number: int) -> Index:
+        if number not in self._index:
+            row = self._rows[number]
+            module = self._given.module(number) if self._recorded else row.module
+            self._index[number] = Index(module)
+        return self._index[number]
+
+    def rewrites(self, number: int) -> Sequence[Rewrite]:
+        if self._recorded:
+            return [r.rewrite for r in self._given.rewrites(number)]
+        return self._rows[number].rewrites
+
+    def changes(self, number: int) -> Changes:
+        """What the pass of a stage did."""
+        if number not in self._changes:
+            self._changes[number] = Changes(
+                self.index(number - 1), self.rewrites(number), self.index(number)
+            )
+        return self._changes[number]
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def op(self, op_id: int) -> Op:
+        if not self._recorded:
+            raise UserError(f"op {op_id}", "why not", "ops of a compilation have no ids: give ops")
+        return self._given.op(op_id)
+
+    def op_id(self, op: Op) -> int | None:
+        """An op's id in the recording; None elsewhere."""
+        try:
+            return self._given.op_id(op) if self._recorded else None
+        except KeyError:
+            return None
+
+    def name(self, value: Value, number: int) -> str:
+        """How the text of the stage before pass ``number`` spells a value, else the one after."""
+        for stage in (number - 1, number):
+            if stage not in self._names:
+                module = self.index(stage).module
+                numbers = _Ids(self._given) if self._recorded else None
+                self._names[stage] = value_names(module.main, numbers)
+            found = self._names[stage].get(value)
+            if found is not None:
+                return found
+        return f"%{value.name or '?'}"
+
+
+class _Ids(Mapping):
+    """A recording's ids of values, as the printer of the text asks for them."""
+
+    def __init__(self, recording: Any):
+        self._recording = recording
+
+    def __getitem__(self, value: Value) -> int:
+        return self._recording.value_id(value)
+
+    def __contains__(self, value: object) -> bool:
+        try:
+            self._recording.value_id(value)
+        except KeyError:
+            return False
+        return True
+
+    def __iter__(self):
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+@cache
+def known_passes() -> dict[str, type[Pass]]:
+    """The passes of this package by name: one file a pass, and the file has the pass's name."""
+    found: dict[str, type[Pass]] = {}
+    for module in pkgutil.iter_modules(passes.__path__):
+        wanted = module.name.replace("_", "")
+        held = vars(importlib.import_module(f"{passes.__name__}.{module.name}"))
+        for name, made in held.items():
+            if name.lower() == wanted and isinstance(made, type) and issubclass(made, Pass):
+                found[module.name] = made
+    return found

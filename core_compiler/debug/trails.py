@@ -1,0 +1,238 @@
+"""Following ops from stage to stage: what an op was before a pass, and what became of it.
+
+A rewrite says which ops gave which; ops that only read something else now make the same values.  An
+op may be part of a group or a launch: there it is followed by its place among the members, which
+groups keep when they grow.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from core_compiler.ir import Block, Module, Op, Rewrite, Value
+from core_compiler.passes.base import CONTROL_FLOW
+
+#: Ops that hold others as their members, in program order.
+HOLDERS = frozenset({"core.group", "target.launch"})
+
+Key = Value | Op
+
+
+def key(op: Op) -> Key:
+    """What stays when an op is rebuilt around other operands: its first value."""
+    return op.results[0] if op.results else op
+
+
+def parts(op: Op) -> tuple[Op, ...]:
+    """The members of a group or launch, else the op itself."""
+    return op.regions[0].ops if op.kind in HOLDERS and op.regions else (op,)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An op of a stage by its key; ``member``: the number of one of its members (None: all)."""
+
+    key: Key
+    member: int | None = None
+
+
+class Index:
+    """The ops of a module by key, with the block each stands in; kernels' ops are not among them.
+
+    ``home`` gives of each op its function's name (as rewrites name it) and its block.
+    """
+
+    def __init__(self, module: Module):
+        self.module = module
+        self.top: dict[Key, Op] = {}
+        self.home: dict[Op, tuple[str, Block]] = {}
+        for function in module.functions.values():
+            if function.level != "kernel":
+                self._enter(function.body, function.name)
+
+    def _enter(self, block: Block, name: str) -> None:
+        home = name, block
+        for op in block.ops:
+            self.top[key(op)] = op
+            self.home[op] = home
+            if op.kind in CONTROL_FLOW:
+                for region in op.regions:
+                    self._enter(region, f"{name}/{op.kind}")
+
+    @cached_property
+    def _members(self) -> dict[Op, Place]:
+        return {
+            member: Place(key(op), number)
+            for op in self.home if op.kind in HOLDERS
+            for number, member in enumerate(parts(op))
+        }  # fmt: skip
+
+    @cached_property
+    def by_origin(self) -> dict[tuple[int, str], list[Op]]:
+        """Ops by the identity of their origin and their kind."""
+        found: dict[tuple[int, str], list[Op]] = defaultdict(list)
+        for op in self.home:
+            found[id(op.origin), op.kind].append(op)
+        return found
+
+    def place(self, op: Op) -> Place | None:
+        """Where an op of this module stands; None for others'."""
+        return Place(key(op)) if op in self.home else self._members.get(op)
+
+    def ops(self, places: Iterable[Place]) -> list[Op]:
+        """The ops of the blocks that hold these places, each once."""
+        found = (self.top.get(place.key) for place in places)
+        return list(dict.fromkeys(op for op in found if op is not None))
+
+    def shown(self, place: Place) -> Op | None:
+        """The op at a place itself, a member where it is one."""
+        op = self.top.get(place.key)
+        if op is None or place.member is None:
+            return op
+        return parts(op)[place.member]
+
+
+class Changes:
+    """What a pass did to places: ``rewrites`` between the module before and the one after."""
+
+    def __init__(self, before: Index, rewrites: Sequence[Rewrite], after: Index):
+        self.before, self.rewrites, self.after = before, rewrites, after
+        self._by_old: dict[Key, list[int]] = defaultdict(list)
+        self._by_new: dict[Key, list[int]] = defaultdict(list)
+        for number, rewrite in enumerate(rewrites):
+            for op in rewrite.old:
+                self._by_old[key(op)].append(number)
+            for op in rewrite.new:
+                self._by_new[key(op)].append(number)
+
+    def forward(self, places: Iterable[Place], until: int | None = None) -> list[Place]:
+        """The same ops after the pass (after rewrite ``until``, while it ran)."""
+        return self.trace(places, until)[0]
+
+    def trace(
+        self, places: Iterable[Place], until: int | None = None
+    ) -> tuple[list[Place], list[int]]:
+        """:meth:`forward`, and the rewrites it went through."""
+        end = len(self.rewrites) if until is None else until + 1
+        done: dict[Place, None] = {}
+        through: set[int] = set()
+        work = [(place, -1) for place in places]
+        for place in places:
+            op = self.before.top.get(place.key)
+            if op is not None and place.member is None:
+                copies = self._copies.get((id(op.origin), op.kind), ())
+                work += [(copy, number) for number, copy in copies if number < end]
+                through |= {number for number, _ in copies if number < end}
+        for place, since in work:  # it grows
+            number = next((n for n in self._by_old.get(place.key, ()) if since < n < end), None)
+            if number is None:
+                done[place] = None
+                continue
+            through.add(number)
+            work += [(p, number) for p in _became(self.rewrites[number], place)]
+        if until is None:
+            done = {place: None for place in done if place.key in self.after.top}
+        return list(done), sorted(through)
+
+    def backward(self, places: Iterable[Place]) -> list[Place]:
+        """The same ops before the pass."""
+        done: dict[Place, None] = {}
+        work = [(place, len(self.rewrites)) for place in places]
+        seen = set(work)
+        for place, since in work:  # it grows
+            number = next((n for n in reversed(self._by_new.get(place.key, ())) if n < since), None)
+            if number is None:
+                if place.key in self.before.top:
+                    done[place] = None
+                continue
+            for found in self._was(self.rewrites[number], place):
+                if (found, number) not in seen:
+                    seen.add((found, number))
+                    work.append((found, number))
+        return list(done)
+
+    @cached_property
+    def _copies(self) -> dict[tuple[int, str], list[tuple[int, Place]]]:
+        """Members that a rewrite copied into a group, by origin and kind."""
+        found: dict[tuple[int, str], list[tuple[int, Place]]] = defaultdict(list)
+        for number, rewrite in enumerate(self.rewrites):
+            for place in range(max(0, _copied(rewrite) or 0)):
+                (group,) = rewrite.new
+                member = parts(group)[place]
+                found[id(member.origin), member.kind].append((number, Place(key(group), place)))
+        return found
+
+    def _was(self, rewrite: Rewrite, place: Place) -> list[Place]:
+        copied = _copied(rewrite)
+        if copied is not None and place.member is not None:
+            if place.member < copied:
+                member = parts(rewrite.new[0])[place.member]
+                known = self.before.by_origin.get((id(member.origin), member.kind), ())
+                return [Place(key(op)) for op in known[:1]]
+            number = place.member - copied
+            for op in rewrite.old:
+                if number < len(parts(op)):
+                    return [Place(key(op), number if op.kind in HOLDERS else None)]
+                number -= len(parts(op))
+        new = next(op for op in rewrite.new if key(op) == place.key)
+        kept = _same_holder(new, rewrite.old)
+        if kept is not None:
+            return [Place(key(kept), place.member)]
+        return [Place(key(op)) for op in _relatives(new, rewrite.new, rewrite.old, rewrite, True)]
+
+
+def _copied(rewrite: Rewrite) -> int | None:
+    """Of a rewrite that makes a group of units: how many members it copied from elsewhere (they
+    come first); None of other rewrites."""
+    if len(rewrite.new) != 1 or rewrite.new[0].kind not in HOLDERS or not rewrite.old:
+        return None
+    more = len(parts(rewrite.new[0])) - sum(len(parts(op)) for op in rewrite.old)
+    return more if more >= 0 else None
+
+
+def _became(rewrite: Rewrite, place: Place) -> list[Place]:
+    """Where a rewrite put the op at ``place``, which it replaced."""
+    old = next(op for op in rewrite.old if key(op) == place.key)
+    copied = _copied(rewrite)
+    if copied is not None:
+        (group,) = rewrite.new
+        start = copied
+        for op in rewrite.old:
+            if op is old:
+                break
+            start += len(parts(op))
+        numbers = range(len(parts(old))) if place.member is None else (place.member,)
+        return [Place(key(group), start + n) for n in numbers]
+    kept = _same_holder(old, rewrite.new)
+    if kept is not None:
+        return [Place(key(kept), place.member)]
+    if not rewrite.new:  # the same as another op: its values went there
+        went = (rewrite.values.get(v) for v in old.results)
+        return [Place(v) for v in went if v is not None]
+    return [Place(key(op)) for op in _relatives(old, rewrite.old, rewrite.new, rewrite, False)]
+
+
+def _same_holder(op: Op, others: Sequence[Op]) -> Op | None:
+    """Among ``others`` the one group or launch with as many members as ``op`` has."""
+    if op.kind not in HOLDERS:
+        return None
+    found = [o for o in others if o.kind in HOLDERS]
+    return found[0] if len(found) == 1 and len(parts(found[0])) == len(parts(op)) else None
+
+
+def _relatives(
+    op: Op, side: Sequence[Op], others: Sequence[Op], rewrite: Rewrite, back: bool
+) -> Sequence[Op]:
+    """What on the other side of a rewrite ``op`` corresponds to: all of it where ``op`` is all of
+    its own side, else what makes its values, else what is of its kind."""
+    if len(side) == 1 or len(others) == 1:
+        return others
+    if back:
+        values = {a for a, b in rewrite.values.items() if b in op.results}
+    else:
+        values = {rewrite.values[v] for v in op.results if v in rewrite.values}
+    made = [o for o in others if any(v in values for v in o.results)]
+    return made or [o for o in others if o.kind == op.kind] or others

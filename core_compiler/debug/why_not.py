@@ -1,0 +1,401 @@
+"""Why not?  Two ops of a stage (or an op and a rule), and what each pass that could have joined
+them says: where it did, or the first of its conditions that refused.
+
+The conditions are the passes' own, asked again on the module they were asked on: a fusion is
+stepped through along its recorded merges and asked about the pair where it was, rules are matched
+on what the pass left.  Nothing of this is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import finalize
+
+from core_compiler.debug import fusions, patterns
+from core_compiler.debug.stages import Stages
+from core_compiler.debug.trails import HOLDERS, Place, parts
+from core_compiler.errors import UserError, nearest
+from core_compiler.ir import Op, Rewriter, Value
+from core_compiler.ir.refusal import Refusal
+from core_compiler.passes.base import Pass, Scene
+from core_compiler.passes.grouping import Fusion, feeder, is_copied
+
+JOINED, APPLIED, REFUSED, NOT_APPLICABLE = "joined", "applied", "refused", "not applicable"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one pass (or one rule of it) says.
+
+    ``outcome``    ``joined`` (two ops are one now), ``applied`` (the rule fired at the op),
+                   ``refused``, ``not applicable`` (it never came to a condition).
+    ``condition``  the refused condition in a few words; ``sentence`` says it with the facts.
+    ``source``     ``file:line`` of the condition; of the rule where it was applied.
+    ``ops``        the ops it speaks of: ``{"op": id or None, "kind", "value"}``.
+    ``stage``      the stage that the pass made.
+    ``held``       how many conditions held before the refused one.
+    """
+
+    pass_label: str
+    rule: str
+    outcome: str
+    condition: str
+    sentence: str
+    source: str
+    ops: tuple[Mapping[str, Any], ...]
+    stage: int
+    held: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "pass": self.pass_label, "stage": self.stage, "rule": self.rule,
+            "outcome": self.outcome, "condition": self.condition, "sentence": self.sentence,
+            "source": self.source, "ops": [dict(op) for op in self.ops], "held": self.held,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.pass_label}: {self.outcome}: {self.sentence} ({self.source})"
+
+
+def why_not(
+    recording_or_stages: Any,
+    stage: int,
+    first_op: Op | int,
+    second_op: Op | int | None = None,
+    rule: str | None = None,
+    *,
+    claims: Callable[[Op], bool] | None = None,
+) -> list[Answer]:
+    """Each rule or pass that could have joined two ops of ``stage`` (or applied ``rule`` to one),
+    in pass order, and its answer; [] where none is about such ops.
+
+    ``recording_or_stages``: a :class:`~core_compiler.record.Recording`, a
+    :class:`~core_compiler.compiler.Compilation`, or the latter's stages.  Ops are ops of the stage
+    (members of a group too) or, of a recording, their ids.  ``rule`` is a rule's or a pass's name,
+    or a part of one.  ``claims`` says what the target executes whole (a compilation knows it).
+    UserError where the stage has no such op or nothing is called ``rule``.
+    """
+    return _asker(recording_or_stages, claims).ask(stage, first_op, second_op, rule)
+
+
+def summary(answers: Sequence[Answer]) -> str:
+    """The answers in one sentence: where the ops were joined, else what came closest."""
+    done = next((a for a in answers if a.outcome in (JOINED, APPLIED)), None)
+    if done is not None:
+        return f"{done.outcome} by {done.pass_label} (stage {done.stage}): {done.sentence}"
+    refused = [a for a in answers if a.outcome == REFUSED]
+    if not refused:
+        return answers[-1].sentence if answers else "no rule of this pipeline is about these ops"
+    best = max(refused, key=lambda a: a.held)
+    return f"not joined; {best.pass_label} came closest: {best.sentence}"
+
+
+#: What was read of recordings and compilations, by identity, while they live.
+_KNOWN: dict[int, WhyNot] = {}
+
+
+def _asker(source: Any, claims) -> WhyNot:
+    if not hasattr(source, "stages"):  # a list of stages
+        return WhyNot(source, claims)
+    known = _KNOWN.get(id(source))
+    if known is None:
+        finalize(source, _KNOWN.pop, id(source), None)
+    if known is None or (claims is not None and claims is not known.claims):
+        known = _KNOWN[id(source)] = WhyNot(source, claims)
+    return known
+
+
+class WhyNot:
+    """Answers questions about one recording or compilation; keeps what it has read of it."""
+
+    def __init__(self, source: Any, claims: Callable[[Op], bool] | None = None):
+        self.stages = Stages(source)
+        self.claims = claims or self.stages.claims
+        self._rewriters: dict[tuple[int, Op | None], Rewriter] = {}
+
+    # -- the question ----------------------------------------------------------------------------
+
+    def ask(
+        self, stage: int, first: Op | int, second: Op | int | None = None, rule: str | None = None
+    ) -> list[Answer]:
+        """See :func:`why_not`."""
+        self.stages.refresh()
+        if rule is not None:
+            self._known_rule(rule)
+        places = [self._place(stage, op) for op in (first, second) if op is not None]
+        if len(places) == 2 and places[0] == places[1]:
+            raise UserError("both are the same op", "why not", "name another op, or a rule")
+        answers: list[Answer] = []
+        for number, sets in self._trail(stage, places):
+            step = _Step(self, number, sets)
+            found = list(step.pair(rule) if second is not None else step.single(rule))
+            answers += found
+            if number > stage and any(a.outcome == JOINED for a in found):
+                break
+            gone = step.gone()
+            if gone is not None:
+                answers += [gone] if number > stage else []
+                break
+        return answers
+
+    def _place(self, stage: int, op: Op | int) -> Place:
+        if not 0 <= stage < self.stages.count:
+            last = self.stages.count - 1
+            raise UserError(f"there is no stage {stage}", "why not", f"stages are 0 to {last}")
+        found = self.stages.op(op) if isinstance(op, int) else op
+        place = self.stages.index(stage).place(found)
+        if place is None:
+            name = op if isinstance(op, int) else found.kind
+            raise UserError(
+                f"stage {stage} ({self.stages.label(stage)}) has no op {name}", "why not",
+                "name an op of this stage, or the stage that the op is in",
+            )  # fmt: skip
+        return place
+
+    def _trail(self, stage: int, places: Sequence[Place]) -> Iterator[tuple[int, list]]:
+        """(stage, of each op its places before it), in pass order, from where all are there."""
+        before = [[[place] for place in places]]
+        for number in range(stage, 0, -1):
+            before.append([self.stages.changes(number).backward(s) for s in before[-1]])
+        sets = before[-1]
+        for number in range(1, self.stages.count):
+            if number <= stage + 1:
+                sets = before[stage + 1 - number]
+            else:
+                sets = [self.stages.changes(number - 1).forward(s) for s in sets]
+            if all(sets):
+                yield number, sets
+
+    def _known_rule(self, rule: str) -> None:
+        known: dict[str, None] = {}
+        for number in range(1, self.stages.count):
+            known |= dict.fromkeys(self._names(number))
+        if not any(_is_meant(rule, name) for name in known):
+            say = f"passes and rules: {', '.join(list(known)[:12])}..."
+            raise UserError(
+                f"no rule or pass is called {rule!r}", "rule", nearest(rule, known, say)
+            )
+
+    def _names(self, number: int) -> list[str]:
+        """What a person may call the pass of a stage, and its rules."""
+        made = self.stages.pass_(number)
+        label = self.stages.label(number)
+        rules = [r.name for r in made.rules()] if made else []
+        fusion = made.fusion() if made else None
+        return [label, label.partition("#")[0], *rules, *([fusion.rule] if fusion else [])]
+
+    # -- what steps need -------------------------------------------------------------------------
+
+    def rewriter(self, number: int, op: Op) -> Rewriter:
+        """A view of the block of stage ``number`` that ``op`` stands in."""
+        name, block = self.stages.index(number).home[op]
+        known = (number, block.ops[0] if block.ops else None)
+        if known not in self._rewriters:
+            self._rewriters[known] = Rewriter(block, name)
+        return self._rewriters[known]
+
+    def scene(self, number: int, op: Op) -> Scene:
+        return Scene(self.stages.index(number).module, self.rewriter(number, op), self.claims)
+
+
+def _is_meant(wanted: str, name: str) -> bool:
+    return wanted.lower() in name.lower()
+
+
+class _Step:
+    """One pass and the places of the ops before it."""
+
+    def __init__(self, asker: WhyNot, number: int, sets: Sequence[Sequence[Place]]):
+        self.asker, self.number, self.sets = asker, number, sets
+        self.stages = asker.stages
+        self.label = self.stages.label(number)
+        self.before, self.after = self.stages.index(number - 1), self.stages.index(number)
+        self.changes = self.stages.changes(number)
+        self.now = [self.changes.forward(s) for s in sets]
+
+    def names(self, value: Value) -> str:
+        return self.stages.name(value, self.number)
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def answer(
+        self, rule: str, outcome: str, refused: Refusal, held: int = 0, ops: Iterable[Op] = ()
+    ) -> Answer:
+        told = dict.fromkeys((*ops, *refused.ops))
+        return Answer(
+            self.label, rule, outcome, refused.condition, refused.sentence(self.names),
+            refused.place, tuple(self.told(op) for op in told), self.number, held,
+        )  # fmt: skip
+
+    def told(self, op: Op) -> dict[str, Any]:
+        value = self.names(op.results[0]) if op.results else ""
+        return {"op": self.stages.op_id(op), "kind": op.kind, "value": value}
+
+    def gone(self) -> Answer | None:
+        """Where an op is no longer there after the pass: what took it."""
+        for places, now in zip(self.sets, self.now, strict=True):
+            if places and not now:
+                (op, *_) = self.before.ops(places)
+                _, through = self.changes.trace(places)
+                by = [self.changes.rewrites[n] for n in through]
+                rule = by[-1].rule if by else ""
+                text = "{0} is not there any more after this pass: {1}"
+                refused = Refusal("still there", text, (op, rule or "nothing is made of it"))
+                return self.answer(rule, NOT_APPLICABLE, refused)
+        return None
+
+    def meant(self, rule: str | None, *names: str) -> bool:
+        names = (self.label, *names)
+        return rule is None or any(_is_meant(rule, name) for name in names)
+
+    # -- two ops ---------------------------------------------------------------------------------
+
+    def pair(self, rule: str | None) -> Iterator[Answer]:
+        """What this pass says to two ops."""
+        first, second = (self.before.ops(s) for s in self.sets)
+        if set(first) & set(second):  # both were, or are by now, one op
+            return
+        joined = self._joined()
+        if joined is not None:
+            if self.meant(rule, joined.rule):
+                yield joined
+            return
+        if not all(self.now):
+            return
+        pass_ = self.stages.pass_(self.number)
+        if pass_ is None:
+            return
+        fusion = pass_.fusion()
+        if fusion is not None and self.meant(rule, fusion.rule):
+            yield self.fusion(fusion, *(self.after.ops(s) for s in self.now))
+        yield from self.rules(pass_, rule)
+        if pass_.asks == 2 and self.meant(rule):
+            yield from self._asked_of_two(pass_)
+
+    def _joined(self) -> Answer | None:
+        """The rewrite that made one of two ops, if this pass did."""
+        first, second = ({p.key for p in now} for now in self.now)
+        if not first & second:
+            return None
+        through = {n for s in self.sets for n in self.changes.trace(s)[1]}
+        for number in sorted(through):
+            one, two = (
+                {p.key for p in self.changes.forward(s, until=number)} for s in self.sets
+            )  # fmt: skip
+            if one & two:
+                break
+        rewrite = self.changes.rewrites[number]
+        shown = [self.before.shown(s[0]) for s in self.sets]
+        held = parts(rewrite.new[0])[:8] if rewrite.new and rewrite.new[0].kind in HOLDERS else ()
+        words = ", ".join(dict.fromkeys(op.kind.rpartition(".")[2] for op in held))
+        made = rewrite.new or tuple(o for o in rewrite.old if o not in shown)
+        text = "{0} and {1} were joined by the rule `{2}`" + (": {4}" if words else " into {3}")
+        told = Refusal("", text, (*shown, rewrite.rule, made, words), rewrite.source)
+        if not told.asked:
+            told.asked = self._written()
+        return self.answer(rewrite.rule, JOINED, told)
+
+    def _written(self) -> Any:
+        """Where the pass is written, for rewrites that do not say it."""
+        pass_ = self.stages.pass_(self.number)
+        return (type(pass_).run.__code__, 0) if pass_ is not None else ""
+
+    def _asked_of_two(self, pass_: Pass) -> Iterator[Answer]:
+        """A pass whose own condition speaks of two ops, asked about those it is about."""
+        for one in self.after.ops(self.now[0])[:4]:
+            for two in self.after.ops(self.now[1])[:4]:
+                pair = self._ordered(pass_, one, two)
+                if pair is not None:
+                    refused = pass_.refusal(pair, self.asker.scene(self.number, pair[0]))
+                    yield self.answer(pass_.name(), REFUSED, refused or fusions.HOLDS, ops=pair)
+                    return
+
+    def _ordered(self, pass_: Pass, one: Op, two: Op) -> tuple[Op, Op] | None:
+        """The two as the pass asks about them; None where it would not."""
+        if pass_.name() == "inline_broadcasts":
+            for copied, reader in ((one, two), (two, one)):
+                reads = any(v in reader.uses() for v in copied.results)
+                if reads and (is_copied(copied) or copied.kind == "core.constant"):
+                    return copied, reader
+            return None
+        return (one, two) if one.kind == two.kind and not one.regions else None
+
+    def fusion(self, fusion: Fusion, first: Sequence[Op], second: Sequence[Op]) -> Answer:
+        """The first refused condition between two sets of units, as this pass left them."""
+        rewriter = self.asker.rewriter(self.number, first[0])
+        found = fusions.closest(
+            fusion, first, second, self.changes, rewriter, self.asker.claims
+        )  # fmt: skip
+        return self.answer(fusion.rule, REFUSED, found.refusal, found.held, found.ops)
+
+    # -- an op -----------------------------------------------------------------------------------
+
+    def single(self, rule: str | None) -> Iterator[Answer]:
+        """What this pass says to one op."""
+        pass_ = self.stages.pass_(self.number)
+        if pass_ is None:
+            return
+        yield from self.rules(pass_, rule)
+        fusion = pass_.fusion()
+        if fusion is not None and self.meant(rule, fusion.rule):
+            yield from self._neighbours(fusion)
+        if pass_.asks == 1 and rule is not None and self.meant(rule):
+            done = self._applied(lambda made: True)
+            ops = self.after.ops(self.now[0])
+            if done is not None:
+                yield done
+            elif ops:
+                refused = pass_.refusal(ops[:1], self.asker.scene(self.number, ops[0]))
+                yield self.answer(pass_.name(), REFUSED, refused or fusions.HOLDS, ops=ops[:1])
+
+    def _applied(self, is_it: Callable[[str], bool]) -> Answer | None:
+        """The first rewrite of the pass that took the op (of both ops: either)."""
+        for places in self.sets:
+            for number in self.changes.trace(places)[1]:
+                rewrite = self.changes.rewrites[number]
+                if is_it(rewrite.rule):
+                    shown = self.before.shown(places[0])
+                    text = "the rule `{1}` took {0}" + (" and made {2}" if rewrite.new else "")
+                    told = Refusal("", text, (shown, rewrite.rule, rewrite.new), rewrite.source)
+                    told.asked = told.asked or self._written()
+                    return self.answer(rewrite.rule, APPLIED, told)
+        return None
+
+    def _neighbours(self, fusion: Fusion) -> Iterator[Answer]:
+        """A fusion and one op: what it joined, and each neighbour it did not."""
+        done = self._applied(lambda made: made == fusion.rule)
+        if done is not None:
+            yield done
+        for unit in self.after.ops(self.now[0])[:1]:
+            rewriter = self.asker.rewriter(self.number, unit)
+            fed = [feeder(value, rewriter) for value in unit.operands]
+            makers = [f[0] for f in fed if not isinstance(f, Refusal)]
+            users = [u for value in unit.results for u in rewriter.users(value)]
+            for other in dict.fromkeys((*makers, *users)):
+                pair = (other, unit) if other in makers else (unit, other)
+                yield self.fusion(fusion, *([op] for op in pair))
+
+    # -- rules with patterns ---------------------------------------------------------------------
+
+    def rules(self, pass_: Pass, rule: str | None) -> Iterator[Answer]:
+        """Each rule that could have taken the ops: fired, or how far its pattern matched."""
+        by_name: dict[str, list] = {}
+        for row in pass_.rules():
+            if rule is None or self.meant(rule, row.name):
+                by_name.setdefault(row.name, []).append(row)
+        for name, rows in by_name.items():
+            done = None if len(self.sets) == 2 else self._applied(name.__eq__)
+            if done is not None:
+                yield done
+                continue
+            number = self.number if all(self.now) else self.number - 1
+            index = self.stages.index(number)
+            sets = [index.ops(s) for s in (self.now if all(self.now) else self.sets)]
+            if not all(sets):
+                continue
+            scene = self.asker.scene(number, sets[0][0])
+            found = patterns.closest(rows, sets, scene)
+            if found is not None:
+                yield self.answer(name, found.outcome, found.refusal, found.held, found.ops)
