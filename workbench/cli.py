@@ -35,6 +35,7 @@ COMMANDS = {
     "op": ("show_op", "one op's life through the passes"),
     "memory": ("show_memory", "buffers, offsets, lifetimes, the peak"),
     "lines": ("show_lines", "what each line of the model costs"),
+    "numerics": ("show_numerics", "which pass changed the numbers; statistics of values"),
     "kernels": ("show_kernels", "kernels with sources, machine code and timings"),
     "bisect": ("bisect_model", "find the pass and the rewrite that changed the numbers"),
     "reduce": ("reduce_model", "shrink what fails to a reproducer that runs alone"),

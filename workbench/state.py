@@ -30,12 +30,14 @@ VIEWS: Mapping[str, View] = {
     "kernels": View("Kernels", wide=True),
     "code": View("Code", "code", wide=True),
     "memory": View("Memory", "memory", wide=True),
+    "numerics": View("Numbers"),
 }
 #: Pane layouts by key: what stands in the left and the right pane.
 PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "1": ("Step", ("graph", "diff")),
     "2": ("Speed", ("kernels", "code")),
     "3": ("Memory", ("memory", "graph")),
+    "4": ("Numbers", ("numerics", "diff")),
     "0": ("Overview", ("overview",)),
 }
 #: Longest text of one part of the URL that is read; what a view remembers stays far below.

@@ -81,4 +81,5 @@ def _histogram(flat: np.ndarray, low: float, high: float) -> tuple[list[float], 
         return [], []
     place = np.minimum(((sample - low) / width * BINS).astype(np.int64), BINS - 1)
     counts = np.bincount(place, minlength=BINS)
-    return np.linspace(low, high, BINS + 1).tolist(), counts.tolist()
+    edges = [float(f"{edge:.6g}") for edge in np.linspace(low, high, BINS + 1)]
+    return edges, counts.tolist()

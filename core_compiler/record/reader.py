@@ -275,10 +275,14 @@ class Recording:
                 for row in rows
             ]
 
-    def checks(self, stage: int) -> list[CheckRecord]:
-        """The check results of a stage; those of whole stages have no rewrite."""
+    def checks(
+        self, stage: int, rewrites: Sequence[RecordedRewrite] | None = None
+    ) -> list[CheckRecord]:
+        """The check results of a stage; those of whole stages have no rewrite.  ``rewrites``: the
+        stage's, where they are known."""
         with self._reading():
-            return self._checks(stage, {r.id: r.rewrite for r in self.rewrites(stage)})
+            known = self.rewrites(stage) if rewrites is None else rewrites
+            return self._checks(stage, {r.id: r.rewrite for r in known})
 
     def _checks(self, stage: int, rewrites: Mapping[int, Rewrite]) -> list[CheckRecord]:
         rows = self._rows(

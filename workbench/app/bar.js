@@ -34,7 +34,7 @@ kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px;
 `;
 const KEYS = [
   ['j  k', 'next, previous pass that changed something'], ['J  K', 'next, previous rewrite'], ['n', 'next failed check'],
-  ['1  2  3  0', 'Step, Speed, Memory, Overview'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
+  ['1  2  3  4  0', 'Step, Speed, Memory, Numbers, Overview'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
   ['[  ]', 'fold the passes, the inspector'], ['Alt ←  Alt →', 'back and forward through what you selected'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
 ];
 const HEALTH = 1500;

@@ -9,6 +9,7 @@ import numpy as np
 from core_compiler.errors import UserError
 from workbench.commands import common
 from workbench.commands.printing import emit
+from workbench.numbers import places
 
 #: The largest error, relative to how much the outputs vary, that counts as agreement.
 AGREES = 1e-4
@@ -128,15 +129,8 @@ def worst_ulp(ours: np.ndarray, reference: np.ndarray) -> int:
     counted = np.isfinite(ours) & np.isfinite(reference) & (magnitude >= COUNTED * largest)
     if not counted.any():
         return 0
-    a, b = (_place(x[counted]) for x in (ours, reference))
+    a, b = (places(x[counted]) for x in (ours, reference))
     return int(max(abs(int(x) - int(y)) for x, y in _extremes(a, b)))
-
-
-def _place(x: np.ndarray) -> np.ndarray:
-    """Each float's number in the order of all floats of its dtype (+0 and -0 are both 0)."""
-    bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").astype(np.int64)
-    least = -(1 << (8 * x.dtype.itemsize - 1))
-    return np.where(bits < 0, least - bits, bits)
 
 
 def _extremes(a: np.ndarray, b: np.ndarray):

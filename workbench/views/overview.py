@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.record.reader import Stage
+from workbench import numbers
 from workbench.state import Sight
 from workbench.views.kernels import launches, table
 from workbench.views.reading import Run
@@ -103,15 +104,18 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         dearest = max(worst, key=lambda s: s.worst_error or 0.0)
         yield {**_figure("worst rewrite error", dearest.worst_error, "relative",
                          f"in {dearest.pass_name}, within its tolerance"
-                         if dearest.worst_error else "every rewrite kept its bits", "graph"),
+                         if dearest.worst_error else "every rewrite kept its bits", "numerics"),
                "stage": dearest.index}  # fmt: skip
     accumulated = [v for n, v in figures.items() if n.startswith("accumulated_error/")]
     if accumulated:
-        yield _figure(
-            "end-to-end error", accumulated[-1], "relative", "outputs against the import", ""
-        )
+        hint = "outputs against the import"
+        first = numbers.changing(numbers.passes(stages, figures))
+        if first:
+            hint += f"; the first pass that changed bits is {first[0]['name']}"
+        yield _figure("end-to-end error", accumulated[-1], "relative", hint, "numerics")
     if "worst_relative_error" in figures:
-        yield _figure("error against peer", figures["worst_relative_error"], "relative", "", "")
+        yield _figure("error against peer", figures["worst_relative_error"], "relative",
+                      str(figures.get("against", "")), "numerics")  # fmt: skip
     yield _figure("compile time", run.meta().get("seconds") or figures.get("compile_seconds"), "s",
                   "recording included", "")  # fmt: skip
     yield {**_figure("identity", None, "", "what the bits of the result depend on", ""),
@@ -190,12 +194,24 @@ def _diagnostics(run: Run) -> Iterator[Finding]:
 
 
 def _numbers(run: Run) -> Iterator[Finding]:
-    for bad in run.recording.query(
-        "SELECT value, stage, nan, inf FROM tensor_stats WHERE nan > 0 OR inf > 0 LIMIT 20"
-    ).rows:
-        title = f"Value %{bad[0]} has {bad[2]} NaN, {bad[3]} Inf"
-        sight = {"stage": bad[1], "panes": ["graph", "diff"]}
-        yield Finding(ERROR if bad[2] else WARNING, title, "on the example inputs", sight)
+    """The first value with NaN, and the first with Inf: those after them mostly inherit theirs."""
+    for column, severity, what in (("nan", ERROR, "NaN"), ("inf", NOTE, "Inf")):
+        found = run.recording.query(
+            f"SELECT value, stage, {column}, count(*) OVER (PARTITION BY stage) FROM tensor_stats"
+            f" WHERE {column} > 0 ORDER BY id LIMIT 1"
+        ).rows
+        for value, stage, elements, values in found:
+            sight: dict[str, Any] = {"stage": stage, "panes": ["numerics", "graph"]}
+            maker = next(iter(run.recording.makers(value)), None)
+            if maker is not None:
+                sight["op"] = maker
+            name = run.recording.value(value).name or value
+            yield Finding(severity, f"Value %{name} has {elements:,} {what}",
+                          f"on the example inputs{_more(values - 1)}", sight)  # fmt: skip
+
+
+def _more(count: int) -> str:
+    return f", and {count:,} more {'value has' if count == 1 else 'values have'}" if count else ""
 
 
 def _memory(run: Run) -> Iterator[Finding]:

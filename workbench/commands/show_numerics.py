@@ -1,0 +1,110 @@
+"""``workbench numerics RUN|MODEL``: the pass that changed the numbers; statistics of values."""
+
+from __future__ import annotations
+
+from core_compiler.errors import UserError
+from workbench import numbers
+from workbench.commands import subject
+from workbench.commands.printing import emit, number, painter, printable, table
+
+
+def add_arguments(parser) -> None:
+    subject.add_subject(parser)
+    parser.add_argument(
+        "--pass", dest="stage", metavar="N|PASS",
+        help="the checks of this pass (default: the first that changed bits)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--top", type=int, default=10, metavar="N", help="rows of each table (default 10)"
+    )
+
+
+def run(arguments) -> None:
+    if arguments.top < 0:
+        raise UserError(f"{arguments.top} rows", "--top", "give 0 or more")
+    if not subject.is_recording(arguments.model):
+        arguments.check = True
+    with subject.recording(arguments) as opened:
+        figures = opened.figures()
+        rows = numbers.passes(opened.stages(), figures)
+        counts = numbers.verdicts(rows)
+        if not any(counts.values()):
+            raise UserError(
+                "no rewrite was checked", arguments.model, "compile it with --check"
+            )  # fmt: skip
+        changing = numbers.changing(rows)
+        if arguments.stage is not None:
+            stage = subject.find_stage(opened, arguments.stage)
+        else:
+            stage = changing[0]["index"] if changing else 0
+        data = {
+            "verdicts": counts,
+            "first_pass_that_changed_bits": changing[0]["name"] if changing else None,
+            "peer": numbers.peer(figures),
+            "passes": [row for row in rows if row["verdicts"]],
+            "pass": rows[stage]["name"],
+            "checks": numbers.checks(opened, stage),
+            "values": numbers.values(opened),
+        }
+    emit(arguments, data, lambda: _text(data, arguments.top))
+
+
+def _text(data, top: int) -> str:
+    paint = painter()
+    counted = ", ".join(f"{n} {verdict}" for verdict, n in data["verdicts"].items() if n)
+    first = data["first_pass_that_changed_bits"]
+    lines = [
+        f"checks: {counted}",
+        f"first pass that changed bits: {first}" if first else "every checked pass kept every bit",
+    ]
+    if data["peer"]:
+        lines.append("against {name}: worst relative error {error:.3g}".format(**data["peer"]))
+    rows = [
+        (r["index"], r["name"], " ".join(f"{n} {v}" for v, n in r["verdicts"].items()),
+         number(r["worst"] or None), number(r["accumulated"]))
+        for r in data["passes"]
+    ]  # fmt: skip
+    head = ("", "pass", "checks", "worst error", "outputs against the import")
+    lines += ["", table(head, rows, right=(0, 3, 4))]
+    shown = [c for c in data["checks"] if c["verdict"] != "bitwise"][:top]
+    if shown:
+        lines += ["", paint("bold", f"{data['pass']}: checks that are not bitwise"), _checks(shown)]
+    lines += _values(data["values"], top, paint)
+    return "\n".join(lines)
+
+
+def _checks(rows) -> str:
+    return table(
+        ("rewrite", "", "error", "allowed", "absolute", "ulps", "value", "element", "model line"),
+        [
+            (
+                "" if r["rewrite"] is None else r["rewrite"], r["verdict"], number(r["error"]),
+                number(r["tolerance"]), number(r["absolute"]), r["ulps"],
+                printable(r["value"] or ""), r["element"] or "", _place(r),
+            )
+            for r in rows
+        ],
+        right=(0, 2, 3, 4, 5),
+    )  # fmt: skip
+
+
+def _values(rows, top: int, paint) -> list[str]:
+    """The values with NaN or Inf, then the largest ones."""
+    bad = [r for r in rows if r["nan"] or r["inf"]]
+    order = sorted(rows, key=lambda r: -(r["largest"] or 0.0))
+    shown = [*bad, *(r for r in order if r not in bad)][:top]
+    if not shown:
+        return []
+    cells = [
+        (r["stage"], printable(r["name"]), r["kind"].partition(".")[2] or r["kind"],
+         number(r["minimum"]), number(r["maximum"]), number(r["mean"]), r["nan"] or "",
+         r["inf"] or "", _place(r))
+        for r in shown
+    ]  # fmt: skip
+    head = ("stage", "value", "op", "min", "max", "mean", "NaN", "Inf", "model line")
+    told = f"{len(rows)} values on the example inputs, {len(bad)} with NaN or Inf, largest first"
+    return ["", paint("bold", told), table(head, cells, right=(0, 3, 4, 5, 6, 7))]
+
+
+def _place(row) -> str:
+    return f"{printable(row['file'])}:{row['line']}" if row["file"] else ""

@@ -1,0 +1,368 @@
+// The numbers: which pass changed bits and by how much; the checks of a pass; statistics of values.
+
+const STYLE = `
+.root { display: flex; flex-direction: column; background: var(--surface); }
+.bar { display: flex; align-items: center; gap: 10px; min-height: 32px; padding: 3px 10px; border-bottom: 1px solid var(--line); color: var(--muted); flex: none; flex-wrap: wrap; }
+.bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; } .bar input { width: 130px; }
+.group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
+.group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
+.told { padding: 8px 12px 2px; font-size: 13px; flex: none; } .told b { font-weight: 600; } .told .more { color: var(--muted); font-size: 12px; }
+.told button.link { border: none; background: none; padding: 0; height: auto; font: inherit; font-weight: 600; white-space: normal; }
+.chart { flex: none; padding: 0 10px 4px; border-bottom: 1px solid var(--line); overflow: hidden; }
+.chart svg { display: block; } .chart text { fill: var(--faint); font: 10px var(--sans); } .chart .axis { stroke: var(--line); }
+.chart .ends { fill: none; stroke: var(--accent); stroke-width: 1.6; } .chart .end { fill: var(--accent); }
+.chart .local { fill: var(--surface); stroke: var(--changed); stroke-width: 1.4; } .chart .local.bad { stroke: var(--bad); fill: var(--bad); }
+.chart .here { fill: var(--accentSoft); } .chart .hit { fill: transparent; cursor: pointer; outline: none; } .chart .hit:hover, .chart .hit:focus-visible { fill: var(--accent); fill-opacity: .12; }
+.chart .mark { font-size: 11px; text-anchor: middle; } .chart .mark.bitwise { fill: var(--added); } .chart .mark.within { fill: var(--changed); }
+.chart .mark.failed { fill: var(--bad); font-weight: 700; } .chart .mark.unchecked { fill: var(--faint); }
+.chart .first { stroke: var(--moved); stroke-dasharray: 3 3; } .chart .firsttext { fill: var(--moved); font-weight: 600; }
+.scroll { container: table / inline-size; flex: 1; min-height: 0; overflow: auto; outline: none; }
+.scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th { position: sticky; top: 0; background: var(--raised); font-weight: 600; text-align: right; padding: 3px 8px; cursor: pointer; white-space: nowrap; border-bottom: 1px solid var(--line); z-index: 1; }
+th small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; } th:hover { color: var(--accent); }
+th.left, td.left { text-align: left; }
+td { text-align: right; padding: 2px 8px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
+td.left { max-width: min(210px, 34cqw); overflow: hidden; text-overflow: ellipsis; }
+tr { cursor: pointer; } tbody tr:hover { background: var(--raised); } tbody tr.on { background: var(--accentSoft); }
+td .verdict { display: inline-block; width: 14px; text-align: center; margin-right: 4px; }
+.nan { color: var(--bad); font-weight: 700; } .inf { color: var(--warn); font-weight: 600; }
+.bins { display: block; } .bins path { fill: var(--accent); opacity: .75; } .bins line { stroke: var(--text); opacity: .5; }
+.none { padding: 24px; text-align: center; color: var(--muted); }
+`;
+const SHOWN = 150;
+const CHART = { left: 42, right: 12, top: 16, plot: 76, marks: 18, names: 12 };
+const ORDER = ['failed', 'within', 'unchecked', 'bitwise'];
+const WORDS = { failed: 'failed', within: 'within tolerance', unchecked: 'not checked', bitwise: 'bitwise' };
+const relative = (value) => (value === null || value === undefined ? '–' : value === 0 ? '0' : Number.isFinite(value) ? value.toExponential(1).replace('e+', 'e') : String(value));
+const base = (row) => (row.file ? `${row.file.split('/').pop()}:${row.line}` : '');
+const exact = (value) => (value === null || value === undefined ? '' : String(value));
+
+// name, title, unit, tooltip, alignment
+const CHECKS = [
+  ['rewrite', 'rewrite', 'number and rule', 'One application of a rule, checked by itself on real tensors: before against after, from the same operands', 'left'],
+  ['error', 'error', 'of the largest', 'Largest difference, divided by the largest magnitude of the value before'],
+  ['ulps', 'ulps', '', 'Units in the last place between the two numbers at the worst element'],
+  ['tolerance', 'allowed', 'of the largest', 'What the rule states; "bits" where it promises every bit'],
+  ['absolute', 'absolute', '', 'The difference at the worst element'],
+  ['value', 'value', 'worst element', 'The value that was compared, and the index of its worst element', 'left'],
+  ['old', 'before', '', 'The number at the worst element before the rewrite'],
+  ['new', 'after', '', 'The number at the worst element after the rewrite'],
+  ['line', 'model line', '', 'Where the model says so', 'left'],
+];
+const VALUES = [
+  ['place', '#', '', 'In program order'],
+  ['name', 'value', 'and its op', 'The value, and the op that makes it', 'left'],
+  ['bins', 'histogram', 'min to max', 'Of evenly spaced elements; the line stands at zero', 'left'],
+  ['minimum', 'min', 'finite', 'Smallest finite element'],
+  ['maximum', 'max', 'finite', 'Largest finite element'],
+  ['mean', 'mean', 'finite', 'Mean of the finite elements'],
+  ['largest', 'max |x|', 'finite', 'Largest magnitude of a finite element'],
+  ['nan', 'NaN', 'elements', 'Elements that are not a number'],
+  ['inf', 'Inf', 'elements', 'Infinite elements. Attention masks scores with -Inf on purpose'],
+  ['line', 'model line', '', 'Where the model says so', 'left'],
+];
+
+export default component(STYLE, ({ model, root, watch, later, send }) => {
+  let data = null;
+  let list = [];
+  let drawn = 0;
+  let width = 0;
+  const kept = { tab: '', order: null, stage: null, words: '' };
+  const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Numbers' });
+  const told = h('div', { class: 'told' });
+  const chart = h('div', { class: 'chart' });
+  const tools = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Table' });
+  const head = h('tr');
+  const body = h('tbody');
+  const none = h('div', { class: 'none' });
+  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Table: up and down select, Enter shows the rewrite or the op' },
+    h('table', {}, h('thead', {}, head), body), none);
+  root.append(bar, told, chart, tools, scroll);
+  const filter = h('input', { type: 'search', placeholder: 'filter', 'aria-label': 'Filter the table by name, op or line', input: () => { kept.words = filter.value; fill(); } });
+
+  const tab = () => kept.tab || (data.checks_total ? 'checks' : 'values');
+  const columns = () => (tab() === 'checks' ? CHECKS : VALUES);
+  const chosen = () => plain(model.get('selection')) ?? {};
+  const stageShown = () => (data.value_stages.some(([s]) => s === kept.stage) ? kept.stage : data.value_stages[0]?.[0]);
+
+  function keep(change) {
+    Object.assign(kept, change);
+    const state = {};
+    if (kept.tab) state.tab = kept.tab;
+    if (kept.order) state.order = kept.order;
+    if (kept.stage !== null) state.stage = kept.stage;
+    model.set('state', state);
+    model.save_changes();
+    fill();
+  }
+
+  // -- over all passes --------------------------------------------------------------------------
+  function drawBar() {
+    const checked = ORDER.some((v) => data.counts[v]);
+    bar.replaceChildren(
+      ...ORDER.filter((v) => data.counts[v]).map((v) => h('span', { title: `${MARK_WORDS[v]}, in all passes` },
+        h('span', { class: v }, MARKS[v]), ' ', h('b', {}, count(data.counts[v])), ` ${WORDS[v]}`)),
+      checked ? '' : 'no rewrite was checked',
+      data.peer ? h('span', { title: `Largest difference of the outputs to ${data.peer.name}'s, divided by how much the outputs vary with the inputs` },
+        `against ${data.peer.name} `, h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`) : '',
+      h('span', { class: 'gap' }),
+      h('button', { title: 'Download the table as CSV', click: csv }, 'CSV'),
+      h('button', { title: 'Download the chart as SVG', click: saveChart }, 'SVG'));
+  }
+
+  function drawTold() {
+    const { first, counts } = data;
+    const ends = data.passes.filter((p) => p.accumulated !== null);
+    const end = ends.length ? ends[ends.length - 1].accumulated : null;
+    const go = (pass) => ({ class: 'link', 'data-first': pass.index, click: () => send('go', { stage: pass.index, rewrite: null }) });
+    const more = end === null ? '' : end === 0 ? 'The outputs have the bits of the import.' : `The outputs are off by ${relative(end)} of the largest, against the import.`;
+    if (first) {
+      const bad = first.verdicts.failed;
+      told.replaceChildren('First pass that changed bits: ', h('button', go(first), first.name),
+        h('span', { class: 'more' }, ` · ${bad ? `${plural(bad, 'check')} failed` : `${plural(first.verdicts.within, 'check')} within tolerance`}, worst ${relative(first.worst)} of the largest. ${more}`));
+    } else if (ORDER.some((v) => counts[v])) {
+      told.replaceChildren(h('b', {}, counts.unchecked ? 'Every pass that was checked kept every bit.' : 'Every pass kept every bit.'), h('span', { class: 'more' }, ` ${more}`));
+    } else told.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with Check on to have each evaluated on real tensors.'));
+  }
+
+  function picture() {
+    const { left, right, top, plot, marks, names } = CHART;
+    const wide = Math.max(300, root.clientWidth - 20);
+    const height = top + plot + marks + names;
+    const step = (wide - left - right) / Math.max(1, data.passes.length);
+    const x = (i) => left + (i + 0.5) * step;
+    const positive = data.passes.flatMap((p) => [p.worst, p.accumulated]).filter((v) => v > 0 && Number.isFinite(v));
+    const high = Math.ceil(Math.log10(Math.max(1e-6, ...positive) * 1.5));
+    const low = Math.min(high - 3, Math.floor(Math.log10(Math.min(1e-7, ...positive))));
+    const zero = top + plot - 4;
+    const y = (v) => (!(v > 0) ? zero : Number.isFinite(v) ? Math.max(top, zero - 10 - ((Math.log10(v) - low) / (high - low)) * (plot - 14)) : top);
+    const picture_ = svg('svg', { width: wide, height, viewBox: `0 0 ${wide} ${height}`, role: 'img', 'aria-label': 'Errors after each pass' });
+    const here = data.passes.findIndex((p) => p.index === data.stage);
+    if (here >= 0) picture_.append(svg('rect', { class: 'here', x: x(here) - step / 2, width: step, y: top, height: plot + marks }));
+    for (let e = high; e > low; e -= Math.max(1, Math.round((high - low) / 4))) {
+      picture_.append(svg('line', { class: 'axis', x1: left, x2: wide - right, y1: y(10 ** e), y2: y(10 ** e) }), svg('text', { x: left - 5, y: y(10 ** e) + 3, 'text-anchor': 'end' }, `1e${e}`));
+    }
+    picture_.append(svg('line', { class: 'axis', x1: left, x2: wide - right, y1: zero, y2: zero }), svg('text', { x: left - 5, y: zero + 3, 'text-anchor': 'end' }, '0'));
+    if (data.first) {
+      const at = x(data.passes.findIndex((p) => p.index === data.first.index)) - step / 2;
+      const turn = at > wide * 0.7;
+      picture_.append(svg('line', { class: 'first', x1: at, x2: at, y1: 4, y2: top + plot }), svg('text', { class: 'firsttext', x: turn ? at - 5 : at + 5, y: 11, 'text-anchor': turn ? 'end' : 'start' }, `first divergence: ${data.first.name}`));
+    }
+    const ends = data.passes.map((p, i) => [i, p.accumulated]).filter(([, v]) => v !== null);
+    if (ends.length) {
+      let path = `M${left} ${zero}`;
+      for (const [i, v] of ends) path += `H${x(i).toFixed(1)}V${y(v).toFixed(1)}`;
+      picture_.append(svg('path', { class: 'ends', d: `${path}H${wide - right}` }));
+      for (const [i, v] of ends) picture_.append(svg('circle', { class: 'end', cx: x(i), cy: y(v), r: 2.6 }));
+    }
+    data.passes.forEach((p, i) => {
+      const worst = ORDER.find((v) => p.verdicts[v] && !(v === 'unchecked' && p.verdicts.bitwise));
+      if (p.worst > 0) picture_.append(svg('circle', { class: `local${p.verdicts.failed ? ' bad' : ''}`, cx: x(i), cy: y(p.worst), r: 3 }));
+      if (worst) picture_.append(svg('text', { class: `mark ${worst}`, x: x(i), y: top + plot + 13 }, MARKS[worst]));
+    });
+    picture_.append(...[
+      svg('text', { x: left, y: height - 2 }, 'import'),
+      wide < 620 ? null : svg('text', { x: wide - right, y: height - 2, 'text-anchor': 'end' }, data.passes[data.passes.length - 1]?.name ?? ''),
+      svg('text', { x: wide < 620 ? wide - right : wide / 2, y: height - 2, 'text-anchor': wide < 620 ? 'end' : 'middle' }, '— outputs against the import, ○ worst single check'),
+    ].filter(Boolean));
+    data.passes.forEach((p, i) => {
+      const counts = ORDER.filter((v) => p.verdicts[v]).map((v) => `${count(p.verdicts[v])} ${WORDS[v]}`).join(', ');
+      const say = [`${String(p.index).padStart(2, '0')} ${p.name}: ${counts || 'nothing to check'}`, p.worst ? `worst check ${relative(p.worst)} of the largest` : '',
+        p.accumulated === null ? '' : `outputs against the import ${relative(p.accumulated)}`].filter(Boolean).join('\n');
+      const to = () => send('go', { stage: p.index, rewrite: null });
+      picture_.append(svg('rect', { class: 'hit', x: x(i) - step / 2, width: step, y: top, height: plot + marks, tabindex: counts ? 0 : -1, role: 'link', 'aria-label': say, 'data-stage': p.index,
+        click: to, keydown: (event) => { if (event.key === 'Enter') { to(); event.stopPropagation(); } } }, svg('title', {}, say)));
+    });
+    return picture_;
+  }
+
+  // -- the table --------------------------------------------------------------------------------
+  function drawTools() {
+    const button = (name, text, title) => h('button', { role: 'tab', 'data-tab': name, title, 'aria-selected': String(tab() === name), 'aria-pressed': String(tab() === name), click: () => keep({ tab: name, order: null }) }, text);
+    const of = (n, total) => (n < total ? `${count(n)} of ${count(total)}` : count(total));
+    const total = tab() === 'checks' ? data.checks_total : data.values_total;
+    const sent = (tab() === 'checks' ? data.checks : data.values).length;
+    tools.replaceChildren(...[
+      h('div', { class: 'group', role: 'tablist' },
+        button('checks', `Checks of ${data.name} (${of(data.checks.length, data.checks_total)})`, 'Each rewrite of the shown pass, evaluated on real tensors before and after'),
+        button('values', `Values (${of(data.values.length, data.values_total)})`, 'Statistics of each value of the network on the example inputs')),
+      tab() === 'values' && data.value_stages.length > 1 ? h('div', { class: 'group' }, data.value_stages.map(([s, name], i) =>
+        h('button', { 'aria-pressed': String(s === stageShown()), 'data-values': s, title: `Values of stage ${s}, ${name}`, click: () => keep({ stage: s }) }, i === 0 ? 'as imported' : 'as compiled'))) : null,
+      h('span', { class: 'gap' }),
+      sent < total ? h('span', { title: 'The first ones, what needs a look before the rest; the rest: workbench numerics --json' }, `${count(sent)} of ${count(total)} listed`) : null,
+      tab() === 'values' && data.values_left ? h('span', { title: 'There is a bound on how much is looked at while checking' }, `${count(data.values_left)} not looked at`) : null,
+      filter,
+    ].filter(Boolean));
+  }
+
+  function rows() {
+    const words = kept.words.toLowerCase().split(/\s+/).filter(Boolean);
+    const all = tab() === 'checks' ? data.checks.map((row, place) => ({ ...row, place })) : data.values.map((row) => row).filter((row) => row.stage === stageShown());
+    const text = (row) => [row.name, row.value, row.rule, row.kind, row.type, row.scope, row.verdict, base(row)].join(' ').toLowerCase();
+    const found = words.length ? all.filter((row) => words.every((w) => text(row).includes(w))) : all;
+    if (!kept.order) return found;
+    const [name, sign] = kept.order;
+    const rank = (row) => (name === 'line' ? base(row) : name === 'bins' ? row.maximum - row.minimum : row[name]);
+    const least = found.some((row) => typeof rank(row) === 'string') ? '' : -Infinity;
+    return [...found].sort((a, b) => {
+      const [p, q] = [rank(a) ?? least, rank(b) ?? least];
+      return p < q ? -sign : p > q ? sign : a.place - b.place;
+    });
+  }
+
+  function bins(row) {
+    if (!row.bins) return '';
+    const [w, tall] = [72, 15];
+    const heights = [...row.bins].map((c) => parseInt(c, 36) / 35);
+    const step = w / heights.length;
+    const path = heights.map((v, i) => (v ? `M${(i * step).toFixed(1)} ${tall}v${(-v * tall).toFixed(1)}h${Math.max(1, step - 0.4).toFixed(1)}V${tall}Z` : '')).join('');
+    const zero = row.minimum < 0 && row.maximum > 0 ? (-row.minimum / (row.maximum - row.minimum)) * w : null;
+    return svg('svg', { class: 'bins', width: w, height: tall, role: 'img', 'aria-label': `Histogram from ${number(row.minimum)} to ${number(row.maximum)}` },
+      svg('path', { d: path }), zero === null ? null : svg('line', { x1: zero, x2: zero, y1: 0, y2: tall }));
+  }
+
+  function cell(row, [name, , , , side]) {
+    const left = side === 'left' ? { class: 'left' } : {};
+    if (name === 'rewrite') {
+      const what = row.rewrite === null ? row.note || row.kind : row.rule;
+      return h('td', { ...left, title: `${MARK_WORDS[row.verdict]}: ${what}${row.note && row.rewrite !== null ? `\n${row.note}` : ''}` },
+        h('span', { class: `verdict ${row.verdict}` }, MARKS[row.verdict]), row.rewrite === null ? '' : h('span', { class: 'faint' }, `${row.rewrite} `), what);
+    }
+    if (name === 'error') return h('td', { class: row.verdict === 'failed' ? 'failed' : '' }, row.verdict === 'unchecked' ? '–' : relative(row.error));
+    if (name === 'tolerance') return h('td', { class: 'muted' }, row.tolerance === null ? 'bits' : relative(row.tolerance));
+    if (name === 'absolute') return h('td', {}, relative(row.absolute));
+    if (name === 'ulps') return h('td', {}, row.ulps === null ? '–' : count(row.ulps));
+    if (name === 'value') return h('td', { class: 'left mono', title: `${row.value ?? ''} ${row.type}` }, row.value ?? '', row.element.length ? h('span', { class: 'faint' }, ` [${row.element.join(', ')}]`) : '');
+    if (name === 'old' || name === 'new') return h('td', { class: 'mono' }, exact(row[name]));
+    if (name === 'line') return h('td', { class: 'left muted', title: row.file ? `${row.file}:${row.line}` : '' }, base(row));
+    if (name === 'place') return h('td', { class: 'faint' }, row.place);
+    if (name === 'name') return h('td', { class: 'left', title: `${row.name}: ${row.kind} ${row.type}\n${row.scope}` }, h('span', { class: 'mono' }, row.name), ' ', h('span', { class: 'faint' }, row.kind.replace(/^[a-z]+\./, '')));
+    if (name === 'bins') return h('td', left, bins(row));
+    if (name === 'nan' || name === 'inf') return h('td', { class: row[name] ? name : 'faint', title: row[name] && row.first_bad ? 'the first in program order' : '' }, row[name] ? `${row.first_bad ? '▸ ' : ''}${count(row[name])}` : '0');
+    return h('td', {}, number(row[name]));
+  }
+
+  const on = (row, at) => (tab() === 'checks' && row.rewrite !== null ? row.rewrite === at.rewrite : row.op !== null && (at.ops ?? []).includes(row.op));
+
+  function line(row, i) {
+    const at = chosen();
+    return h('tr', { class: on(row, at) ? 'on' : '', 'data-row': i, 'data-verdict': row.verdict, 'aria-selected': String(on(row, at)), click: () => { choose(i); scroll.focus({ preventScroll: true }); } },
+      columns().map((column) => cell(row, column)));
+  }
+
+  function choose(i) {
+    const row = list[i];
+    if (!row) return;
+    if (tab() === 'checks' && row.rewrite !== null) send('rewrite', { index: row.rewrite });
+    else if (row.op !== null) send('select', { op: row.op });
+  }
+
+  function more(upto = drawn + SHOWN) {
+    const end = Math.min(list.length, upto);
+    const added = [];
+    for (; drawn < end; drawn += 1) added.push(line(list[drawn], drawn));
+    body.append(...added);
+  }
+
+  function fill() {
+    drawTools();
+    const order = kept.order ?? [];
+    head.replaceChildren(...columns().map(([name, title, unit, hint, side]) => h('th', {
+      title: hint, scope: 'col', class: side ?? '', 'data-column': name, 'aria-sort': order[0] === name ? (order[1] > 0 ? 'ascending' : 'descending') : 'none',
+      click: () => keep({ order: [name, order[0] === name ? -order[1] : ['name', 'line', 'place', 'value', 'minimum', 'rewrite'].includes(name) ? 1 : -1] }),
+    }, title + (order[0] === name ? (order[1] > 0 ? ' ↑' : ' ↓') : ''), h('small', {}, unit || '\u00a0'))));
+    list = rows();
+    drawn = 0;
+    body.replaceChildren();
+    more();
+    scroll.scrollTop = 0;
+    none.hidden = list.length > 0;
+    const nothing = tab() === 'checks'
+      ? `${data.name} has no checked rewrites. ${data.first ? 'Choose a marked pass above.' : ''}`
+      : 'No value was looked at: compile with Check on, and each value of the network is measured on the example inputs.';
+    none.textContent = kept.words ? 'Nothing matches the filter.' : nothing;
+    mark();
+  }
+
+  function mark() {
+    if (!data) return;
+    const at = chosen();
+    const place = list.findIndex((row) => on(row, at));
+    if (place >= drawn) more(place + SHOWN);
+    [...body.children].forEach((node, i) => {
+      node.classList.toggle('on', on(list[i], at));
+      node.setAttribute('aria-selected', String(on(list[i], at)));
+    });
+    if (place >= 0) body.children[place]?.scrollIntoView({ block: 'nearest' });
+  }
+
+  function save(name, type, text) {
+    const link = h('a', { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  function csv() {
+    const quote = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    const names = tab() === 'checks'
+      ? ['rewrite', 'rule', 'verdict', 'error', 'tolerance', 'absolute', 'ulps', 'value', 'element', 'old', 'new', 'type', 'op', 'kind', 'file', 'line', 'note']
+      : ['stage', 'place', 'name', 'kind', 'type', 'minimum', 'maximum', 'mean', 'largest', 'nan', 'inf', 'op', 'scope', 'file', 'line'];
+    const text = [names.join(','), ...list.map((row) => names.map((n) => quote(String(row[n] ?? ''))).join(','))].join('\n');
+    save(`${tab()}.csv`, 'text/csv', text);
+  }
+
+  // The style sheet stays here: what the picture looks like goes into its elements.
+  function saveChart() {
+    const shown = chart.querySelector('svg');
+    const copy = shown.cloneNode(true);
+    const [from, to] = [shown, copy].map((each) => [...each.querySelectorAll('*')]);
+    from.forEach((node, i) => {
+      const style = getComputedStyle(node);
+      for (const name of ['fill', 'fill-opacity', 'stroke', 'stroke-width', 'stroke-dasharray', 'font', 'text-anchor']) to[i].style.setProperty(name, style.getPropertyValue(name));
+    });
+    copy.setAttribute('xmlns', SVG);
+    save('errors.svg', 'image/svg+xml', copy.outerHTML);
+  }
+
+  scroll.addEventListener('scroll', () => {
+    if (drawn < list.length && scroll.scrollTop + scroll.clientHeight > scroll.scrollHeight - 300) more();
+  });
+  scroll.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const at = chosen();
+    const place = list.findIndex((row) => on(row, at));
+    const to = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: list.length - 1 }[event.key];
+    if (event.key === 'Enter') send('show', { view: tab() === 'checks' ? 'diff' : 'graph' });
+    else if (to === undefined || !list[to]) return;
+    else choose(to);
+    event.preventDefault();
+    event.stopPropagation();
+  });
+
+  const redraw = () => {
+    width = root.clientWidth;
+    chart.replaceChildren(picture());
+  };
+  const observer = new ResizeObserver(() => {
+    if (data && root.clientWidth && Math.abs(root.clientWidth - width) > 2) redraw();
+  });
+  observer.observe(root);
+  later(() => observer.disconnect());
+  watch('data', () => {
+    data = json(model, 'data') ?? data;
+    if (!data) return;
+    drawBar();
+    drawTold();
+    redraw();
+    fill();
+  });
+  watch('state', () => {
+    const state = plain(model.get('state')) ?? {};
+    const next = { tab: state.tab ?? '', order: state.order ?? null, stage: state.stage ?? null };
+    if (JSON.stringify(next) === JSON.stringify({ tab: kept.tab, order: kept.order, stage: kept.stage })) return;
+    Object.assign(kept, next);
+    if (data) fill();
+  });
+  watch('selection', mark);
+});

@@ -1,0 +1,106 @@
+"""The numbers: which pass changed bits and by how much, each check, statistics of each value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench import numbers
+from workbench.numbers import Row
+from workbench.state import Sight
+from workbench.views import Empty
+from workbench.views.links import follow
+from workbench.views.reading import Run
+
+#: Rows of a table that are sent at the most; the view says how many there are.
+MAX_CHECKS, MAX_VALUES = 1_000, 2_000
+#: A histogram is sent as one character a bin: its height in 36 steps.
+_HEIGHTS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def key(run: Run, sight: Sight) -> tuple:
+    version = run.version
+    return (
+        run.stage_number(sight.stage),
+        version.checks,
+        version.figures,
+        version.stages,
+        run.status,
+    )
+
+
+def data(run: Run, sight: Sight) -> dict[str, Any]:
+    """``passes`` with their checks and errors, ``first`` of them that changed bits; ``checks`` of
+    the shown ``stage``, ``values`` with statistics (`workbench.numbers` says what rows have)."""
+    rows, found = _passes(run), _values(run)
+    counts = numbers.verdicts(rows)
+    if not any(counts.values()) and not found:
+        raise Empty(_nothing(run))
+    stage = run.stage_number(sight.stage)
+    checks = _checks(run, stage)
+    changing = numbers.changing(rows)
+    listed = dict.fromkeys(v["stage"] for v in found)
+    return {
+        "stage": stage, "name": rows[stage]["name"] if rows else "", "passes": rows,
+        "counts": counts, "first": changing[0] if changing else None,
+        "peer": numbers.peer(run.figures()), "digest": str(run.figures().get("digest", "")),
+        "checks": checks[:MAX_CHECKS], "checks_total": len(checks),
+        "values": found[:MAX_VALUES], "values_total": len(found), "values_left": _left_out(run),
+        "value_stages": [[s, run.stages()[s].pass_name] for s in listed],
+    }  # fmt: skip
+
+
+def selection(run: Run, sight: Sight) -> dict[str, Any]:
+    """The rewrite, and the ops that the selected one is in the stages whose values are listed."""
+    if sight.op is None:
+        return {"rewrite": sight.rewrite, "ops": []}
+    stages = dict.fromkeys([run.stage_number(sight.stage), *(v["stage"] for v in _values(run))])
+    ops = [sight.op, *(op for stage in stages for op in follow(run, sight.op, stage)[:1])]
+    return {"rewrite": sight.rewrite, "ops": list(dict.fromkeys(ops))}
+
+
+def _nothing(run: Run) -> str:
+    if run.live:
+        return "Nothing was checked so far."
+    return (
+        "No rewrite was checked, and no value was looked at. Compile with Check on: every rewrite "
+        "is then evaluated on real tensors, before and after."
+    )
+
+
+def _passes(run: Run) -> list[Row]:
+    version = run.version.stages, run.version.checks, run.version.figures
+    return run.kept(
+        ("numerics passes", version), lambda: numbers.passes(run.stages(), run.figures())
+    )
+
+
+def _checks(run: Run, stage: int) -> list[Row]:
+    if not run.stages()[stage].verdicts:
+        return []
+    return run.kept(
+        ("numerics checks", stage, run.version.checks),
+        lambda: numbers.checks(run.recording, stage, run.rewrites(stage), run.kept_place),
+    )
+
+
+def _values(run: Run) -> list[Row]:
+    """Statistics, those with NaN or Inf first, else in program order."""
+
+    def make() -> list[Row]:
+        rows = numbers.values(run.recording, place=run.kept_place)
+        for row in rows:
+            row["bins"] = _drawn(row["bins"])
+        return sorted(rows, key=lambda r: (not r["nan"], not r["inf"]))
+
+    return run.kept(("numerics values", run.version.checks, run.version.figures), make)
+
+
+def _drawn(bins: list[int]) -> str:
+    """Heights of a histogram; a bin that is not empty is never drawn as one that is."""
+    most = max(bins, default=0)
+    return "".join(_HEIGHTS[-(-35 * n // most)] for n in bins) if most else ""
+
+
+def _left_out(run: Run) -> int:
+    figures = run.figures()
+    return sum(int(n) for name, n in figures.items() if name.startswith(numbers.LEFT_OUT))
