@@ -98,6 +98,83 @@ const MARK_WORDS = {
   bitwise: 'every bit kept', within: 'within tolerance', failed: 'failed', unchecked: 'not checked',
 };
 
+// -- downloads ----------------------------------------------------------------------------------
+
+function download(name, text, type) {
+  const link = h('a', { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+/** `rows` of values under `names`, as CSV. */
+function csvText(names, rows) {
+  const quote = (value) => {
+    const text = String(value ?? '');
+    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return [names, ...rows].map((row) => row.map(quote).join(',')).join('\n');
+}
+
+const DRAWN = ['fill', 'fill-opacity', 'stroke', 'stroke-width', 'stroke-dasharray', 'opacity', 'font-family', 'font-size', 'font-weight', 'text-anchor', 'paint-order', 'stroke-linejoin'];
+
+/** A drawing as a file of its own: what the style sheet says becomes attributes. */
+function svgText(picture) {
+  const copy = picture.cloneNode(true);
+  const [from, to] = [picture, copy].map((each) => [each, ...each.querySelectorAll('*')]);
+  from.forEach((node, i) => {
+    const style = getComputedStyle(node);
+    for (const name of DRAWN) to[i].setAttribute(name, style.getPropertyValue(name));
+    to[i].removeAttribute('class');
+    to[i].removeAttribute('tabindex');
+  });
+  const { width, height } = picture.getBoundingClientRect();
+  copy.setAttribute('xmlns', SVG);
+  copy.setAttribute('width', width);
+  copy.setAttribute('height', height);
+  const back = document.createElementNS(SVG, 'rect');
+  back.setAttribute('width', '100%');
+  back.setAttribute('height', '100%');
+  back.setAttribute('fill', getComputedStyle(picture).getPropertyValue('--surface').trim() || 'white');
+  copy.prepend(back);
+  return new XMLSerializer().serializeToString(copy);
+}
+
+// -- code ---------------------------------------------------------------------------------------
+
+const PYTHON = /(?<c>#.*)|(?<s>[rbfuRBFU]{0,2}(?:"""|'''|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?))|(?<k>\b(?:and|as|assert|async|await|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|nonlocal|not|or|pass|raise|return|try|while|with|yield|None|True|False|self)\b)|(?<a>@[\w.]+)|(?<f>\b[A-Za-z_]\w*(?=\())|(?<w>[A-Za-z_]\w*)|(?<n>\b\d[\w.]*)/g;
+
+/** One line of Python in colours; `state.inside` holds the quotes of a string that goes on. */
+function highlightPython(line, state = { inside: '' }) {
+  const parts = [];
+  const put = (text, kind) => { if (text) parts.push(kind && kind !== 'w' ? h('span', { class: `hl-${kind}` }, text) : text); };
+  let at = 0;
+  if (line.length > 2000) return [line];
+  const string = (from, body) => {
+    const end = line.indexOf(state.inside, body);
+    at = end < 0 ? line.length : end + 3;
+    put(line.slice(from, at), 's');
+    if (end >= 0) state.inside = '';
+  };
+  if (state.inside) string(0, 0);
+  while (at < line.length) {
+    PYTHON.lastIndex = at;
+    const found = PYTHON.exec(line);
+    if (!found) break;
+    put(line.slice(at, found.index));
+    const [kind] = Object.entries(found.groups).find(([, text]) => text !== undefined);
+    const quotes = kind === 's' && found[0].slice(-3);
+    if (quotes === '"""' || quotes === "'''") {
+      state.inside = quotes;
+      string(found.index, found.index + found[0].length);
+      continue;
+    }
+    put(found[0], kind);
+    at = found.index + found[0].length;
+  }
+  put(line.slice(at));
+  return parts;
+}
+
 // -- the link to Python -------------------------------------------------------------------------
 
 function plain(value) {
@@ -178,6 +255,8 @@ a, .link { color: var(--accent); cursor: pointer; text-decoration: none; }
 .num { text-align: right; font-variant-numeric: tabular-nums; }
 .bitwise { color: var(--added); } .within { color: var(--changed); }
 .failed { color: var(--bad); font-weight: 700; } .unchecked { color: var(--faint); }
+.hl-k, .hl-a { color: var(--moved); } .hl-s { color: var(--added); } .hl-n { color: var(--removed); }
+.hl-c { color: var(--faint); } .hl-f { font-weight: 600; } .hl-t { color: var(--muted); } .hl-v { color: var(--accent); }
 .broken { padding: 12px; color: var(--bad); }
 ::-webkit-scrollbar { width: 9px; height: 9px; }
 ::-webkit-scrollbar-thumb { background: var(--line); border-radius: 5px; }

@@ -1,114 +1,357 @@
-// The kernel table: sortable, walked with the arrow keys, downloads as CSV.
+// The kernels as a table (sortable, walked with the arrow keys) and as a roofline.
 
 const STYLE = `
-.bar { display: flex; align-items: center; gap: 12px; height: 32px; padding: 0 10px; border-bottom: 1px solid var(--line); background: var(--surface); color: var(--muted); white-space: nowrap; overflow: hidden; }
+.root { display: flex; flex-direction: column; }
+.bar { display: flex; align-items: center; gap: 12px; height: 32px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); background: var(--surface); color: var(--muted); white-space: nowrap; overflow: hidden; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; }
-.scroll { height: calc(100% - 32px); overflow: auto; outline: none; background: var(--surface); }
+.bar .facts { display: flex; gap: 12px; overflow: hidden; min-width: 0; } .bar .facts > span { overflow: hidden; text-overflow: ellipsis; flex: none; max-width: 100%; }
+.bar .facts > .long { flex: 0 1 auto; }
+.group { display: flex; flex: none; } .group button { border-radius: 0; margin-left: -1px; }
+.group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
+.body { flex: 1; min-height: 0; display: flex; }
+.body.tall { flex-direction: column-reverse; }
+.body.tall .scroll { flex-grow: 1; }
+.scroll { flex: 1.3 1 0; min-width: 0; min-height: 0; overflow: auto; outline: none; background: var(--surface); }
 .scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th { position: sticky; top: 0; background: var(--raised); font-weight: 600; text-align: right; padding: 3px 8px; cursor: pointer; white-space: nowrap; border-bottom: 1px solid var(--line); z-index: 1; }
+table { border-collapse: separate; border-spacing: 0; width: 100%; font-variant-numeric: tabular-nums; }
+th { position: sticky; top: 0; background: var(--raised); font-weight: 600; text-align: right; padding: 3px 8px; cursor: pointer; white-space: nowrap; border-bottom: 1px solid var(--line); z-index: 2; vertical-align: bottom; }
 th small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; }
+th:first-child { z-index: 3; } td:first-child { z-index: 1; background: inherit; }
+th.text, td.text { text-align: left; }
 th:hover { color: var(--accent); }
 td { text-align: right; padding: 2px 8px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
-td:first-child { font-family: var(--mono); max-width: 230px; overflow: hidden; text-overflow: ellipsis; }
-tr { cursor: pointer; } tbody tr:hover { background: var(--raised); } tbody tr.on { background: var(--accentSoft); }
+td:first-child { font-family: var(--mono); max-width: 190px; overflow: hidden; text-overflow: ellipsis; }
+tbody tr { cursor: pointer; background: var(--surface); } tbody tr:hover { background: var(--raised); } tbody tr.on { background: var(--accentSoft); }
 td.cell { position: relative; min-width: 58px; }
 td.cell i { position: absolute; right: 0; top: 3px; bottom: 3px; background: var(--accent); opacity: .2; border-radius: 2px; pointer-events: none; }
 td.cell span { position: relative; }
+td.bad { color: var(--bad); font-weight: 600; }
 .core td { color: var(--muted); }
+.chart { flex: 1 1 0; min-width: 0; min-height: 0; position: relative; background: var(--surface); border-left: 1px solid var(--line); outline: none; }
+.body.tall .chart { border-left: none; border-bottom: 1px solid var(--line); }
+.chart:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+.chart svg { display: block; width: 100%; height: 100%; }
+.chart text { fill: var(--muted); font: 11px var(--sans); }
+.chart .tick { fill: var(--faint); font-size: 10.5px; }
+.chart .grid { stroke: var(--raised); stroke-width: 1; } .chart .frame { fill: none; stroke: var(--line); }
+.chart .roof { fill: none; stroke: var(--text); stroke-width: 1.6; } .chart .roof.cache { stroke: var(--muted); stroke-width: 1; stroke-dasharray: 4 3; }
+.chart .roof.said { stroke-dasharray: 7 4; }
+.chart .rooflabel { fill: var(--text); font-weight: 600; } .chart .rooflabel.cache { fill: var(--muted); font-weight: 400; }
+.chart .point { fill: var(--accent); fill-opacity: .32; stroke: var(--accent); stroke-width: 1.2; cursor: pointer; }
+.chart .point.memory { fill: var(--warn); stroke: var(--warn); }
+.chart .point.said { fill-opacity: .08; stroke-dasharray: 3 2; }
+.chart .point:hover { fill-opacity: .6; }
+.chart .point.on { fill-opacity: .7; stroke: var(--text); stroke-width: 2.2; }
+.chart .launch { fill: var(--text); fill-opacity: .75; stroke: var(--surface); stroke-width: .8; cursor: pointer; }
+.chart .to { stroke: var(--text); stroke-width: 1; stroke-dasharray: 2 2; }
+.chart .name { fill: var(--text); font: 11px var(--mono); pointer-events: none; paint-order: stroke; stroke: var(--surface); stroke-width: 3px; stroke-linejoin: round; } .chart .name.on { font-weight: 700; }
+.chart .none { position: absolute; inset: 0; display: grid; place-content: center; text-align: center; color: var(--muted); padding: 20px; }
+.tip { position: absolute; z-index: 5; pointer-events: none; background: var(--surface); border: 1px solid var(--line); border-radius: 5px; box-shadow: var(--shadow, 0 4px 16px rgb(0 0 0 / 18%)); padding: 5px 9px; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.tip b { font-family: var(--mono); } .tip div { color: var(--muted); }
 `;
-const COLUMNS = [
-  ['name', 'kernel', '', 'The compiled function'],
-  ['count', 'launches', 'per execution', 'How often one execution launches it'],
+
+const ROOF = 'The roofline model: the longer of its arithmetic at the arithmetic peak and its compulsory bytes at the memory bandwidth';
+// name, title, unit, what it is, kind; which columns a recording has is in `columns`.
+const NAME = ['name', 'kernel', '', 'The compiled function'];
+const COUNT = ['count', 'launches', 'per execution', 'How often one execution launches it'];
+const PLACE = ['place', 'model line', 'of the dearest launch', 'The line of the model that its dearest launch came from', 'text'];
+const MEASURED = [
   ['total_us', 'total', 'µs', 'Sum of the medians of its launches'],
   ['share', 'share', '% of time', 'Its part of the time of all kernels', 'bar'],
-  ['median_us', 'median', 'µs', 'One launch: the mean over its launches of their medians'],
-  ['min_us', 'min', 'µs', 'The fastest sample'],
-  ['p95_us', 'p95', 'µs', '95 of 100 samples were faster'],
+  ['predicted_us', 'predicted', 'µs', `Sum over its launches of the least time that this machine allows. ${ROOF}`],
+  ['ratio', 'measured', '÷ predicted', 'Measured time as a multiple of the predicted time; 1 is the limit'],
+  ['percent', 'of limit', '%', 'Predicted time as a part of the measured time: how near it is to the lower roof', 'bar'],
   ['gflops', 'GFLOP/s', '', 'Floating-point operations a second'],
   ['gbytes_per_s', 'GB/s', '', 'Compulsory bytes a second: each operand once, each result once'],
-  ['percent', 'of limit', '%', "Against the lower roof of this machine: its measured arithmetic peak or its memory bandwidth", 'bar'],
-  ['compile_seconds', 'compiled', 'in', 'Time to compile it; 0 where it came from the cache'],
 ];
-
-// Of a GPU's kernels, as the assembler tells them.
-const GPU_COLUMNS = [
+const ONE_LAUNCH = [
+  ['median_us', 'median', 'µs a launch', 'One launch: the mean over its launches of their medians'],
+  ['min_us', 'min', 'µs', 'The fastest sample'],
+  ['p95_us', 'p95', 'µs', '95 of 100 samples were faster'],
+];
+const PREDICTED = [
+  ['predicted_us', 'predicted', 'µs', `Not measured: the least time that the machine allows all its launches. ${ROOF}`],
+  ['predicted_share', 'share', '% predicted', 'Its part of the predicted time of all kernels', 'bar'],
+];
+const WORK = [
+  ['intensity', 'intensity', 'flop/B', 'Floating-point operations for each compulsory byte'],
+  ['bound', 'bound by', '', 'The lower roof for most of its time: arithmetic or memory', 'text'],
+  ['flops', 'work', 'Mflop', 'Floating-point operations of all its launches, an fma being two'],
+  ['bytes', 'traffic', 'MB', 'Compulsory bytes of all its launches: each operand once, each result once'],
+];
+// Of a GPU's kernels: the launch shape, and what the assembler tells.
+const GPU = [
+  ['grid', 'grid', 'blocks', 'Blocks of a launch: the least and the most among its launches'],
   ['threads', 'threads', 'of a block', 'Threads of a block'],
   ['registers', 'registers', 'of a thread', '32-bit registers that each thread has'],
   ['shared', 'shared', 'B a block', 'Shared memory of a block, in bytes'],
   ['spilled', 'spilled', 'B a thread', 'Bytes stored and loaded because registers did not suffice'],
   ['occupancy', 'occupancy', '% of warps', 'Warps that fit a multiprocessor at once, of the most there can be', 'bar'],
 ];
+const COMPILED = ['compile_seconds', 'compiled', 'in', 'Time to compile it'];
+const SCALE = { share: 100, predicted_share: 100, occupancy: 100, flops: 1e-6, bytes: 1e-6 };
+const MODES = [['table', 'Table'], ['roofline', 'Roofline'], ['both', 'Both']];
+const TEXTS = new Set(['name', 'place', 'bound']);
+const MARGIN = { left: 58, right: 14, top: 12, bottom: 34 };
 
-export default component(STYLE, ({ model, root, watch, send }) => {
+const perSecond = (giga, unit) => (giga >= 1e4 ? `${number(giga / 1e3)} T${unit}/s` : `${number(giga)} G${unit}/s`);
+const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
+
+export default component(STYLE, ({ model, root, watch, later, send }) => {
   let data = { rows: [] };
-  let order = ['total_us', -1];
+  let order = null;
+  let mode = 'both';
   const bar = h('div', { class: 'bar' });
   const head = h('tr');
   const body = h('tbody');
   const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Kernels: up and down select, Enter shows the code' },
     h('table', {}, h('thead', {}, head), body));
-  root.append(bar, scroll);
-  const columns = () => (data.gpu ? [...COLUMNS.slice(0, -1), ...GPU_COLUMNS, COLUMNS.at(-1)] : COLUMNS);
+  const chart = h('div', { class: 'chart', tabindex: 0, role: 'region', 'aria-label': 'Roofline: up and down select a kernel, Enter shows its code' });
+  const tip = h('div', { class: 'tip', hidden: true });
+  const space = h('div', { class: 'body' }, scroll, chart);
+  root.append(bar, space);
+  const said = () => !data.measured;
+  const columns = () => {
+    const times = data.measured ? MEASURED : data.roofs ? PREDICTED : [];
+    return [NAME, ...times.slice(0, 2), PLACE, ...times.slice(2), COUNT, ...(data.gpu ? GPU : []),
+      ...WORK.filter(([name]) => name !== 'bound' || data.roofs), ...(data.measured ? ONE_LAUNCH : []), COMPILED];
+  };
+  const sorting = () => (order && columns().some(([name]) => name === order[0]) ? order : [data.measured ? 'total_us' : data.roofs ? 'predicted_us' : 'flops', -1]);
   const rows = () => {
-    const [name, sign] = order;
-    const rank = (row) => row[name] ?? (typeof data.rows[0]?.[name] === 'string' ? '' : -Infinity);
+    const [name, sign] = sorting();
+    const rank = (row) => row[name] ?? (TEXTS.has(name) ? '' : -Infinity);
     return [...data.rows].sort((a, b) => (rank(a) < rank(b) ? -sign : rank(a) > rank(b) ? sign : 0));
   };
   const chosen = () => (plain(model.get('selection')) ?? {}).kernel;
+  const shown = (row, name) => (row[name] === null ? null : row[name] * (SCALE[name] ?? 1));
 
-  function cell(row, [name, , unit, , kind]) {
+  function cell(row, [name, , , , kind]) {
     const value = row[name];
     if (name === 'name') return h('td', { title: row.core ? `${value}: called by other kernels` : value }, value);
     if (name === 'count') return h('td', {}, row.core ? h('span', { class: 'faint', title: 'called by other kernels, not launched' }, 'inner') : count(value));
     if (name === 'compile_seconds') return h('td', { class: 'muted' }, row.cached ? 'cached' : seconds(value));
-    if (value === null) return h('td', { class: 'faint' }, '–');
-    const shown = name === 'share' || name === 'occupancy' ? 100 * value : value;
-    const text = h('span', {}, number(shown));
-    if (kind !== 'bar') return h('td', {}, text);
+    if (value === null) return h('td', { class: `faint${kind === 'text' ? ' text' : ''}` }, '–');
+    if (name === 'place') return h('td', { class: 'text', title: value }, h('span', { class: 'link', title: `${value}: select its op`, click: (event) => { event.stopPropagation(); send('select', { op: row.op }); } }, base(value)));
+    if (kind === 'text') return h('td', { class: 'text' }, value);
+    if (name === 'grid') return h('td', {}, row.grid_least === value ? count(value) : `${count(row.grid_least)}–${count(value)}`);
+    const text = h('span', {}, number(shown(row, name)));
+    if (kind !== 'bar') return h('td', { class: name === 'spilled' && value > 0 ? 'bad' : '' }, text);
     const why = name === 'occupancy' && row.occupancy_limit ? { title: `limited by ${row.occupancy_limit}` } : {};
-    return h('td', { class: 'cell', ...why }, h('i', { style: { width: `${Math.min(100, shown)}%` } }), text);
+    return h('td', { class: 'cell', ...why }, h('i', { style: { width: `${Math.min(100, shown(row, name))}%` } }), text);
   }
 
   function draw() {
-    head.replaceChildren(...columns().map(([name, title, unit, hint]) => h('th', {
-      title: hint, scope: 'col', 'aria-sort': order[0] === name ? (order[1] > 0 ? 'ascending' : 'descending') : 'none',
-      click: () => { order = [name, order[0] === name ? -order[1] : name === 'name' ? 1 : -1]; draw(); },
-    }, title + (order[0] === name ? (order[1] > 0 ? ' ↑' : ' ↓') : ''), h('small', {}, unit || '\u00a0'))));
+    drawBar();
+    const [by, sign] = sorting();
+    head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) => h('th', {
+      title: hint, scope: 'col', class: kind === 'text' ? 'text' : '', 'data-column': name,
+      'aria-sort': by === name ? (sign > 0 ? 'ascending' : 'descending') : 'none',
+      click: () => { order = [name, by === name ? -sign : TEXTS.has(name) ? 1 : -1]; remember(); draw(); },
+    }, title + (by === name ? (sign > 0 ? ' ↑' : ' ↓') : ''), h('small', {}, unit || '\u00a0'))));
     const on = chosen();
     body.replaceChildren(...rows().map((row) => h('tr', {
       class: `${row.id === on ? 'on' : ''} ${row.core ? 'core' : ''}`, 'data-kernel': row.id, 'aria-selected': String(row.id === on),
       click: () => { send('select', { kernel: row.id }); scroll.focus({ preventScroll: true }); },
     }, columns().map((column) => cell(row, column)))));
-    const fact = (name, value) => h('span', {}, `${name} `, h('b', {}, value));
-    bar.replaceChildren(
-      fact('kernels', count(data.rows.length)),
-      ...(data.measured ? [
-        fact('execution', figure(data.total_ms, 'ms')), data.threads ? fact('threads', count(data.threads)) : '',
-        h('span', { title: 'Measured on this machine: what "of limit" compares with' }, 'limits ', h('b', {}, `${number(data.peak_gflops)} GFLOP/s, ${number(data.dram_gbytes_per_s)} GB/s`)),
-      ] : [h('span', {}, data.not_executed ? `not executed: ${data.not_executed}` : 'not measured yet: press Execute')]),
-      h('span', { class: 'gap' }),
-      h('button', { title: 'Download the table as CSV', click: csv }, 'CSV'));
+    arrange();
     markInSight();
+  }
+
+  function drawBar() {
+    const fact = (name, value, title) => h('span', { title }, `${name} `, h('b', {}, value));
+    const { roofs } = data;
+    const limits = roofs && `${perSecond(roofs.gflops, 'FLOP')}, ${perSecond(roofs.gbytes_per_s, 'B')}`;
+    const predicted = data.rows.reduce((sum, row) => sum + (row.predicted_us ?? 0), 0);
+    bar.replaceChildren(
+      h('div', { class: 'group', role: 'group', 'aria-label': 'Show' }, MODES.map(([name, title]) => h('button', {
+        'data-mode': name, 'aria-pressed': String(mode === name), click: () => { mode = name; remember(); draw(); } }, title))),
+      h('div', { class: 'facts' },
+        fact('kernels', count(data.rows.length)),
+        ...(data.measured ? [
+          fact('execution', figure(data.total_ms, 'ms'), 'Median time of one execution'), data.threads ? fact('threads', count(data.threads)) : '',
+          roofs ? fact('limits', limits, `Measured on ${roofs.name}: arithmetic peak and memory bandwidth`) : '',
+        ] : [
+          h('span', { class: 'long', title: data.not_executed ?? '' }, data.not_executed ? `not executed: ${data.not_executed}` : 'not measured yet: press Execute'),
+          roofs ? fact('predicted', `${figure(predicted, 'us')} on ${roofs.name}`, `The sum over all launches of the least time by the limits of ${roofs.name}, as its description says: ${limits}`) : '',
+        ])),
+      h('span', { class: 'gap' }),
+      h('span', { class: 'group' },
+        h('button', { title: 'Download the table as CSV', click: csv }, 'CSV'),
+        h('button', { title: 'Download the roofline as SVG', disabled: mode === 'table' || !chart.querySelector('svg'), click: () => download('roofline.svg', svgText(chart.querySelector('svg')), 'image/svg+xml') }, 'SVG')));
+  }
+
+  function arrange() {
+    scroll.hidden = mode === 'roofline';
+    chart.hidden = mode === 'table';
+    space.classList.toggle('tall', mode === 'both' && root.clientHeight > 620);
+    drawChart();
   }
 
   function markInSight() {
     const on = chosen();
-    for (const row of body.children) row.classList.toggle('on', Number(row.dataset.kernel) === on);
+    for (const row of body.children) {
+      row.classList.toggle('on', Number(row.dataset.kernel) === on);
+      row.setAttribute('aria-selected', String(Number(row.dataset.kernel) === on));
+    }
     body.querySelector('tr.on')?.scrollIntoView({ block: 'nearest' });
   }
 
   function csv() {
-    const quote = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
     const names = columns().map(([name]) => name);
-    const text = [names.join(','), ...rows().map((row) => names.map((n) => quote(String(row[n] ?? ''))).join(','))].join('\n');
-    const link = h('a', { href: URL.createObjectURL(new Blob([text], { type: 'text/csv' })), download: 'kernels.csv' });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    download('kernels.csv', csvText(names, rows().map((row) => names.map((name) => row[name]))), 'text/csv');
   }
 
-  scroll.addEventListener('keydown', (event) => {
+  // -- the roofline -------------------------------------------------------------------------------
+
+  const rate = (flops, us) => flops / us / 1e3;
+  const points = () => data.rows.filter((row) => row.flops && row.bytes && (row.total_us ?? row.predicted_us)).map((row) => ({
+    row, x: row.intensity, y: rate(row.flops, row.total_us ?? row.predicted_us), share: row.share ?? row.predicted_share ?? 0,
+  })).sort((a, b) => b.share - a.share);
+
+  function drawChart() {
+    tip.hidden = true;
+    if (chart.hidden || !chart.clientWidth) return;
+    const list = points();
+    const { roofs } = data;
+    if (!roofs || !list.length) {
+      chart.replaceChildren(h('div', { class: 'none' }, h('b', {}, 'No roofline'),
+        h('span', {}, !roofs ? 'The limits of this machine were not measured: press Execute.' : 'No kernel does arithmetic.')));
+      return;
+    }
+    const [width, height] = [chart.clientWidth, chart.clientHeight];
+    const on = chosen();
+    const mine = launchPoints(on);
+    const all = [...list, ...mine];
+    const ridge = roofs.gflops / roofs.gbytes_per_s;
+    const span = (values, least) => {
+      let [low, high] = [Math.log10(Math.min(...values)) - 0.25, Math.log10(Math.max(...values)) + 0.25];
+      if (high - low < least) [low, high] = [low - (least - high + low) / 2, high + (least - high + low) / 2];
+      return [low, high];
+    };
+    const xs = span([...all.map((p) => p.x), ridge], 2);
+    const ys = span([...all.map((p) => p.y), roofs.gflops * 1.4], 1.5);
+    const { left, right, top, bottom } = MARGIN;
+    const x = (value) => left + ((Math.log10(value) - xs[0]) / (xs[1] - xs[0])) * (width - left - right);
+    const y = (value) => height - bottom - ((Math.log10(value) - ys[0]) / (ys[1] - ys[0])) * (height - top - bottom);
+    const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Roofline of ${list.length} kernels` });
+    const clip = `clip${Math.random().toString(36).slice(2)}`;
+    picture.append(svg('clipPath', { id: clip }, svg('rect', { x: left, y: top, width: Math.max(0, width - left - right), height: Math.max(0, height - top - bottom) })));
+    axis(picture, xs, (at) => [x(at), top, x(at), height - bottom], (at) => [x(at), height - bottom + 14, 'middle'], width / 90);
+    axis(picture, ys, (at) => [left, y(at), width - right, y(at)], (at) => [left - 6, y(at) + 4, 'end'], height / 45);
+    picture.append(
+      svg('rect', { class: 'frame', x: left, y: top, width: Math.max(0, width - left - right), height: Math.max(0, height - top - bottom) }),
+      svg('text', { x: left + (width - left - right) / 2, y: height - 5, 'text-anchor': 'middle' }, 'flop / byte'),
+      svg('text', { x: 12, y: top + (height - top - bottom) / 2, 'text-anchor': 'middle', transform: `rotate(-90 12 ${top + (height - top - bottom) / 2})` }, said() ? 'GFLOP/s, predicted' : 'GFLOP/s'));
+    const inside = svg('g', { 'clip-path': `url(#${clip})` });
+    picture.append(inside);
+    const [from, to] = xs.map((log) => 10 ** log);
+    const roof = (bandwidth, kind) => inside.append(svg('path', { class: `roof ${kind}${roofs.measured ? '' : ' said'}`,
+      d: `M${x(from)},${y(from * bandwidth)} L${x(roofs.gflops / bandwidth)},${y(roofs.gflops)} L${x(Math.max(to, roofs.gflops / bandwidth))},${y(roofs.gflops)}` }));
+    if (roofs.cache_gbytes_per_s > roofs.gbytes_per_s) roof(roofs.cache_gbytes_per_s, 'cache');
+    roof(roofs.gbytes_per_s, '');
+    const taken = [];
+    roofLabels(inside, roofs, { x, y, xs, ys, width, height }, taken);
+    const radius = (share) => 3.5 + 15 * Math.sqrt(share);
+    for (const p of list) {
+      const { row } = p;
+      const go = () => { send('select', { kernel: row.id }); chart.focus({ preventScroll: true }); };
+      inside.append(svg('circle', { class: `point ${row.bound ?? ''}${said() ? ' said' : ''}${row.id === on ? ' on' : ''}`, cx: x(p.x), cy: y(p.y), r: radius(p.share), 'data-kernel': row.id,
+        role: 'button', 'aria-label': `${row.name}: ${number(p.y)} GFLOP/s at ${number(p.x)} flop/B`,
+        click: go, pointermove: (event) => showTip(event, p), pointerleave: () => { tip.hidden = true; } }));
+    }
+    for (const p of mine) {
+      inside.append(svg('circle', { class: 'launch', cx: x(p.x), cy: y(p.y), r: 2.6, click: () => send('select', { op: p.op }),
+        pointermove: (event) => showTip(event, p), pointerleave: () => { tip.hidden = true; } }));
+    }
+    const selected = list.find((p) => p.row.id === on);
+    if (selected && selected.row.ratio) {
+      const limit = selected.y * selected.row.ratio;
+      inside.append(svg('line', { class: 'to', x1: x(selected.x), x2: x(selected.x), y1: y(selected.y) - radius(selected.share), y2: y(limit) }));
+    }
+    names(inside, list, on, { x, y, radius, right: width - right }, taken);
+    chart.replaceChildren(picture, tip);
+    bar.querySelector('[title*="roofline as SVG"]').disabled = false;
+  }
+
+  function axis(picture, [low, high], line, label, room) {
+    const steps = high - low > room ? [1] : (high - low) * 3 > room ? [1, 3] : [1, 2, 5];
+    for (let power = Math.floor(low); power <= Math.ceil(high); power++) {
+      for (const step of steps) {
+        const at = step * 10 ** power;
+        if (Math.log10(at) < low || Math.log10(at) > high) continue;
+        const [x1, y1, x2, y2] = line(at);
+        const [tx, ty, anchor] = label(at);
+        picture.append(svg('line', { class: 'grid', x1, y1, x2, y2 }), svg('text', { class: 'tick', x: tx, y: ty, 'text-anchor': anchor }, at >= 1 ? count(at) : String(Number(at.toPrecision(1)))));
+      }
+    }
+  }
+
+  function roofLabels(inside, roofs, { x, y, xs, ys, width, height }, taken) {
+    const { left, right, top } = MARGIN;
+    const peak = perSecond(roofs.gflops, 'FLOP');
+    const above = Math.max(top + 12, y(roofs.gflops) - (said() ? 24 : 6)); // predicted ones lie on the roof
+    inside.append(svg('text', { class: 'rooflabel', x: width - right - 6, y: above, 'text-anchor': 'end' }, peak));
+    taken.push([width - right - 6 - 6.6 * peak.length, above - 11, width, above + 2]);
+    const slope = Math.atan2((height - top - MARGIN.bottom) / (ys[1] - ys[0]), (width - left - right) / (xs[1] - xs[0]));
+    const along = (bandwidth, text, kind) => {
+      const start = Math.max(xs[0], ys[0] - Math.log10(bandwidth)) + 0.08;
+      const [px, py] = [x(10 ** start), y(bandwidth * 10 ** start)];
+      if (px > x(roofs.gflops / bandwidth) - 40) return;
+      inside.append(svg('text', { class: `rooflabel ${kind}`, x: px, y: py - 5, transform: `rotate(${(-slope * 180) / Math.PI} ${px} ${py})` }, text));
+      for (let at = 0; at < 6.6 * text.length; at += 10) {
+        const [lx, ly] = [px + at * Math.cos(slope), py - at * Math.sin(slope)];
+        taken.push([lx - 6, ly - 18, lx + 14, ly + 4]);
+      }
+    };
+    along(roofs.gbytes_per_s, `${perSecond(roofs.gbytes_per_s, 'B')} from memory`, '');
+    if (roofs.cache_gbytes_per_s > roofs.gbytes_per_s) along(roofs.cache_gbytes_per_s, `${perSecond(roofs.cache_gbytes_per_s, 'B')} from cache`, 'cache');
+  }
+
+  /** The names of the dearest kernels where they have room. */
+  function names(inside, list, on, { x, y, radius, right }, taken) {
+    const wanted = [...list].sort((a, b) => (b.row.id === on) - (a.row.id === on) || b.share - a.share).slice(0, 12);
+    for (const p of wanted) {
+      const long = 6.7 * p.row.name.length;
+      const [px, py, r] = [x(p.x), y(p.y), radius(p.share)];
+      const places = [[px + r + 4, py + 4], [px - r - 4 - long, py + 4], [px - long / 2, py + r + 13], [px - long / 2, py - r - 5]];
+      const free = places.find(([left, low]) => left > MARGIN.left && left + long < right && !taken.some(([a, b, c, d]) => left < c && left + long > a && low - 10 < d && low + 2 > b));
+      const place = free ?? (p.row.id === on ? places[0] : null);
+      if (!place) continue;
+      taken.push([place[0], place[1] - 10, place[0] + long, place[1] + 2]);
+      inside.append(svg('text', { class: `name${p.row.id === on ? ' on' : ''}`, x: place[0], y: place[1] }, p.row.name));
+    }
+  }
+
+  function launchPoints(kernel) {
+    const { launches } = data;
+    if (!launches || kernel === undefined) return [];
+    const row = data.rows.find((each) => each.id === kernel);
+    const found = launches.kernel.flatMap((id, i) => (id === kernel && launches.us[i] > 0 && launches.bytes[i] > 0
+      ? [{ row, op: launches.op[i], us: launches.us[i], x: launches.flops[i] / launches.bytes[i], y: rate(launches.flops[i], launches.us[i]) }] : []));
+    return found.length > 1 ? found : [];
+  }
+
+  function showTip(event, p) {
+    const { row } = p;
+    const spent = p.us !== undefined
+      ? [`one of ${count(row.count)} launches`, `${figure(p.us, 'us')}${said() ? ' predicted' : ''}`]
+      : [`${plural(row.count, 'launch').replace(/launchs$/, 'launches')}${row.place ? `, ${base(row.place)}` : ''}`,
+        said() ? `${figure(row.predicted_us, 'us')} predicted, ${number(100 * (row.predicted_share ?? 0))} % of the time`
+          : `${figure(row.total_us, 'us')}, ${number(100 * (row.share ?? 0))} % of the time`,
+        said() || !row.ratio ? '' : `${number(row.ratio)} × the predicted ${figure(row.predicted_us, 'us')}`];
+    tip.replaceChildren(h('b', {}, row.name), ...spent.filter(Boolean).map((line) => h('div', {}, line)),
+      h('div', {}, `${number(p.y)} GFLOP/s at ${number(p.x)} flop/B${row.bound ? `, bound by ${row.bound}` : ''}`));
+    tip.hidden = false;
+    const box = chart.getBoundingClientRect();
+    const [px, py] = [event.clientX - box.left, event.clientY - box.top];
+    tip.style.left = `${Math.max(4, px + 14 + tip.offsetWidth > box.width ? px - tip.offsetWidth - 10 : px + 14)}px`;
+    tip.style.top = `${Math.max(4, py + 14 + tip.offsetHeight > box.height ? py - tip.offsetHeight - 10 : py + 14)}px`;
+  }
+
+  // -- keys and state -----------------------------------------------------------------------------
+
+  function onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const list = rows();
     const at = list.findIndex((row) => row.id === chosen());
@@ -118,8 +361,27 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     else send('select', { kernel: list[to].id });
     event.preventDefault();
     event.stopPropagation();
-  });
+  }
+  scroll.addEventListener('keydown', onKey);
+  chart.addEventListener('keydown', onKey);
 
+  function remember() {
+    model.set('state', { ...(mode === 'both' ? {} : { mode }), ...(order ? { order } : {}) });
+    model.save_changes();
+  }
+
+  const resized = perFrame(() => data.rows.length && arrange());
+  const observer = new ResizeObserver(resized);
+  observer.observe(root);
+  later(() => observer.disconnect());
+  watch('state', () => {
+    const state = plain(model.get('state')) ?? {};
+    const next = MODES.some(([name]) => name === state.mode) ? state.mode : 'both';
+    const sorted = Array.isArray(state.order) && state.order.length === 2 ? state.order : null;
+    if (next === mode && JSON.stringify(sorted) === JSON.stringify(order)) return;
+    [mode, order] = [next, sorted];
+    if (data.rows.length) draw();
+  });
   watch('data', () => { data = json(model, 'data') ?? data; draw(); });
-  watch('selection', markInSight);
+  watch('selection', () => { markInSight(); drawChart(); });
 });

@@ -1,8 +1,8 @@
-"""The kernel table: how often each kernel is launched, how long it takes, how near to the limit."""
+"""The kernels: how often each is launched, how long it takes beside what the machine allows, what
+it needs of a GPU; as a table and as a roofline."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,12 @@ from workbench.state import Sight
 from workbench.views import Empty
 from workbench.views.links import linked
 from workbench.views.reading import Run
+from workbench.views.work import Roofs, Work, roofs, work
 
 #: What ptxas says of a GPU's kernel: of a block, of a thread, and bytes.
 GPU_FACTS = ("threads", "registers", "shared", "spilled", "occupancy")
+#: Launches beyond this many are not drawn as points of their own.
+MAX_LAUNCHES = 5_000
 
 
 def key(run: Run, sight: Sight) -> tuple:
@@ -22,7 +25,9 @@ def key(run: Run, sight: Sight) -> tuple:
 
 
 def data(run: Run, sight: Sight) -> dict[str, Any]:
-    """``rows``: one a kernel, the most expensive first; times in microseconds of one launch."""
+    """``rows``: one a kernel, the most expensive first; times in microseconds of one execution,
+    ``median_us``, ``min_us``, ``p95_us`` of one launch.  ``roofs``: what the machine can do, by
+    measurement or by its description.  ``launches``: columns, for the roofline."""
     rows = table(run)
     if not rows:
         raise Empty(
@@ -30,7 +35,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
             if run.live
             else "This recording holds no kernels. Press Compile to make one that does."
         )
-    figures = run.figures("timing")
+    figures, found = run.figures("timing"), roofs(run)
     return {
         "rows": rows,
         "gpu": any(row["registers"] is not None for row in rows),
@@ -38,8 +43,8 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "measured": bool(run.timings()),
         "total_ms": _number(figures.get("total_ms")),
         "threads": _number(figures.get("threads")),
-        "peak_gflops": _number(figures.get("peak_gflops")),
-        "dram_gbytes_per_s": _number(figures.get("dram_gbytes_per_s")),
+        "roofs": None if found is None else found.to_json(),
+        "launches": _launches(run, rows),
     }
 
 
@@ -61,28 +66,79 @@ def _table(run: Run) -> list[dict[str, Any]]:
     timings: dict[str, list[Timing]] = {}
     for timing in run.timings():
         timings.setdefault(timing.kernel, []).append(timing)
-    percents = _percents(run)
+    works: dict[str, list[Work]] = {}
+    for each in work(run):
+        works.setdefault(each.kernel, []).append(each)
     total = sum(t.median_us or 0.0 for t in run.timings())
-    rows = [_row(kernel, timings.get(kernel.name, []), percents, total) for kernel in run.kernels()]
-    return sorted(rows, key=lambda row: (-(row["total_us"] or 0.0), row["name"]))
+    least = sum(w.least_us or 0.0 for w in work(run))
+    rows = [
+        _static(kernel)
+        | _work(run, works.get(kernel.name, []), least)
+        | _measured(timings.get(kernel.name, []), total)
+        for kernel in run.kernels()
+    ]
+    for row in rows:
+        limit, spent = row["predicted_us"], row["total_us"]
+        known = limit is not None and spent
+        row["ratio"] = spent / limit if known and limit else None
+        row["percent"] = 100 * limit / spent if known else None
+    return sorted(rows, key=lambda r: (-(r["total_us"] or 0), -(r["predicted_us"] or 0), r["name"]))
 
 
-def _row(kernel: Kernel, timings: list[Timing], percents: list[float], total: float):
-    row: dict[str, Any] = {
+def _static(kernel: Kernel) -> dict[str, Any]:
+    """What is known of a kernel before it is launched."""
+    items = [int(n) for n in kernel.facts.get("work_items", ())]
+    return {
         "id": kernel.id, "name": kernel.name, "count": len(kernel.launches),
         "cached": kernel.cached, "compile_seconds": kernel.compile_seconds,
         "core": bool(kernel.facts.get("core")), "steps": len(kernel.steps),
         **{fact: _number(kernel.facts.get(fact)) for fact in GPU_FACTS},
         "occupancy_limit": str(kernel.facts.get("occupancy_limit", "")),
-        **dict.fromkeys(("median_us", "min_us", "p95_us", "total_us", "share", "gflops",
-                         "gbytes_per_s", "percent")),
+        "grid": max(items, default=None), "grid_least": min(items, default=None),
     }  # fmt: skip
+
+
+def _work(run: Run, works: list[Work], whole: float) -> dict[str, Any]:
+    """What its launches have to do, the least time for that, the model's line of the dearest."""
+    row: dict[str, Any] = dict.fromkeys(
+        ("flops", "bytes", "intensity", "predicted_us", "predicted_share", "bound", "place", "op")
+    )
+    if not works:
+        return row
+    flops, moved = sum(w.flops for w in works), sum(w.bytes for w in works)
+    row |= {"flops": flops, "bytes": moved, "intensity": flops / moved if moved else None}
+    known, found = [w.least_us for w in works if w.least_us is not None], roofs(run)
+    if known and found is not None:
+        row |= {
+            "predicted_us": sum(known),
+            "predicted_share": sum(known) / whole if whole else None,
+            "bound": _bound(found, works),
+        }
+    dearest = max(works, key=lambda w: (w.median_us or 0.0, w.least_us or 0.0))
+    if dearest.op is not None:
+        file, line = run.kept_place(run.recording.op(dearest.op))
+        row |= {"op": dearest.op, "place": f"{file}:{line}" if file else None}
+    return row
+
+
+def _bound(found: Roofs, works: list[Work]) -> str:
+    """The roof that holds most of the time of its launches."""
+    times = {"arithmetic": 0.0, "memory": 0.0}
+    for each in works:
+        times[found.bound(each.flops, each.bytes)] += each.least_us or 0.0
+    return max(times, key=lambda name: times[name])
+
+
+def _measured(timings: list[Timing], total: float) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(
+        ("median_us", "min_us", "p95_us", "total_us", "share", "gflops", "gbytes_per_s")
+    )
     medians = [t.median_us for t in timings if t.median_us is not None]
     if not medians:
         return row
     spent = sum(medians)
     samples = np.concatenate([t.samples_us for t in timings])
-    row |= {
+    return row | {
         "median_us": spent / len(medians),
         "min_us": min(t.min_us for t in timings if t.min_us is not None),
         "p95_us": float(np.quantile(samples, 0.95)) if samples.size else None,
@@ -90,22 +146,18 @@ def _row(kernel: Kernel, timings: list[Timing], percents: list[float], total: fl
         "gflops": sum(t.flops for t in timings) / spent / 1e3 if spent else None,
         "gbytes_per_s": sum(t.bytes for t in timings) / spent / 1e3 if spent else None,
     }  # fmt: skip
-    near = [
-        (t.median_us, percents[t.launch])
-        for t in timings
-        if t.median_us is not None and t.launch < len(percents)
-    ]
-    if near and spent:
-        row["percent"] = sum(time * share for time, share in near) / spent
-    return row
 
 
-def _percents(run: Run) -> list[float]:
-    try:
-        found = json.loads(str(run.figures("timing").get("percent_of_limit", "[]")))
-        return [float(part) for part in found]
-    except (ValueError, TypeError):
-        return []
+def _launches(run: Run, rows: list[dict[str, Any]]) -> dict[str, list]:
+    """Each launch's kernel and op (ids), flops, bytes and microseconds, measured or at least."""
+    ids = {row["name"]: row["id"] for row in rows}
+    found = [w for w in work(run) if w.kernel in ids and w.op is not None and w.flops]
+    found = sorted(found, key=lambda w: -(w.median_us or w.least_us or 0.0))[:MAX_LAUNCHES]
+    return {
+        "kernel": [ids[w.kernel] for w in found], "op": [w.op for w in found],
+        "flops": [w.flops for w in found], "bytes": [w.bytes for w in found],
+        "us": [w.least_us if w.median_us is None else w.median_us for w in found],
+    }  # fmt: skip
 
 
 def _number(value: Any) -> float | None:

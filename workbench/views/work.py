@@ -3,6 +3,7 @@ took: the roofline model, for whatever the recording knows of its machine."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +96,8 @@ def work(run: Run) -> list[Work]:
 def _work(run: Run) -> list[Work]:
     roof = roofs(run)
     if run.timings():
-        return [_measured(t, roof) for t in run.timings()]
+        percents = _percents(run)
+        return [_measured(t, roof, percents.get(t.launch)) for t in run.timings()]
     found = []
     for key, op in launches(run).items():
         flops, moved = launch_cost(op)
@@ -104,6 +106,19 @@ def _work(run: Run) -> list[Work]:
     return found
 
 
-def _measured(timing: Timing, roof: Roofs | None) -> Work:
+def _measured(timing: Timing, roof: Roofs | None, percent: float | None) -> Work:
     least = None if roof is None else roof.least_us(timing.flops, timing.bytes)
+    if percent is not None and timing.median_us is not None:
+        least = timing.median_us * percent / 100
     return Work(timing.op, timing.kernel, timing.flops, timing.bytes, least, timing.median_us)
+
+
+def _percents(run: Run) -> dict[int, float]:
+    """Of a recording that keeps no curve of bandwidths: percent of the limit by launch."""
+    if "limits" in run.figures("timing"):
+        return {}
+    try:
+        found = json.loads(str(run.figures("timing").get("percent_of_limit", "[]")))
+        return {i: float(part) for i, part in enumerate(found)}
+    except (ValueError, TypeError):
+        return {}
