@@ -170,21 +170,25 @@ class Writer:
             for value in range(int(lower), int(upper), int(step)):
                 self._iteration(op, str(value), carried)
         else:
-            span = ", ".join([upper] if (lower, step) == ("0", "1") else
-                             [lower, upper] if step == "1" else [lower, upper, step])  # fmt: skip
-            iv = body.arguments[0]
-            self.names[iv] = self.fresh(op["name"])
-            self.line(f"for {self.names[iv]} in range({span}):", op)
-            self.indent += 1
-            before = len(self.lines)
-            self.block(body)
-            self._hand_on(body, carried)
-            if len(self.lines) == before:
-                self.line("pass")
-            self.indent -= 1
-            self.comment = ""
+            self.names[body.arguments[0]] = self.fresh(op["name"])
+            self.counted(op, (lower, upper, step), carried)
         for result, inner in zip(op.results, carried, strict=True):
             self.names[result] = inner
+
+    def counted(self, op: Op, bounds: tuple[str, str, str], carried: list[str]) -> None:
+        """A loop over the range of ``bounds``: lower, upper, step."""
+        lower, upper, step = bounds
+        span = ", ".join([upper] if (lower, step) == ("0", "1") else
+                         [lower, upper] if step == "1" else [lower, upper, step])  # fmt: skip
+        self.line(f"for {self.names[op.regions[0].arguments[0]]} in range({span}):", op)
+        self.indent += 1
+        before = len(self.lines)
+        self.block(op.regions[0])
+        self._hand_on(op.regions[0], carried)
+        if len(self.lines) == before:
+            self.line("pass")
+        self.indent -= 1
+        self.comment = ""
 
     def trip_count(self, loop: Op) -> str:
         lower, upper, step = map(self.name, loop.operands[:3])

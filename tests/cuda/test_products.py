@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
 from core_compiler.codegen.cuda.compile import compile_source
+from core_compiler.codegen.cuda.listing import inner_loop, mix
 from core_compiler.codegen.cuda.source import generate
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.schedules.gpu import product
@@ -95,16 +94,8 @@ def test_a_load_from_shared_memory_feeds_eight_products(name, tiles):
     kernel = lower_group(group(build, *given)).function
     function = product.schedule(kernel, read_product(kernel), tiles).function
     made = compile_source(generate(function), (9, 0))
-    loads = len(re.findall(r"\bLDS(?:\.\w+)*\b", made.assembly))
-    products = len(re.findall(r"\bFFMA\b", _inner_loop(made.assembly)))
-    inner = len(re.findall(r"\bLDS(?:\.\w+)*\b", _inner_loop(made.assembly)))
-    assert loads >= inner > 0
-    assert products / inner >= 8
+    inner = mix(inner_loop(made.assembly))
+    assert inner.fmas / inner.shared >= 8
+    assert inner.fma_share > 0.6  # 0.47 with Numba's iterators over ranges
     assert made.facts["stack"] == made.facts["spilled"] == 0
     assert complaints(made.intermediate, made.assembly) == []
-
-
-def _inner_loop(sass: str) -> str:
-    """The straight piece of code with the most loads from shared memory."""
-    pieces = re.split(r"^\s*\.L_x_\d+:|^.*\bBRA\b.*$", sass, flags=re.M)
-    return max(pieces, key=lambda piece: piece.count("LDS"))

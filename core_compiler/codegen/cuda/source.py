@@ -211,6 +211,24 @@ class _Writer(Writer):
             self._meet(*_accesses((op,)))
         super()._for(op)
 
+    def counted(self, op: Op, bounds: tuple[str, str, str], carried: list[str]) -> None:
+        """Counted by hand: NVVM keeps all state of Numba's iterator over a range in registers."""
+        lower, upper, step = bounds
+        (body,) = op.regions
+        name = self.names[body.arguments[0]]
+        if not upper.isdigit() and (not upper.isidentifier() or upper in self.changing):
+            end = self.fresh(f"{name}_end")
+            self.line(f"{end} = {upper}", op)
+            upper = end
+        self.line(f"{name} = {lower}", op)
+        self.line(f"while {name} < {upper}:", op)
+        self.indent += 1
+        self.block(body)
+        self._hand_on(body, carried)
+        self.line(f"{name} = {name} + {wrap(step)}", op)
+        self.indent -= 1
+        self.comment = ""
+
     def _hand_on(self, body: Block, carried: list[str]) -> None:
         super()._hand_on(body, carried)
         if not self.threads_apart:
