@@ -26,7 +26,7 @@ from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.evaluate import Values
 from core_compiler.debug.kernels import check_kernels
 from core_compiler.debug.steps import check_schedules
-from core_compiler.errors import CANNOT_HERE, InternalError, UserError
+from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module, Rewrite, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.rewriter import Budget
@@ -152,19 +152,22 @@ class Trial:
                 yield wrong
 
     def _records(self, checker, before, after, rewrites, facts, inputs) -> Iterator[CheckRecord]:
+        """The checks of the last pass, as a compile makes them.  They end where a check cannot be
+        made: candidates may lack a pass whose work it reads, and what cannot be evaluated is told
+        by the outputs."""
         step = self.steps[-1]
+        name = step.pass_.name()
         try:
             yield from checker.stage(rewrites, step.pass_.exact, before, after)
-        except InternalError:  # what it made cannot be evaluated: told as a whole
+            if name == "schedule_kernels":
+                yield from check_schedules(after, facts["schedules"])
+            if name == "generate_code" and self.target.available() is None:
+                launches = check_kernels(
+                    after, facts, self.target, inputs, checker.evaluator, self.threads
+                )
+                yield from (found.record for found in launches)
+        except Exception:
             return
-        name = step.pass_.name()
-        if name == "schedule_kernels":
-            yield from check_schedules(after, facts["schedules"])
-        if name == "generate_code" and self.target.available() is None:
-            for found in check_kernels(
-                after, facts, self.target, inputs, checker.evaluator, self.threads
-            ):
-                yield found.record
 
     def _outputs_differ(self, step, rewrites, old, after, checker, inputs) -> Failure | None:
         def wrong(what: str, note: str, value: Value | None = None) -> Failure:
