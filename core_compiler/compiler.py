@@ -123,7 +123,7 @@ class Cancelled(Exception):
     """The person asked a running compile to stop."""
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)
 class Compilation:
     """A compile in progress or done: stages, checks, and in the end the executable.
 

@@ -5,6 +5,7 @@ A plain module's text stands behind the helpers of ``views/dom.js``; no bundler 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from widgets.views import module_path
@@ -28,6 +29,18 @@ def module_text(name: str) -> str:
     return shared + _PLAIN[name].read_text(encoding="utf-8")
 
 
-def is_plain(name: str) -> bool:
-    """Whether a component is plain JavaScript, which needs the page's colours around it."""
-    return name in _PLAIN
+def palette() -> str:
+    """The colours and fonts of plain modules, light and dark, as CSS variables of ``:root``."""
+    return (HERE / "palette.css").read_text(encoding="utf-8")
+
+
+def standalone_text(name: str) -> str:
+    """The ES module that draws a component on any page: it brings the colours, and what it draws
+    stands in a shadow root, so that neither the page's styles nor its own cross over."""
+    if name not in _PLAIN:
+        return module_text(name)
+    colours = palette().replace(":root", ":host")
+    colours = colours.replace("[data-theme=dark]", ":host([data-theme=dark])")
+    view = module_text(name).replace("export default component(", "const drawn = component(")
+    hosted = (HERE / "hosted.js").read_text(encoding="utf-8")
+    return f"{view}\nconst PALETTE = {json.dumps(colours)};\n{hosted}"

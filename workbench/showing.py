@@ -35,6 +35,11 @@ class Showing:
         """Nothing is shown any more."""
         self._shown.clear()
 
+    def forget(self, name: str) -> None:
+        """Component ``name`` has not been sent what was derived for it."""
+        for trait in ("data", "detail"):
+            self._shown.pop(f"{name}.{trait}", None)
+
     def updates(self, sight: Sight, run: Run, other: Run | None,
                 messages: dict[str, Message]) -> Updates:  # fmt: skip
         """``(component, {trait: value})`` for what changed, what is looked at first; what a view

@@ -100,6 +100,11 @@ class Recorder(Observer):
             status = "cancelled" if interrupted else "finished" if kind is None else "failed"
             self.end(status, "" if problem is None else str(problem))
 
+    @property
+    def op_ids(self) -> Mapping[Op, int]:
+        """The ids of all ops told so far."""
+        return self._ids.ops
+
     # -- events ----------------------------------------------------------------------------------
 
     def begin(self, meta: Mapping[str, Any]) -> None:

@@ -40,7 +40,7 @@ MAX_MESSAGE = 64 << 20
 UNUSED = 15_000
 
 _TEMPLATE = (HERE / "page.html").read_text(encoding="utf-8")
-_STYLE = (HERE / "page.css").read_text(encoding="utf-8")
+_STYLE = modules.palette() + (HERE / "page.css").read_text(encoding="utf-8")
 
 
 class Health(RequestHandler):

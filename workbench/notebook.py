@@ -1,0 +1,520 @@
+"""The workbench in a notebook: every view as a live widget, one selection, controls beside them.
+
+``c.show()`` of a compilation, ``cc.show("x.run")`` of a recording.  A compile that goes on
+(``c.step()``, ``c.profile()``) goes on in what is shown.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import ipywidgets
+
+from core_compiler.compiler import Compilation
+from core_compiler.errors import UserError, nearest
+from core_compiler.ir import Op
+from core_compiler.ir.events import Observer, Observers
+from core_compiler.record.recorder import Recorder
+from core_compiler.telemetry import tell
+from widgets.notebook_host import widget
+from workbench import moves, views
+from workbench.modules import standalone_text
+from workbench.showing import Message, Showing, unexpected
+from workbench.state import PRESETS, VIEWS, Sight
+from workbench.views.links import linked
+from workbench.views.passes import check
+from workbench.views.reading import Run
+
+#: Heights in a cell (pixels): one pane, and the columns beside panes.
+HEIGHT = 460
+#: What is shown of compilations (by their ``id``: a workbench keeps its compilation), so that a
+#: second ``show()`` shares the selection of the first.
+_SHOWN: weakref.WeakValueDictionary[int, Workbench] = weakref.WeakValueDictionary()
+_FRAME = {"rail": "passes", "inspector": "inspector"}
+
+
+def show(what: Compilation | str | Path, view: str | None = None) -> Workbench | Pane:
+    """The workbench of a compilation or of a recording, or one ``view`` of it, for a cell.
+
+    UserError where no view is called that, or where the recording cannot be opened.
+    """
+    if isinstance(what, Compilation):
+        made = _SHOWN.get(id(what))
+        if made is None:
+            made = _SHOWN[id(what)] = Workbench(what)
+    else:
+        made = Workbench(Path(what))
+    return made if view is None else made.view(view)
+
+
+class Workbench:
+    """The views of one recording.  A cell that ends with it shows the whole; ``view(name)`` one.
+
+    The selection is the same in all of them and here::
+
+        w.selection              # {'stage': 7, 'op': 123, 'kernel': 4, ...}, what was clicked last
+        w.op                     # the selected op: an object of the IR
+        w.select(op=..., stage=7)
+        w.observe(lambda w: ...) # after each change
+    """
+
+    def __init__(self, shown: Compilation | Path):
+        self._showing = Showing()
+        self._messages: dict[str, Message] = {}
+        self._watchers: list[Callable[[Workbench], Any]] = []
+        self._panes: dict[str, Pane] = {}
+        self._refreshing = False
+        self._controls: Controls | None = None
+        self._compilation = shown if isinstance(shown, Compilation) else None
+        self._op_ids: Mapping[Op, int] = {}
+        self._folder: tempfile.TemporaryDirectory | None = None
+        if self._compilation is not None:
+            self._follow(self._compilation)
+        self.run = self._record() if self._compilation is not None else Run(Path(str(shown)))
+        self.sight = Sight(run=self.run.path.name, panes=())
+
+    # -- the recording -----------------------------------------------------------------------------
+
+    def _record(self) -> Run:
+        """A recording of the compilation as far as it has come.  Equal beginnings give equal ids,
+        so that the selection keeps its meaning when more is recorded."""
+        made = self._compilation
+        assert made is not None
+        folder = tempfile.TemporaryDirectory(prefix="workbench-")
+        path = Path(folder.name) / f"{made.about.get('model', 'model')}.run"
+        with Recorder(path) as recorder:
+            recorder.begin(made.about)
+            made.log.tell(recorder)
+            tell(made, recorder)
+            self._op_ids = recorder.op_ids
+        self._folder = folder  # the file lives as long as this
+        return Run(path)
+
+    def _follow(self, made: Compilation) -> None:
+        made.observer = Observers(made.observer, _Follower(weakref.ref(self), made))
+
+    def reload(self) -> None:
+        """Show what the compilation has done meanwhile."""
+        if self._compilation is None:
+            self.run.refresh()
+        else:
+            old = self.run
+            self.run = self._record()
+            old.close()
+        self._showing.clear()
+        self.refresh()
+
+    # -- the selection -----------------------------------------------------------------------------
+
+    @property
+    def stage(self) -> int:
+        """The shown stage; can be set."""
+        return self.run.stage_number(self.sight.stage)
+
+    @stage.setter
+    def stage(self, number: int) -> None:
+        self._go(self.sight.with_(stage=int(number), rewrite=None))
+
+    @property
+    def selection(self) -> Mapping[str, Any]:
+        """What is selected: ``stage``, and where there is one ``rewrite``, ``op``, ``kernel``,
+        ``buffer`` (ids of the recording), ``kernel_name``, ``scope``."""
+        with self.run.lock:
+            found = linked(self.run, self.sight)
+            names = {k.id: k.name for k in self.run.kernels()}
+        kernel = None if found.kernel is None else names.get(found.kernel)
+        parts = {
+            "stage": found.stage, "rewrite": self.sight.rewrite, "op": found.op,
+            "kernel": found.kernel, "kernel_name": kernel, "buffer": found.buffer,
+            "scope": self.sight.scope or None,
+        }  # fmt: skip
+        return MappingProxyType({k: v for k, v in parts.items() if v is not None})
+
+    @property
+    def op(self) -> Op | None:
+        """The selected op in the shown stage: the compilation's own object where there is one."""
+        number = self.selection.get("op")
+        if number is None:
+            return None
+        if self._compilation is not None:
+            return next((op for op, n in self._op_ids.items() if n == number), None)
+        return self.run.index(self.stage).ops.get(number)
+
+    def select(self, *, op: Op | int | None = None, kernel: str | int | None = None,
+               buffer: int | None = None, stage: int | None = None) -> None:  # fmt: skip
+        """Select an op (an object of the IR or an id), a kernel (a name or an id) or a buffer, in
+        ``stage`` or in the shown one; nothing where nothing is given.  Every view follows."""
+        sight = self.sight.select(op=self._op_id(op), kernel=self._kernel_id(kernel), buffer=buffer)
+        self._go(sight if stage is None else sight.with_(stage=int(stage), rewrite=None))
+
+    def _op_id(self, op: Op | int | None) -> int | None:
+        if op is None or isinstance(op, int):
+            return op
+        try:
+            return self._op_ids[op] if self._compilation is not None else self.run.op_id(op)
+        except KeyError:
+            raise UserError("this op is in no shown stage", "select",
+                            "give one of the shown stages") from None  # fmt: skip
+
+    def _kernel_id(self, kernel: str | int | None) -> int | None:
+        if kernel is None or isinstance(kernel, int):
+            return kernel
+        names = {k.name: k.id for k in self.run.kernels()}
+        if kernel not in names:
+            raise UserError(f"no kernel is called {kernel!r}", "select",
+                            nearest(kernel, list(names), "see c.kernels"))  # fmt: skip
+        return names[kernel]
+
+    def observe(self, watcher: Callable[[Workbench], Any]) -> None:
+        """Call ``watcher(workbench)`` after each change of the selection or the stage."""
+        self._watchers.append(watcher)
+
+    # -- views -------------------------------------------------------------------------------------
+
+    def view(self, name: str) -> Pane:
+        """One view as a widget of its own; it shares the selection."""
+        if name not in VIEWS and name not in _FRAME:
+            raise UserError(f"no view is called {name!r}", "show",
+                            nearest(name, list(VIEWS), f"views: {', '.join(VIEWS)}"))  # fmt: skip
+        pane = self._panes.get(name)
+        if pane is None:
+            pane = self._panes[name] = Pane(self, name)
+            self.refresh()
+        return pane
+
+    @property
+    def widget(self) -> ipywidgets.Widget:
+        """The whole: controls, two panes, the inspector."""
+        if self._controls is None:
+            self._controls = Controls(self)
+        return self._controls.box
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
+        shown: Any = self.widget._repr_mimebundle_()
+        return {**shown, **self._fallback()}
+
+    def _fallback(self) -> dict[str, str]:
+        """What is read where widgets are not: text, and the stages as a table."""
+        if self._compilation is not None:
+            return self._compilation._repr_mimebundle_()
+        from core_compiler.exporters.notebook import bundle, table
+
+        rows = [(s.index, s.pass_name, s.ops, s.rewrites) for s in self.run.stages()]
+        title = f"recording {self.run.path.name}"
+        return bundle(*table(("stage", "pass", "ops", "rewrites"), rows, title, (0, 2, 3)))
+
+    def __repr__(self) -> str:
+        return f"<workbench of {self.run.path.stem}, stage {self.stage}, views {', '.join(VIEWS)}>"
+
+    # -- what the browser tells --------------------------------------------------------------------
+
+    def command(self, text: str) -> None:
+        """A command of a view (JSON); those that are the page's own do nothing here."""
+        try:
+            command = json.loads(text)
+            name = str(command.pop("name", ""))
+        except (ValueError, AttributeError, TypeError):
+            return
+        if name in moves.MOVES:
+            self._move(lambda: moves.MOVES[name](self.run, self.sight, command))
+
+    def chosen(self, view: str, selection: Mapping[str, Any]) -> None:
+        """What a view of `widgets` says is selected."""
+        self._move(lambda: moves.chosen_in(self.run, self.sight, view, dict(selection)))
+
+    def remember(self, view: str, state: Mapping[str, Any]) -> None:
+        """What the person set in a view."""
+        text = json.dumps(dict(state), separators=(",", ":")) if state else ""
+        self.sight = self.sight.with_view(view, text)
+
+    def _move(self, move: Callable[[], Sight]) -> None:
+        try:
+            with self.run.lock:
+                sight = move()
+        except moves.Nowhere as end:
+            self._tell(str(end))
+            return
+        except UserError as error:
+            self._tell(f"{error}")
+            return
+        except Exception as error:
+            self._tell(unexpected(error)["what"])
+            return
+        self._go(sight)
+
+    def _tell(self, text: str) -> None:
+        if self._controls is not None:
+            self._controls.note(text)
+
+    def _go(self, sight: Sight) -> None:
+        wanted = tuple(p for p in sight.panes if p not in self.sight.panes)
+        if wanted and self._controls is not None:
+            self._controls.open(wanted)  # a link to a view that is not shown
+        self.sight = sight
+        self.refresh()
+        for watcher in list(self._watchers):
+            watcher(self)
+
+    def refresh(self) -> None:
+        """Bring all widgets up to the sight."""
+        panes = tuple(name for name in self._panes if name in VIEWS)
+        self.sight = self.sight.with_(panes=panes, zoom=None)
+        self._refreshing = True
+        try:
+            found = self._showing.updates(self.sight, self.run, None, self._messages)
+            for name, values in found:
+                if name in self._panes:
+                    self._panes[name].update(values)
+                elif name in _FRAME:
+                    self._showing.forget(name)
+        finally:
+            self._refreshing = False
+        for name in panes:
+            self._panes[name].say(self._messages.get(name))
+        if self._controls is not None:
+            self._controls.follow()
+
+    def answer(self, view: str, request: Mapping[str, Any]) -> Any:
+        """What the browser module of a view asks for."""
+        with self.run.lock:
+            return views.module(view).answer(self.run, self.sight, dict(request))
+
+
+@cache
+def _widget_class(module: str) -> type:
+    return widget(f"{module.title()}Pane", standalone_text(module))
+
+
+class Pane:
+    """One view in a cell: the widget, or what is to be said instead."""
+
+    def __init__(self, owner: Workbench, name: str):
+        self._owner, self.name = owner, name
+        made = _widget_class(_FRAME.get(name, name))()
+        made.layout = ipywidgets.Layout(height=f"{HEIGHT}px", min_width="0", flex="1 1 0%")
+        made.observe(self._on_command, "command")
+        if name in VIEWS:
+            made.observe(self._on_selection, "selection")
+            made.observe(self._on_state, "state")
+            if hasattr(views.module(name), "answer"):
+                made.on_request(partial(owner.answer, name))
+        self.view = made
+        self._message = ipywidgets.HTML(layout=ipywidgets.Layout(display="none", padding="24px"))
+        self.widget = ipywidgets.VBox(
+            [self._message, made], layout=ipywidgets.Layout(flex="1 1 0%", min_width="0")
+        )
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Set traits, together."""
+        with self.view.hold_sync():
+            for name, value in values.items():
+                if getattr(self.view, name) != value:
+                    setattr(self.view, name, value)
+
+    def say(self, message: Message | None) -> None:
+        """A message instead of the view; None: the view."""
+        if message is not None:
+            parts = [message["what"], message.get("where", ""), message.get("fix", "")]
+            lines = "<br>".join(html.escape(str(part)) for part in parts if part)
+            self._message.value = f'<div style="text-align:center;opacity:.8">{lines}</div>'
+        self._message.layout.display = "" if message else "none"
+        self.view.layout.display = "none" if message else ""
+
+    def _on_command(self, change: Mapping[str, Any]) -> None:
+        if change["new"]:
+            self._owner.command(change["new"])
+
+    def _on_selection(self, change: Mapping[str, Any]) -> None:
+        if not self._owner._refreshing:
+            self._owner.chosen(self.name, change["new"] or {})
+
+    def _on_state(self, change: Mapping[str, Any]) -> None:
+        if not self._owner._refreshing:
+            self._owner.remember(self.name, change["new"] or {})
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
+        shown: Any = self.widget._repr_mimebundle_()
+        return {**shown, **self._owner._fallback()}
+
+
+class Controls:
+    """The ipywidgets around the panes: pass, layout, views, inspector, selection."""
+
+    def __init__(self, owner: Workbench):
+        self._owner = owner
+        self._quiet = False
+        names = [(view.title, name) for name, view in VIEWS.items()]
+        self._stages = ipywidgets.Dropdown(description="Pass", layout=_sized("330px"))
+        self._stages.style.description_width = "34px"
+        self._left = ipywidgets.Dropdown(options=names, value="graph", layout=_sized("110px"))
+        self._right = ipywidgets.Dropdown(
+            options=[("none", ""), *names], value="diff", layout=_sized("110px")
+        )
+        self._inspect = ipywidgets.ToggleButton(
+            value=True, description="Inspector", layout=_sized("auto")
+        )
+        self._measure = _button(
+            "Time kernels", "Execute on the example inputs and time every kernel", self._time
+        )
+        pairs = [(title, panes) for title, panes in PRESETS.values() if len(panes) == 2]
+        self._note = ipywidgets.HTML()
+        self._body = ipywidgets.HBox(layout=_sized("100%"))
+        bar = ipywidgets.HBox(
+            [
+                _button("◀", "Previous pass that changed something", partial(self._step, -1)),
+                self._stages,
+                _button("▶", "Next pass that changed something", partial(self._step, 1)),
+                *(_button(t, " and ".join(p), partial(self._layout, *p)) for t, p in pairs),
+                self._left, self._right, self._inspect, self._measure,
+            ],
+            layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
+        )  # fmt: skip
+        self.box = ipywidgets.VBox([bar, self._body, self._note])
+        self._stages.observe(self._on_stage, "value")
+        for chooser in (self._left, self._right, self._inspect):
+            chooser.observe(lambda _change: self._arrange(), "value")
+        self._arrange()
+
+    # -- what the person does ------------------------------------------------------------------
+
+    def _step(self, by: int) -> None:
+        owner = self._owner
+        owner._move(lambda: moves.step(owner.run, owner.sight, {"what": "changed", "by": by}))
+
+    def _on_stage(self, change: Mapping[str, Any]) -> None:
+        if not self._quiet and change["new"] is not None:
+            self._owner.stage = change["new"]
+
+    def _layout(self, left: str, right: str) -> None:
+        self._quiet = True
+        self._left.value, self._right.value = left, right
+        self._quiet = False
+        self._arrange()
+
+    def open(self, panes: tuple[str, ...]) -> None:
+        """Show views that a link leads to."""
+        self._layout(panes[0], panes[1] if len(panes) > 1 else self._right.value)
+
+    def _arrange(self) -> None:
+        if self._quiet:
+            return
+        owner = self._owner
+        names = list(dict.fromkeys(n for n in (self._left.value, self._right.value) if n))
+        wide = len(names) == 2 and any(VIEWS[n].wide for n in names)
+        for name in names:
+            owner.view(name)
+        made = ipywidgets.VBox if wide else ipywidgets.HBox
+        panes = made([owner.view(n).widget for n in names],
+                     layout=ipywidgets.Layout(flex="1 1 0%", min_width="0"))  # fmt: skip
+        beside = []
+        if self._inspect.value:
+            inspector = owner.view("inspector")
+            inspector.widget.layout = ipywidgets.Layout(width="270px", flex="0 0 270px")
+            beside = [inspector.widget]
+        self._body.children = [panes, *beside]
+        owner.refresh()
+
+    def _time(self) -> None:
+        made = self._owner._compilation
+        if made is None:
+            return
+        self.note("timing the kernels …")
+        try:
+            made.profile()
+            self.note("")
+        except UserError as error:
+            self.note(str(error))
+
+    # -- what it shows -------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """A line under the panes."""
+        self._note.value = f'<span style="opacity:.75">{html.escape(text)}</span>'
+
+    def follow(self) -> None:
+        """Bring the controls up to the sight."""
+        owner = self._owner
+        self._quiet = True
+        options = [(_title(stage), stage.index) for stage in owner.run.stages()]
+        if [n for _, n in options] != [n for _, n in self._stages.options or ()]:
+            self._stages.options = options
+        self._stages.value = owner.stage if options else None
+        made = owner._compilation
+        self._measure.layout.display = "" if _can_time(made) else "none"
+        self._quiet = False
+        chosen = owner.selection
+        named = {"scope": "scope", "kernel_name": "kernel", "buffer": "buffer"}
+        what = [f"{title} {chosen[part]}" for part, title in named.items() if part in chosen]
+        if "op" in chosen:
+            what.insert(0, f"op {owner.run.name_of(chosen['op'])}")
+        self.note("selected: " + ", ".join(what) if what else "")
+
+
+def _sized(width: str) -> ipywidgets.Layout:
+    return ipywidgets.Layout(width=width)
+
+
+def _button(title: str, hint: str, act: Callable[[], None]) -> ipywidgets.Button:
+    made = ipywidgets.Button(description=title, tooltip=hint, layout=_sized("auto"))
+    made.on_click(lambda _button: act())
+    return made
+
+
+def _title(stage: Any) -> str:
+    mark = {"bitwise": " ✓", "within": " ≈", "failed": " ✗"}
+    verdict = check(stage)
+    sign = mark.get(verdict["verdict"], "") if verdict else ""
+    did = (
+        f", {stage.rewrites} rewrites" if stage.rewrites else "" if stage.changed else ", no change"
+    )
+    return f"{stage.index:02d} {stage.pass_name}{did}{sign}"
+
+
+def _can_time(made: Compilation | None) -> bool:
+    return (
+        made is not None and made.next is None and made.inputs is not None
+        and made.target.available() is None
+    )  # fmt: skip
+
+
+class _Follower(Observer):
+    """Shows what a compilation that is shown goes on to do."""
+
+    def __init__(self, shown: weakref.ref[Workbench], made: Compilation):
+        self._shown, self._made = shown, weakref.ref(made)
+        self._finishing = False
+
+    def progress(self, what, done, total):
+        made = self._made()
+        if made is None:
+            return
+        if what == "done":
+            self._finishing = False
+            self._reload()
+        elif made.next is not None and what == made.next.label and total == len(made.steps):
+            self._finishing = True  # every pass is told; they are shown together in the end
+
+    def stage(self, stage):
+        made = self._made()
+        if made is not None and not self._finishing and not made.options.check:
+            self._reload()
+
+    def check(self, stage_index, results):
+        if not self._finishing:
+            self._reload()
+
+    def timings(self, timings, figures):
+        self._reload()
+
+    def _reload(self) -> None:
+        shown = self._shown()
+        if shown is not None:
+            shown.reload()
