@@ -395,7 +395,8 @@ def _check_fusion(heavies: list[Node]) -> None:
                         "loop", part.op, node.op,
                     )  # fmt: skip
         if node.heavy.form in ("contraction", "convolution", "window"):
-            others = [h for h in heavies if h is not node and h.op is not node.op]
+            _check_once(node, heavies)
+            others = [h for h in heavies if h.op is not node.op]
             if others:
                 raise CannotLower(
                     "a product alone",
@@ -410,6 +411,23 @@ def _check_fusion(heavies: list[Node]) -> None:
                             "{0} feeds {1}, which reads its operands again for each output: the "
                             "arithmetic would run again", part.op, node.op,
                         )  # fmt: skip
+
+
+def _check_once(node: Node, heavies: list[Node]) -> None:
+    """Refuse a product whose elements a kernel would compute more than once."""
+    if any(h.op is node.op for h in heavies if h is not node):
+        raise CannotLower(
+            "each product once",
+            "{0} is read at several places of itself: each would compute it again", node.op,
+        )  # fmt: skip
+    elements = node.op.result.type.elements if node.op is not None else 0
+    computed = prod(axis.size for axis in node.axes)
+    if computed > elements > 0:
+        raise CannotLower(
+            "each product once",
+            "{0} has {1} elements, and this kernel would compute {2}: what reads it passes some of "
+            "them again, or places beside them", node.op, elements, computed,
+        )  # fmt: skip
 
 
 # -- staging ---------------------------------------------------------------------------------------

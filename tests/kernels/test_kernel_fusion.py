@@ -48,8 +48,13 @@ def test_rows_of_one_shape_join():
         (lambda b, x: b.sub(b.sub(x, b.broadcast(b.reduce_max(x, axes=(1,)), shape=(4, 5), dims=(0,))),
                             b.broadcast(b.reduce_max(x, axes=(0,)), shape=(4, 5), dims=(1,))),
          [normal(4, 5)], 3, "different rows"),
+        (lambda b, x, w: b.add(y := b.matmul(x, w), b.reverse(y, axes=(1,))),
+         [normal(4, 5), normal(5, 6)], 1, "read at several places of itself"),
+        (lambda b, x, w, z: b.concat(b.matmul(x, w), z, axis=0),
+         [normal(4, 5), normal(5, 6), normal(9, 6)], 1, "has 24 elements, .* would compute 78"),
     ],
-    ids=["prologue of a product", "product of a product", "sort", "rows and columns"],
+    ids=["prologue of a product", "product of a product", "sort", "rows and columns",
+         "product and its mirror image", "product beside rows of another"],
 )  # fmt: skip
 def test_refusals_say_why(build, arrays, cut, reason):
     import re

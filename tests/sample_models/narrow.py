@@ -12,10 +12,10 @@ NARROW: dict[str, dict[str, Any]] = {
     "resnet50": {"width": 0.125, "depth": 1, "image": 64},
     "resnet18": {"width": 0.125, "depth": 1, "image": 64},
     "bert-base": {"width": 0.125, "depth": 2, "sequence": 32},
-    "gpt2": {"width": 0.125, "depth": 2, "sequence": 32},
+    "gpt2": {"width": 0.125, "depth": 1, "sequence": 32},
     "gpt2-decode": {"width": 0.125, "depth": 2, "past": 31},
-    "vit-b16": {"width": 0.125, "depth": 2, "image": 64},
-    "llama-4l": {"width": 0.25, "depth": 2, "sequence": 32},
+    "vit-b16": {"width": 0.125, "depth": 1, "image": 64},
+    "llama-4l": {"width": 0.5, "depth": 1, "sequence": 32},
     "digits-cnn": {"width": 0.25},
     "digits-mlp": {"width": 0.25},
 }

@@ -137,6 +137,34 @@ def test_digits_are_those_of_scikit_learn() -> None:
     np.testing.assert_array_equal(classes.numpy(), expected.target)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama-4l"])
+def test_no_token_of_a_decoder_sees_the_next(name: str) -> None:
+    built = build(name, **NARROW[name])
+    (ids,) = built.make_inputs(1)
+    changed = ids.clone()
+    changed[:, 20] = (ids[:, 20] + 1) % 100
+    first, second = outputs(built, (ids,))[0], outputs(built, (changed,))[0]
+    torch.testing.assert_close(first[:, :20], second[:, :20])
+    assert float((first[:, 20:] - second[:, 20:]).abs().amax((0, 2)).min()) > 1e-3
+
+
+def test_a_decode_step_continues_gpt2() -> None:
+    # The cache that 31 tokens leave behind, then one token: the logits of 32 tokens at once.
+    sizes = dict(NARROW["gpt2-decode"])
+    step = build("gpt2-decode", **sizes)
+    whole = build("gpt2", sequence=sizes.pop("past") + 1, **sizes)
+    (ids,) = whole.make_inputs(1)
+    with torch.no_grad():
+        network = whole.module.network
+        layers = network(input_ids=ids[:, :-1], use_cache=True).past_key_values.layers
+        keys = torch.stack([layer.keys for layer in layers], dim=1)
+        values = torch.stack([layer.values for layer in layers], dim=1)
+    logits, new_keys, new_values = outputs(step, (ids[:, -1:], keys, values))
+    torch.testing.assert_close(logits, outputs(whole, (ids,))[0][:, -1:], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(new_keys[:, :, :, :-1], keys)
+    torch.testing.assert_close(new_values[:, :, :, :-1], values)
+
+
 def test_bert_padding_does_not_reach_the_kept_positions() -> None:
     built = build("bert-base", **NARROW["bert-base"])
     ids, mask, types = built.make_inputs(1)
@@ -148,9 +176,10 @@ def test_bert_padding_does_not_reach_the_kept_positions() -> None:
     torch.testing.assert_close(first, second)
 
 
-def test_bert_attention_spellings_agree() -> None:
-    sdpa = build("bert-base", **NARROW["bert-base"])
-    eager = build("bert-base", **NARROW["bert-base"], attention="eager")
+@pytest.mark.parametrize("name", [n for n in CATALOGUE if "attention" in CATALOGUE[n].sizes])
+def test_attention_spellings_agree(name: str) -> None:
+    sdpa = build(name, **NARROW[name])
+    eager = build(name, **NARROW[name], attention="eager")
     for first, second in zip(outputs(sdpa), outputs(eager), strict=True):
         torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
 
@@ -165,6 +194,7 @@ def test_bert_attention_spellings_agree() -> None:
         ("resnet50", {"image": 31}, "resnet50: image is 31; give a number from 32 to 1024"),
         ("bert-base", {"batch": 0}, "bert-base: batch is 0; give a number from 1 to 4096"),
         ("bert-base", {"sequence": 513}, "sequence is 513; give a number from 1 to 512"),
+        ("gpt2-decode", {"past": 0}, "gpt2-decode: past is 0; give a number from 1 to 8192"),
         ("bert-base", {"attention": "flash"}, "attention is 'flash'; give one of sdpa, eager"),
     ],
 )
