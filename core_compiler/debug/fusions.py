@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from core_compiler.debug.trails import Changes, key, parts
 from core_compiler.ir import Op, Rewriter, Value
 from core_compiler.ir.refusal import Refusal, refuse
-from core_compiler.passes.grouping import Fusion, Pair, feeder, not_a_unit
+from core_compiler.passes.grouping import Fusion, Pair, feeder, feeders, is_unit, not_a_unit
 from core_compiler.passes.layouts import is_free_view
 
 HOLDS = Refusal(
@@ -43,6 +43,7 @@ def closest(
 
     Where others lie between the two, the first pair of units on the way is the one in question.
     """
+    first, second = work_of(first), work_of(second)
     ends = first[0], second[0]
     second = [op for op in second if op in rewriter]
     if not second:
@@ -60,6 +61,11 @@ def closest(
         about = (*refused.about, path[0], path[-1], consumer)
         refused = Refusal(refused.condition, text + refused.text, about, refused.asked)
     return Closest(refused, held, (producer, consumer))
+
+
+def work_of(ops: Sequence[Op]) -> Sequence[Op]:
+    """Those of ``ops`` that are work for a kernel; all of them where none is."""
+    return [op for op in ops if is_unit(op)] or ops
 
 
 def _between(
@@ -150,6 +156,18 @@ def _path(rewriter: Rewriter, starts: Sequence[Op], ends: Sequence[Op]) -> list[
     return None
 
 
+def readers(unit: Op, rewriter: Rewriter) -> list[Op]:
+    """The ops that read what ``unit`` makes, also through free views."""
+    front = [u for value in unit.results for u in rewriter.users(value)]
+    found: dict[Op, None] = {}
+    for op in front:  # it grows
+        if is_free_view(op):
+            front += rewriter.users(op.result)
+        else:
+            found[op] = None
+    return list(found)
+
+
 def _leads(value: Value, producer: Op, rewriter: Rewriter) -> bool:
     """Whether ``value`` comes from ``producer`` through free views alone."""
     maker = rewriter.producer(value)
@@ -159,19 +177,20 @@ def _leads(value: Value, producer: Op, rewriter: Rewriter) -> bool:
 
 
 def _unconnected(first: Op, second: Op, rewriter: Rewriter) -> Refusal:
-    """Two ops of which neither reads the other, not through others either."""
+    """Two ops of which neither reads the other, not through others either: units merge with those
+    that feed them."""
+    where = feeders.__code__, 0
     shared = next((v for v in first.uses() if v in second.uses()), None)
-    rule = "fusion joins a producer with its consumer"
-    if shared is not None:
-        text = f"{{0}} and {{1}} both read {{2}} and neither reads the other: {rule}"
-        return refuse("producer and consumer", text, first, second, shared)
     users = {u: None for v in first.results for u in rewriter.users(v)}
     reader = next((u for v in second.results for u in rewriter.users(v) if u in users), None)
-    if reader is not None:
-        text = f"{{2}} reads both {{0}} and {{1}}, and neither reads the other: {rule}"
-        return refuse("producer and consumer", text, first, second, reader)
-    text = f"neither of {{0}} and {{1}} needs the other: {rule}"
-    return refuse("producer and consumer", text, first, second)
+    text = "neither of {0} and {1} needs the other"
+    if shared is not None:
+        text = "{0} and {1} both read {2}, and neither needs the other"
+    elif reader is not None:
+        text = "{2} reads both {0} and {1}, and neither needs the other"
+    text += ": fusion joins a producer with its consumer"
+    about = first, second, shared if shared is not None else reader
+    return Refusal("producer and consumer", text, about if about[2] else about[:2], where)
 
 
 def _held(fusion: Fusion, pair: Pair, refused: Refusal) -> int:

@@ -63,8 +63,12 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
                 text = "the whole pattern matches at {0} on what the pass left: it stopped before"
                 text += " this (a limit on its rewrites), or the rewrite itself declined"
                 found = Refusal("a rewrite left", text, (root,), rule.row, 1_001, found.ops)
-            touched = given & {*found.matched, *found.ops}
-            if len(sets) == 2 and not touched:
+            # An op of another kind than the pattern's is none that the rule is about.
+            spoken = set(found.matched) | (
+                set() if found.condition == "pattern" else set(found.ops)
+            )
+            touched = given & spoken
+            if not all(any(op in spoken for op in some) for some in sets) and len(sets) == 2:
                 continue
             score = len(touched), len(found.matched), found.depth
             if best is None or score > best[0]:

@@ -69,6 +69,15 @@ class Stages:
         names = {f.name for f in fields(made)}
         return made(**{k: v for k, v in row.options.items() if k in names})
 
+    @property
+    def last_asked(self) -> int:
+        """The last stage whose pass has conditions to ask (or is not known here)."""
+        for number in range(self.count - 1, 0, -1):
+            pass_ = self.pass_(number)
+            if pass_ is None or pass_.asks or pass_.rules() or pass_.fusion() is not None:
+                return number
+        return 0
+
     def index(self, number: int) -> Index:
         if number not in self._index:
             row = self._rows[number]
@@ -103,16 +112,22 @@ class Stages:
         except KeyError:
             return None
 
-    def name(self, value: Value, number: int) -> str:
-        """How the text of the stage before pass ``number`` spells a value, else the one after."""
-        for stage in (number - 1, number):
+    def name(self, value: Value, number: int, asked: int) -> str:
+        """How the text of stage ``asked`` spells a value; else that of the stage before pass
+        ``number``, or after.
+
+        Recordings number unnamed values by their ids.  Elsewhere each stage's text counts its own:
+        the third of another stage than the one asked about is ``%3@21``.
+        """
+        for stage in (asked, number - 1, number):
             if stage not in self._names:
                 module = self.index(stage).module
                 numbers = _Ids(self._given) if self._recorded else None
                 self._names[stage] = value_names(module.main, numbers)
             found = self._names[stage].get(value)
             if found is not None:
-                return found
+                counted = stage != asked and not value.name and not self._recorded
+                return f"{found}@{stage}" if counted else found
         return f"%{value.name or '?'}"
 
 

@@ -80,6 +80,11 @@ def why_not(
     return _asker(recording_or_stages, claims).ask(stage, first_op, second_op, rule)
 
 
+def first_stage(recording_or_stages: Any, *ops: Op | int) -> int:
+    """The first stage that has all of these ops; UserError where none has."""
+    return _asker(recording_or_stages, None).first_stage(ops)
+
+
 def summary(answers: Sequence[Answer]) -> str:
     """The answers in one sentence: where the ops were joined, else what came closest."""
     done = next((a for a in answers if a.outcome in (JOINED, APPLIED)), None)
@@ -129,7 +134,7 @@ class WhyNot:
             raise UserError("both are the same op", "why not", "name another op, or a rule")
         answers: list[Answer] = []
         for number, sets in self._trail(stage, places):
-            step = _Step(self, number, sets)
+            step = _Step(self, number, sets, stage)
             found = list(step.pair(rule) if second is not None else step.single(rule))
             answers += found
             if number > stage and any(a.outcome == JOINED for a in found):
@@ -139,6 +144,19 @@ class WhyNot:
                 answers += [gone] if number > stage else []
                 break
         return answers
+
+    def first_stage(self, ops: Sequence[Op | int]) -> int:
+        """See :func:`first_stage`."""
+        self.stages.refresh()
+        found = [self.stages.op(op) if isinstance(op, int) else op for op in ops]
+        for number in range(self.stages.count):
+            index = self.stages.index(number)
+            if all(index.place(op) is not None for op in found):
+                return number
+        raise UserError(
+            f"no stage has {'both ops' if len(ops) == 2 else 'the op'}", "why not",
+            "name ops of one stage (an op that a pass rebuilt is another one after it)",
+        )  # fmt: skip
 
     def _place(self, stage: int, op: Op | int) -> Place:
         if not 0 <= stage < self.stages.count:
@@ -160,7 +178,7 @@ class WhyNot:
         for number in range(stage, 0, -1):
             before.append([self.stages.changes(number).backward(s) for s in before[-1]])
         sets = before[-1]
-        for number in range(1, self.stages.count):
+        for number in range(1, self.stages.last_asked + 1):
             if number <= stage + 1:
                 sets = before[stage + 1 - number]
             else:
@@ -205,10 +223,10 @@ def _is_meant(wanted: str, name: str) -> bool:
 
 
 class _Step:
-    """One pass and the places of the ops before it."""
+    """One pass and the places of the ops before it; ``asked`` is the stage of the question."""
 
-    def __init__(self, asker: WhyNot, number: int, sets: Sequence[Sequence[Place]]):
-        self.asker, self.number, self.sets = asker, number, sets
+    def __init__(self, asker: WhyNot, number: int, sets: Sequence[Sequence[Place]], asked: int):
+        self.asker, self.number, self.sets, self.asked = asker, number, sets, asked
         self.stages = asker.stages
         self.label = self.stages.label(number)
         self.before, self.after = self.stages.index(number - 1), self.stages.index(number)
@@ -216,7 +234,7 @@ class _Step:
         self.now = [self.changes.forward(s) for s in sets]
 
     def names(self, value: Value) -> str:
-        return self.stages.name(value, self.number)
+        return self.stages.name(value, self.number, self.asked)
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -242,7 +260,8 @@ class _Step:
                 by = [self.changes.rewrites[n] for n in through]
                 rule = by[-1].rule if by else ""
                 text = "{0} is not there any more after this pass: {1}"
-                refused = Refusal("still there", text, (op, rule or "nothing is made of it"))
+                about = op, rule or "nothing is made of it"
+                refused = Refusal("still there", text, about, self._written())
                 return self.answer(rule, NOT_APPLICABLE, refused)
         return None
 
@@ -368,14 +387,15 @@ class _Step:
         done = self._applied(lambda made: made == fusion.rule)
         if done is not None:
             yield done
-        for unit in self.after.ops(self.now[0])[:1]:
+        ops = self.after.ops(self.now[0])
+        for unit in fusions.work_of(ops)[:1] if ops else ():
             rewriter = self.asker.rewriter(self.number, unit)
             fed = [feeder(value, rewriter) for value in unit.operands]
             makers = [f[0] for f in fed if not isinstance(f, Refusal)]
-            users = [u for value in unit.results for u in rewriter.users(value)]
-            for other in dict.fromkeys((*makers, *users)):
-                pair = (other, unit) if other in makers else (unit, other)
-                yield self.fusion(fusion, *([op] for op in pair))
+            for other in dict.fromkeys(makers):
+                yield self.fusion(fusion, [other], [unit])
+            for other in fusions.readers(unit, rewriter):
+                yield self.fusion(fusion, [unit], [other])
 
     # -- rules with patterns ---------------------------------------------------------------------
 

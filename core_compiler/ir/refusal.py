@@ -129,7 +129,16 @@ def _value(op: Op, names: Names) -> str:
 
 
 def _named(op: Op, names: Names) -> str:
-    return f"{names(op.results[0])} ({op.kind})" if op.results else op.kind
+    return f"{names(op.results[0])} ({_what(op)})" if op.results else _what(op)
+
+
+def _what(op: Op) -> str:
+    """The kind; of a group the kinds of its members that compute."""
+    if op.kind != "core.group":
+        return op.kind
+    kinds = dict.fromkeys(o.kind.partition(".")[2] for o in op.regions[0].ops)
+    told = [k for k in kinds if k not in ("constant", "broadcast")] or list(kinds)
+    return f"group of {', '.join(told[:_LISTED])}{', ...' if len(told) > _LISTED else ''}"
 
 
 def _shape(value: Value) -> str:

@@ -196,8 +196,8 @@ def feeder(value: Value, rewriter: Rewriter) -> tuple[Op, tuple[Op, ...]] | Refu
     while maker is not None and is_free_view(maker):
         if not rewriter.has_one_use(maker.result):
             return refuse(
-                "views read once", "{0} lies between as a free view and is not read once: {1}",
-                maker, rewriter.users(maker.result) or "it is a result",
+                "views read once", "{0} lies between as a free view and is not read by one: {1}",
+                maker, rewriter.users(maker.result) or "the caller",
             )  # fmt: skip
         views = (maker, *views)
         maker = rewriter.producer(maker.operands[0])

@@ -26,9 +26,9 @@ def run(arguments) -> None:
     emit(arguments, data, lambda: _text(data))
 
 
-def find(opened, wanted: str) -> tuple[int, int | None]:
-    """The op's id and the first stage it is found in (None for an id); UserError where none or
-    several are meant."""
+def find(opened, wanted: str, only: int | None = None) -> tuple[int, int | None]:
+    """The op's id and the first stage it is found in (None for an id), or in stage ``only``;
+    UserError where none or several are meant."""
     if wanted.isdecimal() and len(wanted) < 19:  # SQLite's ids have 63 bits
         opened.op(int(wanted))
         return int(wanted), None
@@ -36,7 +36,7 @@ def find(opened, wanted: str) -> tuple[int, int | None]:
         raise UserError("no op is named", "OP", "give %name, an id, or text of its line")
     names: dict[str, None] = {}
     for stage in opened.stages():
-        if stage.index and not stage.changed:
+        if (stage.index and not stage.changed) if only is None else stage.index != only:
             continue
         shown = opened.lines(stage.index)
         found = {
@@ -52,7 +52,8 @@ def find(opened, wanted: str) -> tuple[int, int | None]:
             if hasattr(key, "kind"):
                 names |= dict.fromkeys([key.kind, *(f"%{v.name}" for v in key.results if v.name)])
     look = "look at the names with `workbench diff` or `workbench export --stage`"
-    raise UserError(f"no op of any stage has {wanted!r}", "OP", nearest(wanted, names, look))
+    where = "any stage" if only is None else f"stage {only}"
+    raise UserError(f"no op of {where} has {wanted!r}", "OP", nearest(wanted, names, look))
 
 
 def _is_meant(wanted: str, line: str) -> bool:
