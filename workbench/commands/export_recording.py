@@ -1,7 +1,9 @@
-"""``workbench export RUN -o FILE.run``: a complete copy; ``--stage N -o x.mlir``: a stage's IR."""
+"""``workbench export RUN -o FILE.run``: a complete copy; ``-o FILE.trace.json``: a trace for
+Perfetto; ``--stage N -o x.mlir``: a stage's IR."""
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +21,7 @@ def add_arguments(parser) -> None:
         "--output",
         required=True,
         metavar="FILE",
-        help="a .run file, or with --stage a .mlir file",
+        help="a .run file, a .json file (a trace for ui.perfetto.dev), or with --stage a .mlir file",
     )
     parser.add_argument("--stage", metavar="N|PASS", help="only this stage's IR, as MLIR text")
     parser.add_argument(
@@ -31,9 +33,16 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> None:
-    path = output(arguments.output, ".run" if arguments.stage is None else ".mlir")
-    with subject.recording(arguments) as opened:
-        if arguments.stage is None:
+    as_trace = arguments.stage is None and arguments.output.lower().endswith(".json")
+    suffix = ".json" if as_trace else ".run" if arguments.stage is None else ".mlir"
+    path = output(arguments.output, suffix)
+    with subject.recording(arguments, execute=as_trace) as opened:
+        if as_trace:
+            from core_compiler.exporters.trace import trace
+
+            stage = None
+            _write(path, json.dumps(trace(opened), allow_nan=False))
+        elif arguments.stage is None:
             if path.exists() and path.samefile(opened.path):
                 raise UserError("this is the recording itself", str(path), "choose another name")
             _copy(opened, path)
