@@ -150,7 +150,7 @@ class _Tracing:
         self.imported = computing(recording.module(0)) if recording.stage_count() else []
         self.weights = [0.0] * len(self.nodes)
         self.kinds: list[set[str]] = [set() for _ in self.nodes]
-        self.first_op: dict[int, int] = {}
+        self.dearest_op: dict[int, tuple[int, float]] = {}
         for op in self.imported:
             self._of_import(op)
 
@@ -161,8 +161,9 @@ class _Tracing:
         for node in known:
             self.weights[node] += self._seconds(flops, moved) / len(known)
             self.kinds[node].add(op.kind)
-            if op.kind not in _FEEDS:
-                self.first_op.setdefault(node, key)
+            seconds = self._seconds(flops, moved)
+            if op.kind not in _FEEDS and seconds > self.dearest_op.get(node, (0, -1.0))[1]:
+                self.dearest_op[node] = key, seconds
 
     def _seconds(self, flops: float, moved: float) -> float:
         return flops * self.seconds_of_flop + moved * self.seconds_of_byte
@@ -244,7 +245,7 @@ class _Tracing:
             _add(own.setdefault((NODES, number + 1), [0.0] * 4), row)
             for place in self._places(number):
                 _add(total.setdefault(place, [0.0] * 4), row)
-                if number in self.first_op and rank > dearest.get(place, (-1.0, 0))[0]:
+                if number in self.dearest_op and rank > dearest.get(place, (-1.0, 0))[0]:
                     dearest[place] = rank, number
         kernels = dict(_rows(
             self.recording, "SELECT op, kernel FROM kernel_op WHERE role = 'launch'"
@@ -259,7 +260,7 @@ class _Tracing:
             lines[place] = Line(
                 *place, _amount(own.get(place, [0.0] * 4), measured),
                 _amount(total[place], measured), counts.get(place, 0), checks.get(place),
-                None if best is None else self.first_op[best[1]],
+                None if best is None else self.dearest_op[best[1]][0],
                 None if launch is None else kernels.get(launch), self.texts.get(place, ""),
             )  # fmt: skip
         everything = [0.0] * 4

@@ -5,10 +5,11 @@ Commands come from the browser and are checked here: what makes no sense changes
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workbench.state import PRESETS, VIEWS, Sight
+from workbench.state import MAX_TEXT, PRESETS, VIEWS, Sight
 from workbench.views import graph
 from workbench.views.reading import Run
 
@@ -37,17 +38,26 @@ def select(run: Run, sight: Sight, command: Command) -> Sight:
 
 
 def follow(run: Run, sight: Sight, command: Command) -> Sight:
-    """Where a link leads (``go``): any part of a sight; things chosen replace the selection."""
+    """Where a link leads (``go``): any part of a sight; things chosen replace the selection.
+
+    ``panes``: the layout where none of these views is shown; ``open``: a view to show in any case
+    (``beside`` which one); ``state``: what views are to remember, by name.
+    """
     link = command.get("go")
     if not isinstance(link, Mapping):
         return sight
     chosen = whole(link, "op", "buffer", "kernel")
     if chosen:
         sight = sight.select(**chosen)
+    for name, kept in _mapping(link.get("state")).items():
+        if name in VIEWS and isinstance(kept, Mapping):
+            sight = sight.with_view(name, json.dumps(kept, separators=(",", ":"))[:MAX_TEXT])
     stage = whole(link, "stage").get("stage")
     if stage is not None:
         stage = max(0, stage - 1) if link.get("before") else stage
         sight = sight.with_(stage=stage, rewrite=None)
+    if link.get("open") in VIEWS:
+        sight = _opened(sight, str(link["open"]), link.get("beside"))
     if whole(link, "rewrite").get("rewrite") is not None:
         sight = rewrite(run, sight, {"index": link["rewrite"]})
     panes = tuple(p for p in link.get("panes", ()) if p in VIEWS)[:2]
@@ -56,17 +66,31 @@ def follow(run: Run, sight: Sight, command: Command) -> Sight:
     return _leave_overview(sight, panes)
 
 
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
 def show(run: Run, sight: Sight, command: Command) -> Sight:
-    """A ``view`` in the layout it belongs to, and maybe a ``stage``."""
-    view = command.get("view")
+    """A ``view`` in the layout it belongs to, or ``beside`` a shown one; maybe a ``stage``."""
+    view = str(command.get("view"))
     if view not in VIEWS:
         return sight
     if whole(command, "stage").get("stage") is not None:
         sight = sight.with_(stage=command["stage"], rewrite=None)
+    if command.get("beside") in sight.panes:
+        return _opened(sight, view, command["beside"])
     if view not in sight.panes:
         panes = next((p for _, p in PRESETS.values() if view in p), (view,))
         sight = sight.with_(panes=panes)
     return sight.with_(zoom=None)
+
+
+def _opened(sight: Sight, view: str, beside: Any = None) -> Sight:
+    """``view`` in a pane: beside the view ``beside``, or the first one (the overview: alone)."""
+    if view in sight.panes:
+        return sight.with_(zoom=None)
+    kept = [p for p in sight.panes if p == beside] or [p for p in sight.panes if p != "overview"]
+    return sight.with_(panes=(*kept[:1], view), zoom=None)
 
 
 def step(run: Run, sight: Sight, command: Command) -> Sight:

@@ -1,0 +1,355 @@
+// The model's source: beside each line what its ops take; click a line and everything follows it.
+
+const STYLE = `
+.root { display: flex; flex-direction: column; background: var(--surface); }
+.bar { display: flex; align-items: center; gap: 8px; min-height: 32px; padding: 0 10px; border-bottom: 1px solid var(--line); color: var(--muted); white-space: nowrap; overflow: hidden; flex: none; }
+.bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; }
+.bar select { max-width: 340px; min-width: 90px; flex: 0 1 auto; }
+.bar .fact { overflow: hidden; text-overflow: ellipsis; }
+.body { display: flex; flex: 1; min-height: 0; }
+.body.narrow { flex-direction: column; }
+.scroll { flex: 1; min-width: 0; min-height: 0; overflow: auto; outline: none; }
+.scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; min-width: 100%; }
+th { position: sticky; top: 0; z-index: 2; background: var(--raised); font-weight: 600; text-align: right; padding: 2px 6px; border-bottom: 1px solid var(--line); white-space: nowrap; line-height: 1.15; cursor: help; }
+th small { display: block; font-weight: 400; color: var(--faint); }
+th.code, td.code { text-align: left; width: 100%; }
+td { padding: 0 6px; text-align: right; white-space: nowrap; height: 18px; line-height: 18px; }
+td.no { color: var(--faint); font-family: var(--mono); font-size: 11px; user-select: none; border-left: 1px solid var(--line); padding: 0 6px; }
+td.code { font: 12px/18px var(--mono); white-space: pre; padding-left: 4px; }
+td.code .note { color: var(--faint); font-family: var(--sans); }
+tr.ops { cursor: pointer; } tr.ops:hover td { background: var(--raised); }
+tr.bare td.code { opacity: .62; }
+tr.calls td.amount { color: var(--muted); font-style: italic; }
+tr.path td.no { box-shadow: inset 3px 0 0 var(--accent); }
+tr.also td { background: color-mix(in srgb, var(--accentSoft) 55%, transparent); }
+tr.on td, tr.on:hover td { background: var(--accentSoft); }
+tr.on td.no { color: var(--text); font-weight: 700; box-shadow: inset 3px 0 0 var(--accent); }
+td.heat { position: relative; min-width: 62px; }
+td.heat i { position: absolute; right: 0; top: 2px; bottom: 2px; border-radius: 2px; background: var(--accent); opacity: .28; pointer-events: none; }
+tr.calls td.heat i { background: none; border: 1px solid var(--accent); opacity: .45; }
+td.heat span { position: relative; }
+td.check { cursor: pointer; } td.check:hover { text-decoration: underline; }
+tr.gap td { color: var(--faint); text-align: center; height: 16px; line-height: 16px; font-size: 11px; }
+.small .wide { display: none; }
+.hot { width: 300px; flex: none; border-left: 1px solid var(--line); overflow-y: auto; padding-bottom: 12px; }
+.narrow .hot { width: auto; max-height: 34%; border-left: none; border-bottom: 1px solid var(--line); order: -1; padding: 4px 0; display: grid; grid-template-columns: repeat(auto-fill, minmax(270px, 1fr)); align-content: start; }
+.narrow .hot h3 { display: none; }
+.hot h3 { font-size: 11px; font-weight: 600; color: var(--muted); margin: 0; padding: 8px 10px 3px; }
+.hot .row { display: grid; grid-template-columns: 54px minmax(0, 1fr); gap: 0 8px; padding: 2px 10px; cursor: pointer; }
+.hot .row:hover, .hot .row:focus-visible { background: var(--raised); } .hot .row.on { background: var(--accentSoft); }
+.hot .share { grid-row: span 2; text-align: right; font-weight: 600; font-variant-numeric: tabular-nums; }
+.hot .share small { display: block; font-weight: 400; color: var(--muted); }
+.hot .place { color: var(--muted); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.hot .text { font: 11px/1.4 var(--mono); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.hot p { margin: 3px 10px; color: var(--faint); }
+`;
+const SHARED = "A kernel's time is shared among the ops it computes, in proportion to the least time this machine needs for each op's arithmetic and for the bytes it moves to and from memory; an op's part goes to the line it came from. All lines and \"no line\" together are the time of all kernels.";
+const COLUMNS = [
+  ['us', 'time', 'µs', `What its ops take in one execution, kernel times by launch. ${SHARED}`],
+  ['share', 'share', '% of time', 'Its part of the time of all kernels. Outlined: a call; it shows what happens below it.'],
+  ['bytes', 'moved', 'MB', 'Bytes its ops must read from memory and write there, in one execution', 'wide'],
+  ['flops', 'work', 'Mflop', 'Floating-point operations of one execution', 'wide'],
+  ['ops', 'ops', 'at import → now', 'Ops that came from it: at import, and in the stage shown. An op that was fused from several lines counts for each of them.'],
+  ['check', 'checked', 'worst error', 'The worst of the checks of all rewrites that took ops of this line: ✓ every bit kept, ≈ the largest relative error, within its tolerance, ✗ failed. Click to see that rewrite.'],
+];
+/** Longer files show only what stands around lines with ops. */
+const LONG = 3000;
+const AROUND = 2;
+
+export default component(STYLE, ({ model, root, watch, later, send }) => {
+  let data = null;
+  let file = null;
+  let rows = new Map();
+  let lines = new Map();
+  let at = null;
+  let drawn = '';
+  let mode = {};
+  const bar = h('div', { class: 'bar' });
+  const head = h('tr');
+  const body = h('tbody');
+  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Source: up and down walk the lines that have ops, Enter shows the code of their kernel' },
+    h('table', {}, h('thead', {}, head), body));
+  const hot = h('div', { class: 'hot', role: 'region', 'aria-label': 'Hottest lines' });
+  const panes = h('div', { class: 'body' }, scroll, hot);
+  root.append(bar, panes);
+
+  const chosen = () => plain(model.get('selection')) ?? {};
+  const setMode = (change) => {
+    mode = { ...mode, ...change };
+    model.set('state', mode);
+    model.save_changes();
+  };
+  const same = (a, b) => a && b && a[0] === b[0] && a[1] === b[1];
+  const hotShown = () => mode.hot ?? root.clientHeight > 600;
+  const withCalls = () => mode.calls !== false;
+  const value = (row, name) => (withCalls() ? row[`all_${name}`] : row[name]);
+  const isCall = (row) => row.all_us === null ? row.flops < row.all_flops * 0.5 : row.us < row.all_us * 0.5;
+  const share = (row) => data.total_us ? value(row, 'us') / data.total_us : null;
+  const percent = (part) => (part === null ? '–' : part === 0 ? '0' : part < 0.0005 ? '<0.1' : (100 * part).toFixed(1));
+
+  // -- one line -----------------------------------------------------------------------------------
+  function cells(row) {
+    const us = value(row, 'us');
+    const below = isCall(row) ? `Its own ops ${us === null ? 'were not timed' : `take ${number(row.us)} µs`}; with all that is called from here ${us === null ? '' : `${number(row.all_us)} µs`}.\n` : '';
+    const none = !withCalls() && isCall(row) && !row.us && !row.flops;
+    const amount = (text, name, title) => h('td', { class: `amount${COLUMNS.find((c) => c[0] === name)[4] ? ' wide' : ''}`, title }, none ? '' : text);
+    const part = share(row);
+    const heat = h('td', { class: 'amount heat', title: below + SHARED },
+      part === null || none ? null : h('i', { style: { width: `${100 * part}%` } }), h('span', {}, none ? '' : percent(part)));
+    const moved = row.now === row.import ? count(row.now) : `${count(row.import)} → ${count(row.now)}`;
+    const check = row.check;
+    return [
+      amount(us === null ? '–' : number(us), 'us', below + SHARED), heat,
+      amount(number(value(row, 'bytes') / 1e6), 'bytes', `${count(value(row, 'bytes'))} B`),
+      amount(number(value(row, 'flops') / 1e6), 'flops', `${count(value(row, 'flops'))} flop`),
+      h('td', { class: row.now === row.import ? 'muted' : '', title: `${plural(row.import, 'op')} at import, ${plural(row.now, 'op')} after ${data.stage_name}` }, moved),
+      check ? h('td', { class: `check ${check.verdict}`, title: `${plural(check.count, 'rewrite')} that took ops of this line checked: ${MARK_WORDS[check.verdict]}; the worst in ${check.pass}, rewrite ${check.rewrite}`,
+        click: (event) => { event.stopPropagation(); send('follow', { go: { stage: check.stage, rewrite: check.rewrite, open: 'rewrites', beside: 'source' } }); } },
+      check.error ? `${MARKS[check.verdict]} ${check.error.toExponential(1)}` : MARKS[check.verdict])
+        : h('td', { class: 'faint' }, data.checked ? '' : '–'),
+    ];
+  }
+
+  function lineText(row, text, state) {
+    if (file.path === '') {
+      return h('td', { class: 'code' }, h('span', { class: 'hl-f' }, row.kind), '  ', row.text, row.scope && h('span', { class: 'note' }, `   ${row.scope}`));
+    }
+    return h('td', { class: 'code' }, state === null ? [row?.text ?? ''] : highlightPython(text, state));
+  }
+
+  function tableRow(number_, row, code) {
+    const node = h('tr', { class: row ? 'ops' : 'bare', 'data-line': number_ },
+      row ? cells(row) : h('td', { colspan: 4, class: 'left' }), row ? null : h('td', { class: 'wide', colspan: 2 }),
+      h('td', { class: 'no' }, number_), code);
+    if (row) {
+      node.classList.toggle('calls', isCall(row));
+      node.addEventListener('click', () => choose(row));
+      node.addEventListener('dblclick', () => into(row));
+    }
+    return node;
+  }
+
+  // -- the file -----------------------------------------------------------------------------------
+  function draw() {
+    rows = new Map(file.rows.map((row) => [row.line, row]));
+    drawHead();
+    const what = `${file.path}\n${(file.text ?? '').length}\n${file.rows.map((r) => r.line)}`;
+    if (what === drawn) {
+      for (const [number_, row] of rows) {
+        const node = lines.get(number_);
+        const keep = node.querySelectorAll('.no, .code');
+        node.replaceChildren(...cells(row), ...keep);
+      }
+    } else {
+      drawn = what;
+      lines = new Map();
+      const made = [];
+      if (file.text === null) {
+        for (const row of file.rows) made.push([row.line, tableRow(row.line, row, lineText(row, row.text, null))]);
+      } else {
+        made.push(...textRows(file.text.split('\n')));
+      }
+      for (const [number_, node] of made) if (number_) lines.set(number_, node);
+      body.replaceChildren(...made.map(([, node]) => node));
+    }
+    mark(false);
+  }
+
+  function textRows(text) {
+    const state = { inside: '' };
+    const numbers = [...rows.keys()];
+    const folded = text.length > LONG || mode.fold === true;
+    const shown = folded ? around(text, numbers) : new Set();
+    const made = [];
+    let hidden = 0;
+    const flush = () => {
+      if (hidden) made.push([0, h('tr', { class: 'gap' }, h('td', { colspan: 8 }, `${plural(hidden, 'line')} without ops`))]);
+      hidden = 0;
+    };
+    text.forEach((content, i) => {
+      const number_ = i + 1;
+      const row = rows.get(number_);
+      if (folded && !shown.has(number_)) {
+        highlightPython(content, state);
+        hidden += 1;
+        return;
+      }
+      flush();
+      made.push([number_, tableRow(number_, row, lineText(row, content, state))]);
+    });
+    flush();
+    return made;
+  }
+
+  /** What stands around lines with ops, and the functions and classes that they are in. */
+  function around(text, numbers) {
+    const found = new Set();
+    for (const n of numbers) {
+      for (let i = Math.max(1, n - AROUND); i <= n + AROUND; i += 1) found.add(i);
+      let indent = text[n - 1]?.search(/\S/) ?? 0;
+      for (let i = n - 1; i > 0 && indent > 0; i -= 1) {
+        const inner = text[i - 1].search(/\S/);
+        if (inner < 0 || inner >= indent || !/^\s*(async |class |def )/.test(text[i - 1])) continue;
+        indent = inner;
+        found.add(i);
+      }
+    }
+    return found;
+  }
+
+  function drawHead() {
+    head.replaceChildren(...COLUMNS.map(([, title, unit, hint, wide]) => h('th', { title: hint, scope: 'col', class: wide ?? '' }, title, h('small', {}, unit))),
+      h('th', {}), h('th', { class: 'code', title: file.path }, file.path ? file.title : 'node', h('small', {}, file.path === '' ? 'kind, name, module' : file.text === null ? 'the recording holds no text of this file' : '\u00a0')));
+  }
+
+  function drawBar() {
+    const select = h('select', { title: file.path || 'The imported graph, node by node', 'aria-label': 'File',
+      change: (event) => { open(data.files[Number(event.target.value)].path); setMode({ file: file.path }); scroll.focus({ preventScroll: true }); } },
+    data.files.map((each, i) => h('option', { value: i, selected: each === file }, each.us === null || !data.total_us || each.path === '' ? each.title : `${each.title} · ${percent(each.us / data.total_us)} %`)));
+    const toggle = (text, on, hint, change) => h('button', { 'aria-pressed': String(on), title: hint, click: change }, text);
+    const nowhere = data.total_us ? data.nowhere_us / data.total_us : 0;
+    bar.replaceChildren(...[
+      select,
+      toggle('calls', withCalls(), 'Lines that call a module show what happens below them; off: only what their own ops take', () => { setMode({ calls: !withCalls() }); draw(); drawBar(); }),
+      file.text && toggle('fold', mode.fold === true || file.text.split('\n').length > LONG, 'Only what stands around lines with ops', () => { setMode({ fold: mode.fold !== true }); drawn = ''; draw(); drawBar(); mark(true); }),
+      h('span', { class: 'fact', title: SHARED }, ...(data.measured ? ['kernels ', h('b', {}, figure(data.total_us, 'us')), nowhere > 0 ? `, ${percent(nowhere)} % from no line` : '']
+        : [data.not_executed ? `not executed: ${data.not_executed}` : 'not timed: press Execute'])),
+      h('span', { class: 'gap' }),
+      panes.classList.contains('narrow') && data.hottest.length ? toggle('hottest', hotShown(), 'The lines that take longest', () => { setMode({ hot: !hotShown() }); drawHot(); drawBar(); }) : null,
+      h('button', { title: 'Download all lines as CSV', click: csv }, 'CSV'),
+    ].filter(Boolean));
+  }
+
+  function drawHot() {
+    hot.hidden = !data.hottest.length || (panes.classList.contains('narrow') && !hotShown());
+    const all = data.measured ? data.total_us : data.hottest.reduce((sum, each) => sum + each.flops, 0);
+    hot.replaceChildren(h('h3', {}, data.measured ? 'Hottest lines' : 'Lines with most work'),
+      ...data.hottest.map((each) => {
+        const go = () => { open(each.file); at = [each.file, each.line]; mark(true); const row = rows.get(each.line); if (row) choose(row); };
+        return h('div', { class: `row${same(at, [each.file, each.line]) ? ' on' : ''}`, role: 'link', tabindex: 0, click: go, keydown: (event) => { if (event.key === 'Enter') { go(); event.stopPropagation(); } } },
+          h('span', { class: 'share' }, data.measured ? `${percent(each.us / all)} %` : figure(each.flops, 'flop'), h('small', {}, data.measured ? figure(each.us, 'us') : '')),
+          h('span', { class: 'text', title: each.text }, each.text), h('span', { class: 'place', title: each.file }, each.place));
+      }));
+  }
+
+  function open(path) {
+    const found = data.files.find((each) => each.path === path) ?? data.files[0];
+    if (found === file) return;
+    file = found;
+    draw();
+    drawBar();
+  }
+
+  // -- the selection ------------------------------------------------------------------------------
+  function choose(row) {
+    at = [file.path, row.line];
+    mark(false);
+    scroll.focus({ preventScroll: true });
+    if (row.op !== null) send('select', row.kernel === null ? { op: row.op } : { op: row.op, kernel: row.kernel });
+  }
+
+  /** To the line where the dearest op below a call stands. */
+  function into(row) {
+    const { lines: places } = chosen();
+    if (!isCall(row) || !places?.length) return;
+    [at] = places;
+    open(at[0]);
+    mark(true);
+  }
+
+  function mark(reveal) {
+    const { lines: places = [], path = [], nodes = [], node } = chosen();
+    for (const each of body.querySelectorAll('tr.on, tr.path, tr.also')) each.classList.remove('on', 'path', 'also');
+    const add = (place, name) => { if (place[0] === file.path) lines.get(place[1])?.classList.add(name); };
+    for (const place of path) add(place, 'path');
+    for (const place of places) add(place, 'also');
+    if (file.path === '') for (const each of nodes) add(['', each], 'also');
+    if (file.path === '' && node && at?.[0] !== '') add(['', node], 'on');
+    if (at) add(at, 'on');
+    hot.querySelectorAll('.row').forEach((each, i) => each.classList.toggle('on', same(at, [data.hottest[i].file, data.hottest[i].line])));
+    if (reveal) body.querySelector('tr.on')?.scrollIntoView({ block: 'center' });
+  }
+
+  /** Something was selected: here, and the cursor stays; elsewhere, and its line is shown. */
+  function follow() {
+    if (!data) return;
+    const { lines: places = [], path = [], node } = chosen();
+    if (!node) {
+      if (at === null && data.hottest.length) {
+        at = [data.hottest[0].file, data.hottest[0].line];
+        open(at[0]);
+        mark(true);
+      } else mark(false);
+      return;
+    }
+    const here = file.path === '' ? [['', node], ...(chosen().nodes ?? []).map((n) => ['', n])] : [...path, ...places];
+    if (at && at[0] === file.path && here.some((place) => same(place, at))) {
+      mark(false);
+      return;
+    }
+    at = file.path === '' && !places.some((p) => data.files.some((f) => f.path === p[0])) ? ['', node] : places[0] ?? ['', node];
+    if (file.path === '' && mode.file === '') at = ['', node];
+    open(at[0]);
+    mark(true);
+  }
+
+  function csv() {
+    const names = ['file', 'line', 'node', 'own_us', 'own_bytes', 'own_flops', 'with_calls_us', 'with_calls_bytes', 'with_calls_flops', 'ops_at_import', 'ops_now', 'checked_rewrites', 'verdict', 'worst_error', 'text'];
+    const table = data.files.flatMap((each) => {
+      const text = each.text?.split('\n');
+      return each.rows.map((r) => [each.path, r.line, each.path === '' ? r.text : '', r.us, r.bytes, r.flops, r.all_us, r.all_bytes, r.all_flops, r.import, r.now,
+        r.check?.count, r.check?.verdict, r.check?.error, each.path === '' ? r.kind : (text?.[r.line - 1] ?? r.text).trim()]);
+    });
+    download('lines.csv', csvText(names, table), 'text/csv');
+  }
+
+  scroll.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !data) return;
+    const numbers = [...lines.keys()].filter((n) => rows.has(n));
+    const now = at?.[0] === file.path ? at[1] : 0;
+    const next = { ArrowDown: numbers.find((n) => n > now), ArrowUp: numbers.findLast((n) => n < now), Home: numbers[0], End: numbers.at(-1) };
+    if (event.key === 'Enter') send('show', { view: 'code', beside: 'source' });
+    else if (!(event.key in next)) return;
+    else if (next[event.key] !== undefined) {
+      choose(rows.get(next[event.key]));
+      lines.get(next[event.key]).scrollIntoView({ block: 'nearest' });
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  });
+
+  const observer = new ResizeObserver(() => {
+    const width = root.clientWidth;
+    if (!width) return;
+    panes.classList.toggle('narrow', width < 1000);
+    root.classList.toggle('small', width < 720);
+    if (data) { drawHot(); drawBar(); }
+    body.querySelector('tr.on')?.scrollIntoView({ block: 'nearest' });
+  });
+  observer.observe(root);
+  later(() => observer.disconnect());
+
+  watch('state', () => {
+    const given = plain(model.get('state')) ?? {};
+    if (JSON.stringify(given) === JSON.stringify(mode)) return;
+    mode = given;
+    if (data) { open(mode.file ?? file.path); drawn = ''; draw(); drawBar(); drawHot(); }
+  });
+  watch('data', () => {
+    const given = json(model, 'data');
+    if (!given) return;
+    const first = data === null;
+    data = given;
+    const wanted = file?.path ?? mode.file;
+    file = null;
+    const text = drawn;
+    file = data.files.find((each) => each.path === wanted) ?? data.files[0];
+    drawn = text;
+    draw();
+    drawHot();
+    drawBar();
+    if (first) follow();
+  });
+  watch('selection', follow);
+});

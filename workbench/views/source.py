@@ -1,0 +1,128 @@
+"""The model's own source with what each line costs; the nodes of the graph where it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from workbench.model_lines import NODES, Line, ModelLines, Place, model_lines
+from workbench.state import Sight
+from workbench.views import Empty
+from workbench.views.inspector import short_path
+from workbench.views.links import dearest_launch, linked, writer_of
+from workbench.views.reading import Run
+
+#: How many of the hottest lines are listed.
+HOTTEST = 10
+
+
+def traced(run: Run) -> ModelLines:
+    """What each line costs, once for each state of the recording."""
+    version = run.version
+    known = version.stages, version.checks, version.kernels, version.timings
+    return run.kept(("model lines", known), lambda: model_lines(run.recording))
+
+
+def key(run: Run, sight: Sight) -> tuple:
+    version = run.version
+    return (version.stages, version.checks, version.kernels, version.timings,
+            run.stage_number(sight.stage))  # fmt: skip
+
+
+def data(run: Run, sight: Sight) -> dict[str, Any]:
+    """``files``, those that take most time first: ``path``, ``title``, ``text`` (None where the
+    recording has none), ``rows`` of lines with ops; ``hottest``: the dearest lines of all."""
+    found = traced(run)
+    if not found.lines:
+        raise Empty("No op of this recording says which line of the model it came from.")
+    stage = run.stage_number(sight.stage)
+    now = found.count(run.index(stage).module, run.op_id)
+    stages = run.stages()
+    sources = run.kept("sources", run.recording.sources)
+    by_file: dict[str, list[Line]] = {}
+    for line in found.lines.values():
+        by_file.setdefault(line.file, []).append(line)
+    files = [_file(run, found, name, lines, sources, now) for name, lines in by_file.items()]
+    files.sort(key=lambda f: (f["path"] == NODES, -(f["us"] or 0), -f["flops"], f["path"]))
+    return {
+        "stage": stage, "stage_name": stages[stage].pass_name, "measured": found.measured,
+        "executed": found.executed, "total_us": found.total.us,
+        "checked": any(line.check for line in found.lines.values()),
+        "nowhere_us": found.nowhere.us, "files": files, "hottest": list(_hottest(found, sources)),
+        "not_executed": run.figures().get("not_executed") if not found.measured else None,
+    }  # fmt: skip
+
+
+def selection(run: Run, sight: Sight) -> dict[str, Any]:
+    """``lines``: places ``[file, line]`` of the selected op, its main one first; ``path``: the
+    lines that were being executed when the framework met it; ``node``: its place among the
+    nodes."""
+    if not run.version.stages:
+        return {}
+    anchor = sight.op
+    if anchor is None and sight.kernel is not None:
+        anchor = dearest_launch(run, sight.kernel)
+    elif anchor is None and sight.buffer is not None:
+        anchor = writer_of(run, sight.buffer)
+    anchor = linked(run, sight).op if anchor is None else anchor
+    found = traced(run)
+    nodes = () if anchor is None else found.nodes_of(anchor)
+    nodes = tuple(n for n in nodes if (NODES, n + 1) in found.lines) or nodes
+    if not nodes:
+        return {"op": anchor}
+    lines = dict.fromkeys(p for n in nodes if (p := found.nodes[n].place) is not None)
+    return {
+        "op": anchor, "lines": [list(p) for p in lines], "node": nodes[0] + 1,
+        "nodes": [n + 1 for n in nodes[:50]],
+        "path": [list(p) for p in found.nodes[nodes[0]].places],
+    }  # fmt: skip
+
+
+def _file(run: Run, found: ModelLines, name: str, lines: list[Line], sources: dict[str, str],
+          now: dict[Place, int]) -> dict[str, Any]:  # fmt: skip
+    us = [line.own.us for line in lines]
+    return {
+        "path": name, "title": short_path(name) if name else "Nodes of the graph",
+        "text": sources.get(name) if name else None,
+        "us": sum(u or 0.0 for u in us) if found.measured else None,
+        "flops": sum(line.own.flops for line in lines),
+        "rows": [_row(run, found, line, now) for line in lines],
+    }  # fmt: skip
+
+
+def _row(run: Run, found: ModelLines, line: Line, now: dict[Place, int]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "line": line.line, "text": line.text, "op": line.op, "kernel": line.kernel,
+        "us": line.own.us, "bytes": line.own.bytes, "flops": line.own.flops,
+        "all_us": line.total.us, "all_bytes": line.total.bytes, "all_flops": line.total.flops,
+        "import": line.at_import, "now": now.get((line.file, line.line), 0),
+    }  # fmt: skip
+    if line.check is not None:
+        check = line.check
+        row["check"] = {
+            "verdict": check.verdict, "error": check.error, "count": check.count,
+            "stage": check.stage, "rewrite": check.rewrite,
+            "pass": run.stages()[check.stage].pass_name,
+        }  # fmt: skip
+    if line.file == NODES:
+        node = found.nodes[line.line - 1]
+        row |= {"text": node.name, "kind": node.kind, "scope": node.scope}
+    return row
+
+
+def _hottest(found: ModelLines, sources: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The lines whose own ops take longest (most flops where nothing was measured)."""
+    has_files = any(place[0] != NODES for place in found.lines)
+    rows = [line for line in found.lines.values() if (line.file != NODES) == has_files]
+    rows.sort(key=lambda line: (-(line.own.us or 0.0), -line.own.flops, line.file, line.line))
+    for line in rows[:HOTTEST]:
+        if not line.own.us and not line.own.flops:
+            break
+        text = sources.get(line.file, "").split("\n") if line.file else []
+        whole = text[line.line - 1].strip() if 0 < line.line <= len(text) else line.text
+        node = found.nodes[line.line - 1] if line.file == NODES else None
+        yield {
+            "file": line.file, "line": line.line, "us": line.own.us, "flops": line.own.flops,
+            "place": node.name if node else f"{line.file.split('/')[-1]}:{line.line}",
+            "text": node.kind if node else whole, "op": line.op, "kernel": line.kernel,
+        }  # fmt: skip
