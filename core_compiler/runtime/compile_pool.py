@@ -75,6 +75,9 @@ class CompilePool:
                         job, reply = worker.receive()
                         if job.source is None:
                             continue
+                        if "refused" in reply:
+                            what, fix = reply["refused"]
+                            raise KernelCompileError(what, job.name, fix)
                         if "error" in reply:
                             raise KernelCompileError(
                                 f"does not compile ({_first_line(reply['error'])})", job.name,

@@ -18,6 +18,8 @@ import time
 import traceback
 from typing import BinaryIO
 
+from core_compiler.errors import UserError
+
 #: A cache entry's files: what is loaded, and what people read of the way to it.
 OBJECT, INTERMEDIATE, ASSEMBLY = "kernel.o", "kernel.ir", "kernel.s"
 
@@ -31,7 +33,8 @@ def main() -> None:
 
 
 def answer(request: dict) -> dict:
-    """``{"files", "seconds"}`` of a compile request, ``{"error", "trace"}`` where it failed."""
+    """``{"files", "seconds"}`` of a compile request, ``{"error", "trace"}`` where it failed, with
+    ``refused``, what and fix, where the compiler says that it cannot be done here."""
     start = time.perf_counter()
     try:
         module, function = request["compiler"].split(":")
@@ -39,6 +42,8 @@ def answer(request: dict) -> dict:
         if request["source"] is None:  # a warm-up: the import is the work
             return {"files": {}, "seconds": time.perf_counter() - start}
         files = files_of(compiler(request["source"], request["name"]))
+    except UserError as error:
+        return {"error": str(error), "trace": "", "refused": (error.what, error.fix)}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
     return {"files": files, "seconds": time.perf_counter() - start}

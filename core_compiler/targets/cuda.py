@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Function, Module
 from core_compiler.kernels.schedules.steps import Scheduled
 from core_compiler.targets import Target
@@ -84,7 +84,25 @@ class CUDA(Target):
         if not re.fullmatch(r"sm_\d{2,3}", wanted):
             raise UserError(f"{wanted!r} is no architecture", "option architecture",
                             "give one as sm_75, sm_90 or sm_120")  # fmt: skip
+        self._check_supported(wanted, None if "architecture" in options else found)
         return wanted
+
+    def _check_supported(self, wanted: str, found) -> None:
+        """UserError where ptxas makes no code for an architecture, the GPU's or an option's."""
+        from core_compiler.codegen.cuda import toolchain
+
+        known = toolchain.architectures()
+        if wanted in known:
+            return
+        ptxas = toolchain.versions()["nvidia-cuda-nvcc"]
+        if found is None:
+            raise UserError(f"ptxas {ptxas} makes no code for {wanted}", "option architecture",
+                            f"choose one of {', '.join(known)}")  # fmt: skip
+        raise UserError(
+            f"ptxas {ptxas} makes no code for its compute capability ({wanted})", found.name,
+            f"choose -t cpu, or read kernels for another GPU with architecture={known[-1]}",
+            CANNOT_HERE,
+        )  # fmt: skip
 
     def compile(
         self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress

@@ -30,8 +30,7 @@ def missing() -> str | None:
     absent = [p for p in ("numba-cuda", *PACKAGES) if _version(p) is None]
     if absent:
         return f"not installed: {', '.join(absent)}"
-    releases = {p: ".".join((_version(p) or "").split(".")[:2]) for p in PACKAGES}
-    if len(set(releases.values())) > 1:
+    if len({_release(p) for p in PACKAGES}) > 1:
         listed = ", ".join(f"{p} {_version(p)}" for p in PACKAGES)
         return f"NVIDIA's compiler parts are of different CUDA releases: {listed}"
     return None
@@ -41,7 +40,19 @@ def require() -> None:
     """UserError where :func:`missing` says something."""
     what = missing()
     if what is not None:
-        raise UserError(f"cannot compile for CUDA: {what}", "-t cuda", _INSTALL, CANNOT_HERE)
+        fix = pin() if "different" in what else _INSTALL
+        raise UserError(f"cannot compile for CUDA: {what}", "-t cuda", fix, CANNOT_HERE)
+
+
+def pin() -> str:
+    """What to install so that all parts are of ptxas's release."""
+    release = _release("nvidia-cuda-nvcc")
+    return f"pip install {' '.join(repr(f'{p}=={release}.*') for p in PACKAGES)}"
+
+
+def _release(package: str) -> str:
+    """``13.5`` of a package's version, which is its CUDA release."""
+    return ".".join((_version(package) or "").split(".")[:2])
 
 
 def versions() -> dict[str, str]:
@@ -68,6 +79,13 @@ def tool(name: str) -> str:
     if on_path is None:
         raise UserError(f"there is no {name}", "-t cuda", _INSTALL, CANNOT_HERE)
     return on_path
+
+
+@functools.cache
+def architectures() -> tuple[str, ...]:
+    """What ptxas makes code for, as ``sm_90``, oldest first."""
+    found = set(re.findall(r"'sm_(\d+)'", _run("ptxas", ["--help"], "its list of architectures")))
+    return tuple(f"sm_{n}" for n in sorted(found, key=int))
 
 
 @dataclass(frozen=True)
@@ -114,6 +132,10 @@ def _run(name: str, words: Sequence[str], where: str) -> str:
     done = subprocess.run([tool(name), *words], capture_output=True, text=True)
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit {done.returncode}"]
-        fix = _INSTALL if "version" in lines[0] else "choose another compute capability"
+        if "Unsupported .version" in lines[0]:  # PTX of a newer release than ptxas
+            nvvm, ptxas = (_version(p) for p in ("nvidia-nvvm", "nvidia-cuda-nvcc"))
+            said = f"ptxas {ptxas} refuses the PTX of nvvm {nvvm}: {lines[0]}"
+            raise UserError(said, where, pin(), CANNOT_HERE)
+        fix = "choose another compute capability"
         raise UserError(f"{name}: {lines[0]}", where, fix, CANNOT_HERE)
     return done.stdout + done.stderr
