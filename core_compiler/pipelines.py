@@ -7,7 +7,7 @@ ends with is the numerics identity.  The *implementation* half belongs to the ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core_compiler.errors import UserError, nearest
@@ -45,88 +45,188 @@ def meaning() -> tuple[Pass, ...]:
 class PipelineEdit:
     """What a person changed about a pipeline.
 
-    ``skip``    names of passes left out (``fold_constants#2`` is its second occurrence).
+    ``fold_constants`` names every pass of that name, ``fold_constants#1`` the first of them,
+    ``fold_constants#2`` the second; in ``order`` and in places, which name one pass, it is the
+    first.
+
+    ``skip``    names of passes left out.
     ``options`` pass name -> {option: text}.
     ``limits``  pass name -> number of rewrites after which the pass stops.
-    ``insert``  (position in the edited list, pass) pairs; a pass is an object, so a notebook cell's
-                own class will do.
-    ``order``   the passes by name in another order (each half keeps its own).
-    ``repeat``  names of passes run twice in a row.
+    ``insert``  (place, pass) pairs; a pass is an object, so a notebook cell's own class will do.  A
+                place is ``after:LABEL`` or ``before:LABEL``, or a position in the edited list.
+    ``order``   passes that exchange their places so that they come in this order; all others stay
+                where they are, and each half keeps its own.
+    ``repeat``  names of passes run twice in a row (the second time as ``LABEL+``).
     """
 
     skip: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
-    insert: tuple[tuple[int, Pass], ...] = ()
+    insert: tuple[tuple[int | str, Pass], ...] = ()
     order: tuple[str, ...] = ()
     repeat: tuple[str, ...] = ()
 
 
 def labels(passes: Sequence[Pass]) -> list[str]:
     """Unique names: a pass's name, with ``#2``, ``#3`` for its later occurrences."""
-    seen: dict[str, int] = {}
-    out = []
+    out: list[str] = []
     for pass_ in passes:
-        name = pass_.name()
-        seen[name] = seen.get(name, 0) + 1
-        out.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+        out.append(_label(pass_, out))
     return out
+
+
+def _label(pass_: Pass, taken: Sequence[str]) -> str:
+    name = pass_.name()
+    count = 1 + sum(t.partition("#")[0] == name for t in taken)
+    return name if count == 1 else f"{name}#{count}"
 
 
 @dataclass(frozen=True)
 class Step:
-    """A pass in its place: its unique ``label`` and an optional limit of rewrites."""
+    """A pass in its place: its unique ``label`` and an optional limit of rewrites.
+
+    ``skipped``: it has a place and does not run; ``own``: a person inserted it.
+    """
 
     label: str
     pass_: Pass
     limit: int | None = None
+    skipped: bool = False
+    own: bool = False
 
 
 #: The option that every target has: how far results may be reproduced (``everywhere``, ...).
 LEVEL = "level"
+#: What holds of the module that a pipeline begins with; see ``Pass.requires``.
+AT_FIRST = ("tensor_ops", "values")
 
 
 def build(
     target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit()
 ) -> list[Step]:
     """The pipeline for ``target`` after ``edit``; UserError says what of the edit is wrong."""
+    steps = [step for step in arrange(target, options, edit) if not step.skipped]
+    check(steps, options.get(LEVEL, "everywhere"))
+    return steps
+
+
+def arrange(
+    target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit()
+) -> list[Step]:
+    """The edited pipeline with its skipped passes in their places, not checked as a whole.
+
+    UserError for what is wrong whatever the other passes are: unknown names, places, options.
+    """
     allowed = [LEVEL, *target.options]
     for name in options:
         if name not in allowed:
             fix = nearest(name, allowed, f"options: {', '.join(allowed)}")
             raise UserError(f"target {target.name} has no option {name!r}", "options", fix)
     passes = [*meaning(), *target.pipeline(options)]
-    known = labels(passes)
-    for name in (*edit.skip, *edit.options, *edit.limits, *edit.order, *edit.repeat):
-        if name not in known and name not in {p.name() for p in passes}:
-            fix = nearest(name, known, f"passes: {', '.join(known)}")
-            raise UserError(f"no pass is called {name!r}", "pipeline", fix)
-    steps = []
-    for label, pass_ in zip(known, passes, strict=True):
-        both = (label, pass_.name())
-        if any(name in edit.skip for name in both):
-            if pass_.mandatory:
-                raise UserError(f"{label} cannot be skipped", "pipeline", "the compile needs it")
-            continue
-        for name in dict.fromkeys(both):
-            if name in edit.options:
-                pass_ = with_options(pass_, edit.options[name])
-        limit = next((edit.limits[n] for n in both if n in edit.limits), None)
-        steps.append(Step(label, pass_, limit))
-        if any(name in edit.repeat for name in both):
-            steps.append(Step(f"{label}+", pass_, limit))
-    if edit.order:
-        rank = {name: i for i, name in enumerate(edit.order)}
-        steps.sort(key=lambda s: (s.pass_.half != "meaning", rank.get(s.label, len(rank))))
-    for position, pass_ in edit.insert:
-        steps.insert(position, Step(pass_.name(), pass_))
-    check(steps, options.get(LEVEL, "everywhere"))
+    steps = [Step(label, pass_) for label, pass_ in zip(labels(passes), passes, strict=True)]
+    known = [step.label for step in steps]
+    own = []
+    for _, pass_ in edit.insert:
+        own.append(Step(_label(pass_, known), pass_, own=True))
+        known.append(own[-1].label)
+    _check_names(edit, steps, own)
+    steps = [made for step in _ordered(steps, edit.order) for made in _edited(step, edit)]
+    for (place, _), step in zip(edit.insert, own, strict=True):
+        at = _place(place, steps)
+        steps[at:at] = _edited(step, edit)
     return steps
+
+
+def _check_names(edit: PipelineEdit, steps: Sequence[Step], own: Sequence[Step]) -> None:
+    names = {name for step in (*steps, *own) for name in _names(step)}
+    for name in (*edit.skip, *edit.options, *edit.limits, *edit.repeat):
+        if name not in names:
+            raise _unknown(name, (*steps, *own), "pipeline")
+    for name in edit.order:
+        if edit.order.count(name) > 1:
+            raise UserError(f"{name} is named twice", "order", "name each pass once")
+    for name, limit in edit.limits.items():
+        if limit < 0:
+            raise UserError(f"{limit} rewrites", f"limit of {name}", "give 0 or more")
+
+
+def _names(step: Step) -> tuple[str, str]:
+    """What names ``step``: the name that it may share with others, and the one that is its own."""
+    name = step.pass_.name()
+    return name, f"{name}#1" if step.label == name else step.label
+
+
+def _unknown(name: str, steps: Sequence[Step], where: str) -> UserError:
+    known = [step.label for step in steps]
+    fix = nearest(name, known, f"passes: {', '.join(known)}")
+    return UserError(f"no pass is called {name!r}", where, fix)
+
+
+def _find(name: str, steps: Sequence[Step], where: str) -> int:
+    """The place in ``steps`` of the one pass that ``name`` means."""
+    label = name.removesuffix("#1")
+    found = next((i for i, step in enumerate(steps) if step.label == label), None)
+    if found is None:
+        raise _unknown(name, steps, where)
+    return found
+
+
+def _ordered(steps: list[Step], order: Sequence[str]) -> list[Step]:
+    """``steps`` with those named in ``order`` in that order, in the places that they have."""
+    wanted = [steps[_find(name, steps, "order")] for name in order]
+    queues = {half: iter([s for s in wanted if _meaning(s) == half]) for half in (True, False)}
+    return [next(queues[_meaning(s)]) if s in wanted else s for s in steps]
+
+
+def _meaning(step: Step) -> bool:
+    return step.pass_.half == "meaning"
+
+
+def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
+    """``step`` with its options, its limit, skipped or repeated as ``edit`` says."""
+    both = _names(step)
+    pass_ = step.pass_
+    for name in both:
+        if name in edit.options:
+            pass_ = with_options(pass_, edit.options[name])
+    limit = next((edit.limits[n] for n in reversed(both) if n in edit.limits), None)
+    if limit is not None and pass_.mandatory:
+        raise UserError(f"{step.label} cannot stop after {limit} rewrites", "pipeline",
+                        "the compile needs all of it")  # fmt: skip
+    made = replace(step, pass_=pass_, limit=limit)
+    if any(name in edit.skip for name in both):
+        if pass_.mandatory:
+            raise UserError(f"{step.label} cannot be skipped", "pipeline", "the compile needs it")
+        return [replace(made, skipped=True)]
+    if any(name in edit.repeat for name in both):
+        return [made, replace(made, label=f"{step.label}+")]
+    return [made]
+
+
+def _place(place: int | str, steps: Sequence[Step]) -> int:
+    """Where in ``steps`` an inserted pass goes; passes inserted at one place keep their order."""
+    if isinstance(place, int):
+        live = [i for i, step in enumerate(steps) if not step.skipped]
+        within = range(*slice(place, None).indices(len(live)))
+        return live[within.start] if within else len(steps)
+    side, _, label = place.partition(":")
+    if side not in ("after", "before"):
+        fix = "write after:PASS, before:PASS or a position"
+        raise UserError(f"{place!r} is no place", "insert", fix)
+    at = _find(label, steps, "insert")
+    if side == "before":
+        return at
+    repeated = f"{steps[at].label}+"
+    at += 1
+    while at < len(steps) and (steps[at].own or steps[at].label == repeated):
+        at += 1
+    return at
 
 
 def check(steps: Sequence[Step], level: str = "everywhere") -> None:
     """Refuse a pipeline that breaks the contract's halves or a pass's requirements."""
-    facts: set[str] = set()
+    facts: dict[str, str] = dict.fromkeys(AT_FIRST, "")
+    ended: dict[str, str] = {}
     in_meaning = True
     for step in steps:
         pass_ = step.pass_
@@ -143,10 +243,19 @@ def check(steps: Sequence[Step], level: str = "everywhere") -> None:
                 f"{step.label} may change bits and comes after the meaning half",
                 "pipeline", "move it before the target's passes",
             )  # fmt: skip
-        missing = sorted(pass_.requires - facts)
+        missing = sorted(pass_.requires - facts.keys())
+        gone = next((name for name in missing if name in ended), None)
+        if gone is not None:
+            raise UserError(
+                f"{step.label} needs {gone}, of which {ended[gone]} leaves none", "pipeline",
+                f"move it before {ended[gone]}",
+            )  # fmt: skip
         if missing:
             raise UserError(
                 f"{step.label} needs {', '.join(missing)}, which no earlier pass ensures",
                 "pipeline", "restore the pass that was skipped or moved",
             )  # fmt: skip
-        facts |= pass_.ensures
+        for name in sorted(pass_.ends):
+            facts.pop(name, None)
+            ended[name] = step.label
+        facts |= dict.fromkeys(sorted(pass_.ensures), step.label)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from core_compiler.errors import UserError
+from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Block, Module, Op, Rewrite, Rewriter
 from core_compiler.ir.events import Diagnostic
 from core_compiler.ir.refusal import Refusal
@@ -93,13 +93,15 @@ class Scene:
 class Pass:
     """A pass.  Subclasses are frozen dataclasses; fields are options with defaults.
 
+    A field's metadata may list its ``choices``.
+
     ``half``       ``meaning`` (values may change; one list for all targets) or ``implementation``.
     ``exact``      the bits of every result are kept; a pass of the implementation half must be.
     ``tolerance``  for a pass that is not exact: the class of change and why, for the user.
     ``mandatory``  the compile cannot go on without it (bisecting leaves it in).
     ``asks``       of how many ops :meth:`refusal` speaks (0: this pass has no such condition).
     ``requires`` / ``ensures``  names of facts about the module; the pipeline builder checks them.
-    ``ends``       facts that no longer hold after the pass (at first ``tensor_ops`` and ``values``).
+    ``ends``       facts that no longer hold after it (at first ``tensor_ops`` and ``values`` do).
     The first line of the docstring says what the pass does; users read it in the page.
     """
 
@@ -142,7 +144,11 @@ class Pass:
 
     @classmethod
     def summary(cls) -> str:
-        return (inspect.getdoc(cls) or "").split("\n", 1)[0]
+        """The first line of the docstring; "" where a person's pass has none of its own."""
+        own = cls.__dict__.get("__doc__") or ""
+        if own.startswith(f"{cls.__name__}("):  # what `dataclass` writes where there is none
+            return ""
+        return inspect.cleandoc(own).split("\n", 1)[0]
 
     def options(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
@@ -163,10 +169,15 @@ def with_options(pass_: Pass, texts: Mapping[str, str]) -> Pass:
         if key not in known:
             raise UserError(
                 f"pass {pass_.name()} has no option {key!r}",
-                f"--pass {pass_.name()}",
+                f"pass {pass_.name()}",
                 f"its options are {', '.join(known) or 'none'}",
             )
-        values[key] = _parse(text, values[key], f"{pass_.name()}.{key}")
+        where = f"{pass_.name()}.{key}"
+        values[key] = _parse(str(text), values[key], where)
+        choices = known[key].metadata.get("choices")
+        if choices and values[key] not in choices:
+            fix = nearest(str(text), choices, f"choose {', '.join(choices)}")
+            raise UserError(f"{text!r} is none of its values", where, fix)
     return type(pass_)(**values)
 
 

@@ -32,8 +32,9 @@ class Bufferize(Pass):
 
     half = "implementation"
     mandatory = True
-    requires = frozenset({"kernels"})
+    requires = frozenset({"kernels", "values"})
     ensures = frozenset({"buffers"})
+    ends = frozenset({"values"})
 
     def run(self, module, context):
         work = _Bufferizer(Conversion(module.main.body, context.rewrites))

@@ -27,6 +27,7 @@ class ChooseLayouts(Pass):
     """
 
     half = "implementation"
+    requires = frozenset({"tensor_ops"})
     ensures = frozenset({"layouts"})
     channels_last: bool = True
 

@@ -30,7 +30,7 @@ class FuseElementwise(Pass):
     """Fuses chains of elementwise ops and index maps into one loop nest."""
 
     half = "implementation"
-    requires = frozenset({"no_composites"})
+    requires = frozenset({"no_composites", "tensor_ops"})
 
     def fusion(self):
         return FUSION

@@ -31,7 +31,7 @@ class FuseEpilogues(Pass):
     """Applies the elementwise ops that follow a product or a convolution on its output tile."""
 
     half = "implementation"
-    requires = frozenset({"no_composites"})
+    requires = frozenset({"no_composites", "tensor_ops"})
 
     def fusion(self):
         return FUSION

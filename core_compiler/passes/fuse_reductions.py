@@ -32,7 +32,7 @@ class FuseReductions(Pass):
     """Fuses reductions over the same rows, with what feeds and follows them, into row programs."""
 
     half = "implementation"
-    requires = frozenset({"no_composites"})
+    requires = frozenset({"no_composites", "tensor_ops"})
 
     def fusion(self):
         return FUSION

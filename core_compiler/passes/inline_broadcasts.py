@@ -25,7 +25,7 @@ class InlineBroadcasts(Pass):
     """
 
     half = "implementation"
-    requires = frozenset({"no_composites"})
+    requires = frozenset({"no_composites", "tensor_ops"})
     asks = 2
 
     def run(self, module, context):

@@ -20,6 +20,7 @@ class LowerControlFlow(Pass):
 
     half = "implementation"
     mandatory = True
+    requires = frozenset({"tensor_ops"})
 
     def run(self, module, context):
         def edit(rw):

@@ -27,8 +27,9 @@ class OutlineKernels(Pass):
 
     half = "implementation"
     mandatory = True
-    requires = frozenset({"no_composites"})
-    ensures = frozenset({"kernels"})
+    requires = frozenset({"no_composites", "tensor_ops"})
+    ensures = frozenset({"kernels", "plain_kernels"})
+    ends = frozenset({"tensor_ops"})
 
     def run(self, module, context):
         library = _Library(module)

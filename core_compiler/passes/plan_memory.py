@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core_compiler.errors import InternalError
 from core_compiler.passes.base import Pass
 from core_compiler.passes.bufferize import ALLOC
 from core_compiler.passes.find_lifetimes import Life, lifetimes
-from core_compiler.placement.planner import plan
+from core_compiler.placement.planner import PLANNERS, plan
 from core_compiler.placement.problem import Lifetime
 from core_compiler.placement.verify import verify
 
@@ -27,7 +27,7 @@ class PlanMemory(Pass):
     mandatory = True
     requires = frozenset({"lifetimes"})
     ensures = frozenset({"plan"})
-    planner: str = "best"
+    planner: str = field(default="best", metadata={"choices": tuple(PLANNERS)})
 
     def run(self, module, context):
         ops = module.main.body.ops

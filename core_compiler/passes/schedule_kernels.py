@@ -22,8 +22,9 @@ class ScheduleKernels(Pass):
 
     half = "implementation"
     mandatory = True
-    requires = frozenset({"buffers"})
+    requires = frozenset({"buffers", "plain_kernels"})
     ensures = frozenset({"schedules"})
+    ends = frozenset({"plain_kernels"})
 
     def run(self, module, context):
         kernels = [f for f in module.functions.values() if f.level == "kernel"]

@@ -1,0 +1,231 @@
+"""Edits of a pipeline: places, orders, what they refuse; whatever they allow keeps the contract."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core_compiler import compiler
+from core_compiler.compiler import Options
+from core_compiler.debug.check import same_bits, summary
+from core_compiler.errors import UserError
+from core_compiler.passes.base import Pass
+from core_compiler.passes.fold_constants import FoldConstants
+from core_compiler.pipelines import PipelineEdit, arrange, build, labels, meaning
+from core_compiler.targets.cpu import CPU
+
+MEANING = labels(meaning())
+LABELS = [step.label for step in build(CPU(), {})]
+IMPLEMENTATION = LABELS[len(MEANING) :]
+OPTIONAL = [s.label for s in build(CPU(), {}) if not s.pass_.mandatory]
+
+
+@dataclass(frozen=True)
+class Watch(Pass):
+    """Changes nothing."""
+
+    times: int = 1
+
+    def run(self, module, context):
+        return module
+
+
+@dataclass(frozen=True)
+class Other(Watch):
+    pass
+
+
+def names(**edit) -> list[str]:
+    return [step.label for step in build(CPU(), {}, PipelineEdit(**edit))]
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def test_a_name_is_all_passes_of_it_and_a_number_is_one():
+    assert not [n for n in names(skip=("fold_constants",)) if n.startswith("fold_constants")]
+    assert names(skip=("fold_constants#1",)) == [n for n in LABELS if n != "fold_constants"]
+    assert names(skip=("fold_constants#2",)) == [n for n in LABELS if n != "fold_constants#2"]
+
+
+def test_the_own_option_of_one_pass_wins_over_that_of_all():
+    options = {"fold_constants#2": {"growth": "3"}, "fold_constants": {"growth": "2"}}
+    steps = build(CPU(), {}, PipelineEdit(options=options))
+    growths = [s.pass_.growth for s in steps if s.pass_.name() == "fold_constants"]
+    assert growths == [2.0, 3.0, 2.0]
+
+
+def test_limits_likewise():
+    limits = {"fold_constants": 4, "fold_constants#1": 0}
+    steps = build(CPU(), {}, PipelineEdit(limits=limits))
+    assert [s.limit for s in steps if s.pass_.name() == "fold_constants"] == [0, 4, 4]
+
+
+# -- places ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "before", "after"),
+    [
+        ("after:fold_constants", "fold_constants", "simplify_shapes"),
+        ("after:fold_constants#2", "fold_constants#2", "simplify_shapes#2"),
+        ("before:fold_constants#1", "canonicalise", "fold_constants"),
+        ("before:bufferize", "outline_kernels", "bufferize"),
+        (len(MEANING), MEANING[-1], IMPLEMENTATION[0]),
+        (-1, LABELS[-2], LABELS[-1]),
+    ],
+)
+def test_a_pass_is_inserted_at_its_place(place, before, after):
+    found = names(insert=((place, Watch()),))
+    at = found.index("watch")
+    assert (found[at - 1], found[at + 1]) == (before, after)
+
+
+def test_the_first_and_the_last_place():
+    assert names(insert=(("before:eliminate_dead_code", Watch()),))[0] == "watch"
+    assert names(insert=((0, Watch()),))[0] == "watch"
+    assert names(insert=(("after:generate_code", Watch()),))[-1] == "watch"
+    assert names(insert=((1000, Watch()),))[-1] == "watch"
+
+
+def test_passes_at_one_place_keep_their_order_and_get_labels():
+    passes = Watch(), Other(), Watch(), FoldConstants()
+    found = names(insert=tuple(("after:recompose", p) for p in passes))
+    at = found.index("recompose")
+    assert found[at + 1 : at + 5] == ["watch", "other", "watch#2", "fold_constants#4"]
+
+
+def test_a_place_beside_a_skipped_or_a_repeated_pass_stands():
+    found = names(skip=("recompose",), insert=(("after:recompose", Watch()),))
+    assert found[found.index("watch") - 1] == "decompose" and "recompose" not in found
+    found = names(repeat=("recompose",), insert=(("after:recompose", Watch()),))
+    assert found[found.index("watch") - 2 :][:2] == ["recompose", "recompose+"] or (
+        found[found.index("watch") - 1] == "recompose+"
+    )
+
+
+def test_a_position_counts_the_passes_that_run():
+    found = names(skip=("eliminate_dead_code#1", "canonicalise#1"), insert=((1, Watch()),))
+    assert found[:3] == ["fold_constants", "watch", "simplify_shapes"]
+
+
+def test_an_inserted_pass_is_edited_like_any_other():
+    edit = {"insert": (("after:recompose", Watch()),)}
+    assert "watch" not in names(**edit, skip=("watch",))
+    assert {"watch", "watch+"} <= set(names(**edit, repeat=("watch",)))
+    steps = build(CPU(), {}, PipelineEdit(**edit, options={"watch": {"times": "3"}}))
+    assert [s.pass_.times for s in steps if s.own] == [3]
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+def test_the_named_passes_exchange_places_and_the_others_stay():
+    found = names(order=("simplify_shapes", "canonicalise"))
+    assert found[:4] == ["eliminate_dead_code", "simplify_shapes", "fold_constants", "canonicalise"]
+    assert found[4:] == LABELS[4:]
+
+
+def test_each_half_keeps_its_own():
+    order = ("fuse_reductions", "fold_constants#2", "inline_broadcasts", "decompose")
+    found = names(order=order)
+    assert set(found[: len(MEANING)]) == set(MEANING)
+    assert found.index("fold_constants#2") < found.index("decompose")
+    assert found.index("fuse_reductions") < found.index("inline_broadcasts")
+
+
+@given(st.permutations(MEANING))
+def test_any_whole_order_is_taken_as_it_is(order):
+    assert names(order=tuple(order)) == [*order, *IMPLEMENTATION]
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (PipelineEdit(order=("canonicalise", "canonicalise")), "is named twice"),
+        (PipelineEdit(skip=("canonicalise#3",)), "no pass is called 'canonicalise#3'"),
+        (PipelineEdit(limits={"recompose": -1}), "-1 rewrites"),
+        (PipelineEdit(limits={"bufferize": 1}), "bufferize cannot stop after 1 rewrites"),
+        (PipelineEdit(insert=(("recompose", Watch()),)), "'recompose' is no place"),
+        (PipelineEdit(insert=(("after:recompos", Watch()),)), "no pass is called 'recompos'"),
+        (PipelineEdit(options={"plan_memory": {"planner": "luck"}}), "'luck' is none of its"),
+        (PipelineEdit(repeat=("outline_kernels",)), "needs tensor_ops, of which outline_kernels"),
+        (PipelineEdit(repeat=("bufferize",)), "bufferize+ needs values"),
+        (PipelineEdit(repeat=("schedule_kernels",)), "schedule_kernels+ needs plain_kernels"),
+        (PipelineEdit(order=("outline_kernels", "fuse_reductions")), "fuse_reductions needs"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_what_to_do(edit, message):
+    with pytest.raises(UserError) as caught:
+        build(CPU(), {}, edit)
+    assert message in caught.value.what and caught.value.fix
+
+
+def test_what_stands_skipped_can_be_listed():
+    steps = arrange(CPU(), {}, PipelineEdit(skip=("recompose",)))
+    assert [s.label for s in steps] == LABELS
+    assert [s.label for s in steps if s.skipped] == ["recompose"]
+
+
+def test_a_pass_without_a_docstring_has_no_summary():
+    assert Other.summary() == "" and Watch.summary() == "Changes nothing."
+
+
+# -- whatever is allowed ---------------------------------------------------------------------------
+
+
+def edits(passes: list[str]):
+    """Edits of the optional passes among ``passes``: skips, limits, repeats, and an order."""
+    optional = [name for name in passes if name in OPTIONAL]
+    some = st.lists(st.sampled_from(optional), max_size=3, unique=True).map(tuple)
+    moved = st.lists(st.sampled_from(passes), max_size=3, unique=True).map(tuple)
+    numbered = some.map(lambda names: tuple(n if "#" in n else f"{n}#1" for n in names))
+    return st.builds(
+        PipelineEdit,
+        skip=numbered, order=moved, repeat=st.lists(st.sampled_from(passes), max_size=2).map(tuple),
+        limits=st.dictionaries(st.sampled_from(optional), st.integers(0, 3), max_size=2),
+    )  # fmt: skip
+
+
+PATIENT = settings(
+    max_examples=12, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+
+
+def attempt(network, arrays, edit, check=False):
+    """The edited compilation, before its first pass; None where the edit is refused."""
+    with suppress(UserError):
+        return compiler.start(network, "cpu", Options(check, threads=1, edit=edit), arrays)
+
+
+@PATIENT
+@given(edit=edits(IMPLEMENTATION))
+def test_an_edit_of_the_implementation_half_keeps_every_bit_or_is_refused(
+    network, arrays, finished, edit
+):
+    made = attempt(network, arrays, edit)
+    if made is None:
+        return
+    results = made.finish()(*arrays)
+    assert made.identity == finished.identity
+    assert all(same_bits(a, b) for a, b in zip(results, finished(*arrays), strict=True))
+
+
+@settings(PATIENT, max_examples=6)
+@given(edit=edits(MEANING))
+def test_an_edit_of_the_meaning_half_stays_within_its_tolerances_or_is_refused(
+    network, arrays, edit
+):
+    made = attempt(network, arrays, edit, check=True)
+    if made is None:
+        return
+    made.finish()
+    assert summary(made.checks)["failed"] == 0
