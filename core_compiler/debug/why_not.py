@@ -22,6 +22,8 @@ from core_compiler.ir.refusal import Refusal
 from core_compiler.passes.base import Pass, Scene
 from core_compiler.passes.grouping import Fusion, feeder, is_copied
 
+#: The conditions by which a fusion says what pairs it is about.
+ABOUT = frozenset({"elementwise ops", "a product and its epilogue", "reductions"})
 JOINED, APPLIED, REFUSED, NOT_APPLICABLE = "joined", "applied", "refused", "not applicable"
 
 
@@ -87,14 +89,17 @@ def first_stage(recording_or_stages: Any, *ops: Op | int) -> int:
 
 def summary(answers: Sequence[Answer]) -> str:
     """The answers in one sentence: where the ops were joined, else what came closest."""
-    done = next((a for a in answers if a.outcome in (JOINED, APPLIED)), None)
-    if done is not None:
+    told = [a for outcome in (JOINED, APPLIED) for a in answers if a.outcome == outcome]
+    if told:
+        done = told[0]
         return f"{done.outcome} by {done.pass_label} (stage {done.stage}): {done.sentence}"
     refused = [a for a in answers if a.outcome == REFUSED]
     if not refused:
         return answers[-1].sentence if answers else "no rule of this pipeline is about these ops"
     best = max(refused, key=lambda a: a.held)
-    return f"not joined; {best.pass_label} came closest: {best.sentence}"
+    if best.condition in ABOUT:
+        return f"not joined: no pass is about such ops ({best.pass_label}: {best.sentence})"
+    return f"refused; {best.pass_label} came closest: {best.sentence}"
 
 
 #: What was read of recordings and compilations, by identity, while they live.
@@ -176,15 +181,25 @@ class WhyNot:
         """(stage, of each op its places before it), in pass order, from where all are there."""
         before = [[[place] for place in places]]
         for number in range(stage, 0, -1):
-            before.append([self.stages.changes(number).backward(s) for s in before[-1]])
+            was = [self.stages.changes(number).backward(s) for s in before[-1]]
+            before.append([self._weighty(number - 1, s) for s in was])
         sets = before[-1]
         for number in range(1, self.stages.last_asked + 1):
             if number <= stage + 1:
                 sets = before[stage + 1 - number]
             else:
-                sets = [self.stages.changes(number - 1).forward(s) for s in sets]
+                sets = [
+                    self._weighty(number - 1, self.stages.changes(number - 1).forward(s))
+                    for s in sets
+                ]
             if all(sets):
                 yield number, sets
+
+    def _weighty(self, number: int, places: list[Place]) -> list[Place]:
+        """Of what an op became: not its constants and broadcasts, where there is more to it."""
+        index = self.stages.index(number)
+        kept = [p for p in places if not _is_light(index.shown(p))]
+        return kept or places
 
     def _known_rule(self, rule: str) -> None:
         known: dict[str, None] = {}
@@ -218,6 +233,10 @@ class WhyNot:
         return Scene(self.stages.index(number).module, self.rewriter(number, op), self.claims)
 
 
+def _is_light(op: Op | None) -> bool:
+    return op is None or op.kind == "core.constant" or is_copied(op)
+
+
 def _is_meant(wanted: str, name: str) -> bool:
     return wanted.lower() in name.lower()
 
@@ -231,7 +250,7 @@ class _Step:
         self.label = self.stages.label(number)
         self.before, self.after = self.stages.index(number - 1), self.stages.index(number)
         self.changes = self.stages.changes(number)
-        self.now = [self.changes.forward(s) for s in sets]
+        self.now = [asker._weighty(number, self.changes.forward(s)) for s in sets]
 
     def names(self, value: Value) -> str:
         return self.stages.name(value, self.number, self.asked)
@@ -281,10 +300,12 @@ class _Step:
             if self.meant(rule, joined.rule):
                 yield joined
             return
-        if not all(self.now):
-            return
         pass_ = self.stages.pass_(self.number)
-        if pass_ is None:
+        if pass_ is None or not all(self.now):
+            return
+        both = self._took_both()
+        if both is not None and self.meant(rule, both.rule):
+            yield both
             return
         fusion = pass_.fusion()
         if fusion is not None and self.meant(rule, fusion.rule):
@@ -310,11 +331,25 @@ class _Step:
         held = parts(rewrite.new[0])[:8] if rewrite.new and rewrite.new[0].kind in HOLDERS else ()
         words = ", ".join(dict.fromkeys(op.kind.rpartition(".")[2] for op in held))
         made = rewrite.new or tuple(o for o in rewrite.old if o not in shown)
-        text = "{0} and {1} were joined by the rule `{2}`" + (": {4}" if words else " into {3}")
+        text = "{0} and {1} were joined by the rule `{2}`" + (
+            "; the group holds {4}" if words else " into {3}"
+        )
         told = Refusal("", text, (*shown, rewrite.rule, made, words), rewrite.source)
         if not told.asked:
             told.asked = self._written()
         return self.answer(rewrite.rule, JOINED, told)
+
+    def _took_both(self) -> Answer | None:
+        """The rewrite that took both ops and made several of them, if this pass had one."""
+        one, two = (set(self.changes.trace(s)[1]) for s in self.sets)
+        for number in sorted(one & two):
+            rewrite = self.changes.rewrites[number]
+            shown = tuple(self.before.shown(s[0]) for s in self.sets)
+            text = "the rule `{1}` took {0} and made {2}"
+            told = Refusal("", text, (shown, rewrite.rule, rewrite.new), rewrite.source)
+            told.asked = told.asked or self._written()
+            return self.answer(rewrite.rule, APPLIED, told)
+        return None
 
     def _written(self) -> Any:
         """Where the pass is written, for rewrites that do not say it."""

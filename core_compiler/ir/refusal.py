@@ -17,8 +17,8 @@ from core_compiler.ir.core import Op, Value
 
 #: How a value is spelled (``%12``).
 Names = Callable[[Value], str]
-#: Ops of a list that a sentence names.
-_LISTED = 3
+#: Ops of a list that a sentence names, and letters of an attribute.
+_LISTED, _LONGEST = 3, 60
 
 
 @dataclass(slots=True)
@@ -157,7 +157,11 @@ def _reduces(op: Op, names: Names) -> str:
 
 
 def _attributes(op: Op, names: Names) -> str:
-    return ", ".join(f"{k} = {v}" for k, v in op.attributes.items()) or "no attributes"
+    from core_compiler.ir.text import print_attribute
+
+    told = {k: print_attribute(v) for k, v in op.attributes.items()}
+    short = {k: v if len(v) <= _LONGEST else f"{v[:_LONGEST]}..." for k, v in told.items()}
+    return ", ".join(f"{k} = {v}" for k, v in short.items()) or "no attributes"
 
 
 _SAYS: dict[str, Callable[[Op, Names], str]] = {
