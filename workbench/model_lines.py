@@ -110,11 +110,12 @@ class ModelLines:
     of_op: Mapping[int, tuple[int, ...]]
     weights: tuple[float, ...]
     of_launch: Mapping[int, Mapping[int, float]]
+    of_nodes: Mapping[tuple[int, ...], Mapping[int, float]]
 
     def nodes_of(self, op: int) -> tuple[int, ...]:
         """The numbers of the nodes that an op came from, those it stands for most first."""
-        shares = self.of_launch.get(op, {})
         found = self.of_op.get(op, ())
+        shares = self.of_launch.get(op) or self.of_nodes.get(found, {})
         return tuple(sorted(found, key=lambda n: (-shares.get(n, 0.0), -self.weights[n], n)))
 
     def count(self, module: Module, op_id) -> dict[Place, int]:
@@ -151,6 +152,8 @@ class _Tracing:
         self.weights = [0.0] * len(self.nodes)
         self.kinds: list[set[str]] = [set() for _ in self.nodes]
         self.dearest_op: dict[int, tuple[int, float]] = {}
+        # Which of several nodes the ops that came from all of them stand for: seconds by node.
+        self.of_nodes: dict[tuple[int, ...], dict[int, float]] = {}
         for op in self.imported:
             self._of_import(op)
 
@@ -210,13 +213,16 @@ class _Tracing:
         found: dict[int | None, list[float]] = {}
         for part, t, m, f in zip(parts, by_time, by_bytes, by_flops, strict=True):
             amounts = us * t, moved * m, flops * f, limit * t
-            for node, share in self._owners(part.op).items():
+            nodes = self.of_op.get(self.recording.op_id(part.op), ())
+            known = self.of_nodes.setdefault(nodes, {})
+            for node, share in self._owners(part.op, nodes).items():
                 _add(found.setdefault(node, [0.0] * 4), amounts, share)
+                if node is not None:
+                    known[node] = known.get(node, 0.0) + limit * t * share
         return {node: tuple(row) for node, row in found.items()}
 
-    def _owners(self, op: Op) -> dict[int | None, float]:
+    def _owners(self, op: Op, nodes: tuple[int, ...]) -> dict[int | None, float]:
         """The nodes an op came from, with their parts of it (together 1)."""
-        nodes = self.of_op.get(self.recording.op_id(op), ())
         if not nodes:
             return {None: 1.0}
         nodes = tuple(n for n in nodes if op.kind in self.kinds[n]) or nodes
@@ -269,7 +275,7 @@ class _Tracing:
         return ModelLines(
             lines, self.nodes, _amount(everything, measured), _amount(nowhere, measured),
             _amount(table.get(None, [0.0] * 4), measured), measured, executed, self.of_op,
-            tuple(self.weights), of_launch,
+            tuple(self.weights), of_launch, self.of_nodes,
         )  # fmt: skip
 
     def _places(self, number: int) -> tuple[Place, ...]:

@@ -7,17 +7,22 @@ import re
 from typing import Any
 
 from core_compiler.record.reader import Kernel
+from workbench.model_lines import ModelLines
 from workbench.state import Sight
 from workbench.views import Empty
 from workbench.views.kernels import table
-from workbench.views.links import linked
+from workbench.views.links import launches, linked
 from workbench.views.reading import Run
+from workbench.views.source import traced
 
 #: What a kernel's texts are called where its facts do not say, and how they are highlighted.
 _TITLES = {"source": "Generated source", "intermediate": "LLVM IR", "assembly": "Assembly"}
 _LANGUAGES = {"Generated source": "python", "LLVM IR": "llvm"}
 #: Longer texts are cut: a person reads a kernel, not megabytes.
 MAX_CHARACTERS = 1_000_000
+
+#: Ops of kernels that hold others.
+_LOOPS = ("kernel.for", "kernel.if")
 
 _DEBUG_USE = re.compile(r"!dbg !(\d+)")
 _DEBUG_PLACE = re.compile(r"^!(\d+) = (?:distinct )?!DILocation\(line: (\d+)", re.MULTILINE)
@@ -63,8 +68,45 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
 
 
 def selection(run: Run, sight: Sight) -> dict[str, Any]:
+    """``kernel``, and ``ops``: those of its own ops that compute the selected op."""
     number = chosen(run, sight)
-    return {} if number is None else {"kernel": number}
+    if number is None or sight.op is None:
+        return {} if number is None else {"kernel": number}
+    kernel = next(k for k in run.kernels() if k.id == number)
+    key = ("kernel ops", number, sight.op, run.version)
+    op = sight.op
+    return {"kernel": number, "ops": run.kept(key, lambda: _ops_for(run, kernel, op))}
+
+
+def _ops_for(run: Run, kernel: Kernel, op: int) -> list[int]:
+    """The ops of a kernel's source lines that compute ``op`` of the model's program; loops around
+    them only where there is nothing else."""
+    mapped = list(dict.fromkeys(k for _, k in kernel.line_map))
+    if op in mapped:
+        return [op]
+    found = traced(run)
+    nodes = found.nodes_of(op)
+    if not nodes:
+        return []
+    node = _twin(run, kernel, found, nodes[0])
+    mine = [k for k in mapped if found.nodes_of(k)[:1] == (node,)]
+    mine = mine or [k for k in mapped if node in found.nodes_of(k)]
+    return [k for k in mine if run.recording.op(k).kind not in _LOOPS] or mine
+
+
+def _twin(run: Run, kernel: Kernel, found: ModelLines, node: int) -> int:
+    """The node that stands where ``node`` does in the launch that the kernel's lines speak of: the
+    first of those that share it."""
+    made = launches(run)
+    here = next((n for n in kernel.launches if node in found.of_launch.get(n, ())), None)
+    if here is None or here not in made or kernel.launches[0] not in made:
+        return node
+    mine, first = (made[n].regions[0].ops for n in (here, kernel.launches[0]))
+    for ours, theirs in zip(mine, first, strict=False):
+        twins = found.nodes_of(run.op_id(theirs))
+        if twins and node in found.nodes_of(run.op_id(ours))[:1]:
+            return twins[0]
+    return node
 
 
 def _text(run: Run, kernel: Kernel, what: str) -> str:

@@ -220,9 +220,13 @@ class CodeView {
   }
 
   selected(selection: Selection): void {
-    if (selection.op !== undefined) {
-      const groups = this.data_.groups.flatMap((group, g) => (group.op === selection.op ? [g] : []));
-      if (groups.length && !groups.some((g) => this.pinned.has(g))) {
+    const wanted = selection.ops ?? (selection.op === undefined ? undefined : [selection.op]);
+    if (wanted !== undefined) {
+      const groups = this.data_.groups.flatMap((group, g) =>
+        group.op !== undefined && wanted.includes(group.op) ? [g] : [],
+      );
+      const shown = groups.some((g) => this.pinned.has(g));
+      if (selection.ops ? !shown || this.pinned.size === 0 : groups.length && !shown) {
         this.pinned = new Set(groups);
         this.pinnedAt = null;
         this.mark();

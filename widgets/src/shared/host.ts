@@ -18,6 +18,7 @@ export interface Selection {
   scope?: string;
   buffer?: string | number;
   kernel?: string | number;
+  ops?: (string | number)[];
   line?: { pane: number; line: number };
 }
 
