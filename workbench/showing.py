@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 from core_compiler.errors import UserError
@@ -51,8 +51,9 @@ class Showing:
         panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)
         for name in panes:
             try:
-                with run.lock:
-                    yield from self._view(name, sight, run, other)
+                beside = other if VIEWS[name].pair else None
+                with _held(run, beside):
+                    yield from self._view(name, sight, run, beside)
                 messages.pop(name, None)
             except Empty as empty:
                 messages[name] = {"what": str(empty)}
@@ -79,11 +80,9 @@ class Showing:
     def _view(self, name: str, sight: Sight, run: Run, other: Run | None) -> Updates:
         if not run.version.stages and name != "overview":
             raise Empty("The model is being imported: the first stage comes in a moment.")
-        other = other if VIEWS[name].pair else None
         known = (run, other, views.key(name, run, sight, other))
         if self._shown.get(name) != known:
-            with other.lock if other is not None else nullcontext():
-                text, blob = packed(name, sight, run, other)
+            text, blob = packed(name, sight, run, other)
             self._shown[name] = known
             yield name, {"data": text, "blob": blob}
         module = views.module(name)
@@ -94,6 +93,15 @@ class Showing:
             kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
         if kept:
             yield name, {"state": kept}
+
+
+def _held(*runs: Run | None) -> ExitStack:
+    """The locks of recordings, taken in the order of their paths: two sessions that compare the
+    same two the other way round do not wait for each other."""
+    stack = ExitStack()
+    for run in sorted((r for r in runs if r is not None), key=lambda r: str(r.path)):
+        stack.enter_context(run.lock)
+    return stack
 
 
 def kept_state(sight: Sight, name: str) -> dict[str, Any]:

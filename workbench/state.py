@@ -32,6 +32,7 @@ VIEWS: Mapping[str, View] = {
     "code": View("Code", "code", wide=True),
     "memory": View("Memory", "memory", wide=True),
     "numerics": View("Numbers"),
+    "compare": View("Compare", wide=True, pair=True),
 }
 #: Pane layouts by key: what stands in the left and the right pane.
 PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {

@@ -26,7 +26,7 @@ from workbench.app.compiles import Compile
 from workbench.app.workspace import Workspace
 from workbench.showing import Showing, kept_state, unexpected
 from workbench.state import PRESETS, VIEWS, Sight
-from workbench.views import search
+from workbench.views import compare, search
 from workbench.views.reading import Run
 
 log = logging.getLogger("workbench")
@@ -233,6 +233,9 @@ class Page:
         made: list[tuple[str, dict[str, Any]]] = []
         began = time.perf_counter()
         if run is not None:
+            if "compare" in sight.panes:
+                listed = compare.choices(self.workspace.library.entries())
+                made.append(("compare", {"detail": json.dumps(finite(listed))}))
             for name, updates in self._showing.updates(sight, run, self.other, messages):
                 if generation != self._generation:
                     return
@@ -403,6 +406,14 @@ class Page:
             name = self.workspace.library.name(self.workspace.path(name)) if name else ""
             self.go(self.sight.with_(other=name))
 
+    def _swap(self, _command: dict[str, Any]) -> None:
+        """Open the recording that is compared with, and compare it with this one."""
+        if self.run is not None and self.other is not None:
+            here = self.sight
+            there = Sight(run=here.other, other=here.run, panes=here.panes, fold=here.fold,
+                          views=here.views)  # fmt: skip
+            self._load(there, push=True)
+
     def _home(self, _command: dict[str, Any]) -> None:
         self._load(Sight(), push=True)
 
@@ -499,6 +510,6 @@ _STATUS = {"recording": "compiling", "failed": "failed", "cancelled": "cancelled
 
 _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
-    "again": Page._again, "compare": Page._compare, "execute": Page._execute,
+    "again": Page._again, "compare": Page._compare, "swap": Page._swap, "execute": Page._execute,
     "cancel": Page._cancel, "remove": Page._remove,
 }  # fmt: skip

@@ -97,6 +97,19 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (problem) error.replaceChildren(h('b', {}, problem.what), h('div', {}, problem.where), h('div', {}, problem.fix));
   }
 
+  // The first press marks a recording, the second opens it beside another.
+  let marked = null;
+  function compare(button, name) {
+    if (marked && marked.name !== name && marked.button.isConnected) {
+      send('url', { query: new URLSearchParams({ run: marked.name, other: name, panes: 'compare' }).toString() });
+      marked = null;
+      return;
+    }
+    marked?.button.setAttribute('aria-pressed', 'false');
+    marked = marked?.name === name ? null : { name, button };
+    button.setAttribute('aria-pressed', String(marked !== null));
+  }
+
   const million = (n) => (n >= 1e6 ? `${number(n / 1e6)} M parameters` : `${count(n)} parameters`);
   const checks = (c) => Object.entries(c ?? {}).map(([v, n]) => h('span', { class: v, title: MARK_WORDS[v] }, `${MARKS[v] ?? v} ${count(n)}  `));
   const STATUS = { finished: 'complete', recording: 'compiling', interrupted: 'interrupted' };
@@ -114,7 +127,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('tbody', {}, data.recent.map((r) => h('tr', { tabindex: 0, click: () => send('open', { what: r.path }), keydown: (e) => e.key === 'Enter' && send('open', { what: r.path }), title: r.error || r.path },
           h('td', { class: 'name' }, r.model), h('td', {}, r.target), h('td', {}, ago(r.began)), h('td', { class: 'num' }, count(r.stages)), h('td', { class: 'num' }, r.total_ms === null ? '' : figure(r.total_ms, 'ms')),
           h('td', {}, checks(r.checks)), h('td', { class: 'num' }, bytes(r.size)), h('td', { class: 'muted' }, STATUS[r.status] ?? r.status),
-          h('td', {}, h('button', { class: 'plain faint', title: 'Delete this recording', 'aria-label': `Delete ${r.name}`, click: (e) => { e.stopPropagation(); if (e.target.textContent === '×') { e.target.textContent = 'delete?'; } else send('remove', { name: r.name }); } }, '×'))))))
+          h('td', {}, h('button', { class: 'plain faint', 'data-do': 'compare', title: 'Compare: press it on two recordings', 'aria-label': `Compare ${r.name}`, 'aria-pressed': 'false', click: (e) => { e.stopPropagation(); compare(e.target, r.name); } }, '⇄'),
+            h('button', { class: 'plain faint', title: 'Delete this recording', 'aria-label': `Delete ${r.name}`, click: (e) => { e.stopPropagation(); if (e.target.textContent === '×') { e.target.textContent = 'delete?'; } else send('remove', { name: r.name }); } }, '×'))))))
       : h('p', { class: 'muted' }, 'None yet. Open a sample model to make the first.'));
   });
 });

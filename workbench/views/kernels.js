@@ -4,10 +4,10 @@ const STYLE = `
 .root { display: flex; flex-direction: column; }
 .bar { display: flex; align-items: center; gap: 12px; height: 32px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); background: var(--surface); color: var(--muted); white-space: nowrap; overflow: hidden; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; }
-.bar .facts { display: flex; gap: 12px; overflow: hidden; min-width: 0; } .bar .facts > span { overflow: hidden; text-overflow: ellipsis; flex: none; max-width: 100%; }
-.bar .facts > .long { flex: 0 1 auto; }
+.bar .facts { display: flex; gap: 12px; overflow: hidden; min-width: 0; } .bar .facts > span { flex: none; }
 .group { display: flex; flex: none; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
+.why { flex: none; padding: 4px 12px; color: var(--muted); background: var(--page); border-bottom: 1px solid var(--line); }
 .body { flex: 1; min-height: 0; display: flex; }
 .body.tall { flex-direction: column-reverse; }
 .body.tall .scroll { flex-grow: 1; }
@@ -92,10 +92,11 @@ const GPU = [
 const COMPILED = ['compile_seconds', 'compiled', 'in', 'Time to compile it'];
 const SCALE = { share: 100, predicted_share: 100, occupancy: 100, flops: 1e-6, bytes: 1e-6 };
 const MODES = [['table', 'Table'], ['roofline', 'Roofline'], ['both', 'Both']];
+const WHOLE = new Set(['threads', 'registers', 'shared', 'spilled']);
 const TEXTS = new Set(['name', 'place', 'bound']);
 const MARGIN = { left: 58, right: 14, top: 12, bottom: 34 };
 
-const perSecond = (giga, unit) => (giga >= 1e4 ? `${number(giga / 1e3)} T${unit}/s` : `${number(giga)} G${unit}/s`);
+const perSecond = (giga, unit) => (giga >= 1e3 ? `${number(giga / 1e3)} T${unit}/s` : `${number(giga)} G${unit}/s`);
 const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
 
 export default component(STYLE, ({ model, root, watch, later, send }) => {
@@ -110,7 +111,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const chart = h('div', { class: 'chart', tabindex: 0, role: 'region', 'aria-label': 'Roofline: up and down select a kernel, Enter shows its code' });
   const tip = h('div', { class: 'tip', hidden: true });
   const space = h('div', { class: 'body' }, scroll, chart);
-  root.append(bar, space);
+  const why = h('div', { class: 'why', role: 'note', hidden: true });
+  root.append(bar, why, space);
   const said = () => !data.measured;
   const columns = () => {
     const times = data.measured ? MEASURED : data.roofs ? PREDICTED : [];
@@ -135,7 +137,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (name === 'place') return h('td', { class: 'text', title: value }, h('span', { class: 'link', title: `${value}: select its op`, click: (event) => { event.stopPropagation(); send('select', { op: row.op }); } }, base(value)));
     if (kind === 'text') return h('td', { class: 'text' }, value);
     if (name === 'grid') return h('td', {}, row.grid_least === value ? count(value) : `${count(row.grid_least)}–${count(value)}`);
-    const text = h('span', {}, number(shown(row, name)));
+    const text = h('span', {}, WHOLE.has(name) ? count(value) : number(shown(row, name)));
     if (kind !== 'bar') return h('td', { class: name === 'spilled' && value > 0 ? 'bad' : '' }, text);
     const why = name === 'occupancy' && row.occupancy_limit ? { title: `limited by ${row.occupancy_limit}` } : {};
     return h('td', { class: 'cell', ...why }, h('i', { style: { width: `${Math.min(100, shown(row, name))}%` } }), text);
@@ -163,6 +165,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const { roofs } = data;
     const limits = roofs && `${perSecond(roofs.gflops, 'FLOP')}, ${perSecond(roofs.gbytes_per_s, 'B')}`;
     const predicted = data.rows.reduce((sum, row) => sum + (row.predicted_us ?? 0), 0);
+    why.hidden = !data.not_executed;
+    why.textContent = `not executed: ${data.not_executed}`;
     bar.replaceChildren(
       h('div', { class: 'group', role: 'group', 'aria-label': 'Show' }, MODES.map(([name, title]) => h('button', {
         'data-mode': name, 'aria-pressed': String(mode === name), click: () => { mode = name; remember(); draw(); } }, title))),
@@ -172,8 +176,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
           fact('execution', figure(data.total_ms, 'ms'), 'Median time of one execution'), data.threads ? fact('threads', count(data.threads)) : '',
           roofs ? fact('limits', limits, `Measured on ${roofs.name}: arithmetic peak and memory bandwidth`) : '',
         ] : [
-          h('span', { class: 'long', title: data.not_executed ?? '' }, data.not_executed ? `not executed: ${data.not_executed}` : 'not measured yet: press Execute'),
-          roofs ? fact('predicted', `${figure(predicted, 'us')} on ${roofs.name}`, `The sum over all launches of the least time by the limits of ${roofs.name}, as its description says: ${limits}`) : '',
+          data.not_executed ? '' : h('span', {}, 'not measured yet: press Execute'),
+          roofs ? fact('predicted', `${figure(predicted, 'us')} on ${roofs.name}`, `The sum over all launches of the least time by the limits of ${roofs.name}, as its description says`) : '',
+          roofs ? fact('its limits', limits, 'Arithmetic peak and memory bandwidth, as the description of the machine says') : '',
         ])),
       h('span', { class: 'gap' }),
       h('span', { class: 'group' },

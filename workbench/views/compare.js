@@ -1,0 +1,238 @@
+// Two recordings side by side: figures, kernels by what they compute, passes.
+
+const STYLE = `
+.root { display: flex; flex-direction: column; }
+.bar { display: flex; align-items: center; gap: 8px; min-height: 36px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); background: var(--surface); white-space: nowrap; overflow: hidden; }
+.bar .run { display: flex; gap: 6px; align-items: baseline; min-width: 0; overflow: hidden; } .bar .run b { overflow: hidden; text-overflow: ellipsis; } .bar .run .muted { overflow: hidden; text-overflow: ellipsis; }
+.letter { display: inline-grid; place-content: center; width: 18px; height: 18px; border-radius: 4px; font-weight: 700; font-size: 11px; flex: none; color: var(--surface); background: var(--accent); } .letter.b { background: var(--moved); }
+.bar select { max-width: 330px; min-width: 150px; } .bar input { width: 260px; }
+.bar .gap { flex: 1; }
+.scroll { flex: 1; min-height: 0; overflow: auto; padding: 0 14px 24px; outline: none; }
+h2 { display: flex; align-items: center; gap: 8px; font-size: 13px; font-weight: 600; margin: 16px 0 6px; } h2 .faint { font-weight: 400; } h2 .gap { flex: 1; }
+.group { display: flex; flex: none; } .group button { border-radius: 0; margin-left: -1px; } .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
+.wide { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; background: var(--surface); }
+table { border-collapse: separate; border-spacing: 0; width: 100%; font-variant-numeric: tabular-nums; }
+th { background: var(--raised); font-weight: 600; text-align: right; padding: 3px 8px; white-space: nowrap; border-bottom: 1px solid var(--line); vertical-align: bottom; }
+th.to { cursor: pointer; } th.to:hover { color: var(--accent); } th small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; }
+td { text-align: right; padding: 2px 8px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
+tr:last-child td { border-bottom: none; }
+th.text, td.text { text-align: left; } td.name { max-width: 230px; overflow: hidden; text-overflow: ellipsis; } td.mono { font-size: 11.5px; }
+td.part { max-width: 118px; overflow: hidden; text-overflow: ellipsis; }
+tbody tr.to { cursor: pointer; } tbody tr.to:hover { background: var(--raised); } tbody tr.on { background: var(--accentSoft); }
+tr.section td { background: var(--page); color: var(--muted); font-weight: 600; text-align: left; padding-top: 5px; }
+.less { color: var(--added); } .more { color: var(--removed); }
+.said { font-style: italic; color: var(--muted); }
+.same { color: var(--added); } .differs { color: var(--removed); font-weight: 600; }
+.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 0 18px; align-items: start; }
+.choose { max-width: 760px; margin: 30px auto; } .choose p { color: var(--muted); }
+`;
+const SECTIONS = { speed: 'Speed', memory: 'Memory', work: 'Work', numbers: 'Numbers' };
+const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
+
+export default component(STYLE, ({ model, root, watch, send }) => {
+  let data = null;
+  let library = [];
+  let state = {};
+  const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'What is compared' });
+  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Comparison of two recordings' });
+  root.append(bar, scroll);
+  const choose = (name) => send('compare', { with: name });
+
+  // -- which two ----------------------------------------------------------------------------------
+
+  const about = (each) => `${each.model} · ${each.target}${each.measured ? '' : ', not executed'}`;
+  const others = () => {
+    const model_ = data?.a.model;
+    return library.filter((each) => each.name !== data?.a.name && each.status !== 'unreadable')
+      .sort((x, y) => (y.model === model_) - (x.model === model_));
+  };
+
+  function drawBar() {
+    const { a, b } = data;
+    const path = h('input', { type: 'text', placeholder: 'the path of a .run file', 'aria-label': 'Path of the recording to compare with', hidden: true });
+    path.addEventListener('keydown', (event) => { event.stopPropagation(); if (event.key === 'Enter' && path.value.trim()) choose(path.value.trim()); });
+    const list = others();
+    const pick = h('select', { 'aria-label': 'Compare with', change: () => {
+      if (pick.value === '/') { path.hidden = false; path.focus(); } else choose(pick.value);
+    } },
+    h('option', { value: '' }, b ? 'nothing' : 'choose a recording…'),
+    ...(b && !list.some((each) => each.name === b.name) ? [h('option', { value: b.path }, `${b.name}  (${about(b)})`)] : []),
+    ...list.map((each) => h('option', { value: each.name }, `${each.name}  (${each.model} · ${each.target}${each.total_ms === null ? '' : `, ${figure(each.total_ms, 'ms')}`})`)),
+    h('option', { value: '/' }, 'another file…'));
+    pick.value = b ? (list.some((each) => each.name === b.name) ? b.name : b.path) : '';
+    bar.replaceChildren(...[
+      h('span', { class: 'letter' }, 'A'), h('span', { class: 'run', title: a.path }, h('b', {}, a.name), h('span', { class: 'muted' }, about(a))),
+      b && h('button', { title: 'Swap: open B and compare it with A', 'aria-label': 'Swap A and B', 'data-do': 'swap', click: () => send('swap', {}) }, '⇄'),
+      h('span', { class: 'letter b' }, 'B'), pick, path,
+      b && !b.measured && h('span', { class: 'muted', title: b.not_executed ?? '' }, 'not executed'),
+      h('span', { class: 'gap' }),
+      b && h('button', { class: 'plain', title: 'Compare with nothing', 'aria-label': 'Clear B', 'data-do': 'clear', click: () => choose('') }, '×'),
+    ].filter(Boolean));
+  }
+
+  function drawChoice() {
+    const list = others();
+    scroll.replaceChildren(h('div', { class: 'choose' }, h('h2', {}, 'Compare this recording with another'),
+      h('p', {}, list.length ? 'Another target, another pipeline, another day: choose what stands beside it.'
+        : 'There is no other recording in the library. Compile the model again with another target or pipeline, or name a file above.'),
+      list.length ? h('div', { class: 'wide' }, h('table', {},
+        h('thead', {}, h('tr', {}, ['model', 'target', 'recording'].map((t) => h('th', { class: 'text', scope: 'col' }, t)), ['time', 'made'].map((t) => h('th', { scope: 'col' }, t)))),
+        h('tbody', {}, list.map((each) => h('tr', { class: 'to', tabindex: 0, 'data-name': each.name, click: () => choose(each.name), keydown: (e) => e.key === 'Enter' && choose(each.name) },
+          h('td', { class: 'text' }, each.model), h('td', { class: 'text' }, each.target), h('td', { class: 'text mono name', title: each.path }, each.name),
+          h('td', {}, each.total_ms === null ? '–' : figure(each.total_ms, 'ms')), h('td', { class: 'muted' }, ago(each.began))))))) : null));
+  }
+
+  // -- tables -------------------------------------------------------------------------------------
+
+  /** A sortable table. Columns: id, title, unit, value of a row (sorted by, in the CSV), cell. */
+  function table(name, columns, rows, onRow, fallback) {
+    const [by, sign] = state.sort?.[name] ?? fallback ?? [null, 1];
+    const column = columns.find((each) => each.id === by);
+    const rank = (row) => {
+      const value = column.value(row);
+      if (typeof value === 'number') return column.signed ? Math.abs(value) : value;
+      return value ?? (column.text ? '' : -Infinity);
+    };
+    const sorted = column ? [...rows].sort((x, y) => (rank(x) < rank(y) ? -sign : rank(x) > rank(y) ? sign : 0)) : rows;
+    const sort = (each) => {
+      const next = by === each.id ? [by, -sign] : [each.id, each.text ? 1 : -1];
+      remember({ sort: { ...state.sort, [name]: next } });
+    };
+    const node = h('div', { class: 'wide' }, h('table', { 'data-table': name },
+      h('thead', {}, h('tr', {}, columns.map((each) => h('th', {
+        class: `to${each.text ? ' text' : ''}`, scope: 'col', title: each.hint ?? '', 'data-column': each.id,
+        'aria-sort': by === each.id ? (sign > 0 ? 'ascending' : 'descending') : 'none', click: () => sort(each),
+      }, each.title + (by === each.id ? (sign > 0 ? ' ↑' : ' ↓') : ''), h('small', {}, each.unit ?? '\u00a0'))))),
+      h('tbody', {}, sorted.map((row) => {
+        const to = onRow(row);
+        return h('tr', to ? { class: 'to', tabindex: 0, ...to.marks, click: to.go, keydown: (e) => { if (e.key === 'Enter') { to.go(); e.stopPropagation(); } } } : {},
+          columns.map((each) => each.cell(row)));
+      }))));
+    const csv = h('button', { title: 'Download as CSV', click: () => download(`compare-${name}.csv`,
+      csvText(columns.map((each) => `${each.title}${each.unit ? ` (${each.unit})` : ''}`), sorted.map((row) => columns.map((each) => each.value(row)))), 'text/csv') }, 'CSV');
+    return [node, csv];
+  }
+
+  const change = (a, b, text) => (a === null || b === null || a === undefined || b === undefined ? h('td', { class: 'faint' }, '–')
+    : a === b ? h('td', { class: 'muted' }, '=') : h('td', { class: b < a ? 'less' : 'more' }, `${b > a ? '+' : '−'}${text(Math.abs(b - a))}`));
+  const ratio = (a, b) => (a && b ? b / a : null);
+  const times = (value) => (value === null ? h('td', { class: 'faint' }, '–') : h('td', {}, `${number(value)} ×`));
+  const difference = (a, b) => (a === null || b === null || a === undefined || b === undefined ? null : b - a);
+
+  function drawFacts() {
+    const short = (text) => (/^[0-9a-f]{40,}$/.test(text) ? text.slice(0, 12) : text);
+    return h('div', { class: 'wide' }, h('table', { 'data-table': 'facts' },
+      h('thead', {}, h('tr', {}, h('th', { class: 'text' }, ''), h('th', { class: 'text' }, 'A'), h('th', { class: 'text' }, 'B'), h('th', {}, ''))),
+      h('tbody', {}, data.facts.map((row) => h('tr', { 'data-fact': row.name }, h('td', { class: 'text', title: row.hint }, row.name),
+        h('td', { class: 'text part', title: row.a }, short(row.a) || '–'), h('td', { class: 'text part', title: row.b }, short(row.b) || '–'),
+        h('td', {}, row.a && row.b ? h('span', { class: row.equal ? 'same' : 'differs' }, row.equal ? 'equal' : 'differs') : ''))))));
+  }
+
+  function drawFigures() {
+    const show = (row, value) => (value === null ? '–' : figure(value, row.unit));
+    const part = (sections) => h('div', { class: 'wide' }, h('table', { 'data-table': 'figures' },
+      h('thead', {}, h('tr', {}, h('th', { class: 'text' }, ''), h('th', {}, 'A'), h('th', {}, 'B'), h('th', {}, 'difference'))),
+      h('tbody', {}, sections.flatMap((section) => {
+        const rows = data.figures.filter((row) => row.section === section);
+        return rows.length ? [h('tr', { class: 'section' }, h('td', { colspan: 4 }, SECTIONS[section])),
+          ...rows.map((row) => h('tr', { 'data-figure': row.name, title: row.a && row.b ? `${row.hint ? `${row.hint}; ` : ''}B is ${number(row.b / row.a)} times A` : row.hint }, h('td', { class: 'text' }, row.name),
+            h('td', {}, show(row, row.a)), h('td', {}, show(row, row.b)), change(row.a, row.b, (value) => figure(value, row.unit))))] : [];
+      }))));
+    const csv = h('button', { title: 'Download as CSV', click: () => download('compare-figures.csv', csvText(['section', 'figure', 'unit', 'A', 'B', 'difference'],
+      data.figures.map((row) => [row.section, row.name, row.unit, row.a, row.b, difference(row.a, row.b)])), 'text/csv') }, 'CSV');
+    return [part(['speed', 'memory']), part(['work', 'numbers']), csv];
+  }
+
+  function drawKernels() {
+    const launches = state.by === 'launch';
+    const rows = launches ? data.launches : data.kernels;
+    const names = (side) => (side ? side.kernels.map((k) => k.name).join(', ') : '');
+    const kernel = (letter) => ({ id: `kernel_${letter}`, title: `${letter.toUpperCase()} kernel`, text: true, value: (row) => names(row[letter]),
+      cell: (row) => (row[letter] ? h('td', { class: 'text mono name', title: names(row[letter]) }, `${names(row[letter])}${row[letter].count > 1 ? ` × ${count(row[letter].count)}` : ''}`)
+        : h('td', { class: 'text faint' }, 'none')) });
+    const time = (letter) => ({ id: `us_${letter}`, title: letter.toUpperCase(), unit: 'µs', hint: '≥: predicted by the machine\'s limits, not measured', value: (row) => row[letter]?.us ?? null,
+      cell: (row) => (row[letter]?.us === null || !row[letter] ? h('td', { class: 'faint' }, '–')
+        : row[letter].measured ? h('td', {}, number(row[letter].us)) : h('td', { class: 'said', title: 'Predicted by the machine\'s limits, not measured' }, `≥ ${number(row[letter].us)}`)) });
+    const plain_ = (letter, name, title, unit, hint, scale = 1) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint, value: (row) => row[letter]?.[name] ?? null,
+      cell: (row) => { const value = row[letter]?.[name] ?? null; return value === null ? h('td', { class: 'faint' }, '–') : h('td', { class: name === 'gflops' && !row[letter].measured ? 'said' : '' }, number(value * scale)); } });
+    const has = (letter, name) => rows.some((row) => (row[letter]?.[name] ?? null) !== null);
+    const needs = [['registers', 'registers', 'a thread', 'Registers of a thread'], ['shared', 'shared', 'B a block', 'Shared memory of a block'],
+      ['spilled', 'spilled', 'B a thread', 'Bytes of registers that were spilled'], ['occupancy', 'occupancy', '%', 'Warps that fit at once, of the most there can be', 100]];
+    const columns = [
+      { id: 'title', title: 'computes', text: true, hint: 'The nodes of the framework that both sides compute', value: (row) => row.title, cell: (row) => h('td', { class: 'text name', title: row.title }, row.title) },
+      { id: 'place', title: 'model line', text: true, value: (row) => row.place, cell: (row) => h('td', { class: 'text', title: row.place }, row.place ? base(row.place) : '–') },
+      time('a'), time('b'),
+      { id: 'difference', title: 'difference', unit: 'µs', signed: true, hint: 'B − A; sorted by its size', value: (row) => difference(row.a?.us, row.b?.us) ?? (row.b?.us ?? (row.a?.us ? -row.a.us : null)),
+        cell: (row) => change(row.a ? row.a.us : 0, row.b ? row.b.us : 0, number) },
+      { id: 'ratio', title: 'B ÷ A', value: (row) => ratio(row.a?.us, row.b?.us), cell: (row) => times(ratio(row.a?.us, row.b?.us)) },
+      plain_('a', 'gflops', 'GFLOP/s', '', 'Floating-point operations a second'), plain_('b', 'gflops', 'GFLOP/s', '', 'Floating-point operations a second'),
+      kernel('a'), kernel('b'),
+      ...['a', 'b'].flatMap((letter) => needs.filter(([name]) => has(letter, name)).map((each) => plain_(letter, ...each))),
+    ];
+    const on = (plain(model.get('selection')) ?? {}).kernel;
+    const [node, csv] = table('kernels', columns, rows, (row) => {
+      const id = row.a?.kernels[0]?.id;
+      if (id === undefined || id === null) return null;
+      return { go: () => send('select', launches && row.op !== null ? { op: row.op } : { kernel: id }), marks: { 'data-kernel': id, 'aria-selected': String(id === on), class: `to${id === on ? ' on' : ''}` } };
+    }, ['difference', -1]);
+    const toggle = h('span', { class: 'group', role: 'group', 'aria-label': 'Rows' }, [['kernel', 'by kernel'], ['launch', 'by launch']].map(([name, title]) =>
+      h('button', { 'aria-pressed': String((state.by ?? 'kernel') === name), 'data-by': name, click: () => remember({ by: name === 'kernel' ? undefined : name }) }, title)));
+    const only = [['a', 'A'], ['b', 'B']].map(([letter, name]) => [rows.filter((row) => row[letter] && !row[letter === 'a' ? 'b' : 'a']).length, name]).filter(([n]) => n);
+    return [h('h2', {}, 'Kernels', h('span', { class: 'faint' }, `matched by the framework's nodes they compute${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`
+      + (launches && data.more_launches ? `; ${count(data.launches.length)} of ${count(data.launches.length + data.more_launches)} shown` : '')), h('span', { class: 'gap' }), toggle, csv), node];
+  }
+
+  function drawPasses() {
+    const side = (letter, name, title, unit, shown = count) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, value: (row) => row[letter]?.[name] ?? null,
+      cell: (row) => { const value = row[letter]?.[name] ?? null; return value === null ? h('td', { class: 'faint' }, row[letter] ? '–' : 'none') : h('td', {}, shown(value)); } });
+    const gap = (name, title, unit, shown = count) => ({ id: `${name}_d`, title, unit, signed: true, value: (row) => difference(row.a?.[name], row.b?.[name]), cell: (row) => change(row.a?.[name] ?? null, row.b?.[name] ?? null, shown) });
+    const error = (value) => figure(value, 'relative');
+    const errors = data.passes.some((row) => (row.a?.error ?? row.b?.error ?? null) !== null);
+    const columns = [
+      { id: 'name', title: 'pass', text: true, value: (row) => row.name, cell: (row) => h('td', { class: 'text' }, row.name) },
+      side('a', 'ops', 'ops', 'after it'), side('b', 'ops', 'ops', 'after it'), gap('ops', 'difference', 'ops'),
+      side('a', 'rewrites', 'rewrites'), side('b', 'rewrites', 'rewrites'), gap('rewrites', 'difference', 'rewrites'),
+      side('a', 'ms', 'time', 'ms', number), side('b', 'ms', 'time', 'ms', number), gap('ms', 'difference', 'ms', number),
+      ...(errors ? [side('a', 'error', 'worst error', 'relative', error), side('b', 'error', 'worst error', 'relative', error)] : []),
+    ];
+    const [node, csv] = table('passes', columns, data.passes, (row) => row.a && ({ go: () => send('show', { view: 'compare', stage: row.a.index }), marks: { 'data-stage': row.a.index } }));
+    const only = [['a', 'A'], ['b', 'B']].map(([letter, name]) => [data.passes.filter((row) => row[letter] && !row[letter === 'a' ? 'b' : 'a']).length, name]).filter(([n]) => n);
+    return [h('h2', {}, 'Passes', h('span', { class: 'faint' }, `matched by name${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`), h('span', { class: 'gap' }), csv), node];
+  }
+
+  function draw() {
+    if (!data) return;
+    drawBar();
+    if (!data.b) { drawChoice(); return; }
+    const top = scroll.scrollTop;
+    const [speed, numbers, csv] = drawFigures();
+    scroll.replaceChildren(
+      h('div', { class: 'two' }, h('div', {}, h('h2', {}, 'What they are'), drawFacts(), h('h2', {}, 'Speed and memory', h('span', { class: 'gap' }), csv), speed),
+        h('div', {}, h('h2', {}, 'Work and numbers'), numbers)),
+      ...drawKernels(), ...drawPasses());
+    scroll.scrollTop = top;
+  }
+
+  function remember(more) {
+    state = Object.fromEntries(Object.entries({ ...state, ...more }).filter(([, value]) => value !== undefined));
+    model.set('state', state);
+    model.save_changes();
+    draw();
+  }
+
+  watch('state', () => {
+    const next = plain(model.get('state')) ?? {};
+    if (JSON.stringify(next) === JSON.stringify(state)) return;
+    state = next;
+    draw();
+  });
+  watch('detail', () => { library = json(model, 'detail')?.recordings ?? []; draw(); });
+  watch('data', () => { data = json(model, 'data'); draw(); });
+  watch('selection', () => {
+    const on = (plain(model.get('selection')) ?? {}).kernel;
+    for (const row of scroll.querySelectorAll('tr[data-kernel]')) {
+      row.classList.toggle('on', Number(row.dataset.kernel) === on);
+      row.setAttribute('aria-selected', String(Number(row.dataset.kernel) === on));
+    }
+  });
+});

@@ -1,0 +1,284 @@
+"""Two recordings side by side: figures, passes, kernels by what they compute, memory, numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from core_compiler.record.reader import Kernel, Stage
+from workbench.state import Sight
+from workbench.views.kernels import GPU_FACTS
+from workbench.views.pairs import Launched, Pair, launched, pairs
+from workbench.views.reading import Run
+from workbench.views.work import roofs
+
+#: Pairs of launches beyond this many are counted, not listed.
+MAX_PAIRS = 2_000
+
+
+def key(run: Run, sight: Sight, other: Run | None) -> tuple:
+    return run.version, run.status, None if other is None else (other.version, other.status)
+
+
+def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
+    """``a`` and ``b``: the two recordings; sections of rows with a value for each: ``facts``
+    (texts), ``figures``, ``passes``, ``kernels`` (pairs of kernels), ``launches`` (pairs of
+    launches).  Without a second recording there is only ``a``."""
+    if other is None:
+        return {"a": _about(run), "b": None}
+    found = pairs(run, other)
+    return {
+        "a": _about(run), "b": _about(other),
+        "facts": _facts(run, other),
+        "figures": _figures(run, other),
+        "passes": _passes(run, other),
+        "kernels": _kernels(run, other, found),
+        "launches": [_launch(run, other, pair) for pair in found[:MAX_PAIRS]],
+        "more_launches": max(0, len(found) - MAX_PAIRS),
+    }  # fmt: skip
+
+
+def _about(run: Run) -> dict[str, Any]:
+    meta, found = run.meta(), roofs(run)
+    return {
+        "name": run.path.name, "path": str(run.path),
+        "model": str(meta.get("model", run.path.stem)), "target": str(meta.get("target", "")),
+        "measured": bool(run.timings()), "machine": "" if found is None else found.name,
+        "threads": run.figures("timing").get("threads"),
+        "not_executed": run.figures().get("not_executed"),
+    }  # fmt: skip
+
+
+# -- texts ----------------------------------------------------------------------------------------
+
+
+def _facts(run: Run, other: Run) -> list[dict[str, Any]]:
+    """What the two are, and whether it is the same; versions only where they differ."""
+    rows: list[dict[str, Any]] = []
+
+    def row(name: str, hint: str, read: Callable[[Run], Any]) -> None:
+        a, b = str(read(run) or ""), str(read(other) or "")
+        if a or b:
+            rows.append({"name": name, "hint": hint, "a": a, "b": b, "equal": a == b})
+
+    def meta(name: str) -> Callable[[Run], Any]:
+        return lambda each: each.meta().get(name)
+
+    row("model", "", meta("model"))
+    row("target", "", meta("target"))
+    row("machine", "what was compiled for", lambda each: each.figures().get("machine_summary"))
+    row("frontend", "", meta("frontend"))
+    row("sizes", "", lambda each: _listed(each.meta().get("sizes")))
+    row("pipeline", "what was edited", lambda each: _edited(each.meta().get("edit")))
+    row("identity", "what the bits of the result depend on",
+        lambda each: each.figures().get("identity"))  # fmt: skip
+    row("output digest", "the bits of the outputs on the example inputs",
+        lambda each: each.figures().get("digest"))  # fmt: skip
+    a, b = (each.meta().get("versions") or {} for each in (run, other))
+    rows += [
+        {"name": name, "hint": "its version", "a": str(a.get(name) or ""),
+         "b": str(b.get(name) or ""), "equal": False}
+        for name in dict.fromkeys((*a, *b)) if a.get(name) != b.get(name)
+    ]  # fmt: skip
+    return rows
+
+
+def _listed(found: Any) -> str:
+    return ", ".join(f"{k} {v}" for k, v in found.items()) if isinstance(found, Mapping) else ""
+
+
+def _edited(edit: Any) -> str:
+    """The pipeline's edits in words; empty for the pipeline as it is."""
+    if not isinstance(edit, Mapping):
+        return ""
+    parts = []
+    for what, value in edit.items():
+        if isinstance(value, Mapping):
+            parts += [f"{what} {name} {_listed(v) or v}" for name, v in value.items()]
+        elif value:
+            parts += [f"{what} {each}" for each in value]
+    return "; ".join(parts)
+
+
+# -- figures --------------------------------------------------------------------------------------
+
+Read = Callable[[Run], Any]
+
+
+def _of(section: str, name: str) -> Read:
+    return lambda run: run.figures(section).get(name)
+
+
+def _stages(figure: str, at: int) -> Read:
+    """A figure of a stage, counted among those that have something of it."""
+
+    def read(run: Run) -> Any:
+        found = [s.figures[figure] for s in run.stages() if s.figures.get(figure)]
+        return found[at] if found else None
+
+    return read
+
+
+def _predicted(run: Run) -> float | None:
+    known = [w.work.least_us for w in launched(run) if w.work.least_us is not None]
+    return sum(known) / 1e3 if known else None
+
+
+def _worst(run: Run) -> float | None:
+    found = [s.worst_error for s in run.stages() if s.worst_error is not None]
+    return max(found, default=None)
+
+
+def _accumulated(run: Run) -> float | None:
+    found = [v for n, v in run.figures().items() if n.startswith("accumulated_error/")]
+    return found[-1] if found else None
+
+
+def _verdicts(verdict: str) -> Read:
+    def count(run: Run) -> int | None:
+        checked = [s.verdicts for s in run.stages() if s.verdicts]
+        return sum(v.get(verdict, 0) for v in checked) if checked else None
+
+    return count
+
+
+#: Section, name, unit, what it is, how it is read.
+_FIGURES: tuple[tuple[str, str, str, str, Read], ...] = (
+    ("speed", "time per execution", "ms", "median, measured", _of("timing", "total_ms")),
+    ("speed", "fastest execution", "ms", "measured", _of("timing", "total_min_ms")),
+    ("speed", "predicted time", "ms", "the least that the machine's limits allow all launches",
+     _predicted),
+    ("speed", "launches", "", "of one execution", lambda run: len(launched(run)) or None),
+    ("speed", "kernels", "", "compiled functions that are launched",
+     lambda run: sum(1 for k in run.kernels() if k.launches) or None),
+    ("speed", "compile time", "s", "recording included", _of("run", "compile_seconds")),
+    ("memory", "peak memory", "B", "the arena that activations share",
+     _of("memory", "arena_bytes")),
+    ("memory", "lower bound", "B", "no plan needs less", _of("memory", "lower_bound_bytes")),
+    ("memory", "weights", "B", "constant data", _of("memory", "weight_bytes")),
+    ("memory", "inputs", "B", "", _of("memory", "input_bytes")),
+    ("memory", "outputs", "B", "", _of("memory", "output_bytes")),
+    ("work", "ops imported", "", "", _stages("ops", 0)),
+    ("work", "ops at the end", "", "", _stages("ops", -1)),
+    ("work", "arithmetic", "flop", "of one execution, as it was compiled", _stages("flops", -1)),
+    ("work", "rewrites", "", "of all passes", lambda run: sum(s.rewrites for s in run.stages())),
+    ("numbers", "worst rewrite error", "relative", "largest of all checked rewrites", _worst),
+    ("numbers", "end-to-end error", "relative", "outputs against the import", _accumulated),
+    ("numbers", "rewrites that kept every bit", "", "checked", _verdicts("bitwise")),
+    ("numbers", "rewrites within tolerance", "", "checked", _verdicts("within")),
+    ("numbers", "failed checks", "", "", _verdicts("failed")),
+    ("numbers", "unchecked rewrites", "", "", _verdicts("unchecked")),
+)  # fmt: skip
+
+
+def _figures(run: Run, other: Run) -> list[dict[str, Any]]:
+    rows = []
+    for section, name, unit, hint, read in _FIGURES:
+        a, b = _number(read(run)), _number(read(other))
+        if a is not None or b is not None:
+            rows.append({"section": section, "name": name, "unit": unit, "hint": hint,
+                         "a": a, "b": b})  # fmt: skip
+    return rows
+
+
+def _number(value: Any) -> float | None:
+    try:
+        found = None if value is None else float(value)
+    except (TypeError, ValueError):
+        return None
+    return found if found is None or found - found == 0 else None
+
+
+# -- passes ---------------------------------------------------------------------------------------
+
+
+def _passes(run: Run, other: Run) -> list[dict[str, Any]]:
+    """Passes by name, in the first recording's order; None where a pass is only in one."""
+    first, second = ({s.pass_name: s for s in each.stages()} for each in (run, other))
+    names = list(first)
+    for at, name in enumerate(second):  # where it stands in the second: after what is before it
+        if name not in first:
+            before = [n for n in list(second)[:at] if n in names]
+            names.insert(names.index(before[-1]) + 1 if before else 0, name)
+    return [
+        {"name": name, "a": _stage(first.get(name)), "b": _stage(second.get(name))}
+        for name in names
+    ]
+
+
+def _stage(stage: Stage | None) -> dict[str, Any] | None:
+    if stage is None:
+        return None
+    return {
+        "index": stage.index, "ops": stage.figures.get("ops", stage.ops),
+        "rewrites": stage.rewrites, "ms": 1e3 * stage.seconds, "error": stage.worst_error,
+    }  # fmt: skip
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+def _kernels(run: Run, other: Run, found: Iterable[Pair]) -> list[dict[str, Any]]:
+    """Pairs of launches, gathered by the kernels that they launch."""
+    groups: dict[tuple, list[Pair]] = {}
+    for pair in found:
+        names = tuple(
+            tuple(sorted({e.work.kernel for e in side})) for side in (pair.first, pair.second)
+        )
+        groups.setdefault(names, []).append(pair)
+    rows = []
+    for group in groups.values():
+        whole = Pair(tuple(e for p in group for e in p.first),
+                     tuple(e for p in group for e in p.second))  # fmt: skip
+        rows.append(_launch(run, other, whole))
+    return rows
+
+
+def _launch(run: Run, other: Run, pair: Pair) -> dict[str, Any]:
+    every = pair.first or pair.second
+    dearest = max(every, key=lambda e: (e.work.median_us or 0.0, e.work.least_us or 0.0))
+    return {
+        "title": dearest.title, "place": dearest.place, "op": dearest.op if pair.first else None,
+        "a": _side(run, pair.first), "b": _side(other, pair.second),
+    }  # fmt: skip
+
+
+def _side(run: Run, launches: tuple[Launched, ...]) -> dict[str, Any] | None:
+    """Time (measured, else predicted), rate and what the kernels need."""
+    if not launches:
+        return None
+    known = run.kept(("kernels by name", run.version.kernels),
+                     lambda: {k.name: k for k in run.kernels()})  # fmt: skip
+    names = dict.fromkeys(e.work.kernel for e in launches)
+    kernels = [known[n] for n in names if n in known]
+    measured = [e.work.median_us for e in launches if e.work.median_us is not None]
+    least = [e.work.least_us for e in launches if e.work.least_us is not None]
+    spent = sum(measured) if measured else None
+    predicted = sum(least) if least else None
+    us, flops = predicted if spent is None else spent, sum(e.work.flops for e in launches)
+    return {
+        "kernels": [{"id": k.id, "name": k.name} for k in kernels]
+        or [{"id": None, "name": n} for n in names],
+        "count": len(launches), "us": us, "measured": spent is not None,
+        "predicted_us": predicted, "gflops": flops / us / 1e3 if us else None,
+        **_needs(kernels),
+    }  # fmt: skip
+
+
+def _needs(kernels: list[Kernel]) -> dict[str, float | None]:
+    """Of a GPU's kernels: the most that any of them needs (the least occupancy)."""
+    found: dict[str, float | None] = {}
+    for fact in GPU_FACTS:
+        values = [float(k.facts[fact]) for k in kernels if k.facts.get(fact) is not None]
+        pick = min if fact == "occupancy" else max
+        found[fact] = pick(values) if values else None
+    return found
+
+
+# -- what can be compared with --------------------------------------------------------------------
+
+
+def choices(entries: Iterable[Any]) -> dict[str, Any]:
+    """The ``detail`` of the view: the library's recordings."""
+    return {"recordings": [asdict(entry) for entry in entries]}

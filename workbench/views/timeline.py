@@ -1,0 +1,143 @@
+"""The timeline: one execution, each launch on each thread, above the memory that is live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from core_compiler.exporters.trace import told, trace
+from core_compiler.ops import REGISTRY
+from core_compiler.record.reader import Kernel
+from core_compiler.record.timeline import Timeline, timeline
+from workbench.state import Sight
+from workbench.views import Empty
+from workbench.views.links import follow, kernel_by_name, launches, writer_of
+from workbench.views.reading import Run
+
+#: What kernels do mostly, in the order of their colours.
+CATEGORIES = ("contraction", "reduction", "elementwise", "data movement")
+_BY_FAMILY = {
+    "contraction": 0, "convolution": 0, "attention": 0, "reduction": 1, "window": 1, "sorting": 1,
+    "normalization": 1, "loss": 1, "shape": 3, "indexing": 3,
+}  # fmt: skip
+_ELEMENTWISE = 2
+
+
+def key(run: Run, sight: Sight) -> tuple:
+    version = run.version
+    return version.timings, version.buffers, version.kernels, version.figures, run.status
+
+
+def data(run: Run, sight: Sight) -> dict[str, Any]:
+    """The ``data`` of the timeline (widgets/README.md); times in microseconds."""
+    made = _timeline(run)
+    if made is None:
+        raise Empty(_nothing(run))
+    timings = made.timings
+    names = list(dict.fromkeys(t.kernel for t in timings))
+    number = {name: i for i, name in enumerate(names)}
+    kernels = {k.name: k for k in run.kernels()}
+    numbers = kernel_by_name(run)
+    places = [_place(run, t.op) for t in timings]
+    files = list(dict.fromkeys(places))
+    order = {place: i for i, place in enumerate(files)}
+    floats = {"median": "median_us", "min": "min_us", "p95": "p95_us"}
+    found: dict[str, Any] = {
+        "title": str(run.meta().get("model", run.path.stem)),
+        "target": str(run.meta().get("target", "")), "note": told(made),
+        "recorded": made.repeat is not None, "total": made.total_us,
+        "lanes": list(made.lanes), "categories": list(CATEGORIES),
+        "kernels": {
+            "name": names, "key": [numbers.get(name, -1) for name in names],
+            "category": [category(run, kernels.get(name)) for name in names],
+        },
+        "places": files,
+        "launches": {
+            "op": np.array([-1 if t.op is None else t.op for t in timings], np.int32),
+            "kernel": np.array([number[t.kernel] for t in timings], np.int32),
+            "place": np.array([order[place] for place in places], np.int32),
+            **{name: np.array([_or_nan(getattr(t, field)) for t in timings])
+               for name, field in floats.items()},
+            "flops": np.array([t.flops for t in timings], np.float64),
+            "bytes": np.array([t.bytes for t in timings], np.float64),
+        },
+        "spans": {
+            "launch": made.launch, "lane": made.lane, "start": made.start_us,
+            "duration": made.duration_us,
+        },
+    }  # fmt: skip
+    if made.live_bytes is not None:
+        found["live"] = made.live_bytes.astype(np.float64)
+    return found
+
+
+def selection(run: Run, sight: Sight) -> dict[str, Any]:
+    """The launches that the selection is or became; of a kernel, all."""
+    made = _timeline(run)
+    if made is None:
+        return {}
+    if sight.kernel is not None:
+        ops: tuple[int, ...] = next((k.launches for k in run.kernels() if k.id == sight.kernel), ())
+    elif sight.op is not None:
+        ops = _launches_of(run, sight.op)
+    elif sight.buffer is not None:
+        maker = writer_of(run, sight.buffer)
+        ops = () if maker is None else (maker,)
+    else:
+        return {}
+    places = run.kept(("timeline places", run.version.timings), lambda: {
+        t.op: i for i, t in enumerate(made.timings)
+    })  # fmt: skip
+    return {"launches": [places[op] for op in ops if op in places]}
+
+
+def answer(run: Run, sight: Sight, request: Mapping[str, Any]) -> Any:
+    """The recording as a trace for Perfetto (``kind`` trace)."""
+    if request.get("kind") != "trace":
+        raise ValueError(f"the timeline knows nothing of {request.get('kind')!r}")
+    return trace(run.recording)
+
+
+def category(run: Run, kernel: Kernel | None) -> int:
+    """What a kernel does mostly, an index into CATEGORIES: the dearest of what it computes."""
+    if kernel is None:
+        return CATEGORIES.index("data movement")  # the runtime's own copies
+    kinds = dict.fromkeys(run.recording.op(op).kind for op in kernel.ops)
+    families = [REGISTRY[kind].family for kind in kinds if kind in REGISTRY]
+    found = [_BY_FAMILY.get(family, _ELEMENTWISE) for family in families]
+    return min(found, default=_ELEMENTWISE)
+
+
+def _timeline(run: Run) -> Timeline | None:
+    version = run.version.timings, run.version.figures, run.version.buffers
+    return run.kept(("timeline", version), lambda: timeline(run.recording))
+
+
+def _launches_of(run: Run, op: int) -> tuple[int, ...]:
+    """The launches that an op is or became."""
+    if not run.version.stages:
+        return ()
+    known = launches(run)
+    return tuple(o for o in follow(run, op, run.version.stages - 1) if o in known)
+
+
+def _place(run: Run, op: int | None) -> str:
+    if op is None:
+        return ""
+    file, line = run.kept_place(run.recording.op(op))
+    return f"{file}:{line}" if file else ""
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _nothing(run: Run) -> str:
+    missing = run.figures().get("not_executed")
+    if missing:
+        return f"Not executed: {missing}"
+    if run.live:
+        return "Nothing was executed yet: launches are timed when the compile is done."
+    return "Nothing was executed. Press Execute: every launch is timed on every thread."
