@@ -1,4 +1,5 @@
-"""The views as notebook widgets: `GraphWidget`, `DiffWidget`, `CodeWidget`, `MemoryWidget`."""
+"""The views as notebook widgets: `GraphWidget`, `DiffWidget`, `CodeWidget`, `MemoryWidget`,
+`TimelineWidget`."""
 
 from __future__ import annotations
 
@@ -51,3 +52,4 @@ GraphWidget = widget("GraphWidget", module_path("graph"))
 DiffWidget = widget("DiffWidget", module_path("diff"))
 CodeWidget = widget("CodeWidget", module_path("code"))
 MemoryWidget = widget("MemoryWidget", module_path("memory"))
+TimelineWidget = widget("TimelineWidget", module_path("timeline"))

@@ -1,4 +1,4 @@
-"""The views as Panel components: `GraphView`, `DiffView`, `CodeView`, `MemoryView`."""
+"""The views as Panel components: `GraphView`, `DiffView`, `CodeView`, `MemoryView`, `TimelineView`."""
 
 from __future__ import annotations
 
@@ -55,3 +55,4 @@ GraphView = component("GraphView", module_path("graph"))
 DiffView = component("DiffView", module_path("diff"))
 CodeView = component("CodeView", module_path("code"))
 MemoryView = component("MemoryView", module_path("memory"))
+TimelineView = component("TimelineView", module_path("timeline"))

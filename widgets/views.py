@@ -7,7 +7,7 @@ from pathlib import Path
 
 BUNDLE = Path(__file__).parent / "bundle"
 
-VIEWS = ("graph", "diff", "code", "memory")
+VIEWS = ("graph", "diff", "code", "memory", "timeline")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def add_arguments(parser) -> None:
         "--output",
         required=True,
         metavar="FILE",
-        help="a .run file, a .json file (a trace for ui.perfetto.dev), or with --stage a .mlir file",
+        help="a .run file, a .json file (a trace for Perfetto), or with --stage a .mlir file",
     )
     parser.add_argument("--stage", metavar="N|PASS", help="only this stage's IR, as MLIR text")
     parser.add_argument(

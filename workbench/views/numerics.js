@@ -3,7 +3,7 @@
 const STYLE = `
 .root { display: flex; flex-direction: column; background: var(--surface); }
 .bar { display: flex; align-items: center; gap: 10px; min-height: 32px; padding: 3px 10px; border-bottom: 1px solid var(--line); color: var(--muted); flex: none; flex-wrap: wrap; }
-.bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; } .bar input { width: 130px; }
+.bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; } .bar input { width: 92px; }
 .group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
 .told { padding: 8px 12px 2px; font-size: 13px; flex: none; } .told b { font-weight: 600; } .told .more { color: var(--muted); font-size: 12px; }

@@ -9,12 +9,13 @@ import numpy as np
 
 from core_compiler.exporters.trace import told, trace
 from core_compiler.ops import REGISTRY
-from core_compiler.record.reader import Kernel
-from core_compiler.record.timeline import Timeline, timeline
+from core_compiler.record.reader import Kernel, Timing
+from core_compiler.record.timeline import Timeline, live_bytes, timeline
 from workbench.state import Sight
 from workbench.views import Empty
 from workbench.views.links import follow, kernel_by_name, launches, writer_of
 from workbench.views.reading import Run
+from workbench.views.work import Work, roofs, work
 
 #: What kernels do mostly, in the order of their colours.
 CATEGORIES = ("contraction", "reduction", "elementwise", "data movement")
@@ -46,7 +47,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     floats = {"median": "median_us", "min": "min_us", "p95": "p95_us"}
     found: dict[str, Any] = {
         "title": str(run.meta().get("model", run.path.stem)),
-        "target": str(run.meta().get("target", "")), "note": told(made),
+        "target": str(run.meta().get("target", "")), "note": _note(run, made),
         "recorded": made.repeat is not None, "total": made.total_us,
         "lanes": list(made.lanes), "categories": list(CATEGORIES),
         "kernels": {
@@ -68,6 +69,9 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
             "duration": made.duration_us,
         },
     }  # fmt: skip
+    shares = [_percent(w) for w in work(run)]
+    if len(shares) == len(timings) and any(share is not None for share in shares):
+        found["percent"] = np.array([share or 0.0 for share in shares])
     if made.live_bytes is not None:
         found["live"] = made.live_bytes.astype(np.float64)
     return found
@@ -112,7 +116,42 @@ def category(run: Run, kernel: Kernel | None) -> int:
 
 def _timeline(run: Run) -> Timeline | None:
     version = run.version.timings, run.version.figures, run.version.buffers
-    return run.kept(("timeline", version), lambda: timeline(run.recording))
+    return run.kept(("timeline", version), lambda: timeline(run.recording) or _predicted(run))
+
+
+def _predicted(run: Run) -> Timeline | None:
+    """What was not executed, end to end: each launch as long as its machine needs at least."""
+    if not run.version.stages:
+        return None
+    todo = work(run)
+    least = [w.least_us for w in todo if w.least_us is not None]
+    if not todo or len(least) != len(todo):
+        return None
+    durations, none = np.array(least), np.empty(0)
+    timings = [
+        Timing(i, w.kernel, w.op, 0, w.flops, w.bytes, None, None, None, none)
+        for i, w in enumerate(todo)
+    ]
+    lanes = np.zeros(len(todo), np.int32)
+    return Timeline(
+        np.arange(len(todo), dtype=np.int32), lanes, np.cumsum(durations) - durations, durations,
+        timings, ("predicted",), live_bytes(run.recording, timings), None, 0,
+    )  # fmt: skip
+
+
+def _note(run: Run, made: Timeline) -> str:
+    roof = roofs(run)
+    if made.repeats or roof is None:
+        return told(made)
+    return (
+        f"not executed: launches end to end, each as long as its flops or bytes need on {roof.name}"
+    )
+
+
+def _percent(launch: Work) -> float | None:
+    if launch.least_us is None or not launch.median_us:
+        return None
+    return min(100.0, 100 * launch.least_us / launch.median_us)
 
 
 def _launches_of(run: Run, op: int) -> tuple[int, ...]:

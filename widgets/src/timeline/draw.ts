@@ -1,0 +1,425 @@
+/** Drawing: a map of the whole, a time axis, a lane a thread, and the curve of live bytes. */
+
+import { bytes, quantity } from '../shared/format';
+import type { Pen } from '../shared/pen';
+import { MONO, type Palette, SANS } from '../shared/theme';
+import { categoryOf, kernelOf, lastBefore, type Plan, timeStep, type TimelineData } from './model';
+
+export const LEFT = 86;
+const RIGHT = 10;
+const MAP = 30;
+const AXIS = 20;
+const GAP = 3;
+
+/** The time shown, and how far the lanes are scrolled (pixels). */
+export interface Window {
+  from: number;
+  to: number;
+  scroll: number;
+}
+
+export interface DrawInput {
+  data: TimelineData;
+  plan: Plan;
+  window: Window;
+  palette: Palette;
+  width: number;
+  height: number;
+  /** Launches that are selected. */
+  selected: ReadonlySet<number>;
+}
+
+interface Area {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+export interface Areas {
+  map: Area;
+  axis: Area;
+  lanes: Area;
+  curve: Area | null;
+  percent: Area | null;
+  /** Height of a lane with its gap. */
+  lane: number;
+}
+
+export function areas(data: TimelineData, width: number, height: number): Areas {
+  const inner = Math.max(40, width - LEFT - RIGHT);
+  const count = Math.max(1, data.lanes.length);
+  const top = 6 + MAP + AXIS;
+  const least = data.live ? Math.min(90, height * 0.3) : 0;
+  const lane = Math.max(12, Math.min(40, (height - top - least - 16) / count));
+  const tall = Math.min(lane * count, Math.max(lane, height - top - least - 16));
+  const y = top + tall + 12;
+  const left = height - y - 8;
+  const share = data.percent && left > 190 ? Math.min(150, left * 0.32) : 0;
+  const high = Math.min(280, left - share - (share ? 12 : 0));
+  const curve = data.live ? { x: LEFT, y, width: inner, height: Math.max(20, high) } : null;
+  const below = curve ? curve.y + curve.height + 12 : y;
+  const percent = share ? { x: LEFT, y: below, width: inner, height: share } : null;
+  return {
+    map: { x: LEFT, y: 6, width: inner, height: MAP },
+    axis: { x: LEFT, y: 6 + MAP, width: inner, height: AXIS },
+    lanes: { x: LEFT, y: top, width: inner, height: tall },
+    curve,
+    percent,
+    lane,
+  };
+}
+
+export class Scale {
+  constructor(
+    private readonly area: { x: number; width: number },
+    private readonly from: number,
+    private readonly to: number,
+  ) {}
+  x(time: number): number {
+    return this.area.x + ((time - this.from) / (this.to - this.from)) * this.area.width;
+  }
+  time(x: number): number {
+    return this.from + ((x - this.area.x) / this.area.width) * (this.to - this.from);
+  }
+}
+
+// Muted Okabe and Ito hues, light and dark: contraction, reduction, elementwise, data movement.
+const COLOURS: [string, string][] = [
+  ['#7aa6d6', '#4a78ab'],
+  ['#e0b16a', '#a87c38'],
+  ['#85bfa4', '#4c8a6f'],
+  ['#d9998a', '#a3604f'],
+  ['#c9a0c4', '#8d618a'],
+];
+
+export function categoryColour(palette: Palette, category: number): string {
+  return COLOURS[category % COLOURS.length]![palette.dark ? 1 : 0];
+}
+
+/** Returns how many spans were in the window. */
+export function draw(pen: Pen, input: DrawInput): number {
+  const where = areas(input.data, input.width, input.height);
+  const drawn = drawLanes(pen, input, where);
+  drawMap(pen, input, where.map);
+  axis(pen, input, where);
+  if (where.curve) drawCurve(pen, input, where.curve);
+  if (where.percent) drawPercent(pen, input, where.percent);
+  return drawn;
+}
+
+// ------------------------------------------------------------------ lanes
+
+function drawLanes(pen: Pen, input: DrawInput, where: Areas): number {
+  const { data, plan, window, palette } = input;
+  const { lanes: area, lane } = where;
+  const s = new Scale(area, window.from, window.to);
+  pen.fillStyle = palette.surface;
+  pen.fillRect(area.x, area.y, area.width, area.height);
+  grid(pen, input, area, s);
+  const first = Math.max(0, Math.floor(window.scroll / lane));
+  const last = Math.min(data.lanes.length, Math.ceil((window.scroll + area.height) / lane));
+  let drawn = 0;
+  for (let l = first; l < last; l++) {
+    const y = area.y + l * lane - window.scroll;
+    drawn += drawLane(pen, input, area, s, plan.lanes[l]!, y + GAP / 2, lane - GAP);
+  }
+  // What stands out of the lanes' area when they are scrolled is covered.
+  pen.fillStyle = palette.page;
+  pen.fillRect(0, 0, input.width, area.y);
+  pen.fillRect(0, area.y + area.height, input.width, input.height - area.y - area.height);
+  pen.fillRect(0, area.y, LEFT, area.height);
+  for (let l = first; l < last; l++) {
+    const y = area.y + l * lane - window.scroll + lane / 2 + 4;
+    if (y < area.y + 6 || y > area.y + area.height) continue;
+    pen.fillStyle = palette.muted;
+    pen.textAlign = 'right';
+    pen.font = `11px ${SANS}`;
+    pen.fillText(data.lanes[l]!, LEFT - 8, y);
+  }
+  pen.textAlign = 'left';
+  return drawn;
+}
+
+/** One lane: spans that are too thin to see are drawn together, in the colour of the longest. */
+function drawLane(
+  pen: Pen,
+  input: DrawInput,
+  area: Area,
+  s: Scale,
+  list: Int32Array,
+  y: number,
+  height: number,
+): number {
+  const { data, window, palette, selected } = input;
+  const { launch, start, duration } = data.spans;
+  const right = area.x + area.width;
+  const byColour = new Map<number, number[]>();
+  const labels: [number, number, number][] = [];
+  const marked: [number, number][] = [];
+  let [x0, x1, longest, colour] = [NaN, NaN, 0, 0];
+  const flush = () => {
+    if (Number.isNaN(x0)) return;
+    const boxes = byColour.get(colour) ?? [];
+    boxes.push(x0, Math.max(0.8, x1 - x0));
+    byColour.set(colour, boxes);
+  };
+  let drawn = 0;
+  for (let i = Math.max(0, lastBefore(list, start, window.from)); i < list.length; i++) {
+    const span = list[i]!;
+    if (start[span]! > window.to) break;
+    const end = start[span]! + duration[span]!;
+    if (end < window.from) continue;
+    drawn++;
+    const from = Math.max(area.x, s.x(start[span]!));
+    const to = Math.min(right, s.x(end));
+    const category = categoryOf(data, launch[span]!);
+    if (from - x1 < 0.6 && to - from < 2 && x1 - x0 < 2) {
+      x1 = Math.max(x1, to);
+      if (duration[span]! > longest) [longest, colour] = [duration[span]!, category];
+    } else {
+      flush();
+      [x0, x1, longest, colour] = [from, to, duration[span]!, category];
+    }
+    if (to - from > 34 && height > 10) labels.push([span, from, to]);
+    if (selected.has(launch[span]!)) marked.push([from, to]);
+  }
+  flush();
+  for (const [category, boxes] of byColour) {
+    pen.fillStyle = categoryColour(palette, category);
+    pen.beginPath();
+    for (let i = 0; i < boxes.length; i += 2) {
+      const w = boxes[i + 1]!;
+      pen.rect(boxes[i]!, y, w > 4 ? w - 0.7 : w, height);
+    }
+    pen.fill();
+  }
+  pen.font = `11px ${MONO}`;
+  for (const [span, from, to] of labels) label(pen, input, span, from, to, y, height);
+  pen.strokeStyle = palette.accent;
+  pen.lineWidth = 2;
+  for (const [from, to] of marked) {
+    pen.beginPath();
+    pen.rect(from, y, Math.max(2, to - from), height);
+    pen.stroke();
+  }
+  return drawn;
+}
+
+function label(pen: Pen, input: DrawInput, span: number, from: number, to: number, y: number, height: number): void {
+  const { data, palette } = input;
+  const name = kernelOf(data, data.spans.launch[span]!);
+  const time = quantity(data.spans.duration[span]!, 'us');
+  const fits = Math.floor((to - from - 8) / 6.7);
+  const text = name.length + time.length + 2 <= fits ? `${name}  ${time}` : name;
+  pen.fillStyle = palette.dark ? '#f3f5f8' : '#14171c';
+  pen.fillText(text.length <= fits ? text : `${text.slice(0, Math.max(1, fits - 1))}…`, from + 4, y + height / 2 + 4);
+}
+
+// ------------------------------------------------------------------ axis and grid
+
+function ticks(input: DrawInput, area: Area): { first: number; step: number } {
+  const { from, to } = input.window;
+  const step = timeStep(to - from, area.width / 96);
+  return { first: Math.ceil(from / step) * step, step };
+}
+
+function grid(pen: Pen, input: DrawInput, area: Area, s: Scale): void {
+  const { first, step } = ticks(input, area);
+  pen.strokeStyle = input.palette.line;
+  pen.lineWidth = 0.6;
+  pen.beginPath();
+  for (let time = first; time <= input.window.to; time += step) {
+    pen.moveTo(s.x(time), area.y);
+    pen.lineTo(s.x(time), area.y + area.height);
+  }
+  pen.stroke();
+}
+
+function axis(pen: Pen, input: DrawInput, where: Areas): void {
+  const { axis: area } = where;
+  const { palette, window } = input;
+  const s = new Scale(area, window.from, window.to);
+  const { first, step } = ticks(input, area);
+  pen.font = `10.5px ${SANS}`;
+  pen.fillStyle = palette.muted;
+  for (let time = first; time <= window.to; time += step) {
+    const x = s.x(time);
+    pen.textAlign = x > area.x + area.width - 24 ? 'right' : x < area.x + 14 ? 'left' : 'center';
+    pen.fillText(axisTime(time, step), x, area.y + 14);
+  }
+  pen.textAlign = 'left';
+}
+
+/** A time on the axis, as precise as its steps. */
+export function axisTime(time: number, step: number): string {
+  if (Math.abs(time) < step / 1e6) return '0';
+  const [unit, name] = step >= 1e5 ? [1e6, 's'] : step >= 100 ? [1e3, 'ms'] : step >= 0.1 ? [1, 'µs'] : [1e-3, 'ns'];
+  const places = Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
+  return `${(time / unit).toFixed(places)} ${name}`;
+}
+
+// ------------------------------------------------------------------ the map of the whole
+
+function drawMap(pen: Pen, input: DrawInput, area: Area): void {
+  const { data, plan, window, palette } = input;
+  pen.fillStyle = palette.surface;
+  pen.fillRect(area.x, area.y, area.width, area.height);
+  const columns = Math.max(1, Math.floor(area.width / 2));
+  const filled = new Float64Array(columns);
+  const weight = Array.from(data.categories, () => new Float64Array(columns));
+  const scale = columns / Math.max(data.total, 1e-9);
+  const { start, duration, launch } = data.spans;
+  for (let i = 0; i < start.length; i++) {
+    const [from, to] = [start[i]! * scale, (start[i]! + duration[i]!) * scale];
+    const kind = weight[categoryOf(data, launch[i]!) % weight.length]!;
+    for (let c = Math.floor(from); c < Math.min(columns, to); c++) {
+      const part = Math.min(to, c + 1) - Math.max(from, c);
+      filled[c]! += part;
+      kind[c]! += part;
+    }
+  }
+  // Height: how many of the lanes are at work; colour: what most of them do.
+  for (let c = 0; c < columns; c++) {
+    if (filled[c]! <= 0) continue;
+    let kind = 0;
+    weight.forEach((w, k) => (kind = w[c]! > weight[kind]![c]! ? k : kind));
+    const tall = Math.max(1, (Math.min(1, filled[c]! / data.lanes.length)) * (area.height - 4));
+    pen.fillStyle = categoryColour(palette, kind);
+    pen.fillRect(area.x + c * 2, area.y + area.height - 2 - tall, 2, tall);
+  }
+  const s = new Scale(area, 0, data.total);
+  pen.fillStyle = palette.accent;
+  for (const n of input.selected) {
+    if (Number.isNaN(plan.first[n]!)) continue;
+    const x = s.x(plan.first[n]!);
+    pen.fillRect(x - 0.5, area.y, Math.max(2, s.x(plan.last[n]!) - x), area.height);
+  }
+  const [x0, x1] = [s.x(Math.max(0, window.from)), s.x(Math.min(data.total, window.to))];
+  pen.fillStyle = palette.page;
+  pen.globalAlpha = 0.62;
+  pen.fillRect(area.x, area.y, x0 - area.x, area.height);
+  pen.fillRect(x1, area.y, area.x + area.width - x1, area.height);
+  pen.globalAlpha = 1;
+  pen.strokeStyle = palette.accent;
+  pen.lineWidth = 1.4;
+  pen.beginPath();
+  pen.rect(x0, area.y, Math.max(3, x1 - x0), area.height);
+  pen.stroke();
+  pen.fillStyle = palette.muted;
+  pen.font = `11px ${SANS}`;
+  pen.textAlign = 'right';
+  pen.fillText('whole', LEFT - 8, area.y + area.height / 2 + 4);
+  pen.textAlign = 'left';
+}
+
+// ------------------------------------------------------------------ share of the limit
+
+/** A bar a launch, from its first start to its last end, as high as its share of the limit. */
+function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
+  const { data, plan, window, palette } = input;
+  const s = new Scale(area, window.from, window.to);
+  const right = area.x + area.width;
+  const y = (value: number) => area.y + area.height * (1 - Math.min(100, value) / 100);
+  pen.fillStyle = palette.surface;
+  pen.fillRect(area.x, area.y, area.width, area.height);
+  grid(pen, input, area, s);
+  const byColour = new Map<number, number[]>();
+  let before = -1;
+  for (const n of plan.order) {
+    if (plan.last[n]! < window.from || plan.first[n]! > window.to) continue;
+    const from = Math.max(area.x, s.x(plan.first[n]!));
+    const to = Math.min(right, s.x(plan.last[n]!));
+    if (to < before + 0.3) continue; // thinner than can be seen
+    before = to;
+    const boxes = byColour.get(categoryOf(data, n)) ?? [];
+    boxes.push(from, Math.max(0.8, to - from), data.percent![n]!);
+    byColour.set(categoryOf(data, n), boxes);
+  }
+  for (const [category, boxes] of byColour) {
+    pen.fillStyle = categoryColour(palette, category);
+    pen.beginPath();
+    for (let i = 0; i < boxes.length; i += 3) {
+      const top = y(boxes[i + 2]!);
+      pen.rect(boxes[i]!, top, boxes[i + 1]! > 4 ? boxes[i + 1]! - 0.7 : boxes[i + 1]!, area.y + area.height - top);
+    }
+    pen.fill();
+  }
+  pen.font = `11px ${SANS}`;
+  pen.fillStyle = palette.muted;
+  pen.textAlign = 'right';
+  pen.fillText('% of limit', LEFT - 8, area.y + 12);
+  pen.fillText('0', LEFT - 8, area.y + area.height);
+  pen.textAlign = 'left';
+}
+
+// ------------------------------------------------------------------ live bytes
+
+function drawCurve(pen: Pen, input: DrawInput, area: Area): void {
+  const { data, plan, window, palette } = input;
+  const live = data.live!;
+  const s = new Scale(area, window.from, window.to);
+  const y = (value: number) => area.y + area.height - (value / Math.max(1, plan.peak * 1.12)) * area.height;
+  pen.fillStyle = palette.surface;
+  pen.fillRect(area.x, area.y, area.width, area.height);
+  grid(pen, input, area, s);
+  const right = area.x + area.width;
+  // Spans of less than half a pixel are drawn together, as high as the highest.
+  const points: [number, number][] = [];
+  plan.order.forEach((n, i) => {
+    const next = plan.order[i + 1];
+    const [from, to] = [plan.first[n]!, next === undefined ? plan.last[n]! : plan.first[next]!];
+    if (to < window.from || from > window.to) return;
+    const x = Math.max(area.x, Math.min(right, s.x(from)));
+    const before = points[points.length - 1];
+    if (before && x - before[0] < 0.5) before[1] = Math.max(before[1], live[n]!);
+    else points.push([x, live[n]!]);
+  });
+  const end = Math.max(area.x, Math.min(right, s.x(data.total)));
+  const outline = (close: boolean) => {
+    pen.beginPath();
+    points.forEach(([x, value], i) => {
+      if (i === 0) pen.moveTo(x, close ? y(0) : y(value));
+      pen.lineTo(x, y(value));
+      pen.lineTo(points[i + 1]?.[0] ?? end, y(value));
+    });
+    if (close) {
+      pen.lineTo(end, y(0));
+      pen.closePath();
+    }
+  };
+  if (points.length) {
+    outline(true);
+    pen.fillStyle = palette.accent;
+    pen.globalAlpha = 0.14;
+    pen.fill();
+    pen.globalAlpha = 1;
+    outline(false);
+    pen.strokeStyle = palette.accent;
+    pen.lineWidth = 1.5;
+    pen.stroke();
+  }
+  pen.font = `11px ${SANS}`;
+  pen.fillStyle = palette.muted;
+  pen.textAlign = 'right';
+  pen.fillText('live bytes', LEFT - 8, area.y + 12);
+  pen.fillText(bytes(plan.peak), LEFT - 8, Math.max(area.y + 26, y(plan.peak) + 4));
+  pen.fillText('0', LEFT - 8, area.y + area.height);
+  pen.textAlign = 'left';
+  if (plan.peakLaunch < 0 || Number.isNaN(plan.first[plan.peakLaunch]!)) return;
+  const x = s.x(plan.first[plan.peakLaunch]!);
+  if (x < area.x || x > right) return;
+  const text = `peak ${bytes(plan.peak)}`;
+  const turn = x + 12 + text.length * 6.4 > right;
+  pen.fillStyle = palette.accent;
+  pen.beginPath();
+  pen.moveTo(x, y(plan.peak));
+  pen.lineTo(x - 4, y(plan.peak) - 7);
+  pen.lineTo(x + 4, y(plan.peak) - 7);
+  pen.closePath();
+  pen.fill();
+  pen.textAlign = turn ? 'right' : 'left';
+  pen.font = `600 11px ${SANS}`;
+  pen.fillText(text, turn ? x - 7 : x + 7, Math.max(area.y + 10, y(plan.peak) - 1));
+  pen.textAlign = 'left';
+}

@@ -1,0 +1,118 @@
+/** Data of the timeline view, see widgets/README.md, and what follows from it. */
+
+export interface TimelineData {
+  title: string;
+  target: string;
+  /** How the spans came to be where they are. */
+  note: string;
+  recorded: boolean;
+  /** From the first start to the last end, in microseconds, as all times here. */
+  total: number;
+  lanes: string[];
+  categories: string[];
+  kernels: { name: string[]; key: number[]; category: number[] };
+  places: string[];
+  launches: {
+    op: Int32Array;
+    kernel: Int32Array;
+    place: Int32Array;
+    median: Float64Array;
+    min: Float64Array;
+    p95: Float64Array;
+    flops: Float64Array;
+    bytes: Float64Array;
+  };
+  spans: { launch: Int32Array; lane: Int32Array; start: Float64Array; duration: Float64Array };
+  live?: Float64Array;
+  /** How near each launch is to the limit of the machine, by its median: 0 to 100. */
+  percent?: Float64Array;
+}
+
+/** The spans of each lane in the order of their starts, and when each launch is at work. */
+export interface Plan {
+  lanes: Int32Array[];
+  /** First start and last end of each launch; NaN for one that has no span. */
+  first: Float64Array;
+  last: Float64Array;
+  /** Time that each lane is at work. */
+  busy: Float64Array;
+  /** Launches in the order of their starts. */
+  order: Int32Array;
+  peak: number;
+  peakLaunch: number;
+}
+
+export function makePlan(data: TimelineData): Plan {
+  const { launch, lane, start, duration } = data.spans;
+  const counts = new Int32Array(data.lanes.length);
+  for (let i = 0; i < lane.length; i++) counts[lane[i]!]!++;
+  const lanes = Array.from(counts, (n) => new Int32Array(n));
+  const filled = new Int32Array(data.lanes.length);
+  const busy = new Float64Array(data.lanes.length);
+  const first = new Float64Array(data.launches.op.length).fill(NaN);
+  const last = new Float64Array(data.launches.op.length).fill(NaN);
+  for (let i = 0; i < lane.length; i++) {
+    const l = lane[i]!;
+    lanes[l]![filled[l]!++] = i;
+    busy[l]! += duration[i]!;
+    const [n, from, to] = [launch[i]!, start[i]!, start[i]! + duration[i]!];
+    if (!(first[n]! <= from)) first[n] = from;
+    if (!(last[n]! >= to)) last[n] = to;
+  }
+  const order = Int32Array.from(
+    Array.from(first.keys()).filter((n) => !Number.isNaN(first[n]!)),
+  ).sort((a, b) => first[a]! - first[b]! || a - b);
+  let [peak, peakLaunch] = [0, -1];
+  data.live?.forEach((bytes, n) => {
+    if (bytes > peak) [peak, peakLaunch] = [bytes, n];
+  });
+  return { lanes, first, last, busy, order, peak, peakLaunch };
+}
+
+/** The place in `list` of the last span that starts at or before `time`; -1: none. */
+export function lastBefore(list: Int32Array, start: Float64Array, time: number): number {
+  let [low, high] = [0, list.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (start[list[middle]!]! <= time) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+export const kernelOf = (data: TimelineData, launch: number): string =>
+  data.kernels.name[data.launches.kernel[launch]!] ?? '';
+export const categoryOf = (data: TimelineData, launch: number): number =>
+  data.kernels.category[data.launches.kernel[launch]!] ?? 0;
+
+/** A step for the time axis so that about `lines` fit: 1, 2 or 5 times a power of ten. */
+export function timeStep(span: number, lines: number): number {
+  const raw = Math.max(span / Math.max(1, lines), 1e-3);
+  const ten = 10 ** Math.floor(Math.log10(raw));
+  return ten * ([1, 2, 5, 10].find((factor) => factor * ten >= raw * 0.999) ?? 10);
+}
+
+export function csv(data: TimelineData): string {
+  const quote = (text: string) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const { spans, launches } = data;
+  const rows = Array.from({ length: spans.launch.length }, (_, i) => {
+    const n = spans.launch[i]!;
+    return [
+      n,
+      kernelOf(data, n),
+      data.lanes[spans.lane[i]!] ?? '',
+      spans.start[i],
+      spans.duration[i],
+      launches.median[n],
+      launches.flops[n],
+      launches.bytes[n],
+      data.live?.[n] ?? '',
+      launches.op[n],
+      data.places[launches.place[n]!] ?? '',
+    ]
+      .map((value) => quote(Number.isNaN(value) ? '' : String(value)))
+      .join(',');
+  });
+  const header = 'launch,kernel,lane,start_us,duration_us,median_us,flops,bytes,live_bytes,op,model_line';
+  return [header, ...rows].join('\n');
+}
