@@ -31,6 +31,7 @@ VIEWS: Mapping[str, View] = {
     "kernels": View("Kernels", wide=True),
     "code": View("Code", "code", wide=True),
     "memory": View("Memory", "memory", wide=True),
+    "timeline": View("Timeline", "timeline", wide=True),
     "numerics": View("Numbers"),
     "compare": View("Compare", wide=True, pair=True),
 }
