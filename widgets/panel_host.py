@@ -1,4 +1,5 @@
-"""The views as Panel components: `GraphView`, `DiffView`, `CodeView`, `MemoryView`, `TimelineView`."""
+"""The views as Panel components: `GraphView`, `DiffView`, `CodeView`, `MemoryView`,
+`TimelineView`."""
 
 from __future__ import annotations
 

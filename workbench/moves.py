@@ -141,7 +141,8 @@ _STEPS = {"changed": _next_changed, "rewrite": _next_rewrite, "failing": _next_f
 
 
 def rewrite(run: Run, sight: Sight, command: Command) -> Sight:
-    """The rewrite ``index`` of the shown stage: its first op that computes is selected."""
+    """The rewrite ``index`` of the shown stage, with an ``op`` of it, else its first op that
+    computes."""
     sight = _leave_overview(sight)
     stage = run.stage_number(sight.stage)
     steps = run.rewrites(stage) if stage else []
@@ -151,7 +152,7 @@ def rewrite(run: Run, sight: Sight, command: Command) -> Sight:
     made = steps[index].rewrite
     ops = [op for op in (*made.new, *made.old) if not op.kind.endswith("constant")]
     ops = ops or [*made.new, *made.old]
-    chosen = {"op": run.op_id(ops[0])} if ops else {}
+    chosen = whole(command, "op") or ({"op": run.op_id(ops[0])} if ops else {})
     return sight.select(**chosen).with_(stage=stage, rewrite=index)
 
 

@@ -104,7 +104,7 @@ def _check(recording: Recording, record: CheckRecord, rewrite: RecordedRewrite |
         "tolerance": None if rewrite is None else rewrite.rewrite.tolerance,
         "absolute": _float(distance),
         "ulps": None if value is None else ulps(record.old, record.new, _numpy(value)),
-        "old": record.old, "new": record.new,
+        "old": _shortest(record.old, value), "new": _shortest(record.new, value),
         "value": None if value is None else name_of(recording, value),
         "type": "" if value is None else str(value.type), "element": list(record.index),
         "op": None if op is None else recording.op_id(op), "kind": "" if op is None else op.kind,
@@ -228,6 +228,14 @@ def places(x: np.ndarray) -> np.ndarray:
 def _numpy(value: Value) -> np.dtype | None:
     kind = getattr(value.type, "dtype", None)
     return kind.numpy if kind is not None and kind.is_float else None
+
+
+def _shortest(number: float | None, value: Value | None) -> float | None:
+    """The number with as few digits as its dtype needs; None where there is none (NaN too)."""
+    dtype = None if value is None else _numpy(value)
+    if number is None or dtype is None or not math.isfinite(number):
+        return _float(number)
+    return float(str(np.array(number).astype(dtype)))
 
 
 def _float(value: Any) -> float | None:

@@ -16,7 +16,7 @@ const STYLE = `
 .chart .mark { font-size: 11px; text-anchor: middle; } .chart .mark.bitwise { fill: var(--added); } .chart .mark.within { fill: var(--changed); }
 .chart .mark.failed { fill: var(--bad); font-weight: 700; } .chart .mark.unchecked { fill: var(--faint); }
 .chart .first { stroke: var(--moved); stroke-dasharray: 3 3; } .chart .firsttext { fill: var(--moved); font-weight: 600; }
-.scroll { container: table / inline-size; flex: 1; min-height: 0; overflow: auto; outline: none; }
+.scroll { position: relative; container: table / inline-size; flex: 1; min-height: 0; overflow: auto; outline: none; }
 .scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { position: sticky; top: 0; background: var(--raised); font-weight: 600; text-align: right; padding: 3px 8px; cursor: pointer; white-space: nowrap; border-bottom: 1px solid var(--line); z-index: 1; }
@@ -254,7 +254,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function choose(i) {
     const row = list[i];
     if (!row) return;
-    if (tab() === 'checks' && row.rewrite !== null) send('rewrite', { index: row.rewrite });
+    if (tab() === 'checks' && row.rewrite !== null) send('rewrite', row.op === null ? { index: row.rewrite } : { index: row.rewrite, op: row.op });
     else if (row.op !== null) send('select', { op: row.op });
   }
 
@@ -294,7 +294,15 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       node.classList.toggle('on', on(list[i], at));
       node.setAttribute('aria-selected', String(on(list[i], at)));
     });
-    if (place >= 0) body.children[place]?.scrollIntoView({ block: 'nearest' });
+    if (place >= 0) show(body.children[place]);
+  }
+
+  // Up and down only: a row is wider than its table.
+  function show(row) {
+    const top = row.offsetTop - head.offsetHeight;
+    if (scroll.scrollTop > top) scroll.scrollTop = top;
+    const bottom = row.offsetTop + row.offsetHeight - scroll.clientHeight;
+    if (scroll.scrollTop < bottom) scroll.scrollTop = bottom;
   }
 
   function save(name, type, text) {

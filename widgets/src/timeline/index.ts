@@ -400,8 +400,9 @@ class TimelineView {
   private walk(by: number, lanesBy: number): void {
     const { start, lane } = this.data_.spans;
     if (this.current < 0) {
-      const first = this.data_.spans.launch.length ? 0 : -1;
-      if (first >= 0) this.select(first);
+      // From what is seen: the first span that begins in the window.
+      const seen = start.findIndex((at) => at >= this.window.from);
+      if (start.length) this.select(Math.max(0, seen));
       return;
     }
     const of = lane[this.current]!;
