@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from core_compiler.errors import UserError
@@ -82,6 +82,25 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
                        tuple(sets[0][:1]))  # fmt: skip
     _, refused, rule = best
     return _told(refused, rule)
+
+
+def matched(
+    rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene, roots: Container
+) -> Op | None:
+    """The one of ``roots`` at which a rule of ``rows`` matches one op of each set."""
+    view = View(scene.rewriter, scene.module.weights)
+    for rule in rows:
+        kinds = {node.kind for node in nodes(rule.pattern)}
+        for root in _roots(rule, sets, scene.rewriter, kinds):
+            if root not in roots:
+                continue
+            try:
+                found = rule.attempt(root, view)
+            except UserError:  # a weight that the recording only names
+                continue
+            if isinstance(found, Match) and all(any(o in found.ops for o in s) for s in sets):
+                return root
+    return None
 
 
 def _told(refused: Refusal, rule: Rule) -> Closest:

@@ -15,12 +15,13 @@ from weakref import finalize
 
 from core_compiler.debug import fusions, patterns
 from core_compiler.debug.stages import Stages
-from core_compiler.debug.trails import HOLDERS, Place, parts
+from core_compiler.debug.trails import HOLDERS, Place, key, parts
 from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Op, Rewriter, Value
 from core_compiler.ir.refusal import Refusal
 from core_compiler.passes.base import Pass, Scene
-from core_compiler.passes.grouping import Fusion, feeder, is_copied
+from core_compiler.passes.grouping import Fusion, family, feeder, is_copied
+from core_compiler.passes.rules import Rule
 
 #: The conditions by which a fusion says what pairs it is about.
 ABOUT = frozenset({"elementwise ops", "a product and its epilogue", "reductions"})
@@ -201,6 +202,12 @@ class WhyNot:
         kept = [p for p in places if not _is_light(index.shown(p))]
         return kept or places
 
+    def core(self, number: int, places: Sequence[Place]) -> Sequence[Place]:
+        """Of what an op became: its products and reductions, where it has such; all else is at
+        their side."""
+        index = self.stages.index(number)
+        return [p for p in places if _has_loops(index.shown(p))] or places
+
     def _known_rule(self, rule: str) -> None:
         known: dict[str, None] = {}
         for number in range(1, self.stages.count):
@@ -237,6 +244,10 @@ def _is_light(op: Op | None) -> bool:
     return op is None or op.kind == "core.constant" or is_copied(op)
 
 
+def _has_loops(op: Op | None) -> bool:
+    return op is not None and op.kind.startswith("core.") and family(op) != "map"
+
+
 def _is_meant(wanted: str, name: str) -> bool:
     return wanted.lower() in name.lower()
 
@@ -251,6 +262,7 @@ class _Step:
         self.before, self.after = self.stages.index(number - 1), self.stages.index(number)
         self.changes = self.stages.changes(number)
         self.now = [asker._weighty(number, self.changes.forward(s)) for s in sets]
+        self.core = [asker.core(number - 1, s) for s in sets]
 
     def names(self, value: Value) -> str:
         return self.stages.name(value, self.number, self.asked)
@@ -292,7 +304,7 @@ class _Step:
 
     def pair(self, rule: str | None) -> Iterator[Answer]:
         """What this pass says to two ops."""
-        first, second = (self.before.ops(s) for s in self.sets)
+        first, second = (self.before.ops(s) for s in self.core)
         if set(first) & set(second):  # both were, or are by now, one op
             return
         joined = self._joined()
@@ -309,25 +321,28 @@ class _Step:
             return
         fusion = pass_.fusion()
         if fusion is not None and self.meant(rule, fusion.rule):
-            yield self.fusion(fusion, *(self.after.ops(s) for s in self.now))
+            units = [self.after.ops(s) for s in self.now]
+            if set(units[0]) & set(units[1]):  # parts of the two are one already, not the core
+                units = [self.after.ops(self.asker.core(self.number, s)) for s in self.now]
+            yield self.fusion(fusion, *units)
         yield from self.rules(pass_, rule)
         if pass_.asks == 2 and self.meant(rule):
             yield from self._asked_of_two(pass_)
 
     def _joined(self) -> Answer | None:
         """The rewrite that made one of two ops, if this pass did."""
-        first, second = ({p.key for p in now} for now in self.now)
+        first, second = ({p.key for p in self.asker.core(self.number, s)} for s in self.now)
         if not first & second:
             return None
-        through = {n for s in self.sets for n in self.changes.trace(s)[1]}
+        through = {n for s in self.core for n in self.changes.trace(s)[1]}
         for number in sorted(through):
             one, two = (
-                {p.key for p in self.changes.forward(s, until=number)} for s in self.sets
+                {p.key for p in self.changes.forward(s, until=number)} for s in self.core
             )  # fmt: skip
             if one & two:
                 break
         rewrite = self.changes.rewrites[number]
-        shown = [self.before.shown(s[0]) for s in self.sets]
+        shown = [self.before.shown(s[0]) for s in self.core]
         held = parts(rewrite.new[0])[:8] if rewrite.new and rewrite.new[0].kind in HOLDERS else ()
         words = ", ".join(dict.fromkeys(op.kind.rpartition(".")[2] for op in held))
         made = rewrite.new or tuple(o for o in rewrite.old if o not in shown)
@@ -417,6 +432,23 @@ class _Step:
                     return self.answer(rewrite.rule, APPLIED, told)
         return None
 
+    def _matched(self, rows: Sequence[Rule]) -> Answer | None:
+        """The rewrite of a rule that matched the ops and left them to others that read them."""
+        sets = [self.before.ops(s) for s in self.sets]
+        made = [r for r in self.changes.rewrites if r.rule == rows[0].name and r.old]
+        if not made or not all(sets):
+            return None
+        scene = self.asker.scene(self.number - 1, sets[0][0])
+        roots = {self.before.top.get(key(r.old[-1])): r for r in made}
+        found = patterns.matched(rows, sets, scene, roots)
+        if found is None:
+            return None
+        rewrite = roots[found]
+        text = "the rule `{1}` matched {0} and made {2}"
+        told = Refusal("", text, (tuple(s[0] for s in sets), rewrite.rule, rewrite.new))
+        told.asked = rewrite.source or self._written()
+        return self.answer(rewrite.rule, APPLIED, told)
+
     def _neighbours(self, fusion: Fusion) -> Iterator[Answer]:
         """A fusion and one op: what it joined, and each neighbour it did not."""
         done = self._applied(lambda made: made == fusion.rule)
@@ -442,6 +474,7 @@ class _Step:
                 by_name.setdefault(row.name, []).append(row)
         for name, rows in by_name.items():
             done = None if len(self.sets) == 2 else self._applied(name.__eq__)
+            done = done or self._matched(rows)
             if done is not None:
                 yield done
                 continue
@@ -452,5 +485,10 @@ class _Step:
                 continue
             scene = self.asker.scene(number, sets[0][0])
             found = patterns.closest(rows, sets, scene)
+            if found is None and rule == name:
+                kinds = tuple(dict.fromkeys(n.kind for n in patterns.nodes(rows[0].pattern)))
+                text = "the rule is about {1}, and {0} is none"
+                told = Refusal("pattern", text, (sets[0][0], " and ".join(kinds)), rows[0].row)
+                yield self.answer(name, NOT_APPLICABLE, told)
             if found is not None:
                 yield self.answer(name, found.outcome, found.refusal, found.held, found.ops)
