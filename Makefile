@@ -19,12 +19,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test setup-dev run test test-all lint clean browser
+.PHONY: help setup setup-test setup-dev run test test-all gpu-recordings lint clean browser
 
 help:
 	@echo 'make run       install what is needed into $(VENV), compile $(MODEL) and open the page'
 	@echo 'make test      install what the tests need as well and run them (not the slow ones)'
 	@echo 'make test-all  all tests; what came out goes to tests/results/test-all.json'
+	@echo 'make gpu-recordings  with an NVIDIA GPU: recordings and times of all sample models on it'
 	@echo 'make setup     only install'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make clean     remove what was built here; the environment stays'
@@ -66,6 +67,10 @@ test: setup-test browser
 test-all: setup-test browser
 	$(PYTEST) --junitxml=build/test-all.xml; status=$$?; \
 	$(BIN)/python -m tests.record_results build/test-all.xml tests/results/test-all.json; exit $$status
+
+# Exits with 3 and says what is missing where there is no GPU.
+gpu-recordings: setup
+	@$(BIN)/python -m benchmarks.gpu_recordings
 
 lint: setup-dev
 	$(BIN)/ruff check .

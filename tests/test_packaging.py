@@ -150,6 +150,14 @@ def test_nothing_tracked_names_a_path_of_one_machine() -> None:
     assert found == []
 
 
+def test_recordings_made_on_a_gpu_are_shipped() -> None:
+    from hatchling.builders.wheel import WheelBuilder
+
+    config = WheelBuilder(str(ROOT)).config
+    assert not config.path_is_excluded("sample_models/recordings/resnet50.run")
+    assert config.path_is_excluded("sample_models/elsewhere.run")
+
+
 @pytest.mark.slow
 def test_wheel_and_sdist_hold_what_is_shipped(tmp_path: Path) -> None:
     subprocess.run(
@@ -168,6 +176,7 @@ def test_wheel_and_sdist_hold_what_is_shipped(tmp_path: Path) -> None:
     bundles = [name for name in shipped if name.startswith("widgets/bundle/")]
     assert "widgets/bundle/graph.js" in bundles
     assert any(name.endswith("licenses/LICENSE") for name in shipped)
+    assert "sample_models/recordings/README.md" in shipped
     with tarfile.open(sdist) as archive:
         sources = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "hatch_build.py", "LICENSE", "widgets/package-lock.json"} <= sources

@@ -1,0 +1,191 @@
+"""The sample models on the GPU of this machine: recordings that everyone can open, and times.
+
+    python -m benchmarks.gpu_recordings [MODEL ...] [--recordings FOLDER] [-o FILE]
+
+Each model is compiled for CUDA and for the CPU; the digests of their results must be equal.  Every
+launch is timed by events on the stream; beside it, in turns in the same run, torch eager in f32
+(TF32 off) where torch has CUDA.  A recording of each goes to sample_models/recordings/, the times
+to benchmarks/results/.  Exit code 3 where this machine cannot execute, 1 where a model did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.runtime.profiler import Timing
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "sample_models" / "recordings"
+#: Recordings are part of the package: larger ones are left out, in bytes.
+MOST_BYTES = 10_000_000
+#: Turns of ours and torch's, and timed runs in each.
+ROUNDS, RUNS = 7, 3
+
+
+def record(
+    spec: Any, folder: Path, target: Any = "cuda", *, repeats: int = 20, rounds: int = ROUNDS,
+    runs: int = RUNS, most_bytes: int = MOST_BYTES,
+) -> dict:  # fmt: skip
+    """Compile and execute a model, write ``folder/NAME.run``, and say what came out (JSON values).
+
+    ``equal``: whether the digest is the CPU's; a model whose digest is not gets no recording, nor
+    one that would be larger than ``most_bytes`` (``recording`` is then None, ``left_out`` why).
+    ``ours_us`` and ``torch_us`` are times on the GPU of a whole run without copies of its inputs
+    and results; ``torch_us`` is None where ``torch`` says why.
+    """
+    from core_compiler.compiler import Options
+    from core_compiler.kernels.reference.digest import digest
+    from workbench import jobs, models
+
+    model = models.load(spec)
+    made = jobs.compile(model, target)
+    wanted = digest(jobs.compile(model, "cpu")(*model.inputs))
+    got = digest(made(*model.inputs))
+    found = made.profile(*model.inputs, repeats=repeats)
+    device = device_of(made)
+    made.about = {**jobs.describe(model, made.target.name, Options()), "device": device}
+    torch, why = torch_eager(model)
+    ours, theirs = in_turns(made, model.inputs, torch, rounds, runs)
+    row = {
+        "model": model.name, "device": device["name"], "identity": made.identity, "digest": got,
+        "cpu_digest": wanted, "equal": got == wanted, "ours_us": _times(ours),
+        "torch_us": _times(theirs) if theirs else None, "torch": why,
+        "ratio": float(np.median(theirs) / np.median(ours)) if theirs else None,
+        "launches": len(found.launches), "kernels": [asdict(k) for k in found.kernels],
+    }  # fmt: skip
+    if not row["equal"]:
+        return {**row, "recording": None, "left_out": "the digest is not the CPU's"}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = made.record(folder / f"{model.name}.run")
+    size = path.stat().st_size
+    if size > most_bytes:
+        path.unlink()
+        said = f"{size:,} bytes, more than {most_bytes:,}"
+        return {**row, "recording": None, "left_out": said}
+    return {**row, "recording": path.name, "recording_bytes": size}
+
+
+def device_of(made: Any) -> dict[str, Any]:
+    """The GPU that a compilation executes on, its driver's CUDA version and what compiled."""
+    from core_compiler.codegen.cuda import toolchain
+
+    gpu = made.executable.device.driver.gpu
+    return {**asdict(gpu), "versions": toolchain.versions(), "when": time.strftime("%Y-%m-%d")}
+
+
+def torch_eager(model: Any) -> tuple[Callable[[], float] | None, str]:
+    """A run of the model by torch on the GPU, in microseconds between two events on its stream, and
+    what that was; None and the reason where torch cannot."""
+    try:
+        import torch
+    except ImportError:
+        return None, "torch is not installed"
+    if not torch.cuda.is_available():
+        built = "without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"
+        return None, f"torch {torch.__version__} ({built}) finds no GPU"
+    from sample_models.catalogue import build
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    if model.spec.kind == "sample":
+        module = build(model.spec.text, **model.spec.sizes).module.cuda()
+    else:
+        module = model.live.cuda()
+    inputs = [torch.from_numpy(np.array(x)).cuda() for x in model.inputs]
+
+    def run() -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.inference_mode():
+            start.record()
+            module(*inputs)
+            end.record()
+        torch.cuda.synchronize()
+        return 1e3 * start.elapsed_time(end)
+
+    return run, f"torch {torch.__version__} eager, f32, TF32 off"
+
+
+def in_turns(made: Any, inputs: Sequence, torch: Callable[[], float] | None, rounds: int,
+             runs: int) -> tuple[list[float], list[float]]:  # fmt: skip
+    """Microseconds of whole runs, ours and torch's in turns; [] where there is no torch."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    for number in range(rounds):
+        samples = made.executable.profile(inputs, repeats=runs, warmup=1 if number == 0 else 0)
+        ours += [float(t) / 1e3 for t in samples.totals]
+        if torch is not None:
+            torch()
+            theirs += [torch() for _ in range(runs)]
+    return ours, theirs
+
+
+def _times(samples: Sequence[float]) -> dict[str, float]:
+    timing = Timing(tuple(samples))
+    return {"median": timing.median_us, "min": timing.min_us, "p95": timing.p95_us}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("torch", "numba", "numba-cuda", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    from core_compiler import targets
+    from sample_models.catalogue import CATALOGUE
+    from workbench import models
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", default=list(CATALOGUE))
+    parser.add_argument("--recordings", type=Path, default=FOLDER)
+    results = ROOT / "benchmarks" / "results" / f"gpu-{time.strftime('%Y-%m-%d')}.json"
+    parser.add_argument("-o", "--output", type=Path, default=results)
+    arguments = parser.parse_args(words)
+    lacking = targets.target("cuda").available()
+    if lacking:
+        print(f"no recordings were made: {lacking.partition(': kernels')[0]}", file=sys.stderr)
+        print("run this on a machine with an NVIDIA GPU; `workbench doctor` lists what is missing",
+              file=sys.stderr)  # fmt: skip
+        return CANNOT_HERE
+    rows = []
+    for name in arguments.models:
+        try:
+            rows.append(record(models.spec(name), arguments.recordings))
+        except UserError as problem:
+            rows.append({"model": name, "error": str(problem)})
+        print(summary(rows[-1]), flush=True)
+    report = {"python": platform.python_version(), "versions": _versions(), "models": rows}
+    arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    return 0 if all(row.get("equal") and row.get("recording") for row in rows) else 1
+
+
+def summary(row: dict) -> str:
+    """A line about a model: what it took beside torch, and what was kept."""
+    if "error" in row:
+        return f"{row['model']}: {row['error']}"
+    times = f"{row['ours_us']['median'] / 1e3:.3f} ms on {row['device']}"
+    beside = f"{row['ratio']:.2f} times as fast as {row['torch']}" if row["ratio"] else row["torch"]
+    bits = "the CPU's digest" if row["equal"] else "NOT the CPU's digest"
+    kept = row["recording"] or f"no recording ({row['left_out']})"
+    return f"{row['model']}: {times}, {beside}; {bits}; {kept}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
