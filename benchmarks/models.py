@@ -23,7 +23,10 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-MODELS = ("resnet50", "bert-base", "resnet18", "digits-cnn", "digits-mlp")
+MODELS = (
+    "resnet50", "bert-base", "gpt2", "gpt2-decode", "vit-b16", "llama-4l", "resnet18",
+    "digits-cnn", "digits-mlp",
+)  # fmt: skip
 
 
 def main() -> None:

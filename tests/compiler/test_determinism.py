@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from sample_models import CATALOGUE
+
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Compiles one model and prints digests of everything that must not depend on the process.
@@ -40,8 +42,7 @@ print(json.dumps({
 
 #: (model, frontend): the fast run takes the smallest, test-all every model by both frontends.
 SMALL = [("digits-mlp", "torch"), ("digits-mlp", "onnx")]
-ALL = [(n, f) for n in ("digits-mlp", "digits-cnn", "resnet18", "resnet50", "bert-base")
-       for f in ("torch", "onnx")]  # fmt: skip
+ALL = [(n, f) for n in CATALOGUE for f in ("torch", "onnx")]
 CASES = [
     pytest.param(*case, marks=[] if case in SMALL else pytest.mark.slow, id="-".join(case))
     for case in ALL

@@ -15,7 +15,13 @@ NARROW = {
     "resnet18": {"depth": 1, "image": 32},
     "resnet50": {"depth": 1, "image": 32},
     "bert-base": {"depth": 1, "sequence": 16},
+    "gpt2": {"depth": 1, "sequence": 16},
+    "gpt2-decode": {"depth": 1, "past": 15},
+    "vit-b16": {"depth": 1, "image": 32},
+    "llama-4l": {"depth": 1, "sequence": 16},
 }
+#: Models whose modules lie in modules: an op's path has a slash.
+NESTED = ("bert-base", "gpt2", "gpt2-decode", "vit-b16", "llama-4l")
 
 
 def _imported(name, frontend, **sizes):
@@ -38,9 +44,11 @@ def test_every_op_reaches_a_line_of_the_model(name, frontend):
         assert all(n.file and n.line > 0 for n in nodes), (
             f"{op.kind} of {nodes[0].name} has no line"
         )
-        assert any(n.file.endswith(".py") for n in nodes)
+        # Regions without gradients torch traces anew: the exporter knows no lines of theirs.
+        traced = frontend == "onnx" and nodes[0].scope.endswith("rotary_emb")
+        assert any(n.file.endswith(".py") or (traced and n.file == "model.onnx") for n in nodes)
     scopes = {op.origin.scope for op in imported.module.walk()}
-    assert any(scope.count("/") >= (1 if name == "bert-base" else 0) and scope for scope in scopes)
+    assert any(scope.count("/") >= (name in NESTED) and scope for scope in scopes)
 
 
 @pytest.mark.parametrize("frontend", ["pytorch", "onnx"])

@@ -25,7 +25,8 @@ def describe(node, line: int) -> FrontendNode:
     """
     facts = {e.key: e.value for e in node.metadata_props if e.key.startswith(_TORCH)}
     stack = _frames(facts.get(f"{_TORCH}stack_trace", ""))
-    own = [f for f in stack if "/torch/" not in f[0].replace("\\", "/")]
+    # Frames of torch and of code that it made (`<eval_with_key>.7`) are nobody's own lines.
+    own = [f for f in stack if "/torch/" not in f[0].replace("\\", "/") and f[0][0] != "<"]
     file, at = own[-1][:2] if own else (LISTING, line)
     scopes = _names(facts.get(f"{_TORCH}name_scopes", ""))
     scope = scopes[-2].replace(".", "/") if len(scopes) > 1 else scope_of(node.name)

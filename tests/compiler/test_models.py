@@ -1,0 +1,46 @@
+"""Each sample model by both frontends: every rewrite checks, and the results are the peers'."""
+
+from __future__ import annotations
+
+import pytest
+
+from core_compiler.compiler import Options
+from core_compiler.debug.check import summary
+from sample_models import CATALOGUE
+from tests.sample_models.narrow import NARROW
+from workbench import jobs, models
+from workbench.commands.run_model import AGREES, compare
+
+#: What the fast run takes; test-all takes every model by both frontends, narrow and at full size.
+FAST = (("digits-mlp", "torch"), ("digits-cnn", "onnx"), ("gpt2-decode", "onnx"),
+        ("llama-4l", "torch"))  # fmt: skip
+CASES = [
+    pytest.param(name, frontend, marks=[] if (name, frontend) in FAST else pytest.mark.slow)
+    for name in CATALOGUE
+    for frontend in ("torch", "onnx")
+]
+
+
+def agrees(name: str, frontend: str, sizes: dict) -> None:
+    model = models.load(models.spec(name, frontend, **sizes))
+    made = jobs.compile(model, "cpu", Options(threads=2, check=True))
+    verdicts = summary(made.checks)
+    assert verdicts.pop("failed") == 0
+    assert sum(verdicts.values()) > 0
+    ours = made(*model.inputs)
+    for framework in ("torch", "onnxruntime"):
+        peer = models.peer(model, framework, 2)
+        found = compare(ours, peer(*model.inputs), peer(*model.others))
+        assert found["worst_relative_error"] <= AGREES, framework
+
+
+@pytest.mark.parametrize(("name", "frontend"), CASES)
+def test_checks_are_clean_and_the_peers_agree(name, frontend):
+    agrees(name, frontend, NARROW[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frontend", ["torch", "onnx"])
+@pytest.mark.parametrize("name", [n for n in CATALOGUE if not n.startswith("digits")])
+def test_at_full_size(name, frontend):
+    agrees(name, frontend, {})
