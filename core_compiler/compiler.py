@@ -92,7 +92,7 @@ class Stage:
         pass_ = self.step.pass_ if self.step else None
         return StageRecord(
             self.index, self.name, self.module, self.rewrites, self.seconds, self.figures,
-            self.diagnostics, half=pass_.half if pass_ else "meaning",
+            self.diagnostics, half=self.step.half if self.step else "meaning",
             exact=pass_.exact if pass_ else True, tolerance_class=pass_.tolerance if pass_ else "",
             changed=self.changed, options=pass_.options() if pass_ else {},
             doc=pass_.summary() if pass_ else "The model as the frontend read it.",
@@ -172,7 +172,7 @@ class Compilation:
             raise UserError("every pass has run", "step", "rerun from an earlier stage")
         if self.cancelled():
             raise Cancelled
-        if step.pass_.half != "meaning" and not self.identity:
+        if step.half != "meaning" and not self.identity:
             self._seal_meaning()
         stage = self._run(step)
         self._position += 1
@@ -208,7 +208,7 @@ class Compilation:
             observer or Observer(), facts=facts, cancelled=self.cancelled,
         )  # fmt: skip
         fresh._position = stage
-        if any(s.pass_.half != "meaning" for s in self.steps[:stage]):
+        if any(s.half != "meaning" for s in self.steps[:stage]):
             fresh.identity = self.identity
         fresh.checks = {i: r for i, r in self.checks.items() if i <= stage}
         fresh.accumulated = {i: e for i, e in self.accumulated.items() if i <= stage}
@@ -366,7 +366,7 @@ class Compilation:
             raise PassTimeout(step.label, seconds, stopped) from None
         except (UserError, Cancelled, MemoryError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if type(step.pass_).__module__.partition(".")[0] == __package__:
                 error.add_note(f"(raised in pass {step.label})")
                 raise

@@ -85,14 +85,20 @@ def _label(pass_: Pass, taken: Sequence[str]) -> str:
 class Step:
     """A pass in its place: its unique ``label`` and an optional limit of rewrites.
 
+    ``half``: where it stands (exact passes of the meaning half are of use after it too).
     ``skipped``: it has a place and does not run; ``own``: a person inserted it.
     """
 
     label: str
     pass_: Pass
     limit: int | None = None
+    half: str = ""
     skipped: bool = False
     own: bool = False
+
+    def __post_init__(self):
+        if not self.half:
+            object.__setattr__(self, "half", self.pass_.half)
 
 
 #: The option that every target has: how far results may be reproduced (``everywhere``, ...).
@@ -122,8 +128,13 @@ def arrange(
         if name not in allowed:
             fix = nearest(name, allowed, f"options: {', '.join(allowed)}")
             raise UserError(f"target {target.name} has no option {name!r}", "options", fix)
-    passes = [*meaning(), *target.pipeline(options)]
-    steps = [Step(label, pass_) for label, pass_ in zip(labels(passes), passes, strict=True)]
+    first, second = meaning(), target.pipeline(options)
+    halves = ["meaning"] * len(first) + ["implementation"] * len(second)
+    passes = [*first, *second]
+    steps = [
+        Step(label, pass_, half=half)
+        for label, pass_, half in zip(labels(passes), passes, halves, strict=True)
+    ]
     known = [step.label for step in steps]
     own = []
     for _, pass_ in edit.insert:
@@ -133,7 +144,9 @@ def arrange(
     steps = [made for step in _ordered(steps, edit.order) for made in _edited(step, edit)]
     for (place, _), step in zip(edit.insert, own, strict=True):
         at = _place(place, steps)
-        steps[at:at] = _edited(step, edit)
+        halves_there = {s.half for s in steps[max(0, at - 1) : at + 1]}
+        half = halves_there.pop() if len(halves_there) == 1 else step.half
+        steps[at:at] = _edited(replace(step, half=half), edit)
     return steps
 
 
@@ -174,12 +187,9 @@ def _find(name: str, steps: Sequence[Step], where: str) -> int:
 def _ordered(steps: list[Step], order: Sequence[str]) -> list[Step]:
     """``steps`` with those named in ``order`` in that order, in the places that they have."""
     wanted = [steps[_find(name, steps, "order")] for name in order]
-    queues = {half: iter([s for s in wanted if _meaning(s) == half]) for half in (True, False)}
-    return [next(queues[_meaning(s)]) if s in wanted else s for s in steps]
-
-
-def _meaning(step: Step) -> bool:
-    return step.pass_.half == "meaning"
+    halves = ("meaning", "implementation")
+    queues = {half: iter([s for s in wanted if s.half == half]) for half in halves}
+    return [next(queues[s.half]) if s in wanted else s for s in steps]
 
 
 def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
@@ -227,18 +237,23 @@ def check(steps: Sequence[Step], level: str = "everywhere") -> None:
     """Refuse a pipeline that breaks the contract's halves or a pass's requirements."""
     facts: dict[str, str] = dict.fromkeys(AT_FIRST, "")
     ended: dict[str, str] = {}
-    in_meaning = True
+    first: Step | None = None
     for step in steps:
         pass_ = step.pass_
         if pass_.half == "implementation":
-            in_meaning = False
+            first = first or step
             if not pass_.exact and level == "everywhere":
                 raise UserError(
                     f"{step.label} may change bits and stands in the implementation half",
                     "pipeline",
                     "put it in the meaning half, or ask for the level run_to_run",
                 )
-        elif not in_meaning and not pass_.exact:
+        elif first is not None and not pass_.exact and first.half == "meaning":
+            raise UserError(
+                f"{first.label} is a pass of the implementation half and comes before {step.label}",
+                "pipeline", "put it after the meaning half",
+            )  # fmt: skip
+        elif first is not None and not pass_.exact:
             raise UserError(
                 f"{step.label} may change bits and comes after the meaning half",
                 "pipeline", "move it before the target's passes",

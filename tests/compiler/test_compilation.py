@@ -137,7 +137,7 @@ def test_an_inexact_pass_in_the_implementation_half_is_refused(network):
 
 
 def test_an_inexact_pass_after_the_meaning_half_is_refused(network):
-    with pytest.raises(UserError, match="canonicalise may change bits and comes after the meaning"):
+    with pytest.raises(UserError, match="canonicalise#3 may change bits and comes after the meaning"):
         start(network, edit=inserted(Canonicalise(), len(MEANING) + 1))
 
 

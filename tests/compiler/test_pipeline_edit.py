@@ -39,6 +39,13 @@ class Other(Watch):
     pass
 
 
+@dataclass(frozen=True)
+class Late(Watch):
+    """Needs nothing, and is written for the target."""
+
+    half = "implementation"
+
+
 def names(**edit) -> list[str]:
     return [step.label for step in build(CPU(), {}, PipelineEdit(**edit))]
 
@@ -136,6 +143,18 @@ def test_each_half_keeps_its_own():
     assert set(found[: len(MEANING)]) == set(MEANING)
     assert found.index("fold_constants#2") < found.index("decompose")
     assert found.index("fuse_reductions") < found.index("inline_broadcasts")
+
+
+def test_exact_passes_of_the_meaning_half_that_run_after_it_stay_after_it():
+    found = names(order=("eliminate_dead_code#3", "fold_constants#3"))
+    assert found[: len(MEANING)] == MEANING
+    assert found.index("eliminate_dead_code#3") < found.index("fold_constants#3")
+
+
+def test_a_pass_of_the_implementation_half_cannot_come_before_one_that_changes_values():
+    edit = PipelineEdit(insert=(("before:recompose", Late()),))
+    with pytest.raises(UserError, match="late is a pass of the implementation half"):
+        build(CPU(), {}, edit)
 
 
 @given(st.permutations(MEANING))
