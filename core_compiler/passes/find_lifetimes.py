@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Block, Op, Value
 from core_compiler.passes.base import Pass
 from core_compiler.passes.bufferize import ALLOC, CONSTANT, INPUT, OUTPUT, VIEW
+from core_compiler.passes.layouts import is_free_view
 
 
 @dataclass(frozen=True)
@@ -90,3 +92,52 @@ def lifetimes(ops) -> list[Life]:
         else:
             lives.append(Life(value, op, size, first[value], last[value] + 1, "arena"))
     return lives
+
+
+def values_alive(block: Block) -> list[Life]:
+    """The memory of a block of any stage, as if its ops were executed one by one.
+
+    Before ``bufferize`` every result has memory of its own from its op through its last use (views
+    that move no byte have none); afterwards these are the buffers' :func:`lifetimes`.
+    """
+    if any(op.kind == ALLOC for op in block.ops):
+        return lifetimes(block.ops)
+    end = len(block.ops)
+    roots: dict[Value, Value] = {}
+    made: dict[Value, tuple[Op, int]] = {}
+    last: dict[Value, int] = {}
+    for i, op in enumerate(block.ops):
+        for value in op.operands:
+            last[roots.get(value, value)] = i
+        if is_free_view(op):
+            roots[op.result] = roots.get(op.operands[0], op.operands[0])
+            continue
+        for value in op.results:
+            made[value] = op, i
+    results = {roots.get(v, v): n for n, v in enumerate(block.outputs)}
+    return [
+        Life(value, op, value.type.bytes, i, end if value in results else last.get(value, i) + 1,
+             _space(op, value in results), results.get(value, -1))
+        for value, (op, i) in made.items()
+    ]  # fmt: skip
+
+
+def _space(op: Op, result: bool) -> str:
+    if op.kind.endswith(".constant"):
+        return "constant"
+    return "output" if result else "arena"
+
+
+def live_peak(lives: Sequence[Life], space: str = "arena") -> tuple[int, int]:
+    """The most bytes of ``space`` that are alive at once, and the first step at which they are."""
+    change: dict[int, int] = {}
+    for life in lives:
+        if life.space == space:
+            change[life.start] = change.get(life.start, 0) + life.size
+            change[life.end] = change.get(life.end, 0) - life.size
+    most = at = total = 0
+    for step in sorted(change):
+        total += change[step]
+        if total > most:
+            most, at = total, step
+    return most, at

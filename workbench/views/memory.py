@@ -1,4 +1,5 @@
-"""The memory map: each placed buffer by address and program order, per tier, with the peak."""
+"""The memory map: each placed buffer by address and program order, per tier, with the peak: what
+sets it, how each pass moved it, and what other planners make of the same buffers."""
 
 from __future__ import annotations
 
@@ -8,14 +9,21 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir import Op
+from core_compiler.passes.find_lifetimes import live_peak, values_alive
+from core_compiler.placement.planner import Effort, compare
+from core_compiler.placement.problem import Lifetime
 from core_compiler.record.reader import Buffer
 from workbench.state import Sight
 from workbench.views import Empty
 from workbench.views.links import LAUNCH, launches, linked, writers, written_by
+from workbench.views.pairs import launched
 from workbench.views.reading import Run
 
 #: Tiers in the order of their tabs, and how a person calls them.
 _TIERS = {"dram": "arena (DRAM)", "weights": "weights", "inputs": "inputs", "results": "results"}
+
+#: What the comparison of planners may spend: a page waits for it.
+EFFORT = Effort(placements=4_000, nodes=200, rounds=2)
 
 
 def key(run: Run, sight: Sight) -> tuple:
@@ -50,6 +58,8 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "unpadded": [b.unpadded_size for b in buffers],
     }
     ops = [written_by(run, b) for b in buffers]
+    types = _types(run)
+    about = {each.op: each for each in launched(run)}
     return {
         "title": f"plan: {figures.get('planner', '')}",
         "steps": steps,
@@ -62,14 +72,71 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
             **{name: np.array(column, np.int32) for name, column in columns.items()},
             **{name: np.array(column, np.float64) for name, column in sizes.items()},
             "op": np.array([-1 if op is None else op for op in ops], np.int32),
-            "type": [_type(run, b.value) for b in buffers],
+            "type": [types.get(b.value, "") for b in buffers],
+            "what": [about[op].title if op in about else "" for op in ops],
+            "place": [_place(run, op) for op in ops],
         },
+        "asks": True,
     }
 
 
 def selection(run: Run, sight: Sight) -> dict[str, Any]:
     found = linked(run, sight)
     return {} if found.buffer is None else {"buffer": found.buffer}
+
+
+def answer(run: Run, sight: Sight, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """``passes``: the peak after each pass; ``planners``: the arena by each planner."""
+    return {"passes": passes, "planners": planners}[str(request.get("kind"))](run)
+
+
+def passes(run: Run) -> list[dict[str, Any]]:
+    """The most bytes alive at once after each pass, as if its ops were executed one by one
+    (`find_lifetimes.values_alive`), and the op there; ``changed``: whether the pass changed it."""
+    return run.kept(("peaks", run.version.stages), lambda: _passes(run))
+
+
+def _passes(run: Run) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for stage in run.stages():
+        before = rows[-1] if rows else None
+        if before is None or stage.changed:
+            ops = (body := run.recording.module(stage.index).main.body).ops
+            peak, at = live_peak(values_alive(body))
+            op = run.op_id(ops[at]) if at < len(ops) else None
+        else:
+            peak, op = before["bytes"], before["op"]
+        rows.append({
+            "stage": stage.index, "pass": stage.pass_name, "bytes": peak, "op": op,
+            "changed": before is not None and peak != before["bytes"],
+        })  # fmt: skip
+    return rows
+
+
+def planners(run: Run) -> list[dict[str, Any]]:
+    """The arena that each planner needs for the recorded buffers, smallest first; bytes, ms."""
+    return run.kept(("planners", run.version.buffers), lambda: _planners(run))
+
+
+def _planners(run: Run) -> list[dict[str, Any]]:
+    lives = [
+        Lifetime(str(b.id), b.unpadded_size, b.start, b.end + 1)
+        for b in run.buffers() if b.tier == "dram"
+    ]  # fmt: skip
+    used = run.figures("memory").get("planner")
+    rows = [
+        {"planner": p.planner, "bytes": p.peak, "bound": p.lower_bound, "ms": 1e3 * p.seconds,
+         "used": p.planner == used}
+        for p in compare(lives, effort=EFFORT)
+    ]  # fmt: skip
+    return sorted(rows, key=lambda r: (r["bytes"], not r["used"], r["ms"]))
+
+
+def _place(run: Run, op: int | None) -> str:
+    """File and line of the model that an op of the last stage came from."""
+    found = None if op is None else run.index(run.version.stages - 1).ops.get(op)
+    file, line = ("", 0) if found is None else run.kept_place(found)
+    return f"{file}:{line}" if file else ""
 
 
 def _tier(name: str, figures: dict[str, Any]) -> dict[str, Any]:
@@ -104,5 +171,8 @@ def _name(run: Run, buffer: Buffer, made: Mapping[int, int]) -> str:
     return f"{name} {launch['kernel']}" if launch is not None else name
 
 
-def _type(run: Run, value: int | None) -> str:
-    return "" if value is None else str(run.recording.value(value).type)
+def _types(run: Run) -> dict[int | None, str]:
+    """The type of each value of the last stage, by id."""
+    body = run.index(run.version.stages - 1).module.main.body
+    values = (*body.arguments, *(v for op in body.ops for v in op.results))
+    return {run.value_id(v): str(v.type) for v in values}
