@@ -27,6 +27,7 @@ VIEWS: Mapping[str, View] = {
     "overview": View("Overview"),
     "graph": View("Graph", "graph"),
     "diff": View("IR diff", "diff"),
+    "rewrites": View("Rewrites", wide=True),
     "source": View("Source", wide=True),
     "kernels": View("Kernels", wide=True),
     "code": View("Code", "code", wide=True),

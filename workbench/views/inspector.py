@@ -103,6 +103,9 @@ def _op(run: Run, number: int, carriers: tuple[int, ...]) -> list[dict[str, Any]
             _link(f"{run.name_of(k)} {run.recording.op(k).kind}", "", {"op": k})
             for k in carriers[1:5]
         ]
+    if op.results and not op.kind.endswith("constant"):
+        why = {"rewrites": {"why": {"a": number}}}
+        rows.append(_link("why not fused with ...?", "", {"open": "rewrites", "state": why}))
     return [_section("Op", rows), _section("Came from", _origin(run, op)),
             _section("Life across the passes", _life(run, number))]  # fmt: skip
 
@@ -151,7 +154,7 @@ def _origin(run: Run, op: Op) -> list[dict[str, Any]]:
     for node in nodes[:3]:
         rows.append(_fact("node", f"{node.name} ({node.kind})"))
         if node.file:
-            rows.append(_code(node, sources))
+            rows.append(_code(node, sources, {"op": run.op_id(op), "open": "source"}))
     if len(nodes) > 3:
         rows.append(_text(f"and {len(nodes) - 3} more nodes of the model"))
     rules = [r for r in op.origin.rules() if r != "import"]
@@ -162,13 +165,13 @@ def _origin(run: Run, op: Op) -> list[dict[str, Any]]:
     return rows
 
 
-def _code(node: FrontendNode, sources: dict[str, str]) -> dict[str, Any]:
+def _code(node: FrontendNode, sources: dict[str, str], go: dict[str, Any]) -> dict[str, Any]:
     lines = sources.get(node.file, "").split("\n")
     low, high = max(0, node.line - 1 - CONTEXT), min(len(lines), node.line + CONTEXT)
     shown = lines[low:high] if 0 < node.line <= len(lines) else []
     return {
         "kind": "code", "place": f"{short_path(node.file)}:{node.line}", "path": node.file,
-        "first": low + 1, "line": node.line, "lines": [line[:160] for line in shown],
+        "go": go, "first": low + 1, "line": node.line, "lines": [line[:160] for line in shown],
     }  # fmt: skip
 
 

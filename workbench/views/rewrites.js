@@ -1,0 +1,375 @@
+// The rewrites of a pass: the list, one of them before and after, and "why not?" for two ops.
+
+const STYLE = `
+.root { display: flex; flex-direction: column; background: var(--surface); }
+.bar { display: flex; align-items: center; gap: 8px; min-height: 32px; padding: 0 10px; border-bottom: 1px solid var(--line); color: var(--muted); white-space: nowrap; overflow: hidden; flex: none; }
+.bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; } .bar .title { overflow: hidden; text-overflow: ellipsis; }
+.bar select { max-width: 190px; min-width: 70px; flex: 0 1 auto; }
+.group { display: flex; flex: none; } .group button { border-radius: 0; margin-left: -1px; }
+.group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
+.body { display: flex; flex: 1; min-height: 0; }
+.body.narrow { flex-direction: column; }
+.list { flex: 1 1 46%; min-width: 0; min-height: 0; overflow: auto; outline: none; }
+.list:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th { position: sticky; top: 0; z-index: 1; background: var(--raised); font-weight: 600; text-align: left; padding: 3px 7px; white-space: nowrap; border-bottom: 1px solid var(--line); cursor: pointer; }
+th:hover { color: var(--accent); }
+td { padding: 2px 7px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
+th.num, td.num { text-align: right; }
+td.rule { max-width: 260px; overflow: hidden; text-overflow: ellipsis; width: 100%; }
+td.place { color: var(--muted); max-width: 190px; overflow: hidden; text-overflow: ellipsis; } td.name { font-family: var(--mono); max-width: 110px; overflow: hidden; text-overflow: ellipsis; }
+tbody tr { cursor: pointer; } tbody tr:hover { background: var(--raised); } tbody tr.on { background: var(--accentSoft); }
+.empty { padding: 18px; color: var(--muted); }
+.detail { flex: 1 1 54%; min-width: 0; min-height: 0; overflow: auto; border-left: 1px solid var(--line); padding: 8px 12px 20px; outline: none; }
+.narrow .detail { border-left: none; border-top: 1px solid var(--line); flex: 1 1 56%; }
+.detail h3 { font-size: 12px; margin: 0 0 4px; font-weight: 600; overflow-wrap: anywhere; }
+.facts { display: flex; flex-wrap: wrap; gap: 1px 18px; margin: 0 0 8px; }
+.facts div { display: flex; gap: 7px; min-width: 0; }
+.facts dt { color: var(--muted); flex: none; } .facts dd { margin: 0; overflow-wrap: anywhere; min-width: 0; }
+.sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(230px, 1fr)); gap: 8px 14px; }
+.sides > div { min-width: 0; }
+.sides h4 { margin: 0 0 3px; font-size: 11px; font-weight: 600; color: var(--muted); }
+.drawing { overflow: auto; max-height: 300px; border: 1px solid var(--line); border-radius: 4px; background: var(--page); margin-bottom: 6px; }
+.drawing svg { display: block; margin: auto; }
+.drawing .box { fill: var(--surface); stroke: var(--muted); } .old .drawing .box { stroke: var(--removed); stroke-dasharray: 4 2; } .new .drawing .box { stroke: var(--added); stroke-width: 1.5; }
+.drawing .node { cursor: pointer; } .drawing .node:hover .box, .drawing .node:focus .box { fill: var(--accentSoft); } .drawing .node { outline: none; }
+.drawing .kind { fill: var(--text); font: 600 11px var(--sans); } .drawing .type { fill: var(--muted); font: 10px var(--sans); } .drawing .value { fill: var(--faint); font: 10px var(--mono); }
+.drawing .edge { stroke: var(--muted); fill: none; } .drawing .fence { fill: none; stroke: var(--line); stroke-dasharray: 2 3; }
+.ir { font: 11px/1.55 var(--mono); border: 1px solid var(--line); border-radius: 4px; background: var(--page); padding: 4px 0; overflow-x: auto; }
+.ir div { white-space: pre; padding: 0 8px; cursor: pointer; } .ir div:hover { background: var(--raised); } .ir div.on { background: var(--accentSoft); }
+.ir .more { color: var(--faint); cursor: default; }
+.asks { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 5px 10px; align-items: center; margin-bottom: 8px; }
+.asks .what { display: flex; gap: 6px; align-items: center; flex-wrap: wrap; min-width: 0; }
+.asks .op { font-family: var(--mono); font-weight: 600; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; max-width: 100%; }
+.asks .op small, .chip small { font: 11px var(--sans); color: var(--muted); font-weight: 400; }
+.asks input { width: 230px; }
+.chips { display: flex; flex-wrap: wrap; gap: 4px; }
+.chip { font-family: var(--mono); height: auto; min-height: 22px; padding: 1px 7px; text-align: left; white-space: normal; }
+.found { border: 1px solid var(--line); border-radius: 4px; margin-top: 3px; }
+.summary { padding: 7px 9px; border-radius: 5px; background: var(--raised); margin: 8px 0; font-weight: 600; overflow-wrap: anywhere; }
+.answer { border-top: 1px solid var(--line); padding: 5px 0 6px; overflow-wrap: anywhere; }
+.answer.best { border-left: 3px solid var(--warn); padding-left: 8px; } .answer.joined, .answer.applied { border-left: 3px solid var(--added); padding-left: 8px; }
+.answer .head { display: flex; gap: 8px; flex-wrap: wrap; align-items: baseline; }
+.answer .outcome { font-weight: 600; } .outcome.joined, .outcome.applied { color: var(--added); } .outcome.refused { color: var(--warn); } .outcome.not { color: var(--faint); }
+.answer .source { color: var(--faint); font-family: var(--mono); font-size: 11px; }
+.quiet { color: var(--faint); margin-top: 6px; }
+.bad { color: var(--bad); padding: 8px 0; }
+`;
+const COLUMNS = [
+  ['n', '#', 'num', 'Its number in the pass, from 0'],
+  ['rule', 'rule', 'rule', 'The rule that was applied'],
+  ['name', 'op', 'name', 'The first op it made (or took) that computes'],
+  ['place', 'model line', 'place', 'The line of the model which that op came from'],
+  ['before', 'ops', 'num', 'Ops before and after it'],
+  ['us', 'µs', 'num', 'Microseconds that finding and applying it took'],
+  ['verdict', 'check', '', 'Both sides computed on real tensors: ✓ every bit kept, ≈ the largest relative error, within its tolerance, ✗ failed, – not checked'],
+  ['note', 'note', 'place', 'What the rule says about this application'],
+];
+const RANK = { failed: 3, within: 2, bitwise: 1, unchecked: 0 };
+
+export default component(STYLE, ({ model, root, watch, later, send }) => {
+  let data = null;
+  let mode = {};
+  let order = ['n', 1];
+  let shownDetail = '';
+  const session = Math.random().toString(36).slice(2, 10);
+  let asked = 0;
+  let heard = null;
+  const bar = h('div', { class: 'bar' });
+  const head = h('tr');
+  const rows = h('tbody');
+  const none = h('p', { class: 'empty' });
+  const list = h('div', { class: 'list', tabindex: 0, role: 'region', 'aria-label': 'Rewrites: up and down walk them, Enter shows the graph' },
+    h('table', {}, h('thead', {}, head), rows), none);
+  const detail = h('div', { class: 'detail', tabindex: 0, role: 'region', 'aria-label': 'The rewrite' });
+  const body = h('div', { class: 'body' }, list, detail);
+  root.append(bar, body);
+
+  const chosen = () => plain(model.get('selection')) ?? {};
+  const asking = () => Boolean(mode.why);
+  const remember = (change) => {
+    mode = { ...mode, ...change };
+    model.set('state', mode);
+    model.save_changes();
+  };
+  /** Asks "why not?": the question is a part of the sight, so the answer comes with the next one. */
+  const ask = (why) => {
+    mode = { ...mode, why };
+    send('follow', { go: { state: { rewrites: mode }, open: 'rewrites' } });
+    draw();
+  };
+
+  // -- the list -------------------------------------------------------------------------------------
+  const checkText = (row) => (row.verdict === 'within' || row.verdict === 'failed' ? `${MARKS[row.verdict]} ${row.error === null ? '∞' : row.error.toExponential(1)}` : MARKS[row.verdict]);
+  function listed() {
+    const [name, sign] = order;
+    const rank = (row) => (name === 'verdict' ? RANK[row.verdict] * 1e6 + Math.min(1e5, row.error ?? 0) : row[name]);
+    return data.rows.filter((row) => (!mode.rule || row.rule === mode.rule) && (!mode.verdict || row.verdict === mode.verdict))
+      .sort((a, b) => (rank(a) < rank(b) ? -sign : rank(a) > rank(b) ? sign : a.n - b.n));
+  }
+
+  function drawList() {
+    const notes = data.rows.some((row) => row.note);
+    const columns = COLUMNS.filter(([name]) => name !== 'note' || notes);
+    head.replaceChildren(...columns.map(([name, title, kind, hint]) => h('th', {
+      class: kind === 'num' ? 'num' : '', title: hint, scope: 'col', 'aria-sort': order[0] === name ? (order[1] > 0 ? 'ascending' : 'descending') : 'none',
+      click: () => { order = [name, order[0] === name ? -order[1] : ['us', 'verdict'].includes(name) ? -1 : 1]; drawList(); },
+    }, title + (order[0] === name && name !== 'n' ? (order[1] > 0 ? ' ↑' : ' ↓') : ''))));
+    const cell = (row, name, kind) => {
+      if (name === 'before') return h('td', { class: 'num' }, `${row.before} → ${row.after}`);
+      if (name === 'us') return h('td', { class: 'num' }, number(row.us));
+      if (name === 'verdict') return h('td', { class: row.verdict, title: MARK_WORDS[row.verdict] }, checkText(row));
+      return h('td', { class: kind, title: name === 'place' ? `${row.place} ${row.scope}` : String(row[name]) }, row[name]);
+    };
+    const some = listed();
+    rows.replaceChildren(...some.map((row) => h('tr', { 'data-rewrite': row.n,
+      click: () => { send('rewrite', { index: row.n }); list.focus({ preventScroll: true }); } }, columns.map(([name, , kind]) => cell(row, name, kind)))));
+    const to = (stage, text) => (stage === null ? null : h('button', { click: () => send('go', { stage, rewrite: null }) }, text));
+    none.replaceChildren(...(some.length ? [data.total > data.rows.length && !mode.rule ? `${count(data.rows.length)} of ${count(data.total)} rewrites.` : '']
+      : data.total ? ['No rewrite is like that. ', h('button', { click: () => { remember({ rule: '', verdict: '' }); draw(); } }, 'show all')]
+        : [data.stage === 0 ? 'The import is no rewrite. ' : `${data.name} rewrote nothing. `, to(data.previous, 'previous pass with rewrites'), ' ', to(data.next, 'next pass with rewrites')]).filter(Boolean));
+    none.hidden = !none.childNodes.length || none.textContent === '';
+    mark(false);
+  }
+
+  function drawBar() {
+    const select = (name, label, options) => h('select', { 'aria-label': label, title: label, change: (event) => { remember({ [name]: event.target.value }); drawList(); } },
+      h('option', { value: '' }, label), options.map(([value, text]) => h('option', { value, selected: mode[name] === value }, text)));
+    const verdicts = Object.keys(MARKS).map((verdict) => [verdict, data.rows.filter((row) => row.verdict === verdict).length]).filter(([, n]) => n);
+    const tab = (on, text, hint, click) => h('button', { 'aria-pressed': String(on), title: hint, click }, text);
+    bar.replaceChildren(...[
+      h('span', { class: 'group' }, tab(!asking(), 'rewrites', 'What this pass did', () => ask(null)),
+        tab(asking(), 'why not?', 'Why two ops were not joined, or a rule not applied', () => asking() || ask({}))),
+      h('span', { class: 'title' }, h('b', {}, data.name), ` ${plural(data.total, 'rewrite')}`),
+      data.rules.length > 1 ? select('rule', 'all rules', data.rules.map(([rule, n]) => [rule, `${rule} (${count(n)})`])) : null,
+      verdicts.length > 1 ? select('verdict', 'all checks', verdicts.map(([verdict, n]) => [verdict, `${MARKS[verdict]} ${MARK_WORDS[verdict]} (${count(n)})`])) : null,
+      h('span', { class: 'gap' }),
+      h('button', { title: 'Download the list as CSV', click: csv }, 'CSV'),
+    ].filter(Boolean));
+  }
+
+  function csv() {
+    const names = ['n', 'rule', 'name', 'place', 'scope', 'before', 'after', 'us', 'verdict', 'error', 'note'];
+    download(`rewrites-${data.stage}-${data.name}.csv`, csvText(names, listed().map((row) => names.map((name) => row[name]))), 'text/csv');
+  }
+
+  function mark(reveal) {
+    const { rewrite } = chosen();
+    for (const row of rows.children) {
+      const on = Number(row.dataset.rewrite) === rewrite;
+      row.classList.toggle('on', on);
+      row.setAttribute('aria-selected', String(on));
+      if (on && reveal) row.scrollIntoView({ block: 'nearest' });
+    }
+  }
+
+  // -- one rewrite ----------------------------------------------------------------------------------
+  const goOp = (op) => () => send('select', { op });
+  const press = (run) => ({ click: run, keydown: (event) => { if (event.key === 'Enter') { run(); event.stopPropagation(); } }, tabindex: 0, role: 'link' });
+
+  function drawRewrite(found) {
+    const fact = (name, ...value) => h('div', {}, h('dt', {}, name), h('dd', {}, ...value));
+    const numbers = found.numbers?.filter((each) => each !== null) ?? [];
+    detail.replaceChildren(
+      h('h3', {}, `Rewrite ${found.n} · ${found.rule}`),
+      h('dl', { class: 'facts' },
+        found.source && fact('rule', h('code', { title: found.source }, found.short)),
+        fact('check', h('span', { class: found.verdict }, found.check)),
+        found.value && fact('compared', h('code', {}, found.value), found.element?.length && found.verdict !== 'bitwise' ? ` worst at [${found.element}]` : '', numbers.length === 2 ? `: ${numbers[0]} became ${numbers[1]}` : ''),
+        fact('tolerance', found.tolerance === null ? 'none: every bit must be kept' : `${found.tolerance.toExponential(1)} of the largest value`),
+        fact('time', figure(found.us, 'us')), found.note && fact('note', found.note),
+        found.values.length && fact('values', h('code', {}, found.values.map(([a, b]) => (a === b ? a : `${a} → ${b}`)).join(', ')))),
+      h('div', { class: 'sides' }, side('old', 'Before', found.old), side('new', 'After', found.new)));
+    detail.scrollTop = 0;
+  }
+
+  function side(name, title, given) {
+    return h('div', { class: name }, h('h4', {}, `${title}: ${plural(given.count, 'op')}`),
+      given.drawn.length && given.drawn.length < 41 ? h('div', { class: 'drawing' }, drawing(given.drawn, title)) : null,
+      given.count ? h('div', { class: 'ir' }, given.lines.map((line) => h('div', { ...press(goOp(line.op)), 'data-op': line.op, title: line.text, style: { paddingLeft: `${8 + 14 * line.depth}px` } }, ir(line.text))),
+        given.more ? h('div', { class: 'more' }, `and ${count(given.more)} more ops`) : null) : h('p', { class: 'quiet' }, name === 'new' ? 'Nothing: it is gone, or stood there already.' : 'Nothing.'));
+  }
+
+  /** MLIR in colours; the types stand back. */
+  function ir(text) {
+    const parts = text.split(/(%[\w$.-]+|"[a-z]+\.\w+"(?=\()| : \(.*$)/);
+    return parts.map((part) => (part.startsWith('%') ? h('span', { class: 'hl-v' }, part) : part.startsWith('"') ? h('span', { class: 'hl-f' }, part) : part.startsWith(' : (') ? h('span', { class: 'hl-t' }, part) : part));
+  }
+
+  /** Ops in layers by their longest way from the inputs, values as lines. */
+  function drawing(ops, title) {
+    const width = 128, tall = 30, gapX = 14, gapY = 24;
+    const maker = new Map(ops.flatMap((op, i) => op.out.map((value) => [value, i])));
+    const layer = [];
+    ops.forEach((op, i) => { layer[i] = 1 + Math.max(-1, ...op.in.map((value) => layer[maker.get(value)] ?? -1)); });
+    const inLayer = [];
+    const place = ops.map((_, i) => { inLayer[layer[i]] = (inLayer[layer[i]] ?? 0) + 1; return inLayer[layer[i]] - 1; });
+    const widest = Math.max(...inLayer.filter(Boolean));
+    const whole = widest * (width + gapX) + gapX;
+    const x = (i) => (whole - inLayer[layer[i]] * (width + gapX) + gapX) / 2 + place[i] * (width + gapX);
+    const y = (i) => 22 + layer[i] * (tall + gapY);
+    const bottom = 22 + inLayer.length * (tall + gapY);
+    const picture = svg('svg', { width: whole, height: bottom, viewBox: `0 0 ${whole} ${bottom}`, role: 'img', 'aria-label': `${title}: ${ops.map((op) => op.kind).join(', ')}` });
+    const groups = new Map();
+    ops.forEach((op, i) => { if (op.group !== null) groups.set(op.group, [...(groups.get(op.group) ?? []), i]); });
+    for (const members of groups.values()) {
+      const [left, right] = [Math.min(...members.map(x)) - 6, Math.max(...members.map(x)) + width + 6];
+      const [top, low] = [Math.min(...members.map(y)) - 6, Math.max(...members.map(y)) + tall + 6];
+      picture.append(svg('rect', { class: 'fence', x: left, y: top, width: right - left, height: low - top, rx: 6 }));
+    }
+    const read = new Set();
+    ops.forEach((op, i) => {
+      const outer = [];
+      op.in.forEach((value, k) => {
+        const from = maker.get(value);
+        if (from === undefined) { outer.push(op.names[k]); return; }
+        read.add(value);
+        const [x1, y1, x2, y2] = [x(from) + width / 2, y(from) + tall, x(i) + (width * (k + 1)) / (op.in.length + 1), y(i)];
+        picture.append(svg('path', { class: 'edge', d: `M${x1},${y1} C${x1},${y1 + 12} ${x2},${y2 - 12} ${x2},${y2}` }));
+      });
+      if (outer.length) {
+        const text = outer.map((each) => (each.length > 12 ? `%…${each.slice(-10)}` : each)).slice(0, 3).join(' ') + (outer.length > 3 ? ' …' : '');
+        picture.append(svg('text', { class: 'value', x: x(i) + 2, y: y(i) - 4 }, text, svg('title', {}, outer.join(' '))));
+      }
+    });
+    ops.forEach((op, i) => {
+      const run = goOp(op.op);
+      picture.append(svg('g', { class: 'node', tabindex: 0, role: 'link', 'aria-label': `${op.name} ${op.kind}`, click: run, keydown: (event) => event.key === 'Enter' && run() },
+        svg('rect', { class: 'box', x: x(i), y: y(i), width, height: tall, rx: 4 }),
+        svg('text', { class: 'kind', x: x(i) + 7, y: y(i) + 12.5 }, op.kind.slice(0, 18)),
+        svg('text', { class: 'type', x: x(i) + 7, y: y(i) + 24.5 }, op.type.split(',')[0].slice(0, 23)),
+        svg('title', {}, `${op.name} ${op.kind}: ${op.type}`)));
+      if (!op.out.some((value) => read.has(value))) picture.append(svg('text', { class: 'value', x: x(i) + width / 2, y: y(i) + tall + 12, 'text-anchor': 'middle' }, op.name.length > 18 ? `%…${op.name.slice(-16)}` : op.name));
+    });
+    return picture;
+  }
+
+  // -- why not? ---------------------------------------------------------------------------------------
+  const opLabel = (op) => h('span', { class: 'op', title: `${op.name} ${op.kind} ${op.type} ${op.scope}` }, `${op.name} `, h('small', {}, `${op.kind} ${op.type}`));
+  const opChip = (op, run) => h('button', { class: 'chip', title: `${op.type} ${op.scope}`, 'data-op': op.op, click: run }, op.feeds === undefined ? '' : op.feeds ? '↑ ' : '↓ ', `${op.name} `, h('small', {}, op.kind));
+
+  function finder(hint, run) {
+    const found = h('div', { class: 'chips' });
+    const input = h('input', { type: 'search', placeholder: hint, 'aria-label': hint, keydown: (event) => { if (event.key === 'Enter') found.querySelector('button')?.click(); event.stopPropagation(); } });
+    let timer = 0;
+    input.addEventListener('input', () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        asked += 1;
+        heard = (ops) => found.replaceChildren(...(ops.length ? ops.map((op) => opChip(op, () => run(op.op))) : [h('span', { class: 'quiet' }, input.value.trim() ? 'no op of this stage is called that' : '')]));
+        model.set('request', JSON.stringify([{ id: asked, session, kind: 'find', text: input.value }]));
+        model.save_changes();
+      }, 150);
+    });
+    return [input, found];
+  }
+
+  function drawWhy(why) {
+    const { a, b, rule } = why;
+    const pinned = mode.why?.a !== undefined && mode.why?.a !== null;
+    const set = (change) => ask({ ...(a ? { a: a.op } : {}), ...(mode.why?.b !== undefined ? { b: mode.why.b } : {}), ...(rule ? { rule } : {}), ...change });
+    const names = h('datalist', { id: 'rules' }, data.names.map((name) => h('option', { value: name })));
+    const ruleInput = h('input', { list: 'rules', value: rule, placeholder: 'or a rule or pass', 'aria-label': 'rule', change: (event) => set({ b: null, rule: event.target.value.trim() }), keydown: (event) => event.stopPropagation() });
+    const row = (label, ...parts) => [h('span', { class: 'muted' }, label), h('div', { class: 'what' }, ...parts)];
+    const others = why.neighbours.filter((each) => each.op !== b?.op);
+    const parts = [
+      h('h3', {}, 'Why not?'),
+      h('div', { class: 'asks' },
+        row('this op', a ? opLabel(a) : h('span', { class: 'quiet' }, 'select one in any view, or find it:'), a ? h('button', { class: 'plain', title: 'Ask about another op', click: () => ask({}) }, '×') : finder('find an op', (op) => ask({ a: op }))),
+        a ? row('and', b ? opLabel(b) : rule ? '' : h('span', { class: 'quiet' }, pinned ? 'click an op in any view, take a neighbour, or find one:' : 'take a neighbour, or find an op:'),
+          b ? h('button', { class: 'plain', title: 'Ask about another op', click: () => set({ b: undefined, rule: undefined }) }, '×') : rule ? '' : finder('find the other op', (op) => set({ b: op })), b ? '' : ruleInput, names,
+          rule ? h('button', { class: 'plain', title: 'No rule', click: () => set({ rule: undefined, b: undefined }) }, '×') : '') : null,
+        a && others.length ? row('neighbours', h('div', { class: 'chips' }, others.map((op) => opChip(op, () => set({ b: op.op, rule: undefined }))))) : null),
+      why.problem ? h('p', { class: 'bad', role: 'alert' }, why.problem) : null,
+      why.summary ? h('div', { class: 'summary', role: 'status' }, why.summary) : null,
+      ...answers(why),
+    ];
+    detail.replaceChildren(...parts.filter(Boolean));
+  }
+
+  function answers(why) {
+    if (!why.a || (!why.b && !why.rule) || why.problem) return [];
+    if (!why.answers.length) return [h('p', { class: 'quiet' }, 'No rule of this pipeline is about these ops.')];
+    const refused = why.answers.filter((each) => each.outcome === 'refused');
+    const best = refused.reduce((most, each) => (most === null || each.held > most.held ? each : most), null);
+    return [...why.answers.map((each) => h('div', { class: `answer ${each.outcome}${each === best ? ' best' : ''}`, 'data-outcome': each.outcome },
+      h('div', { class: 'head' }, h('span', { class: 'link', ...press(() => send('follow', { go: { stage: each.stage, open: 'rewrites' } })) }, `${String(each.stage).padStart(2, '0')} ${each.pass}`),
+        h('span', { class: `outcome ${each.outcome.split(' ')[0]}` }, each.outcome), h('span', { class: 'muted' }, each.rule === each.pass ? '' : each.rule)),
+      h('div', {}, linked(each)), h('span', { class: 'source', title: each.source }, each.short))),
+    h('p', { class: 'quiet' }, `The conditions are the passes' own, asked again on what each left; asked in stage ${why.asked} ${why.asked_name}.`)];
+  }
+
+  /** The sentence, the names of its ops being links. */
+  function linked({ sentence, ops }) {
+    const known = new Map(ops.filter((op) => op.op !== null && op.value).map((op) => [op.value, op.op]));
+    if (!known.size) return [sentence];
+    const escaped = [...known.keys()].sort((a, b) => b.length - a.length).map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
+    return sentence.split(new RegExp(`(${escaped.join('|')})(?![\\w.])`)).map((part) => (known.has(part)
+      ? h('span', { class: 'link mono', ...press(() => send('follow', { go: { op: known.get(part), state: { rewrites: { ...mode, why: { ...mode.why, a: chosen().why?.a?.op, b: chosen().why?.b?.op ?? null } } } } })) }, part) : part));
+  }
+
+  // -- together -----------------------------------------------------------------------------------------
+  function drawDetail() {
+    const { detail: found, why } = chosen();
+    list.hidden = asking() && body.classList.contains('narrow');
+    const now = JSON.stringify(asking() ? [why, mode.why] : found);
+    if (now === shownDetail) return;
+    shownDetail = now;
+    if (asking()) {
+      if (why) drawWhy(why);
+      else detail.replaceChildren(h('p', { class: 'quiet' }, 'Asking...'));
+    } else if (found) drawRewrite(found);
+    else detail.replaceChildren(h('h3', {}, data.name), h('p', { class: 'muted' }, data.doc), h('p', { class: 'quiet' }, data.total ? 'Choose a rewrite to see it before and after (J and K walk them).' : ''));
+  }
+
+  function draw() {
+    if (!data) return;
+    drawBar();
+    drawList();
+    drawDetail();
+  }
+
+  list.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !data) return;
+    const some = listed();
+    const at = some.findIndex((row) => row.n === chosen().rewrite);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: some.length - 1 }[event.key];
+    if (event.key === 'Enter') send('show', { view: 'graph', beside: 'rewrites' });
+    else if (to === undefined) return;
+    else if (some[to]) send('rewrite', { index: some[to].n });
+    event.preventDefault();
+    event.stopPropagation();
+  });
+
+  const observer = new ResizeObserver(() => {
+    if (!root.clientWidth) return;
+    body.classList.toggle('narrow', root.clientWidth < 900);
+    if (data) drawDetail();
+  });
+  observer.observe(root);
+  later(() => observer.disconnect());
+
+  watch('response', () => {
+    for (const each of json(model, 'response') ?? []) {
+      if (each.session === session && each.id === asked && !each.error) heard?.(each.value);
+    }
+  });
+  watch('state', () => {
+    const given = plain(model.get('state')) ?? {};
+    if (JSON.stringify(given) === JSON.stringify(mode)) return;
+    mode = given;
+    shownDetail = '';
+    draw();
+  });
+  watch('data', () => {
+    data = json(model, 'data') ?? data;
+    shownDetail = '';
+    draw();
+    mark(true);
+  });
+  watch('selection', () => {
+    if (!data) return;
+    mark(true);
+    drawDetail();
+  });
+});

@@ -1,0 +1,330 @@
+"""The rewrites of the shown pass, one of them before and after, and why two ops were not joined.
+
+What is asked ("why not?") is a part of what the view remembers, so that a link asks it again:
+``{"why": {"a": op, "b": op, "rule": text}}``.  Where ``a`` is not given it is the selected op;
+where ``b`` is not given and another op than ``a`` is selected, it is that one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Op, Value
+from core_compiler.ir.text import print_op
+from core_compiler.record.reader import RecordedRewrite
+from workbench.state import Sight
+from workbench.views import Empty
+from workbench.views.inspector import check_text, short_path, short_type
+from workbench.views.links import FEEDS, LAUNCH, follow, linked
+from workbench.views.reading import Run
+
+#: Rewrites listed, ops drawn or printed of one side, neighbours offered, ops found by a name.
+MAX_ROWS, MAX_OPS, MAX_NEIGHBOURS, MAX_FOUND = 3000, 60, 12, 12
+#: Longest line of IR.
+MAX_TEXT = 1200
+#: Ops that only say how bytes are read.
+_SHAPES = ("core.reshape", "core.transpose", "core.slice", "target.view")
+_CONSTANTS = ("core.constant", "target.constant")
+
+
+def key(run: Run, sight: Sight) -> tuple:
+    return run.version.checks, run.version.stages, run.stage_number(sight.stage)
+
+
+def data(run: Run, sight: Sight) -> dict[str, Any]:
+    """``rows``: number, rule, ``us``, verdict, error, ops before and after, note, where."""
+    stages = run.stages()
+    if not stages:
+        raise Empty("Nothing is compiled yet: the first pass comes in a moment.")
+    stage = stages[run.stage_number(sight.stage)]
+    steps = run.rewrites(stage.index) if stage.index else []
+    rules = Counter(step.rewrite.rule for step in steps)
+    changed = [s.index for s in stages if s.rewrites]
+    return {
+        "stage": stage.index, "name": stage.pass_name, "total": len(steps),
+        "rows": [_row(run, step) for step in steps[:MAX_ROWS]],
+        "rules": [[rule, count] for rule, count in rules.most_common()],
+        "next": next((s for s in changed if s > stage.index), None),
+        "previous": next((s for s in reversed(changed) if s < stage.index), None),
+        "checked": any(step.check is not None for step in steps), "doc": stage.summary,
+        "names": rule_names(run),
+    }  # fmt: skip
+
+
+def selection(run: Run, sight: Sight) -> dict[str, Any]:
+    """``rewrite`` and its ``detail``; ``why``: what is asked, and the answers."""
+    found: dict[str, Any] = {}
+    if not run.version.stages:
+        return found
+    stage = run.stage_number(sight.stage)
+    number = sight.rewrite
+    steps = run.rewrites(stage) if stage else []
+    if number is not None and 0 <= number < len(steps):
+        known = "rewrite", stage, number, run.version.checks
+        detail = run.kept(known, lambda: _detail(run, steps[number]))
+        found |= {"rewrite": number, "detail": detail}
+    asked = _asked(sight)
+    if asked is not None:
+        found["why"] = _why(run, sight, stage, asked)
+    return found
+
+
+def answer(run: Run, sight: Sight, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """``find``: ops of the shown stage by a part of their name or kind."""
+    text = str(request.get("text", "")).lower().split()[:6]
+    if request.get("kind") != "find" or not text:
+        return []
+    index = run.index(run.stage_number(sight.stage))
+    found = []
+    for number, op in index.ops.items():
+        if op.kind in _CONSTANTS or op.kind.startswith("kernel."):
+            continue
+        named = f"{run.name_of(number)} {op.kind} {run.kept_scope(op)}".lower()
+        if all(word in named for word in text):
+            found.append(_op(run, number))
+            if len(found) == MAX_FOUND:
+                break
+    return found
+
+
+# -- the list -------------------------------------------------------------------------------------
+
+
+def _row(run: Run, step: RecordedRewrite) -> dict[str, Any]:
+    made, check = step.rewrite, step.check
+    about = next((op for op in (*made.new, *made.old) if op.kind not in FEEDS), None)
+    about = about or next(iter((*made.new, *made.old)), None)
+    file, line = run.kept_place(about) if about is not None else ("", 0)
+    return {
+        "n": step.number, "rule": made.rule, "us": made.microseconds,
+        "verdict": "unchecked" if check is None else check.verdict,
+        "error": None if check is None or check.verdict == "unchecked" else check.worst_error,
+        "before": len(made.old), "after": len(made.new), "note": made.note,
+        "name": run.name_of(run.op_id(about)) if about is not None else "",
+        "place": f"{file.rsplit('/', 1)[-1]}:{line}" if file else "",
+        "scope": run.kept_scope(about) if about is not None else "",
+    }  # fmt: skip
+
+
+# -- one rewrite ----------------------------------------------------------------------------------
+
+
+def _detail(run: Run, step: RecordedRewrite) -> dict[str, Any]:
+    """The rule, the check, and both sides: as text, and as what a drawing needs."""
+    made, check = step.rewrite, step.check
+    detail: dict[str, Any] = {
+        "n": step.number, "rule": made.rule, "source": made.source,
+        "short": short_path(made.source), "us": made.microseconds, "note": made.note,
+        "function": made.function, "tolerance": made.tolerance,
+        "verdict": "unchecked" if check is None else check.verdict,
+        "check": "not checked" if check is None else check_text(check),
+        "old": _side(run, made.old), "new": _side(run, made.new),
+        "values": [
+            [_name(run, a), _name(run, b)] for a, b in list(made.values.items())[:MAX_OPS]
+        ],
+    }  # fmt: skip
+    if check is not None and check.value is not None:
+        detail["value"] = f"{_name(run, check.value)} {short_type(check.value.type)}"
+        detail["element"] = list(check.index)
+        detail["numbers"] = [getattr(check, "old", None), getattr(check, "new", None)]
+    return detail
+
+
+def _side(run: Run, ops: Sequence[Op]) -> dict[str, Any]:
+    """``lines`` of MLIR (``depth`` within a group), ``drawn`` ops with their values."""
+    lines = list(_lines(run, ops))
+    inner = [
+        (op, o) for o in ops for op in (o.regions[0].ops if _is_group(o) else (o,))
+        if op.kind not in _CONSTANTS
+    ]  # fmt: skip
+    return {
+        "lines": lines[:MAX_OPS], "more": max(0, len(lines) - MAX_OPS), "count": len(ops),
+        "drawn": [_drawn(run, op, None if op is outer else outer) for op, outer in inner[:MAX_OPS]],
+    }  # fmt: skip
+
+
+def _is_group(op: Op) -> bool:
+    return op.kind in ("core.group", LAUNCH) and bool(op.regions)
+
+
+def _lines(run: Run, ops: Sequence[Op], depth: int = 0) -> Iterator[dict[str, Any]]:
+    for op in ops:
+        values = (*op.operands, *op.results)
+        text = print_op(op, numbers={v: run.value_id(v) for v in values})
+        yield {"op": run.op_id(op), "text": text[:MAX_TEXT], "depth": depth}
+        if _is_group(op):
+            yield from _lines(run, op.regions[0].ops, depth + 1)
+
+
+def _drawn(run: Run, op: Op, group: Op | None) -> dict[str, Any]:
+    """An op of a drawing; values that pass into a group go by their names outside it."""
+    outside: dict[Value, Value] = {}
+    if group is not None:
+        block = group.regions[0]
+        outside = dict(zip(block.arguments, group.operands, strict=False))
+        outside |= dict(zip(block.outputs, group.results, strict=False))
+    key = run.op_id(op)
+    return {
+        "op": key, "kind": op.kind.rpartition(".")[2], "name": run.name_of(key),
+        "group": None if group is None else run.op_id(group),
+        "in": [run.value_id(outside.get(v, v)) for v in op.operands],
+        "out": [run.value_id(outside.get(v, v)) for v in op.results],
+        "names": [_name(run, outside.get(v, v)) for v in op.operands],
+        "type": short_type(op.results[0].type) if op.results else "",
+    }  # fmt: skip
+
+
+def _name(run: Run, value: Value) -> str:
+    return f"%{value.name or run.value_id(value)}"
+
+
+# -- why not --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the view's state asks: two ops, or an op and a rule; None where it is left open."""
+
+    a: int | None
+    b: int | None
+    rule: str
+
+
+def _asked(sight: Sight) -> _Asked | None:
+    text = sight.view_state("rewrites")
+    try:
+        why = json.loads(text).get("why") if text else None
+    except (ValueError, AttributeError):
+        return None
+    if not isinstance(why, dict):
+        return None
+    ids = {name: why.get(name) for name in ("a", "b")}
+    a, b = (v if type(v) is int and v >= 0 else None for v in ids.values())
+    rule = why.get("rule")
+    return _Asked(a, b, rule[:300] if isinstance(rule, str) else "")
+
+
+def _why(run: Run, sight: Sight, stage: int, asked: _Asked) -> dict[str, Any]:
+    selected = linked(run, sight).op
+    a = _in_stage(run, asked.a, stage) if asked.a is not None else selected
+    b = _in_stage(run, asked.b, stage)
+    if b is None and asked.b is None and asked.a is not None and not asked.rule:
+        b = selected if selected not in (a, asked.a) and sight.op != asked.a else None
+    told: dict[str, Any] = {
+        "a": None if a is None else _op(run, a), "b": None if b is None else _op(run, b),
+        "rule": asked.rule, "answers": [], "stage": stage,
+        "neighbours": [] if a is None else _neighbours(run, stage, a),
+    }  # fmt: skip
+    if a is not None and (b is not None or asked.rule):
+        known = "why", stage, a, b, asked.rule, run.version.stages
+        told |= run.kept(known, lambda: _answers(run, stage, a, b, asked.rule))
+    return told
+
+
+def _in_stage(run: Run, op: int | None, stage: int) -> int | None:
+    """What an op is in the shown stage; itself where it is nothing there."""
+    if op is None or not run.recording.query(f"SELECT 1 FROM op WHERE id = {op}").rows:
+        return None
+    return next(iter(follow(run, op, stage)), op)
+
+
+def _answers(run: Run, stage: int, a: int, b: int | None, rule: str) -> dict[str, Any]:
+    """``summary`` and ``answers``, in pass order; ``problem`` where it cannot be asked."""
+    from core_compiler.debug.why_not import first_stage, summary, why_not
+
+    asked = [op for op in (a, b) if op is not None]
+    try:
+        if not all(op in run.index(stage).ops for op in asked):
+            stage = first_stage(run.recording, *asked)
+        found = why_not(run.recording, stage, a, b, rule or None, claims=_claims(run))
+    except UserError as error:
+        return {"problem": f"{error.what}: {error.fix}" if error.fix else error.what}
+    labels = {s.index: s.pass_name for s in run.stages()}
+    answers = [one.to_json() | {"short": short_path(one.source)} for one in found]
+    return {"summary": summary(found), "answers": answers, "asked": stage,
+            "asked_name": labels.get(stage, "")}  # fmt: skip
+
+
+def _claims(run: Run) -> Any:
+    """What the recording's target executes whole; None where it is not installed here."""
+    from core_compiler import targets
+
+    try:
+        return targets.target(str(run.meta().get("target", ""))).claims
+    except UserError:
+        return None
+
+
+def rule_names(run: Run) -> list[str]:
+    """What the rules of this pipeline's passes are called, and the passes."""
+
+    def make() -> list[str]:
+        from core_compiler.debug.stages import Stages
+
+        stages = Stages(run.recording)
+        names: dict[str, None] = {}
+        for number in range(1, stages.count):
+            made = stages.pass_(number)
+            if made is None:
+                continue
+            fusion = made.fusion()
+            rules = [r.name for r in made.rules()] + ([fusion.rule] if fusion else [])
+            if rules or made.asks:
+                names |= dict.fromkeys([stages.label(number).partition("#")[0], *rules])
+        return list(names)
+
+    return run.kept(("rule names", run.version.stages), make)
+
+
+def _op(run: Run, number: int) -> dict[str, Any]:
+    op = run.recording.op(number)
+    kind = op.kind.rpartition(".")[2]
+    if _is_group(op):
+        inner = dict.fromkeys(o.kind.rpartition(".")[2] for o in op.regions[0].ops
+                              if o.kind not in FEEDS)  # fmt: skip
+        kind += f" of {', '.join(list(inner)[:4])}{', ...' if len(inner) > 4 else ''}"
+    type_ = short_type(op.results[0].type) if op.results else ""
+    return {"op": number, "name": run.name_of(number), "kind": kind, "type": type_,
+            "scope": run.kept_scope(op)}  # fmt: skip
+
+
+def _neighbours(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
+    """The ops that make an op's operands or read its results, in the block it stands in; past ops
+    that only change a shape, those behind them too."""
+    index = run.index(stage)
+    op = index.ops.get(number)
+    if op is None:
+        return []
+    around = index.around.get(number)
+    if around is not None:
+        siblings = [o for region in index.ops[around].regions for o in region.ops]
+    else:
+        siblings = list(index.module.main.body.ops)
+    maker = {v: o for o in siblings for v in o.results}
+    readers: dict[Value, list[Op]] = {}
+    for other in siblings:
+        for value in dict.fromkeys(other.uses()):
+            readers.setdefault(value, []).append(other)
+    before = _reached(op, lambda o: [maker[v] for v in o.uses() if v in maker])
+    after = _reached(op, lambda o: [r for v in o.results for r in readers.get(v, ())])
+    found = [(o, True) for o in before] + [(o, False) for o in after]
+    found.sort(key=lambda row: row[0].kind in _SHAPES)  # what computes first
+    return [{**_op(run, run.op_id(o)), "feeds": feeds} for o, feeds in found[:MAX_NEIGHBOURS]]
+
+
+def _reached(start: Op, steps: Callable[[Op], list[Op]]) -> list[Op]:
+    found: dict[Op, None] = {}
+    queue = [start]
+    for each in queue:
+        for other in steps(each):
+            if other is start or other in found or other.kind in FEEDS:
+                continue
+            found[other] = None
+            if other.kind in _SHAPES:
+                queue.append(other)
+    return list(found)
