@@ -13,6 +13,8 @@ GROUPS = {
     "row_sum": (lambda b, x: b.reduce_sum(x, axes=(1,)), normal(4, 70)),
     "long_row_sum": (lambda b, x: b.reduce_sum(x, axes=(1,)), normal(2, 4101)),
     "softmax": (lambda b, x: b.softmax(x, axis=1), normal(4, 70)),
+    "softmax of one row": (lambda b, x: b.softmax(x, axis=0), normal(70)),
+    "sum of all": (lambda b, x: b.reduce_sum(x, axes=(0, 1)), normal(3, 70)),
     "column_sum": (lambda b, x: b.reduce_sum(x, axes=(0,)), normal(300, 5)),
     "product": (lambda b, x, w: b.relu(b.matmul(x, w)), normal(4, 270), normal(270, 5)),
     "running_sum": (lambda b, x: b.cumsum(x, axis=1), normal(2, 300)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core_compiler.ir import Function
-from core_compiler.kernels.abi import parallel_nest
 from core_compiler.kernels.schedules.gpu import elements, product, rows
 from core_compiler.kernels.schedules.product import read_product
 from core_compiler.kernels.schedules.simd import reductions
@@ -34,6 +33,6 @@ def schedule(
             return product.schedule(kernel, found, chosen)
         except Refused:
             pass  # no columns to tile (a dot product, a depthwise convolution)
-    if reductions(kernel) and parallel_nest(kernel):
+    if reductions(kernel):
         return rows.schedule(kernel)
     return elements.schedule(kernel)
