@@ -22,6 +22,7 @@ tbody tr { cursor: pointer; } tbody tr:hover { background: var(--raised); }
 td.name { font-family: var(--mono); max-width: 340px; overflow: hidden; text-overflow: ellipsis; }
 .error { border: 1px solid var(--bad); border-radius: 6px; padding: 8px 12px; margin: 0 0 14px; background: var(--surface); overflow-wrap: anywhere; }
 .error b { color: var(--bad); } .error div { color: var(--muted); }
+button.plain[aria-pressed=true] { background: var(--accentSoft); color: var(--accent); }
 .upload { color: var(--muted); } progress { width: 200px; vertical-align: -2px; accent-color: var(--accent); }
 `;
 

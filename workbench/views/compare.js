@@ -8,7 +8,7 @@ const STYLE = `
 .bar select { max-width: 330px; min-width: 150px; } .bar input { width: 260px; }
 .bar .gap { flex: 1; }
 .scroll { flex: 1; min-height: 0; overflow: auto; padding: 0 14px 24px; outline: none; }
-h2 { display: flex; align-items: center; gap: 8px; font-size: 13px; font-weight: 600; margin: 16px 0 6px; } h2 .faint { font-weight: 400; } h2 .gap { flex: 1; }
+h2 { display: flex; align-items: center; gap: 8px; font-size: 13px; font-weight: 600; margin: 16px 0 6px; } h2 .faint { font-weight: 400; } h2 .gap { flex: 1; } h2 button { font-weight: 400; }
 .group { display: flex; flex: none; } .group button { border-radius: 0; margin-left: -1px; } .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
 .wide { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; background: var(--surface); }
 table { border-collapse: separate; border-spacing: 0; width: 100%; font-variant-numeric: tabular-nums; }
@@ -102,7 +102,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       h('thead', {}, h('tr', {}, columns.map((each) => h('th', {
         class: `to${each.text ? ' text' : ''}`, scope: 'col', title: each.hint ?? '', 'data-column': each.id,
         'aria-sort': by === each.id ? (sign > 0 ? 'ascending' : 'descending') : 'none', click: () => sort(each),
-      }, each.title + (by === each.id ? (sign > 0 ? ' ↑' : ' ↓') : ''), h('small', {}, each.unit ?? '\u00a0'))))),
+      }, each.title + (by === each.id ? (sign > 0 ? ' ↑' : ' ↓') : ''), h('small', {}, each.unit || '\u00a0'))))),
       h('tbody', {}, sorted.map((row) => {
         const to = onRow(row);
         return h('tr', to ? { class: 'to', tabindex: 0, ...to.marks, click: to.go, keydown: (e) => { if (e.key === 'Enter') { to.go(); e.stopPropagation(); } } } : {},

@@ -393,5 +393,7 @@ function axes(pen: Pen, input: DrawInput, map: Area, curve: Area): void {
   const legend = map.y + map.height + 14;
   pen.fillText('live bytes', map.x + 4, legend);
   pen.fillText('program position →', map.x + map.width - 118, legend);
-  pen.fillText('(dashed: end of the highest live buffer; between them: fragmentation)', map.x + 62, legend);
+  if (map.width > 620) {
+    pen.fillText('(dashed: end of the highest live buffer; between them: fragmentation)', map.x + 62, legend);
+  }
 }

@@ -8,8 +8,10 @@ import type { Palette } from '../shared/theme';
 import { announce, define, type Frame } from '../shared/view';
 import { areas, categoryColour, draw, rectangle, Scales, type Window } from './draw';
 import { csv, makePlans, type MemoryData, type TierPlan, unpaddedOf } from './model';
+import { Side, SIDE_STYLE, type SideName, SIDES } from './side';
 
 const STYLE = `
+${SIDE_STYLE}
 .cw-memory .stage { position: relative; flex: 1; min-height: 0; overflow: hidden; outline: none; }
 .cw-memory .stage:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 .cw-memory canvas { position: absolute; inset: 0; display: block; touch-action: none; }
@@ -53,10 +55,18 @@ class MemoryView {
   private readonly figures = h('div', { class: 'figures' });
   private readonly legend = h('span', { class: 'figure' });
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
+  private readonly side: Side;
   private readonly tip;
   private readonly ask = perFrame(() => this.frameNow());
 
   constructor(private readonly frame: Frame) {
+    this.side = new Side(frame.link, {
+      select: (b) => {
+        this.select(b);
+        this.bringIntoView(b);
+      },
+      shown: () => this.remember(),
+    });
     const bar = h(
       'div',
       { class: 'bar', role: 'toolbar', 'aria-label': 'Memory' },
@@ -65,6 +75,7 @@ class MemoryView {
       button('peak', 'Go to the peak  (p)', () => this.goToPeak()),
       this.legend,
       h('span', { class: 'gap' }),
+      this.side.tabs,
       h(
         'span',
         { class: 'group' },
@@ -81,7 +92,8 @@ class MemoryView {
       button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
     );
     this.stage.append(this.canvas);
-    frame.root.append(bar, this.figures, this.stage, this.help);
+    const main = h('div', { class: 'main' }, this.stage, this.side.root);
+    frame.root.append(bar, this.figures, main, this.help);
     this.tip = tooltip(this.stage);
     this.listen();
     const observer = new ResizeObserver(() => this.redraw());
@@ -106,6 +118,7 @@ class MemoryView {
     this.byKey = new Map(Array.from({ length: data.buffers.key.length }, (_, b) => [data.buffers.key[b]!, b]));
     this.hover = -1;
     this.selected_ = -1;
+    this.side.take(data);
     this.showTabs();
     // The same program keeps its window: the next plan can be compared with this one in place.
     if (first || before.steps !== data.steps) this.fit();
@@ -132,7 +145,9 @@ class MemoryView {
   }
 
   state(state: Record<string, unknown>): void {
-    if (!this.data_ || typeof state.tier !== 'string') return;
+    if (!this.data_) return;
+    const side = (['', ...SIDES] as SideName[]).find((name) => name === state.side) ?? 'peak';
+    if (side !== this.side.name) this.side.show(side);
     const tier = this.data_.tiers.findIndex(({ name }) => name === state.tier);
     if (tier >= 0) this.setTier(tier);
   }
@@ -149,7 +164,13 @@ class MemoryView {
     this.selected_ = -1;
     this.showTabs();
     this.fit();
-    this.frame.link.write('state', { tier: this.data_.tiers[tier]!.name });
+    this.remember();
+  }
+
+  private remember(): void {
+    const tier = this.tier > 0 ? { tier: this.data_.tiers[this.tier]!.name } : {};
+    const side = this.side.name === 'peak' ? {} : { side: this.side.name };
+    this.frame.link.write('state', { ...tier, ...side });
   }
 
   private showTabs(): void {
@@ -169,6 +190,7 @@ class MemoryView {
     const bound = tier.lower_bound;
     const gap = bound ? `${(((arena - bound) / bound) * 100).toFixed(1)} %` : '';
     const fragmented = (top[peakStep] ?? 0) - peak;
+    const there = new Set([...buffers].map((b) => this.data_.buffers.category?.[b]));
     replace(
       this.figures,
       figure('buffers', count(buffers.length), 'Buffers of this tier'),
@@ -186,10 +208,11 @@ class MemoryView {
     );
     replace(
       this.legend,
-      ...(this.data_.categories ?? []).map((name, i) => {
+      ...(this.data_.categories ?? []).flatMap((name, i) => {
+        if (!there.has(i)) return [];
         const key = h('span', { class: 'key' });
         key.style.background = categoryColour(this.palette, i);
-        return h('span', {}, key, `${name}  `);
+        return [h('span', {}, key, `${name}  `)];
       }),
     );
   }
@@ -202,6 +225,7 @@ class MemoryView {
   }
 
   private frameNow(): void {
+    if (this.data_) this.side.update(this.plan, this.selected_);
     const { clientWidth: width, clientHeight: height } = this.stage;
     if (!this.data_ || width === 0 || height === 0) return;
     const started = performance.now();

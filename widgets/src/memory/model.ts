@@ -34,7 +34,12 @@ export interface MemoryData {
     category?: Numbers;
     op?: ArrayLike<Key>;
     type?: string[];
+    /** What the op computes, and its `file:line` in the model. */
+    what?: string[];
+    place?: string[];
   };
+  /** The host answers the requests `passes` and `planners`. */
+  asks?: boolean;
 }
 
 /** One tier's buffers in drawing order, and its curves over the program. */

@@ -1,0 +1,282 @@
+/** Beside the map: what is alive at the peak, how each pass moved it, other planners' arenas. */
+
+import { button, download, h, replace } from '../shared/dom';
+import { bytes, count, plural } from '../shared/format';
+import type { Link } from '../shared/host';
+import type { MemoryData, TierPlan } from './model';
+
+/** Rows beyond this many are counted, not listed. */
+const MOST = 300;
+
+export const SIDE_STYLE = `
+.cw-memory .main { display: flex; flex: 1; min-height: 0; }
+.cw-memory .side { width: 316px; flex: none; display: flex; flex-direction: column; min-height: 0;
+  border-left: 1px solid var(--line); background: var(--surface); font-variant-numeric: tabular-nums; }
+.cw-memory .side[hidden] { display: none; }
+.cw-memory .side header { padding: 6px 10px; border-bottom: 1px solid var(--line); color: var(--muted); display: flex; gap: 8px; align-items: start; }
+.cw-memory .side header > div { flex: 1; min-width: 0; }
+.cw-memory .side header b { color: var(--text); font-weight: 600; }
+.cw-memory .side .list { overflow-y: auto; flex: 1; min-height: 0; outline: none; }
+.cw-memory .side .item { display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: 0 8px; padding: 4px 10px; position: relative;
+  border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
+.cw-memory .side .item.to { cursor: pointer; } .cw-memory .side .item.to:hover { background: var(--raised); }
+.cw-memory .side .item.on { background: var(--accentSoft); }
+.cw-memory .side .item i { position: absolute; left: 0; bottom: 0; height: 3px; background: var(--accent); opacity: .55; border-radius: 0 2px 2px 0; }
+.cw-memory .side .item span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; position: relative; }
+.cw-memory .side .item .minor { color: var(--muted); grid-column: 1; } .cw-memory .side .item .right { text-align: right; grid-column: 2; }
+.cw-memory .side .item .more { color: var(--removed); } .cw-memory .side .item .less { color: var(--added); } .cw-memory .side .item .faint { color: var(--faint); }
+.cw-memory .side p { padding: 8px 10px; margin: 0; color: var(--muted); }
+`;
+
+export const SIDES = ['peak', 'passes', 'planners'] as const;
+export type SideName = (typeof SIDES)[number] | '';
+const TITLES: Record<string, [string, string]> = {
+  peak: ['at the peak', 'The buffers that are alive where most bytes are'],
+  passes: ['by pass', 'How each pass moved the peak'],
+  planners: ['planners', 'The arena that each planner needs for these buffers'],
+};
+
+const MEANING =
+  'The most bytes alive at once if the ops of the stage ran one by one, each result in memory of its own ' +
+  'from its op through its last use. Views that move nothing have none.';
+
+interface PassRow {
+  stage: number;
+  pass: string;
+  bytes: number;
+  op: number | null;
+  changed: boolean;
+}
+
+interface PlannerRow {
+  planner: string;
+  bytes: number;
+  bound: number;
+  ms: number;
+  used: boolean;
+}
+
+export interface Hooks {
+  select(buffer: number): void;
+  shown(name: SideName): void;
+}
+
+const base = (place: string) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
+
+export class Side {
+  readonly root = h('aside', { class: 'side', 'aria-label': 'What sets the peak' });
+  readonly tabs: HTMLElement;
+  name: SideName = 'peak';
+  private data: MemoryData | null = null;
+  private plan: TierPlan | null = null;
+  private selected = -1;
+  private all = false;
+  private readonly answers = new Map<string, unknown>();
+  private number = 0;
+  private readonly buttons: HTMLButtonElement[];
+
+  constructor(
+    private readonly link: Link,
+    private readonly hooks: Hooks,
+  ) {
+    this.buttons = SIDES.map((name) => {
+      const [title, hint] = TITLES[name]!;
+      const tab = button(title, hint, () => {
+        this.show(this.name === name ? '' : name);
+        this.hooks.shown(this.name);
+      });
+      tab.dataset.side = name;
+      return tab;
+    });
+    this.tabs = h('span', { class: 'group', role: 'group', 'aria-label': 'Beside the map' }, ...this.buttons);
+    this.show('peak');
+  }
+
+  show(name: SideName): void {
+    this.name = name;
+    this.root.hidden = name === '';
+    this.buttons.forEach((tab, i) => tab.setAttribute('aria-pressed', String(SIDES[i] === name)));
+    this.draw();
+  }
+
+  /** New data: what was asked of the old is forgotten. */
+  take(data: MemoryData): void {
+    this.data = data;
+    this.answers.clear();
+    for (const tab of this.buttons) if (tab.dataset.side !== 'peak') tab.hidden = !data.asks;
+  }
+
+  update(plan: TierPlan, selected: number): void {
+    if (plan === this.plan && selected === this.selected) return;
+    const same = plan === this.plan;
+    this.plan = plan;
+    this.selected = selected;
+    if (same && this.name === 'peak') this.mark();
+    else if (!same) this.draw();
+  }
+
+  private draw(): void {
+    if (!this.data || !this.plan || this.name === '') return;
+    if (this.name === 'peak') this.drawPeak(this.data, this.plan);
+    else if (this.name === 'passes') void this.asked<PassRow>('passes', (rows) => this.drawPasses(rows));
+    else void this.asked<PlannerRow>('planners', (rows) => this.drawPlanners(rows));
+  }
+
+  private async asked<T>(kind: string, draw: (rows: T[]) => void): Promise<void> {
+    const known = this.answers.get(kind) as T[] | undefined;
+    if (known) return draw(known);
+    replace(this.root, h('p', { role: 'status' }, 'Working it out… (a page without the workbench behind it has no answer)'));
+    try {
+      const rows = await this.link.ask<T[]>(kind, {});
+      this.answers.set(kind, rows);
+      if (this.name === kind) draw(rows);
+    } catch (error) {
+      if (this.name === kind) replace(this.root, h('p', { role: 'alert' }, `It could not be worked out: ${(error as Error).message}`));
+    }
+  }
+
+  private frame(about: (Node | string)[], rows: Node[], csv: () => string, file: string): void {
+    replace(
+      this.root,
+      h(
+        'header',
+        {},
+        h('div', {}, ...about),
+        button('CSV', 'Download this list as CSV', () => download(file, new Blob([csv()], { type: 'text/csv' }))),
+      ),
+      h('div', { class: 'list', tabindex: 0, role: 'list' }, ...rows),
+    );
+  }
+
+  // -------------------------------------------------------------- at the peak
+
+  private drawPeak(data: MemoryData, plan: TierPlan): void {
+    const { buffers } = data;
+    const at = plan.peakStep;
+    const alive = [...plan.buffers]
+      .filter((b) => buffers.start[b]! <= at && at < buffers.end[b]!)
+      .sort((a, b) => buffers.size[b]! - buffers.size[a]! || a - b);
+    const rows = alive.slice(0, MOST).map((b) => {
+      const place = buffers.place?.[b] ?? '';
+      const what = buffers.what?.[b] ?? '';
+      const share = plan.peak ? (100 * buffers.size[b]!) / plan.peak : 0;
+      const bar = h('i');
+      bar.style.width = `${share}%`;
+      return this.item(
+        { 'data-buffer': String(buffers.key[b]), title: `${buffers.name[b]}\n${buffers.type?.[b] ?? ''}\n${what}\n${place}` },
+        () => this.hooks.select(b),
+        bar,
+        h('span', {}, buffers.name[b]!),
+        h('span', { class: 'right' }, bytes(buffers.size[b]!)),
+        h('span', { class: 'minor' }, what || (buffers.type?.[b] ?? '')),
+        h('span', { class: 'right faint' }, `${share.toFixed(1)} %`),
+        place ? h('span', { class: 'minor place' }, base(place)) : null,
+      );
+    });
+    const label = data.step_label?.[at];
+    this.frame(
+      [
+        h('b', {}, `${bytes(plan.peak)} in ${plural(alive.length, 'buffer')}`),
+        ` alive at position ${count(at)}${label ? `, ${label}` : ''}${alive.length > MOST ? `; the ${MOST} largest` : ''}`,
+      ],
+      rows,
+      () =>
+        ['buffer,size_bytes,computes,place', ...alive.map((b) => [buffers.name[b]!, buffers.size[b]!, buffers.what?.[b] ?? '', buffers.place?.[b] ?? ''].map(quoted).join(','))].join('\n'),
+      'peak.csv',
+    );
+    this.mark();
+  }
+
+  private mark(): void {
+    const key = this.selected < 0 ? undefined : String(this.data!.buffers.key[this.selected]);
+    for (const item of this.root.querySelectorAll<HTMLElement>('[data-buffer]')) {
+      item.classList.toggle('on', item.dataset.buffer === key);
+    }
+  }
+
+  // -------------------------------------------------------------- by pass
+
+  private drawPasses(rows: PassRow[]): void {
+    const most = Math.max(1, ...rows.map((row) => row.bytes));
+    const shown = this.all ? rows : rows.filter((row, i) => row.changed || i === 0 || i === rows.length - 1);
+    const list = shown.map((row) => {
+      const before = rows[row.stage - 1]?.bytes ?? row.bytes;
+      const by = row.bytes - before;
+      const bar = h('i');
+      bar.style.width = `${(100 * row.bytes) / most}%`;
+      return this.item(
+        { 'data-stage': String(row.stage), title: `${row.pass}: ${count(row.bytes)} B alive at most` },
+        () => this.send('go', { stage: row.stage }),
+        bar,
+        h('span', {}, `${String(row.stage).padStart(2, '0')} ${row.pass}`),
+        h('span', { class: 'right' }, bytes(row.bytes)),
+        h('span', { class: `minor ${by > 0 ? 'more' : by < 0 ? 'less' : 'faint'}` }, by === 0 ? (row.stage ? 'as before' : 'imported') : `${by > 0 ? '+' : '−'}${bytes(Math.abs(by))}`),
+      );
+    });
+    const hidden = rows.length - shown.length;
+    if (hidden || this.all) {
+      list.push(
+        h('p', {}, button(this.all ? 'only what changed' : `${plural(hidden, 'pass').replace('passs', 'passes')} left it as it was`, 'Show all passes, or those that moved the peak', () => {
+          this.all = !this.all;
+          this.drawPasses(rows);
+        })),
+      );
+    }
+    this.frame(
+      [h('span', { title: MEANING }, h('b', {}, 'The peak after each pass'), ', ops one by one; inputs, weights, results not counted')],
+      list,
+      () => ['stage,pass,peak_bytes', ...rows.map((row) => [row.stage, row.pass, row.bytes].map(quoted).join(','))].join('\n'),
+      'peak-by-pass.csv',
+    );
+  }
+
+  // -------------------------------------------------------------- planners
+
+  private drawPlanners(rows: PlannerRow[]): void {
+    const most = Math.max(1, ...rows.map((row) => row.bytes));
+    const list = rows.map((row) => {
+      const bar = h('i');
+      bar.style.width = `${(100 * row.bytes) / most}%`;
+      const gap = row.bound ? 100 * (row.bytes / row.bound - 1) : 0;
+      return this.item(
+        { 'data-planner': row.planner },
+        null,
+        bar,
+        h('span', {}, `${row.planner}${row.used ? '  (this plan)' : ''}`),
+        h('span', { class: 'right' }, bytes(row.bytes)),
+        h('span', { class: `minor ${gap > 0 ? 'more' : 'less'}` }, gap > 0 ? `${gap.toFixed(1)} % above the bound` : 'optimal: at the bound'),
+        h('span', { class: 'right faint' }, `${row.ms.toFixed(1)} ms`),
+      );
+    });
+    this.frame(
+      [h('b', {}, 'Other planners'), ' on the same buffers of the arena, just now, with little effort; no plan needs less than the bound.'],
+      list,
+      () => ['planner,arena_bytes,bound_bytes,milliseconds', ...rows.map((row) => [row.planner, row.bytes, row.bound, row.ms].map(quoted).join(','))].join('\n'),
+      'planners.csv',
+    );
+  }
+
+  // -------------------------------------------------------------- parts
+
+  private item(attributes: Record<string, string>, go: (() => void) | null, ...content: (Node | null)[]): HTMLElement {
+    const item = h('div', { class: go ? 'item to' : 'item', role: 'listitem', ...attributes }, ...content);
+    if (go) {
+      item.tabIndex = 0;
+      item.addEventListener('click', go);
+      item.addEventListener('keydown', (event) => {
+        if (event.key === 'Enter') go();
+      });
+    }
+    return item;
+  }
+
+  private send(name: string, more: Record<string, unknown>): void {
+    this.number += 1;
+    this.link.write('command', JSON.stringify({ ...more, name, n: Date.now() * 1000 + (this.number % 1000) }));
+  }
+}
+
+function quoted(value: string | number): string {
+  const text = String(value);
+  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
