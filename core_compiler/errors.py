@@ -54,7 +54,7 @@ class PassTimeout(UserError):
     """A pass was still running after the ``seconds`` that it was given."""
 
     def __init__(self, label: str, seconds: float, stopped: BaseException):
-        place = raised_at(stopped).partition(" at ")[2].rpartition(":")[0]
+        place = raised_at(stopped).partition(" at ")[2]
         super().__init__(
             f"the pass has not ended after {seconds:g} s{f', it was at {place}' if place else ''}",
             f"pass {label}", "the stages before it are kept; mend the pass, or give it more time",

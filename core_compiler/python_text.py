@@ -24,12 +24,12 @@ from core_compiler.errors import UserError
 class Spelling:
     """Collects what the spelled objects need.
 
-    ``files`` are files to copy, by the name they get; ``lines()`` the imports and cells.
+    ``files`` are texts of files by their names; ``lines()`` the imports and cells.
     ``reserved`` is a module name that is taken.
     """
 
     def __init__(self, reserved: str = ""):
-        self.files: dict[str, Path] = {}
+        self.files: dict[str, str] = {}
         self._imports: dict[str, dict[str, None]] = {}
         self._modules: dict[str, str] = {}
         self._cells: dict[str, str] = {}
@@ -110,7 +110,7 @@ class Spelling:
         stem = Path(path).stem
         taken = stem in sys.stdlib_module_names or stem == self._reserved
         stem = stem if stem.isidentifier() and not taken else f"own_{_identifier(stem)}"
-        self.files[f"{stem}.py"] = Path(path)
+        self.files[f"{stem}.py"] = _text_of(path)
         return stem
 
     # -- notebooks -------------------------------------------------------------------------------
@@ -158,6 +158,15 @@ _MISSING = object()
 def _names(tree: ast.AST) -> Iterator[str]:
     found = (n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
     yield from dict.fromkeys(found)
+
+
+def _text_of(path: str) -> str:
+    """A file's text; that of one which was only typed in is where tracebacks find it."""
+    linecache.checkcache(path)
+    text = "".join(linecache.getlines(path))
+    if not text:
+        raise UserError("this file of a pass cannot be read", path, "save it as a file")
+    return text
 
 
 def _code(value: Any):

@@ -8,7 +8,6 @@ lies beside it in ``reproducer.npz``), and the passes; a person's own pass lies 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -107,9 +106,9 @@ def write(folder: Path, reduced: Reduced, target: str, origin: str = "") -> list
         folder.mkdir(parents=True, exist_ok=True)
         made = [folder / f"{NAME}.py"]
         made[0].write_text(text, encoding="utf-8")
-        for name, path in spelling.files.items():
-            shutil.copyfile(path, folder / name)
+        for name, content in spelling.files.items():
             made.append(folder / name)
+            made[-1].write_text(content, encoding="utf-8")
         if held:
             made.append(folder / f"{NAME}.npz")
             with made[-1].open("wb") as stream:

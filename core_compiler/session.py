@@ -28,7 +28,7 @@ def compile(
     model: Any, inputs: Sequence | None = None, *, target: str | Any = "cpu", check: bool = False,
     threads: int = 0, edit: PipelineEdit = PipelineEdit(),
     options: Mapping[str, Any] | None = None, finish: bool = True,
-    observer: Observer | None = None,
+    observer: Observer | None = None, pass_timeout: float | None = None,
 ) -> Compilation:  # fmt: skip
     """Compile ``model`` and hand over the compilation: its stages, its checks, and as a callable.
 
@@ -36,13 +36,14 @@ def compile(
                 ``check``, which evaluates every rewrite on them.
     ``target``  ``cpu``, ``cuda`` or another that is installed; ``options`` are the target's.
     ``finish``  False: no pass has run yet, call ``step()``.
+    ``pass_timeout``  seconds that a pass may take (None: as many as it likes).
     UserError says what is wrong with a model, where, and what to do.
     """
     imported, arrays = _imported(model, inputs)
     found = targets.target(target) if isinstance(target, str) else target
     made = start(
-        imported.module, found, Options(check, True, threads, edit, dict(options or {})), arrays,
-        observer,
+        imported.module, found, Options(check, True, threads, edit, dict(options or {}), pass_timeout),
+        arrays, observer,
     )  # fmt: skip
     made.names = imported.inputs, imported.outputs
     made.about = {

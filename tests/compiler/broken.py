@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from core_compiler.ir import Op, Value
@@ -69,6 +71,18 @@ class Raises(Pass):
 
     def run(self, module, context):
         raise ZeroDivisionError("division by zero in the pass")
+
+
+@dataclass(frozen=True)
+class NeverEnds(Pass):
+    """Waits for what does not come, and may hide every error meanwhile."""
+
+    hides: bool = False
+
+    def run(self, module, context):
+        while True:
+            with suppress(Exception) if self.hides else nullcontext():
+                time.sleep(0.01)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pytest
 
+import core_compiler as cc
 from core_compiler import compiler, targets
 from core_compiler.compiler import Cancelled, InvalidModule, Options
 from core_compiler.debug.check import same_bits, summary
-from core_compiler.errors import UserError
+from core_compiler.errors import PassRaised, PassTimeout, UserError
 from core_compiler.ir import Module
 from core_compiler.ir.events import Observer
 from core_compiler.passes.canonicalise import Canonicalise
@@ -137,7 +139,9 @@ def test_an_inexact_pass_in_the_implementation_half_is_refused(network):
 
 
 def test_an_inexact_pass_after_the_meaning_half_is_refused(network):
-    with pytest.raises(UserError, match="canonicalise#3 may change bits and comes after the meaning"):
+    with pytest.raises(
+        UserError, match="canonicalise#3 may change bits and comes after the meaning"
+    ):
         start(network, edit=inserted(Canonicalise(), len(MEANING) + 1))
 
 
@@ -182,13 +186,44 @@ def test_a_pass_that_returns_no_module_is_told(network):
     assert [s.name for s in made.stages] == ["import", MEANING[0]]
 
 
-def test_an_exception_of_a_pass_is_its_own_and_keeps_the_stages(network, arrays):
+def test_an_exception_of_an_own_pass_names_it_and_its_line_and_keeps_the_stages(network, arrays):
     made = start(network, edit=inserted(broken.Raises(), 3))
-    with pytest.raises(ZeroDivisionError, match="division by zero in the pass"):
+    with pytest.raises(
+        PassRaised, match="pass raises: the pass raised ZeroDivisionError"
+    ) as caught:
         made.finish()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert re.search(r"broken\.py:\d+: division by zero in the pass", caught.value.what)
     assert [s.name for s in made.stages] == ["import", *MEANING[:3]]
     mended = made.rerun(3)
     assert same_bits(mended.finish()(*arrays)[0], start(network).finish()(*arrays)[0])
+
+
+def test_an_exception_of_our_own_pass_stays_a_bug_of_ours(network, monkeypatch):
+    def fails(self, module, context):
+        raise IndexError("no such op")
+
+    monkeypatch.setattr(Canonicalise, "run", fails)
+    with pytest.raises(IndexError, match="no such op") as caught:
+        start(network).finish()
+    assert caught.value.__notes__ == ["(raised in pass canonicalise)"]
+
+
+@pytest.mark.parametrize("hides", [False, True], ids=["waits", "hides its errors"])
+def test_a_pass_that_never_ends_is_stopped_at_its_line_and_the_stages_are_kept(network, hides):
+    made = start(network, edit=inserted(broken.NeverEnds(hides), 2), pass_timeout=0.3)
+    with pytest.raises(PassTimeout, match="pass never_ends: the pass has not ended after 0.3 s"):
+        made.finish()
+    assert [s.name for s in made.stages] == ["import", *MEANING[:2]]
+    assert made.rerun(2).finish().identity == start(network).finish().identity
+
+
+def test_an_own_pass_in_compile_is_told_in_the_same_way(network):
+    edit = inserted(broken.NeverEnds(), 1)
+    with pytest.raises(PassTimeout, match=r"it was at .*broken\.py:\d+;"):
+        cc.compile(network, edit=edit, pass_timeout=0.3)
+    with pytest.raises(PassRaised, match="division by zero in the pass"):
+        cc.compile(network, edit=inserted(broken.Raises(), 1))
 
 
 def test_an_invalid_import_is_refused(network):

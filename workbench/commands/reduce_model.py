@@ -163,9 +163,11 @@ def _of_recording(arguments, progress) -> _Suspect:
                 "give the same --insert as when it was made, or compile again",
             )  # fmt: skip
         modules = [opened.module(n) for n in range(min(number, len(stages)))]
-        missing = opened.missing_weights()
     model = _same_model(meta)
-    notes = _find_weights(modules, store, missing, model)
+    start = _start(modules, number)
+    if model is not None:
+        _make_weights(model.imported.module, target, steps[:start], options.target)
+    notes = _find_weights(modules[start], store, model)
     inputs = None if model is None else model.inputs
     if inputs is None or not _fit(modules[0], inputs):
         inputs = _seeded(modules[0])
@@ -184,15 +186,21 @@ def _suspect(arguments, modules, steps, stage, model, options, notes, target=Non
     """What to run: the wrong pass alone where its module is plain tensor ops, else the passes since
     the last such module."""
     from core_compiler import reproducer
-    from core_compiler.debug.reduce import is_plain
 
-    start = max(n for n in range(stage) if is_plain(modules[n]))
+    start = _start(modules, stage)
     inputs = _inputs_at(modules, start, model.inputs)
     trial = reproducer.trial(
         steps[start:stage], target or arguments.target, options.target,
         options.pass_timeout or PASS_SECONDS, arguments.tolerance, options.threads,
     )  # fmt: skip
     return _Suspect(modules[start], inputs, trial, model.name, stage, notes)
+
+
+def _start(modules: Sequence[Module], stage: int) -> int:
+    """The last stage before ``stage`` whose main is plain tensor ops."""
+    from core_compiler.debug.reduce import is_plain
+
+    return max(n for n in range(stage) if is_plain(modules[n]))
 
 
 def _inputs_at(modules: Sequence[Module], stage: int, inputs) -> Sequence[np.ndarray]:
@@ -209,23 +217,30 @@ def _recorded_options(arguments, meta: Mapping[str, Any]):
     """The compile's options as the recording tells them, with ``--insert`` given again."""
     from dataclasses import replace
 
-    edit = meta.get("edit") or {}
-    inserted = edit.get("insert") or []
-    if len(arguments.insert) != len(inserted):
-        names = ", ".join(str(row[1]) for row in inserted) or "none"
-        raise UserError(
-            f"the recorded compile had {len(inserted)} inserted passes ({names}), "
-            f"{len(arguments.insert)} are given", "--insert", "give the same ones again",
-        )  # fmt: skip
+    from workbench import edits
+
+    edit = edits.checked(meta.get("edit"))
+    inserted = edit["insert"]
     arguments.target = str(meta.get("target", arguments.target))
     options = common.options(arguments)
     own = [pass_ for _, pass_ in options.edit.insert]
+    if inserted and not own and arguments.trust:
+        own = [pass_ for _, pass_ in edits.from_json(meta["edit"]).insert]
+    if len(own) != len(inserted):
+        names = ", ".join(str(item.get("pass", "")) for item in inserted) or "none"
+        raise UserError(
+            f"the recorded compile had {len(inserted)} inserted passes ({names}), "
+            f"{len(own)} are given", "--insert",
+            "give the same ones again, or --trust the code in the recording",
+        )  # fmt: skip
     recorded = replace(
         options.edit,
-        skip=(*edit.get("skip", ()), *options.edit.skip),
-        limits={**edit.get("limits", {}), **options.edit.limits},
-        options={**edit.get("options", {}), **options.edit.options},
-        insert=tuple(zip((int(row[0]) for row in inserted), own, strict=True)),
+        skip=(*edit["skip"], *options.edit.skip),
+        limits={**edit["limits"], **options.edit.limits},
+        options={**edit["options"], **options.edit.options},
+        insert=tuple(zip((item["place"] for item in inserted), own, strict=True)),
+        order=(*edit["order"], *options.edit.order),
+        repeat=(*edit["repeat"], *options.edit.repeat),
     )
     return replace(options, edit=recorded)
 
@@ -268,22 +283,35 @@ def _same_model(meta: Mapping[str, Any]):
     return models.Model(wanted, imported, tuple(inputs), tuple(others), cached=True)
 
 
-def _find_weights(modules, store, missing: Sequence[str], model) -> tuple[str, ...]:
-    """Put the weights into the store; seeded numbers where only their hash is known."""
+def _make_weights(module: Module, target, steps, options: Mapping[str, Any]) -> None:
+    """Run the passes before the wrong one, for the weights that they leave in the module's store
+    (folded constants): the compiler is deterministic."""
+    from core_compiler.ir.rewriter import Budget
+    from core_compiler.passes.base import PassContext
+
+    for step in steps:
+        try:
+            context = PassContext(target, Budget(step.limit), options=options)
+            module = step.pass_.run(module, context)
+        except Exception:  # a pass of one's own that has changed since
+            return
+
+
+def _find_weights(module: Module, store, model) -> tuple[str, ...]:
+    """Put the module's weights into the store; seeded numbers where only their hash is known."""
     from core_compiler.ir import Resource
 
-    if model is not None:
-        for digest in missing:
-            if digest in model.imported.module.weights:
-                store.put(digest, model.imported.module.weights[digest])
     made = 0
     random = np.random.default_rng(0)
-    for module in modules:
-        for op in module.walk():
-            held = op.attributes.get("value")
-            if isinstance(held, Resource) and held.digest not in store:
-                store.put(held.digest, _numbers(held.type, random, 0.05))
-                made += 1
+    for op in module.walk():
+        held = op.attributes.get("value")
+        if not isinstance(held, Resource) or held.digest in store:
+            continue
+        if model is not None and held.digest in model.imported.module.weights:
+            store.put(held.digest, model.imported.module.weights[held.digest])
+        else:
+            store.put(held.digest, _numbers(held.type, random, 0.05))
+            made += 1
     if not made:
         return ()
     return (f"{made} weights are not stored here: seeded random numbers stand for them",)
