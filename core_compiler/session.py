@@ -41,10 +41,8 @@ def compile(
     """
     imported, arrays = _imported(model, inputs)
     found = targets.target(target) if isinstance(target, str) else target
-    made = start(
-        imported.module, found, Options(check, True, threads, edit, dict(options or {}), pass_timeout),
-        arrays, observer,
-    )  # fmt: skip
+    how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
+    made = start(imported.module, found, how, arrays, observer)
     made.names = imported.inputs, imported.outputs
     made.about = {
         "model": _name_of(model), "target": found.name, "mode": "inference",

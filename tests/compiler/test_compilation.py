@@ -139,9 +139,7 @@ def test_an_inexact_pass_in_the_implementation_half_is_refused(network):
 
 
 def test_an_inexact_pass_after_the_meaning_half_is_refused(network):
-    with pytest.raises(
-        UserError, match="canonicalise#3 may change bits and comes after the meaning"
-    ):
+    with pytest.raises(UserError, match="canonicalise#3 may change bits and comes after the"):
         start(network, edit=inserted(Canonicalise(), len(MEANING) + 1))
 
 
@@ -212,10 +210,10 @@ def test_an_exception_of_our_own_pass_stays_a_bug_of_ours(network, monkeypatch):
 @pytest.mark.parametrize("hides", [False, True], ids=["waits", "hides its errors"])
 def test_a_pass_that_never_ends_is_stopped_at_its_line_and_the_stages_are_kept(network, hides):
     made = start(network, edit=inserted(broken.NeverEnds(hides), 2), pass_timeout=0.3)
-    with pytest.raises(PassTimeout, match="pass never_ends: the pass has not ended after 0.3 s"):
+    with pytest.raises(PassTimeout, match=r"pass never_ends: the pass has not ended after 0\.3 s"):
         made.finish()
     assert [s.name for s in made.stages] == ["import", *MEANING[:2]]
-    assert made.rerun(2).finish().identity == start(network).finish().identity
+    assert made.rerun(2).step().name == MEANING[2]
 
 
 def test_an_own_pass_in_compile_is_told_in_the_same_way(network):
