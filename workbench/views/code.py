@@ -20,12 +20,16 @@ _TITLES = {"source": "Generated source", "intermediate": "LLVM IR", "assembly": 
 _LANGUAGES = {"Generated source": "python", "LLVM IR": "llvm"}
 #: Longer texts are cut: a person reads a kernel, not megabytes.
 MAX_CHARACTERS = 1_000_000
+#: Nodes of the framework named beside a line.
+MAX_NODES = 3
 
 #: Ops of kernels that hold others.
 _LOOPS = ("kernel.for", "kernel.if")
 
 _DEBUG_USE = re.compile(r"!dbg !(\d+)")
 _DEBUG_PLACE = re.compile(r"^!(\d+) = (?:distinct )?!DILocation\(line: (\d+)", re.MULTILINE)
+#: nvdisasm writes the instruction far to the right of its address.
+_SASS = re.compile(r"^\s+(/\*[0-9a-f]+\*/)\s+", re.MULTILINE)
 _ASSEMBLY_PLACE = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)")
 
 
@@ -63,7 +67,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "title": kernel.name,
         "kernel": kernel.id,
         "panes": panes,
-        "groups": _groups(kernel, [text for _, _, text in texts], kept),
+        "groups": _groups(run, kernel, [text for _, _, text in texts], kept),
     }
 
 
@@ -111,14 +115,16 @@ def _twin(run: Run, kernel: Kernel, found: ModelLines, node: int) -> int:
 
 def _text(run: Run, kernel: Kernel, what: str) -> str:
     text = run.recording.kernel_text(kernel.id, what)
+    if kernel.facts.get(what) == "SASS":
+        text = _SASS.sub(r"  \1  ", text)
     if len(text) > MAX_CHARACTERS:
         return text[:MAX_CHARACTERS] + f"\n... {len(text) - MAX_CHARACTERS} more characters\n"
     return text
 
 
-def _groups(kernel: Kernel, texts: list[str], kept: list[bool]) -> list[dict[str, Any]]:
+def _groups(run: Run, kernel: Kernel, texts: list[str], kept: list[bool]) -> list[dict[str, Any]]:
     """Lines by source line, from the recording's maps, else from LLVM's debug locations and the
-    assembly's ``.loc`` directives; ops from the line map."""
+    assembly's ``.loc`` directives; ops from the line map, with what they are labelled by."""
     source, intermediate, assembly = texts
     ops: dict[int, int] = {}
     for line, op in kernel.line_map:
@@ -139,8 +145,21 @@ def _groups(kernel: Kernel, texts: list[str], kept: list[bool]) -> list[dict[str
         group: dict[str, Any] = {"lines": shown}
         if line in ops:
             group["op"] = ops[line]
+            group["label"] = _label(run, ops[line])
         groups.append(group)
     return groups
+
+
+def _label(run: Run, number: int) -> str:
+    """A kernel's op, the nodes of the framework that it computes, and their line of the model."""
+    op = run.index(run.version.stages - 1).ops.get(number)
+    if op is None:
+        return ""
+    nodes = op.origin.nodes() if op.origin is not None else ()
+    computes = ", ".join(n.name for n in nodes[:MAX_NODES]) + (", …" if nodes[MAX_NODES:] else "")
+    file, line = run.kept_place(op)
+    place = f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}" if file else ""
+    return "  ".join(part for part in (op.kind.rpartition(".")[2], computes, place) if part)
 
 
 def _llvm_lines(text: str) -> list[tuple[int, int]]:

@@ -40,7 +40,7 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
   background: var(--surface); border-bottom: 1px solid var(--line); flex: none; display: flex; gap: 8px; }
 .cw-code .pane > h3 span:last-child { margin-left: auto; font-weight: 400; }
 .cw-code .lines { background: var(--surface); }
-.cw-code .row { display: grid; grid-template-columns: 5px 40px auto 1fr; font: 12px/${ROW}px ${MONO}; white-space: pre; }
+.cw-code .row { display: grid; grid-template-columns: 5px 40px auto 1fr; font: 12px/${ROW}px ${MONO}; white-space: pre; tab-size: 4; }
 .cw-code .no { text-align: right; padding-right: 10px; color: var(--faint); user-select: none; }
 .cw-code .heat { width: 74px; padding: 0 6px; text-align: right; font-size: 10.5px; user-select: none; color: var(--text); }
 .cw-code .code { padding-right: 12px; }
@@ -49,6 +49,7 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
 .cw-code .row.pinned { background: var(--accentSoft); }
 .cw-code .row.pinned .no { color: var(--accent); font-weight: 700; }
 .cw-code .row.hover .no::before, .cw-code .row.pinned .no::before { content: '▸'; color: var(--accent); float: left; padding-left: 3px; }
+.cw-code .pane[hidden], .cw-code .split[hidden] { display: none; }
 .cw-code .split { width: 5px; margin: 0 -2px; z-index: 1; cursor: col-resize; flex: none; }
 `;
 
@@ -173,7 +174,9 @@ class CodeView {
   private sync = false;
   private leader: Pane | null = null;
   private dark = false;
+  private readonly hidden = new Set<string>();
   private readonly body = h('div', { class: 'panes' });
+  private readonly which = h('span', { class: 'group', role: 'group', 'aria-label': 'Texts' });
   private readonly title = h('span', { class: 'figure' });
   private readonly label = h('span', { class: 'figure', 'aria-live': 'polite' });
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
@@ -189,6 +192,7 @@ class CodeView {
         this.title,
         this.label,
         h('span', { class: 'gap' }),
+        this.which,
         this.syncButton,
         button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
       ),
@@ -208,6 +212,7 @@ class CodeView {
       i === 0 ? [pane.root] : [this.splitter(this.panes[i - 1]!, pane), pane.root],
     );
     replace(this.body, ...parts);
+    this.showPanes();
     for (const pane of this.panes) pane.lines.reset(pane.text.length);
     this.title.textContent = data.title ?? '';
     this.showLabel();
@@ -244,7 +249,51 @@ class CodeView {
   }
 
   state(state: Record<string, unknown>): void {
-    if (typeof state.sync === 'boolean' && state.sync !== this.sync) this.toggleSync();
+    const sync = state.sync === true;
+    const hidden = Array.isArray(state.hidden) ? state.hidden.map(String) : [];
+    if (sync === this.sync && hidden.join() === [...this.hidden].join()) return;
+    this.sync = sync;
+    this.syncButton.setAttribute('aria-pressed', String(sync));
+    this.hidden.clear();
+    for (const title of hidden) this.hidden.add(title);
+    this.showPanes();
+  }
+
+  private remember(): void {
+    const hidden = [...this.hidden];
+    this.frame.link.write('state', { ...(this.sync ? { sync: true } : {}), ...(hidden.length ? { hidden } : {}) });
+  }
+
+  /** Those that are not hidden; all where that would leave none. */
+  private showPanes(): void {
+    const shown = this.panes.filter((pane) => !this.hidden.has(pane.data.title));
+    const all = shown.length === 0;
+    let before = false;
+    for (const part of this.body.children) {
+      const pane = this.panes.find((each) => each.root === part);
+      if (!pane) continue;
+      pane.root.hidden = !all && this.hidden.has(pane.data.title);
+      const splitter = pane.root.previousElementSibling as HTMLElement | null;
+      if (splitter) splitter.hidden = pane.root.hidden || !before;
+      before ||= !pane.root.hidden;
+    }
+    replace(
+      this.which,
+      ...(this.panes.length < 2 ? [] : this.panes).map(({ root, data: { title } }) => {
+        const toggle = button(title, `Show or hide: ${title}`, () => this.togglePane(title));
+        toggle.setAttribute('aria-pressed', String(!root.hidden));
+        return toggle;
+      }),
+    );
+  }
+
+  private togglePane(title: string): void {
+    const shown = this.panes.filter((pane) => !pane.root.hidden);
+    if (!this.hidden.has(title) && shown.length === 1) return;
+    if (!this.hidden.delete(title)) this.hidden.add(title);
+    this.showPanes();
+    this.remember();
+    for (const pane of this.panes) if (this.pinned.size) this.revealIn(pane, this.pinned);
   }
 
   hue(group: number): string {
@@ -329,7 +378,7 @@ class CodeView {
   private toggleSync(): void {
     this.sync = !this.sync;
     this.syncButton.setAttribute('aria-pressed', String(this.sync));
-    this.frame.link.write('state', { sync: this.sync });
+    this.remember();
   }
 
   private splitter(left: Pane, right: Pane): HTMLElement {
