@@ -356,10 +356,10 @@ class _Step:
 
     def _took_both(self) -> Answer | None:
         """The rewrite that took both ops and made several of them, if this pass had one."""
-        one, two = (set(self.changes.trace(s)[1]) for s in self.sets)
+        one, two = (set(self.changes.trace(s)[1]) for s in self.core)
         for number in sorted(one & two):
             rewrite = self.changes.rewrites[number]
-            shown = tuple(self.before.shown(s[0]) for s in self.sets)
+            shown = tuple(self.before.shown(s[0]) for s in self.core)
             text = "the rule `{1}` took {0} and made {2}"
             told = Refusal("", text, (shown, rewrite.rule, rewrite.new), rewrite.source)
             told.asked = told.asked or self._written()
@@ -372,24 +372,12 @@ class _Step:
         return (type(pass_).run.__code__, 0) if pass_ is not None else ""
 
     def _asked_of_two(self, pass_: Pass) -> Iterator[Answer]:
-        """A pass whose own condition speaks of two ops, asked about those it is about."""
-        for one in self.after.ops(self.now[0])[:4]:
-            for two in self.after.ops(self.now[1])[:4]:
-                pair = self._ordered(pass_, one, two)
-                if pair is not None:
-                    refused = pass_.refusal(pair, self.asker.scene(self.number, pair[0]))
-                    yield self.answer(pass_.name(), REFUSED, refused or fusions.HOLDS, ops=pair)
-                    return
-
-    def _ordered(self, pass_: Pass, one: Op, two: Op) -> tuple[Op, Op] | None:
-        """The two as the pass asks about them; None where it would not."""
-        if pass_.name() == "inline_broadcasts":
-            for copied, reader in ((one, two), (two, one)):
-                reads = any(v in reader.uses() for v in copied.results)
-                if reads and (is_copied(copied) or copied.kind == "core.constant"):
-                    return copied, reader
-            return None
-        return (one, two) if one.kind == two.kind and not one.regions else None
+        """A pass whose own condition speaks of two ops, where each is still one."""
+        ops = [self.after.ops(s) for s in self.now]
+        pair = pass_.pair(*(some[0] for some in ops)) if [len(s) for s in ops] == [1, 1] else None
+        if pair is not None:
+            refused = pass_.refusal(pair, self.asker.scene(self.number, pair[0]))
+            yield self.answer(pass_.name(), REFUSED, refused or fusions.HOLDS, ops=pair)
 
     def fusion(self, fusion: Fusion, first: Sequence[Op], second: Sequence[Op]) -> Answer:
         """The first refused condition between two sets of units, as this pass left them."""

@@ -128,6 +128,11 @@ class Pass:
         their consumers; None for other passes."""
         return None
 
+    def pair(self, one: Op, other: Op) -> tuple[Op, Op] | None:
+        """Two ops in the order in which :meth:`refusal` speaks of them; None where this pass is not
+        about such a pair."""
+        return None
+
     def refusal(self, ops: Sequence[Op], scene: Scene) -> Refusal | None:
         """Of a pass with ``asks``: why it leaves these ops alone, None where it would not."""
         raise NotImplementedError(f"{type(self).__name__}.refusal")

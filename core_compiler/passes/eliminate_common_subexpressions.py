@@ -40,6 +40,9 @@ class EliminateCommonSubexpressions(Pass):
 
         return context.rewrite(module, edit)
 
+    def pair(self, one, other):
+        return (one, other) if one.kind == other.kind else None
+
     def refusal(self, ops, scene):
         return differ(*ops)
 

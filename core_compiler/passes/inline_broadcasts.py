@@ -40,18 +40,20 @@ class InlineBroadcasts(Pass):
 
         return context.rewrite(module, edit)
 
+    def pair(self, one, other):
+        for copied, reader in ((one, other), (other, one)):
+            held = copied.kind == "core.constant" or is_copied(copied)
+            if held and copied.result in reader.uses():
+                return copied, reader
+        return None
+
     def refusal(self, ops, scene):
         copied, reader = ops
-        reads = copied.results[0] in reader.uses()
-        refused = not_copied(copied) or (None if reads else not_reading(copied, reader))
+        refused = not_copied(copied)
         if refused is not None:
             return refused
         group = with_copies(reader, scene.rewriter, scene.claims)
         return group if isinstance(group, Refusal) else None
-
-
-def not_reading(copied: Op, reader: Op) -> Refusal:
-    return refuse("a reader", "{0} does not read {1}", reader, copied)
 
 
 def with_copies(op: Op, rewriter: Rewriter, claims) -> Op | Refusal:
