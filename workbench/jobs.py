@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -15,9 +14,9 @@ from core_compiler.compiler import Cancelled, Compilation, Options
 from core_compiler.errors import UserError
 from core_compiler.ir.events import Observer, Observers
 from core_compiler.kernels import CONTRACT_VERSION
-from core_compiler.passes.base import Pass
 from core_compiler.record.recorder import Recorder
 from core_compiler.telemetry import tell
+from workbench import edits
 from workbench.models import Model
 
 _LIBRARIES = ("torch", "onnx", "transformers", "numpy", "numba", "llvmlite")
@@ -43,7 +42,7 @@ def compile(
     if path is not None:
         watchers.append(Recorder(Path(path), source_text=source_text))
     watching = Observers(*watchers)
-    watching.begin(describe(model, getattr(target, "name", target), options))
+    watching.begin(describe(model, getattr(target, "name", target), options, source_text))
     try:
         started = time.perf_counter()
         if not model.cached:
@@ -75,8 +74,11 @@ def compile(
     return made
 
 
-def describe(model: Model, target: str, options: Options) -> dict[str, Any]:
-    """What a recording says about how it was made."""
+def describe(
+    model: Model, target: str, options: Options, source_text: bool = True
+) -> dict[str, Any]:
+    """What a recording says about how it was made; ``source_text``: with the code of inserted
+    passes."""
     return {
         "model": model.name, "spec": model.spec.text, "kind": model.spec.kind,
         "frontend": model.spec.frontend, "sizes": dict(model.spec.sizes), "target": target,
@@ -84,18 +86,11 @@ def describe(model: Model, target: str, options: Options) -> dict[str, Any]:
         "outputs": list(model.imported.outputs), "facts": dict(model.imported.facts),
         "imported_from_cache": model.cached, "workbench": __version__, "contract": CONTRACT_VERSION,
         "threads": options.threads, "checked": options.check,
-        "edit": {"skip": list(options.edit.skip), "limits": dict(options.edit.limits),
-                 "options": {k: dict(v) for k, v in options.edit.options.items()},
-                 "insert": [[at, p.spelled(), own_file(p)] for at, p in options.edit.insert]},
+        "edit": edits.to_json(options.edit, source_text), "target_options": dict(options.target),
+        "pass_timeout": options.pass_timeout,
         "python": platform.python_version(), "versions": {n: _version(n) for n in _LIBRARIES},
         "sources": dict(model.imported.sources),
     }  # fmt: skip
-
-
-def own_file(pass_: Pass) -> str:
-    """The name of the file that an inserted pass was written in ("" where it was in none)."""
-    home = sys.modules.get(type(pass_).__module__)
-    return Path(getattr(home, "__file__", None) or "").name
 
 
 def _version(name: str) -> str:

@@ -34,6 +34,7 @@ VIEWS: Mapping[str, View] = {
     "memory": View("Memory", "memory", wide=True),
     "timeline": View("Timeline", "timeline", wide=True),
     "numerics": View("Numbers"),
+    "pipeline": View("Pipeline", wide=True, pair=True),
     "compare": View("Compare", wide=True, pair=True),
 }
 #: Pane layouts by key: what stands in the left and the right pane.

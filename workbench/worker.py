@@ -1,7 +1,10 @@
 """``python -m workbench.worker``: one compile in a process of its own, from a JSON job on stdin.
 
 The job says ``model``, ``out`` (the recording to write) and optionally ``frontend``, ``target``,
-``sizes``, ``check``, ``execute``, ``threads``, ``trust``.  Each line on stdout is a JSON object:
+``sizes``, ``check``, ``execute``, ``threads``, ``trust``, ``edit`` (see ``workbench.edits``; the
+code of inserted passes runs here), ``target_options``, ``pass_timeout`` (seconds).
+
+Each line on stdout is a JSON object:
 ``{"progress": {"what", "done", "total"}}``, at last ``{"done": path}`` or ``{"error": {"what",
 "where", "fix"}}``.  SIGINT (or SIGTERM) stops it; the recording keeps the stages that are finished.
 Exit codes as the command line's: 0, 2 and 3 for errors of the input or the machine, 130 stopped.
@@ -22,7 +25,8 @@ from core_compiler.ir.events import Observer
 
 #: Exit code of a compile that was stopped.
 STOPPED = 130
-_FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "execute", "threads", "trust"}
+_FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "execute", "threads", "trust",
+           "edit", "target_options", "pass_timeout"}  # fmt: skip
 
 
 class _Lines(Observer):
@@ -43,6 +47,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
     _give_way()
+    sys.stdout = sys.stderr  # what a person's own code prints is no line of ours
     try:
         job = _read_job(sys.stdin.read())
         _run(job)
@@ -83,13 +88,20 @@ def _run(job: Mapping[str, Any]) -> None:
     lines = _Lines()
     lines.progress(f"importing {job['model']}", 0, 0)
     from core_compiler.compiler import Cancelled, Options
-    from workbench import jobs, models
+    from core_compiler.pipelines import build
+    from core_compiler.targets import target
+    from workbench import edits, jobs, models
 
+    edit, chosen = edits.from_json(job.get("edit")), dict(job.get("target_options") or {})
+    build(target(job.get("target") or "cpu"), chosen, edit)  # what is wrong is said at once
     wanted = models.spec(
         job["model"], job.get("frontend"), bool(job.get("trust")), **(job.get("sizes") or {})
     )
     model = models.load(wanted)
-    options = Options(check=bool(job.get("check")), threads=int(job.get("threads") or 0))
+    options = Options(
+        check=bool(job.get("check")), threads=int(job.get("threads") or 0), edit=edit,
+        target=chosen, pass_timeout=job.get("pass_timeout"),
+    )  # fmt: skip
     try:
         jobs.compile(
             model, job.get("target") or "cpu", options, path=job["out"], observer=lines,
@@ -118,12 +130,16 @@ def _give_way() -> None:
         os.nice(5)
 
 
+_answers = sys.stdout
+
+
 def _say(line: Mapping[str, Any]) -> None:
+    global _answers
     try:
-        print(json.dumps(line), flush=True)
+        print(json.dumps(line), file=_answers, flush=True)
     except BrokenPipeError:
         # The page that started us is gone; the recording is what counts.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        _answers = open(os.devnull, "w")  # noqa: SIM115
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from panel.io.document import unlocked
 from core_compiler.errors import UserError
 from workbench import moves, views
 from workbench.ahead import finite, pieces
-from workbench.app import components
+from workbench.app import components, rerun
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Workspace
 from workbench.showing import Showing, kept_state, unexpected
@@ -49,6 +49,7 @@ class Page:
         self.other: Run | None = None
         self.job: Compile | None = None
         self.problem: dict[str, str] | None = None
+        self._edited: tuple[Compile, str] | None = None  # with the pass that it began with
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
             for name, make in {**components.FRAME, **components.COMPONENTS}.items()
@@ -374,6 +375,9 @@ class Page:
     def _ended(self) -> None:
         job, self.job = self.job, None
         assert job is not None
+        if self._edited is not None and self._edited[0] is job:
+            self._edited_ended(job, self._edited[1])
+            return
         if self.run is None and job.path.exists():
             self._guard_quietly(lambda: self._take(self.workspace.acquire(job.path)))
         if self.run is not None:
@@ -469,6 +473,36 @@ class Page:
                 "execute": True, "check": False,
             }))  # fmt: skip
 
+    def _rerun(self, command: dict[str, Any]) -> None:
+        """Compile again with an edited pipeline (``draft``); until then what is shown stays."""
+        if self.run is None:
+            return
+        try:
+            command = {**command, "draft": dict(command.get("draft") or {})}
+            job = rerun.job(self.workspace, self.run, command)
+            self.job = self.workspace.compiles.start(job)
+        except UserError as error:
+            ask = isinstance(error, rerun.Distrust)
+            self._tell_pipeline({"state": "refused", **error.to_json(), "ask": ask})
+            return
+        self._edited = self.job, str(command["draft"].get("start", ""))
+        self._tell_pipeline({"state": "running"})
+
+    def _tell_pipeline(self, what: Mapping[str, Any]) -> None:
+        facts = {**what, "run": self.run and self.run.path.name}
+        self._set("pipeline", detail=json.dumps(finite(facts)))
+        self._show_bar()
+
+    def _edited_ended(self, job: Compile, start: str) -> None:
+        if job.outcome != "finished":
+            told = rerun.failure(self.workspace, job)
+            self._tell_pipeline(told)
+            if "pipeline" not in self.sight.panes:
+                self._tell(told["error"], error=job.outcome == "failed")
+            return
+        self._tell_pipeline({"state": "done"})
+        self._load(rerun.sight(self.workspace, self.sight, job, start), push=True)
+
     def _cancel(self, _command: dict[str, Any]) -> None:
         if self.job is not None:
             self.job.cancel()
@@ -511,5 +545,5 @@ _STATUS = {"recording": "compiling", "failed": "failed", "cancelled": "cancelled
 _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
     "again": Page._again, "compare": Page._compare, "swap": Page._swap, "execute": Page._execute,
-    "cancel": Page._cancel, "remove": Page._remove,
+    "cancel": Page._cancel, "remove": Page._remove, "rerun": Page._rerun,
 }  # fmt: skip

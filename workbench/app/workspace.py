@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
+from workbench import edits
 from workbench.app.compiles import Compiles
 from workbench.app.library import MAX_UPLOAD, Library
 from workbench.views.reading import Run
@@ -47,6 +48,10 @@ class Workspace:
         if not path.resolve().is_relative_to(self.library.root.resolve()):
             raise UserError("files outside the library are not opened on a public address",
                             path.name, "drop the file on the page instead")  # fmt: skip
+
+    def made_here(self, path: Path) -> bool:
+        """Whether a recording lies where this workspace records."""
+        return path.absolute().parent == self.library.folder
 
     def acquire(self, path: Path) -> Run:
         """The recording of a path, shared by all pages that show it."""
@@ -102,6 +107,11 @@ class Workspace:
         if not file.suffix and not code:
             self._check_sample(model)
         sizes = dict(options.get("sizes") or {})
+        edit = edits.checked(options.get("edit"))
+        if edit["insert"] and not self._code:
+            raise UserError("running a pass of your own is off on this address",
+                            edits.name_of(edit["insert"][0]),
+                            "start the server with --allow-code, or on localhost")  # fmt: skip
         if options.get("width") and not file.suffix and options["width"] != 1:
             sizes["width"] = float(options["width"])
         frontend = (
@@ -111,6 +121,8 @@ class Workspace:
             "model": model, "frontend": frontend or None, "target": options.get("target") or "cpu",
             "sizes": sizes, "check": bool(options.get("check")),
             "execute": bool(options.get("execute")), "out": str(self.library.new_path(name)),
+            "edit": edit, "target_options": dict(options.get("target_options") or {}),
+            "pass_timeout": options.get("pass_timeout"),
         }  # fmt: skip
 
     def _check_sample(self, name: str) -> None:

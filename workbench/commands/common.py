@@ -10,10 +10,9 @@ import argparse
 import shutil
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
-from core_compiler.errors import CANNOT_HERE, UserError, nearest
+from core_compiler.errors import CANNOT_HERE, UserError
 
 
 def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
@@ -69,8 +68,19 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
         "--insert",
         action="append",
         default=[],
-        metavar="FILE.py[:CLASS][@PASS]",
-        help="run a pass of your own, before PASS (default: at the end of the meaning half)",
+        metavar="FILE.py[:CLASS][@PLACE]",
+        help="run a pass of your own, at after:PASS, before:PASS or a position (default: at the "
+        "end of the meaning half)",
+    )
+    parser.add_argument(
+        "--order",
+        action="append",
+        default=[],
+        metavar="PASS,PASS...",
+        help="let these passes exchange places, to come in this order",
+    )
+    parser.add_argument(
+        "--repeat", action="append", default=[], metavar="PASS", help="run a pass twice in a row"
     )
     parser.add_argument(
         "--pass-timeout",
@@ -100,6 +110,8 @@ COMPILE_ONLY = (
     "set",
     "limit",
     "insert",
+    "order",
+    "repeat",
     "pass_timeout",
     "target_option",
 )
@@ -130,8 +142,9 @@ def load(arguments):
 
 def options(arguments, check: bool = False):
     """The compile options that the arguments say; UserError names a malformed one."""
+    from core_compiler import targets
     from core_compiler.compiler import Options
-    from core_compiler.pipelines import PipelineEdit
+    from core_compiler.pipelines import PipelineEdit, build
 
     settings: dict[str, dict[str, str]] = {}
     for text in arguments.set:
@@ -151,10 +164,12 @@ def options(arguments, check: bool = False):
             f"{arguments.pass_timeout:g} s", "--pass-timeout", "give a number of seconds above 0"
         )
     chosen = pairs(arguments.target_option, "--target-option")
-    own = [_own_pass(text, settings) for text in arguments.insert]
-    edit = PipelineEdit(skip=tuple(arguments.skip), options=settings, limits=limits)
-    if own:
-        edit = replace(edit, insert=_placed(own, arguments.target, chosen, edit))
+    edit = PipelineEdit(
+        tuple(arguments.skip), settings, limits, tuple(map(_own_pass, arguments.insert)),
+        tuple(name for text in arguments.order for name in text.split(",") if name),
+        tuple(arguments.repeat),
+    )  # fmt: skip
+    build(targets.target(arguments.target), chosen, edit)  # what is wrong with it is said at once
     return Options(
         check=check,
         threads=threads(arguments),
@@ -164,35 +179,17 @@ def options(arguments, check: bool = False):
     )
 
 
-def _own_pass(text: str, settings: dict[str, dict[str, str]]):
-    """(pass, the name of the one that it comes before, or ""); its ``--set`` options are taken."""
-    from core_compiler.passes.base import with_options
+def _own_pass(text: str) -> tuple[int | str, Any]:
+    """(place, pass) of ``FILE.py:CLASS@PLACE``; without a place at the end of the meaning half."""
+    from core_compiler.pipelines import labels, meaning
     from workbench.user_code import load_pass
 
-    place, at, before = text.rpartition("@")
-    if not at or "/" in before:
-        place, before = text, ""
-    pass_ = load_pass(place)
-    return with_options(pass_, settings.pop(pass_.name(), {})), before
-
-
-def _placed(own, target: str, chosen, edit) -> tuple[tuple[int, Any], ...]:
-    """Positions in the pipeline for passes of a person's own."""
-    from core_compiler import targets
-    from core_compiler.pipelines import build
-
-    found = targets.target(target)
-    insert: tuple[tuple[int, Any], ...] = ()
-    for pass_, before in own:
-        steps = build(found, chosen, replace(edit, insert=insert))
-        known = [step.label for step in steps]
-        if before and before not in known:
-            fix = nearest(before, known, f"passes: {', '.join(known)}")
-            raise UserError(f"no pass is called {before!r}", "--insert", fix)
-        meaning = [i for i, step in enumerate(steps) if step.pass_.half == "meaning"]
-        position = known.index(before) if before else 1 + max(meaning, default=-1)
-        insert = (*insert, (position, pass_))
-    return insert
+    name, at, place = text.rpartition("@")
+    if not at or "/" in place:
+        return f"after:{labels(meaning())[-1]}", load_pass(text)
+    if place.isdigit():
+        return int(place), load_pass(name)
+    return place if place.startswith(("after:", "before:")) else f"before:{place}", load_pass(name)
 
 
 def threads(arguments) -> int:

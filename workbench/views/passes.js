@@ -44,7 +44,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     toggle.textContent = all ? 'fold unchanged' : 'show all';
     draw();
   } }, 'show all');
-  root.append(h('div', { class: 'head' }, h('b', {}, 'Passes'), total, toggle), list);
+  const edit = h('button', { class: 'plain', title: 'Edit the pipeline: skip, options, order, passes of your own', 'aria-label': 'Edit the pipeline', click: () => send('show', { view: 'pipeline' }) }, 'edit');
+  root.append(h('div', { class: 'head' }, h('b', {}, 'Passes'), total, toggle, edit), list);
 
   const selection = () => plain(model.get('selection')) ?? {};
   const title = (s) =>

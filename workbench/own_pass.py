@@ -1,0 +1,243 @@
+"""A pass of a person's own as text: read without running it, run where that is allowed.
+
+The page's process only reads (``outline``, ``stand_in``); ``load`` executes, in the worker process
+or on the command line.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import keyword
+import linecache
+import re
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, make_dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from core_compiler.errors import UserError, raised_at
+from core_compiler.passes.base import Pass, with_options
+
+#: Longest text of a pass that is taken (characters).
+MAX_TEXT = 200_000
+#: What a new pass of a person's own begins as.
+TEMPLATE = '''\
+from dataclasses import dataclass
+
+from core_compiler.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class OwnPass(Pass):
+    """A relu of a relu is one relu."""
+
+    # half = "implementation"  # the default is "meaning"
+    # exact = False            # where it may change bits (in the meaning half only)
+    kind: str = "core.relu"  # fields with defaults are options
+
+    def run(self, module, context):
+        def edit(rewriter):
+            for op in rewriter.ops:
+                if op.kind != self.kind:
+                    continue
+                inner = rewriter.producer(op.operands[0])
+                if inner is not None and inner.kind == self.kind:
+                    values = {op.result: inner.result}
+                    rewriter.replace(op, [], values, rule=f"{self.kind} of {self.kind}")
+
+        return context.rewrite(module, edit)
+'''
+#: What stands before the class of a notebook's cell, which comes without the cell's imports.
+_IMPORTS = "from dataclasses import dataclass\n\nfrom core_compiler.passes.base import Pass\n\n\n"
+_HALVES = ("meaning", "implementation")
+#: Texts that were loaded, by the name of the module that each became.
+_texts: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What can be read from a pass's text: class ``name`` ("" where there is none), its facts and
+    options, and the ``problem`` that keeps it from being loaded (``line`` in the text)."""
+
+    name: str = ""
+    summary: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    options: tuple[tuple[str, Any], ...] = ()
+    problem: str = ""
+    line: int = 0
+
+
+@lru_cache(maxsize=64)
+def outline(code: str, wanted: str = "") -> Outline:
+    """The class in ``code`` that derives from Pass (``wanted``: the one of that name)."""
+    if len(code) > MAX_TEXT:
+        return Outline(problem=f"{len(code):,} characters are too many", line=0)
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 0
+        said = getattr(error, "msg", None) or str(error) or type(error).__name__
+        return Outline(problem=f"line {line}: {said}" if line else said, line=line)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    passes = [node for node in classes if any(_name(b).endswith("Pass") for b in node.bases)]
+    found = [node for node in (classes if wanted else passes) if wanted in ("", node.name)]
+    if len(found) != 1:
+        listed = ", ".join(node.name for node in passes)
+        if wanted:
+            return Outline(problem=f"there is no class {wanted}")
+        several = f"{len(found)} classes derive from Pass ({listed}): keep one"
+        return Outline(problem=several if found else "no class derives from Pass")
+    return _read(found[0])
+
+
+def _read(node: ast.ClassDef) -> Outline:
+    facts: dict[str, Any] = {}
+    options: list[tuple[str, Any]] = []
+    for part in node.body:
+        if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
+            facts[part.targets[0].id] = _constant(part.value)
+        elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+            if "ClassVar" in ast.unparse(part.annotation):
+                facts[part.target.id] = _constant(part.value)
+            else:
+                options.append((part.target.id, _constant(part.value)))
+    known = {name: value for name, value in facts.items() if _is_fact(name, value)}
+    summary = (ast.get_docstring(node) or "").split("\n", 1)[0]
+    return Outline(node.name, summary, known, tuple(options))
+
+
+def _is_fact(name: str, value: Any) -> bool:
+    if name == "half":
+        return value in _HALVES
+    if name in ("exact", "mandatory"):
+        return isinstance(value, bool)
+    return name in ("requires", "ensures", "ends") and isinstance(value, frozenset)
+
+
+def _name(node: ast.expr) -> str:
+    return getattr(node, "attr", "") or getattr(node, "id", "")
+
+
+def _constant(node: ast.expr | None) -> Any:
+    """The value of a literal, of a ``frozenset`` of literals, of ``field(default=...)``."""
+    if isinstance(node, ast.Call):
+        name = _name(node.func)
+        if name == "frozenset":
+            inner = _constant(node.args[0]) if node.args else ()
+            return frozenset(inner) if isinstance(inner, set | list | tuple) else None
+        default = next((k.value for k in node.keywords if k.arg == "default"), None)
+        return _constant(default) if name == "field" else None
+    try:
+        return ast.literal_eval(node) if node is not None else None
+    except (ValueError, TypeError):
+        return None
+
+
+def stand_in(item: Mapping[str, Any]) -> Pass:
+    """A pass that has the name, the facts and the options of the one that ``item`` describes, as
+    far as they can be read, and does nothing."""
+    code = str(item.get("code") or "")
+    if code:
+        found = outline(code, str(item.get("class") or ""))
+    else:
+        name = re.split(r"[:./\\]", str(item.get("source") or ""))[-1]
+        found = Outline(name if name.isidentifier() else "")
+    name = found.name if found.name and not keyword.iskeyword(found.name) else "OwnPass"
+    simple = [(n, v) for n, v in found.options if isinstance(v, bool | int | float | str)]
+    made = make_dataclass(
+        name, [(n, type(v), field(default=v)) for n, v in simple], bases=(Pass,),
+        namespace={"__doc__": found.summary or None, **found.facts}, frozen=True,
+    )  # fmt: skip
+    options = {n: t for n, t in _options(item).items() if n in dict(simple)}
+    return with_options(made(), options)
+
+
+def load(item: Mapping[str, Any]) -> Pass:
+    """The pass that ``item`` describes: ``code`` (and which ``class`` of it), or ``source`` (a file
+    or module, ``my_pass.py:Class``), and its ``options``.  This executes the person's code."""
+    code = str(item.get("code") or "")
+    if code:
+        pass_ = _load_text(code, str(item.get("class") or ""), str(item.get("file") or ""))
+    else:
+        from workbench.user_code import load_pass
+
+        source = str(item.get("source") or "").strip()
+        if not source:
+            raise UserError("nothing says which pass it is", "insert",
+                            "give its code, FILE.py:CLASS or package.module:CLASS")  # fmt: skip
+        pass_ = load_pass(source)
+    return with_options(pass_, _options(item))
+
+
+def _options(item: Mapping[str, Any]) -> dict[str, str]:
+    given = item.get("options") or {}
+    return {str(k): str(v) for k, v in given.items()} if isinstance(given, Mapping) else {}
+
+
+def _load_text(code: str, wanted: str, file: str) -> Pass:
+    found = outline(code, wanted)
+    name = file or file_name(found)
+    if found.problem:
+        place = f"{name}:{found.line}" if found.line else name
+        said = found.problem.partition(": ")[2] if found.line else found.problem
+        raise UserError(said, place, "mend the text of the pass")
+    digest = hashlib.sha256(f"{wanted}:{code}".encode()).hexdigest()[:12]
+    module = types.ModuleType(f"own_pass_{digest}")
+    module.__file__ = name
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+    try:
+        exec(compile(code, name, "exec"), module.__dict__)
+        made = getattr(module, found.name)()
+    except (Exception, SystemExit) as error:
+        raise UserError(f"the text of the pass raised {raised_at(error)}", name,
+                        "mend it; every option needs a default") from error  # fmt: skip
+    if not isinstance(made, Pass):
+        raise UserError(f"{found.name} is no pass", name, "derive it from Pass")
+    _texts[module.__name__] = code
+    return made
+
+
+def file_name(found: Outline) -> str:
+    """The file that a pass's text would be saved as: ``OwnPass`` is in ``own_pass.py``."""
+    words = re.sub(r"(?<!^)(?=[A-Z])", "_", found.name or "OwnPass").lower()
+    return f"{words}.py"
+
+
+def recorded(pass_: Pass, with_text: bool = True) -> dict[str, Any]:
+    """``pass_`` as an item that ``load`` takes: a module that can be imported by its name, anything
+    else by its text (left out where not ``with_text``)."""
+    kind = type(pass_)
+    item: dict[str, Any] = {"pass": pass_.spelled()}
+    changed = {f.name: str(getattr(pass_, f.name)) for f in fields(pass_)
+               if getattr(pass_, f.name) != f.default}  # fmt: skip
+    if changed:
+        item["options"] = changed
+    home = sys.modules.get(kind.__module__)
+    if kind.__module__ in _texts:
+        item |= {"code": _texts[kind.__module__], "class": kind.__name__}
+    elif "." in kind.__module__:
+        item["source"] = f"{kind.__module__}:{kind.__qualname__}"
+    else:
+        item |= _text_of(kind, home)
+    file = Path(getattr(home, "__file__", None) or "").name
+    if file and "source" not in item:
+        item["file"] = file
+    if not with_text:
+        item.pop("code", None)
+    return item
+
+
+def _text_of(kind: type, home: types.ModuleType | None) -> dict[str, str]:
+    """The text of a class in a file of its own, or in a notebook's cell."""
+    try:
+        file = getattr(home, "__file__", None)
+        text = Path(file).read_text("utf-8") if file else _IMPORTS + inspect.getsource(kind)
+    except (OSError, TypeError, UnicodeDecodeError):
+        return {}
+    return {"code": text, "class": kind.__name__} if len(text) <= MAX_TEXT else {}

@@ -1,0 +1,456 @@
+// The pipeline as a list: what each pass did, and everything about it that can be changed.  What a
+// hand does is a question to Python, which answers with the list as it then is, or why not.
+
+const STYLE = `
+.root { display: flex; flex-direction: column; background: var(--surface); container: pipeline / inline-size; }
+.bar { display: flex; align-items: center; gap: 8px; min-height: 34px; padding: 4px 10px; border-bottom: 1px solid var(--line); flex: none; flex-wrap: wrap; color: var(--muted); }
+.bar b { color: var(--text); font-weight: 600; } .bar .gap { flex: 1; } .bar label { display: flex; align-items: center; gap: 4px; white-space: nowrap; }
+.bar input[type=text] { width: 52px; } input[type=checkbox] { height: auto; margin: 0; accent-color: var(--accent); }
+.told { padding: 5px 12px; flex: none; border-bottom: 1px solid var(--line); color: var(--muted); overflow-wrap: anywhere; }
+.told b { color: var(--text); font-weight: 600; } .told.edited { background: var(--accentSoft); } .told .chip { margin-left: 8px; }
+.note { display: flex; gap: 10px; align-items: baseline; padding: 6px 12px; flex: none; border-bottom: 1px solid var(--line); border-left: 4px solid var(--bad); background: var(--raised); }
+.note.soft { border-left-color: var(--accent); } .note .text { flex: 1; overflow-wrap: anywhere; } .note .where { font-family: var(--mono); } .note .fix { color: var(--muted); }
+.body { flex: 1; min-height: 0; display: grid; grid-template-columns: minmax(0, 1fr) minmax(290px, 40%); }
+.list { overflow-y: auto; outline: none; padding-bottom: 16px; border-right: 1px solid var(--line); }
+.list:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+.side { overflow-y: auto; padding: 8px 12px 20px; }
+.row, .heads { display: grid; grid-template-columns: 14px 18px minmax(90px, 1fr) auto 52px 50px 56px 16px; column-gap: 6px; align-items: center; padding: 1px 8px 1px 4px; border-left: 3px solid transparent; }
+.two .row, .two .heads { grid-template-columns: 14px 18px minmax(90px, 1fr) auto 52px 50px 46px 56px 56px 16px; }
+.heads { position: sticky; top: 0; z-index: 2; background: var(--raised); color: var(--muted); border-bottom: 1px solid var(--line); padding-top: 3px; padding-bottom: 3px; font-size: 11px; }
+.row { cursor: pointer; min-height: 22px; } .row:hover { background: var(--raised); } .row.on { background: var(--accentSoft); border-left-color: var(--accent); }
+.row.skipped .name { text-decoration: line-through; color: var(--faint); } .row.same { color: var(--muted); } .row.locked { opacity: .62; } .row.bad .name { color: var(--bad); font-weight: 600; }
+.row.drop { box-shadow: inset 0 2px 0 var(--accent); } .row .grip { color: var(--faint); cursor: grab; text-align: center; } .row.locked .grip { visibility: hidden; }
+.name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .was { color: var(--faint); }
+.tags { display: flex; gap: 3px; justify-content: flex-end; } .tag { font-size: 10px; line-height: 15px; border-radius: 3px; padding: 0 4px; background: var(--accentSoft); color: var(--accent); white-space: nowrap; }
+.tag.bad { background: none; border: 1px solid var(--bad); color: var(--bad); line-height: 13px; } .row.on .tag { background: var(--surface); }
+.less { color: var(--added); } .more { color: var(--removed); }
+.half { padding: 8px 10px 2px 8px; color: var(--faint); font-size: 11px; }
+.side h3 { margin: 0; font-size: 13px; overflow-wrap: anywhere; } .side h4 { margin: 14px 0 4px; font-size: 12px; } .side p { margin: 3px 0; color: var(--muted); }
+.facts { display: grid; grid-template-columns: auto minmax(0, 1fr); gap: 2px 12px; margin: 6px 0; } .facts dt { color: var(--muted); } .facts dd { margin: 0; overflow-wrap: anywhere; }
+.form { display: grid; grid-template-columns: auto minmax(60px, 1fr) auto; gap: 5px 8px; align-items: center; } .form label { overflow-wrap: anywhere; } .form small { color: var(--faint); } .form input, .form select { min-width: 0; width: 100%; }
+.form input[type=checkbox] { width: auto; justify-self: start; }
+.actions { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 10px; }
+textarea { width: 100%; min-height: 250px; resize: vertical; font: 12px/1.45 var(--mono); color: var(--text); background: var(--page); border: 1px solid var(--line); border-radius: 4px; padding: 6px 8px; tab-size: 4; white-space: pre; overflow: auto; }
+.problem { color: var(--bad); min-height: 18px; overflow-wrap: anywhere; }
+details { flex: none; border-top: 1px solid var(--line); max-height: 45%; overflow: auto; } summary { padding: 5px 12px; cursor: pointer; color: var(--muted); position: sticky; top: 0; background: var(--surface); }
+.text { position: relative; } details pre { margin: 0; padding: 6px 12px 10px; font: 12px/1.5 var(--mono); white-space: pre-wrap; overflow-wrap: anywhere; background: var(--page); }
+details .copies { position: absolute; right: 8px; top: 4px; display: flex; gap: 4px; }
+.hl-c { color: var(--faint); } .hl-s { color: var(--added); } .hl-k { color: var(--moved); } .hl-n { color: var(--changed); }
+@container pipeline (max-width: 640px) { .body { display: block; overflow-y: auto; } .list { border-right: none; border-bottom: 1px solid var(--line); overflow: visible; } .side { overflow: visible; }
+  .heads { position: static; } }
+`;
+const HALVES = {
+  meaning: ['Meaning', 'the same for every target; values may change within stated tolerances'],
+  implementation: ['Implementation', 'for this target; every bit is kept'],
+};
+const SILENCE = 8000;
+
+export default component(STYLE, ({ model, root, watch, later, send }) => {
+  let data = null;
+  let shown = null;
+  let refused = null;
+  let told = null;
+  let trust = false;
+  let chosen = '';
+  let dragged = '';
+  let silent = 0;
+  let text = 'command';
+  const past = [];
+  const session = Math.random().toString(36).slice(2);
+  const open = new Map();
+  let asked = 0;
+  let turn = Promise.resolve();
+
+  const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Pipeline' });
+  const words = h('div', { class: 'told' });
+  const note = h('div', { class: 'note', role: 'alert', hidden: true });
+  const list = h('div', { class: 'list', tabindex: 0, role: 'listbox',
+    'aria-label': 'Passes in order: up and down select, Space skips or takes back, Alt with up or down moves, Enter edits, Insert adds a pass of your own, Delete takes back what was set' });
+  const facts = h('div');
+  const editor = h('div');
+  const more = h('div');
+  const side = h('div', { class: 'side', role: 'region', 'aria-label': 'The selected pass' }, facts, editor, more);
+  const written = h('details', {}, h('summary', {}, 'The edit as text'));
+  root.append(bar, words, note, h('div', { class: 'body' }, list, side), written);
+
+  // -- asking Python ----------------------------------------------------------------------------
+  function ask(done) {
+    const sent = turn.then(() => new Promise((resolve) => {
+      asked += 1;
+      open.set(asked, resolve);
+      clearTimeout(silent);
+      silent = setTimeout(() => {
+        refused = { what: 'Nothing answers here', where: '', fix: 'edit the pipeline on the workbench page or in a notebook' };
+        drawNote();
+        for (const answer of open.values()) answer(null);
+        open.clear();
+      }, SILENCE);
+      model.set('request', JSON.stringify([{ id: asked, session, draft: shown.draft, done }]));
+      model.save_changes();
+    }));
+    turn = sent.then(() => {}, () => {});
+    return sent;
+  }
+  watch('response', () => {
+    for (const each of json(model, 'response') ?? []) {
+      if (each.session !== session || !open.has(each.id)) continue;
+      const answer = open.get(each.id);
+      open.delete(each.id);
+      if (!open.size) clearTimeout(silent);
+      answer(each.error ? { failed: each.error } : each.value);
+    }
+  });
+
+  /** Do something to the draft; what was before can be taken back. */
+  async function act(done, { keep = true } = {}) {
+    const before = shown.draft;
+    const place = shown.rows.findIndex((row) => row.label === chosen);
+    const answer = await ask(done);
+    if (!answer) return;
+    if (answer.failed) {
+      refused = { what: answer.failed, where: 'this part of the page', fix: 'reload to try again' };
+      drawNote();
+      return;
+    }
+    refused = answer.refused ?? null;
+    if (!refused && told?.state !== 'running') told = null;
+    if (keep && !refused && JSON.stringify(before) !== JSON.stringify(answer.draft)) past.push(before);
+    shown = answer;
+    if (done.do === 'insert' && !refused) chosen = shown.rows[Math.min(place + 1, shown.rows.length - 1)]?.label ?? chosen;
+    else if (!shown.rows.some((row) => row.label === chosen)) chosen = shown.rows[Math.max(0, Math.min(place, shown.rows.length - 1))]?.label ?? '';
+    remember();
+    draw();
+  }
+
+  function remember() {
+    model.set('state', shown.edited ? { of: data.name, draft: shown.draft } : {});
+    model.save_changes();
+  }
+
+  function takeBack() {
+    const before = past.pop();
+    if (!before) return;
+    shown = { ...shown, draft: before };
+    act({ do: 'show' }, { keep: false });
+  }
+
+  // -- above the list ---------------------------------------------------------------------------
+  const running = () => told?.state === 'running';
+  const fixed = () => Boolean(data.fixed);
+  const problems = () => shown.rows.filter((row) => row.own && row.problem && !row.skipped);
+
+  function drawBar() {
+    const { draft } = shown;
+    const toggle = (name, title, label) => h('label', { title }, h('input', { type: 'checkbox', name, checked: draft[name], disabled: fixed(), change: (event) => act({ do: 'set', [name]: event.target.checked }) }), label);
+    const bad = problems();
+    const blocked = fixed() ? data.fixed : running() ? 'a compile is running' : bad.length ? `${bad[0].label}: ${bad[0].problem}` : '';
+    bar.replaceChildren(
+      h('b', {}, `Pipeline of ${data.model}`), h('span', {}, `for ${data.target}`),
+      h('span', { class: 'gap' }),
+      ...(fixed() ? [] : [
+        toggle('check', 'Evaluate every rewrite before and after on real tensors', 'check'),
+        toggle('execute', 'Execute the program and time every launch', 'execute'),
+        h('label', { title: 'A pass that takes longer is stopped and named; empty: no limit' }, 'at most', h('input', { type: 'text', name: 'timeout', inputmode: 'decimal', 'aria-label': 'Seconds that a pass may take', value: draft.timeout ?? '', placeholder: 'any', change: (event) => act({ do: 'set', timeout: event.target.value }) }), 's a pass'),
+        h('button', { disabled: !past.length, title: 'Take back the last change  (Ctrl Z)', click: takeBack }, 'Undo'),
+        h('button', { disabled: !shown.edited, 'data-do': 'undo', title: 'Back to the pipeline that this recording was made with', click: () => act({ do: 'undo' }) }, 'Undo all'),
+        shown.plain ? null : h('button', { 'data-do': 'plain', title: `Back to the pipeline of ${data.target} without any edit`, click: () => act({ do: 'undo', plain: true }) }, 'No edits'),
+        running() ? h('button', { 'data-do': 'cancel', title: 'Stop the compile; what it finished is kept', click: () => send('cancel', {}) }, 'Cancel') : null,
+        h('button', { class: 'primary', 'data-do': 'run', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline into a new recording, and compare the two', click: run }, running() ? 'Running …' : 'Run'),
+      ]).filter(Boolean));
+  }
+
+  function run() {
+    told = { state: 'running', run: data.name };
+    refused = null;
+    draw();
+    send('rerun', { draft: shown.draft, trust });
+  }
+
+  function drawWords() {
+    const { draft } = shown;
+    words.classList.toggle('edited', shown.edited);
+    const made = data.made_with ? ['This recording was made with: ', h('b', {}, data.made_with)] : ['This recording was made without edits.'];
+    const begin = draft.start ? h('button', { class: 'chip', title: 'Begin with the first pass again', click: () => act({ do: 'start', label: '' }) }, `begins with ${draft.start}  ×`) : null;
+    words.replaceChildren(...(shown.edited ? ['The next compile: ', h('b', {}, shown.words || 'no edits')] : made), begin ?? '',
+      ...(draft.start ? [h('div', {}, 'The passes before it stay as they were. They run again: the compiler is deterministic, and model and kernels come from the cache.')] : []));
+  }
+
+  function drawNote() {
+    const notes = [];
+    const say = (error, extra = [], soft = false) => notes.push([soft, h('span', { class: 'text' },
+      error.where ? h('span', { class: 'where' }, `${error.where}: `) : '', error.what, error.fix ? h('span', { class: 'fix' }, ` – ${error.fix}`) : ''), ...extra]);
+    if (refused) say(refused);
+    else if (running()) say({ what: 'Compiling again with the edited pipeline; this recording stays as it is.' }, [], true);
+    else if (told?.error && told.run === data.name) {
+      const { kept } = told;
+      const extra = [];
+      if (kept?.stages) extra.push(h('button', { 'data-do': 'kept', title: 'Open the recording as far as it came', click: () => send('open', { what: kept.name }) }, `Open the ${plural(kept.stages, 'stage')} it finished`));
+      if (told.ask) extra.push(h('button', { 'data-do': 'trust', click: () => { trust = true; run(); } }, 'I have read it: run it'));
+      say(told.error, extra);
+    } else if (data.fixed) say({ what: `This pipeline cannot be edited here: ${data.fixed}` }, [], true);
+    else if (data.status === 'failed' && data.message) say({ what: `This compile failed: ${data.message}` });
+    note.hidden = !notes.length;
+    if (!notes.length) return;
+    const [[soft, ...parts]] = notes;
+    note.classList.toggle('soft', soft);
+    note.replaceChildren(...parts, refused ? h('button', { class: 'plain', 'aria-label': 'Close', click: () => { refused = null; drawNote(); } }, '×') : '');
+  }
+
+  // -- the list ---------------------------------------------------------------------------------
+  const failing = () => (told?.error?.where ?? (data.status === 'failed' ? data.message : '')).match(/^pass ([\w#+]+)/)?.[1] ?? '';
+
+  function mark(check) {
+    const counts = check && Object.entries(check.counts).map(([v, n]) => `${n} ${MARK_WORDS[v]}`).join(', ');
+    return h('span', { class: check?.verdict ?? 'faint', title: check ? counts + (check.error ? `; worst relative error ${number(check.error, 2)}` : '') : '' }, check ? MARKS[check.verdict] : '');
+  }
+
+  function tags(row) {
+    const found = [];
+    if (row.own) found.push(row.problem ? h('span', { class: 'tag bad', title: row.problem }, 'own ✗') : h('span', { class: 'tag', title: 'inserted; its own code' }, 'own'));
+    if (row.limit !== null) found.push(h('span', { class: 'tag', title: `stops after ${row.limit} rewrites` }, `≤ ${row.limit}`));
+    if (row.repeat) found.push(h('span', { class: 'tag', title: 'runs twice in a row' }, '× 2'));
+    const set = row.options.filter((option) => option.set);
+    if (set.length) found.push(h('span', { class: 'tag', title: set.map((o) => `${o.name} = ${o.text}`).join('\n') }, set.map((o) => o.name).join(', ')));
+    return h('span', { class: 'tags' }, found);
+  }
+
+  function drawRow(row) {
+    const did = data.did[row.label];
+    const was = data.other?.did[row.label];
+    const tone = !did || did.change === 0 ? 'faint' : did.change < 0 ? 'less' : 'more';
+    const change = !did ? '' : did.change === 0 ? '' : `${did.change > 0 ? '+' : '−'}${count(Math.abs(did.change))}`;
+    const locked = row.locked || fixed();
+    return h('div', {
+      class: `row${row.label === chosen ? ' on' : ''}${row.skipped ? ' skipped' : ''}${locked ? ' locked' : ''}${did?.changed || row.changed || row.own ? '' : ' same'}${row.label === failing() ? ' bad' : ''}`,
+      role: 'option', 'aria-selected': String(row.label === chosen), 'data-label': row.label, draggable: locked ? null : 'true',
+      title: `${row.label}\n${row.summary}${row.locked && shown.draft.start ? '\nstays as it was' : ''}`,
+      click: () => choose(row.label, true),
+      dragstart: (event) => { dragged = row.label; event.dataTransfer.setData('text/plain', row.label); event.dataTransfer.effectAllowed = 'move'; },
+      dragover: (event) => { if (dragged) { event.preventDefault(); event.currentTarget.classList.add('drop'); } },
+      dragleave: (event) => event.currentTarget.classList.remove('drop'),
+      drop: (event) => { event.preventDefault(); event.currentTarget.classList.remove('drop'); if (dragged && dragged !== row.label) { chosen = dragged; act({ do: 'move', label: dragged, before: row.label }); } dragged = ''; },
+      dragend: () => { dragged = ''; },
+    },
+    h('span', { class: 'grip', title: locked ? '' : 'drag, or Alt with up and down' }, '⠿'),
+    h('input', { type: 'checkbox', tabindex: -1, checked: !row.skipped, disabled: row.mandatory || locked, 'aria-label': `run ${row.label}`, title: row.mandatory ? 'the compile needs it' : row.skipped ? 'skipped: take it back' : 'runs: skip it',
+      click: (event) => event.stopPropagation(), change: (event) => { chosen = row.label; act({ do: 'skip', label: row.label, on: !event.target.checked }); } }),
+    h('span', { class: 'name' }, row.label), tags(row),
+    h('span', { class: `num ${tone}`, title: did ? `${count(did.ops)} ops after it` : '' }, change),
+    h('span', { class: 'num' }, did?.rewrites ? count(did.rewrites) : ''),
+    data.other ? h('span', { class: 'num was' }, was?.rewrites ? count(was.rewrites) : '') : null,
+    h('span', { class: 'num muted' }, did ? seconds(did.seconds) : ''),
+    data.other ? h('span', { class: 'num was' }, was ? seconds(was.seconds) : '') : null,
+    mark(did?.check));
+  }
+
+  function drawList() {
+    const top = list.scrollTop;
+    list.classList.toggle('two', Boolean(data.other));
+    const b = data.other ? `of ${data.other.name}${data.other.made_with ? `, made with: ${data.other.made_with}` : ''}` : '';
+    const rows = [h('div', { class: 'heads', role: 'presentation' }, '', h('span', { title: 'whether it runs' }, ''), 'pass', '',
+      h('span', { class: 'num', title: 'change of the number of ops, in this recording' }, 'ops'), h('span', { class: 'num', title: 'rule applications, in this recording' }, 'rewrites'),
+      data.other ? h('span', { class: 'num', title: `rewrites ${b}` }, 'B') : null,
+      h('span', { class: 'num', title: 'time of the pass, in this recording' }, 'time'), data.other ? h('span', { class: 'num', title: `time ${b}` }, 'B') : null, h('span', { title: 'its checks' }, '✓'))];
+    let half = '';
+    for (const row of shown.rows) {
+      if (row.half !== half) {
+        half = row.half;
+        const [name, what] = HALVES[half] ?? [half, ''];
+        rows.push(h('div', { class: 'half', role: 'presentation' }, `${name}: ${what.replace('this target', data.target)}`));
+      }
+      rows.push(drawRow(row));
+    }
+    list.replaceChildren(...rows);
+    list.scrollTop = top;
+  }
+
+  function choose(label, follow) {
+    chosen = label;
+    const stage = data.did[label]?.stage;
+    if (follow && stage !== undefined && stage !== plain(model.get('selection'))?.stage) send('go', { stage, rewrite: null });
+    drawList();
+    drawSide();
+    list.querySelector('.row.on')?.scrollIntoView({ block: 'nearest' });
+  }
+
+  list.addEventListener('keydown', (event) => {
+    if (event.composedPath()[0] !== list) return;
+    const at = shown.rows.findIndex((row) => row.label === chosen);
+    const row = shown.rows[at];
+    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    const free = row && !fixed();
+    if (by && event.altKey && free) act({ do: 'move', label: row.label, by }).then(() => list.querySelector('.row.on')?.scrollIntoView({ block: 'nearest' }));
+    else if (by && !event.altKey) choose(shown.rows[Math.max(0, Math.min(shown.rows.length - 1, at + by))].label, true);
+    else if (event.key === ' ' && free && !row.mandatory) act({ do: 'skip', label: row.label, on: !row.skipped });
+    else if (event.key === 'Enter' && row) side.querySelector('.form input, .form select, textarea')?.focus();
+    else if (event.key === 'Delete' && free) act({ do: 'remove', label: row.label });
+    else if (event.key === 'Insert' && free) act({ do: 'insert', label: row.label });
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  root.addEventListener('keydown', (event) => {
+    const typing = ['INPUT', 'TEXTAREA'].includes(event.composedPath()[0].tagName) && event.composedPath()[0].type !== 'checkbox';
+    if ((event.ctrlKey || event.metaKey) && event.key === 'z' && !typing) {
+      takeBack();
+      event.preventDefault();
+    }
+  });
+
+  // -- the selected pass ------------------------------------------------------------------------
+  function option(row, each) {
+    const send_ = (value) => act({ do: 'option', label: row.label, option: each.name, text: value });
+    const disabled = row.locked || fixed();
+    const id = `option-${each.name}`;
+    const common = { id, name: each.name, disabled, 'data-option': each.name };
+    let field;
+    if (each.choices.length) field = h('select', { ...common, change: (event) => send_(event.target.value) }, each.choices.map((c) => h('option', { value: c, selected: c === each.text }, c)));
+    else if (each.type === 'bool') field = h('input', { ...common, type: 'checkbox', checked: each.text === 'True', change: (event) => send_(event.target.checked ? 'true' : 'false') });
+    else field = h('input', { ...common, type: 'text', value: each.text, change: (event) => send_(event.target.value) });
+    return [h('label', { for: id }, each.name), field, h('small', {}, `${each.type}${each.default === '' ? '' : `, default ${each.default.length > 14 ? '…' : each.default}`}`)];
+  }
+
+  function drawSide() {
+    const row = shown.rows.find((each) => each.label === chosen);
+    if (!row) {
+      facts.replaceChildren(h('p', {}, 'Select a pass.'));
+      editor.replaceChildren();
+      more.replaceChildren();
+      return;
+    }
+    const did = data.did[row.label];
+    const disabled = row.locked || fixed();
+    const pair = (name, value) => (value && value.length ? [h('dt', {}, name), h('dd', {}, Array.isArray(value) ? value.join(', ') : value)] : []);
+    facts.replaceChildren(h('h3', {}, row.label), h('p', {}, row.summary),
+      h('dl', { class: 'facts' },
+        ...pair('half', row.half), ...pair('bits', row.exact ? 'kept' : row.tolerance || 'may change'),
+        ...pair('runs', row.mandatory ? 'always: the compile needs it' : row.skipped ? 'skipped' : row.repeat ? 'twice in a row' : 'yes'),
+        ...pair('needs', row.requires), ...pair('ensures', row.ensures), ...pair('ends', row.ends),
+        ...pair('did', did ? `${plural(did.rewrites, 'rewrite')} in ${seconds(did.seconds)}, ${count(did.ops)} ops after it` : 'not in this recording')));
+    drawEditor(row);
+    const form = [];
+    for (const each of row.options) form.push(...option(row, each));
+    form.push(h('label', { for: 'limit' }, 'stop after'), h('input', { id: 'limit', type: 'text', inputmode: 'numeric', value: row.limit ?? '', placeholder: 'no limit', disabled: disabled || row.mandatory, 'data-option': 'limit',
+      title: row.mandatory ? 'the compile needs all of it' : '', change: (event) => act({ do: 'limit', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites'));
+    form.push(h('label', { for: 'repeat' }, 'run twice'), h('input', { id: 'repeat', type: 'checkbox', checked: row.repeat, disabled, 'data-option': 'repeat', change: (event) => act({ do: 'repeat', label: row.label, on: event.target.checked }) }), h('small', {}, 'in a row'));
+    const button = (name, title, done, off = disabled) => h('button', { 'data-do': done.do + (done.by ?? ''), title, disabled: off, click: () => act({ label: row.label, ...done }) }, name);
+    more.replaceChildren(h('h4', {}, 'Options'), h('div', { class: 'form' }, form),
+      h('div', { class: 'actions' },
+        button('↑', 'Earlier  (Alt up)', { do: 'move', by: -1 }), button('↓', 'Later  (Alt down)', { do: 'move', by: 1 }),
+        button('Insert own pass after', 'A pass of your own, as Python  (Insert)', { do: 'insert' }, fixed()),
+        button('Begin here', 'The next compile begins with this pass: what stands before it stays as it was, edited or not', { do: 'start' }, fixed() || !did || shown.draft.start === row.label),
+        button(row.own ? 'Remove' : 'Reset', row.own ? 'Take the pass out  (Delete)' : 'Take back all that is set of it  (Delete)', { do: 'remove' }, disabled || !row.set)),
+      ...(shown.target.length && !fixed() ? [h('h4', {}, `Options of the target ${data.target}`), h('div', { class: 'form' }, shown.target.flatMap((each) => [
+        h('label', { for: `target-${each.name}` }, each.name),
+        h('input', { id: `target-${each.name}`, type: 'text', value: each.text, placeholder: 'default', 'data-target': each.name, change: (event) => act({ do: 'target', option: each.name, text: event.target.value }) }),
+        h('small', { title: each.what }, each.what)]))] : []));
+  }
+
+  // The text of a pass stays while it is typed: only what is said about it is drawn again.
+  const held = { key: '', area: null, source: null, problem: null, save: null };
+  function drawEditor(row) {
+    if (!row.own) {
+      held.key = '';
+      editor.replaceChildren();
+      return;
+    }
+    const key = `${data.name} ${shown.rows.indexOf(row)}`;
+    const focused = root.getRootNode().activeElement;
+    if (held.key !== key) {
+      held.key = key;
+      let timer = 0;
+      const type = () => { clearTimeout(timer); timer = setTimeout(() => act({ do: 'code', label: chosen, code: held.area.value }), 400); };
+      held.area = h('textarea', { spellcheck: 'false', autocomplete: 'off', 'aria-label': 'Code of the pass; Escape leaves the text', input: type, blur: () => { clearTimeout(timer); if (held.area.value !== held.known) act({ do: 'code', label: chosen, code: held.area.value }); },
+        keydown: (event) => {
+          if (event.key === 'Escape') { list.focus(); event.stopPropagation(); }
+          if (event.key === 'Tab' && !event.shiftKey && !event.ctrlKey) { event.preventDefault(); held.area.setRangeText('    ', held.area.selectionStart, held.area.selectionEnd, 'end'); type(); }
+        } });
+      held.source = h('input', { type: 'text', placeholder: 'FILE.py:Class or package.module:Class', 'aria-label': 'File or module of the pass', style: { width: '100%' }, change: (event) => act(event.target.value.trim() ? { do: 'code', label: chosen, source: event.target.value } : { do: 'code', label: chosen, code: held.area.value }) });
+      held.problem = h('div', { class: 'problem', role: 'status' });
+      held.save = h('button', { title: 'Save the text as a file, for the command line', click: () => download(shown.rows.find((r) => r.label === chosen)?.file || 'own_pass.py', held.area.value, 'text/x-python') }, 'Save as file');
+      editor.replaceChildren(h('h4', {}, 'Code: a class derived from Pass'), held.area, held.problem,
+        h('div', { class: 'actions' }, held.save), h('p', {}, 'or from a file or module, read when the compile runs:'), held.source);
+    }
+    held.known = row.code;
+    if (focused !== held.area) held.area.value = row.code || held.area.value;
+    if (focused !== held.source) held.source.value = row.source;
+    held.area.disabled = row.locked || Boolean(row.source);
+    held.source.disabled = row.locked;
+    held.problem.textContent = row.problem || '';
+  }
+
+  // -- as text ----------------------------------------------------------------------------------
+  function drawText() {
+    written.hidden = fixed();
+    const content = text === 'command' ? shown.command : shown.python;
+    const state = { inside: '' };
+    const lines = content.split('\n').flatMap((line) => [text === 'python' ? h('span', {}, highlightPython(line, state)) : line, '\n']);
+    const copy = h('button', { 'data-do': 'copy', title: 'Copy the text', click: () => copyText(content, copy) }, 'Copy');
+    const tab = (name, label) => h('button', { 'aria-pressed': String(text === name), 'data-text': name, click: () => { text = name; drawText(); } }, label);
+    const needs = shown.rows.filter((row) => row.own && !row.source).map((row) => row.file);
+    written.replaceChildren(h('summary', {}, 'The edit as text', needs.length ? h('span', { class: 'faint' }, ` – needs ${needs.join(', ')}: save it as a file`) : ''),
+      h('div', { class: 'text' }, h('div', { class: 'copies' }, tab('command', 'Command'), tab('python', 'Python'), copy), h('pre', {}, lines.slice(0, -1))));
+  }
+
+  async function copyText(content, button) {
+    try {
+      await navigator.clipboard.writeText(content);
+      button.textContent = 'Copied';
+    } catch { // not allowed here: it is selected, to be copied by hand
+      const range = document.createRange();
+      range.selectNodeContents(written.querySelector('pre'));
+      const picked = root.getRootNode().getSelection?.() ?? getSelection();
+      picked.removeAllRanges();
+      picked.addRange(range);
+      button.textContent = 'Selected';
+    }
+    setTimeout(() => { button.textContent = 'Copy'; }, 1500);
+  }
+
+  // -- all --------------------------------------------------------------------------------------
+  function draw() {
+    drawBar();
+    drawWords();
+    drawNote();
+    drawList();
+    drawSide();
+    drawText();
+  }
+
+  watch('data', () => {
+    const next = json(model, 'data');
+    if (!next) return;
+    const another = !data || data.name !== next.name;
+    data = next;
+    if (another || !shown.edited) {
+      shown = data.shown;
+      if (another) { past.length = 0; refused = null; trust = false; held.key = ''; }
+      const kept = plain(model.get('state')) ?? {};
+      if (another && kept.of === data.name && kept.draft && !fixed()) {
+        shown = { ...shown, draft: kept.draft };
+        act({ do: 'show' }, { keep: false });
+      }
+    }
+    const stage = plain(model.get('selection'))?.stage;
+    const of = Object.keys(data.did).find((label) => data.did[label].stage === stage);
+    if (!shown.rows.some((row) => row.label === chosen)) chosen = of ?? shown.rows[0]?.label ?? '';
+    draw();
+  });
+  watch('selection', () => {
+    if (!data) return;
+    const stage = plain(model.get('selection'))?.stage;
+    const label = Object.keys(data.did).find((name) => data.did[name].stage === stage)?.replace(/\+$/, '');
+    if (label && data.did[chosen]?.stage !== stage && shown.rows.some((row) => row.label === label)) choose(label, false);
+  });
+  watch('detail', () => {
+    const next = json(model, 'detail');
+    if (!next || !data) return;
+    told = next.state === 'done' ? null : next;
+    if (told?.error) {
+      const bad = failing();
+      if (shown.rows.some((row) => row.label === bad)) chosen = bad;
+    }
+    draw();
+  });
+  later(() => clearTimeout(silent));
+});

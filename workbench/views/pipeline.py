@@ -1,0 +1,111 @@
+"""The pipeline of a recording as a list that can be edited, and the edit that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from core_compiler.errors import UserError
+from workbench import editing, edits
+from workbench.state import Sight
+from workbench.views import Empty
+from workbench.views.passes import check
+from workbench.views.reading import Run
+
+
+def key(run: Run, sight: Sight, other: Run | None) -> tuple:
+    there = other and (other.version.stages, other.version.checks, other.status)
+    return run.version.stages, run.version.checks, run.version.figures, run.status, there
+
+
+def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
+    """``shown``: the rows of the recorded pipeline (see ``editing.shown``); ``did``: by label what
+    each pass did; ``other``: the same of the recording that is compared with; ``fixed``: why
+    nothing can be edited ("" where it can)."""
+    if not run.version.stages:
+        raise Empty("Nothing is compiled yet. Press Compile.")
+    meta = run.meta()
+    fixed = ""
+    try:
+        on = ground(run)
+        shown = editing.shown(on, on.base, meta)
+    except UserError as problem:
+        fixed, shown = f"{problem.what}; {problem.fix}", _as_recorded(run)
+    return {
+        "name": run.path.name, "model": str(meta.get("model", "")), "target": meta.get("target"),
+        "status": run.status, "message": str(meta.get("message") or ""), "fixed": fixed,
+        "made_with": said(run), "did": did(run), "shown": shown,
+        "other": None if other is None else {
+            "name": other.path.name, "made_with": said(other), "did": did(other),
+            "model": str(other.meta().get("model", ""))},
+    }  # fmt: skip
+
+
+def selection(run: Run, sight: Sight) -> dict[str, Any]:
+    return {"stage": run.stage_number(sight.stage)}
+
+
+def answer(run: Run, sight: Sight, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The draft after a gesture (``request["done"]``), or why it is ``refused``."""
+    on, meta = ground(run), run.meta()
+    draft, refused = on.base, None
+    try:
+        draft = editing.clean(request.get("draft"), on.base)
+        draft = editing.change(on, draft, dict(request.get("done") or {}))
+        return editing.shown(on, draft, meta)
+    except UserError as problem:
+        refused = problem.to_json()["error"]
+    try:
+        return {**editing.shown(on, draft, meta), "refused": refused}
+    except UserError:  # a link to a draft that an older version made
+        return {**editing.shown(on, on.base, meta), "refused": refused}
+
+
+def ground(run: Run) -> editing.Ground:
+    """What edits of a recording's pipeline stand on; UserError where they cannot be made."""
+    executed = "digest" in run.figures("run") or "not_executed" in run.figures("run")
+    return editing.ground(run.meta(), executed)
+
+
+def said(run: Run) -> str:
+    """What was edited of a recording's pipeline, in words; "" for nothing."""
+    meta = run.meta()
+    try:
+        return edits.words(edits.checked(meta.get("edit")), meta.get("target_options") or {})
+    except UserError:
+        return ""
+
+
+def did(run: Run) -> dict[str, dict[str, Any]]:
+    """By label what each pass of a recording did: ops after it and their change, rewrites, seconds,
+    checks."""
+    found: dict[str, dict[str, Any]] = {}
+    before = 0
+    for stage in run.stages():
+        ops = int(stage.figures.get("ops", stage.ops))
+        if stage.index:
+            found[stage.pass_name] = {
+                "stage": stage.index, "ops": ops, "change": ops - before, "check": check(stage),
+                "rewrites": stage.rewrites, "seconds": stage.seconds, "changed": stage.changed,
+            }  # fmt: skip
+        before = ops
+    return found
+
+
+def _as_recorded(run: Run) -> dict[str, Any]:
+    """The rows as far as the recording itself tells them."""
+    rows = []
+    for stage in run.stages()[1:]:
+        options = [
+            {"name": name, "type": type(value).__name__, "text": str(value), "default": "",
+             "choices": [], "set": False}
+            for name, value in stage.options.items()
+        ]  # fmt: skip
+        rows.append({
+            "label": stage.pass_name, "half": stage.half, "mandatory": False, "exact": stage.exact,
+            "tolerance": "", "summary": stage.summary, "requires": [], "ensures": [], "ends": [],
+            "options": options, "limit": None, "skipped": False, "repeat": False, "own": False,
+            "set": False, "changed": False, "locked": True,
+        })  # fmt: skip
+    return {"draft": {}, "rows": rows, "edited": False, "plain": True, "words": "", "target": [],
+            "command": "", "python": ""}  # fmt: skip
