@@ -14,9 +14,9 @@ LANES = 32
 
 
 def schedule(kernel: Function) -> Scheduled:
-    """One block for each row (one block where there is one row); its threads are the lanes of the row's sums, which they keep in
-    registers until they combine them in shared memory, and share out the other loops along the
-    row."""
+    """One block for each row, also where there is one row; its threads are the lanes of the row's
+    sums, which they keep in registers until they combine them in shared memory, and share out the
+    other loops along the row."""
     s = Scheduled.of(kernel)
     nest = [loop["name"] for loop in parallel_nest(kernel)]
     for name in reductions(kernel):
