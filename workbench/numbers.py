@@ -55,7 +55,7 @@ def peer(figures: Mapping[str, Any]) -> Row | None:
     error = _float(figures.get("worst_relative_error"))
     if error is None:
         return None
-    ulp = _float(figures.get("worst_ulp"))
+    ulp = _float(figures.get("worst_ulp")) or 0.0
     return {"name": str(figures.get("against", "the peer")), "error": error, "ulp": ulp}
 
 

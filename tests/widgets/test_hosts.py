@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.widgets.graphs import transformer
-from tests.widgets.samples import code_data, diff_data, memory_data
+from tests.widgets.samples import code_data, diff_data, memory_data, timeline_data
 from widgets import TRAITS, VIEWS, module_path, pack
 from widgets.requests import Requests
 
@@ -21,6 +21,7 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "Diff": diff_data,
     "Code": code_data,
     "Memory": memory_data,
+    "Timeline": timeline_data,
 }
 
 

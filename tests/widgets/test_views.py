@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.widgets.graphs import sized, transformer, with_overlays
-from tests.widgets.samples import code_data, diff_data, memory_data
+from tests.widgets.samples import code_data, diff_data, memory_data, timeline_data
 from widgets import page
 
 Open = Callable[..., Any]
@@ -37,6 +37,7 @@ VIEWS = {
     "diff": diff_data,
     "code": code_data,
     "memory": memory_data,
+    "timeline": timeline_data,
 }
 
 
@@ -342,7 +343,16 @@ def test_names_are_text(open_page: Open) -> None:
     memory = memory_data()
     memory["buffers"]["name"] = [HOSTILE] * 120
     memory["tiers"][0]["name"] = HOSTILE
-    views = [("graph", g.data()), ("diff", lines), ("code", source), ("memory", memory)]
+    times = timeline_data()
+    times["kernels"]["name"] = [HOSTILE] * 3
+    times["lanes"], times["note"], times["places"] = [HOSTILE] * 2, HOSTILE, [HOSTILE] * 2
+    views = [
+        ("graph", g.data()),
+        ("diff", lines),
+        ("code", source),
+        ("memory", memory),
+        ("timeline", times),
+    ]
     shown = open_page(page(views, headings=[HOSTILE], title=HOSTILE))
     g0 = shown.call("placeOfOp", g.kinds.index(HOSTILE))
     shown.tab.mouse.move(g0["x"], g0["y"])
@@ -353,7 +363,7 @@ def test_names_are_text(open_page: Open) -> None:
     assert "<img" not in shown.call("svg", i=3)
     assert shown.view(1).locator(".code").first.inner_text() == HOSTILE
     assert shown.tab.evaluate("window.hacked") is None
-    for i in range(4):
+    for i in range(len(views)):
         assert shown.view(i).locator("img").count() == 0
 
 

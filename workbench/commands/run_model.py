@@ -1,4 +1,5 @@
-"""``workbench run MODEL``: execute, print the digest, and compare with another framework."""
+"""``workbench run MODEL``: execute, print the digest, and compare with another framework;
+``-o FILE.run`` records all of it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from workbench.commands import common
+from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
 from workbench.numbers import places
 
@@ -28,26 +30,56 @@ def add_arguments(parser) -> None:
         metavar="ERROR",
         help=f"exit code 1 where the relative error is larger (default {AGREES:g})",
     )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.run", help="record the compile, the times, the comparison"
+    )
 
 
 def run(arguments) -> int:
-    from core_compiler.kernels.reference.digest import digest
-
     if arguments.against not in (None, "torch", "onnxruntime"):
         raise UserError(
             f"cannot compare with {arguments.against!r}", "--against", "choose torch or onnxruntime"
         )
     if not arguments.tolerance >= 0:
         raise UserError(f"{arguments.tolerance:g} is no error", "--tolerance", "give 0 or more")
+    path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
     common.require_execution(arguments.target)
     model = common.load(arguments)
-    from workbench import jobs, models
+    from workbench import models
 
     peer = None
     if arguments.against:
         peer = models.peer(model, arguments.against, options.threads)
-    made = jobs.compile(model, arguments.target, options, observer=common.progress())
+    if path is None:
+        ours, data = _executed(arguments, model, options, peer, common.progress())
+    else:
+        from core_compiler.ir.events import Observers
+        from core_compiler.record import Recorder
+
+        class Unfinished(Observers):
+            """Told more after the compile: what the comparison says belongs to the recording."""
+
+            def end(self, status, message=""):
+                if status != "finished":
+                    super().end(status, message)
+
+        with Recorder(path) as recorder:
+            watching = Observers(common.progress(), Unfinished(recorder))
+            ours, data = _executed(arguments, model, options, peer, watching, True)
+            if peer is not None:
+                compared = "against", "worst_relative_error", "worst_ulp"
+                recorder.figures({name: data[name] for name in compared})
+    emit(arguments, data, lambda: _text(data, ours, model))
+    return int(peer is not None and not data["worst_relative_error"] <= arguments.tolerance)
+
+
+def _executed(arguments, model, options, peer, observer, timed: bool = False):
+    """The outputs, and what there is to say about them."""
+    from core_compiler.kernels.reference.digest import digest
+    from workbench import jobs
+
+    made = jobs.compile(model, arguments.target, options, observer=observer, execute=timed)
     ours = made(*model.inputs)
     data = {
         "model": model.name,
@@ -63,8 +95,7 @@ def run(arguments) -> int:
         data |= compare(
             ours, peer(*_own(model.inputs)), peer(*_own(model.others)), arguments.against
         )
-    emit(arguments, data, lambda: _text(data, ours, model))
-    return int(peer is not None and not data["worst_relative_error"] <= arguments.tolerance)
+    return ours, data
 
 
 def _own(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -28,7 +28,7 @@ def run(arguments) -> None:
         figures = opened.figures()
         rows = numbers.passes(opened.stages(), figures)
         counts = numbers.verdicts(rows)
-        if not any(counts.values()):
+        if not any(counts.values()) and numbers.peer(figures) is None:
             raise UserError(
                 "no rewrite was checked", arguments.model, "compile it with --check"
             )  # fmt: skip
@@ -53,19 +53,21 @@ def _text(data, top: int) -> str:
     paint = painter()
     counted = ", ".join(f"{n} {verdict}" for verdict, n in data["verdicts"].items() if n)
     first = data["first_pass_that_changed_bits"]
-    lines = [
-        f"checks: {counted}",
-        f"first pass that changed bits: {first}" if first else "every checked pass kept every bit",
-    ]
+    lines = [f"checks: {counted or 'none'}"]
+    if counted:
+        kept = "every checked pass kept every bit"
+        lines.append(f"first pass that changed bits: {first}" if first else kept)
     if data["peer"]:
-        lines.append("against {name}: worst relative error {error:.3g}".format(**data["peer"]))
+        against = "against {name}: worst relative error {error:.3g}, worst ulp {ulp:.0f}"
+        lines.append(against.format(**data["peer"]))
     rows = [
         (r["index"], r["name"], " ".join(f"{n} {v}" for v, n in r["verdicts"].items()),
          number(r["worst"] or None), number(r["accumulated"]))
         for r in data["passes"]
     ]  # fmt: skip
     head = ("", "pass", "checks", "worst error", "outputs against the import")
-    lines += ["", table(head, rows, right=(0, 3, 4))]
+    if rows:
+        lines += ["", table(head, rows, right=(0, 3, 4))]
     shown = [c for c in data["checks"] if c["verdict"] != "bitwise"][:top]
     if shown:
         lines += ["", paint("bold", f"{data['pass']}: checks that are not bitwise"), _checks(shown)]

@@ -73,6 +73,14 @@ def follow(run: Run, op: int, stage: int) -> tuple[int, ...]:
     return tuple({**heirs, **makers})
 
 
+def outermost(run: Run, op: int, stage: int) -> int:
+    """The op of ``main`` that ``op`` is in: itself, or the group or launch around it."""
+    around = run.index(stage).around
+    while op in around:
+        op = around[op]
+    return op
+
+
 def _ranked(keys: Iterable[int], present: Mapping[int, Op]) -> list[int]:
     """Those that are present; what computes before what only feeds it (constants, broadcasts)."""
     found = [k for k in dict.fromkeys(keys) if k in present]

@@ -8,7 +8,7 @@ from workbench import numbers
 from workbench.numbers import Row
 from workbench.state import Sight
 from workbench.views import Empty
-from workbench.views.links import follow
+from workbench.views.links import follow, outermost
 from workbench.views.reading import Run
 
 #: Rows of a table that are sent at the most; the view says how many there are.
@@ -33,7 +33,8 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     the shown ``stage``, ``values`` with statistics (`workbench.numbers` says what rows have)."""
     rows, found = _passes(run), _values(run)
     counts = numbers.verdicts(rows)
-    if not any(counts.values()) and not found:
+    peer = numbers.peer(run.figures())
+    if not any(counts.values()) and not found and peer is None:
         raise Empty(_nothing(run))
     stage = run.stage_number(sight.stage)
     checks = _checks(run, stage)
@@ -42,7 +43,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     return {
         "stage": stage, "name": rows[stage]["name"] if rows else "", "passes": rows,
         "counts": counts, "first": changing[0] if changing else None,
-        "peer": numbers.peer(run.figures()), "digest": str(run.figures().get("digest", "")),
+        "peer": peer, "digest": str(run.figures().get("digest", "")),
         "checks": checks[:MAX_CHECKS], "checks_total": len(checks),
         "values": found[:MAX_VALUES], "values_total": len(found), "values_left": _left_out(run),
         "value_stages": [[s, run.stages()[s].pass_name] for s in listed],
@@ -54,7 +55,10 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
     if sight.op is None:
         return {"rewrite": sight.rewrite, "ops": []}
     stages = dict.fromkeys([run.stage_number(sight.stage), *(v["stage"] for v in _values(run))])
-    ops = [sight.op, *(op for stage in stages for op in follow(run, sight.op, stage)[:1])]
+    ops = [sight.op]
+    for stage in stages:
+        found = follow(run, sight.op, stage)[:1]
+        ops += [*found, *(outermost(run, op, stage) for op in found)]
     return {"rewrite": sight.rewrite, "ops": list(dict.fromkeys(ops))}
 
 

@@ -13,7 +13,7 @@ from core_compiler.record.reader import Kernel, Timing
 from core_compiler.record.timeline import Timeline, live_bytes, timeline
 from workbench.state import Sight
 from workbench.views import Empty
-from workbench.views.links import follow, kernel_by_name, launches, writer_of
+from workbench.views.links import follow, kernel_by_name, launches, outermost, writer_of
 from workbench.views.reading import Run
 from workbench.views.work import Work, roofs, work
 
@@ -158,8 +158,9 @@ def _launches_of(run: Run, op: int) -> tuple[int, ...]:
     """The launches that an op is or became."""
     if not run.version.stages:
         return ()
-    known = launches(run)
-    return tuple(o for o in follow(run, op, run.version.stages - 1) if o in known)
+    known, last = launches(run), run.version.stages - 1
+    found = dict.fromkeys(outermost(run, o, last) for o in follow(run, op, last))
+    return tuple(o for o in found if o in known)
 
 
 def _place(run: Run, op: int | None) -> str:

@@ -1,0 +1,269 @@
+"""The numbers view: against the recording, and as a person uses it."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+from core_compiler import compiler
+from core_compiler.compiler import Options
+from core_compiler.pipelines import PipelineEdit, build
+from core_compiler.record.reader import Recording
+from core_compiler.record.recorder import Recorder
+from core_compiler.targets.cpu import CPU
+from tests.debug import faults
+from tests.passes.programs import program
+from workbench.state import Sight
+from workbench.views import Empty, numerics, overview
+from workbench.views.reading import Run
+
+VIEW = "#cw-view-numerics"
+#: Inputs of which some have no logarithm.
+BAD = np.linspace(-1, 2, 20, dtype=np.float32).reshape(4, 5)
+NONE = int((BAD < 0).sum())
+
+
+@pytest.fixture(scope="module")
+def run(recording):
+    made = Run(recording)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def file(recording):
+    with Recording.open(recording) as opened:
+        yield opened
+
+
+def record(path, module, inputs, check=True, edit=PipelineEdit(), until="bufferize"):
+    """A compile of ``module`` until it has buffers."""
+    recorder = Recorder(path)
+    recorder.begin({"model": "planted", "target": "cpu"})
+    made = compiler.start(module, "cpu", Options(check=check, edit=edit), inputs, recorder)
+    while made.stages[-1].name != until:
+        made.step()
+    recorder.end("finished")
+    return path
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """A pass turns exp(-x) into exp(x) and says that bits are kept; and a value has NaN."""
+    module = program(lambda b, x: b.add(b.exp(b.neg(x)), b.log(x)), "4x5xf32")
+    labels = [step.label for step in build(CPU(), {})]
+    at = labels.index("fold_constants") + 1
+    edit = PipelineEdit(insert=((at, faults.Rules((faults.NEGATED_TWICE,))),))
+    return record(tmp_path_factory.mktemp("broken") / "broken.run", module, [BAD], edit=edit)
+
+
+# -- the data -------------------------------------------------------------------------------------
+
+
+def test_passes_have_their_checks_and_errors(run, file):
+    found = numerics.data(run, Sight())
+    counted = file.query(
+        "SELECT stage, verdict, count(*) FROM check_result GROUP BY stage, verdict"
+    )
+    for stage, verdict, count in counted.rows:
+        assert found["passes"][stage]["verdicts"][verdict] == count
+    figures = file.figures()
+    accumulated = {p["index"]: p["accumulated"] for p in found["passes"]}
+    assert {f"accumulated_error/{i}": e for i, e in accumulated.items() if e is not None} == {
+        name: value for name, value in figures.items() if name.startswith("accumulated_error/")
+    }
+    # Folding the batch norms is what changes bits first (and only) in this model.
+    assert found["first"]["name"] == "fold_batch_norm"
+    assert found["first"]["worst"] == max(s.worst_error or 0.0 for s in file.stages())
+
+
+def test_checks_are_those_of_the_stage_with_the_numbers_at_the_worst_element(run, file):
+    stage = next(s.index for s in file.stages() if s.pass_name == "fold_batch_norm")
+    rows = numerics.data(run, Sight(stage=stage))["checks"]
+    records = {r.number: r.check for r in file.rewrites(stage)}
+    assert sorted(r["rewrite"] for r in rows) == sorted(records)
+    errors = [r["error"] for r in rows]
+    assert errors == sorted(errors, reverse=True)
+    for row in rows:
+        check = records[row["rewrite"]]
+        assert (row["verdict"], row["error"]) == (check.verdict, check.worst_error)
+        assert row["element"] == list(check.index)
+        assert np.float32(row["old"]) == np.float32(check.old)
+        ours = abs(
+            int(np.float32(row["old"]).view(np.int32)) - int(np.float32(row["new"]).view(np.int32))
+        )
+        assert row["ulps"] == ours > 0
+        assert row["absolute"] == abs(check.old - check.new) > 0
+        assert row["file"] and row["line"] > 0
+        assert row["op"] in {file.op_id(op) for op in file.module(stage).main.body.ops}
+
+
+def test_checks_of_machine_code_lead_to_their_launches(run, file):
+    stage = next(s.index for s in file.stages() if s.pass_name == "generate_code")
+    rows = numerics.data(run, Sight(stage=stage))["checks"]
+    launches = {
+        file.op_id(op): op["kernel"]
+        for op in file.module(stage).main.body.ops if op.kind == "target.launch"
+    }  # fmt: skip
+    assert {r["op"]: r["note"] for r in rows} == {k: f"kernel {n}" for k, n in launches.items()}
+
+
+def test_values_are_the_statistics_of_the_recording(run, file):
+    data = numerics.data(run, Sight())
+    stats = {(s.stage, file.value_id(s.value)): s for s in file.tensors()}
+    assert len(data["values"]) == data["values_total"] == len(stats) > 10
+    for row in data["values"]:
+        found = stats[row["stage"], row["value"]]
+        assert (row["minimum"], row["maximum"]) == (found.minimum, found.maximum)
+        assert len(row["bins"]) in (0, 1, 24)
+        if row["op"] is not None:
+            assert file.value(row["value"]) in file.op(row["op"]).results
+    assert [s for s, _ in data["value_stages"]] == sorted({stage for stage, _ in stats})
+
+
+def test_a_failed_check_and_nan_come_first(broken):
+    run = Run(broken)
+    found = numerics.data(run, Sight())
+    first = found["first"]
+    assert first["verdicts"]["failed"] == 1 and found["counts"]["failed"] == 1
+    (row, *_) = numerics.data(run, Sight(stage=first["index"]))["checks"]
+    assert row["verdict"] == "failed" and row["rule"] == "exp(-x) => exp(x)"
+    assert row["ulps"] > 1000 and row["tolerance"] is None
+    worst, *rest = found["values"]
+    assert worst["kind"] == "core.log" and worst["nan"] == NONE and worst["first_bad"]
+    bad = [v for v in rest if v["nan"]]
+    assert bad and found["values"][1 : 1 + len(bad)] == bad
+    (nan,) = [f for f in overview.findings(run) if "NaN" in f.title]
+    assert nan.severity == "error" and nan.sight["op"] == worst["op"]
+    run.close()
+
+
+def test_the_selection_marks_the_op_where_values_were_looked_at(run, file):
+    conv = next(op for op in file.module(0).main.body.ops if op.kind == "core.conv")
+    last = file.stage_count() - 1
+    marked = numerics.selection(run, Sight(stage=last, op=file.op_id(conv)))["ops"]
+    stages = {s.stage for s in file.tensors()}
+    assert file.op_id(conv) in marked
+    for stage in stages:
+        ids = {file.op_id(op) for op in file.module(stage).main.body.ops}
+        assert ids & set(marked)
+    assert numerics.selection(run, Sight()) == {"rewrite": None, "ops": []}
+
+
+def test_without_checks_it_says_what_would_bring_some(tmp_path):
+    module = program(lambda b, x: b.exp(x), "4x5xf32")
+    run = Run(record(tmp_path / "x.run", module, None, check=False, until="canonicalise"))
+    with pytest.raises(Empty, match="Check"):
+        numerics.data(run, Sight())
+    run.close()
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def opened(server, tab, recording):
+    pytest.importorskip("playwright", reason="the page is tested in a browser")
+    return lambda query="", path=recording: tab(f"{server.url}?run={quote(str(path))}{query}")
+
+
+@pytest.mark.playwright
+def test_which_pass_changed_the_numbers_in_two_steps(opened, file):
+    """From the recording's first page: a key, then a click shows the pass."""
+    stage = next(s.index for s in file.stages() if s.pass_name == "fold_batch_norm")
+    page = opened()
+    page.wait("#cw-view-overview .figure")
+    page.press("4")
+    page.wait(f"{VIEW} [data-first]")
+    assert page.text(f"{VIEW} [data-first]") == "fold_batch_norm"
+    page.locate(f"{VIEW} [data-first]").click()
+    page.stage(stage)
+    page.wait(f"{VIEW} tbody tr[data-verdict=within]")
+    page.drawn("diff")
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_which_pass_changed_the_numbers_by_clicks_alone(opened):
+    page = opened()
+    page.locate("#cw-view-overview .figure:has-text('end-to-end error')").click()
+    page.wait(f"{VIEW} .told")
+    assert "First pass that changed bits: fold_batch_norm" in page.text(f"{VIEW} .told")
+    assert page.query("panes") == "numerics,diff"
+
+
+@pytest.mark.playwright
+def test_rows_select_their_rewrite_and_its_op(opened, file):
+    stage = next(s.index for s in file.stages() if s.pass_name == "fold_batch_norm")
+    page = opened(f"&panes=numerics,diff&stage={stage}")
+    page.locate(f"{VIEW} tbody td:first-child").first.click()
+    page.wait(f"{VIEW} tr.on")
+    number = page.query("rewrite")
+    carrier = page.query("op")
+    (row,) = (r for r in file.rewrites(stage) if str(r.number) == number)
+    assert file.value(file.value_id(row.check.value)) in row.rewrite.values
+    assert carrier in {str(file.op_id(op)) for op in row.rewrite.new}
+    page.wait("#cw-inspector h3:has-text('Rewrite')")
+    page.press("ArrowDown")
+    page.page.wait_for_function(
+        "(n) => new URLSearchParams(location.search).get('rewrite') !== n", arg=number
+    )
+    page.press("Enter")
+    page.drawn("diff")
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_values_are_sorted_filtered_and_followed(opened, tab, file):
+    page = opened("&panes=numerics,graph&stage=0")
+    page.locate(f"{VIEW} [data-tab=values]").click()
+    page.wait(f"{VIEW} th[data-column=largest]")
+    page.locate(f"{VIEW} th[data-column=largest]").click()
+    page.wait(f"{VIEW} th[data-column=largest][aria-sort=descending]")
+    stats = [s for s in file.tensors() if s.stage == 0]
+    most = max(stats, key=lambda s: max(abs(s.minimum), abs(s.maximum)))
+    name = page.text(f"{VIEW} tbody tr td .mono")
+    assert name == f"%{most.value.name or file.value_id(most.value)}"
+    page.locate(f"{VIEW} input[type=search]").fill("relu")
+    rows = page.locate(f"{VIEW} tbody tr")
+    relus = [op for op in file.module(0).main.body.ops if op.kind == "core.relu"]
+    assert rows.count() == len(relus)
+    rows.first.locator("td").nth(1).click()
+    page.wait(f"{VIEW} tr.on")
+    assert page.query("op") in {str(file.op_id(op)) for op in relus}
+    page.wait("#cw-inspector .head b:has-text('core.relu')")
+    # What was set is in the link.
+    again = tab(page.page.url)
+    again.wait(f"{VIEW} th[data-column=largest][aria-sort=descending]")
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_failures_are_seen_first_and_in_the_dark(opened, broken):
+    page = opened("&panes=numerics,diff", broken)
+    page.wait(f"{VIEW} [data-first]")
+    assert "1 check failed" in page.text(f"{VIEW} .told")
+    page.page.emulate_media(color_scheme="dark")
+    page.locate("#cw-bar button[aria-label^='Switch']").click()
+    page.locate(f"{VIEW} [data-first]").click()
+    page.wait(f"{VIEW} tbody tr[data-verdict=failed]")
+    assert page.locate(f"{VIEW} tbody tr").first.get_attribute("data-verdict") == "failed"
+    page.locate(f"{VIEW} [data-tab=values]").click()
+    page.wait(f"{VIEW} td.nan")
+    assert page.text(f"{VIEW} td.nan").endswith(str(NONE))
+    with page.page.expect_download() as download:
+        page.locate(f"{VIEW} button[title='Download the table as CSV']").click()
+    rows = download.value.path().read_text().splitlines()
+    assert rows[0].startswith("stage,place,name,kind") and "core.log" in rows[1]
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_what_was_not_checked_is_said(opened, tmp_path):
+    module = program(lambda b, x: b.exp(x), "4x5xf32")
+    path = record(tmp_path / "x.run", module, None, check=False, until="canonicalise")
+    page = opened("&panes=numerics", path)
+    page.wait(f"{VIEW} .cw-message:visible")
+    assert "Compile with Check on" in page.text(f"{VIEW} .cw-message")

@@ -1,0 +1,86 @@
+"""`workbench numerics`: which pass changed the numbers; and how far two numbers are apart."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core_compiler.record import Recording
+from tests.workbench.conftest import MODEL
+from workbench import numbers
+
+FLOATS = {np.float16: st.floats(width=16, allow_nan=False, allow_infinity=False),
+          np.float32: st.floats(width=32, allow_nan=False, allow_infinity=False),
+          np.float64: st.floats(allow_nan=False, allow_infinity=False)}  # fmt: skip
+
+
+def test_it_counts_the_checks_of_the_recording(command, recording):
+    found = command.json("numerics", recording)
+    with Recording.open(recording) as file:
+        rows = file.query("SELECT verdict, count(*) FROM check_result GROUP BY verdict").rows
+        stats = file.tensors()
+    assert {v: n for v, n in found["verdicts"].items() if n} == dict(rows)
+    by_pass = [sum(p["verdicts"].values()) for p in found["passes"]]
+    assert sum(by_pass) == sum(found["verdicts"].values())
+    assert [v["largest"] for v in found["values"]] == [
+        max(abs(s.minimum), abs(s.maximum)) for s in stats
+    ]
+    assert [v["place"] for v in found["values"]][:3] == [0, 1, 2]
+
+
+def test_the_checks_of_a_pass_are_asked_for_by_its_name(command, recording):
+    found = command.json("numerics", recording, "--pass", "fuse_elementwise")
+    with Recording.open(recording) as file:
+        stage = next(s for s in file.stages() if s.pass_name == "fuse_elementwise")
+    assert found["pass"] == "fuse_elementwise"
+    assert sorted(c["rewrite"] for c in found["checks"]) == list(range(stage.rewrites))
+    text = command.text("numerics", recording)
+    assert "checks: " in text and "values on the example inputs" in text
+
+
+def test_what_was_not_checked_is_one_line(command, tmp_path):
+    path = tmp_path / "x.run"
+    command.json("compile", *MODEL, "-o", path)
+    code, out, err = command("numerics", path)
+    assert (code, out) == (2, "") and "no rewrite was checked" in err and "--check" in err
+    code, _, err = command("numerics", path, "--top", "-1")
+    assert code == 2 and "--top" in err
+
+
+def test_a_comparison_with_a_framework_is_recorded(command, tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "x.run"
+    told = command.json("run", *MODEL, "--against", "torch", "-o", path)
+    found = command.json("numerics", path)
+    assert found["peer"] == {
+        "name": "torch", "error": told["worst_relative_error"], "ulp": told["worst_ulp"]
+    }  # fmt: skip
+    assert "against torch: worst relative error" in command.text("numerics", path)
+    with Recording.open(path) as file:
+        assert file.status == "finished" and file.timings()
+        assert file.figures()["digest"] == told["digest"]
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+@given(data=st.data())
+def test_ulps_count_the_floats_between(kind, data):
+    old = data.draw(FLOATS[kind])
+    steps = data.draw(st.integers(0, 5))
+    new = kind(old)
+    for _ in range(steps):
+        new = np.nextafter(new, kind(np.inf))
+    if not np.isfinite(new):
+        return
+    assert numbers.ulps(old, float(new), np.dtype(kind)) == steps
+    assert numbers.ulps(float(new), old, np.dtype(kind)) == steps
+
+
+def test_ulps_are_not_known_of_what_is_no_float():
+    assert numbers.ulps(1.0, math.nan, np.dtype("f4")) is None
+    assert numbers.ulps(1.0, math.inf, np.dtype("f4")) is None
+    assert numbers.ulps(1.0, 2.0, None) is None and numbers.ulps(None, 2.0, np.dtype("f4")) is None
+    assert numbers.ulps(-0.0, 0.0, np.dtype("f4")) == 0
