@@ -33,8 +33,8 @@ from workbench.views.links import linked
 from workbench.views.passes import check
 from workbench.views.reading import Run
 
-#: Heights in a cell (pixels): one pane, and the columns beside panes.
-HEIGHT = 460
+#: Heights of a pane (pixels): alone or beside another, and above or below another.
+HEIGHT, STACKED = 460, 340
 #: What is shown of compilations (by their ``id``: a workbench keeps its compilation), so that a
 #: second ``show()`` shares the selection of the first.
 _SHOWN: weakref.WeakValueDictionary[int, Workbench] = weakref.WeakValueDictionary()
@@ -195,6 +195,7 @@ class Workbench:
         """The whole: controls, two panes, the inspector."""
         if self._controls is None:
             self._controls = Controls(self)
+            self._controls.follow()
         return self._controls.box
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
@@ -299,7 +300,7 @@ class Pane:
     def __init__(self, owner: Workbench, name: str):
         self._owner, self.name = owner, name
         made = _widget_class(_FRAME.get(name, name))()
-        made.layout = ipywidgets.Layout(height=f"{HEIGHT}px", min_width="0", flex="1 1 0%")
+        made.layout = ipywidgets.Layout(height=f"{HEIGHT}px", min_width="0", flex="0 0 auto")
         made.observe(self._on_command, "command")
         if name in VIEWS:
             made.observe(self._on_selection, "selection")
@@ -311,6 +312,15 @@ class Pane:
         self.widget = ipywidgets.VBox(
             [self._message, made], layout=ipywidgets.Layout(flex="1 1 0%", min_width="0")
         )
+
+    @property
+    def height(self) -> int:
+        """In pixels; can be set."""
+        return int(self.view.layout.height.removesuffix("px"))
+
+    @height.setter
+    def height(self, pixels: int) -> None:
+        self.view.layout.height = f"{int(pixels)}px"
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Set traits, together."""
@@ -410,7 +420,7 @@ class Controls:
         names = list(dict.fromkeys(n for n in (self._left.value, self._right.value) if n))
         wide = len(names) == 2 and any(VIEWS[n].wide for n in names)
         for name in names:
-            owner.view(name)
+            owner.view(name).height = STACKED if wide else HEIGHT
         made = ipywidgets.VBox if wide else ipywidgets.HBox
         panes = made([owner.view(n).widget for n in names],
                      layout=ipywidgets.Layout(flex="1 1 0%", min_width="0"))  # fmt: skip
