@@ -110,7 +110,10 @@ def _impatient(case: Case, trial: Trial, failure: Failure, seconds, progress) ->
     quick = replace(trial, pass_seconds=min(patience, max(LEAST_SECONDS, patience / 20)))
     found = _Search(case, quick, failure, seconds, progress).run()
     patient = replace(found.trial, pass_seconds=patience)
-    again = patient.find(found.case.module, None, failure)
+    try:
+        again = patient.find(found.case.module, None, failure)
+    except KeyboardInterrupt:  # it was not seen to end, for as long as it could be waited
+        return replace(found, trial=patient, stopped="interrupted")
     if again is not None:
         return replace(found, trial=patient, failure=again)
     left = None if seconds is None else max(seconds - found.seconds, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -234,6 +235,24 @@ def test_ctrl_c_keeps_the_smallest_so_far():
     assert found.stopped == "interrupted"
     assert found.case.ops < 5
     assert trial.find(found.case.module, found.case.inputs) == found.failure
+
+
+def test_ctrl_c_while_the_last_case_is_given_all_its_time_keeps_it():
+    """Smaller modules get less time; the last one all of it, for which a hand may not wait."""
+
+    @specs_pass
+    def waits(module):
+        started = time.monotonic()
+        ops = [op.kind for op in module.main.body.ops]
+        while "core.tanh" in ops:
+            if len(ops) == 1 and time.monotonic() - started > 1.0:
+                raise KeyboardInterrupt
+            time.sleep(0.001)
+
+    network = program(lambda b, x: b.exp(b.tanh(b.neg(x))), "4x8xf32")
+    found = shrink(waits, network, pass_seconds=2.0)
+    assert (found.stopped, kinds(found)) == ("interrupted", ["tanh"])
+    assert found.trial.pass_seconds == 2.0
 
 
 def test_the_same_failure_reduces_to_the_same_bytes(tmp_path):
