@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import gpu_recordings
+from core_compiler.errors import UserError
 from core_compiler.record.reader import Recording
 from core_compiler.targets.cuda import CUDA
 from tests.cuda.simulated_target import SimulatedCUDA
@@ -58,6 +59,19 @@ def test_the_recording_opens_again_with_its_times(made):
         assert len(timings) == row["launches"]
         assert all(min(t.samples_us) > 0 and len(t.samples_us) == 2 for t in timings)
         assert all("PTX" in k.facts["intermediate"] for k in opened.kernels())
+
+
+def test_the_start_page_lists_it_by_gpu(made, monkeypatch, tmp_path):
+    from workbench.app import library, workspace
+
+    for module in (library, workspace):
+        monkeypatch.setattr(module, "SHIPPED", made[0])
+    public = workspace.Workspace(local=False, root=tmp_path)
+    (entry,) = public.start_page()["recorded"]
+    assert entry["device"] == "Simulated GPU" and entry["total_ms"] > 0
+    assert public.path(entry["path"]).is_file()
+    with pytest.raises(UserError, match="outside the library"):
+        public.path(str(tmp_path.parent / "other.run"))
 
 
 def test_other_bits_are_told_and_not_kept(monkeypatch, tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import sample_models
 from core_compiler.errors import UserError
 from core_compiler.record import schema
 from core_compiler.record.file import is_running
@@ -25,11 +26,14 @@ KINDS = (".run", ".onnx", ".pt2")
 MAX_UPLOAD = 8 << 30
 #: How many recordings the start page lists.
 MAX_LISTED = 50
+#: Recordings that come with the sample models (`make gpu-recordings`).
+SHIPPED = Path(sample_models.__file__).parent / "recordings"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A recording in the library; ``checks`` counts verdicts, ``error``: why it cannot be read."""
+    """A recording in the library; ``checks`` counts verdicts, ``device`` is the GPU it was made on
+    ("" where none is named), ``error``: why it cannot be read."""
 
     name: str
     path: str
@@ -42,6 +46,7 @@ class Entry:
     checks: dict[str, int]
     total_ms: float | None
     error: str = ""
+    device: str = ""
 
 
 class Library:
@@ -75,14 +80,21 @@ class Library:
 
     def entries(self) -> list[Entry]:
         """The recordings, newest first."""
+        return sorted(self._entries(self.folder), key=lambda e: (-e.began, e.name))[:MAX_LISTED]
+
+    def recorded(self) -> list[Entry]:
+        """The recordings that came with the sample models, by name: made on a GPU."""
+        return sorted(self._entries(SHIPPED), key=lambda e: e.name)
+
+    def _entries(self, folder: Path) -> list[Entry]:
         found = []
-        for path, stat in _listed(self.folder):
-            key = (path.name, stat.st_size, stat.st_mtime_ns)
+        for path, stat in _listed(folder):
+            key = (str(path), stat.st_size, stat.st_mtime_ns)
             entry = self._known.get(key)
             if entry is None or entry.status == "recording":
                 entry = self._known[key] = _read(path, stat)
             found.append(entry)
-        return sorted(found, key=lambda e: (-e.began, e.name))[:MAX_LISTED]
+        return found
 
     def remove(self, name: str) -> None:
         """Delete a recording of the library."""
@@ -137,9 +149,15 @@ def _read(path: Path, stat: os.stat_result) -> Entry:
             path.name, str(path), str(meta.get("model", path.stem)), str(meta.get("target", "")),
             _float(meta.get("began")) or stat.st_mtime, stat.st_size, status, int(stages),
             {str(k): int(v) for k, v in checks.items()}, _float(total[0]) if total else None,
+            device=_device(meta),
         )  # fmt: skip
     except (sqlite3.Error, ValueError, TypeError, KeyError) as problem:
         return Entry(**{**vars(blank), "status": "unreadable", "error": str(problem)[:200]})
+
+
+def _device(meta: dict[str, Any]) -> str:
+    device = meta.get("device")
+    return str(device.get("name", "")) if isinstance(device, dict) else ""
 
 
 def _float(value: Any) -> float | None:

@@ -39,6 +39,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const check = h('input', { type: 'checkbox' });
   const execute = h('input', { type: 'checkbox', checked: true });
   const samples = h('div', { class: 'samples' });
+  const recorded = h('div');
   const recent = h('div');
   const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, check: check.checked, execute: execute.checked });
   const open = (what) => { if (what.trim()) send('open', { what: what.trim(), ...options() }); };
@@ -51,7 +52,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
       h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time')));
   root.append(h('div', { class: 'page' }, h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See what the compiler does to it: every pass, every rewrite, memory, kernels and their times.'),
-    error, drop, h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples, recent), file);
+    error, drop, h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples, recorded, recent), file);
 
   path.addEventListener('keydown', (event) => { if (event.key === 'Enter') open(path.value); });
   file.addEventListener('change', () => file.files[0] && send_file(file.files[0]));
@@ -115,6 +116,15 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const checks = (c) => Object.entries(c ?? {}).map(([v, n]) => h('span', { class: v, title: MARK_WORDS[v] }, `${MARKS[v] ?? v} ${count(n)}  `));
   const STATUS = { finished: 'complete', recording: 'compiling', interrupted: 'interrupted' };
 
+  // Recordings that came with the sample models: a table for each GPU they were made on.
+  function recordings(all) {
+    const devices = [...new Set(all.map((r) => r.device))];
+    return devices.flatMap((device) => [h('h2', {}, `Recorded on ${device || 'another machine'}`, h('span', {}, 'with the times of every kernel; opening one needs no GPU')),
+      h('table', {}, h('thead', {}, h('tr', {}, ['model', 'stages', 'time', 'size'].map((t) => h('th', { scope: 'col', class: t === 'model' ? '' : 'num' }, t)))),
+        h('tbody', {}, all.filter((r) => r.device === device).map((r) => h('tr', { tabindex: 0, click: () => send('open', { what: r.path }), keydown: (e) => e.key === 'Enter' && send('open', { what: r.path }), title: r.error || r.path },
+          h('td', { class: 'name' }, r.model), h('td', { class: 'num' }, count(r.stages)), h('td', { class: 'num' }, r.total_ms === null ? '' : figure(r.total_ms, 'ms')), h('td', { class: 'num' }, bytes(r.size))))))]);
+  }
+
   watch('data', () => {
     data = json(model, 'data');
     if (!data) return;
@@ -123,6 +133,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     target.replaceChildren(...data.targets.map((name) => h('option', { value: name }, name)));
     samples.replaceChildren(...data.samples.map((s) => h('button', { class: 'sample', click: () => open(s.name) }, h('b', {}, s.name), h('span', { class: 'muted' }, s.summary),
       h('span', { class: 'faint' }, `${million(s.parameters)}, ${figure(s.flops, 'flop')}`))));
+    recorded.replaceChildren(...recordings(data.recorded));
     recent.replaceChildren(h('h2', {}, 'Recent recordings', h('span', {}, data.recent.length ? data.folder : '')), data.recent.length
       ? h('table', {}, h('thead', {}, h('tr', {}, ['model', 'target', 'made', 'stages', 'time', 'checks', 'size', 'state', ''].map((t) => h('th', { scope: 'col', class: ['stages', 'time', 'size'].includes(t) ? 'num' : '' }, t)))),
         h('tbody', {}, data.recent.map((r) => h('tr', { tabindex: 0, click: () => send('open', { what: r.path }), keydown: (e) => e.key === 'Enter' && send('open', { what: r.path }), title: r.error || r.path },

@@ -12,7 +12,7 @@ from typing import Any
 from core_compiler.errors import UserError
 from workbench import edits
 from workbench.app.compiles import Compiles
-from workbench.app.library import MAX_UPLOAD, Library
+from workbench.app.library import MAX_UPLOAD, SHIPPED, Library
 from workbench.views.reading import Run
 
 #: Recordings that stay open after their last page has gone, for the next reload.
@@ -45,7 +45,8 @@ class Workspace:
     def _check_place(self, path: Path) -> None:
         if self._local or path.absolute() in self._given:
             return
-        if not path.resolve().is_relative_to(self.library.root.resolve()):
+        resolved = path.resolve()
+        if not any(resolved.is_relative_to(p.resolve()) for p in (self.library.root, SHIPPED)):
             raise UserError("files outside the library are not opened on a public address",
                             path.name, "drop the file on the page instead")  # fmt: skip
 
@@ -148,6 +149,7 @@ class Workspace:
             "samples": [{"name": m.name, "summary": m.summary, "parameters": m.parameters,
                          "flops": m.flops} for m in CATALOGUE.values()],
             "recent": [asdict(entry) for entry in self.library.entries()],
+            "recorded": [asdict(entry) for entry in self.library.recorded()],
         }  # fmt: skip
 
 
