@@ -62,9 +62,11 @@ def clean(text: str) -> str:
 
 
 class Interner:
-    """Ids by dictionary; what was not written yet is kept, by table."""
+    """Ids by dictionary; what was not written yet is kept, by table.  ``source_text`` off: the
+    lines of source in stack traces are left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, source_text: bool = True) -> None:
+        self._source_text = source_text
         self.rows: dict[str, list[tuple]] = {table: [] for table in INSERTS}
         self._value_types: list[int] = []
         self._value_names: list[tuple[str, int]] = []
@@ -174,7 +176,7 @@ class Interner:
         """One frame of a stack as JSON; the outer ones are in all stacks."""
         found = self._frames.get(frame)
         if found is None:
-            found = self._frames[frame] = _encode(frame)
+            found = self._frames[frame] = _encode(frame if self._source_text else (*frame[:3], ""))
         return found
 
     def origin(self, origin: Origin | None) -> int | None:

@@ -55,7 +55,7 @@ class Recorder(Observer):
     def __init__(self, path: str | Path, *, source_text: bool = True):
         self.path = Path(path)
         self._source_text = source_text
-        self._ids = Interner()
+        self._ids = Interner(source_text)
         self._rewrites: dict[Rewrite, int] = {}
         self._functions: dict[str, Function] = {}
         self._present: dict[str, set[int]] = {}
@@ -292,7 +292,7 @@ class Recorder(Observer):
                         break  # the file is complete; only its -wal and -shm companions stay
                     time.sleep(0.02)
             db.close()
-            self._ids = Interner()
+            self._ids = Interner(self._source_text)
             self._rewrites, self._functions, self._present = {}, {}, {}
 
     # -- writing ---------------------------------------------------------------------------------
