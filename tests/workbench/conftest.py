@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workbench import two_blocks as two_blocks_network
+from tests.workbench.two_blocks import TwoBlocks
 from workbench.cli import main
 
 MODEL = ("digits-mlp", "--width", "0.25")
@@ -69,3 +71,10 @@ def recording(tmp_path_factory) -> Path:
     )
     assert run.returncode == 0, run.stderr
     return path
+
+
+@pytest.fixture(scope="session")
+def two_blocks(tmp_path_factory) -> TwoBlocks:
+    """A small network of two blocks: checked and executed, and only compiled."""
+    pytest.importorskip("torch", reason="the network is written in torch")
+    return two_blocks_network.record(tmp_path_factory.mktemp("two_blocks"))

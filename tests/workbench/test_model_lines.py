@@ -2,91 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from core_compiler import compiler
-from core_compiler.compiler import Options
 from core_compiler.ir import Block, FrontendNode, Function, Module, Origin
 from core_compiler.record import Recording
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
+from tests.workbench.two_blocks import LINES, NETWORK, OUT, ROWS, WIDE, TwoBlocks
 from workbench.model_lines import NODES, Line, ModelLines, model_lines
 
-ROWS, WIDE, OUT = 32, 48, 8
-NETWORK = f"""
-import torch
 
-class Block(torch.nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d({WIDE})
-        self.dense = torch.nn.Linear({WIDE}, width)
-
-    def forward(self, x):
-        x = self.norm(x)
-        x = self.dense(x)
-        return torch.relu(x)
-
-class Network(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = Block({WIDE})
-        self.second = Block({OUT})
-        self.conv = torch.nn.Conv1d(1, 4, 3)
-        self.norm = torch.nn.BatchNorm1d(4)
-
-    def forward(self, x):
-        y = self.first(x)
-        y = self.second(y)
-        z = self.conv(y[:, None, :])
-        z = self.norm(z)
-        return z
-"""
-LINES = {text.strip(): number for number, text in enumerate(NETWORK.split("\n"), 1)}
-
-
-@dataclass(frozen=True)
-class Made:
-    """The network's recordings: checked and executed, and only compiled."""
-
-    run: Path
-    plain: Path
-    source: str
-
-    def line(self, found: ModelLines, text: str) -> Line:
-        return found.lines[self.source, LINES[text]]
+def at(made: TwoBlocks, found: ModelLines, text: str) -> Line:
+    """The line that reads ``text``."""
+    return found.lines[made.source, LINES[text]]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Made:
-    torch = pytest.importorskip("torch")
-    from core_compiler.frontends.pytorch import import_module
-    from workbench import jobs
-    from workbench.models import Model, Spec
-
-    folder = tmp_path_factory.mktemp("network")
-    source = folder / "network.py"
-    source.write_text(NETWORK)
-    found = importlib.util.spec_from_file_location("network", source)
-    code = importlib.util.module_from_spec(found)
-    found.loader.exec_module(code)
-    torch.manual_seed(0)
-    x = torch.randn(ROWS, WIDE)
-    imported = import_module(code.Network().eval(), (x,), name="network")
-    model = Model(Spec("network", "function", "torch"), imported, (x.numpy(),), (x.numpy(),))
-    jobs.compile(model, "cpu", Options(check=True), path=folder / "run.run", execute=True)
-    jobs.compile(model, "cpu", path=folder / "plain.run", source_text=False)
-    return Made(folder / "run.run", folder / "plain.run", str(source))
+def made(two_blocks) -> TwoBlocks:
+    return two_blocks
 
 
 @pytest.fixture(scope="module")
-def traced(made: Made):
+def traced(made: TwoBlocks):
     with Recording.open(made.run) as recording:
         yield recording, model_lines(recording)
 
@@ -113,9 +54,9 @@ def test_the_lines_and_what_came_from_no_line_are_all_launches(traced):
 def test_a_caller_holds_what_happens_below_it(made, traced):
     """Both blocks run the same lines; each call holds its own part of them."""
     _, found = traced
-    below = [made.line(found, text) for text in
+    below = [at(made, found, text) for text in
              ("x = self.norm(x)", "x = self.dense(x)", "return torch.relu(x)")]  # fmt: skip
-    calls = [made.line(found, text) for text in ("y = self.first(x)", "y = self.second(y)")]
+    calls = [at(made, found, text) for text in ("y = self.first(x)", "y = self.second(y)")]
     assert [line.own.us for line in calls] == [0.0, 0.0]
     np.testing.assert_allclose(
         _sum(line.total for line in calls), _sum(line.own for line in below), rtol=1e-12
@@ -128,14 +69,14 @@ def test_a_line_has_the_flops_of_its_products(made, traced):
     """A dense layer's multiplications and additions, and at most two more for each result."""
     _, found = traced
     products = 2 * ROWS * WIDE * (WIDE + OUT)
-    flops = made.line(found, "x = self.dense(x)").own.flops
+    flops = at(made, found, "x = self.dense(x)").own.flops
     assert products <= flops <= products + 2 * ROWS * (WIDE + OUT)
 
 
 def test_a_norm_that_was_folded_into_its_convolution_takes_nothing_of_its_time(made, traced):
     _, found = traced
-    conv = made.line(found, "z = self.conv(y[:, None, :])")
-    norm = made.line(found, "z = self.norm(z)")
+    conv = at(made, found, "z = self.conv(y[:, None, :])")
+    norm = at(made, found, "z = self.norm(z)")
     assert conv.own.flops >= 2 * ROWS * 4 * (OUT - 2) * 3 > 10 * norm.own.flops
     assert conv.own.us > norm.own.us
 
@@ -153,20 +94,20 @@ def test_the_frameworks_own_lines_are_not_the_models(made, traced):
 def test_the_checks_of_a_line_are_those_of_the_rewrites_that_took_its_ops(made, traced):
     recording, found = traced
     steps = [r for s in range(recording.stage_count()) for r in recording.rewrites(s)]
-    conv = made.line(found, "z = self.conv(y[:, None, :])")
+    conv = at(made, found, "z = self.conv(y[:, None, :])")
     (fold,) = [r for r in steps if r.rewrite.rule.startswith("batch_norm(conv")]
     assert fold.check.verdict == "within"
     assert conv.check.verdict == "within" and conv.check.error >= fold.check.worst_error > 0
     named = recording.rewrites(conv.check.stage)[conv.check.rewrite]
     assert named.check.worst_error == conv.check.error
     assert conv.check.count <= sum(r.check is not None for r in steps)
-    relu = made.line(found, "return torch.relu(x)")
+    relu = at(made, found, "return torch.relu(x)")
     assert (relu.check.verdict, relu.check.error) == ("bitwise", 0.0)
 
 
 def test_a_line_leads_to_its_dearest_op_and_kernel(made, traced):
     recording, found = traced
-    dense = made.line(found, "x = self.dense(x)")
+    dense = at(made, found, "x = self.dense(x)")
     op = recording.op(dense.op)
     assert (op.origin.nodes()[0].file, op.origin.nodes()[0].line) == (made.source, dense.line)
     kernel = next(k for k in recording.kernels() if k.id == dense.kernel)
@@ -190,7 +131,10 @@ def test_without_times_and_sources_flops_and_bytes_are_still_there(made, traced)
     _, executed = traced
     with Recording.open(made.plain) as recording:
         assert recording.sources() == {}
+        assert {row[0] for row in recording.query("SELECT stack FROM node").rows} != {"[]"}
         found = model_lines(recording)
+    assert b"self.dense(x)" not in made.plain.read_bytes()
+    assert {line.text for line in found.lines.values()} == {""}
     assert not found.measured and found.executed
     assert {line.own.us for line in found.lines.values()} == {None}
     assert {p: line.own.flops for p, line in found.lines.items()} == {
