@@ -1,12 +1,15 @@
-"""Simplify shapes: chains of reshape, transpose, broadcast and slice become one op or none."""
+"""Simplify shapes: chains of reshape, transpose, broadcast and slice become one op or none; so does
+a take of places that are known."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from core_compiler.passes.base import Pass
 from core_compiler.passes.canonicalise import _identity_slice, _same
-from core_compiler.passes.rules import Match, Rule, apply_rules, op
+from core_compiler.passes.rules import Const, Match, Rule, apply_rules, op
 
 
 def _same_shape(o) -> bool:
@@ -73,6 +76,32 @@ def _needs_progress(m: Match) -> str | None:
     return _inserted_ones_only(m)
 
 
+def _places_in_a_row(m: Match) -> str | None:
+    """Whether the indices of a take are places of its axis, evenly apart and ascending."""
+    places = m.array("i").reshape(-1).astype(np.int64)
+    if places.size != m["i"].type.elements:
+        return "the indices are one number for many places"
+    if places[0] < 0 or places[-1] >= m["x"].type.shape[m.root["axis"]]:
+        return "the indices do not all lie on the axis"
+    steps = np.diff(places)
+    if np.any(steps != steps[:1]) or np.any(steps < 1):
+        return "the indices are not evenly apart and ascending"
+    return None
+
+
+def _take_as_slice(b, m: Match):
+    places, axis, shape = m.array("i").reshape(-1), m.root["axis"], m["x"].type.shape
+    first, last = int(places[0]), int(places[-1])
+    cut = b.slice(
+        m["x"],
+        starts=tuple(first if a == axis else 0 for a in range(len(shape))),
+        limits=tuple(last + 1 if a == axis else size for a, size in enumerate(shape)),
+        strides=tuple(int(places[1]) - first if a == axis and places.size > 1 else 1
+                      for a in range(len(shape))),
+    )  # fmt: skip
+    return b.reshape(cut, shape=m.root.result.type.shape)
+
+
 RULES = (
     Rule("reshape to the same shape => x", op("reshape", "x", where=_same_shape), _same),
     Rule("broadcast to the same shape => x",
@@ -96,6 +125,9 @@ RULES = (
          check=_needs_progress),
     Rule("slice(slice(x)) => slice(x)",
          op("slice", op("slice", "x", name="inner")), _compose_slices),
+    Rule("take of places in a row => slice",
+         op("take", "x", Const("i", lambda places: places.size > 0, "one place at least")),
+         _take_as_slice, check=_places_in_a_row),
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -16,6 +17,10 @@ X = "2x3x4xf32"
 
 def slices(x, starts, limits, strides=None):
     return {"starts": starts, "limits": limits, "strides": strides or (1,) * len(starts)}
+
+
+def places(b, numbers):
+    return b.constant(np.array(numbers, np.int64))
 
 
 #: rule, program, what it becomes, a program it refuses (at its last op), the reason, types.
@@ -69,6 +74,22 @@ CASES = (
                           **slices(x, (0, 1, 1), (1, 2, 4), (1, 1, 2))),
      lambda b, x: b.slice(x, **slices(x, (1, 2, 1), (2, 3, 4), (1, 2, 2))),
      lambda b, x: b.slice(b.neg(x), **slices(x, (1, 0, 0), (2, 3, 4))), "found core.neg", (X,)),
+    ("take of places in a row => slice",
+     lambda b, x: b.take(x, places(b, 1), axis=1),
+     lambda b, x: b.reshape(b.slice(x, **slices(x, (0, 1, 0), (2, 2, 4))), shape=(2, 4)),
+     lambda b, x: b.take(x, places(b, 3), axis=1), "the indices do not all lie on the axis", (X,)),
+    ("take of places in a row => slice",
+     lambda b, x: b.take(x, places(b, [[0, 2], [4, 6]]), axis=0),
+     lambda b, x: b.reshape(b.slice(x, **slices(x, (0, 0), (7, 2), (2, 1))), shape=(2, 2, 2)),
+     lambda b, x: b.take(x, places(b, [0, 2, 3]), axis=0), "not evenly apart and ascending", ("8x2xf32",)),
+    ("take of places in a row => slice",
+     lambda b, x: b.take(x, places(b, [1, 2]), axis=0),
+     lambda b, x: b.slice(x, **slices(x, (1, 0), (3, 2))),
+     lambda b, x: b.take(x, b.broadcast(places(b, 1), shape=(3,), dims=()), axis=0), "one number for many", ("8x2xf32",)),
+    ("take of places in a row => slice",
+     lambda b, x: b.take(x, places(b, [1, 2]), axis=0),
+     lambda b, x: b.slice(x, **slices(x, (1, 0), (3, 2))),
+     lambda b, x: b.take(x, places(b, [2, 1]), axis=0), "not evenly apart and ascending", ("8x2xf32",)),
 )  # fmt: skip
 
 
