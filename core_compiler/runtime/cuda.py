@@ -11,7 +11,7 @@ import numpy as np
 
 from core_compiler.errors import CANNOT_HERE, InternalError, UserError
 from core_compiler.runtime.cpu import example_inputs
-from core_compiler.runtime.cuda_driver import Driver
+from core_compiler.runtime.cuda_driver import Driver, DriverError
 from core_compiler.runtime.device import Buffer, Device, Executable, check_inputs
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits
@@ -35,17 +35,21 @@ class CudaDevice(Device):
 
     def allocate(self, size: int, what: str = "buffer") -> Buffer:
         self.require(size, what)
-        memory = _Memory(self.driver, max(size, ALIGN))
+        try:
+            memory = _Memory(self.driver, max(size, ALIGN))
+        except DriverError as error:
+            raise self._too_small(size, what, f"no block is that large ({error})") from None
         return Buffer(memory.address, size, memory)
 
     def require(self, size: int, what: str) -> None:
         """UserError (exit code 3) where ``size`` bytes are not free on the GPU."""
-        free = self.driver.free_bytes()
-        if size > free:
-            raise UserError(
-                f"needs {size / 2**20:,.0f} MiB of GPU memory, {free / 2**20:,.0f} MiB are free",
-                what, "free GPU memory, or choose -t cpu", CANNOT_HERE,
-            )  # fmt: skip
+        if size > self.driver.free_bytes():
+            raise self._too_small(size, what)
+
+    def _too_small(self, size: int, what: str, why: str = "") -> UserError:
+        asked, free = _mebibytes(size), _mebibytes(self.driver.free_bytes())
+        said = f"needs {asked} of GPU memory, {free} are free{f', but {why}' if why else ''}"
+        return UserError(said, what, "free GPU memory, or choose -t cpu", CANNOT_HERE)
 
     def copy(self, to: Buffer | np.ndarray, source: Buffer | np.ndarray) -> None:
         size, have = (b.size if isinstance(b, Buffer) else b.nbytes for b in (to, source))
@@ -82,8 +86,17 @@ class CudaDevice(Device):
             self._check_architecture(kernel, facts["architecture"])
             image = self.kernels.file(kernel, self.driver.image)
             code = self.driver.function(image, kernel.symbol)
-            self._functions[kernel.key] = Function(code, facts["threads"], facts["arguments"])
+            self._functions[kernel.key] = Function(
+                code, facts["threads"], facts["arguments"], facts["registers"], facts["shared"],
+                self._place(kernel),
+            )  # fmt: skip
         return self._functions[kernel.key]
+
+    def _place(self, kernel: KernelRef) -> str:
+        """Where a kernel's function stands in its generated source."""
+        source = self.kernels.file(kernel, "source.py").decode().splitlines()
+        line = next((n for n, text in enumerate(source, 1) if text.startswith("def ")), 1)
+        return f"kernel {kernel.name}, source.py:{line}"
 
     def _check_architecture(self, kernel: KernelRef, architecture: str) -> None:
         gpu = self.driver.gpu
@@ -101,11 +114,15 @@ class CudaDevice(Device):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A loaded kernel, the threads of its blocks and how many arguments it takes."""
+    """A loaded kernel: ``threads`` of a block, how many ``arguments`` it takes, ``registers``
+    of a thread, ``shared`` bytes of a block, and its ``place`` in the generated source."""
 
     code: Any
     threads: int
     arguments: int
+    registers: int
+    shared: int
+    place: str
 
 
 class _Memory:
@@ -140,7 +157,7 @@ class CudaExecutable(Executable):
         self.program, self.device, self._lock = program, device, threading.Lock()
         self._functions = {k.name: device.function(k) for k in program.kernels if k.key != BUILTIN}
         places, size = _laid_out(program)
-        self._block = device.allocate(size, f"program {program.name}")
+        self._block = device.allocate(size, f"program {program.name} ({_parts(places, size)})")
         self._places = {name: [self._block.address + p for p in at] for name, at in places.items()}
         self._aliases = {a.alias: i for i, a in enumerate(program.outputs) if a.alias >= 0}
         for constant, address in zip(program.constants, self._places["constant"], strict=True):
@@ -212,9 +229,17 @@ class CudaExecutable(Executable):
         if launch.function is None:
             driver.move(*launch.arguments)
         elif launch.grid:
-            driver.launch(
-                launch.function.code, launch.grid, launch.function.threads, launch.arguments
-            )
+            function = launch.function
+            try:
+                driver.launch(function.code, launch.grid, function.threads, launch.arguments)
+            except DriverError as error:
+                raise UserError(
+                    f"cannot be launched ({error.state}): {launch.grid} blocks of "
+                    f"{function.threads} threads, {function.registers} registers each, "
+                    f"{function.shared} bytes of shared memory",
+                    function.place, "compile with the option tiles=small, or choose -t cpu",
+                    CANNOT_HERE,
+                ) from None  # fmt: skip
 
     def _address(self, ref: Ref) -> int:
         """Where a reference points; an input whose memory an output takes over lies there."""
@@ -252,6 +277,26 @@ def _laid_out(program: Program) -> tuple[dict[str, list[int]], int]:
             places[space].append(end)
             end += max(-(-size // ALIGN), 1) * ALIGN
     return places, end
+
+
+#: What the spaces of a program hold, in words.
+_HELD = {"arena": "temporaries", "constant": "weights", "packed": "packed weights",
+         "input": "inputs", "output": "results", "scratch": "scratch"}  # fmt: skip
+
+
+def _parts(places: Mapping[str, list[int]], size: int) -> str:
+    """What a block of memory is made of, the largest part first."""
+    starts = [(at[0], space) for space, at in places.items() if at]
+    ends = [*(start for start, _ in starts[1:]), size]
+    parts = [(end - start, _HELD[space]) for (start, space), end in zip(starts, ends, strict=True)]
+    named = sorted(parts, key=lambda part: -part[0])
+    return ", ".join(
+        f"{words} {_mebibytes(n)}" for n, words in named if n > ALIGN or len(named) < 2
+    )
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.0f} MiB" if size >= 10 << 20 else f"{size / 2**20:,.3f} MiB"
 
 
 def _constant(constants: Mapping[str, np.ndarray], constant) -> np.ndarray:

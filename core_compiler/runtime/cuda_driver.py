@@ -51,6 +51,19 @@ class GPU:
         return f"sm_{self.capability[0]}{self.capability[1]}"
 
 
+#: The oldest CUDA version of a driver that loads what CUDA 13's ptxas makes: any 13 does
+#: (CUDA compatibility, "minor version compatibility").
+OLDEST_DRIVER = (13, 0)
+
+
+class DriverError(InternalError):
+    """A call of the driver failed: its name and what it answered."""
+
+    def __init__(self, call: str, state: str):
+        super().__init__(f"{call}: {state}")
+        self.call, self.state = call, state
+
+
 @functools.cache
 def missing(ordinal: int = 0) -> str | None:
     """What this machine lacks to execute on GPU ``ordinal``; None where nothing is."""
@@ -64,6 +77,10 @@ def missing(ordinal: int = 0) -> str | None:
         return "there is no NVIDIA driver (libcuda.so.1) on this machine"
     if state.value:
         return f"the NVIDIA driver cannot start ({state.name})"
+    _, number = driver.cuDriverGetVersion()
+    if (have := (number // 1000, number % 1000 // 10)) < OLDEST_DRIVER:
+        spelled = [".".join(map(str, v)) for v in (have, OLDEST_DRIVER)]
+        return f"the NVIDIA driver is for CUDA {spelled[0]}, {spelled[1]} or newer is needed"
     _, count = driver.cuDeviceGetCount()
     if ordinal >= count:
         return "the NVIDIA driver finds no GPU" if not count else f"there are {count} GPUs"
@@ -99,10 +116,10 @@ class Driver:
         self.gpu = self._describe()
 
     def _ask(self, name: str, *arguments):
-        """One call of the driver; InternalError names it and what it answered."""
+        """One call of the driver; DriverError names it and what it answered."""
         state, *results = getattr(self._cuda, name)(*arguments)
         if state.value:
-            raise InternalError(f"{name}: {state.name}")
+            raise DriverError(name, state.name)
         return results[0] if len(results) == 1 else results
 
     def enter(self) -> None:

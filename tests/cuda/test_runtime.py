@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
 from core_compiler import compiler
 from core_compiler.compiler import Options
 from core_compiler.errors import UserError
-from core_compiler.runtime import profiler
+from core_compiler.runtime import cuda_driver, profiler
 from core_compiler.runtime.cuda import ALIGN, CudaDevice
+from core_compiler.runtime.cuda_driver import DriverError
 from core_compiler.targets.cuda import CUDA, kernel_cache
 from tests.cuda.simulated_driver import SimulatedDriver
 from tests.cuda.simulated_target import SimulatedCUDA
@@ -64,6 +68,52 @@ def test_too_little_memory_is_said_before_anything_is_allocated(made):
         device.load(program, arrays)
     assert caught.value.exit_code == 3
     assert not driver.memory.buffers
+    assert "program model (" in caught.value.where and "inputs 0.003 MiB" in caught.value.where
+
+
+def test_a_block_that_the_driver_does_not_find_is_said_too(made, monkeypatch):
+    driver = SimulatedDriver()
+    refused = DriverError("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY")
+    monkeypatch.setattr(driver, "allocate", Mock(side_effect=refused))
+    program, arrays, _ = made.facts["program"]
+    with pytest.raises(UserError, match=r"no block is that large .cuMemAlloc: CUDA") as caught:
+        CudaDevice(kernel_cache("sm_90"), driver=driver).load(program, arrays)
+    assert "are free" in caught.value.what and caught.value.exit_code == 3
+
+
+def test_a_launch_that_fails_names_kernel_line_and_shape(made, monkeypatch):
+    driver = SimulatedDriver()
+    program, arrays, _ = made.facts["program"]
+    executable = CudaDevice(kernel_cache("sm_90"), driver=driver).load(program, arrays)
+    refused = DriverError("cuLaunchKernel", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+    monkeypatch.setattr(driver, "launch", Mock(side_effect=refused))
+    with pytest.raises(UserError, match=r"LAUNCH_OUT_OF_RESOURCES.: \d+ blocks of") as caught:
+        executable(*inputs(made.stages[0].module))
+    assert re.fullmatch(r"kernel \w+, source.py:\d+", caught.value.where)
+    assert "registers each" in caught.value.what and caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({"cuInit": 100}, "cannot start"),
+        ({"cuDriverGetVersion": 12040}, "is for CUDA 12.4, 13.0 or newer is needed"),
+        ({"cuDeviceGetCount": 0}, "finds no GPU"),
+    ],
+    ids=["broken", "old", "none"],
+)
+def test_what_a_driver_lacks(monkeypatch, answers, said):
+    """A driver that starts, is new enough and has a GPU, but for one answer."""
+    import cuda.bindings.driver  # noqa: F401  (so that the stand-in replaces it)
+
+    given = {"cuInit": 0, "cuDriverGetVersion": 13000, "cuDeviceGetCount": 1} | answers
+    state = Mock(value=given["cuInit"])
+    monkeypatch.setattr("cuda.bindings.driver", Mock(
+        cuInit=lambda flags: (state,),
+        cuDriverGetVersion=lambda: (state, given["cuDriverGetVersion"]),
+        cuDeviceGetCount=lambda: (state, given["cuDeviceGetCount"]),
+    ))  # fmt: skip
+    assert said in cuda_driver.missing.__wrapped__()
 
 
 def test_code_for_another_gpu_is_refused_by_name(made):
