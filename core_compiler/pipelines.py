@@ -203,11 +203,10 @@ def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
     if limit is not None and pass_.mandatory:
         raise UserError(f"{step.label} cannot stop after {limit} rewrites", "pipeline",
                         "the compile needs all of it")  # fmt: skip
-    made = replace(step, pass_=pass_, limit=limit)
-    if any(name in edit.skip for name in both):
-        if pass_.mandatory:
-            raise UserError(f"{step.label} cannot be skipped", "pipeline", "the compile needs it")
-        return [replace(made, skipped=True)]
+    skipped = any(name in edit.skip for name in both)
+    if skipped and pass_.mandatory:
+        raise UserError(f"{step.label} cannot be skipped", "pipeline", "the compile needs it")
+    made = replace(step, pass_=pass_, limit=limit, skipped=skipped)
     if any(name in edit.repeat for name in both):
         return [made, replace(made, label=f"{step.label}+")]
     return [made]

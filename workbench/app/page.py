@@ -376,7 +376,8 @@ class Page:
         job, self.job = self.job, None
         assert job is not None
         if self._edited is not None and self._edited[0] is job:
-            self._edited_ended(job, self._edited[1])
+            begun, self._edited = self._edited[1], None
+            self._edited_ended(job, begun)
             return
         if self.run is None and job.path.exists():
             self._guard_quietly(lambda: self._take(self.workspace.acquire(job.path)))

@@ -13,6 +13,7 @@ const STYLE = `
 .body { flex: 1; min-height: 0; display: grid; grid-template-columns: minmax(0, 1fr) minmax(290px, 40%); }
 .list { overflow-y: auto; outline: none; padding-bottom: 16px; border-right: 1px solid var(--line); }
 .list:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+.body.writes { grid-template-columns: minmax(0, 1fr) minmax(290px, 54%); }
 .side { overflow-y: auto; padding: 8px 12px 20px; }
 .row, .heads { display: grid; grid-template-columns: 14px 18px minmax(90px, 1fr) auto 52px 50px 56px 16px; column-gap: 6px; align-items: center; padding: 1px 8px 1px 4px; border-left: 3px solid transparent; }
 .two .row, .two .heads { grid-template-columns: 14px 18px minmax(90px, 1fr) auto 52px 50px 46px 56px 56px 16px; }
@@ -71,7 +72,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const more = h('div');
   const side = h('div', { class: 'side', role: 'region', 'aria-label': 'The selected pass' }, facts, editor, more);
   const written = h('details', {}, h('summary', {}, 'The edit as text'));
-  root.append(bar, words, note, h('div', { class: 'body' }, list, side), written);
+  const body = h('div', { class: 'body' }, list, side);
+  root.append(bar, words, note, body, written);
 
   // -- asking Python ----------------------------------------------------------------------------
   function ask(done) {
@@ -153,7 +155,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('label', { title: 'A pass that takes longer is stopped and named; empty: no limit' }, 'at most', h('input', { type: 'text', name: 'timeout', inputmode: 'decimal', 'aria-label': 'Seconds that a pass may take', value: draft.timeout ?? '', placeholder: 'any', change: (event) => act({ do: 'set', timeout: event.target.value }) }), 's a pass'),
         h('button', { disabled: !past.length, title: 'Take back the last change  (Ctrl Z)', click: takeBack }, 'Undo'),
         h('button', { disabled: !shown.edited, 'data-do': 'undo', title: 'Back to the pipeline that this recording was made with', click: () => act({ do: 'undo' }) }, 'Undo all'),
-        shown.plain ? null : h('button', { 'data-do': 'plain', title: `Back to the pipeline of ${data.target} without any edit`, click: () => act({ do: 'undo', plain: true }) }, 'No edits'),
+        shown.plain || !data.made_with ? null : h('button', { 'data-do': 'plain', title: `The pipeline of ${data.target} without any edit`, click: () => act({ do: 'undo', plain: true }) }, 'Unedited'),
         running() ? h('button', { 'data-do': 'cancel', title: 'Stop the compile; what it finished is kept', click: () => send('cancel', {}) }, 'Cancel') : null,
         h('button', { class: 'primary', 'data-do': 'run', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline into a new recording, and compare the two', click: run }, running() ? 'Running …' : 'Run'),
       ]).filter(Boolean));
@@ -164,6 +166,13 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     refused = null;
     draw();
     send('rerun', { draft: shown.draft, trust });
+    clearTimeout(silent);
+    silent = setTimeout(() => { // a notebook or a report: nobody compiles there
+      told = null;
+      refused = { what: 'Nothing here compiles', where: '', fix: 'copy the Python or the command below' };
+      written.open = true;
+      draw();
+    }, SILENCE);
   }
 
   function drawWords() {
@@ -312,6 +321,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   function drawSide() {
     const row = shown.rows.find((each) => each.label === chosen);
+    body.classList.toggle('writes', Boolean(row?.own));
     if (!row) {
       facts.replaceChildren(h('p', {}, 'Select a pass.'));
       editor.replaceChildren();
@@ -376,7 +386,17 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (focused !== held.source) held.source.value = row.source;
     held.area.disabled = row.locked || Boolean(row.source);
     held.source.disabled = row.locked;
-    held.problem.textContent = row.problem || '';
+    const line = Number(row.problem ? row.problem.match(/^line (\d+)/)?.[1] : row.label === failing() && told?.error?.what.match(new RegExp(`\\b${row.file.replace('.', '\\.')}:(\\d+)`))?.[1]);
+    held.problem.replaceChildren(row.problem || (line ? told.error.what : ''),
+      ...(line ? [' ', h('button', { class: 'plain link', 'data-do': 'line', click: () => showLine(line) }, `go to line ${line}`)] : []));
+  }
+
+  function showLine(line) {
+    const lines = held.area.value.split('\n');
+    const from = lines.slice(0, line - 1).join('\n').length + (line > 1 ? 1 : 0);
+    held.area.focus();
+    held.area.setSelectionRange(from, from + (lines[line - 1] ?? '').length);
+    held.area.scrollTop = Math.max(0, (line - 4) * 17.4);
   }
 
   // -- as text ----------------------------------------------------------------------------------
@@ -445,6 +465,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   watch('detail', () => {
     const next = json(model, 'detail');
     if (!next || !data) return;
+    clearTimeout(silent);
     told = next.state === 'done' ? null : next;
     if (told?.error) {
       const bad = failing();
