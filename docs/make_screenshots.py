@@ -52,6 +52,7 @@ def pictures(recording: Path) -> list[Picture]:
     last = max(stages.values())
     graph, code = "#cw-view-graph .cw[data-ready]", "#cw-view-code .cw[data-ready]"
     memory, overview = "#cw-view-memory .cw[data-ready]", "#cw-view-overview .figure"
+    numbers, timeline = "#cw-view-numerics tbody tr", "#cw-view-timeline .cw[data-ready]"
     step, speed = "graph,diff", "kernels,code"
     return [
         Picture("overview", {}, overview),
@@ -61,6 +62,8 @@ def pictures(recording: Path) -> list[Picture]:
         Picture("diff", {"stage": str(fold), "panes": "diff"}, "#cw-view-diff .cw[data-ready]"),
         Picture("speed", {"stage": str(last), "panes": speed, "op": op}, code),
         Picture("memory", {"stage": str(last), "panes": both, "op": op}, memory),
+        Picture("numerics", {"stage": str(fold), "panes": "numerics,diff"}, numbers),
+        Picture("timeline", {"panes": "timeline", "op": op}, timeline),
         Picture("overview-dark", {}, overview, True),
         Picture("step-dark", {"stage": str(fold), "panes": step, "op": op}, graph, True),
         Picture("speed-dark", {"stage": str(last), "panes": speed, "op": op}, code, True),

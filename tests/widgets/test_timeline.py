@@ -21,6 +21,15 @@ def shown(open_page: Open) -> Any:
     return made
 
 
+def until(reached: Callable[[], bool], shown: Any) -> None:
+    """Wait for what the view writes when it has not moved for a while."""
+    for _ in range(200):
+        if reached():
+            return
+        shown.tab.wait_for_timeout(50)
+    raise AssertionError("it never came to that")
+
+
 def test_its_figures_are_those_of_the_spans(shown: Any) -> None:
     data = timeline_data()
     text = shown.view().locator(".figures").inner_text()
@@ -70,9 +79,9 @@ def test_keys_zoom_and_pan_within_the_execution(shown: Any) -> None:
     assert shown.call("window") == whole
     # What is seen is in the link; the whole is not worth one.
     shown.tab.keyboard.press("w")
-    shown.tab.wait_for_function("'from' in workbench.models[0].get('state')")
+    until(lambda: "from" in shown.trait("state"), shown)
     shown.tab.keyboard.press("f")
-    shown.tab.wait_for_function("!('from' in workbench.models[0].get('state'))")
+    until(lambda: "from" not in shown.trait("state"), shown)
 
 
 def test_the_wheel_zooms_at_the_pointer_and_shift_pans(shown: Any) -> None:

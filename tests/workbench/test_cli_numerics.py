@@ -72,7 +72,8 @@ def test_ulps_count_the_floats_between(kind, data):
     steps = data.draw(st.integers(0, 5))
     new = kind(old)
     for _ in range(steps):
-        new = np.nextafter(new, kind(np.inf))
+        with np.errstate(over="ignore"):
+            new = np.nextafter(new, kind(np.inf))
     if not np.isfinite(new):
         return
     assert numbers.ulps(old, float(new), np.dtype(kind)) == steps
