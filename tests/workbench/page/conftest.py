@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.workbench import two_targets as two_targets_network
+from tests.workbench.two_targets import TwoTargets
+
 #: How long anything on the page may take on a loaded machine (milliseconds).
 PATIENCE = 60_000
 
@@ -36,6 +39,14 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = models.load(models.spec("digits-cnn", None, width=0.25))
     jobs.compile(model, "cpu", Options(check=True), path=path, execute=True)
     return path
+
+
+@pytest.fixture(scope="session")
+def two_targets(tmp_path_factory: pytest.TempPathFactory) -> TwoTargets:
+    """A small network without products: executed on this processor, compiled for a GPU."""
+    pytest.importorskip("torch", reason="the network is written in torch")
+    pytest.importorskip("numba_cuda", reason="CUDA kernels are compiled by numba-cuda")
+    return two_targets_network.record(tmp_path_factory.mktemp("two_targets"))
 
 
 @dataclass

@@ -1,0 +1,203 @@
+"""Two recordings side by side: launches matched by what they compute, and as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.ahead import finite
+from workbench.state import Sight
+from workbench.views import compare
+from workbench.views.kernels import table
+from workbench.views.pairs import Launched, paired, pairs
+from workbench.views.reading import Run
+from workbench.views.work import Work
+
+VIEW = "#cw-view-compare"
+
+
+@pytest.fixture(scope="module")
+def both(two_targets):
+    runs = Run(two_targets.cpu), Run(two_targets.cuda)
+    yield runs
+    for run in runs:
+        run.close()
+
+
+# -- which launches compute the same ---------------------------------------------------------------
+
+
+def launch(op: int, nodes) -> Launched:
+    return Launched(op, Work(op, f"kernel_{op}", 0, 0, None), frozenset(nodes), "", "")
+
+
+LAUNCHES = st.lists(st.frozensets(st.sampled_from("abcdef"), max_size=3), max_size=8)
+
+
+@given(LAUNCHES, LAUNCHES)
+def test_every_launch_is_in_one_pair_with_all_that_shares_its_nodes(first, second):
+    a = [launch(i, nodes) for i, nodes in enumerate(first)]
+    b = [launch(100 + i, nodes) for i, nodes in enumerate(second)]
+    found = paired(a, b)
+    assert sorted(e.op for p in found for e in p.first) == [e.op for e in a]
+    assert sorted(e.op for p in found for e in p.second) == [e.op for e in b]
+    for pair in found:
+        assert pair.first or pair.second
+    for nodes in set(first) & set(second) - {frozenset()}:
+        apart = [
+            p for p in found if {e.nodes for e in p.first} == {nodes} == {e.nodes for e in p.second}
+        ]
+        assert apart, "the same nodes stand beside each other"
+
+
+@given(LAUNCHES)
+def test_a_program_beside_itself_is_paired_launch_by_launch(program):
+    a = [launch(i, nodes or {f"n{i}"}) for i, nodes in enumerate(program)]
+    found = paired(a, [replace(e, op=e.op) for e in a])
+    assert [(p.first[0].op, p.second[0].op) for p in found] == [(e.op, e.op) for e in a]
+    assert all(len(p.first) == len(p.second) == 1 for p in found)
+
+
+def test_one_fused_launch_stands_beside_those_that_do_its_work():
+    fused, parts = launch(0, "abc"), [launch(1, "ab"), launch(2, "c")]
+    (pair,) = paired([fused], parts)
+    assert pair.first == (fused,) and pair.second == tuple(parts)
+
+
+def test_a_processors_launches_stand_beside_a_gpus(both):
+    cpu, cuda = both
+    found = pairs(cpu, cuda)
+    assert len(found) == len(cpu.timings())
+    for pair in found:
+        assert [e.nodes for e in pair.first] == [e.nodes for e in pair.second]
+
+
+# -- the data -------------------------------------------------------------------------------------
+
+
+def test_rows_are_those_of_the_recordings(both):
+    cpu, cuda = both
+    data = compare.data(cpu, Sight(), cuda)
+    json.dumps(finite(data), allow_nan=False)
+    facts = {f["name"]: f for f in data["facts"]}
+    assert facts["identity"]["equal"], "the bits do not depend on the target"
+    assert not facts["target"]["equal"] and facts["output digest"]["b"] == ""
+    figures = {f["name"]: f for f in data["figures"]}
+    assert figures["time per execution"]["a"] == float(cpu.figures("timing")["total_ms"])
+    assert figures["time per execution"]["b"] is None
+    assert figures["peak memory"]["b"] == cuda.figures("memory")["arena_bytes"]
+    for side, run in (("a", cpu), ("b", cuda)):
+        times = {r["name"]: r["total_us"] or r["predicted_us"] for r in table(run) if r["count"]}
+        for rows in (data["kernels"], data["launches"]):
+            assert sum(r[side]["us"] for r in rows) == pytest.approx(sum(times.values()))
+        names = [p["name"] for p in data["passes"] if p[side]]
+        assert names == [s.pass_name for s in run.stages()]
+    assert all(r["a"]["measured"] and not r["b"]["measured"] for r in data["kernels"])
+    assert all(r["b"]["registers"] and r["a"]["registers"] is None for r in data["kernels"])
+
+
+def test_passes_of_one_recording_only_stand_in_their_place(both, tmp_path):
+    """Another pipeline: the model again without a pass."""
+    cpu, _ = both
+    rows = compare._passes(cpu, cpu)
+    assert all(r["a"] == r["b"] for r in rows)
+
+    class Shorter:
+        @staticmethod
+        def stages():
+            return [s for s in cpu.stages() if s.pass_name != "fuse_elementwise"]
+
+    names = [s.pass_name for s in cpu.stages()]
+    for pair, missing in (
+        (compare._passes(cpu, Shorter), "b"),
+        (compare._passes(Shorter, cpu), "a"),
+    ):
+        assert [r["name"] for r in pair] == names
+        assert [r["name"] for r in pair if r[missing] is None] == ["fuse_elementwise"]
+
+
+def test_a_recording_beside_itself_differs_in_nothing(both):
+    cpu, _ = both
+    data = compare.data(cpu, Sight(), cpu)
+    assert all(f["equal"] for f in data["facts"])
+    assert all(f["a"] == f["b"] for f in data["figures"])
+    assert all(r["a"] == r["b"] for r in data["kernels"] + data["launches"] + data["passes"])
+
+
+# -- in a browser ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def library(own_server, two_targets):
+    """A server whose library holds both recordings."""
+    made = own_server()
+    folder = made.root / "recordings"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (two_targets.cpu, two_targets.cuda):
+        shutil.copy(path, folder / path.name)
+    return made
+
+
+@pytest.mark.playwright
+def test_a_processor_beside_a_gpu_in_two_clicks(library, tab, both):
+    """From the first page: one recording, then the other; then swapped, and cleared."""
+    page = tab(library.url)
+    for name in ("cpu.run", "cuda.run"):
+        page.locate(f'#cw-start button[aria-label="Compare {name}"]').click()
+    page.wait(f'{VIEW} [data-table="kernels"] tbody tr')
+    assert (page.query("run"), page.query("other")) == ("cpu.run", "cuda.run")
+    rows = page.locate(f'{VIEW} [data-table="kernels"] tbody tr')
+    assert rows.count() == len(compare.data(both[0], Sight(), both[1])["kernels"])
+    assert "≥" in rows.first.inner_text(), "the GPU's time is a prediction"
+    kernel = rows.first.get_attribute("data-kernel")
+    rows.first.click()
+    page.wait_query("kernel", kernel)
+    page.wait(f'{VIEW} tr.on[data-kernel="{kernel}"]')
+    page.locate(f'{VIEW} [data-do="swap"]').click()
+    page.wait_query("run", "cuda.run")
+    page.wait_query("other", "cpu.run")
+    page.wait(f'{VIEW} .bar b:text-is("cuda.run")')
+    page.locate(f'{VIEW} [data-do="clear"]').click()
+    page.wait_query("other", None)
+    page.locate(f'{VIEW} tr[data-name="cpu.run"]').click()
+    page.wait_query("other", "cpu.run")
+    assert not page.errors
+
+
+@pytest.mark.playwright
+def test_tables_sort_by_the_size_of_the_difference(library, tab, both):
+    page = tab(f"{library.url}?run=cpu.run&other=cuda.run&panes=compare")
+    table = f'{VIEW} [data-table="passes"]'
+    page.wait(f"{table} tbody tr")
+    page.locate(f'{table} th[data-column="ms_d"]').click()
+    page.wait(f'{table} th[data-column="ms_d"][aria-sort="descending"]')
+    shown = page.locate(f"{table} tbody tr td:first-child").all_inner_texts()
+    passes = compare.data(both[0], Sight(), both[1])["passes"]
+    by = {p["name"]: abs(p["b"]["ms"] - p["a"]["ms"]) for p in passes}
+    assert [by[name] for name in shown] == sorted(by.values(), reverse=True)
+    assert '"passes":["ms_d",-1]' in (page.query("compare.view") or "")
+    with page.page.expect_download() as download:
+        page.locate(f"{VIEW} h2:has-text('Kernels') button:text-is('CSV')").click()
+    text = download.value.path().read_text()
+    assert len(text.splitlines()) == 1 + len(pairs(*both)), "each launch has a kernel of its own"
+    assert not page.errors
+
+
+@pytest.mark.playwright
+def test_a_recording_elsewhere_is_compared_by_its_path(server, tab, two_targets):
+    page = tab(f"{server.url}?run={quote(str(two_targets.cpu))}&panes=compare")
+    page.locate(f"{VIEW} .bar select").select_option("/")
+    page.locate(f"{VIEW} .bar input").fill(str(two_targets.cuda))
+    page.press("Enter")
+    page.wait(f'{VIEW} [data-table="figures"] tr[data-figure="peak memory"]')
+    assert page.query("other") == str(two_targets.cuda)
+    page.locate(f"{VIEW} .bar select").select_option("/")
+    page.locate(f"{VIEW} .bar input").fill(str(two_targets.cuda) + ".not")
+    page.press("Enter")
+    page.wait('#cw-bar [role="alert"]:visible')

@@ -1,0 +1,260 @@
+"""Kernels beside what the machine allows: against the recording, and as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import xml.etree.ElementTree as ElementTree
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+from core_compiler.record.reader import Recording
+from tests.workbench.two_targets import LINES, ROWS
+from workbench.state import Sight
+from workbench.views import code, kernels
+from workbench.views.reading import Run
+
+VIEW = "#cw-view-kernels"
+
+
+@pytest.fixture(scope="module")
+def cpu(two_targets):
+    run = Run(two_targets.cpu)
+    yield run
+    run.close()
+
+
+@pytest.fixture(scope="module")
+def cuda(two_targets):
+    run = Run(two_targets.cuda)
+    yield run
+    run.close()
+
+
+# -- the data -------------------------------------------------------------------------------------
+
+
+def test_predicted_times_are_under_the_measured_roofs(recording):
+    """Each launch by hand: its arithmetic at the peak, its bytes at the bandwidth for so many."""
+    with Recording.open(recording) as file:
+        timings, roofs = file.timings(), json.loads(file.figures("timing")["limits"])
+
+    def bandwidth(nbytes):
+        curves = [np.transpose(roofs[name]) for name in ("read", "copy")]
+        return max(np.interp(np.log2(nbytes), np.log2(x), y) for x, y in curves)
+
+    least = {}
+    for t in timings:
+        seconds = max(t.flops / roofs["flops"], t.bytes / bandwidth(t.bytes))
+        least[t.kernel] = least.get(t.kernel, 0.0) + 1e6 * seconds
+    run = Run(recording)
+    rows = {r["name"]: r for r in kernels.table(run) if r["count"]}
+    for name, row in rows.items():
+        assert row["predicted_us"] == pytest.approx(least[name])
+        assert row["ratio"] == pytest.approx(row["total_us"] / least[name])
+        assert row["percent"] == pytest.approx(100 / row["ratio"])
+        assert row["intensity"] == pytest.approx(row["flops"] / row["bytes"])
+    shown = kernels.data(run, Sight())
+    assert shown["roofs"]["measured"] and shown["roofs"]["gflops"] == roofs["flops"] / 1e9
+    assert len(shown["launches"]["op"]) == sum(1 for t in timings if t.flops)
+    json.dumps(shown, allow_nan=False)
+    run.close()
+
+
+def test_what_was_not_executed_is_predicted_by_the_machines_published_figures(cpu, cuda):
+    """The same launches as the processor's, whose work was recorded, on an H200 as NVIDIA states
+    it: 67 TFLOP/s in single precision, 4.8 TB/s."""
+    shown = kernels.data(cuda, Sight())
+    assert not shown["measured"] and shown["gpu"] and not shown["roofs"]["measured"]
+    assert shown["roofs"]["name"] == "h200"
+    assert shown["roofs"]["gflops"] == pytest.approx(67e3, rel=0.01)
+    assert shown["roofs"]["gbytes_per_s"] == 4800
+    recorded = {t.kernel: t for t in cpu.recording.timings()}
+    for row in shown["rows"]:
+        work = recorded[row["name"]]
+        assert (row["flops"], row["bytes"]) == (work.flops, work.bytes)
+        memory, arithmetic = work.bytes / 4.8e12, work.flops / 67e12
+        assert row["predicted_us"] == pytest.approx(1e6 * max(memory, arithmetic), rel=0.01)
+        assert row["bound"] == ("memory" if memory > arithmetic else "arithmetic")
+        assert row["total_us"] is None and row["ratio"] is None
+    assert sum(r["predicted_share"] for r in shown["rows"]) == pytest.approx(1.0)
+
+
+def test_launch_shapes_cover_the_rows(cuda):
+    rows = {r["name"]: r for r in kernels.table(cuda)}
+    (norm,) = [r for name, r in rows.items() if name.startswith("reduce_sum")]
+    assert norm["grid"] == ROWS, "a block for each row"
+    for kernel in cuda.kernels():
+        row = rows[kernel.name]
+        facts = kernel.facts
+        assert (row["grid"], row["threads"]) == (max(facts["work_items"]), facts["threads"])
+        assert row["spilled"] == 0 and row["threads"] % 32 == 0
+
+
+def test_rows_name_the_line_of_their_dearest_launch(cuda, two_targets):
+    places = {r["place"] for r in kernels.table(cuda)}
+    assert f"{two_targets.source}:{LINES['y = self.norm(x)']}" in places
+
+
+def test_an_older_recording_has_the_roofs_it_kept(recording, tmp_path):
+    """Before the curve of bandwidths was recorded, there was its end, and the percents."""
+    path = tmp_path / "older.run"
+    path.write_bytes(recording.read_bytes())
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM figure WHERE name = 'limits'")
+    database.close()
+    new, old = Run(recording), Run(path)
+    for a, b in zip(kernels.table(new), kernels.table(old), strict=True):
+        assert a["name"] == b["name"]
+        if a["percent"]:
+            assert b["percent"] == pytest.approx(a["percent"], abs=0.01)
+    new.close()
+    old.close()
+
+
+def test_a_line_is_labelled_with_the_models_line(cuda):
+    row = next(r for r in kernels.table(cuda) if r["name"].startswith("reduce_sum"))
+    data = code.data(cuda, Sight(kernel=row["id"]))
+    labels = {g["label"] for g in data["groups"] if g.get("label")}
+    here = f"rows.py:{LINES['y = self.norm(x)']}"
+    assert any("layer_norm" in label and label.endswith(here) for label in labels)
+
+
+def test_sass_keeps_its_lines(cuda):
+    for kernel in cuda.kernels():
+        panes = {p["title"]: p["text"] for p in code.data(cuda, Sight(kernel=kernel.id))["panes"]}
+        recorded = cuda.recording.kernel_text(kernel.id, "assembly")
+        assert [line.split() for line in panes["SASS"].split("\n")] == [
+            line.split() for line in recorded.split("\n")
+        ]
+        instructions = [x for x in panes["SASS"].split("\n") if x.lstrip().startswith("/*")]
+        assert instructions and all(x[:4] == "  /*" and x[10:13] != "   " for x in instructions)
+
+
+# -- in a browser ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def opened(server, tab):
+    """``opened(path, query)``: the page with a recording open."""
+    return lambda path, query="": tab(f"{server.url}?run={quote(str(path))}{query}")
+
+
+@pytest.mark.playwright
+def test_a_point_of_the_roofline_selects_its_kernel_everywhere(opened, cpu, two_targets):
+    page = opened(two_targets.cpu, "&panes=kernels,code")
+    first, second = kernels.table(cpu)
+    page.wait(f"{VIEW} .point")
+    assert page.locate(f"{VIEW} .point").count() == 2
+    for row in (second, first):
+        page.locate(f'{VIEW} .point[data-kernel="{row["id"]}"]').click()
+        page.wait_query("kernel", str(row["id"]))
+        page.wait(f'{VIEW} tr.on[data-kernel="{row["id"]}"]')
+        page.wait(f'{VIEW} .point.on[data-kernel="{row["id"]}"]')
+        page.wait(f'#cw-view-code .bar:has-text("{row["name"]}")')
+        page.wait(f'#cw-inspector :text("{row["name"]}")')
+    page.press("ArrowDown")
+    page.wait_query("kernel", str(second["id"]))
+    assert not page.errors
+
+
+@pytest.mark.playwright
+def test_table_roofline_or_both_stays_in_the_address_and_downloads(opened, cpu, two_targets):
+    page = opened(two_targets.cpu, "&panes=kernels")
+    page.wait(f"{VIEW} .chart svg")
+    page.locate(f'{VIEW} th[data-column="ratio"]').click()
+    page.locate(f'{VIEW} [data-mode="table"]').click()
+    page.wait(f"{VIEW} .chart", state="hidden")
+    page.wait_query("kernels.view", '{"mode":"table","order":["ratio",-1]}')
+    page.page.reload()
+    page.wait(f"{VIEW} .scroll", state="visible")
+    assert page.locate(f"{VIEW} .chart").is_hidden()
+    shown = page.locate(f"{VIEW} tbody tr").evaluate_all("rows => rows.map(r => r.dataset.kernel)")
+    wanted = sorted(kernels.table(cpu), key=lambda r: -r["ratio"])
+    assert shown == [str(r["id"]) for r in wanted]
+    page.locate(f'{VIEW} [data-mode="roofline"]').click()
+    page.wait(f"{VIEW} .chart svg")
+    assert page.locate(f"{VIEW} .scroll").is_hidden()
+    with page.page.expect_download() as download:
+        page.locate(f'{VIEW} button:text("SVG")').click()
+    drawing = ElementTree.parse(download.value.path()).getroot()
+    circles = [e for e in drawing.iter() if e.tag.endswith("circle")]
+    assert len(circles) == 2 and all(c.get("fill", "").startswith("rgb") for c in circles)
+    assert "var(" not in ElementTree.tostring(drawing, encoding="unicode")
+    assert not page.errors
+
+
+@pytest.mark.playwright
+def test_a_gpus_kernels_say_what_they_need_and_why_nothing_was_measured(
+    opened, cuda, two_targets, tmp_path
+):
+    path = tmp_path / "asked.run"
+    path.write_bytes(two_targets.cuda.read_bytes())
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "INSERT INTO figure (stage, section, name, value)"
+            " VALUES (NULL, 'run', 'not_executed', 'there is no NVIDIA driver')"
+        )
+    database.close()
+    page = opened(path, "&panes=kernels")
+    page.wait(f'{VIEW} .why:has-text("not executed: there is no NVIDIA driver")')
+    assert "on h200" in page.text(f"{VIEW} .bar")
+    heads = page.locate(f"{VIEW} th").evaluate_all("all => all.map((th) => th.dataset.column)")
+    assert {"predicted_us", "grid", "threads", "registers", "shared", "spilled"} <= set(heads)
+    assert not {"total_us", "gflops", "percent"} & set(heads)
+    row = kernels.table(cuda)[0]
+    cells = page.locate(f'{VIEW} tr[data-kernel="{row["id"]}"] td').all_inner_texts()
+    found = dict(zip(heads, cells, strict=True))
+    assert found["registers"] == f"{row['registers']:.0f}"
+    assert found["grid"] == str(row["grid"])
+    assert page.locate(f"{VIEW} .point.said").count() == len(cuda.kernels())
+    assert not page.errors
+
+
+@pytest.mark.playwright
+def test_the_sass_of_the_line_under_the_cursor_in_two_clicks(opened, cuda, two_targets):
+    """From the first page: the kernel in the overview, then its line."""
+    kernel = next(k for k in cuda.kernels() if k.name.startswith("reduce_sum"))
+    lines: dict[int, list[int]] = {}
+    for line, at in kernel.assembly_map:
+        lines.setdefault(at, []).append(line)
+    with_op = {line for line, _ in kernel.line_map}
+    at = max((n for n in lines if n in with_op and n < 60), key=lambda n: len(lines[n]))
+    page = opened(two_targets.cuda)
+    page.locate(f'#cw-view-overview .kernel:has-text("{kernel.name}")').click()  # 1
+    page.drawn("code")
+    page.wait_query("kernel", str(kernel.id))
+    source, sass = page.locate("#cw-view-code .pane").first, page.locate("#cw-view-code .pane").last
+    row = source.locator(f'[data-line="{at}"]')
+    source.locator(".lines").evaluate("(e, n) => e.scrollTop = 18 * (n - 5)", at)
+    row.hover(position={"x": 60, "y": 8})
+    page.wait("#cw-view-code .pane:first-child .row.hover")
+    row.click(position={"x": 60, "y": 8})  # 2
+    page.wait("#cw-view-code .pane:last-child .row.pinned")
+    marked = sass.locator(".row.pinned").evaluate_all("rows => rows.map((r) => +r.dataset.line)")
+    assert marked and set(marked) <= set(lines[at])
+    label = page.text("#cw-view-code .bar [aria-live]")
+    assert "1 ↔" in label and f"↔ {len(lines[at])} lines" in label
+    # and back: an instruction leads to its source line
+    other = next(n for n in sorted(lines) if n != at)
+    sass.locator(".lines").evaluate("(e, n) => e.scrollTop = 18 * (n - 5)", lines[other][0])
+    back = sass.locator(f'[data-line="{lines[other][0]}"]')
+    back.click(position={"x": 60, "y": 8})
+    page.wait(f'#cw-view-code .pane:first-child .row.pinned[data-line="{other}"]')
+    assert not page.errors
+
+
+@pytest.mark.playwright
+def test_texts_of_a_kernel_can_be_hidden(opened, two_targets):
+    page = opened(two_targets.cuda, "&panes=code")
+    page.drawn("code")
+    page.locate('#cw-view-code .bar button:text-is("PTX")').click()
+    page.wait_query("code.view", '{"hidden":["PTX"]}')
+    titles = page.locate("#cw-view-code .pane:visible h3 span:first-child").all_inner_texts()
+    assert titles == ["Generated source", "SASS"]
+    page.page.reload()
+    page.drawn("code")
+    assert page.locate("#cw-view-code .pane:visible").count() == 2
+    assert not page.errors
