@@ -84,7 +84,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const tab = () => kept.tab || (data.checks_total ? 'checks' : 'values');
   const columns = () => (tab() === 'checks' ? CHECKS : VALUES);
   const chosen = () => plain(model.get('selection')) ?? {};
-  const stageShown = () => (data.value_stages.some(([s]) => s === kept.stage) ? kept.stage : data.value_stages[0]?.[0]);
+  // Values with NaN or Inf stand first: where nothing was chosen, the stage that has them is shown.
+  const worstStage = () => (data.values[0]?.nan || data.values[0]?.inf ? data.values[0].stage : data.value_stages[0]?.[0]);
+  const stageShown = () => (data.value_stages.some(([s]) => s === kept.stage) ? kept.stage : worstStage());
 
   function keep(change) {
     Object.assign(kept, change);
@@ -104,6 +106,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       ...ORDER.filter((v) => data.counts[v]).map((v) => h('span', { title: `${MARK_WORDS[v]}, in all passes` },
         h('span', { class: v }, MARKS[v]), ' ', h('b', {}, count(data.counts[v])), ` ${WORDS[v]}`)),
       checked ? '' : 'no rewrite was checked',
+      ...[['nan', 'NaN'], ['inf', 'Inf']].filter(([name]) => data.bad[name]).map(([name, what]) => h('button', {
+        class: 'plain', 'data-bad': name, title: name === 'inf' ? 'Values with infinite elements; attention masks scores with -Inf on purpose' : 'Values with elements that are not a number',
+        click: () => keep({ tab: 'values', order: [name, -1], stage: worstStage() }),
+      }, h('span', { class: name }, count(data.bad[name])), ` with ${what}`)),
       data.peer ? h('span', { title: `Largest difference of the outputs to ${data.peer.name}'s, divided by how much the outputs vary with the inputs` },
         `against ${data.peer.name} `, h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`) : '',
       h('span', { class: 'gap' }),
@@ -199,7 +205,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function rows() {
     const words = kept.words.toLowerCase().split(/\s+/).filter(Boolean);
     const all = tab() === 'checks' ? data.checks.map((row, place) => ({ ...row, place })) : data.values.map((row) => row).filter((row) => row.stage === stageShown());
-    const text = (row) => [row.name, row.value, row.rule, row.kind, row.type, row.scope, row.verdict, base(row)].join(' ').toLowerCase();
+    const text = (row) => [row.name, row.value, row.rule, row.kind, row.kernel, row.type, row.scope, row.verdict, base(row)].join(' ').toLowerCase();
     const found = words.length ? all.filter((row) => words.every((w) => text(row).includes(w))) : all;
     if (!kept.order) return found;
     const [name, sign] = kept.order;
@@ -237,7 +243,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (name === 'old' || name === 'new') return h('td', { class: 'mono' }, exact(row[name]));
     if (name === 'line') return h('td', { class: 'left muted', title: row.file ? `${row.file}:${row.line}` : '' }, base(row));
     if (name === 'place') return h('td', { class: 'faint' }, row.place);
-    if (name === 'name') return h('td', { class: 'left', title: `${row.name}: ${row.kind} ${row.type}\n${row.scope}` }, h('span', { class: 'mono' }, row.name), ' ', h('span', { class: 'faint' }, row.kind.replace(/^[a-z]+\./, '')));
+    if (name === 'name') return h('td', { class: 'left', title: `${row.name}: ${row.kind} ${row.type}\n${row.scope}` }, 
+      row.nan ? [h('span', { class: 'nan' }, 'NaN'), ' '] : row.inf ? [h('span', { class: 'inf' }, 'Inf'), ' '] : '',
+      h('span', { class: 'mono' }, row.name), ' ', h('span', { class: 'faint' }, row.kernel ?? row.kind.replace(/^[a-z]+\./, '')));
     if (name === 'bins') return h('td', left, bins(row));
     if (name === 'nan' || name === 'inf') return h('td', { class: row[name] ? name : 'faint', title: row[name] && row.first_bad ? 'the first in program order' : '' }, row[name] ? `${row.first_bad ? '▸ ' : ''}${count(row[name])}` : '0');
     return h('td', {}, number(row[name]));

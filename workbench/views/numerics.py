@@ -39,13 +39,14 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     stage = run.stage_number(sight.stage)
     checks = _checks(run, stage)
     changing = numbers.changing(rows)
-    listed = dict.fromkeys(v["stage"] for v in found)
+    listed = sorted({v["stage"] for v in found})
     return {
         "stage": stage, "name": rows[stage]["name"] if rows else "", "passes": rows,
         "counts": counts, "first": changing[0] if changing else None,
         "peer": peer, "digest": str(run.figures().get("digest", "")),
         "checks": checks[:MAX_CHECKS], "checks_total": len(checks),
         "values": found[:MAX_VALUES], "values_total": len(found), "values_left": _left_out(run),
+        "bad": {what: sum(1 for v in found if v[what]) for what in ("nan", "inf")},
         "value_stages": [[s, run.stages()[s].pass_name] for s in listed],
     }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from urllib.parse import quote
 
 import numpy as np
@@ -137,6 +138,23 @@ def test_a_failed_check_and_nan_come_first(broken):
     assert bad and found["values"][1 : 1 + len(bad)] == bad
     (nan,) = [f for f in overview.findings(run) if "NaN" in f.title]
     assert nan.severity == "error" and nan.sight["op"] == worst["op"]
+    run.close()
+
+
+def test_values_with_inf_come_first_and_stages_stay_in_order(recording, file, tmp_path):
+    stage = max(s.stage for s in file.tensors())
+    path = tmp_path / "inf.run"
+    path.write_bytes(recording.read_bytes())
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE tensor_stats SET inf = 3 WHERE stage = {stage} AND value > 20")
+    database.close()
+    run = Run(path)
+    found = numerics.data(run, Sight())
+    assert found["values"][0]["stage"] == stage and found["values"][0]["inf"] == 3
+    assert [s for s, _ in found["value_stages"]] == [0, stage]
+    assert found["bad"]["nan"] == 0 < found["bad"]["inf"]
+    (inf,) = [f for f in overview.findings(run) if "Inf" in f.title]
+    assert inf.severity == "note" and inf.sight["stage"] == stage
     run.close()
 
 
