@@ -9,6 +9,7 @@ from typing import Any
 from core_compiler.record.reader import Kernel, Stage
 from workbench.state import Sight
 from workbench.views.kernels import GPU_FACTS
+from workbench.views.links import linked
 from workbench.views.pairs import Launched, Pair, launched, pairs
 from workbench.views.reading import Run
 from workbench.views.work import roofs
@@ -37,6 +38,11 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
         "launches": [_launch(run, other, pair) for pair in found[:MAX_PAIRS]],
         "more_launches": max(0, len(found) - MAX_PAIRS),
     }  # fmt: skip
+
+
+def selection(run: Run, sight: Sight) -> dict[str, Any]:
+    found = linked(run, sight)
+    return {} if found.kernel is None else {"kernel": found.kernel}
 
 
 def _about(run: Run) -> dict[str, Any]:
