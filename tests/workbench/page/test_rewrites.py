@@ -1,0 +1,205 @@
+"""The rewrites view: the list and its sides against the recording, and why ops were not joined."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import pytest
+
+from core_compiler.debug.why_not import why_not
+from workbench.ahead import finite
+from workbench.state import Sight
+from workbench.views import inspector, rewrites
+from workbench.views.kernels import table
+from workbench.views.reading import Run
+
+VIEW = "#cw-view-rewrites"
+
+
+@pytest.fixture(scope="module")
+def run(two_blocks):
+    made = Run(two_blocks.run)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def opened(server, tab, two_blocks):
+    """``opened(query)``: the page with the recording open."""
+    return lambda query="": tab(f"{server.url}?run={quote(str(two_blocks.run))}{query}")
+
+
+def asking(sight: Sight, **why) -> Sight:
+    return sight.with_view("rewrites", json.dumps({"why": why}))
+
+
+def a_pair(run: Run) -> tuple[int, int, int]:
+    """The dearest kernel's launch in the first changed stage, and its first neighbour."""
+    stage = run.stage_number(None)
+    sight = asking(Sight(kernel=table(run)[0]["id"]))
+    told = rewrites.selection(run, sight)["why"]
+    return stage, told["a"]["op"], told["neighbours"][0]["op"]
+
+
+# -- the data -------------------------------------------------------------------------------------
+
+
+def test_the_list_is_the_recordings(run):
+    for stage in run.stages():
+        data = rewrites.data(run, Sight(stage=stage.index))
+        steps = run.recording.rewrites(stage.index)
+        assert data["total"] == len(steps) == stage.rewrites
+        assert sum(count for _, count in data["rules"]) == len(steps)
+        for row, step in zip(data["rows"], steps, strict=True):
+            verdict = step.check.verdict if step.check is not None else "unchecked"
+            assert (row["rule"], row["verdict"]) == (step.rewrite.rule, verdict)
+            assert (row["before"], row["after"]) == (len(step.rewrite.old), len(step.rewrite.new))
+        json.dumps(finite(data), allow_nan=False)
+
+
+def test_both_sides_of_a_rewrite_are_its_ops(run):
+    for stage in run.stages():
+        for step in run.recording.rewrites(stage.index):
+            sight = Sight(stage=stage.index, rewrite=step.number)
+            detail = rewrites.selection(run, sight)["detail"]
+            for side, ops in ((detail["old"], step.rewrite.old), (detail["new"], step.rewrite.new)):
+                outer = [line["op"] for line in side["lines"] if line["depth"] == 0]
+                assert outer == [run.op_id(op) for op in ops][: len(outer)]
+                assert side["count"] == len(ops)
+                for drawn in side["drawn"]:
+                    assert not drawn["kind"].endswith("constant")
+            json.dumps(finite(detail), allow_nan=False)
+
+
+def test_the_drawing_of_a_group_is_joined_to_what_is_around_it(run):
+    """Values that pass into a group have their names outside, so that lines lead there."""
+    fused = next(s for s in run.stages() if s.pass_name == "fuse_epilogues" and s.rewrites)
+    detail = rewrites.selection(run, Sight(stage=fused.index, rewrite=0))["detail"]
+    for side in (detail["old"], detail["new"]):
+        made = {value for op in side["drawn"] for value in op["out"]}
+        read = {value for op in side["drawn"] for value in op["in"]}
+        assert made & read
+    (product,) = [op for op in detail["new"]["drawn"] if op["kind"] in ("matmul", "conv")]
+    assert product["group"] is not None
+
+
+def test_the_answers_are_the_compilers(run):
+    stage, a, b = a_pair(run)
+    told = rewrites.selection(run, asking(Sight(stage=stage, op=a), a=a, b=b))["why"]
+    wanted = why_not(run.recording, stage, a, b)
+    assert [each["sentence"] for each in told["answers"]] == [each.sentence for each in wanted]
+    assert told["answers"] and told["summary"]
+    # Another op selected while the first is held is the second.
+    assert rewrites.selection(run, asking(Sight(stage=stage, op=b), a=a))["why"]["b"]["op"] == b
+    by_rule = rewrites.selection(run, asking(Sight(stage=stage, op=a), a=a, rule="fuse"))["why"]
+    assert by_rule["b"] is None and "problem" not in by_rule
+    wrong = rewrites.selection(run, asking(Sight(stage=stage, op=a), a=a, rule="no_such"))["why"]
+    assert "no_such" in wrong["problem"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"why": 5}', "[]", "no json", '{"why": {"a": -1, "b": "x", "rule": 7}}', '{"why": {}}'],
+)
+def test_a_state_that_makes_no_sense_asks_nothing(run, text):
+    told = rewrites.selection(run, Sight(stage=3).with_view("rewrites", text))
+    assert told.get("why", {}).get("answers", []) == []
+
+
+def test_ops_are_found_by_name_and_kind(run):
+    index = run.index(0)
+    convs = [run.op_id(op) for op in index.module.main.body.ops if op.kind == "core.conv"]
+    found = rewrites.answer(run, Sight(stage=0), {"kind": "find", "text": "conv"})
+    assert [each["op"] for each in found if each["kind"] == "conv"] == convs
+    assert rewrites.answer(run, Sight(stage=0), {"kind": "find", "text": " "}) == []
+    assert rewrites.answer(run, Sight(stage=0), {"kind": "other", "text": "conv"}) == []
+
+
+def test_the_inspector_asks_why_not_of_every_op_that_computes(run):
+    (conv,) = [op for op in run.index(0).module.main.body.ops if op.kind == "core.conv"]
+    sections = inspector.data(run, Sight(stage=0, op=run.op_id(conv)))["sections"]
+    rows = [row for section in sections for row in section["rows"]]
+    (link,) = [row for row in rows if row.get("text") == "why not fused with ...?"]
+    assert link["go"]["state"] == {"rewrites": {"why": {"a": run.op_id(conv)}}}
+
+
+# -- in a browser ---------------------------------------------------------------------------------
+
+
+@pytest.mark.playwright
+def test_why_two_ops_were_not_fused_in_three_clicks(opened, run):
+    page = opened()
+    page.locate("#cw-view-overview .kernel").first.click()
+    page.page.locator("#cw-inspector .link", has_text="why not fused").click()
+    page.locate(f"{VIEW} .asks .chip").first.click()
+    page.wait(f"{VIEW} .answer .source")
+    stage, a, b = a_pair(run)
+    wanted = why_not(run.recording, stage, a, b)
+    shown = page.locate(f"{VIEW} .answer").all_inner_texts()
+    assert len(shown) == len(wanted)
+    for text, answer in zip(shown, wanted, strict=True):
+        assert answer.sentence in text and answer.source.rpartition("/")[2] in text
+    assert json.loads(page.query("rewrites.view"))["why"] == {"a": a, "b": b}
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_which_pass_changed_the_numbers_in_one_click(opened, run):
+    page = opened()
+    worst = max(run.stages(), key=lambda s: s.worst_error or 0.0)
+    assert worst.worst_error > 0
+    page.page.locator("#cw-view-overview .figure", has_text="worst rewrite error").click()
+    page.stage(worst.index)
+    assert page.query("stage") == str(worst.index)
+    page.show("rewrites")  # and the rewrite of it that did it, worst first
+    page.wait(f"{VIEW} tbody tr")
+    page.page.locator(f"{VIEW} th", has_text="check").click()
+    steps = run.rewrites(worst.index)
+    first = max(steps, key=lambda s: s.check.worst_error)
+    assert page.locate(f"{VIEW} tbody tr").first.get_attribute("data-rewrite") == str(first.number)
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_keys_and_filters_of_the_list(opened, run):
+    stage = max(run.stages(), key=lambda s: len({r.rewrite.rule for r in run.rewrites(s.index)}))
+    steps = run.rewrites(stage.index)
+    page = opened(f"&panes=rewrites&stage={stage.index}")
+    page.wait(f"{VIEW} tbody tr")
+    page.locate(f"{VIEW} .list").focus()
+    page.press("ArrowDown")
+    page.wait(f'{VIEW} tr.on[data-rewrite="0"]')
+    page.wait_query("rewrite", "0")
+    assert steps[0].rewrite.rule in page.text(f"{VIEW} .detail h3")
+    line = page.locate(f"{VIEW} .ir div[data-op]").first
+    op = line.get_attribute("data-op")
+    line.click()
+    page.wait_query("op", op)
+    rule = steps[-1].rewrite.rule
+    page.locate(f'{VIEW} select[aria-label="all rules"]').select_option(value=rule)
+    count = sum(each.rewrite.rule == rule for each in steps)
+    assert page.locate(f"{VIEW} tbody tr").count() == count
+    page.locate(f"{VIEW} .list").focus()
+    page.press("Enter")
+    page.drawn("graph")
+    assert page.query("panes") == "rewrites,graph"
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_ops_are_found_by_typing_and_a_pass_without_rewrites_says_so(opened, run):
+    idle = next(s for s in run.stages()[1:] if not s.rewrites)
+    page = opened(f"&panes=rewrites&stage={idle.index}")
+    page.wait(f"{VIEW} .empty:visible")
+    assert "rewrote nothing" in page.text(f"{VIEW} .empty")
+    page.page.locator(f"{VIEW} .bar button", has_text="why not?").click()
+    page.wait(f"{VIEW} .asks input")
+    page.locate(f"{VIEW} .asks input").first.fill("conv")
+    page.page.locator(f"{VIEW} .asks .chip", has_text="conv").first.click()
+    page.wait(f"{VIEW} .asks .op")
+    assert "conv" in page.text(f"{VIEW} .asks .op")
+    page.locate(f"{VIEW} .asks input[aria-label=rule]").fill("fold_batch_norm")
+    page.press("Enter")
+    page.wait(f"{VIEW} .answer, {VIEW} .detail > .quiet")
+    assert page.errors == []

@@ -1,0 +1,256 @@
+"""The source view: its figures against the recording, and where its clicks lead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from core_compiler.compiler import Options
+from core_compiler.record.reader import Recording
+from tests.workbench.two_blocks import LINES
+from workbench.ahead import finite
+from workbench.model_lines import NODES, model_lines
+from workbench.state import Sight
+from workbench.views import code, source
+from workbench.views.kernels import table
+from workbench.views.reading import Run
+
+VIEW = "#cw-view-source"
+
+
+@pytest.fixture(scope="module")
+def run(two_blocks):
+    made = Run(two_blocks.run)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def opened(server, tab, two_blocks):
+    """``opened(query)``: the page with the recording open."""
+    return lambda query="": tab(f"{server.url}?run={quote(str(two_blocks.run))}{query}")
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> Path:
+    """A recording without source texts and without times, of a model read from ONNX."""
+    pytest.importorskip("torch", reason="the sample models need torch")
+    from workbench import jobs, models
+
+    path = tmp_path_factory.mktemp("bare") / "mlp.run"
+    model = models.load(models.spec("digits-mlp", "onnx", width=0.25))
+    jobs.compile(model, "cpu", Options(), path=path, source_text=False)
+    return path
+
+
+# -- the data -------------------------------------------------------------------------------------
+
+
+def test_files_lines_and_nowhere_together_are_all_kernels(run):
+    data = source.data(run, Sight())
+    total = sum(t.median_us for t in run.timings())
+    files = [f for f in data["files"] if f["path"] != NODES]
+    (nodes,) = [f for f in data["files"] if f["path"] == NODES]
+    assert sum(f["us"] for f in files) + data["nowhere_us"] == pytest.approx(total, rel=1e-12)
+    assert sum(row["us"] for row in nodes["rows"]) == pytest.approx(total, rel=1e-9)
+    assert data["total_us"] == pytest.approx(total, rel=1e-12)
+    assert [f["us"] for f in files] == sorted((f["us"] for f in files), reverse=True)
+    hottest = [each["us"] for each in data["hottest"]]
+    assert hottest == sorted(hottest, reverse=True)
+    assert hottest[0] == max(row["us"] for f in files for row in f["rows"])
+    json.dumps(finite(data), allow_nan=False)
+
+
+def test_the_texts_are_the_recordings_own(run):
+    texts = run.recording.sources()
+    for file in source.data(run, Sight())["files"]:
+        assert file["text"] == (texts.get(file["path"]) if file["path"] else None)
+        for row in file["rows"]:
+            if file["text"] is not None and row["text"]:
+                assert row["text"] == file["text"].split("\n")[row["line"] - 1].strip()
+
+
+def test_ops_are_counted_in_the_stage_shown(run):
+    for stage in (0, len(run.stages()) - 1):
+        data = source.data(run, Sight(stage=stage))
+        counted = model_lines(run.recording).count(run.index(stage).module, run.op_id)
+        for file in data["files"]:
+            for row in file["rows"]:
+                assert row["now"] == counted.get((file["path"], row["line"]), 0)
+                assert stage or row["now"] == row["import"]
+    assert source.key(run, Sight(stage=0)) != source.key(run, Sight(stage=3))
+
+
+def test_a_line_selects_an_op_that_marks_the_line(run):
+    """There and back: the op that a line selects leads to that line, or to one below it."""
+    for file in source.data(run, Sight())["files"]:
+        for row in file["rows"]:
+            if row["op"] is None:
+                continue
+            marked = source.selection(run, Sight(op=row["op"]))
+            places = [[NODES, n] for n in marked["nodes"]] + marked["path"] + marked["lines"]
+            assert [file["path"], row["line"]] in places
+
+
+def test_a_kernel_marks_the_line_that_takes_most_of_its_dearest_launch(run):
+    found = source.traced(run)
+    for row in table(run):
+        if not row["count"]:
+            continue
+        marked = source.selection(run, Sight(kernel=row["id"]))
+        kernel = next(k for k in run.kernels() if k.id == row["id"])
+        timings = {t.op: t.median_us for t in run.timings()}
+        launch = max(kernel.launches, key=lambda op: timings[op])
+        shares = found.of_launch[launch]
+        assert shares[marked["node"] - 1] == max(shares.values())
+
+
+def test_the_code_marks_the_lines_that_compute_the_op(run):
+    """Of a convolution: the innermost work, no loop around everything."""
+    convs = [op for op in run.index(0).module.main.body.ops if op.kind == "core.conv"]
+    assert convs
+    for conv in convs:
+        chosen = code.selection(run, Sight(op=run.op_id(conv)))
+        kernel = next(k for k in run.kernels() if k.id == chosen["kernel"])
+        lines = {line for line, op in kernel.line_map if op in chosen["ops"]}
+        assert lines and lines < {line for line, _ in kernel.line_map}
+        kinds = {run.recording.op(op).kind for op in chosen["ops"]}
+        assert "kernel.for" not in kinds
+
+
+def test_without_source_there_are_rows_and_nodes(bare):
+    run = Run(bare)
+    data = source.data(run, Sight())
+    assert not data["measured"] and {f["text"] for f in data["files"]} == {None}
+    (nodes,) = [f for f in data["files"] if f["path"] == NODES]
+    kinds = {row["kind"] for row in nodes["rows"]}
+    assert {"Gemm", "Erf"} <= kinds  # a gelu in its parts
+    assert sum(row["flops"] for row in nodes["rows"]) > 0
+    run.close()
+
+
+# -- in a browser ---------------------------------------------------------------------------------
+
+
+@pytest.mark.playwright
+def test_the_slowest_kernel_and_its_model_line_in_two_clicks(opened, run):
+    page = opened()
+    page.locate("#cw-view-overview .kernel").first.click()  # the list is sorted by time
+    page.locate("#cw-inspector .place .link").first.click()
+    page.wait(f"{VIEW} tr.on")
+    slowest = table(run)[0]
+    assert page.query("panes").split(",")[-1] == "source"
+    file, line = source.selection(run, Sight(kernel=slowest["id"]))["lines"][0]
+    assert page.locate(f"{VIEW} tr.on").get_attribute("data-line") == str(line)
+    shown = page.locate(f"{VIEW} tr.on td.code").inner_text()
+    assert shown.strip() == run.recording.sources()[file].split("\n")[line - 1].strip()
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_the_assembly_of_the_line_under_the_cursor(opened, run):
+    """Source, a line, Enter: its kernel's code, the lines of the assembly marked."""
+    page = opened()
+    page.wait("#cw-view-overview .kernel")
+    page.show("source")
+    page.wait(f"{VIEW} tr.on")  # the cursor is on the hottest line
+    page.locate(f"{VIEW} tr.on").click()
+    page.wait("#cw-inspector .place .link")
+    page.press("Enter")
+    page.drawn("code")
+    page.wait("#cw-view-code .pane:nth-last-child(1) .row.pinned")
+    assert page.query("panes") == "source,code"
+    hottest = source.data(run, Sight())["hottest"][0]
+    assert page.query("kernel") == str(hottest["kernel"])
+    title = page.text("#cw-view-code .pane:nth-last-child(1) h3")
+    assert title.startswith("Assembly")
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_keys_walk_the_lines_and_everything_follows(opened, run):
+    page = opened("&panes=source,graph")
+    page.wait(f"{VIEW} tr.on")
+    lines = [int(row.get_attribute("data-line"))
+             for row in page.locate(f"{VIEW} tr.ops").all()]  # fmt: skip
+    page.locate(f"{VIEW} .scroll").focus()
+    page.press("Home")
+    ops = {r["line"]: r["op"] for r in source.data(run, Sight())["files"][0]["rows"]}
+    page.wait_query("op", str(ops[lines[0]]))
+    page.press("ArrowDown")
+    page.wait(f'{VIEW} tr.on[data-line="{lines[1]}"]')
+    page.wait_query("op", str(ops[lines[1]]))
+    page.page.go_back()
+    page.wait(f'{VIEW} tr.on[data-line="{lines[0]}"]')
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_an_op_selected_elsewhere_is_found_in_the_source(opened, run, two_blocks):
+    page = opened("&panes=source,graph&stage=0")
+    page.wait(f"{VIEW} tr.on")
+    page.drawn("graph")
+    (conv,) = [op for op in run.index(0).module.main.body.ops if op.kind == "core.conv"]
+    page.locate("#cw-bar input[type=search]").fill("core.conv")
+    page.wait("#cw-bar .hit .text")
+    page.press("Enter")
+    page.wait_query("op", str(run.op_id(conv)))
+    line = LINES["z = self.conv(y[:, None, :])"]
+    page.wait(f'{VIEW} tr.on[data-line="{line}"]')
+    assert page.locate(f"{VIEW} tr.path").count() == 1  # nothing calls it but the network itself
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_a_call_shows_what_is_below_it_and_leads_there(opened, run, two_blocks):
+    page = opened("&panes=source")
+    call = f'{VIEW} tr.calls[data-line="{LINES["y = self.first(x)"]}"]'
+    page.wait(call)
+    below = source.traced(run).lines[two_blocks.source, LINES["y = self.first(x)"]]
+    assert below.own.flops == 0 < below.total.flops
+    page.locate(call).click()
+    page.wait_query("op", str(below.op))
+    page.wait(f"{call[:-1]}].on")  # the cursor stays at the call
+    page.locate(call).dblclick()
+    node = source.traced(run).nodes[source.traced(run).nodes_of(below.op)[0]]
+    page.wait(f'{VIEW} tr.on[data-line="{node.place[1]}"]')
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_files_calls_and_downloads(opened, run):
+    page = opened("&panes=source")
+    page.wait(f"{VIEW} tr.on")
+    page.locate(f"{VIEW} .bar select").select_option(label="Nodes of the graph")
+    page.wait(f"{VIEW} td.code .hl-f")
+    data = source.data(run, Sight())
+    (nodes,) = [f for f in data["files"] if f["path"] == NODES]
+    assert page.locate(f"{VIEW} tr.ops").count() == len(nodes["rows"])
+    page.page.wait_for_function("() => location.search.includes('source.view')")
+    with page.page.expect_download() as download:
+        page.page.locator(f"{VIEW} .bar button", has_text="CSV").click()
+    text = Path(download.value.path()).read_text().split("\n")
+    assert len(text) == 1 + sum(len(f["rows"]) for f in data["files"])
+    assert text[0].startswith("file,line,node,own_us")
+    page.locate(f"{VIEW} .hot .row").first.click()
+    hottest = data["hottest"][0]
+    page.wait(f'{VIEW} tr.on[data-line="{hottest["line"]}"]')
+    page.wait_query("op", str(hottest["op"]))
+    calls = page.locate(f"{VIEW} tr.calls td.amount").first
+    before = calls.inner_text()
+    page.page.locator(f"{VIEW} .bar button", has_text="calls").click()
+    assert page.locate(f"{VIEW} tr.calls td.amount").first.inner_text() != before
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_a_recording_without_source_says_so(server, tab, bare):
+    page = tab(f"{server.url}?run={quote(str(bare))}&panes=source")
+    page.wait(f"{VIEW} tr.ops")
+    assert "not timed: press Execute" in page.text(f"{VIEW} .bar")
+    with Recording.open(bare) as file:
+        assert file.sources() == {}
+    assert page.errors == []
