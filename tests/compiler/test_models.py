@@ -12,8 +12,7 @@ from workbench import jobs, models
 from workbench.commands.run_model import AGREES, compare
 
 #: What the fast run takes; test-all takes every model by both frontends, narrow and at full size.
-FAST = (("digits-mlp", "torch"), ("digits-cnn", "onnx"), ("gpt2-decode", "onnx"),
-        ("llama-4l", "torch"))  # fmt: skip
+FAST = (("digits-mlp", "torch"), ("digits-cnn", "onnx"), ("llama-4l", "torch"))
 CASES = [
     pytest.param(name, frontend, marks=[] if (name, frontend) in FAST else pytest.mark.slow)
     for name in CATALOGUE

@@ -23,6 +23,10 @@ SHRUNKEN = {
     "resnet18": {"width": 0.0625, "depth": 1, "image": 32},
     "resnet50": {"width": 0.0625, "depth": 1, "image": 32},
     "bert-base": {"width": 0.125, "depth": 1, "sequence": 16},
+    "gpt2": {"width": 0.1, "depth": 1, "sequence": 16},
+    "gpt2-decode": {"width": 0.1, "depth": 1, "past": 17},
+    "vit-b16": {"width": 0.1, "depth": 1, "image": 32},
+    "llama-4l": {"width": 0.5, "depth": 1, "sequence": 16},
 }
 QUICK = ("digits-mlp",)
 NAMES = [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in SHRUNKEN]
