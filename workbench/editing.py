@@ -267,7 +267,7 @@ def _option(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> li
     options = {k: v for k, v in row.options.items() if k != name}
     read = with_options(row.pass_, {name: text})
     if getattr(read, name) != getattr(row.pass_, name):
-        options[name] = text
+        options[name] = str(getattr(read, name))
     return _with(rows, at, options=options)
 
 

@@ -30,15 +30,15 @@ _FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "execute", "t
 
 
 class _Lines(Observer):
-    """Tells progress on stdout, at most ten times a second."""
+    """Tells progress on stdout: what is begun, and at most ten times a second how far it is."""
 
     def __init__(self) -> None:
-        self._last = 0.0
+        self._last, self._what = 0.0, ""
 
     def progress(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if done == total or now - self._last >= 0.1:
-            self._last = now
+        if what != self._what or done == total or now - self._last >= 0.1:
+            self._last, self._what = now, what
             _say({"progress": {"what": what, "done": done, "total": total}})
 
 

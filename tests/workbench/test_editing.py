@@ -204,7 +204,7 @@ GESTURES = st.one_of(
     gesture("move", by=[-1, 1]), gesture("move", before=["", *PLAIN]),
     gesture("limit", text=["", "0", "7"]), gesture("insert"), gesture("start"),
     st.just({"do": "start", "label": ""}),
-    st.just({"do": "option", "label": "fold_constants", "option": "growth", "text": "2.5"}),
+    st.just({"do": "option", "label": "fold_constants", "option": "growth", "text": "2"}),
     st.just({"do": "target", "option": "tiles", "text": "small"}),
 )  # fmt: skip
 
