@@ -552,7 +552,7 @@ def test_memory_zoom_and_peak(open_page: Open) -> None:
 def test_memory_csv(open_page: Open) -> None:
     shown = open_page(page([("memory", memory_data())]))
     with shown.tab.expect_download() as download:
-        shown.view().get_by_role("button", name="CSV").click()
+        shown.view().get_by_role("button", name="Download all buffers as CSV").click()
     with open(download.value.path(), encoding="utf-8") as file:
         rows = file.read().split("\n")
     assert len(rows) == 121 and rows[0].startswith("key,name,tier")
