@@ -379,6 +379,10 @@ def _start(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
                         "it reaches every pass: begin with the first")  # fmt: skip
     kept = base[: _at(base, label)]
     labels = {row.label for row in kept}
+    early = [r for r in rows[: _at(rows, label)] if r.own and r.label not in labels]
+    if early:
+        raise UserError(f"{early[0].label} is inserted before {label}", "edit of the pipeline",
+                        "move it behind, or begin earlier")  # fmt: skip
     edit = on.edit([*kept, *(row for row in rows if row.label not in labels)], draft)
     return {**draft, "edit": edit, "start": label}
 

@@ -180,6 +180,9 @@ def test_the_compile_may_begin_later_and_what_stands_before_stays(on):
         with pytest.raises(UserError, match="stays as it was"):
             editing.change(on, draft, done)
     assert "own_pass" in running(on, do(on, draft, do="insert", label="choose_layouts"))
+    early = do(on, on.base, do="insert", label="recompose")
+    with pytest.raises(UserError, match="own_pass is inserted before choose_layouts; move it"):
+        do(on, early, do="start", label="choose_layouts")
     assert do(on, draft, do="start", label="")["start"] == ""
 
 
