@@ -7,6 +7,7 @@ repository: ``workbench compile resnet50 --check --execute -o FILE.run``).
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -48,21 +49,34 @@ def pictures(recording: Path) -> list[Picture]:
         stages = {s.pass_name: s.index for s in file.stages()}
         relus = [op for op in file.module(0).main.body.ops if op.kind == "core.relu"]
         op = str(file.op_id(relus[len(relus) // 3])) if relus else "1"
+        readers = [o for o in file.module(0).main.body.ops if o.kind == "core.conv" and relus
+                   and relus[len(relus) // 3].result in o.operands]  # fmt: skip
+        why = {"why": {"a": int(op), "b": file.op_id(readers[0])}} if readers else {}
     fold, fuse = stages.get("fold_batch_norm", 1), stages.get("fuse_epilogues", 1)
     last = max(stages.values())
     graph, code = "#cw-view-graph .cw[data-ready]", "#cw-view-code .cw[data-ready]"
     memory, overview = "#cw-view-memory .cw[data-ready]", "#cw-view-overview .figure"
     numbers, timeline = "#cw-view-numerics tbody tr", "#cw-view-timeline .cw[data-ready]"
     step, speed = "graph,diff", "kernels,code"
+    rewrites = "#cw-view-rewrites tr.on"
+    edited = {"edit": {"skip": ["fold_batch_norm"], "limits": {"fuse_epilogues": 8}}}
     return [
         Picture("overview", {}, overview),
         Picture("step", {"stage": str(fold), "panes": step, "op": op}, graph),
         Picture("rewrite", {"stage": str(fuse), "panes": step, "rewrite": "3", "op": op}, graph),
         Picture("graph", {"stage": str(fuse), "panes": "graph", "op": op}, graph),
+        Picture("rewrites", {"stage": str(fold), "panes": "rewrites", "rewrite": "3"}, rewrites),
+        Picture("why-not", {"stage": str(fuse), "panes": "rewrites", "op": op,
+                            "rewrites.view": json.dumps(why)}, "#cw-view-rewrites .answer"),
+        Picture("source", {"stage": str(last), "panes": "source", "op": op},
+                "#cw-view-source tr.on"),
         Picture("diff", {"stage": str(fold), "panes": "diff"}, "#cw-view-diff .cw[data-ready]"),
         Picture("speed", {"stage": str(last), "panes": speed, "op": op}, code),
         Picture("memory", {"stage": str(last), "panes": both, "op": op}, memory),
         Picture("numerics", {"stage": str(fold), "panes": "numerics,diff"}, numbers),
+        Picture("pipeline", {"stage": str(fold), "panes": "pipeline",
+                             "pipeline.view": json.dumps({"of": recording.name, "draft": edited})},
+                "#cw-view-pipeline .row.skipped"),
         Picture("timeline", {"panes": "timeline", "op": op}, timeline),
         Picture("overview-dark", {}, overview, True),
         Picture("step-dark", {"stage": str(fold), "panes": step, "op": op}, graph, True),

@@ -103,7 +103,7 @@ def _op(run: Run, number: int, carriers: tuple[int, ...]) -> list[dict[str, Any]
             _link(f"{run.name_of(k)} {run.recording.op(k).kind}", "", {"op": k})
             for k in carriers[1:5]
         ]
-    if op.results and not op.kind.endswith("constant"):
+    if (op.results or op.kind == LAUNCH) and not op.kind.endswith("constant"):
         why = {"rewrites": {"why": {"a": number}}}
         rows.append(_link("why not fused with ...?", "", {"open": "rewrites", "state": why}))
     return [_section("Op", rows), _section("Came from", _origin(run, op)),
@@ -154,7 +154,9 @@ def _origin(run: Run, op: Op) -> list[dict[str, Any]]:
     for node in nodes[:3]:
         rows.append(_fact("node", f"{node.name} ({node.kind})"))
         if node.file:
-            rows.append(_code(node, sources, {"op": run.op_id(op), "open": "source"}))
+            at = {"source": {"file": node.file, "at": [node.file, node.line]}}
+            go = {"op": run.op_id(op), "open": "source", "state": at}
+            rows.append(_code(node, sources, go))
     if len(nodes) > 3:
         rows.append(_text(f"and {len(nodes) - 3} more nodes of the model"))
     rules = [r for r in op.origin.rules() if r != "import"]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from core_compiler.ir import Op
+from core_compiler.record.history import OpHistory
 from core_compiler.record.reader import Buffer
 from workbench.state import Sight
 from workbench.views.reading import Run
@@ -63,9 +64,11 @@ def _exists(run: Run, op: int) -> bool:
 def follow(run: Run, op: int, stage: int) -> tuple[int, ...]:
     """The ops of ``stage`` that op ``op`` is, became, or was made from, the nearest first."""
     present = run.index(stage).ops
-    if op in present:
-        return (op,)
-    history = run.op_history(op)
+    return (op,) if op in present else among(present, stage, run.op_history(op))
+
+
+def among(present: Mapping[int, Op], stage: int, history: OpHistory) -> tuple[int, ...]:
+    """The ops ``present`` in ``stage`` that another op became or was made from, by its history."""
     heirs = dict.fromkeys(_ranked([s.new for s in history.later], present))
     makers = dict.fromkeys(_ranked([s.old for s in history.earlier], present))
     if history.stages is not None and history.stages[0] > stage:
@@ -145,7 +148,8 @@ def writer_of(run: Run, buffer: int) -> int | None:
 
 
 def _kernel_of(run: Run, op: int, kernels: tuple[int, ...]) -> int | None:
-    launch = launches(run).get(op)
+    around = run.index(run.version.stages - 1).around.get(op)  # of an op that a launch computes
+    launch = launches(run).get(op) or launches(run).get(around if around is not None else op)
     if launch is not None:
         return kernel_by_name(run).get(launch["kernel"])
     return kernels[0] if kernels else None

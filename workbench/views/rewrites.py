@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.text import print_op
 from core_compiler.record.reader import RecordedRewrite
 from workbench.state import Sight
@@ -212,6 +212,10 @@ def _asked(sight: Sight) -> _Asked | None:
 def _why(run: Run, sight: Sight, stage: int, asked: _Asked) -> dict[str, Any]:
     selected = linked(run, sight).op
     a = _in_stage(run, asked.a, stage) if asked.a is not None else selected
+    while a is not None and stage and _writes_buffers(run, a):  # no pass that joins sees buffers
+        stage -= 1
+        a = _in_stage(run, a, stage)
+    selected = _in_stage(run, selected, stage)
     b = _in_stage(run, asked.b, stage)
     if b is None and asked.b is None and asked.a is not None and not asked.rule:
         b = selected if selected not in (a, asked.a) and sight.op != asked.a else None
@@ -224,6 +228,13 @@ def _why(run: Run, sight: Sight, stage: int, asked: _Asked) -> dict[str, Any]:
         known = "why", stage, a, b, asked.rule, run.version.stages
         told |= run.kept(known, lambda: _answers(run, stage, a, b, asked.rule))
     return told
+
+
+def _writes_buffers(run: Run, op: int) -> bool:
+    made = run.recording.op(op)
+    return made.kind.startswith("target.") and not any(
+        isinstance(v.type, TensorType) for v in made.results
+    )
 
 
 def _in_stage(run: Run, op: int | None, stage: int) -> int | None:

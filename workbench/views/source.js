@@ -244,6 +244,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   // -- the selection ------------------------------------------------------------------------------
   function choose(row) {
     at = [file.path, row.line];
+    if (mode.at) {
+      const { at: _, ...kept } = mode;
+      mode = kept;
+      setMode({});
+    }
     mark(false);
     scroll.focus({ preventScroll: true });
     if (row.op !== null) send('select', row.kernel === null ? { op: row.op } : { op: row.op, kernel: row.kernel });
@@ -333,8 +338,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   watch('state', () => {
     const given = plain(model.get('state')) ?? {};
     if (JSON.stringify(given) === JSON.stringify(mode)) return;
+    const moved = given.at && !same(given.at, mode.at);
     mode = given;
-    if (data) { open(mode.file ?? file.path); drawn = ''; draw(); drawBar(); drawHot(); }
+    if (moved) at = given.at;
+    if (data) { open(mode.file ?? file.path); drawn = ''; draw(); drawBar(); drawHot(); mark(moved); }
   });
   watch('data', () => {
     const given = json(model, 'data');

@@ -12,6 +12,7 @@ from workbench.ahead import finite
 from workbench.state import Sight
 from workbench.views import inspector, rewrites
 from workbench.views.kernels import table
+from workbench.views.links import launches
 from workbench.views.reading import Run
 
 VIEW = "#cw-view-rewrites"
@@ -96,6 +97,17 @@ def test_the_answers_are_the_compilers(run):
     assert by_rule["b"] is None and "problem" not in by_rule
     wrong = rewrites.selection(run, asking(Sight(stage=stage, op=a), a=a, rule="no_such"))["why"]
     assert "no_such" in wrong["problem"]
+
+
+def test_launches_are_asked_about_where_they_still_were_tensors(run):
+    """After buffers are there no pass joins anything: the question goes to the last that could."""
+    first, second, *_ = launches(run)
+    last = len(run.stages()) - 1
+    sight = asking(Sight(stage=last, op=second), a=first)
+    told = rewrites.selection(run, sight)["why"]
+    assert told["stage"] < last and "problem" not in told
+    assert {told["a"]["op"], told["b"]["op"]} <= {*run.index(told["stage"]).ops}
+    assert told["answers"] and told["neighbours"]
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,11 @@ def test_the_slowest_kernel_and_its_model_line_in_two_clicks(opened, run):
     assert page.locate(f"{VIEW} tr.on").get_attribute("data-line") == str(line)
     shown = page.locate(f"{VIEW} tr.on td.code").inner_text()
     assert shown.strip() == run.recording.sources()[file].split("\n")[line - 1].strip()
+    # Each node that the op came from leads to its own line.
+    links = page.locate("#cw-inspector .place .link")
+    links.last.click()
+    wanted = links.last.inner_text().rpartition(":")[2]
+    page.wait(f'{VIEW} tr.on[data-line="{wanted}"]')
     assert page.errors == []
 
 
