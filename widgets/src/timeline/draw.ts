@@ -348,7 +348,7 @@ function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
   pen.font = `11px ${SANS}`;
   pen.fillStyle = palette.muted;
   pen.textAlign = 'right';
-  pen.fillText('% of limit', LEFT - 8, area.y + 12);
+  pen.fillText('100 % of limit', LEFT - 8, area.y + 10);
   pen.fillText('0', LEFT - 8, area.y + area.height);
   pen.textAlign = 'left';
 }

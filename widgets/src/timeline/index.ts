@@ -33,7 +33,7 @@ const KEYS: [string, string][] = [
   ['Esc', 'clear'],
 ];
 /** How long the host has to answer before the view says that nobody does (milliseconds). */
-const PATIENCE = 20_000;
+const PATIENCE = 5_000;
 
 /** A selection as Python says it: all launches that it is or became. */
 interface Marked extends Selection {
@@ -179,7 +179,7 @@ class TimelineView {
 
   private async trace(): Promise<void> {
     const timer = window.setTimeout(() => {
-      this.note.textContent = 'nobody answers here: workbench export RUN -o x.trace.json';
+      this.note.textContent = 'no answer yet; without a server: workbench export RUN -o x.trace.json';
     }, PATIENCE);
     try {
       const found = await this.frame.link.ask<unknown>('trace', {});
