@@ -116,7 +116,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   const change = (a, b, text) => (a === null || b === null || a === undefined || b === undefined ? h('td', { class: 'faint' }, '–')
     : a === b ? h('td', { class: 'muted' }, '=') : h('td', { class: b < a ? 'less' : 'more' }, `${b > a ? '+' : '−'}${text(Math.abs(b - a))}`));
   const ratio = (a, b) => (a && b ? b / a : null);
-  const times = (value) => (value === null ? h('td', { class: 'faint' }, '–') : h('td', {}, `${number(value)} ×`));
+  const times = (value) => (value === null ? h('td', { class: 'faint' }, '–')
+    : h('td', {}, value < 1 ? `${number(1 / value)} × faster` : value > 1 ? `${number(value)} × slower` : 'the same'));
   const difference = (a, b) => (a === null || b === null || a === undefined || b === undefined ? null : b - a);
 
   function drawFacts() {
@@ -164,7 +165,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       time('a'), time('b'),
       { id: 'difference', title: 'difference', unit: 'µs', signed: true, hint: 'B − A; sorted by its size', value: (row) => difference(row.a?.us, row.b?.us) ?? (row.b?.us ?? (row.a?.us ? -row.a.us : null)),
         cell: (row) => change(row.a ? row.a.us : 0, row.b ? row.b.us : 0, number) },
-      { id: 'ratio', title: 'B ÷ A', value: (row) => ratio(row.a?.us, row.b?.us), cell: (row) => times(ratio(row.a?.us, row.b?.us)) },
+      { id: 'ratio', title: 'B is', hint: 'The time of B divided by that of A, or the reverse', value: (row) => ratio(row.a?.us, row.b?.us), cell: (row) => times(ratio(row.a?.us, row.b?.us)) },
       plain_('a', 'gflops', 'GFLOP/s', '', 'Floating-point operations a second'), plain_('b', 'gflops', 'GFLOP/s', '', 'Floating-point operations a second'),
       kernel('a'), kernel('b'),
       ...['a', 'b'].flatMap((letter) => needs.filter(([name]) => has(letter, name)).map((each) => plain_(letter, ...each))),

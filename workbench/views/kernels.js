@@ -4,7 +4,7 @@ const STYLE = `
 .root { display: flex; flex-direction: column; }
 .bar { display: flex; align-items: center; gap: 12px; height: 32px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); background: var(--surface); color: var(--muted); white-space: nowrap; overflow: hidden; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; }
-.bar .facts { display: flex; gap: 12px; overflow: hidden; min-width: 0; } .bar .facts > span { flex: none; }
+.bar .facts { display: flex; gap: 12px; overflow: hidden; min-width: 0; } .bar .facts > span { flex: none; } .bar .facts > span:last-child { flex: 0 1 auto; overflow: hidden; text-overflow: ellipsis; }
 .group { display: flex; flex: none; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
 .why { flex: none; padding: 4px 12px; color: var(--muted); background: var(--page); border-bottom: 1px solid var(--line); }
@@ -85,9 +85,9 @@ const GPU = [
   ['grid', 'grid', 'blocks', 'Blocks of a launch: the least and the most among its launches'],
   ['threads', 'threads', 'of a block', 'Threads of a block'],
   ['registers', 'registers', 'of a thread', '32-bit registers that each thread has'],
-  ['shared', 'shared', 'B a block', 'Shared memory of a block, in bytes'],
   ['spilled', 'spilled', 'B a thread', 'Bytes stored and loaded because registers did not suffice'],
   ['occupancy', 'occupancy', '% of warps', 'Warps that fit a multiprocessor at once, of the most there can be', 'bar'],
+  ['shared', 'shared', 'B a block', 'Shared memory of a block, in bytes'],
 ];
 const COMPILED = ['compile_seconds', 'compiled', 'in', 'Time to compile it'];
 const SCALE = { share: 100, predicted_share: 100, occupancy: 100, flops: 1e-6, bytes: 1e-6 };
