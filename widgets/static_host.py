@@ -12,7 +12,7 @@ from widgets.encode import pack
 from widgets.views import TRAITS, module_path
 
 # Nothing may leave the page: no connection of any kind, scripts only from the page itself.
-_POLICY = (
+POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src 'none'; connect-src 'none'; form-action 'none'; base-uri 'none'"
 )
@@ -107,14 +107,14 @@ def page(
         heading = f"<h2>{html.escape(headings[i])}</h2>" if i < len(headings) else ""
         sections.append(f'<section>{heading}<div id="view-{i}"></div></section>')
     modules = "".join(
-        f'<script type="text/plain" data-view="{name}">{_script_safe(_source(name))}</script>\n'
+        f'<script type="text/plain" data-view="{name}">{script_safe(_source(name))}</script>\n'
         for name in sorted({name for name, _ in views})
     )
     boot = json.dumps({"views": entries}, allow_nan=False).replace("<", "\\u003c")
     layout = "one" if len(views) == 1 else "many"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n"
         f'<body data-theme="{html.escape(theme)}"><main class="{layout}">{"".join(sections)}'
         f'</main>\n<script type="application/json" id="boot">{boot}</script>\n{modules}'
@@ -126,6 +126,6 @@ def _source(view: str) -> str:
     return module_path(view).read_text(encoding="utf-8")
 
 
-def _script_safe(source: str) -> str:
+def script_safe(source: str) -> str:
     """JavaScript that cannot end its script element early."""
     return source.replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -42,6 +42,7 @@ COMMANDS = {
     "reduce": ("reduce_model", "shrink what fails to a reproducer that runs alone"),
     "query": ("query_recording", "ask a recording in SQL"),
     "export": ("export_recording", "a recording as one file to share, or a stage as text"),
+    "report": ("write_report", "a recording as one HTML file with the page's views, offline"),
     "models": ("list_models", "the sample models"),
     "targets": ("list_targets", "the installed targets, and the ops they know"),
     "doctor": ("check_machine", "what this machine has, lacks, and what to do about it"),

@@ -76,7 +76,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   function drawBar() {
     const { run: facts } = data;
-    for (const node of [presets, search, compile, execute]) node.hidden = !facts;
+    for (const node of [presets, search]) node.hidden = !facts;
+    for (const node of [compile, execute]) node.hidden = !facts || facts.fixed;
+    home.disabled = Boolean(facts?.fixed); // a report has nowhere else to go
     if (isNew('run', [facts, !data.job])) run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));
     if (isNew('presets', [data.presets, data.panes])) presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
       h('button', { title: `${name}  (${key})`, 'aria-pressed': String(panes.join() === data.panes.join()), click: () => send('preset', { key }) }, name)));

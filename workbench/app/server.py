@@ -30,6 +30,7 @@ from workbench import modules
 from workbench.app.library import MAX_UPLOAD
 from workbench.app.page import Page
 from workbench.app.workspace import Workspace
+from workbench.frame import frame
 from workbench.state import VIEWS
 
 HERE = Path(__file__).parent
@@ -39,7 +40,9 @@ MAX_MESSAGE = 64 << 20
 #: How long a page that lost its connection is kept (milliseconds); its URL brings it back anyway.
 UNUSED = 15_000
 
-_TEMPLATE = (HERE / "page.html").read_text(encoding="utf-8")
+_TEMPLATE = (HERE / "page.html").read_text(encoding="utf-8").replace(
+    "{{ frame }}", frame(lambda name: f"{{{{ embed(roots.{name}) }}}}", VIEWS)
+)
 _STYLE = modules.palette() + (HERE / "page.css").read_text(encoding="utf-8")
 
 
@@ -146,7 +149,6 @@ def make_page(workspace: Workspace, first: str, addresses: dict[str, str]):
         pn.state.onload(made.ready)
         template = _Template(_TEMPLATE)
         template.add_variable("page_css", _STYLE)
-        template.add_variable("view_names", list(VIEWS))
         template.add_variable("modules", addresses)
         template.add_variable("first_modules", made.first_modules())
         for name, root in made.roots.items():

@@ -57,19 +57,19 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
     found = linked(run, sight)
     if found.op is None:
         return {"scope": sight.scope} if sight.scope else {}
-    holders = _scopes_of_holders(run, found.stage)
-    if found.op in holders:
-        return {"scope": holders[found.op]}
+    scopes = holders(run, found.stage)
+    if found.op in scopes:
+        return {"scope": scopes[found.op]}
     return {"op": found.op}
 
 
 def op_of_scope(run: Run, stage: int, scope: str) -> int | None:
     """The group or launch that a scope stands for."""
-    table = _scopes_of_holders(run, stage)
+    table = holders(run, stage)
     return next((op for op, path in table.items() if path == scope), None)
 
 
-def _scopes_of_holders(run: Run, stage: int) -> dict[int, str]:
+def holders(run: Run, stage: int) -> dict[int, str]:
     return flat(run, stage).holders
 
 

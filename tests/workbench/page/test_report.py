@@ -1,0 +1,157 @@
+"""The report: one file, no server, no network; the page's views and its one selection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core_compiler.errors import UserError
+from core_compiler.record import Recording
+from tests.workbench.page.conftest import PATIENCE
+from workbench import report
+from workbench.state import VIEWS
+
+
+@pytest.fixture(scope="module")
+def made(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "digits.html"
+    report.write(recording, path)
+    return path
+
+
+class Shown:
+    def __init__(self, context: Any, path: Path, place: str = "") -> None:
+        self.tab = context.new_page()
+        self.tab.set_default_timeout(PATIENCE)
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        self.tab.goto(f"file://{path}{place}")
+        self.tab.wait_for_selector("body[data-ready]")
+
+    def show(self, view: str) -> None:
+        tab = self.tab.locator(f'.cw-tabs [data-view="{view}"]').first
+        if tab.is_visible():
+            tab.click()
+        else:
+            self.tab.locator(".cw-tabs select:visible").first.select_option(view)
+        self.tab.wait_for_selector(f"#cw-view-{view}.left")
+
+    def title(self) -> str:
+        return self.tab.locator("#cw-inspector .head b").inner_text()
+
+
+@pytest.fixture
+def opened(browser: Any, made: Path) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    yield lambda place="", path=made: Shown(context, path, place)
+    context.close()
+
+
+def test_every_view_draws_without_a_server(opened: Any) -> None:
+    shown = opened()
+    for name in report.SHOWN:
+        shown.show(name)
+        ready = ".cw[data-ready]" if VIEWS[name].bundle else ".root > *"
+        shown.tab.locator(f"#cw-view-{name} {ready}").first.wait_for()
+        message = shown.tab.locator(f"#cw-view-{name} .cw-message")
+        assert not message.is_visible(), message.inner_text()
+    assert shown.errors == []
+    assert [url for url in shown.requests if not url.startswith(("file:", "blob:", "data:"))] == []
+
+
+def test_passes_and_rewrites_are_stepped_with_keys(opened: Any, recording: Path) -> None:
+    shown = opened()
+    with Recording.open(recording) as run:
+        stages = run.stages()
+        changed = [s.index for s in stages[1:] if s.changed]
+        with_rewrites = next(s for s in stages[1:] if s.rewrites)
+        first = run.rewrites(with_rewrites.index)[0].rewrite.rule
+    shown.tab.keyboard.press("j")
+    shown.tab.wait_for_selector(f'#cw-rail .pass.on[data-stage="{changed[0]}"]')
+    shown.tab.locator("#cw-view-graph .cw[data-ready]").wait_for()
+    shown.tab.keyboard.press("j")
+    shown.tab.wait_for_selector(f'#cw-rail .pass.on[data-stage="{changed[1]}"]')
+    shown.tab.keyboard.press("k")
+    shown.tab.wait_for_selector(f'#cw-rail .pass.on[data-stage="{changed[0]}"]')
+    if with_rewrites.index == changed[0]:
+        shown.tab.keyboard.press("J")
+        shown.tab.locator("#cw-rail .rewrite.on").wait_for()
+        assert first in shown.tab.locator("#cw-inspector .body").inner_text()
+    assert shown.errors == []
+
+
+def test_one_selection_links_the_views(opened: Any, recording: Path) -> None:
+    """A kernel chosen in the table shows its code and the op it computes, and the address leads
+    back to the same sight."""
+    shown = opened()
+    shown.tab.keyboard.press("2")
+    row = shown.tab.locator("#cw-view-kernels tbody tr[data-kernel]").nth(1)
+    kernel = int(row.get_attribute("data-kernel"))
+    row.click()
+    with Recording.open(recording) as run:
+        name = next(k.name for k in run.kernels() if k.id == kernel)
+    shown.tab.locator("#cw-view-code .cw", has_text=name).wait_for()
+    shown.tab.wait_for_function("location.hash.includes('kernel=')")
+    place = "#" + shown.tab.url.partition("#")[2]
+    again = opened(place)
+    again.tab.locator(f'#cw-view-kernels tr.on[data-kernel="{kernel}"]').wait_for()
+    assert again.title() == shown.title()
+    assert shown.errors == again.errors == []
+
+
+def test_search_finds_ops_and_goes_there(opened: Any) -> None:
+    shown = opened()
+    shown.tab.keyboard.press("/")
+    shown.tab.keyboard.type("core.conv")
+    shown.tab.locator("#cw-bar .hit .text", has_text="core.conv").first.wait_for()
+    shown.tab.keyboard.press("Enter")
+    shown.tab.locator("#cw-inspector .head b", has_text="core.conv").wait_for()
+    assert shown.errors == []
+
+
+def test_what_needs_the_workbench_says_so(opened: Any) -> None:
+    shown = opened()
+    assert not shown.tab.get_by_role("button", name="Execute").is_visible()
+    shown.show("pipeline")
+    shown.tab.locator("#cw-view-pipeline", has_text="This is a report.").wait_for()
+
+
+def test_too_large_a_report_leaves_out_code_and_says_so(
+    opened: Any, recording: Path, made: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "small.html"
+    limit = made.stat().st_size - 10_000
+    result = report.write(recording, path, max_bytes=limit)
+    assert path.stat().st_size <= limit
+    assert result.left_out
+    shown = opened(path=path)
+    assert "without the code of" in shown.tab.locator("#cw-bar .run").inner_text()
+    with pytest.raises(UserError, match="--max-size"):
+        report.write(recording, tmp_path / "no.html", max_bytes=1000)
+    assert not (tmp_path / "no.html").exists()
+
+
+def test_the_file_names_nothing_outside_and_no_text_of_the_model_becomes_markup(made: Path) -> None:
+    text = made.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    outside = set(re.findall(r"https?://[^\s\"'<>`)]+", text))
+    assert all(url.startswith("http://www.w3.org/") for url in outside), outside
+
+
+@pytest.mark.slow
+def test_the_report_of_a_full_resnet50_is_below_ten_megabytes(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the sample models need torch")
+    from workbench import jobs, models
+
+    path = tmp_path / "resnet50.run"
+    jobs.compile(models.load(models.spec("resnet50", None)), "cpu", path=path)
+    result = report.write(path, tmp_path / "resnet50.html")
+    assert result.left_out == []
+    assert (tmp_path / "resnet50.html").stat().st_size < 10_000_000

@@ -1,0 +1,33 @@
+"""``workbench report RUN -o report.html``: a recording as one HTML file, without a server."""
+
+from __future__ import annotations
+
+from workbench.commands import subject
+from workbench.commands.compile_model import output
+from workbench.commands.printing import emit
+
+
+def add_arguments(parser) -> None:
+    subject.add_subject(parser)
+    parser.add_argument(
+        "-o", "--output", default="report.html", metavar="FILE",
+        help="where it is written (default report.html)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-size", type=float, default=10.0, metavar="MB",
+        help="leave out the code of kernels that take little time to stay below (default 10)",
+    )  # fmt: skip
+
+
+def run(arguments) -> None:
+    from workbench import report
+
+    path = output(arguments.output, ".html")
+    with subject.recording(arguments, execute=True) as opened:
+        made = report.write(opened.path, path, max_bytes=int(arguments.max_size * 1e6))
+    data = report.facts(made, path)
+    text = f"{path}: {data['bytes'] / 1e6:.1f} MB, opens in any browser, needs no network"
+    if made.left_out:
+        text += f"\nleft out to stay below {arguments.max_size:g} MB: the code of "
+        text += f"{len(made.left_out)} kernels (--max-size allows more)"
+    emit(arguments, data, text)

@@ -1,0 +1,31 @@
+"""The page's skeleton: where bar, rail, panes and inspector stand, live and in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+
+def frame(embed: Callable[[str], str], views: Iterable[str]) -> str:
+    """HTML with ``embed(component)`` in each component's place."""
+    panes = "".join(
+        f'    <section class="cw-view" id="cw-view-{name}" aria-label="{name}">\n'
+        f'      <div class="cw-body">{embed(name)}</div>\n'
+        '      <div class="cw-message" role="status" hidden></div>\n'
+        "    </section>\n"
+        for name in views
+    )
+    return f"""<div id="cw">
+  <header id="cw-bar">{embed("bar")}</header>
+  <nav id="cw-rail" aria-label="Passes">{embed("rail")}</nav>
+  <main id="cw-panes" class="one">
+    <div class="cw-tabs" role="tablist" aria-label="Left pane"></div>
+    <div class="cw-tabs" role="tablist" aria-label="Right pane"></div>
+    <div id="cw-split" role="separator" aria-orientation="vertical" tabindex="0" aria-label="Width of the panes"></div>
+{panes}  </main>
+  <aside id="cw-inspector" aria-label="Inspector">{embed("inspector")}</aside>
+</div>
+<div id="cw-start" hidden>{embed("start")}</div>
+<div id="cw-busy" role="progressbar" aria-label="Working"></div>
+<div id="cw-lost" role="alert" hidden></div>
+<div id="cw-loading" role="status">Opening the workbench …</div>
+"""  # noqa: E501
