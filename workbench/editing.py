@@ -206,8 +206,9 @@ def clean(draft: Any, otherwise: Draft) -> Draft:
 
 def ground(meta: Mapping[str, Any], executed: bool) -> Ground:
     """What the drafts of a recording stand on; UserError where its target is not installed."""
-    base = recorded(meta, executed)
-    return Ground(targets.target(str(meta.get("target") or "cpu")), base)
+    as_told = Ground(targets.target(str(meta.get("target") or "cpu")), recorded(meta, executed))
+    base = as_told.base
+    return replace(as_told, base={**base, "edit": as_told.edit(as_told.rows(base), base)})
 
 
 # -- what a person's hand does ---------------------------------------------------------------------

@@ -229,6 +229,18 @@ def test_whatever_is_done_the_rows_are_the_pipeline_that_runs(gestures):
     assert_texts_say_the_edit(on, draft)
 
 
+def test_an_edit_told_by_positions_and_names_is_the_same_edit_told_by_labels():
+    told = {"insert": [{"place": 3, "code": CODE.replace("implementation", "meaning").replace(
+        '"buffers"', "")}], "options": {"watch": {"times": "4"}}}  # fmt: skip
+    on = editing.ground({**META, "edit": told}, True)
+    (item,) = on.base["edit"]["insert"]
+    assert (item["place"], item["options"]) == ("after:fold_constants", {"times": "4"})
+    draft = do(on, on.base, do="skip", label="recompose", on=True)
+    assert editing.shown(on, draft, META)["edited"]
+    draft = do(on, draft, do="skip", label="recompose", on=False)
+    assert draft == on.base and not editing.shown(on, draft, META)["edited"]
+
+
 # -- as text ---------------------------------------------------------------------------------------
 
 

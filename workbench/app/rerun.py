@@ -30,6 +30,9 @@ def job(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str,
     ):
         raise Distrust(run.path.name)
     meta = run.meta()
+    if not meta.get("spec"):
+        raise UserError("the recording does not say where its model comes from", run.path.name,
+                        "compile where the model is: the edit is below as Python")  # fmt: skip
     sizes = meta.get("sizes") if isinstance(meta.get("sizes"), dict) else {}
     return workspace.job(str(meta.get("spec", "")), {
         "frontend": meta.get("frontend"), "target": meta.get("target"), "sizes": sizes,
