@@ -12,7 +12,7 @@ from core_compiler.ir import Op
 from core_compiler.passes.find_lifetimes import live_peak, values_alive
 from core_compiler.placement.planner import Effort, compare
 from core_compiler.placement.problem import Lifetime
-from core_compiler.record.reader import Buffer
+from core_compiler.record.reader import Buffer, Stage
 from workbench.state import Sight
 from workbench.views import Empty
 from workbench.views.links import LAUNCH, launches, linked, writers, written_by
@@ -24,6 +24,8 @@ _TIERS = {"dram": "arena (DRAM)", "weights": "weights", "inputs": "inputs", "res
 
 #: What the comparison of planners may spend: a page waits for it.
 EFFORT = Effort(placements=4_000, nodes=200, rounds=2)
+#: Ops of all stages that are read for the peak by pass: seconds of work.
+MAX_OPS = 150_000
 
 
 def key(run: Run, sight: Sight) -> tuple:
@@ -92,13 +94,14 @@ def answer(run: Run, sight: Sight, request: dict[str, Any]) -> list[dict[str, An
 
 def passes(run: Run) -> list[dict[str, Any]]:
     """The most bytes alive at once after each pass, as if its ops were executed one by one
-    (`find_lifetimes.values_alive`), and the op there; ``changed``: whether the pass changed it."""
+    (`find_lifetimes.values_alive`), and the op there; ``changed``: whether the pass changed it.  Of
+    very large models only of the last passes: ``MAX_OPS``."""
     return run.kept(("peaks", run.version.stages), lambda: _passes(run))
 
 
 def _passes(run: Run) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for stage in run.stages():
+    for stage in _within_reach(run.stages()):
         before = rows[-1] if rows else None
         if before is None or stage.changed:
             ops = (body := run.recording.module(stage.index).main.body).ops
@@ -111,6 +114,16 @@ def _passes(run: Run) -> list[dict[str, Any]]:
             "changed": before is not None and peak != before["bytes"],
         })  # fmt: skip
     return rows
+
+
+def _within_reach(stages: list[Stage]) -> list[Stage]:
+    """The last stages that have no more ops than ``MAX_OPS`` in all, at least one."""
+    ops = 0
+    for at in range(len(stages) - 1, -1, -1):
+        ops += stages[at].ops if stages[at].changed else 0
+        if ops > MAX_OPS:
+            return stages[min(at + 1, len(stages) - 1) :]
+    return stages
 
 
 def planners(run: Run) -> list[dict[str, Any]]:

@@ -107,6 +107,16 @@ def test_no_planner_is_below_the_bound_and_one_is_the_plan(run):
     json.dumps([*rows, *memory.passes(run)], allow_nan=False)
 
 
+def test_of_a_very_large_model_the_last_passes_are_looked_at(run, monkeypatch):
+    whole = memory.passes(run)
+    monkeypatch.setattr(memory, "MAX_OPS", 2 * run.stages()[-1].ops)
+    part = memory._passes(run)
+    assert 0 < len(part) < len(whole)
+    assert [r["bytes"] for r in part] == [r["bytes"] for r in whole[-len(part) :]]
+    monkeypatch.setattr(memory, "MAX_OPS", 0)
+    assert len(memory._passes(run)) == 1
+
+
 def at_the_peak(run: Run) -> list:
     """Temporaries that are alive where the most bytes are, largest first."""
     buffers = [b for b in run.buffers() if b.tier == "dram"]

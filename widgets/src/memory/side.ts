@@ -199,8 +199,9 @@ export class Side {
   private drawPasses(rows: PassRow[]): void {
     const most = Math.max(1, ...rows.map((row) => row.bytes));
     const shown = this.all ? rows : rows.filter((row, i) => row.changed || i === 0 || i === rows.length - 1);
+    const first = rows[0]?.stage ?? 0;
     const list = shown.map((row) => {
-      const before = rows[row.stage - 1]?.bytes ?? row.bytes;
+      const before = rows[row.stage - first - 1]?.bytes ?? row.bytes;
       const by = row.bytes - before;
       const bar = h('i');
       bar.style.width = `${(100 * row.bytes) / most}%`;
@@ -210,7 +211,7 @@ export class Side {
         bar,
         h('span', {}, `${String(row.stage).padStart(2, '0')} ${row.pass}`),
         h('span', { class: 'right' }, bytes(row.bytes)),
-        h('span', { class: `minor ${by > 0 ? 'more' : by < 0 ? 'less' : 'faint'}` }, by === 0 ? (row.stage ? 'as before' : 'imported') : `${by > 0 ? '+' : '−'}${bytes(Math.abs(by))}`),
+        h('span', { class: `minor ${by > 0 ? 'more' : by < 0 ? 'less' : 'faint'}` }, by === 0 ? (row.stage > first ? 'as before' : first ? '' : 'imported') : `${by > 0 ? '+' : '−'}${bytes(Math.abs(by))}`),
       );
     });
     const hidden = rows.length - shown.length;
@@ -222,6 +223,7 @@ export class Side {
         })),
       );
     }
+    if (first) list.unshift(h('p', {}, `The ${plural(first, 'stage')} before are left out: so large a model takes too long to read.`));
     this.frame(
       [h('span', { title: MEANING }, h('b', {}, 'The peak after each pass'), ', ops one by one; inputs, weights, results not counted')],
       list,
