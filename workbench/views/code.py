@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from core_compiler.ir import Op
 from core_compiler.record.reader import Kernel
 from workbench.model_lines import ModelLines
 from workbench.state import Sight
@@ -84,7 +85,7 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
 
 def _ops_for(run: Run, kernel: Kernel, op: int) -> list[int]:
     """The ops of a kernel's source lines that compute ``op`` of the model's program; loops around
-    them only where there is nothing else."""
+    them, and what only says where something lies, where there is nothing else."""
     mapped = list(dict.fromkeys(k for _, k in kernel.line_map))
     if op in mapped:
         return [op]
@@ -95,7 +96,14 @@ def _ops_for(run: Run, kernel: Kernel, op: int) -> list[int]:
     node = _twin(run, kernel, found, nodes[0])
     mine = [k for k in mapped if found.nodes_of(k)[:1] == (node,)]
     mine = mine or [k for k in mapped if node in found.nodes_of(k)]
-    return [k for k in mine if run.recording.op(k).kind not in _LOOPS] or mine
+    made = {k: run.recording.op(k) for k in mine}
+    inner = [k for k, each in made.items() if each.kind not in _LOOPS]
+    return [k for k in inner if _computes(made[k])] or inner or mine
+
+
+def _computes(op: Op) -> bool:
+    """Whether an op of a kernel does more than say where something lies."""
+    return not op.results or any(str(value.type) != "index" for value in op.results)
 
 
 def _twin(run: Run, kernel: Kernel, found: ModelLines, node: int) -> int:

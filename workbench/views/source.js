@@ -64,6 +64,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   let lines = new Map();
   let at = null;
   let drawn = '';
+  let height = 0;
   let mode = {};
   const bar = h('div', { class: 'bar' });
   const head = h('tr');
@@ -330,7 +331,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     panes.classList.toggle('narrow', width < 1000);
     root.classList.toggle('small', width < 720);
     if (data) { drawHot(); drawBar(); }
-    body.querySelector('tr.on')?.scrollIntoView({ block: 'nearest' });
+    const on = body.querySelector('tr.on');
+    if (on && scroll.clientHeight !== height) on.scrollIntoView({ block: 'center' });
+    height = scroll.clientHeight;
   });
   observer.observe(root);
   later(() => observer.disconnect());
