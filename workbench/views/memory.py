@@ -24,6 +24,8 @@ _TIERS = {"dram": "arena (DRAM)", "weights": "weights", "inputs": "inputs", "res
 
 #: What the comparison of planners may spend: a page waits for it.
 EFFORT = Effort(placements=4_000, nodes=200, rounds=2)
+#: Of more buffers than this only the quick planners are asked (each takes a second for 20,000).
+MANY, QUICK = 3_000, ("best", "greedy_size", "greedy_start")
 #: Ops of all stages that are read for the peak by pass: seconds of work.
 MAX_OPS = 150_000
 
@@ -127,7 +129,8 @@ def _within_reach(stages: list[Stage]) -> list[Stage]:
 
 
 def planners(run: Run) -> list[dict[str, Any]]:
-    """The arena that each planner needs for the recorded buffers, smallest first; bytes, ms."""
+    """The arena that each planner needs for the recorded buffers, smallest first; bytes, ms.  Of
+    very many buffers only what the quick ones need: ``MANY``."""
     return run.kept(("planners", run.version.buffers), lambda: _planners(run))
 
 
@@ -140,7 +143,7 @@ def _planners(run: Run) -> list[dict[str, Any]]:
     rows = [
         {"planner": p.planner, "bytes": p.peak, "bound": p.lower_bound, "ms": 1e3 * p.seconds,
          "used": p.planner == used}
-        for p in compare(lives, effort=EFFORT)
+        for p in compare(lives, QUICK if len(lives) > MANY else None, EFFORT)
     ]  # fmt: skip
     return sorted(rows, key=lambda r: (r["bytes"], not r["used"], r["ms"]))
 
