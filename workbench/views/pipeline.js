@@ -44,7 +44,7 @@ const HALVES = {
   meaning: ['Meaning', 'the same for every target; values may change within stated tolerances'],
   implementation: ['Implementation', 'for this target; every bit is kept'],
 };
-const SILENCE = 8000;
+const SILENCE = 10000;
 
 export default component(STYLE, ({ model, root, watch, later, send }) => {
   let data = null;
@@ -81,11 +81,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       asked += 1;
       open.set(asked, resolve);
       clearTimeout(silent);
-      silent = setTimeout(() => {
-        refused = { what: 'Nothing answers here', where: '', fix: 'edit the pipeline on the workbench page or in a notebook' };
+      silent = setTimeout(() => { // what is late still counts
+        refused = { what: 'No answer yet', where: '', fix: 'a report answers never: edit the pipeline on the workbench page or in a notebook' };
         drawNote();
-        for (const answer of open.values()) answer(null);
-        open.clear();
       }, SILENCE);
       model.set('request', JSON.stringify([{ id: asked, session, draft: shown.draft, done }]));
       model.save_changes();
@@ -108,7 +106,6 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const before = shown.draft;
     const place = shown.rows.findIndex((row) => row.label === chosen);
     const answer = await ask(done);
-    if (!answer) return;
     if (answer.failed) {
       refused = { what: answer.failed, where: 'this part of the page', fix: 'reload to try again' };
       drawNote();
@@ -231,7 +228,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const locked = row.locked || fixed();
     return h('div', {
       class: `row${row.label === chosen ? ' on' : ''}${row.skipped ? ' skipped' : ''}${locked ? ' locked' : ''}${did?.changed || row.changed || row.own ? '' : ' same'}${row.label === failing() ? ' bad' : ''}`,
-      role: 'option', 'aria-selected': String(row.label === chosen), 'data-label': row.label, draggable: locked ? null : 'true',
+      role: 'option', id: `pass-${row.label}`, 'aria-selected': String(row.label === chosen), 'data-label': row.label, draggable: locked ? null : 'true',
       title: `${row.label}\n${row.summary}${row.locked && shown.draft.start ? '\nstays as it was' : ''}`,
       click: () => choose(row.label, true),
       dragstart: (event) => { dragged = row.label; event.dataTransfer.setData('text/plain', row.label); event.dataTransfer.effectAllowed = 'move'; },
@@ -242,7 +239,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     },
     h('span', { class: 'grip', title: locked ? '' : 'drag, or Alt with up and down' }, '⠿'),
     h('input', { type: 'checkbox', tabindex: -1, checked: !row.skipped, disabled: row.mandatory || locked, 'aria-label': `run ${row.label}`, title: row.mandatory ? 'the compile needs it' : row.skipped ? 'skipped: take it back' : 'runs: skip it',
-      click: (event) => event.stopPropagation(), change: (event) => { chosen = row.label; act({ do: 'skip', label: row.label, on: !event.target.checked }); } }),
+      click: (event) => event.stopPropagation(), change: (event) => { chosen = row.label; list.focus(); act({ do: 'skip', label: row.label, on: !event.target.checked }); } }),
     h('span', { class: 'name' }, row.label), tags(row),
     h('span', { class: `num ${tone}`, title: did ? `${count(did.ops)} ops after it` : '' }, change),
     h('span', { class: 'num' }, did?.rewrites ? count(did.rewrites) : ''),
@@ -270,6 +267,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       rows.push(drawRow(row));
     }
     list.replaceChildren(...rows);
+    list.setAttribute('aria-activedescendant', `pass-${chosen}`);
     list.scrollTop = top;
   }
 
@@ -428,13 +426,22 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   // -- all --------------------------------------------------------------------------------------
+  // What has the focus has it again after it was drawn anew.
+  function focused() {
+    const node = root.getRootNode().activeElement;
+    const name = ['data-option', 'data-target', 'data-do', 'name'].find((each) => node?.getAttribute?.(each));
+    return name && root.contains(node) ? `[${name}="${CSS.escape(node.getAttribute(name))}"]` : '';
+  }
+
   function draw() {
+    const focus = focused();
     drawBar();
     drawWords();
     drawNote();
     drawList();
     drawSide();
     drawText();
+    if (focus && focus !== focused()) root.querySelector(focus)?.focus();
   }
 
   watch('data', () => {
@@ -466,6 +473,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const next = json(model, 'detail');
     if (!next || !data) return;
     clearTimeout(silent);
+    refused = null;
     told = next.state === 'done' ? null : next;
     if (told?.error) {
       const bad = failing();

@@ -301,6 +301,8 @@ def test_an_option_is_edited_in_place_and_a_wrong_one_is_refused(opened):
     opened.wait(row("fold_constants") + " .tag")
     opened.wait(VIEW + ".note[hidden]", state="attached")
     assert "fold_constants#1.growth = 2.0" in opened.text(VIEW + ".told")
+    inside = "() => document.activeElement.shadowRoot?.activeElement?.dataset.option"
+    assert opened.page.evaluate(inside) == "growth"  # the focus stays where it was
     opened.locate(VIEW + "[data-option=limit]").fill("0")
     opened.locate(VIEW + "[data-option=limit]").press("Enter")
     opened.wait(row("fold_constants") + " .tag >> text=≤ 0")
