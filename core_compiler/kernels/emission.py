@@ -186,7 +186,7 @@ class Emitter(HeavyLoops):
 
     def _emit(self, node: Node) -> Value:
         kb = self.kb
-        kb.origin = node.op.origin if node.op is not None else kb.origin
+        self._speak_for(node)
         if node in getattr(self, "reuse", ()):
             scratch, _ = self.kept[self.reuse[node]]
             (axis,) = (a for a in node.axes if a not in self.plan.rows)
@@ -204,6 +204,10 @@ class Emitter(HeavyLoops):
             return self.heavy(node)
         return self.compute(node)
 
+    def _speak_for(self, node: Node) -> None:
+        """What is written now comes from the node's op (again: its operands had theirs)."""
+        self.kb.origin = node.op.origin if node.op is not None else self.kb.origin
+
     def constant(self, number, kind: DType) -> Value:
         if scalars.is_narrow(kind):
             return self.kb.cast(self.kb.number(float(number), "f32"), kind)
@@ -215,6 +219,7 @@ class Emitter(HeavyLoops):
 
     def choose(self, node: Node) -> Value:
         inside, outside = (self.emit(n) for n in node.inputs)
+        self._speak_for(node)
         return self.kb.select(self.condition(node.conditions), inside, outside)
 
     def condition(self, conditions) -> Value:
@@ -235,6 +240,7 @@ class Emitter(HeavyLoops):
     def compute(self, node: Node) -> Value:
         kb, name = self.kb, node.function
         operands = [self.emit(n) for n in node.inputs]
+        self._speak_for(node)
         if name == "cast":
             saturate = True if node.op is None else node.op.get("saturate", True)
             return self.cast(operands[0], node.dtype, saturate)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.ir import dtype
+from core_compiler.ir import Block, FrontendNode, Origin, dtype
 from core_compiler.kernels.abi import work_items
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.schedules.library import schedule
@@ -375,3 +375,15 @@ def test_chains_of_index_maps_and_elementwise_ops(steps):
     assert_same_bits(interpreted(op, [x]), wanted, str(steps))
     scheduled = schedule(lower_group(op).function).function
     assert_same_bits(interpreted(op, [x], scheduled), wanted, f"{steps}, scheduled")
+
+
+def test_each_kernel_op_comes_from_the_op_it_computes():
+    """Not from the operand that was written last before it."""
+    made = group(lambda b, x, y, z: b.add(z, b.exp(b.mul(x, y))), *[normal(7, 50)] * 3)
+    block = made.regions[0]
+    ops = tuple(o.with_(origin=Origin.root(FrontendNode(o.kind, o.kind))) for o in block.ops)
+    made = made.with_(regions=(Block(block.arguments, ops, block.outputs),))
+    written = {op.kind: [node.name for node in op.origin.nodes()]
+               for op in lower_group(made).function.body.walk() if op.origin is not None}  # fmt: skip
+    assert written["kernel.add"] == ["core.add"]
+    assert written["kernel.mul"] == ["core.mul"]
