@@ -33,6 +33,8 @@ interface CodeData {
 
 const STYLE = `
 ${HIGHLIGHT_STYLE}${LINES_STYLE}
+.cw-code .bar { flex-wrap: nowrap; }
+.cw-code .bar .about { flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; }
 .cw-code .panes { display: flex; flex: 1; min-height: 0; }
 .cw-code .pane { display: flex; flex-direction: column; flex: 1 1 0; min-width: 80px; border-left: 1px solid var(--line); }
 .cw-code .pane:first-child { border-left: none; }
@@ -42,6 +44,9 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
 .cw-code .lines { background: var(--surface); }
 .cw-code .row { display: grid; grid-template-columns: 5px 40px auto 1fr; font: 12px/${ROW}px ${MONO}; white-space: pre; tab-size: 4; }
 .cw-code .no { text-align: right; padding-right: 10px; color: var(--faint); user-select: none; }
+.cw-code .row > :first-child { position: sticky; left: 0; }
+.cw-code .no { position: sticky; left: 5px; background: var(--surface); }
+.cw-code .row.hover .no { background: var(--raised); } .cw-code .row.pinned .no { background: var(--accentSoft); }
 .cw-code .heat { width: 74px; padding: 0 6px; text-align: right; font-size: 10.5px; user-select: none; color: var(--text); }
 .cw-code .code { padding-right: 12px; }
 .cw-code .linked { cursor: pointer; }
@@ -64,6 +69,9 @@ const KEYS: [string, string][] = [
 
 /** Hues of neighbouring groups, by turns: the bars beside the lines show what belongs together. */
 const HUES = [212, 32, 160, 330, 48, 268, 190, 12];
+
+/** Width of a character in pixels. */
+const CHARACTER = 7.3;
 
 class Pane {
   readonly root: HTMLElement;
@@ -94,7 +102,7 @@ class Pane {
     this.lines.root.setAttribute('role', 'region');
     const longest = this.text.reduce((most, line) => Math.max(most, line.length), 0);
     const spacer = this.lines.root.firstElementChild as HTMLElement;
-    spacer.style.width = `${Math.min(4000, longest) * 7.3 + (data.heat ? 140 : 66)}px`;
+    spacer.style.width = `${Math.min(4000, longest) * CHARACTER + (data.heat ? 140 : 66)}px`;
     const linked = this.groups.filter((list) => list.length).length;
     this.root = h(
       'div',
@@ -154,6 +162,14 @@ class Pane {
     });
   }
 
+  /** Deeply indented code is scrolled into sight, in steps that keep neighbours in place. */
+  showIndented(line: number): void {
+    const text = this.text[line - 1]!.replaceAll('\t', '    ');
+    const indent = (text.length - text.trimStart().length) * CHARACTER;
+    const { width } = this.lines;
+    this.lines.root.scrollLeft = indent > width / 2 ? indent - width / 4 : 0;
+  }
+
   mark(): void {
     this.lines.each((index, row) => this.view.markRow(row, this, index + 1));
   }
@@ -178,7 +194,7 @@ class CodeView {
   private readonly body = h('div', { class: 'panes' });
   private readonly which = h('span', { class: 'group', role: 'group', 'aria-label': 'Texts' });
   private readonly title = h('span', { class: 'figure' });
-  private readonly label = h('span', { class: 'figure', 'aria-live': 'polite' });
+  private readonly label = h('span', { class: 'figure about', 'aria-live': 'polite' });
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly syncButton = button('scroll together', 'The other panes follow  (s)', () =>
     this.toggleSync(),
@@ -191,7 +207,6 @@ class CodeView {
         { class: 'bar', role: 'toolbar', 'aria-label': 'Code' },
         this.title,
         this.label,
-        h('span', { class: 'gap' }),
         this.which,
         this.syncButton,
         button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
@@ -314,13 +329,12 @@ class CodeView {
 
   private showLabel(): void {
     const shown = this.pinned.size ? this.pinned : this.hover;
-    const names = [...shown].map((g) => this.data_.groups[g]!.label).filter(Boolean);
+    const names = [...new Set([...shown].map((g) => this.data_.groups[g]!.label).filter(Boolean))];
     const counts = this.panes.map(
       (pane) => pane.groups.filter((list) => list.some((g) => shown.has(g))).length,
     );
-    this.label.textContent = shown.size
-      ? `${names.slice(0, 3).join(', ')}  ${counts.join(' ↔ ')} lines`.trim()
-      : '';
+    this.label.textContent = shown.size ? [`${counts.join(' ↔ ')} lines`, ...names.slice(0, 3)].join('   ') : '';
+    this.label.title = names.join('\n');
   }
 
   hoverLine(pane: Pane, line: number): void {
@@ -351,7 +365,9 @@ class CodeView {
 
   private revealIn(pane: Pane, groups: ReadonlySet<number>): void {
     const line = pane.groups.findIndex((list) => list.some((g) => groups.has(g)));
-    if (line > 0) pane.lines.reveal(line - 1);
+    if (line <= 0) return;
+    pane.lines.reveal(line - 1);
+    pane.showIndented(line);
   }
 
   /** With scrolling together the others show what the line in the middle of this pane maps to. */
