@@ -42,6 +42,7 @@ from core_compiler.passes.base import PassContext
 from core_compiler.pipelines import LEVEL, PipelineEdit, Step, build, check
 
 if TYPE_CHECKING:
+    from core_compiler.exporters.dot import Drawing
     from core_compiler.exporters.notebook import KernelText, TextDiff
 
 
@@ -75,14 +76,20 @@ class Stage:
         """The module as MLIR."""
         return print_module(self.module)
 
+    def draw(self) -> Drawing:
+        """The module as a drawing: ``.dot``, ``.svg``; UserError where it is too large for one."""
+        from core_compiler.exporters.dot import draw
+
+        return draw(self.module)
+
     def __repr__(self) -> str:
         ops = int(self.figures.get("ops", 0))
         return f"<stage {self.index}: {self.name}, {ops} ops, {len(self.rewrites)} rewrites>"
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        from core_compiler.exporters.notebook import bundle, code
+        from core_compiler.exporters.notebook import bundle, code, drawn
 
-        return bundle(repr(self), code(self.text(), repr(self)[1:-1]))
+        return bundle(repr(self), drawn(self.module) + code(self.text(), repr(self)[1:-1]))
 
     @property
     def changed(self) -> bool:

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core_compiler.errors import UserError
+from core_compiler.ir import Module
 from core_compiler.ir.unified import AFTER, BEFORE, GAP, unified
 
-#: Lines of a diff, and rows of a table, that a cell shows at most.
-MOST = 400
+#: Lines of a diff, and rows of a table, that a cell shows at most; ops that are drawn at most.
+MOST, DRAWN = 400, 24
 _PRE = (
     "margin:0;padding:6px 8px;font-family:ui-monospace,monospace;font-size:12px;line-height:1.45;"
     "overflow-x:auto;white-space:pre"
@@ -28,6 +30,19 @@ _SHADES = {
 def bundle(text: str, markup: str) -> dict[str, str]:
     """What Jupyter asks of an object: both forms."""
     return {"text/plain": text, "text/html": markup}
+
+
+def drawn(module: Module) -> str:
+    """A drawing of a small module as HTML; "" where it is large, or where Graphviz is not there."""
+    from core_compiler.exporters import dot
+
+    try:
+        if not dot.available():
+            return ""
+        picture = dot.draw(module, most=DRAWN)
+    except UserError:
+        return ""
+    return f'<div style="overflow:auto;max-height:420px;background:#fff">{picture.svg}</div>'
 
 
 @dataclass(frozen=True)

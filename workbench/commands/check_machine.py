@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from core_compiler import __version__
+from core_compiler.exporters.dot import graphviz
 from workbench.commands.printing import emit, painter, table
 
 DISTRIBUTION = "compiler-workbench"
@@ -229,12 +230,12 @@ def _programs():
         if have
         else "only for the page's own tests: install chromium, or `playwright install chromium`",
     )
-    dot = shutil.which("dot")
+    dot = graphviz()
     yield Finding(
         "graphviz",
         OK if dot else WARNING,
         dot or "none",
-        "" if dot else "only to draw a graph outside the page: install graphviz",
+        "" if dot else "only to draw small graphs outside the page: pip install pygraphviz",
     )
 
 

@@ -1,5 +1,5 @@
 """``workbench export RUN -o FILE.run``: a complete copy; ``-o FILE.trace.json``: a trace for
-Perfetto; ``--stage N -o x.mlir``: a stage's IR."""
+Perfetto; ``--stage N -o x.mlir`` (or ``.dot``, ``.svg``): a stage."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from workbench.commands import subject
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
 
+#: A stage as a drawing: Graphviz's text, or laid out.
+DRAWINGS = (".dot", ".svg")
+
 
 def add_arguments(parser) -> None:
     subject.add_subject(parser)
@@ -21,9 +24,9 @@ def add_arguments(parser) -> None:
         "--output",
         required=True,
         metavar="FILE",
-        help="a .run file, a .json file (a trace for Perfetto), or with --stage a .mlir file",
+        help="a .run, a .json (a trace for Perfetto), or with --stage a .mlir, .dot or .svg",
     )
-    parser.add_argument("--stage", metavar="N|PASS", help="only this stage's IR, as MLIR text")
+    parser.add_argument("--stage", metavar="N|PASS", help="only this stage: MLIR text, or drawn")
     parser.add_argument(
         "--locations",
         choices=("none", "short", "full"),
@@ -34,7 +37,9 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     as_trace = arguments.stage is None and arguments.output.lower().endswith(".json")
-    suffix = ".json" if as_trace else ".run" if arguments.stage is None else ".mlir"
+    given = Path(arguments.output).suffix.lower()
+    of_stage = given if given in DRAWINGS else ".mlir"
+    suffix = ".json" if as_trace else ".run" if arguments.stage is None else of_stage
     path = output(arguments.output, suffix)
     with subject.recording(arguments, execute=as_trace) as opened:
         if as_trace:
@@ -49,8 +54,18 @@ def run(arguments) -> None:
             stage = None
         else:
             stage = subject.find_stage(opened, arguments.stage, "--stage")
+            if of_stage in DRAWINGS:
+                from core_compiler.exporters.dot import draw
+
+                drawing = draw(opened.module(stage))
+                _write(path, drawing.dot if of_stage == ".dot" else drawing.svg)
+                return _told(arguments, path, stage)
             locations = "" if arguments.locations == "none" else arguments.locations
             _write(path, opened.text(stage, locations=locations))
+    _told(arguments, path, stage)
+
+
+def _told(arguments, path: Path, stage: int | None) -> None:
     data = {"file": str(path), "bytes": path.stat().st_size, "stage": stage}
     emit(arguments, data, f"{path}: {data['bytes']:,} bytes")
 

@@ -1,0 +1,149 @@
+"""A module as a Graphviz drawing, for papers, issues and notebook cells: small figures only.
+
+The text is Graphviz's DOT language (https://graphviz.org/doc/info/lang.html).  It is laid out by
+the package pygraphviz, which carries Graphviz, or by an installed ``dot``.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Block, Module, Op, TensorType, Value
+
+#: More ops than this are not drawn: `dot` takes minutes on long edges, and nobody reads it.
+MAX_OPS = 300
+#: What is written into its reader's box instead of a box of its own.
+_FOLDED = ("core.constant", "target.constant")
+_HEAD = """digraph module {
+  graph [rankdir=TB, nodesep=0.25, ranksep=0.35, fontname="Helvetica", fontsize=10];
+  node [shape=box, style="rounded,filled", fillcolor="#ffffff", color="#57606a",
+        fontname="Helvetica", fontsize=10, margin="0.1,0.05", height=0.3];
+  edge [color="#8a93a0", arrowsize=0.6, fontname="Helvetica", fontsize=8];"""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawing: ``dot`` is its text; a notebook shows it where Graphviz is installed."""
+
+    dot: str
+
+    @property
+    def svg(self) -> str:
+        """The drawing as SVG; UserError where there is no Graphviz."""
+        return _svg(self.dot)
+
+    def __str__(self) -> str:
+        return self.dot
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return {"text/plain": self.dot, **({"text/html": self.svg} if available() else {})}
+
+
+def draw(module: Module, function: str = "main", most: int = MAX_OPS) -> Drawing:
+    """The ops of ``function`` with the values that flow between them, groups as frames; constants
+    stand in their readers' boxes.  UserError where there are more than ``most`` ops."""
+    body = module.functions[function].body
+    count = sum(1 for op in _walk(body) if op.kind not in _FOLDED)
+    if count > most:
+        raise UserError(f"{count} ops are too many to draw (at most {most} are)", function,
+                        "look at it in the workbench")  # fmt: skip
+    lines = [_HEAD]
+    names: dict[Value, str] = {}
+    edges: list[str] = []  # behind all boxes: an edge inside a frame would pull its ends into it
+    for number, value in enumerate(body.arguments):
+        names[value] = f"in{number}"
+        label = _label(value.name or f"input {number}", [_type(value)])
+        lines.append(f'  in{number} [label={label}, shape=ellipse, fillcolor="#eef0f3"];')
+    lines += _block(body, names, edges, "n", "  ")
+    for number, value in enumerate(body.outputs):
+        label = _label(f"output {number}", [])
+        lines.append(f'  out{number} [label={label}, shape=ellipse, fillcolor="#eef0f3"];')
+        if value in names:
+            edges.append(f"  {names[value]} -> out{number};")
+    return Drawing("\n".join([*lines, *edges, "}"]) + "\n")
+
+
+def available() -> bool:
+    """Whether a drawing can be laid out here."""
+    return bool(graphviz())
+
+
+def graphviz() -> str:
+    """What lays drawings out: ``pygraphviz``, the path of ``dot``, or "" where there is neither."""
+    if importlib.util.find_spec("pygraphviz") is not None:
+        return "pygraphviz"
+    return shutil.which("dot") or ""
+
+
+def _walk(block: Block) -> Iterator[Op]:
+    for op in block.ops:
+        yield op
+        for region in op.regions:
+            yield from _walk(region)
+
+
+def _block(
+    block: Block, names: dict[Value, str], edges: list[str], prefix: str, indent: str
+) -> Iterator[str]:
+    """The boxes of a block; ``names`` learns which of them makes each value, ``edges`` who reads
+    it."""
+    constants: dict[Value, str] = {}
+    for number, op in enumerate(block.ops):
+        name = f"{prefix}{number}"
+        if op.kind in _FOLDED:
+            constants |= {value: _type(value) for value in op.results}
+            continue
+        if op.regions and op.kind == "core.group":
+            yield f"{indent}subgraph cluster_{name} {{"
+            yield f'{indent}  style="rounded"; color="#a9b2bd";'
+            (inner,) = op.regions
+            within = dict(names)
+            for outer, argument in zip(op.operands, inner.arguments, strict=True):
+                if outer in names:
+                    within[argument] = names[outer]
+            yield from _block(inner, within, edges, f"{name}_", f"{indent}  ")
+            yield f"{indent}}}"
+            for value, made in zip(op.results, inner.outputs, strict=True):
+                if made in within:
+                    names[value] = within[made]
+            continue
+        folded = [constants[v] for v in op.operands if v in constants]
+        rows = [*(_type(v) for v in op.results), *(f"constant {c}" for c in folded)]
+        yield f"{indent}{name} [label={_label(op.kind.partition('.')[2], rows)}];"
+        makers = [names[value] for value in dict.fromkeys(op.operands) if value in names]
+        edges += [f"  {maker} -> {name};" for maker in makers]
+        names |= dict.fromkeys(op.results, name)
+
+
+def _type(value: Value) -> str:
+    found = value.type
+    if isinstance(found, TensorType):
+        return f"{found.dtype} {'x'.join(str(n) for n in found.shape)}".strip()
+    return str(found)
+
+
+def _label(title: str, rows: list[str]) -> str:
+    small = "".join(f'<br/><font point-size="8">{html.escape(row)}</font>' for row in rows)
+    return f"<<b>{html.escape(title)}</b>{small}>"
+
+
+def _svg(dot: str) -> str:
+    laid_out_by = graphviz()
+    if laid_out_by == "pygraphviz":
+        import pygraphviz
+
+        made = pygraphviz.AGraph(string=dot).draw(format="svg", prog="dot").decode("utf-8")
+    elif laid_out_by:
+        made = subprocess.run(
+            [laid_out_by, "-Tsvg"], input=dot, capture_output=True, text=True, check=True
+        ).stdout
+    else:
+        raise UserError("Graphviz is not installed", "draw",
+                        "pip install pygraphviz; .dot is the text without it", 3)  # fmt: skip
+    return made[made.index("<svg") :]
