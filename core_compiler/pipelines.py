@@ -101,8 +101,9 @@ class Step:
             object.__setattr__(self, "half", self.pass_.half)
 
 
-#: The option that every target has: how far results may be reproduced (``everywhere``, ...).
+#: The option that every target has: how far results are reproduced (``docs/numerics.md``).
 LEVEL = "level"
+LEVELS = ("everywhere", "run_to_run", "not_guaranteed")
 #: What holds of the module that a pipeline begins with; see ``Pass.requires``.
 AT_FIRST = ("tensor_ops", "values")
 
@@ -128,6 +129,9 @@ def arrange(
         if name not in allowed:
             fix = nearest(name, allowed, f"options: {', '.join(allowed)}")
             raise UserError(f"target {target.name} has no option {name!r}", "options", fix)
+    if options.get(LEVEL, LEVELS[0]) not in LEVELS:
+        fix = f"choose {', '.join(LEVELS)}"
+        raise UserError(f"no level is called {str(options[LEVEL])!r}", f"option {LEVEL}", fix)
     first, second = meaning(), target.pipeline(options)
     halves = ["meaning"] * len(first) + ["implementation"] * len(second)
     passes = [*first, *second]

@@ -14,7 +14,7 @@ from typing import Any
 from core_compiler import targets
 from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass, with_options
-from core_compiler.pipelines import LEVEL, PipelineEdit, arrange, build
+from core_compiler.pipelines import LEVEL, LEVELS, PipelineEdit, arrange, build
 from workbench import edits, own_pass
 
 Draft = dict[str, Any]
@@ -411,7 +411,8 @@ def shown(on: Ground, draft: Draft, meta: Mapping[str, Any]) -> dict[str, Any]:
         "plain": not edits.words(edit, draft["target"]),
         "words": edits.words(edit, draft["target"]),
         "target": [{"name": name, "text": str(draft["target"].get(name, "")),
-                    "what": on.target.options.get(name, "how far bits are promised")}
+                    "what": on.target.options.get(name, "where every bit is the same"),
+                    "choices": list(LEVELS) if name == LEVEL else []}
                    for name in level],
         "command": edits.command(meta, edit, draft["target"], draft["check"], draft["execute"],
                                  draft["timeout"]),

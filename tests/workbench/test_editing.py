@@ -105,6 +105,7 @@ def test_a_pass_moves_within_its_half(on):
         ({"do": "repeat", "label": "bufferize", "on": True}, "bufferize+ needs values"),
         ({"do": "target", "option": "tiles", "text": "huge"}, "no tiling is called 'huge'"),
         ({"do": "target", "option": "colour", "text": "red"}, "has no option 'colour'"),
+        ({"do": "target", "option": "level", "text": "never"}, "no level is called 'never'"),
         ({"do": "set", "timeout": "soon"}, "'soon' is no time"),
         ({"do": "set", "timeout": "-1"}, "'-1' is no time"),
         ({"do": "skip", "label": "nothing", "on": True}, "no pass is called 'nothing'"),

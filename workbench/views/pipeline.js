@@ -350,8 +350,14 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         button(row.own ? 'Remove' : 'Reset', row.own ? 'Take the pass out  (Delete)' : 'Take back all that is set of it  (Delete)', { do: 'remove' }, disabled || !row.set)),
       ...(shown.target.length && !fixed() ? [h('h4', {}, `Options of the target ${data.target}`), h('div', { class: 'form' }, shown.target.flatMap((each) => [
         h('label', { for: `target-${each.name}` }, each.name),
-        h('input', { id: `target-${each.name}`, type: 'text', value: each.text, placeholder: 'default', 'data-target': each.name, change: (event) => act({ do: 'target', option: each.name, text: event.target.value }) }),
+        targetField(each),
         h('small', { title: each.what }, each.what)]))] : []));
+  }
+
+  function targetField(each) {
+    const common = { id: `target-${each.name}`, 'data-target': each.name, change: (event) => act({ do: 'target', option: each.name, text: event.target.value }) };
+    if (!each.choices.length) return h('input', { ...common, type: 'text', value: each.text, placeholder: 'default' });
+    return h('select', common, [h('option', { value: '', selected: !each.text }, 'default'), ...each.choices.map((c) => h('option', { value: c, selected: c === each.text }, c))]);
   }
 
   // The text of a pass stays while it is typed: only what is said about it is drawn again.
