@@ -10,16 +10,16 @@ import html
 import importlib.util
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Block, Module, Op, TensorType, Value
+from core_compiler.ir.attributes import Dense
 
 #: More ops than this are not drawn: `dot` takes minutes on long edges, and nobody reads it.
 MAX_OPS = 300
-#: What is written into its reader's box instead of a box of its own.
-_FOLDED = ("core.constant", "target.constant")
+_CONSTANTS = ("core.constant", "target.constant")
 _HEAD = """digraph module {
   graph [rankdir=TB, nodesep=0.25, ranksep=0.35, fontname="Helvetica", fontsize=10];
   node [shape=box, style="rounded,filled", fillcolor="#ffffff", color="#57606a",
@@ -49,7 +49,7 @@ def draw(module: Module, function: str = "main", most: int = MAX_OPS) -> Drawing
     """The ops of ``function`` with the values that flow between them, groups as frames; constants
     stand in their readers' boxes.  UserError where there are more than ``most`` ops."""
     body = module.functions[function].body
-    count = sum(1 for op in _walk(body) if op.kind not in _FOLDED)
+    count = sum(_boxes(body))
     if count > most:
         raise UserError(f"{count} ops are too many to draw (at most {most} are)", function,
                         "look at it in the workbench")  # fmt: skip
@@ -81,11 +81,23 @@ def graphviz() -> str:
     return shutil.which("dot") or ""
 
 
-def _walk(block: Block) -> Iterator[Op]:
+def _boxes(block: Block) -> Iterator[bool]:
+    """Whether each op has a box of its own."""
+    constants: set[Value] = set()
     for op in block.ops:
-        yield op
+        if _is_folded(op, constants):
+            constants.update(op.results)
+            continue
+        yield True
         for region in op.regions:
-            yield from _walk(region)
+            yield from _boxes(region)
+
+
+def _is_folded(op: Op, constants: Container[Value]) -> bool:
+    """Constants, and broadcasts of them, are written into the boxes of their readers."""
+    if op.kind == "core.broadcast":
+        return op.operands[0] in constants
+    return op.kind in _CONSTANTS
 
 
 def _block(
@@ -96,8 +108,9 @@ def _block(
     constants: dict[Value, str] = {}
     for number, op in enumerate(block.ops):
         name = f"{prefix}{number}"
-        if op.kind in _FOLDED:
-            constants |= {value: _type(value) for value in op.results}
+        if _is_folded(op, constants):
+            source = constants.get(op.operands[0]) if op.operands else None
+            constants |= {value: source or _constant(op) for value in op.results}
             continue
         if op.regions and op.kind == "core.group":
             yield f"{indent}subgraph cluster_{name} {{"
@@ -114,11 +127,19 @@ def _block(
                     names[value] = within[made]
             continue
         folded = [constants[v] for v in op.operands if v in constants]
-        rows = [*(_type(v) for v in op.results), *(f"constant {c}" for c in folded)]
+        rows = [*(_type(v) for v in op.results), *folded]
         yield f"{indent}{name} [label={_label(op.kind.partition('.')[2], rows)}];"
         makers = [names[value] for value in dict.fromkeys(op.operands) if value in names]
         edges += [f"  {maker} -> {name};" for maker in makers]
         names |= dict.fromkeys(op.results, name)
+
+
+def _constant(op: Op) -> str:
+    """A constant in its reader's box: a single number, else the type."""
+    value = op.get("value")
+    if isinstance(value, Dense) and value.array().size == 1:
+        return f"{value.array().item():g}"
+    return f"constant {_type(op.results[0])}"
 
 
 def _type(value: Value) -> str:

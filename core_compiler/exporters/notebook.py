@@ -7,6 +7,7 @@ dark pages.  A code host that shows notebooks shows it too.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from core_compiler.ir import Module
 from core_compiler.ir.unified import AFTER, BEFORE, GAP, unified
 
 #: Lines of a diff, and rows of a table, that a cell shows at most; ops that are drawn at most.
-MOST, DRAWN = 400, 24
+MOST, DRAWN = 400, 40
 _PRE = (
     "margin:0;padding:6px 8px;font-family:ui-monospace,monospace;font-size:12px;line-height:1.45;"
     "overflow-x:auto;white-space:pre"
@@ -42,7 +43,9 @@ def drawn(module: Module) -> str:
         picture = dot.draw(module, most=DRAWN)
     except UserError:
         return ""
-    return f'<div style="overflow:auto;max-height:420px;background:#fff">{picture.svg}</div>'
+    # Inside HTML the name spaces go without saying, and nothing that looks like an address is left.
+    svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", picture.svg)
+    return f'<div style="overflow:auto;max-height:420px;background:#fff">{svg}</div>'
 
 
 @dataclass(frozen=True)

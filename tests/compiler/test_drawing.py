@@ -62,14 +62,14 @@ def test_a_small_stage_in_a_notebook_is_drawn_and_a_large_one_is_not():
     assert "<svg" in compiled.stages[0]._repr_mimebundle_()["text/html"]
 
     def long(b, x):
-        for _ in range(30):
+        for _ in range(50):
             x = b.exp(x)
         return x
 
     shown = cc.compile(program(long, "8x8xf32")).stages[0]
     assert "<svg" not in shown._repr_mimebundle_()["text/html"]
     assert "exp" in shown.draw().dot
-    with pytest.raises(UserError, match="30 ops are too many"):
+    with pytest.raises(UserError, match="50 ops are too many"):
         dot.draw(shown.module, most=10)
 
 
