@@ -51,12 +51,11 @@ class TwoBlocks:
     source: str
 
 
-def record(folder: Path) -> TwoBlocks:
-    """Compiles the network twice, into ``folder``."""
+def network(folder: Path):
+    """The network, imported from a file in ``folder``."""
     import torch
 
     from core_compiler.frontends.pytorch import import_module
-    from workbench import jobs
     from workbench.models import Model, Spec
 
     source = folder / "network.py"
@@ -67,7 +66,14 @@ def record(folder: Path) -> TwoBlocks:
     torch.manual_seed(0)
     x = torch.randn(ROWS, WIDE)
     imported = import_module(code.Network().eval(), (x,), name="network")
-    model = Model(Spec("network", "function", "torch"), imported, (x.numpy(),), (x.numpy(),))
+    return Model(Spec("network", "function", "torch"), imported, (x.numpy(),), (x.numpy(),))
+
+
+def record(folder: Path) -> TwoBlocks:
+    """Compiles the network twice, into ``folder``."""
+    from workbench import jobs
+
+    model = network(folder)
     jobs.compile(model, "cpu", Options(check=True), path=folder / "run.run", execute=True)
     jobs.compile(model, "cpu", path=folder / "plain.run", source_text=False)
-    return TwoBlocks(folder / "run.run", folder / "plain.run", str(source))
+    return TwoBlocks(folder / "run.run", folder / "plain.run", str(folder / "network.py"))

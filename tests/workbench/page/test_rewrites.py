@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from core_compiler.compiler import Options
 from core_compiler.debug.why_not import why_not
+from core_compiler.passes.base import Pass
+from core_compiler.passes.rules import Rule, apply_rules, op
+from core_compiler.pipelines import PipelineEdit
+from core_compiler.record import Recording
+from tests.workbench.two_blocks import network
+from workbench import moves
 from workbench.ahead import finite
 from workbench.state import Sight
 from workbench.views import inspector, rewrites
@@ -136,6 +145,24 @@ def test_the_inspector_asks_why_not_of_every_op_that_computes(run):
     assert link["go"]["state"] == {"rewrites": {"why": {"a": run.op_id(conv)}}}
 
 
+def test_links_open_a_view_beside_another_and_what_makes_no_sense_changes_nothing(run):
+    both = Sight(panes=("graph", "diff"))
+
+    def panes(sight: Sight, **go) -> tuple[str, ...]:
+        return moves.follow(run, sight, {"go": go}).panes
+
+    assert panes(both, open="rewrites") == ("graph", "rewrites")
+    assert panes(both, open="rewrites", beside="diff") == ("diff", "rewrites")
+    assert panes(both, open="diff") == both.panes
+    assert panes(Sight(), open="rewrites") == ("rewrites",)
+    assert panes(both, open="no view") == panes(both, open=7) == both.panes
+    shown = moves.show(run, Sight(panes=("source",)), {"view": "code", "beside": "source"})
+    assert shown.panes == ("source", "code")
+    kept = moves.follow(run, both, {"go": {"state": {"rewrites": {"why": {}}, "nothing": {}}}})
+    assert kept.views == (("rewrites", '{"why":{}}'),)
+    assert moves.follow(run, both, {"go": {"state": "rewrites"}}) == both
+
+
 # -- in a browser ---------------------------------------------------------------------------------
 
 
@@ -170,6 +197,51 @@ def test_which_pass_changed_the_numbers_in_one_click(opened, run):
     steps = run.rewrites(worst.index)
     first = max(steps, key=lambda s: s.check.worst_error)
     assert page.locate(f"{VIEW} tbody tr").first.get_attribute("data-rewrite") == str(first.number)
+    assert page.errors == []
+
+
+LEAK = Rule(
+    "relu(x) => max(x, 0.01)",
+    op("relu", "x"),
+    lambda b, m: b.max(m["x"], b.scalar_like(0.01, m["x"])),
+)
+
+
+@dataclass(frozen=True)
+class Leak(Pass):
+    """Changes what a relu gives, and claims to keep every bit."""
+
+    def run(self, module, context):
+        return context.rewrite(module, lambda rw: apply_rules(rw, (LEAK,), module.weights))
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory) -> Path:
+    """The network with a pass that changes its numbers."""
+    pytest.importorskip("torch", reason="the network is written in torch")
+    from workbench import jobs
+
+    folder = tmp_path_factory.mktemp("wrong")
+    model = network(folder)
+    edit = PipelineEdit(insert=((0, Leak()),))
+    jobs.compile(model, "cpu", Options(check=True, edit=edit), path=folder / "wrong.run")
+    return folder / "wrong.run"
+
+
+@pytest.mark.playwright
+def test_a_failed_check_is_the_first_finding_and_leads_to_its_rewrite(server, tab, wrong):
+    with Recording.open(wrong) as file:
+        (stage,) = [s for s in file.stages() if s.verdicts.get("failed")]
+        first = next(r for r in file.rewrites(stage.index) if r.check.verdict == "failed")
+    assert stage.pass_name == "leak"
+    page = tab(f"{server.url}?run={quote(str(wrong))}")
+    page.locate("#cw-view-overview .finding.error").first.click()
+    page.stage(stage.index)
+    page.wait_query("rewrite", str(first.number))
+    page.show("rewrites")
+    page.wait(f"{VIEW} tr.on td.failed")
+    assert "relu(x) => max(x, 0.01)" in page.text(f"{VIEW} .detail h3")
+    assert page.text(f"{VIEW} .detail .failed").startswith("✗ error")
     assert page.errors == []
 
 
