@@ -1,7 +1,7 @@
 """Makes the pictures in ``docs/images/`` from a recording, in a headless Chromium.
 
-``python docs/make_screenshots.py FILE.run`` (a checked and executed ResNet-50 for those in the
-repository: ``workbench compile resnet50 --check --execute -o FILE.run``).
+``python docs/make_screenshots.py FILE.run [OTHER.run]`` (for those in the repository a ResNet-50:
+``workbench compile resnet50 --check --execute -o FILE.run``, and ``-t cuda -o OTHER.run``).
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class Picture:
     dark: bool = False
 
 
-def pictures(recording: Path) -> list[Picture]:
-    """The sights worth a picture: what each view is for, on one op of the model."""
+def pictures(recording: Path, other: Path | None = None) -> list[Picture]:
+    """The sights worth a picture: what each view is for, on one op of the model; ``other``: of the
+    same model for a GPU, to compare with."""
     both = "memory,graph"
     with Recording.open(recording) as file:
         stages = {s.pass_name: s.index for s in file.stages()}
@@ -60,7 +61,13 @@ def pictures(recording: Path) -> list[Picture]:
     step, speed = "graph,diff", "kernels,code"
     rewrites = "#cw-view-rewrites tr.on"
     edited = {"edit": {"skip": ["fold_batch_norm"], "limits": {"fuse_epilogues": 8}}}
+    beside = [
+        Picture("kernels-cuda", {"run": other.name, "panes": speed}, code),
+        Picture("compare", {"other": other.name, "panes": "compare"},
+                '#cw-view-compare [data-table="kernels"] tr'),
+    ] if other is not None else []  # fmt: skip
     return [
+        *beside,
         Picture("overview", {}, overview),
         Picture("step", {"stage": str(fold), "panes": step, "op": op}, graph),
         Picture("rewrite", {"stage": str(fuse), "panes": step, "rewrite": "3", "op": op}, graph),
@@ -71,6 +78,8 @@ def pictures(recording: Path) -> list[Picture]:
         Picture("source", {"stage": str(last), "panes": "source", "op": op},
                 "#cw-view-source tr.on"),
         Picture("diff", {"stage": str(fold), "panes": "diff"}, "#cw-view-diff .cw[data-ready]"),
+        Picture("kernels", {"stage": str(last), "panes": "kernels", "op": op},
+                "#cw-view-kernels .point"),
         Picture("speed", {"stage": str(last), "panes": speed, "op": op}, code),
         Picture("memory", {"stage": str(last), "panes": both, "op": op}, memory),
         Picture("numerics", {"stage": str(fold), "panes": "numerics,diff"}, numbers),
@@ -116,6 +125,7 @@ def shrink(path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("recording", type=Path)
+    parser.add_argument("other", type=Path, nargs="?", help="the same model compiled for a GPU")
     parser.add_argument("--only", help="make this picture only")
     parser.add_argument("--folder", type=Path, default=IMAGES)
     arguments = parser.parse_args()
@@ -126,7 +136,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root, sync_playwright() as playwright:
         library = Path(root) / "recordings"
         library.mkdir()
-        shutil.copy(arguments.recording, library / arguments.recording.name)
+        for path in filter(None, (arguments.recording, arguments.other)):
+            shutil.copy(path, library / path.name)
         server = subprocess.Popen(
             [sys.executable, "-c", _SERVE, root], stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
@@ -134,7 +145,7 @@ def main() -> None:
             url = server.stdout.readline().strip()
             browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
             start = Picture("start", {}, "#cw-start tbody tr")
-            for picture in (start, *pictures(arguments.recording)):
+            for picture in (start, *pictures(arguments.recording, arguments.other)):
                 if arguments.only in (None, picture.name):
                     print(take(browser, url, arguments.recording, picture, arguments.folder))
             browser.close()

@@ -21,7 +21,7 @@ td.part { max-width: 118px; overflow: hidden; text-overflow: ellipsis; }
 tbody tr.to { cursor: pointer; } tbody tr.to:hover { background: var(--raised); } tbody tr.on { background: var(--accentSoft); }
 tr.section td { background: var(--page); color: var(--muted); font-weight: 600; text-align: left; padding-top: 5px; }
 .less { color: var(--added); } .more { color: var(--removed); }
-.said { font-style: italic; color: var(--muted); }
+.said { font-style: italic; color: var(--muted); } .guess { font-style: italic; }
 .same { color: var(--added); } .differs { color: var(--removed); font-weight: 600; }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 0 18px; align-items: start; }
 .choose { max-width: 760px; margin: 30px auto; } .choose p { color: var(--muted); }
@@ -116,8 +116,15 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   const change = (a, b, text) => (a === null || b === null || a === undefined || b === undefined ? h('td', { class: 'faint' }, '–')
     : a === b ? h('td', { class: 'muted' }, '=') : h('td', { class: b < a ? 'less' : 'more' }, `${b > a ? '+' : '−'}${text(Math.abs(b - a))}`));
   const ratio = (a, b) => (a && b ? b / a : null);
-  const times = (value) => (value === null ? h('td', { class: 'faint' }, '–')
-    : h('td', {}, value < 1 ? `${number(1 / value)} × faster` : value > 1 ? `${number(value)} × slower` : 'the same'));
+  /** A predicted time is the least it can be: what follows from one is a bound, and says so. */
+  const bound = (row, faster) => (!row.a || !row.b || row.a.measured === row.b.measured ? '' : row.a.measured === faster ? '≤ ' : '≥ ');
+  const guessed = (row) => Boolean(row.a && row.b && !(row.a.measured && row.b.measured));
+  function against(row) {
+    const value = ratio(row.a?.us, row.b?.us);
+    if (value === null) return h('td', { class: 'faint' }, '–');
+    const text = value < 1 ? `${bound(row, true)}${number(1 / value)} × faster` : value > 1 ? `${bound(row, false)}${number(value)} × slower` : 'the same';
+    return h('td', guessed(row) ? { class: 'said', title: 'By a predicted time: the least it can be' } : {}, text);
+  }
   const difference = (a, b) => (a === null || b === null || a === undefined || b === undefined ? null : b - a);
 
   function drawFacts() {
@@ -164,8 +171,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       { id: 'place', title: 'model line', text: true, value: (row) => row.place, cell: (row) => h('td', { class: 'text', title: row.place }, row.place ? base(row.place) : '–') },
       time('a'), time('b'),
       { id: 'difference', title: 'difference', unit: 'µs', signed: true, hint: 'B − A; sorted by its size', value: (row) => difference(row.a?.us, row.b?.us) ?? (row.b?.us ?? (row.a?.us ? -row.a.us : null)),
-        cell: (row) => change(row.a ? row.a.us : 0, row.b ? row.b.us : 0, number) },
-      { id: 'ratio', title: 'B is', hint: 'The time of B divided by that of A, or the reverse', value: (row) => ratio(row.a?.us, row.b?.us), cell: (row) => times(ratio(row.a?.us, row.b?.us)) },
+        cell: (row) => { const cell = change(row.a ? row.a.us : 0, row.b ? row.b.us : 0, number); cell.classList.toggle('guess', guessed(row)); return cell; } },
+      { id: 'ratio', title: 'B is', hint: 'The time of B divided by that of A, or the reverse', value: (row) => ratio(row.a?.us, row.b?.us), cell: against },
       plain_('a', 'gflops', 'GFLOP/s', '', 'Floating-point operations a second'), plain_('b', 'gflops', 'GFLOP/s', '', 'Floating-point operations a second'),
       kernel('a'), kernel('b'),
       ...['a', 'b'].flatMap((letter) => needs.filter(([name]) => has(letter, name)).map((each) => plain_(letter, ...each))),
