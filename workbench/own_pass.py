@@ -36,9 +36,9 @@ from core_compiler.passes.base import Pass
 class OwnPass(Pass):
     """A relu of a relu is one relu."""
 
-    # half = "implementation"  # the default is "meaning"
-    # exact = False            # where it may change bits (in the meaning half only)
-    kind: str = "core.relu"  # fields with defaults are options
+    # half = "implementation"  # default: "meaning"
+    # exact = False  # where it may change bits
+    kind: str = "core.relu"  # an option
 
     def run(self, module, context):
         def edit(rewriter):

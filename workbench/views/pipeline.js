@@ -13,10 +13,10 @@ const STYLE = `
 .body { flex: 1; min-height: 0; display: grid; grid-template-columns: minmax(0, 1fr) minmax(290px, 40%); }
 .list { overflow-y: auto; outline: none; padding-bottom: 16px; border-right: 1px solid var(--line); }
 .list:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
-.body.writes { grid-template-columns: minmax(0, 1fr) minmax(290px, 54%); }
+.body.writes { grid-template-columns: minmax(0, 1fr) minmax(290px, 50%); }
 .side { overflow-y: auto; padding: 8px 12px 20px; }
-.row, .heads { display: grid; grid-template-columns: 14px 18px minmax(90px, 1fr) auto 52px 50px 56px 16px; column-gap: 6px; align-items: center; padding: 1px 8px 1px 4px; border-left: 3px solid transparent; }
-.two .row, .two .heads { grid-template-columns: 14px 18px minmax(90px, 1fr) auto 52px 50px 46px 56px 56px 16px; }
+.row, .heads { display: grid; grid-template-columns: 14px 18px minmax(90px, 1fr) auto 40px 48px 54px 14px; column-gap: 6px; align-items: center; padding: 1px 8px 1px 4px; border-left: 3px solid transparent; }
+.two .row, .two .heads { grid-template-columns: 14px 18px minmax(90px, 1fr) auto 40px 48px 42px 54px 54px 14px; }
 .heads { position: sticky; top: 0; z-index: 2; background: var(--raised); color: var(--muted); border-bottom: 1px solid var(--line); padding-top: 3px; padding-bottom: 3px; font-size: 11px; }
 .row { cursor: pointer; min-height: 22px; } .row:hover { background: var(--raised); } .row.on { background: var(--accentSoft); border-left-color: var(--accent); }
 .row.skipped .name { text-decoration: line-through; color: var(--faint); } .row.same { color: var(--muted); } .row.locked { opacity: .62; } .row.bad .name { color: var(--bad); font-weight: 600; }
@@ -32,10 +32,10 @@ const STYLE = `
 .form input[type=checkbox] { width: auto; justify-self: start; }
 .actions { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 10px; }
 textarea { width: 100%; min-height: 250px; resize: vertical; font: 12px/1.45 var(--mono); color: var(--text); background: var(--page); border: 1px solid var(--line); border-radius: 4px; padding: 6px 8px; tab-size: 4; white-space: pre; overflow: auto; }
-.problem { color: var(--bad); min-height: 18px; overflow-wrap: anywhere; }
+.problem { color: var(--bad); padding: 2px 0; overflow-wrap: anywhere; }
 details { flex: none; border-top: 1px solid var(--line); max-height: 45%; overflow: auto; } summary { padding: 5px 12px; cursor: pointer; color: var(--muted); position: sticky; top: 0; background: var(--surface); }
-.text { position: relative; } details pre { margin: 0; padding: 6px 12px 10px; font: 12px/1.5 var(--mono); white-space: pre-wrap; overflow-wrap: anywhere; background: var(--page); }
-details .copies { position: absolute; right: 8px; top: 4px; display: flex; gap: 4px; }
+.text { display: grid; grid-template-columns: minmax(0, 1fr) auto; align-items: start; background: var(--page); } details pre { margin: 0; padding: 6px 12px 10px; font: 12px/1.5 var(--mono); white-space: pre-wrap; overflow-wrap: anywhere; background: var(--page); }
+details .copies { display: flex; gap: 4px; padding: 4px 8px; order: 2; }
 .hl-c { color: var(--faint); } .hl-s { color: var(--added); } .hl-k { color: var(--moved); } .hl-n { color: var(--changed); }
 @container pipeline (max-width: 640px) { .body { display: block; overflow-y: auto; } .list { border-right: none; border-bottom: 1px solid var(--line); overflow: visible; } .side { overflow: visible; }
   .heads { position: static; } }
