@@ -34,7 +34,7 @@ const STYLE = `
 textarea { width: 100%; min-height: 250px; resize: vertical; font: 12px/1.45 var(--mono); color: var(--text); background: var(--page); border: 1px solid var(--line); border-radius: 4px; padding: 6px 8px; tab-size: 4; white-space: pre; overflow: auto; }
 .problem { color: var(--bad); padding: 2px 0; overflow-wrap: anywhere; }
 details { flex: none; border-top: 1px solid var(--line); max-height: 45%; overflow: auto; } summary { padding: 5px 12px; cursor: pointer; color: var(--muted); position: sticky; top: 0; background: var(--surface); }
-.text { display: grid; grid-template-columns: minmax(0, 1fr) auto; align-items: start; background: var(--page); } details pre { margin: 0; padding: 6px 12px 10px; font: 12px/1.5 var(--mono); white-space: pre-wrap; overflow-wrap: anywhere; background: var(--page); }
+details .text { display: grid; grid-template-columns: minmax(0, 1fr) auto; align-items: start; background: var(--page); } details pre { margin: 0; padding: 6px 12px 10px; font: 12px/1.5 var(--mono); white-space: pre-wrap; overflow-wrap: anywhere; background: var(--page); }
 details .copies { display: flex; gap: 4px; padding: 4px 8px; order: 2; }
 .hl-c { color: var(--faint); } .hl-s { color: var(--added); } .hl-k { color: var(--moved); } .hl-n { color: var(--changed); }
 @container pipeline (max-width: 640px) { .body { display: block; overflow-y: auto; } .list { border-right: none; border-bottom: 1px solid var(--line); overflow: visible; } .side { overflow: visible; }
