@@ -63,6 +63,8 @@ def launches(count: int) -> str:
 
 
 def _table(run: Run) -> list[dict[str, Any]]:
+    if not run.kernels():
+        return []  # and the stages, which may still grow, are not looked at
     timings: dict[str, list[Timing]] = {}
     for timing in run.timings():
         timings.setdefault(timing.kernel, []).append(timing)

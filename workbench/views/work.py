@@ -98,8 +98,8 @@ def _work(run: Run) -> list[Work]:
     if run.timings():
         percents = _percents(run)
         return [_measured(t, roof, percents.get(t.launch)) for t in run.timings()]
-    found = []
-    for key, op in launches(run).items():
+    found: list[Work] = []
+    for key, op in (launches(run) if run.version.stages else {}).items():
         flops, moved = launch_cost(op)
         least = None if roof is None else roof.least_us(flops, moved)
         found.append(Work(key, op["kernel"], flops, moved, least))

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from core_compiler.record.reader import Recording
+from core_compiler.record.recorder import Recorder
 from tests.workbench.two_targets import LINES, ROWS
 from workbench.state import Sight
-from workbench.views import code, kernels
+from workbench.views import Empty, code, kernels
 from workbench.views.reading import Run
+from workbench.views.work import roofs, work
 
 VIEW = "#cw-view-kernels"
 
@@ -112,6 +114,19 @@ def test_an_older_recording_has_the_roofs_it_kept(recording, tmp_path):
             assert b["percent"] == pytest.approx(a["percent"], abs=0.01)
     new.close()
     old.close()
+
+
+def test_before_the_first_stage_there_is_nothing_to_predict(tmp_path):
+    path = tmp_path / "begun.run"
+    recorder = Recorder(path)
+    recorder.begin({"model": "rows", "target": "cuda"})
+    run = Run(path)
+    assert kernels.table(run) == [] == work(run)
+    assert roofs(run).name == "h200"
+    with pytest.raises(Empty, match="generate_code"):
+        kernels.data(run, Sight())
+    run.close()
+    recorder.end("cancelled")
 
 
 def test_a_line_is_labelled_with_the_models_line(cuda):
