@@ -11,6 +11,7 @@ import json
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -18,17 +19,19 @@ from typing import Any
 
 import ipywidgets
 
-from core_compiler.compiler import Compilation
+from core_compiler.compiler import Compilation, start
 from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Op
 from core_compiler.ir.events import Observer, Observers
+from core_compiler.pipelines import PipelineEdit
 from core_compiler.record.recorder import Recorder
 from core_compiler.telemetry import tell
 from widgets.notebook_host import widget
-from workbench import moves, views
+from workbench import editing, edits, moves, views
 from workbench.modules import standalone_text
 from workbench.showing import Message, Showing, unexpected
 from workbench.state import PRESETS, VIEWS, Sight
+from workbench.views import pipeline
 from workbench.views.links import linked
 from workbench.views.passes import check
 from workbench.views.reading import Run
@@ -75,10 +78,11 @@ class Workbench:
         self._controls: Controls | None = None
         self._compilation = shown if isinstance(shown, Compilation) else None
         self._op_ids: Mapping[Op, int] = {}
-        self._folder: tempfile.TemporaryDirectory | None = None
+        self._folders: list[tempfile.TemporaryDirectory] = []
         if self._compilation is not None:
             self._follow(self._compilation)
         self.run = self._record() if self._compilation is not None else Run(Path(str(shown)))
+        self.other: Run | None = None  # what is compared with: the compile before the last edit
         self.sight = Sight(run=self.run.path.name, panes=())
 
     # -- the recording -----------------------------------------------------------------------------
@@ -91,11 +95,15 @@ class Workbench:
         folder = tempfile.TemporaryDirectory(prefix="workbench-")
         path = Path(folder.name) / f"{made.about.get('model', 'model')}.run"
         with Recorder(path) as recorder:
-            recorder.begin(made.about)
+            options = made.options
+            recorder.begin({
+                **made.about, "edit": edits.to_json(options.edit),
+                "target_options": dict(options.target), "pass_timeout": options.pass_timeout,
+            })  # fmt: skip
             made.log.tell(recorder)
             tell(made, recorder)
             self._op_ids = recorder.op_ids
-        self._folder = folder  # the file lives as long as this
+        self._folders.append(folder)  # the files live as long as this
         return Run(path)
 
     def _follow(self, made: Compilation) -> None:
@@ -111,6 +119,50 @@ class Workbench:
             old.close()
         self._showing.clear()
         self.refresh()
+
+    @property
+    def compilation(self) -> Compilation | None:
+        """What is shown; None where it is a recording.  After an edit of the pipeline: the new
+        one."""
+        return self._compilation
+
+    def rerun(self, edit: PipelineEdit, *, check: bool | None = None, target=None, execute=False,
+              pass_timeout: float | None = None) -> Compilation:  # fmt: skip
+        """Compile the same model with an edited pipeline (and ``target`` options), show that, and
+        compare it with what was shown; UserError where there is no compilation, or where the edit
+        or a pass of it is wrong: what was shown then stays."""
+        old = self._compilation
+        if old is None:
+            raise UserError("this is a recording", "rerun", "compile the model in this notebook")
+        options = replace(
+            old.options, edit=edit, check=old.options.check if check is None else check,
+            target=dict(old.options.target if target is None else target),
+            pass_timeout=pass_timeout,
+        )  # fmt: skip
+        made = start(old.stages[0].module, old.target, options, old.inputs)
+        made.names, made.about = old.names, {**old.about, "checked": options.check}
+        made.finish()
+        if execute and _can_time(made):
+            made.profile()
+        if self.other is not None:
+            self.other.close()
+        self._compilation, self.other = made, self.run
+        self.run = self._record()
+        self._follow(made)
+        _SHOWN[id(made)] = self
+        stage = next(
+            (s.index for s in self.run.stages() if s.pass_name == self._shown_pass()), None
+        )
+        self.sight = self.sight.with_(stage=stage, rewrite=None, op=None, kernel=None, buffer=None)
+        self._showing.clear()
+        self._go(self.sight)
+        return made
+
+    def _shown_pass(self) -> str:
+        """The label of the pass that was shown before the last edit."""
+        if self.other is None:
+            return ""
+        return self.other.stages()[self.other.stage_number(self.sight.stage)].pass_name
 
     # -- the selection -----------------------------------------------------------------------------
 
@@ -226,6 +278,27 @@ class Workbench:
             return
         if name in moves.MOVES:
             self._move(lambda: moves.MOVES[name](self.run, self.sight, command))
+        elif name == "rerun":
+            self._rerun(command)
+
+    def _rerun(self, command: Mapping[str, Any]) -> None:
+        """The draft of the pipeline view, compiled here; the view is told what was wrong."""
+        told: dict[str, Any] = {"state": "failed", "kept": None}
+        try:
+            on = pipeline.ground(self.run)
+            draft = editing.clean(command.get("draft"), on.base)
+            on.check(draft)
+            self.rerun(
+                edits.from_json(draft["edit"]), check=draft["check"], target=draft["target"],
+                execute=draft["execute"], pass_timeout=draft["timeout"],
+            )  # fmt: skip
+            told = {"state": "done"}
+        except UserError as error:
+            told["error"] = error.to_json()["error"]
+        except Exception as error:
+            told["error"] = unexpected(error)
+        if "pipeline" in self._panes:
+            self._panes["pipeline"].update({"detail": json.dumps(told)})
 
     def chosen(self, view: str, selection: Mapping[str, Any]) -> None:
         """What a view of `widgets` says is selected."""
@@ -270,7 +343,7 @@ class Workbench:
         self.sight = self.sight.with_(panes=panes, zoom=None)
         self._refreshing = True
         try:
-            found = self._showing.updates(self.sight, self.run, None, self._messages)
+            found = self._showing.updates(self.sight, self.run, self.other, self._messages)
             for name, values in found:
                 if name in self._panes:
                     self._panes[name].update(values)

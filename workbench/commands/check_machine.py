@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from core_compiler import __version__
-from core_compiler.exporters.dot import graphviz
 from workbench.commands.printing import emit, painter, table
 
 DISTRIBUTION = "compiler-workbench"
@@ -230,7 +229,8 @@ def _programs():
         if have
         else "only for the page's own tests: install chromium, or `playwright install chromium`",
     )
-    dot = graphviz()
+    pygraphviz = importlib.util.find_spec("pygraphviz") is not None
+    dot = "pygraphviz" if pygraphviz else shutil.which("dot")
     yield Finding(
         "graphviz",
         OK if dot else WARNING,
