@@ -40,8 +40,10 @@ MAX_MESSAGE = 64 << 20
 #: How long a page that lost its connection is kept (milliseconds); its URL brings it back anyway.
 UNUSED = 15_000
 
-_TEMPLATE = (HERE / "page.html").read_text(encoding="utf-8").replace(
-    "{{ frame }}", frame(lambda name: f"{{{{ embed(roots.{name}) }}}}", VIEWS)
+_TEMPLATE = (
+    (HERE / "page.html")
+    .read_text(encoding="utf-8")
+    .replace("{{ frame }}", frame(lambda name: f"{{{{ embed(roots.{name}) }}}}", VIEWS))
 )
 _STYLE = modules.palette() + (HERE / "page.css").read_text(encoding="utf-8")
 

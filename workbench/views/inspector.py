@@ -59,6 +59,10 @@ def _section(title: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"title": title, "rows": rows}
 
 
+def _seconds(time: float) -> str:
+    return f"{time:.2f} s" if time >= 1 else f"{time * 1e3:.1f} ms"
+
+
 def _fact(name: str, text: Any, go: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"kind": "fact", "name": name, "text": _cut(str(text)), "go": go}
 
@@ -321,7 +325,7 @@ def _pass(run: Run, stage: Stage) -> dict[str, Any]:
                 "every bit kept" if stage.exact else f"may change: {stage.tolerance_class}",
             )
         )
-        rows.append(_fact("time", f"{stage.seconds * 1e3:,.1f} ms"))
+        rows.append(_fact("time", _seconds(stage.seconds)))
     for name, value in stage.options.items():
         rows.append(_fact(f"option {name}", value))
     for name, value in stage.figures.items():
