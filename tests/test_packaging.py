@@ -77,7 +77,7 @@ def imported(package: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("package", "extras"),
     [
-        ("core_compiler", ("torch", "onnx", "peers", "cuda")),
+        ("core_compiler", ("torch", "onnx", "peers", "cuda", "draw")),
         ("sample_models", ("models",)),
         ("workbench", ("all",)),
         ("widgets", ("ui",)),
@@ -108,7 +108,7 @@ def test_every_requirement_has_both_ends_and_holds_here() -> None:
 
 
 def test_all_holds_every_extra_a_user_needs() -> None:
-    extras = "torch", "onnx", "peers", "cuda", "ui", "models"
+    extras = "torch", "onnx", "peers", "cuda", "draw", "ui", "models"
     assert set(requirements(*extras)) == set(requirements("all"))
     assert set(requirements("all")) < set(requirements("test")) < set(requirements("dev"))
 

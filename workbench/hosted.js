@@ -12,7 +12,8 @@ function pageIsDark() {
 
 export default {
   render({ model, el }) {
-    const outer = h('div', { class: 'cw-hosted', style: { height: '100%', minHeight: '0' } });
+    // Its keys are not Jupyter's commands.
+    const outer = h('div', { class: 'cw-hosted', 'data-lm-suppress-shortcuts': 'true', style: { height: '100%', minHeight: '0' } });
     const shadow = outer.attachShadow({ mode: 'open' });
     const sheet = h('style');
     sheet.textContent = `${PALETTE} :host { display: block; background: var(--surface); }`;

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError
@@ -20,33 +21,49 @@ from workbench.views.reading import Run
 
 log = logging.getLogger("workbench")
 
-Updates = Iterator[tuple[str, dict[str, Any]]]
 #: A view's message instead of data: ``what``, and for an error ``where``, ``fix`` and ``error``.
 Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Update:
+    """New values for traits of a component; ``key``: what its data were derived from, where they
+    are among the values."""
+
+    name: str
+    values: dict[str, Any]
+    key: Hashable = None
+
+
+Updates = Iterator[Update]
 
 
 class Showing:
     """Remembers what is shown, so that only what changed is derived and sent."""
 
     def __init__(self) -> None:
-        self._shown: dict[str, Any] = {}
+        self._shown: dict[tuple[str, ...], Hashable] = {}
 
     def clear(self) -> None:
         """Nothing is shown any more."""
         self._shown.clear()
 
-    def forget(self, name: str) -> None:
-        """Component ``name`` has not been sent what was derived for it."""
-        for trait in ("data", "detail"):
-            self._shown.pop(f"{name}.{trait}", None)
+    def sent(self, update: Update) -> None:
+        """The component has these values now.  An update that is derived but never sent (somebody
+        has gone on meanwhile) must not count as shown: its view would stay empty."""
+        if update.key is not None:
+            self._shown[_slot(update)] = update.key
+
+    def _is_new(self, update: Update) -> bool:
+        return self._shown.get(_slot(update)) != update.key
 
     def updates(self, sight: Sight, run: Run, other: Run | None,
                 messages: dict[str, Message]) -> Updates:  # fmt: skip
-        """``(component, {trait: value})`` for what changed, what is looked at first; what a view
-        says instead of data goes into ``messages``."""
+        """What changed, what is looked at first; what a view says instead of data goes into
+        ``messages``."""
         with run.lock:
             shown = {"stage": run.stage_number(sight.stage), "rewrite": sight.rewrite}
-        yield "rail", {"selection": shown}
+        yield Update("rail", {"selection": shown})
         yield from self._part("rail", passes.key, passes.data, "data", sight, run)
         panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)
         for name in panes:
@@ -71,28 +88,31 @@ class Showing:
                 log.exception("%s failed", part[0])
 
     def _part(self, name, key, data, trait: str, sight: Sight, run: Run) -> Updates:
-        known = (run, key(run, sight))
-        if self._shown.get(f"{name}.{trait}") != known:
-            text = json.dumps(finite(data(run, sight)))
-            self._shown[f"{name}.{trait}"] = known
-            yield name, {trait: text}
+        made = Update(name, {trait: ""}, (run, key(run, sight)))
+        if self._is_new(made):
+            made.values[trait] = json.dumps(finite(data(run, sight)))
+            yield made
 
     def _view(self, name: str, sight: Sight, run: Run, other: Run | None) -> Updates:
         if not run.version.stages and name != "overview":
             raise Empty("The model is being imported: the first stage comes in a moment.")
-        known = (run, other, views.key(name, run, sight, other))
-        if self._shown.get(name) != known:
-            text, blob = packed(name, sight, run, other)
-            self._shown[name] = known
-            yield name, {"data": text, "blob": blob}
+        key = run, other, views.key(name, run, sight, other)
+        made = Update(name, {"data": "", "blob": b""}, key)
+        if self._is_new(made):
+            made.values["data"], made.values["blob"] = packed(name, sight, run, other)
+            yield made
         module = views.module(name)
         if hasattr(module, "selection"):
-            yield name, {"selection": module.selection(run, sight)}
+            yield Update(name, {"selection": module.selection(run, sight)})
         kept = kept_state(sight, name)
         if name == "diff" and "unified" not in kept:
             kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
         if kept:
-            yield name, {"state": kept}
+            yield Update(name, {"state": kept})
+
+
+def _slot(update: Update) -> tuple[str, ...]:
+    return update.name, *update.values
 
 
 def _held(*runs: Run | None) -> ExitStack:

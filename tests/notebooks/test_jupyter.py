@@ -146,9 +146,10 @@ def test_every_view_draws_and_the_selection_goes_both_ways(jupyter: Jupyter, pag
     shown.locator(".cw-hosted[data-ready]").wait_for()  # the inspector
     jupyter.run("select")  # Python selects, the browser shows it
     shown.locator(".cw-hosted .head b").filter(has_text="core.neg").wait_for()
+    selected = shown.locator(".cw-hosted .head b")
     shown.locator(".cw-graph .stage").focus()  # the browser selects, Python has it
-    tab.keyboard.press("ArrowDown")
-    shown.locator(".cw-hosted .head b").filter(has_text="core.exp").wait_for()
+    tab.keyboard.press("ArrowDown")  # in a view its key, not Jupyter's
+    selected.filter(has_text="core.exp").wait_for()
     assert "SELECTED core.exp 0" in jupyter.run("selected").inner_text()
     every = jupyter.run("every")
     for number, (name, view) in enumerate(VIEWS.items()):

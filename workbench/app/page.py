@@ -24,7 +24,7 @@ from workbench.ahead import finite, pieces
 from workbench.app import components, rerun
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Workspace
-from workbench.showing import Showing, kept_state, unexpected
+from workbench.showing import Showing, Update, kept_state, unexpected
 from workbench.state import PRESETS, VIEWS, Sight
 from workbench.views import compare, search
 from workbench.views.reading import Run
@@ -231,16 +231,16 @@ class Page:
     def _derive(self, generation: int, sight: Sight, run: Run | None) -> None:
         """Derive what changed, then show it on the loop."""
         messages: dict[str, dict[str, Any]] = {}
-        made: list[tuple[str, dict[str, Any]]] = []
+        made: list[Update] = []
         began = time.perf_counter()
         if run is not None:
             if "compare" in sight.panes:
                 listed = compare.choices(self.workspace.library.entries())
-                made.append(("compare", {"detail": json.dumps(finite(listed))}))
-            for name, updates in self._showing.updates(sight, run, self.other, messages):
+                made.append(Update("compare", {"detail": json.dumps(finite(listed))}))
+            for update in self._showing.updates(sight, run, self.other, messages):
                 if generation != self._generation:
                     return
-                made.append((name, updates))
+                made.append(update)
                 if time.perf_counter() - began > TOGETHER:
                     self._later(partial(self._apply, generation, made))
                     made, began = [], time.perf_counter()
@@ -280,15 +280,16 @@ class Page:
                 return
         self.roots[name].param.update(**values)
 
-    def _apply(self, generation: int, made: list[tuple[str, dict[str, Any]]],
+    def _apply(self, generation: int, made: list[Update],
                messages: dict[str, dict[str, Any]] | None = None) -> None:  # fmt: skip
         """Show what was made, in one message: the browser then draws once.  ``messages``: instead
         of views, and this is all of the sight."""
         if generation != self._generation:
             return
         with unlocked():
-            for name, updates in made:
-                self._update(name, updates)
+            for update in made:
+                self._update(update.name, update.values)
+                self._showing.sent(update)
             if messages is not None:
                 self._messages = messages
                 self._show_bar()

@@ -128,7 +128,17 @@ class Tab:
         return self.page.locator(selector)
 
     def wait(self, selector: str, **more: Any) -> None:
-        self.page.wait_for_selector(selector, **more)
+        """Wait for an element; where it does not come, say what the page shows instead."""
+        from playwright.sync_api import TimeoutError as Late
+
+        try:
+            self.page.wait_for_selector(selector, **more)
+        except Late as late:
+            seen = self.page.evaluate(
+                "() => [location.search, document.getElementById('cw-busy')?.className,"
+                " document.getElementById('cw')?.innerText.slice(0, 1500)]"
+            )
+            raise AssertionError(f"{late.message}; the page: {seen}; {self.errors[-3:]}") from late
 
     def text(self, selector: str) -> str:
         return self.page.locator(selector).first.inner_text()

@@ -322,7 +322,7 @@ def test_a_failing_pass_of_ones_own_tells_its_line_and_is_mended(opened, server)
     opened.wait(row("mine"))
     opened.locate(VIEW + "[data-do=run]").click()
     opened.wait(VIEW + "[data-do=kept]")
-    note = opened.text(VIEW + ".note")
+    note = " ".join(opened.text(VIEW + ".note").split())
     assert "pass mine: the pass raised ValueError at mine.py:8: not yet" in note
     assert "Open the 8 stages it finished" in note
     opened.wait(row("mine") + ".bad.on")

@@ -27,6 +27,10 @@ export function define<T>(
     render({ model, el }) {
       const link = new Link(model);
       const root = h('div', { class: `cw cw-${name}` });
+      // Keys in a view are not Jupyter's commands: Jupyter asks the element that has the focus.
+      root.addEventListener('focusin', (event) => {
+        (event.target as Element).setAttribute('data-lm-suppress-shortcuts', 'true');
+      });
       const sheet = h('style');
       sheet.textContent = BASE_STYLE + style;
       el.append(sheet, root);

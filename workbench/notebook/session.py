@@ -1,18 +1,12 @@
-"""The workbench in a notebook: every view as a live widget, one selection, controls beside them.
-
-``c.show()`` of a compilation, ``cc.show("x.run")`` of a recording.  A compile that goes on
-(``c.step()``, ``c.profile()``) goes on in what is shown.
-"""
+"""A notebook's session: what is shown of a compilation or a recording, and what is selected."""
 
 from __future__ import annotations
 
-import html
 import json
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,36 +20,17 @@ from core_compiler.ir.events import Observer, Observers
 from core_compiler.pipelines import PipelineEdit
 from core_compiler.record.recorder import Recorder
 from core_compiler.telemetry import tell
-from widgets.notebook_host import widget
 from workbench import editing, edits, moves, views
-from workbench.modules import standalone_text
+from workbench.notebook.panes import FRAME, Controls, Pane, can_time
 from workbench.showing import Message, Showing, unexpected
-from workbench.state import PRESETS, VIEWS, Sight
+from workbench.state import VIEWS, Sight
 from workbench.views import pipeline
 from workbench.views.links import linked
-from workbench.views.passes import check
 from workbench.views.reading import Run
 
-#: Heights of a pane (pixels): alone or beside another, and above or below another.
-HEIGHT, STACKED = 460, 340
 #: What is shown of compilations (by their ``id``: a workbench keeps its compilation), so that a
 #: second ``show()`` shares the selection of the first.
-_SHOWN: weakref.WeakValueDictionary[int, Workbench] = weakref.WeakValueDictionary()
-_FRAME = {"rail": "passes", "inspector": "inspector"}
-
-
-def show(what: Compilation | str | Path, view: str | None = None) -> Workbench | Pane:
-    """The workbench of a compilation or of a recording, or one ``view`` of it, for a cell.
-
-    UserError where no view is called that, or where the recording cannot be opened.
-    """
-    if isinstance(what, Compilation):
-        made = _SHOWN.get(id(what))
-        if made is None:
-            made = _SHOWN[id(what)] = Workbench(what)
-    else:
-        made = Workbench(Path(what))
-    return made if view is None else made.view(view)
+SHOWN: weakref.WeakValueDictionary[int, Workbench] = weakref.WeakValueDictionary()
 
 
 class Workbench:
@@ -74,7 +49,7 @@ class Workbench:
         self._messages: dict[str, Message] = {}
         self._watchers: list[Callable[[Workbench], Any]] = []
         self._panes: dict[str, Pane] = {}
-        self._refreshing = False
+        self.refreshing = False
         self._controls: Controls | None = None
         self._compilation = shown if isinstance(shown, Compilation) else None
         self._op_ids: Mapping[Op, int] = {}
@@ -142,14 +117,14 @@ class Workbench:
         made = start(old.stages[0].module, old.target, options, old.inputs)
         made.names, made.about = old.names, {**old.about, "checked": options.check}
         made.finish()
-        if execute and _can_time(made):
+        if execute and can_time(made):
             made.profile()
         if self.other is not None:
             self.other.close()
         self._compilation, self.other = made, self.run
         self.run = self._record()
         self._follow(made)
-        _SHOWN[id(made)] = self
+        SHOWN[id(made)] = self
         stage = next(
             (s.index for s in self.run.stages() if s.pass_name == self._shown_pass()), None
         )
@@ -233,7 +208,7 @@ class Workbench:
 
     def view(self, name: str) -> Pane:
         """One view as a widget of its own; it shares the selection."""
-        if name not in VIEWS and name not in _FRAME:
+        if name not in VIEWS and name not in FRAME:
             raise UserError(f"no view is called {name!r}", "show",
                             nearest(name, list(VIEWS), f"views: {', '.join(VIEWS)}"))  # fmt: skip
         pane = self._panes.get(name)
@@ -252,9 +227,9 @@ class Workbench:
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
         shown: Any = self.widget._repr_mimebundle_()
-        return {**shown, **self._fallback()}
+        return {**shown, **self.fallback()}
 
-    def _fallback(self) -> dict[str, str]:
+    def fallback(self) -> dict[str, str]:
         """What is read where widgets are not: text, and the stages as a table."""
         if self._compilation is not None:
             return self._compilation._repr_mimebundle_()
@@ -277,7 +252,7 @@ class Workbench:
         except (ValueError, AttributeError, TypeError):
             return
         if name in moves.MOVES:
-            self._move(lambda: moves.MOVES[name](self.run, self.sight, command))
+            self.move(lambda: moves.MOVES[name](self.run, self.sight, command))
         elif name == "rerun":
             self._rerun(command)
 
@@ -302,14 +277,14 @@ class Workbench:
 
     def chosen(self, view: str, selection: Mapping[str, Any]) -> None:
         """What a view of `widgets` says is selected."""
-        self._move(lambda: moves.chosen_in(self.run, self.sight, view, dict(selection)))
+        self.move(lambda: moves.chosen_in(self.run, self.sight, view, dict(selection)))
 
     def remember(self, view: str, state: Mapping[str, Any]) -> None:
         """What the person set in a view."""
         text = json.dumps(dict(state), separators=(",", ":")) if state else ""
         self.sight = self.sight.with_view(view, text)
 
-    def _move(self, move: Callable[[], Sight]) -> None:
+    def move(self, move: Callable[[], Sight]) -> None:
         try:
             with self.run.lock:
                 sight = move()
@@ -341,16 +316,15 @@ class Workbench:
         """Bring all widgets up to the sight."""
         panes = tuple(name for name in self._panes if name in VIEWS)
         self.sight = self.sight.with_(panes=panes, zoom=None)
-        self._refreshing = True
+        self.refreshing = True
         try:
             found = self._showing.updates(self.sight, self.run, self.other, self._messages)
-            for name, values in found:
-                if name in self._panes:
-                    self._panes[name].update(values)
-                elif name in _FRAME:
-                    self._showing.forget(name)
+            for update in found:
+                if update.name in self._panes:
+                    self._panes[update.name].update(update.values)
+                    self._showing.sent(update)
         finally:
-            self._refreshing = False
+            self.refreshing = False
         for name in panes:
             self._panes[name].say(self._messages.get(name))
         if self._controls is not None:
@@ -360,212 +334,6 @@ class Workbench:
         """What the browser module of a view asks for."""
         with self.run.lock:
             return views.module(view).answer(self.run, self.sight, dict(request))
-
-
-@cache
-def _widget_class(module: str) -> type:
-    return widget(f"{module.title()}Pane", standalone_text(module))
-
-
-class Pane:
-    """One view in a cell: the widget, or what is to be said instead."""
-
-    def __init__(self, owner: Workbench, name: str):
-        self._owner, self.name = owner, name
-        made = _widget_class(_FRAME.get(name, name))()
-        made.layout = ipywidgets.Layout(height=f"{HEIGHT}px", min_width="0", flex="0 0 auto")
-        made.observe(self._on_command, "command")
-        if name in VIEWS:
-            made.observe(self._on_selection, "selection")
-            made.observe(self._on_state, "state")
-            if hasattr(views.module(name), "answer"):
-                made.on_request(partial(owner.answer, name))
-        self.view = made
-        self._message = ipywidgets.HTML(layout=ipywidgets.Layout(display="none", padding="24px"))
-        self.widget = ipywidgets.VBox(
-            [self._message, made], layout=ipywidgets.Layout(flex="1 1 0%", min_width="0")
-        )
-
-    @property
-    def height(self) -> int:
-        """In pixels; can be set."""
-        return int(self.view.layout.height.removesuffix("px"))
-
-    @height.setter
-    def height(self, pixels: int) -> None:
-        self.view.layout.height = f"{int(pixels)}px"
-
-    def update(self, values: Mapping[str, Any]) -> None:
-        """Set traits, together."""
-        with self.view.hold_sync():
-            for name, value in values.items():
-                if getattr(self.view, name) != value:
-                    setattr(self.view, name, value)
-
-    def say(self, message: Message | None) -> None:
-        """A message instead of the view; None: the view."""
-        if message is not None:
-            parts = [message["what"], message.get("where", ""), message.get("fix", "")]
-            lines = "<br>".join(html.escape(str(part)) for part in parts if part)
-            self._message.value = f'<div style="text-align:center;opacity:.8">{lines}</div>'
-        self._message.layout.display = "" if message else "none"
-        self.view.layout.display = "none" if message else ""
-
-    def _on_command(self, change: Mapping[str, Any]) -> None:
-        if change["new"]:
-            self._owner.command(change["new"])
-
-    def _on_selection(self, change: Mapping[str, Any]) -> None:
-        if not self._owner._refreshing:
-            self._owner.chosen(self.name, change["new"] or {})
-
-    def _on_state(self, change: Mapping[str, Any]) -> None:
-        if not self._owner._refreshing:
-            self._owner.remember(self.name, change["new"] or {})
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
-        shown: Any = self.widget._repr_mimebundle_()
-        return {**shown, **self._owner._fallback()}
-
-
-class Controls:
-    """The ipywidgets around the panes: pass, layout, views, inspector, selection."""
-
-    def __init__(self, owner: Workbench):
-        self._owner = owner
-        self._quiet = False
-        names = [(view.title, name) for name, view in VIEWS.items()]
-        self._stages = ipywidgets.Dropdown(description="Pass", layout=_sized("330px"))
-        self._stages.style.description_width = "34px"
-        self._left = ipywidgets.Dropdown(options=names, value="graph", layout=_sized("110px"))
-        self._right = ipywidgets.Dropdown(
-            options=[("none", ""), *names], value="diff", layout=_sized("110px")
-        )
-        self._inspect = ipywidgets.ToggleButton(
-            value=True, description="Inspector", layout=_sized("auto")
-        )
-        self._measure = _button(
-            "Time kernels", "Execute on the example inputs and time every kernel", self._time
-        )
-        pairs = [(title, panes) for title, panes in PRESETS.values() if len(panes) == 2]
-        self._note = ipywidgets.HTML()
-        self._body = ipywidgets.HBox(layout=_sized("100%"))
-        bar = ipywidgets.HBox(
-            [
-                _button("◀", "Previous pass that changed something", partial(self._step, -1)),
-                self._stages,
-                _button("▶", "Next pass that changed something", partial(self._step, 1)),
-                *(_button(t, " and ".join(p), partial(self._layout, *p)) for t, p in pairs),
-                self._left, self._right, self._inspect, self._measure,
-            ],
-            layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
-        )  # fmt: skip
-        self.box = ipywidgets.VBox([bar, self._body, self._note])
-        self._stages.observe(self._on_stage, "value")
-        for chooser in (self._left, self._right, self._inspect):
-            chooser.observe(lambda _change: self._arrange(), "value")
-        self._arrange()
-
-    # -- what the person does ------------------------------------------------------------------
-
-    def _step(self, by: int) -> None:
-        owner = self._owner
-        owner._move(lambda: moves.step(owner.run, owner.sight, {"what": "changed", "by": by}))
-
-    def _on_stage(self, change: Mapping[str, Any]) -> None:
-        if not self._quiet and change["new"] is not None:
-            self._owner.stage = change["new"]
-
-    def _layout(self, left: str, right: str) -> None:
-        self._quiet = True
-        self._left.value, self._right.value = left, right
-        self._quiet = False
-        self._arrange()
-
-    def open(self, panes: tuple[str, ...]) -> None:
-        """Show views that a link leads to."""
-        self._layout(panes[0], panes[1] if len(panes) > 1 else self._right.value)
-
-    def _arrange(self) -> None:
-        if self._quiet:
-            return
-        owner = self._owner
-        names = list(dict.fromkeys(n for n in (self._left.value, self._right.value) if n))
-        wide = len(names) == 2 and any(VIEWS[n].wide for n in names)
-        for name in names:
-            owner.view(name).height = STACKED if wide else HEIGHT
-        made = ipywidgets.VBox if wide else ipywidgets.HBox
-        panes = made([owner.view(n).widget for n in names],
-                     layout=ipywidgets.Layout(flex="1 1 0%", min_width="0"))  # fmt: skip
-        beside = []
-        if self._inspect.value:
-            inspector = owner.view("inspector")
-            inspector.widget.layout = ipywidgets.Layout(width="270px", flex="0 0 270px")
-            beside = [inspector.widget]
-        self._body.children = [panes, *beside]
-        owner.refresh()
-
-    def _time(self) -> None:
-        made = self._owner._compilation
-        if made is None:
-            return
-        self.note("timing the kernels …")
-        try:
-            made.profile()
-            self.note("")
-        except UserError as error:
-            self.note(str(error))
-
-    # -- what it shows -------------------------------------------------------------------------
-
-    def note(self, text: str) -> None:
-        """A line under the panes."""
-        self._note.value = f'<span style="opacity:.75">{html.escape(text)}</span>'
-
-    def follow(self) -> None:
-        """Bring the controls up to the sight."""
-        owner = self._owner
-        self._quiet = True
-        options = [(_title(stage), stage.index) for stage in owner.run.stages()]
-        if [n for _, n in options] != [n for _, n in self._stages.options or ()]:
-            self._stages.options = options
-        self._stages.value = owner.stage if options else None
-        made = owner._compilation
-        self._measure.layout.display = "" if _can_time(made) else "none"
-        self._quiet = False
-        chosen = owner.selection
-        named = {"scope": "scope", "kernel_name": "kernel", "buffer": "buffer"}
-        what = [f"{title} {chosen[part]}" for part, title in named.items() if part in chosen]
-        if "op" in chosen:
-            what.insert(0, f"op {owner.run.name_of(chosen['op'])}")
-        self.note("selected: " + ", ".join(what) if what else "")
-
-
-def _sized(width: str) -> ipywidgets.Layout:
-    return ipywidgets.Layout(width=width)
-
-
-def _button(title: str, hint: str, act: Callable[[], None]) -> ipywidgets.Button:
-    made = ipywidgets.Button(description=title, tooltip=hint, layout=_sized("auto"))
-    made.on_click(lambda _button: act())
-    return made
-
-
-def _title(stage: Any) -> str:
-    mark = {"bitwise": " ✓", "within": " ≈", "failed": " ✗"}
-    verdict = check(stage)
-    sign = mark.get(verdict["verdict"], "") if verdict else ""
-    did = (
-        f", {stage.rewrites} rewrites" if stage.rewrites else "" if stage.changed else ", no change"
-    )
-    return f"{stage.index:02d} {stage.pass_name}{did}{sign}"
-
-
-def _can_time(made: Compilation | None) -> bool:
-    return (
-        made is not None and made.next is None and made.inputs is not None
-        and made.target.available() is None
-    )  # fmt: skip
 
 
 class _Follower(Observer):

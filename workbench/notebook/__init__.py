@@ -1,0 +1,29 @@
+"""The workbench in a notebook: every view as a live widget, one selection, controls beside them.
+
+``c.show()`` of a compilation, ``cc.show("x.run")`` of a recording.  A compile that goes on
+(``c.step()``, ``c.profile()``) goes on in what is shown.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core_compiler.compiler import Compilation
+from workbench.notebook.panes import Pane
+from workbench.notebook.session import SHOWN, Workbench
+
+__all__ = ["Pane", "Workbench", "show"]
+
+
+def show(what: Compilation | str | Path, view: str | None = None) -> Workbench | Pane:
+    """The workbench of a compilation or of a recording, or one ``view`` of it, for a cell.
+
+    UserError where no view is called that, or where the recording cannot be opened.
+    """
+    if isinstance(what, Compilation):
+        made = SHOWN.get(id(what))
+        if made is None:
+            made = SHOWN[id(what)] = Workbench(what)
+    else:
+        made = Workbench(Path(what))
+    return made if view is None else made.view(view)
