@@ -215,6 +215,7 @@ const MOVES = {
 async function told(model, trait, value) {
   if (trait === 'command') {
     const command = JSON.parse(value);
+    if (command.name === 'ready') return; // there is no server that waits
     if (command.name === 'search') search(command.text);
     else if (MOVES[command.name]) await move(() => MOVES[command.name](command));
     else say('That needs the workbench: open the recording there.');

@@ -329,6 +329,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     each.on_event?.('connection_lost', lose);
   }
 
+  // The server holds back what it derives until a browser is there to get it.
+  model.set('command', JSON.stringify({ name: 'ready', n: Date.now() }));
+  model.save_changes();
+
   watch('data', () => {
     const next = json(model, 'data');
     if (!next) return;

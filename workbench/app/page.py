@@ -78,7 +78,8 @@ class Page:
         return ["bar", "passes", "inspector", *self.sight.panes]
 
     def ready(self) -> None:
-        """The browser is connected: show what was derived meanwhile.
+        """The browser is connected: show what was derived meanwhile.  The bar says so when it is
+        drawn; Bokeh's own event waits for all components, and does not always come.
 
         What is set while the browser fetches the document can be in neither the document nor a
         message, so nothing is set before this.
@@ -225,8 +226,13 @@ class Page:
             self._thread.submit(work, self._generation, self.sight, self.run)
 
     def _work(self, generation: int, sight: Sight, run: Run | None) -> None:
-        self._derive(generation, sight, run)
-        self._look_ahead(generation, sight, run)
+        try:
+            self._derive(generation, sight, run)
+            self._look_ahead(generation, sight, run)
+        except Exception as error:  # a thread's exception would vanish, and the page stay empty
+            log.exception("the page could not be derived")
+            told = unexpected(error)
+            self._later(lambda: self._tell(told, error=True))
 
     def _derive(self, generation: int, sight: Sight, run: Run | None) -> None:
         """Derive what changed, then show it on the loop."""
@@ -545,6 +551,7 @@ _STATUS = {"recording": "compiling", "failed": "failed", "cancelled": "cancelled
            "interrupted": "interrupted"}  # fmt: skip
 
 _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
+    "ready": lambda page, _command: page.ready(),
     "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
     "again": Page._again, "compare": Page._compare, "swap": Page._swap, "execute": Page._execute,
     "cancel": Page._cancel, "remove": Page._remove, "rerun": Page._rerun,
