@@ -271,13 +271,19 @@ class Compilation:
     def record(self, path: str | Path) -> Path:
         """Write all of this, as far as it has come, into the recording ``path`` (a ``.run``)."""
         from core_compiler.record.recorder import Recorder
-        from core_compiler.telemetry import tell
 
         with Recorder(path) as recorder:
-            recorder.begin(self.about)
-            self.log.tell(recorder)
-            tell(self, recorder)
+            self.tell(recorder)
         return Path(path)
+
+    def tell(self, observer: Observer, **more: Any) -> None:
+        """Tell ``observer`` all that has happened so far; ``more`` goes into what a recording says
+        of how it was made."""
+        from core_compiler.telemetry import tell
+
+        observer.begin({**self.about, **more})
+        self.log.tell(observer)
+        tell(self, observer)
 
     # -- in a notebook -----------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from core_compiler.ir import Op
 from core_compiler.ir.events import Observer, Observers
 from core_compiler.pipelines import PipelineEdit
 from core_compiler.record.recorder import Recorder
-from core_compiler.telemetry import tell
 from workbench import editing, edits, moves, views
 from workbench.notebook.panes import FRAME, Controls, Pane, can_time
 from workbench.showing import Message, Showing, unexpected
@@ -71,12 +70,10 @@ class Workbench:
         path = Path(folder.name) / f"{made.about.get('model', 'model')}.run"
         with Recorder(path) as recorder:
             options = made.options
-            recorder.begin({
-                **made.about, "edit": edits.to_json(options.edit),
-                "target_options": dict(options.target), "pass_timeout": options.pass_timeout,
-            })  # fmt: skip
-            made.log.tell(recorder)
-            tell(made, recorder)
+            made.tell(
+                recorder, edit=edits.to_json(options.edit), target_options=dict(options.target),
+                pass_timeout=options.pass_timeout,
+            )  # fmt: skip
             self._op_ids = recorder.op_ids
         self._folders.append(folder)  # the files live as long as this
         return Run(path)
