@@ -16,6 +16,8 @@ PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Bytecode is made where something is first imported: for all of it, pip takes two minutes.
+INSTALL := $(PIP) install --no-compile $(PIP_ARGS)
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
@@ -54,8 +56,8 @@ $(VENV)/.installed-%: pyproject.toml hatch_build.py | $(BIN)/python
 	@case '$*' in test | dev) \
 	echo '  what only the tests need     0.2 GB';; esac
 	@echo 'and $(VENV) takes 2 to 3 GB of disk with a CPU build of torch. No model weights are downloaded.'
-	$(PIP) install $(PIP_ARGS) '$(TORCH_SPEC)'
-	$(PIP) install $(PIP_ARGS) --editable '.[$*]'
+	$(INSTALL) '$(TORCH_SPEC)'
+	$(INSTALL) --editable '.[$*]'
 	@touch $@
 
 run: setup

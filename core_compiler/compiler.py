@@ -151,6 +151,8 @@ class Compilation:
     cancelled: Callable[[], bool] = lambda: False
     #: What the model calls its inputs and its outputs.
     names: tuple[Sequence[str], Sequence[str]] = ((), ())
+    #: From the results of main to the model's own (those whose size depends on data are cut).
+    trim: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = tuple
     #: What a recording says of how this was made, and all that was told since.
     about: dict[str, Any] = field(default_factory=dict)
     log: Log = field(default_factory=Log)
@@ -219,7 +221,7 @@ class Compilation:
             fresh.identity = self.identity
         fresh.checks = {i: r for i, r in self.checks.items() if i <= stage}
         fresh.accumulated = {i: e for i, e in self.accumulated.items() if i <= stage}
-        fresh.names, fresh.about = self.names, self.about
+        fresh.names, fresh.about, fresh.trim = self.names, self.about, self.trim
         fresh._announce()
         return fresh
 
@@ -248,8 +250,8 @@ class Compilation:
         return self.facts["executable"]
 
     def __call__(self, *arrays):
-        """Execute: NumPy arrays in, a tuple of NumPy arrays out."""
-        return self.executable(*arrays)
+        """Execute: NumPy arrays in, a tuple of NumPy arrays out: the model's own results."""
+        return tuple(self.trim(self.executable(*arrays)))
 
     def profile(self, *arrays, repeats: int = 10):
         """Execute on ``arrays`` (default: the example inputs), then time every launch ``repeats``

@@ -15,7 +15,7 @@ from core_compiler.ops.base import REGISTRY, TypeRuleError, infer_op
 
 #: What main holds after bufferize; ``launch`` and ``group`` keep their meaning as a tensor region.
 TARGET_OPS = frozenset(f"target.{name}" for name in (
-    "alloc", "constant", "copy", "input", "launch", "output", "view",
+    "alloc", "constant", "copy", "input", "launch", "loop", "output", "repeat", "test", "view",
 ))  # fmt: skip
 
 

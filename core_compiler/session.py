@@ -43,7 +43,7 @@ def compile(
     found = targets.target(target) if isinstance(target, str) else target
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
-    made.names = imported.inputs, imported.outputs
+    made.names, made.trim = (imported.inputs, imported.outputs), imported.trimmed
     made.about = {
         "model": _name_of(model), "target": found.name, "mode": "inference",
         "inputs": list(imported.inputs), "outputs": list(imported.outputs),

@@ -70,14 +70,11 @@ def pictures(recording: Path, other: Path | None = None) -> list[Picture]:
         *beside,
         Picture("overview", {}, overview),
         Picture("step", {"stage": str(fold), "panes": step, "op": op}, graph),
-        Picture("rewrite", {"stage": str(fuse), "panes": step, "rewrite": "3", "op": op}, graph),
-        Picture("graph", {"stage": str(fuse), "panes": "graph", "op": op}, graph),
         Picture("rewrites", {"stage": str(fold), "panes": "rewrites", "rewrite": "3"}, rewrites),
         Picture("why-not", {"stage": str(fuse), "panes": "rewrites", "op": op,
                             "rewrites.view": json.dumps(why)}, "#cw-view-rewrites .answer"),
         Picture("source", {"stage": str(last), "panes": "source", "op": op},
                 "#cw-view-source tr.on"),
-        Picture("diff", {"stage": str(fold), "panes": "diff"}, "#cw-view-diff .cw[data-ready]"),
         Picture("kernels", {"stage": str(last), "panes": "kernels", "op": op},
                 "#cw-view-kernels .point"),
         Picture("speed", {"stage": str(last), "panes": speed, "op": op}, code),
@@ -87,10 +84,7 @@ def pictures(recording: Path, other: Path | None = None) -> list[Picture]:
                              "pipeline.view": json.dumps({"of": recording.name, "draft": edited})},
                 "#cw-view-pipeline .row.skipped"),
         Picture("timeline", {"panes": "timeline", "op": op}, timeline),
-        Picture("overview-dark", {}, overview, True),
         Picture("step-dark", {"stage": str(fold), "panes": step, "op": op}, graph, True),
-        Picture("speed-dark", {"stage": str(last), "panes": speed, "op": op}, code, True),
-        Picture("memory-dark", {"stage": str(last), "panes": both, "op": op}, memory, True),
     ]  # fmt: skip
 
 
@@ -118,7 +112,7 @@ def take(browser, url: str, recording: Path, picture: Picture, folder: Path) -> 
 def shrink(path: Path) -> None:
     """256 colours are enough for a page and a third of the bytes."""
     with Image.open(path) as picture:
-        small = picture.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=0)
+        small = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=0)
     small.save(path, optimize=True)
 
 

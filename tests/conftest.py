@@ -49,7 +49,16 @@ def repository() -> Path:
 
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+#: Chromium draws its address bar as a second page beside each page, which costs as much as ours.
+#: (The last such list counts: the others are some of those that Playwright switches off.)
+WITHOUT = (
+    "WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "PaintHolding", "HttpsUpgrades", "MediaRouter",
+    "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled", "PreconnectToSearch",
+)  # fmt: skip
+ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+    f"--disable-features={','.join(WITHOUT)}",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -45,6 +45,7 @@ COMMANDS = {
     "report": ("write_report", "a recording as one HTML file with the page's views, offline"),
     "models": ("list_models", "the sample models"),
     "targets": ("list_targets", "the installed targets, and the ops they know"),
+    "coverage": ("show_coverage", "which ops of the frameworks are translated"),
     "doctor": ("check_machine", "what this machine has, lacks, and what to do about it"),
 }
 

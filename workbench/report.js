@@ -216,7 +216,7 @@ async function told(model, trait, value) {
   if (trait === 'command') {
     const command = JSON.parse(value);
     if (command.name === 'ready') return; // there is no server that waits
-    if (command.name === 'search') search(command.text);
+    if (command.name === 'search') search(command);
     else if (MOVES[command.name]) await move(() => MOVES[command.name](command));
     else say('That needs the workbench: open the recording there.');
   } else if (trait === 'selection') {
@@ -282,7 +282,7 @@ async function value(view, request) {
   throw new Error('This question needs the workbench: open the recording there.');
 }
 
-function search(asked) {
+function search({ text: asked, asking }) {
   const words = asked.toLowerCase().split(/\s+/).filter(Boolean);
   const hits = [];
   const matches = (name) => words.length && words.every((word) => name.toLowerCase().includes(word));
@@ -290,7 +290,7 @@ function search(asked) {
   for (let i = 0; i < boot.names.length && hits.length < 40; i += 1) {
     if (matches(boot.names[i])) hits.push({ what: 'op', text: boot.names[i], go: { op: boot.ops[i] } });
   }
-  component('bar').receive({ detail: JSON.stringify({ text: asked, hits }) });
+  component('bar').receive({ detail: JSON.stringify({ text: asked, asking, hits }) });
   showBar();
 }
 

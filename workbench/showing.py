@@ -96,6 +96,12 @@ class Showing:
     def _view(self, name: str, sight: Sight, run: Run, other: Run | None) -> Updates:
         if not run.version.stages and name != "overview":
             raise Empty("The model is being imported: the first stage comes in a moment.")
+        # What the view remembers comes before its data: it draws with both.
+        kept = kept_state(sight, name)
+        if name == "diff" and "unified" not in kept:
+            kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
+        if kept:
+            yield Update(name, {"state": kept})
         key = run, other, views.key(name, run, sight, other)
         made = Update(name, {"data": "", "blob": b""}, key)
         if self._is_new(made):
@@ -104,11 +110,6 @@ class Showing:
         module = views.module(name)
         if hasattr(module, "selection"):
             yield Update(name, {"selection": module.selection(run, sight)})
-        kept = kept_state(sight, name)
-        if name == "diff" and "unified" not in kept:
-            kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
-        if kept:
-            yield Update(name, {"state": kept})
 
 
 def _slot(update: Update) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ import numpy as np
 
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.ir import BufferType, Module, Op, Value, as_array
+from core_compiler.passes.bufferize import LOOP, REPEAT, TEST
+from core_compiler.passes.find_lifetimes import loop_extents
 
 Seen = Callable[[Value, np.ndarray], None]
 
@@ -21,7 +23,8 @@ Seen = Callable[[Value, np.ndarray], None]
 class BufferMachine:
     """Executes the ``target.*`` ops of main by the meaning that launches keep as their region.
 
-    ``seen(buffer, array)`` is told a buffer's logical contents when an op has just written it.
+    ``seen(buffer, array)`` is told a buffer's logical contents when an op has just written it; in a
+    loop the first time, and of what the loop carries also what is left in the end.
     """
 
     def __init__(
@@ -39,8 +42,22 @@ class BufferMachine:
         """The outputs of main for its arguments' arrays."""
         self.inputs = inputs
         self.outputs: dict[Value, np.ndarray] = {}
-        for op in self.module.main.body.ops:
-            getattr(self, "_" + op.kind.split(".")[1])(op)
+        ops = self.module.main.body.ops
+        extents = {ops[begin]["loop"]: (begin, end) for begin, end in loop_extents(ops)}
+        #: The loops around the op at hand that are in a second or later iteration.
+        self.again: set[int] = set()
+        at = 0
+        while at < len(ops):
+            op = ops[at]
+            if op.kind == TEST:
+                at = self._test(op, at, *extents[op["loop"]])
+            elif op.kind == REPEAT:
+                self.again.add(op["loop"])
+                at = extents[op["loop"]][0] + 1
+            else:
+                if op.kind != LOOP:
+                    getattr(self, "_" + op.kind.split(".")[1])(op)
+                at += 1
         return [self.outputs[v] for v in self.module.main.outputs]
 
     def array(self, value: Value) -> np.ndarray:
@@ -53,7 +70,20 @@ class BufferMachine:
 
     def _fill(self, value: Value, array: np.ndarray) -> None:
         self.array(value)[...] = array
-        self.seen(value, array)
+        self._tell(value, array)
+
+    def _tell(self, value: Value, array: np.ndarray) -> None:
+        if not self.again:
+            self.seen(value, array)
+
+    def _test(self, op: Op, at: int, begin: int, end: int) -> int:
+        """Where the program goes on: in the loop or after it."""
+        if self.array(op.operands[0]).item():
+            return at + 1
+        self.again.discard(op["loop"])
+        for value in self.module.main.body.ops[begin].operands:
+            self._tell(value, self.array(value))
+        return end + 1
 
     def _own(self, value: Value) -> None:
         self.memory[value] = np.full(value.type.bytes, 0xA5, np.uint8)
@@ -75,7 +105,7 @@ class BufferMachine:
 
     def _view(self, op: Op) -> None:
         self.memory[op.result] = self.memory[op.operands[0]]
-        self.seen(op.result, self.array(op.result))
+        self._tell(op.result, self.array(op.result))
 
     def _copy(self, op: Op) -> None:
         source, to = op.operands

@@ -9,6 +9,7 @@ import numpy as np
 
 from core_compiler.ir import Block, Op, Value, WeightStore
 from core_compiler.ops.base import definition, evaluate
+from core_compiler.passes.base import CONTROL_FLOW
 
 #: Ops that stand for their region: evaluating the region is evaluating the op.
 MEANING_IN_REGION = frozenset({"core.group", "target.launch"})
@@ -33,6 +34,10 @@ class Evaluator:
         around it that its regions read."""
         if op.kind in MEANING_IN_REGION:
             return self.block(op.regions[0], arrays)
+        if op.kind in CONTROL_FLOW:
+            execute = definition(op).execute
+            assert execute is not None
+            return tuple(execute(op, list(arrays), lambda b, given: self.block(b, given, outer)))
         if op.regions:
             return evaluate(op, arrays, self.weights, outer)
         key = (op.kind, tuple(op.attributes.items()), tuple(map(id, arrays)))
@@ -55,8 +60,12 @@ class Evaluator:
             self._bytes -= sum(r.nbytes for r in old)
         return results
 
-    def block(self, block: Block, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-        values = dict(zip(block.arguments, arrays, strict=True))
+    def block(
+        self, block: Block, arrays: Sequence[np.ndarray],
+        outer: Mapping[Value, np.ndarray] | None = None,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        """The outputs of a block; ``outer`` holds the values around it that it reads."""
+        values = {**(outer or {}), **dict(zip(block.arguments, arrays, strict=True))}
         run_block(block, values, self)
         return tuple(values[v] for v in block.outputs)
 
@@ -72,23 +81,32 @@ class Values:
     """The tensors of values across stages: evaluated when asked, from the ops that make them.
 
     A value keeps its meaning for ever, so the first op seen that makes it may serve.  ``inputs``
-    binds the arguments of ``main``.
+    binds the arguments of ``main``.  Values inside control flow are those of a loop's first
+    iteration and of a branch as if it were taken: its arguments are what it is given.
     """
 
     def __init__(self, evaluator: Evaluator, inputs: Mapping[Value, np.ndarray]):
         self.evaluator = evaluator
         self.known: dict[Value, np.ndarray] = dict(inputs)
         self.makers: dict[Value, Op] = {}
+        self.given: dict[Value, Value] = {}
 
     def learn(self, ops) -> None:
-        """Take note of ops whose results may be asked for."""
+        """Take note of ops whose results may be asked for, and of those inside control flow."""
         for op in ops:
             for value in op.results:
                 self.makers.setdefault(value, op)
+            if op.kind in CONTROL_FLOW:
+                for region in op.regions:
+                    operands = op.operands[len(op.operands) - len(region.arguments) :]
+                    for argument, value in zip(region.arguments, operands, strict=True):
+                        self.given.setdefault(argument, value)
+                    self.learn(region.ops)
 
     def forget(self, keep: set[Value]) -> None:
         """Drop tensors of values outside ``keep``; they are evaluated again when asked for."""
-        self.known = {v: a for v, a in self.known.items() if v in keep or v not in self.makers}
+        again = self.makers.keys() | self.given.keys()
+        self.known = {v: a for v, a in self.known.items() if v in keep or v not in again}
 
     def __getitem__(self, value: Value) -> np.ndarray:
         found = self.known.get(value)
@@ -99,6 +117,13 @@ class Values:
             current = stack[-1]
             if current in self.known:
                 stack.pop()
+                continue
+            given = self.given.get(current)
+            if given is not None:
+                if given in self.known:
+                    self.known[current] = self.known[given]
+                else:
+                    stack.append(given)
                 continue
             op = self.makers.get(current)
             if op is None:

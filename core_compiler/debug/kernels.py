@@ -18,6 +18,7 @@ from core_compiler.debug.check import differing, numbers, same_bits, worst_error
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.ir import Module, Op, Value, as_array
 from core_compiler.ir.events import CheckRecord
+from core_compiler.passes.bufferize import COPY, LOOP, REPEAT, TEST
 
 ALIGNMENT = 64
 
@@ -32,9 +33,18 @@ class KernelCheck:
 
 
 def apart(module: Module) -> Module:
-    """The planned module with every temporary at an offset of its own: nothing is overwritten."""
+    """The planned module with every temporary at an offset of its own: nothing is overwritten.
+
+    Of loops, the ops inside run once and what they carry keeps the numbers that it begins with:
+    every launch has something to compute and finds what it has read.
+    """
     offset, ops = 0, []
+    carried: set[Value] = set()
     for op in module.main.body.ops:
+        if op.kind == LOOP:
+            carried.update(op.operands)
+        if op.kind in (LOOP, TEST, REPEAT) or (op.kind == COPY and op.operands[1] in carried):
+            continue
         if "offset" in op.attributes:
             op = op.with_(attributes={**op.attributes, "offset": offset})
             offset += -(-op["size"] // ALIGNMENT) * ALIGNMENT

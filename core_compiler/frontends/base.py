@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.ir import FrontendNode, Module
@@ -23,7 +26,20 @@ class Imported:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     sources: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, object] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def trimmed(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The model's own results: of those whose size depends on data what counts, without the
+        numbers that say how much.  ``results``: of main."""
+        sizes = self.facts.get("run_time_sizes") or {}
+        made = list(results)
+        for name, axes in sizes.items():
+            place = self.outputs.index(name)
+            for axis, count in axes:
+                box = [slice(None)] * made[place].ndim
+                box[axis] = slice(int(results[count]))
+                made[place] = made[place][tuple(box)]
+        return made[: len(made) - sum(map(len, sizes.values()))]
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,7 @@ def refuse(found: Sequence[Unsupported], where: str) -> UserError:
     return UserError(
         f"{count} op{'s are' if count > 1 else ' is'} not supported: {'; '.join(parts)}",
         where,
-        "replace them in the model, or see `workbench targets --ops` for what is supported",
+        "replace them in the model, or see `workbench coverage` for what is supported",
     )
 
 

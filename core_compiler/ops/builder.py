@@ -72,6 +72,17 @@ class Builder:
         lead = len(shape) - x.type.rank
         return self.op("core.broadcast", (x,), shape=shape, dims=tuple(range(lead, len(shape))))
 
+    def cut(self, x: Value, axis: int, start: int, limit: int, step: int = 1) -> Value:
+        """A slice along one axis."""
+        rank, shape = x.type.rank, x.type.shape
+        return self.op(
+            "core.slice",
+            (x,),
+            starts=tuple(start if i == axis else 0 for i in range(rank)),
+            limits=tuple(limit if i == axis else d for i, d in enumerate(shape)),
+            strides=tuple(step if i == axis else 1 for i in range(rank)),
+        )
+
     def together(self, *values: Value) -> tuple[Value, ...]:
         """The values broadcast to their common shape, NumPy's rules."""
         shape = broadcast_shape(*(v.type.shape for v in values))

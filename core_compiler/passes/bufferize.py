@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core_compiler.errors import InternalError
@@ -14,6 +15,9 @@ from core_compiler.passes.outline_kernels import LAUNCH
 
 INPUT, OUTPUT, CONSTANT = "target.input", "target.output", "target.constant"
 ALLOC, VIEW, COPY = "target.alloc", "target.view", "target.copy"
+#: ``loop`` names the buffers that a loop carries and begins it, ``test`` leaves it where its flag
+#: is false, ``repeat`` goes back to the op after ``loop``; the three share a number.
+LOOP, TEST, REPEAT = "target.loop", "target.test", "target.repeat"
 
 
 def buffer_type(kind) -> BufferType:
@@ -24,7 +28,8 @@ def buffer_type(kind) -> BufferType:
 @dataclass(frozen=True)
 class Bufferize(Pass):
     """Gives every value memory: inputs, constants and results as buffers, reshapes and transposes
-    as views, launches that write the buffers they are given.
+    as views, launches that write the buffers they are given.  A loop is a stretch of the same list,
+    which the device repeats; what it carries lies in buffers of its own.
 
     After this pass ops declare what they read and write.  A result that is an input, a constant or
     in another result's memory is copied, and the copy says why.
@@ -49,6 +54,7 @@ class _Bufferizer:
         self.out = out
         self.held: dict[Value, Value] = {}
         self.root: dict[Value, Op] = {}
+        self.loops = 0
 
     def run(self) -> Block:
         block = self.out.block
@@ -81,6 +87,8 @@ class _Bufferizer:
                             rule=f"{op.kind.split('.')[1]} is a view")  # fmt: skip
         elif op.kind == LAUNCH:
             self._launch(op)
+        elif op.kind == "core.while":
+            self._loop(op)
         else:
             raise InternalError(f"{op.kind} reached bufferize: it should be inside a kernel")
 
@@ -93,6 +101,50 @@ class _Bufferizer:
         launch = Op(LAUNCH, operands, (), attributes, op.regions)
         self.out.answer(op, [*allocs, launch], dict(zip(op.results, buffers, strict=True)),
                         rule="a launch writes its buffers")  # fmt: skip
+
+    def _loop(self, op: Op) -> None:
+        number = {"loop": self.loops}
+        self.loops += 1
+        carried = [self._hold(v) for v in op.results]
+        allocs = [Op(ALLOC, (), (b,)) for b in carried]
+        self.root.update(zip(carried, allocs, strict=True))
+        first = [Op(COPY, (self.held[v], b), (), {"reason": "the loop begins with it"})
+                 for v, b in zip(op.operands, carried, strict=True)]  # fmt: skip
+        self.out.answer(op, [*allocs, *first, Op(LOOP, carried, (), number)],
+                        dict(zip(op.results, carried, strict=True)),
+                        rule="a loop carries its values in memory")  # fmt: skip
+        condition, body = op.regions
+        self._region(condition, carried)
+        test = Op(TEST, (self.held[condition.outputs[0]],), (), number)
+        self.out.answer(None, [test], rule="leave a loop", reason="the loop's condition is asked")
+        self._region(body, carried)
+        self._carry(body.outputs, carried)
+        self.out.answer(None, [Op(REPEAT, carried, (), number)], rule="repeat a loop",
+                        reason="the loop's body ends")  # fmt: skip
+
+    def _region(self, region: Block, carried: Sequence[Value]) -> None:
+        self.held.update(zip(region.arguments, carried, strict=True))
+        for op in region.ops:
+            self._op(op)
+
+    def _carry(self, outputs: Sequence[Value], carried: Sequence[Value]) -> None:
+        """Copy what a body made to where the next iteration finds it, as if all at once."""
+        taken = {self.root[b] for b in carried}
+        ops: list[Op] = []
+        moves = []
+        for value, to in zip(outputs, carried, strict=True):
+            source = self.held[value]
+            if source is to:
+                continue
+            if self.root[source] in taken:  # the copies that follow would overwrite it
+                kept = Value(buffer(value.type.shape, value.type.dtype), value.name)
+                why = {"reason": "its place is written next"}
+                ops += [Op(ALLOC, (), (kept,)), Op(COPY, (source, kept), (), why)]
+                source = kept
+            moves.append(Op(COPY, (source, to), (), {"reason": "the next iteration reads it"}))
+        if moves:
+            self.out.answer(None, [*ops, *moves], rule="carry values to the next iteration",
+                            reason="the loop's body ends")  # fmt: skip
 
     def _outputs(self, outputs: tuple[Value, ...]) -> tuple[Value, ...]:
         taken: set[Op] = set()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Op, Value
 from core_compiler.ops.base import definition
-from core_compiler.passes.base import Pass
+from core_compiler.passes.base import CONTROL_FLOW, Pass
 from core_compiler.passes.layouts import Order, normal, view_order
 
 _SPATIAL = frozenset({"core.conv", "core.max_pool", "core.avg_pool"})
@@ -44,6 +44,8 @@ class ChooseLayouts(Pass):
     def _place(self, op: Op, rw, wishes: dict[Value, Order]) -> None:
         if len(op.results) != 1 or rw.is_output(op.result):
             return
+        if any(user.kind in CONTROL_FLOW for user in rw.users(op.result)):
+            return  # what a loop carries has the layout of its arguments
         order, rule = self._order(op, wishes)
         order = normal(order, op.result.type.shape)
         if order == op.result.type.order:

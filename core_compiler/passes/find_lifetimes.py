@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Block, Op, Value
 from core_compiler.passes.base import Pass
-from core_compiler.passes.bufferize import ALLOC, CONSTANT, INPUT, OUTPUT, VIEW
+from core_compiler.passes.bufferize import ALLOC, CONSTANT, INPUT, LOOP, OUTPUT, REPEAT, VIEW
 from core_compiler.passes.layouts import is_free_view
 
 
@@ -29,7 +29,8 @@ class Life:
 class FindLifetimes(Pass):
     """Marks every allocation with the first and the last step that needs it (views followed).
 
-    Steps count the ops of main; two buffers whose steps do not meet may share memory.
+    Steps count the ops of main; two buffers whose steps do not meet may share memory.  What a loop
+    reads from outside lives to the loop's end.
     """
 
     half = "implementation"
@@ -62,6 +63,13 @@ def root_of(ops) -> dict[Value, Value]:
     return roots
 
 
+def loop_extents(ops: Sequence[Op]) -> list[tuple[int, int]]:
+    """The positions of the first and the last op of each loop of a bufferized block, inner ones
+    before those around them."""
+    begins = {op["loop"]: i for i, op in enumerate(ops) if op.kind == LOOP}
+    return [(begins[op["loop"]], i) for i, op in enumerate(ops) if op.kind == REPEAT]
+
+
 def lifetimes(ops) -> list[Life]:
     """The memory of each allocation, input and constant of a bufferized block, in program order."""
     ops = list(ops)
@@ -78,6 +86,10 @@ def lifetimes(ops) -> list[Life]:
             if value in roots:
                 first.setdefault(roots[value], i)
                 last[roots[value]] = i
+    for begin, end in loop_extents(ops):
+        for root, at in last.items():
+            if first[root] < begin < at < end:  # the next iteration reads it again
+                last[root] = end
     lives = []
     for op in ops:
         if op.kind not in (ALLOC, INPUT, CONSTANT):

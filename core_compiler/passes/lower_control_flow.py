@@ -1,10 +1,12 @@
-"""Lower control flow: a conditional becomes both branches and a choice between their results."""
+"""Lower control flow: a conditional becomes both branches and a choice between their results.
+
+Loops stay: their regions become launches like everything else, which the device repeats.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, Op, Value
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
@@ -25,11 +27,6 @@ class LowerControlFlow(Pass):
     def run(self, module, context):
         def edit(rw):
             for op in rw.ops:
-                if op.kind == "core.while" and not context.claims(op):
-                    raise UserError(
-                        "a loop whose end depends on data is not executed by this target",
-                        _where(op), "give the loop a trip count that is known at import",
-                    )  # fmt: skip
                 if op.kind == "core.if" and not context.claims(op):
                     self._select(op, rw)
 
@@ -55,8 +52,3 @@ def _inlined(region: Block, captures, builder: Builder) -> tuple[Value, ...]:
         builder.ops.append(op.substitute(known).with_(results=fresh))
         known.update(zip(op.results, fresh, strict=True))
     return tuple(known.get(v, v) for v in region.outputs)
-
-
-def _where(op: Op) -> str:
-    nodes = op.origin.nodes() if op.origin is not None else ()
-    return next((f"{n.file}:{n.line}" for n in nodes if n.file), op.kind)

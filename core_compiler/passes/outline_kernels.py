@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core_compiler.errors import InternalError
-from core_compiler.ir import Function, Module, Op
+from core_compiler.ir import Block, Function, Module, Op
 from core_compiler.ir.conversion import Conversion
 from core_compiler.ir.core import structure_key
 from core_compiler.kernels.lowering import Lowered, lower_group
-from core_compiler.passes.base import Pass
+from core_compiler.passes.base import CONTROL_FLOW, Pass
 from core_compiler.passes.grouping import GROUP, is_unit, make_group, members
 from core_compiler.passes.layouts import is_free_view
 
@@ -33,27 +33,35 @@ class OutlineKernels(Pass):
 
     def run(self, module, context):
         library = _Library(module)
+        module = module.with_main(self._outlined(module.main.body, "main", library, context))
+        return module.with_(functions={**module.functions, **library.functions})
 
-        out = Conversion(module.main.body, context.rewrites)
-        for op in module.main.body.ops:
+    def _outlined(self, block: Block, name: str, library: _Library, context) -> Block:
+        out = Conversion(block, context.rewrites, name)
+        for op in block.ops:
             viewed = is_free_view(op) and op.operands[0] in library.constants
             if op.kind == "core.constant" or viewed:
                 library.constants.update(op.results)
-        for op in module.main.body.ops:
+        for op in block.ops:
             claimed = context.claims(op)
+            if op.kind in CONTROL_FLOW and not claimed:
+                inside = f"{name}/{op.kind}"
+                regions = [self._outlined(r, inside, library, context) for r in op.regions]
+                values = {v: v for v in op.results}
+                out.answer(op, [op.with_(regions=regions)], values, rule="a loop of launches")
+                continue
             if not is_unit(op) and not claimed:
                 out.keep(op)
                 continue
             group = op if op.kind == GROUP else make_group([op], op.results)
-            lowered, name = library.lower(group, context.target.name if claimed else "")
-            attributes = {"kernel": name, "arguments": lowered.arguments}
+            lowered, kernel = library.lower(group, context.target.name if claimed else "")
+            attributes = {"kernel": kernel, "arguments": lowered.arguments}
             if claimed:
                 attributes["target"] = context.target.name
             launch = Op(LAUNCH, group.operands, group.results, attributes, group.regions)
             values = {v: v for v in op.results}
-            out.answer(op, [launch], values, rule="outline a kernel", note=name)
-        module = module.with_main(out.finish(module.main.outputs))
-        return module.with_(functions={**module.functions, **library.functions})
+            out.answer(op, [launch], values, rule="outline a kernel", note=kernel)
+        return out.finish(block.outputs)
 
 
 class _Library:

@@ -236,6 +236,10 @@ class Recorder(Observer):
                 rows.append((t.launch, clean(t.kernel), self._op(t.op), *counts, *summary,
                              samples.tobytes()))  # fmt: skip
             self._many(f"INSERT INTO timing VALUES (NULL, {', '.join('?' * 10)})", rows)
+            # What was measured before goes only now, so that no id comes twice: readers see by the
+            # last one that there is news.
+            before = "SELECT max(id) FROM timing"
+            self._many(f"DELETE FROM timing WHERE id <= ({before}) - ?", [(len(rows),)])
             self._figures(None, "timing", figures)
 
     def tensors(self, tensors: Sequence[TensorStats]) -> None:

@@ -14,7 +14,7 @@ from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits, limits
 from core_compiler.runtime.program import Launch, Program, Ref, scratch_stride
-from core_compiler.runtime.samples import Samples
+from core_compiler.runtime.samples import Samples, durations
 from core_compiler.runtime.team import aligned, default_threads, team
 
 
@@ -69,11 +69,14 @@ class CpuExecutable(Executable):
         raw = [_constant(constants, c) for c in program.constants]
         if program.prepack:
             packing = self._bind(program.prepack, raw)
-            packing.run(self._team, ())
+            packing.run(self._team, 0, len(program.prepack))
         used = {
             r.index for launch in program.launches for r in launch.buffers if r.space == "constant"
         }
         kept = [array if i in used else None for i, array in enumerate(raw)]
+        self._flags = {
+            x.flag: raw[x.flag.index] for x in program.loops if x.flag.space == "constant"
+        }
         self._launches = self._bind(program.launches, kept)
 
     def __call__(self, *arrays) -> tuple[np.ndarray, ...]:
@@ -83,7 +86,7 @@ class CpuExecutable(Executable):
         """
         outputs, buffers = self._prepare(arrays)
         with self._lock:
-            self._launches.run(self._team, buffers)
+            self._run(buffers)
         return outputs
 
     @property
@@ -100,13 +103,43 @@ class CpuExecutable(Executable):
         arrays = example_inputs(self.program) if arrays is None else arrays
         shape = (len(self.program.launches), self.device.threads, 2)
         times = np.zeros((repeats, *shape), np.int64)
+        spent = np.zeros((repeats, shape[0]), np.int64) if self.program.loops else None
         for _ in range(warmup):
             self(*arrays)
-        for row in times:
+        for number, row in enumerate(times):
             _, buffers = self._prepare(arrays)
             with self._lock:
-                self._launches.run(self._team, buffers, row)
-        return Samples(self.program, times, self.device.threads)
+                self._run(buffers, row, None if spent is None else spent[number])
+        return Samples(self.program, times, self.device.threads, spent)
+
+    def _run(
+        self, buffers: Sequence[np.ndarray], times: np.ndarray | None = None,
+        spent: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        self._launches.place(buffers)
+        if not self.program.loops:
+            self._launches.run(self._team, 0, len(self.program.launches), times)
+            return
+
+        def holds(flag: Ref) -> bool:
+            return bool(self._bytes_at(flag, buffers)[0])
+
+        def run(start: int, end: int) -> None:
+            if times is not None:
+                times[start:end] = 0  # a thread that has no part in it now had one before
+            self._launches.run(self._team, start, end, times)
+            if times is not None and spent is not None:
+                spent[start:end] += durations(times[start:end])
+
+        self.program.execute(run, holds)
+
+    def _bytes_at(self, ref: Ref, buffers: Sequence[np.ndarray]) -> np.ndarray:
+        """A buffer's bytes; of constants, those that are a loop's flag."""
+        if ref.space == "arena":
+            return self.arena[ref.offset :]
+        if ref.space == "constant":
+            return _bytes_of(self._flags[ref])[ref.offset :]
+        return _bytes_of(buffers[_external(self.program, ref)])[ref.offset :]
 
     def _prepare(self, arrays):
         inputs = check_inputs(self.program, arrays)
@@ -161,13 +194,17 @@ class _Bound:
             records[i] = (code[launch.kernel], arguments, launch.work_items, limit, meet)
         return records
 
-    def run(self, team, buffers: Sequence[np.ndarray], times: np.ndarray | None = None) -> None:
+    def place(self, buffers: Sequence[np.ndarray]) -> None:
+        """Where the inputs and outputs of the next run lie."""
         if len(self._words):
             bases = np.array([b.ctypes.data for b in buffers], np.int64)
             self._arguments[self._words] = bases[self._which] + self._offsets
+
+    def run(self, team, start: int, end: int, times: np.ndarray | None = None) -> None:
+        """The launches from ``start`` up to ``end``; ``times`` has a row for each launch of all."""
         team.run(
-            self._records.ctypes.data, len(self._records), self._scratch.address, self._stride,
-            0 if times is None else times.ctypes.data,
+            self._records[start:].ctypes.data, end - start, self._scratch.address, self._stride,
+            0 if times is None else times[start:].ctypes.data,
         )  # fmt: skip
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,7 @@ class CudaExecutable(Executable):
             self._start(self._bind(launch))
         device.driver.wait()
         self._launches = [self._bind(launch) for launch in program.launches]
+        self._events: list[Any] = []
 
     def __call__(self, *arrays) -> tuple[np.ndarray, ...]:
         """Arrays (or anything NumPy reads without a copy, such as CPU tensors) in, new arrays out:
@@ -174,12 +176,31 @@ class CudaExecutable(Executable):
         outputs = tuple(np.empty(a.shape, a.numpy) for a in self.program.outputs)
         with self._lock:
             self._upload(inputs)
-            for launch in self._launches:
-                self._start(launch)
+            self._run(self._launch, lambda start, end: None)
             for output, address in zip(outputs, self._places["output"], strict=True):
                 self.device.driver.download(output, address)
             self.device.driver.wait()
         return outputs
+
+    def _run(self, launch: Callable[[int], None], after: Callable[[int, int], None]) -> None:
+        """All launches in their order, ``after(start, end)`` a stretch of them; the host asks for
+        the flag of a loop, and waits for it."""
+
+        def run(start: int, end: int) -> None:
+            for number in range(start, end):
+                launch(number)
+            after(start, end)
+
+        def holds(flag: Ref) -> bool:
+            held = np.empty(1, np.uint8)
+            self.device.driver.download(held, self._address(flag))
+            self.device.driver.wait()
+            return bool(held[0])
+
+        self.program.execute(run, holds)
+
+    def _launch(self, number: int) -> None:
+        self._start(self._launches[number])
 
     @property
     def arena(self) -> np.ndarray:
@@ -194,8 +215,9 @@ class CudaExecutable(Executable):
     def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:
         """Time every launch ``repeats`` times by events on the stream, after ``warmup`` runs.
 
-        An event stands between any two launches.  Each timed run is queued behind one that is not
-        timed, so that the host is ahead and launches follow one another without waiting for it.
+        An event stands before each launch and after it.  Each timed run is queued behind one that
+        is not timed, so that the host is ahead and launches follow one another without waiting for
+        it (but for loops, whose flags it reads).
         """
         if repeats < 1 or warmup < 0:
             raise UserError(f"cannot time {repeats} repeats after {warmup}", "profile",
@@ -203,21 +225,32 @@ class CudaExecutable(Executable):
         arrays = example_inputs(self.program) if arrays is None else arrays
         inputs, driver = check_inputs(self.program, arrays), self.device.driver
         times = np.zeros((repeats, len(self._launches), 1, 2), np.int64)
+        spent = np.zeros((repeats, len(self._launches)), np.int64)
         with self._lock:
             self._upload(inputs)
-            events = [driver.event() for _ in range(len(self._launches) + 1)]
-            for row in range(-warmup, repeats):
-                for launch in self._launches:
-                    self._start(launch)
-                for event, launch in zip(events[:-1], self._launches, strict=True):
-                    driver.record(event)
-                    self._start(launch)
-                driver.record(events[-1])
+            # Made once: nobody gives them back.
+            while len(self._events) < 1 + 2 * len(self._launches):
+                self._events.append(driver.event())
+            origin, *events = self._events
+
+            def timed(number: int) -> None:
+                driver.record(events[2 * number])
+                self._launch(number)
+                driver.record(events[2 * number + 1])
+
+            def read(row: int, start: int, end: int) -> None:
                 driver.wait()
-                if row >= 0:
-                    at = [1 + driver.nanoseconds(events[0], event) for event in events]
-                    times[row, :, 0, 0], times[row, :, 0, 1] = at[:-1], at[1:]
-        return Samples(self.program, times, 1)
+                for number in range(start, end) if row >= 0 else ():
+                    for side in (0, 1):
+                        at = driver.nanoseconds(origin, events[2 * number + side])
+                        times[row, number, 0, side] = 1 + at
+                    spent[row, number] += times[row, number, 0, 1] - times[row, number, 0, 0]
+
+            for row in range(-warmup, repeats):
+                self._run(self._launch, lambda start, end: None)
+                driver.record(origin)
+                self._run(timed, partial(read, row))
+        return Samples(self.program, times, 0, spent if self.program.loops else None)
 
     def _upload(self, inputs: Sequence[np.ndarray]) -> None:
         self.device.driver.enter()

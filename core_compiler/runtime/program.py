@@ -8,7 +8,7 @@ and runs without any pass.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import prod
 
@@ -17,7 +17,7 @@ import numpy as np
 from core_compiler.errors import InternalError, UserError
 from core_compiler.ir.types import dtype as find_dtype
 
-VERSION = 1
+VERSION = 2
 #: Where a reference may point.  ``index`` is the number of the constant, packed buffer, input or
 #: output; the arena is one block, and only ``offset`` counts there.
 SPACES = ("arena", "constant", "packed", "input", "output")
@@ -100,10 +100,23 @@ class Launch:
     callees: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Launches that are repeated: those from ``start`` up to ``test`` write the byte ``flag``; as
+    long as it is not 0, those from ``test`` up to ``end`` follow, and then all over again."""
+
+    start: int
+    test: int
+    end: int
+    flag: Ref
+
+
 @dataclass(frozen=True)
 class Program:
     """Everything a device needs.  ``packed`` are buffers (bytes) that the ``prepack`` launches fill
-    once, when the program is loaded; ``facts`` are JSON values for reports."""
+    once, when the program is loaded.  ``loops`` stand in the order of their starts, outer ones
+    before those inside; a launch that is in none runs once.  ``facts`` are JSON values for
+    reports."""
 
     name: str
     inputs: tuple[Argument, ...]
@@ -114,6 +127,7 @@ class Program:
     constants: tuple[Constant, ...] = ()
     packed: tuple[int, ...] = ()
     prepack: tuple[Launch, ...] = ()
+    loops: tuple[Loop, ...] = ()
     facts: dict = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -141,6 +155,7 @@ class Program:
                 ),
                 packed=tuple(data["packed"]),
                 prepack=_launches(data["prepack"]),
+                loops=tuple(Loop(**{**x, "flag": Ref(**x["flag"])}) for x in data["loops"]),
                 facts=data["facts"],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -165,9 +180,39 @@ class Program:
                 known = sizes.get(ref.space, [])
                 if not (0 <= ref.index < len(known) and 0 <= ref.offset <= known[ref.index]):
                     raise InternalError(f"{self.name}: {launch.name} reads outside: {ref}")
+        for loop in self.loops:
+            if not 0 <= loop.start <= loop.test <= loop.end <= len(self.launches):
+                raise InternalError(f"{self.name}: {loop} has launches that are not there")
+            known = sizes.get(loop.flag.space, [])
+            inside = 0 <= loop.flag.index < len(known)
+            if not (inside and 0 <= loop.flag.offset < known[loop.flag.index]):
+                raise InternalError(f"{self.name}: {loop} reads its flag outside")
         for launch in self.prepack:
             if any(r.space not in ("constant", "packed") for r in launch.buffers):
                 raise InternalError(f"{self.name}: {launch.name} packs what is no constant")
+
+    def execute(self, run: Callable[[int, int], None], holds: Callable[[Ref], bool]) -> None:
+        """``run(start, end)`` all launches in their order, loops as long as ``holds(flag)``."""
+
+        def part(start: int, end: int, loops: Sequence[Loop]) -> None:
+            while loops:
+                outer = loops[0]
+                inner = [x for x in loops[1:] if x.start < outer.end and x.end <= outer.end]
+                loops = loops[1 + len(inner) :]
+                if start < outer.start:
+                    run(start, outer.start)
+                tested = [x for x in inner if x.end <= outer.test]
+                rest = inner[len(tested) :]
+                while True:
+                    part(outer.start, outer.test, tested)
+                    if not holds(outer.flag):
+                        break
+                    part(outer.test, outer.end, rest)
+                start = outer.end
+            if start < end:
+                run(start, end)
+
+        part(0, len(self.launches), self.loops)
 
     def space_sizes(self) -> dict[str, list[int]]:
         """Bytes of each buffer by space."""

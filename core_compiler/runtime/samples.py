@@ -13,21 +13,43 @@ from core_compiler.runtime.program import Program
 MOST_SPANS = 200_000
 
 
+def executed_on(threads: int | None) -> str:
+    """What :attr:`Samples.threads` says, in words; None: it is not known."""
+    if threads is None:
+        return "an unknown number of threads"
+    if threads == 0:
+        return "the GPU"
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
+def durations(times: np.ndarray) -> np.ndarray:
+    """``int64[...]`` nanoseconds from the first start to the last end over the threads of
+    ``int64[..., threads, 2]``; 0 where no thread had a part."""
+    start, end = times[..., 0], times[..., 1]
+    first = np.where(start == 0, np.iinfo(np.int64).max, start).min(axis=-1)
+    return np.where(end.any(axis=-1), end.max(axis=-1) - first, 0)
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """``times``: ``int64[repeats, launches, threads, 2]``, start and end in nanoseconds of a
-    monotonic clock, zeros where a thread had no part in a launch."""
+    monotonic clock, zeros where a thread had no part in a launch.  ``threads``: of the processor
+    that executed; 0 where a GPU did.
+
+    Of a launch in a loop ``times`` are those of its last iteration; ``spent``, ``int64[repeats,
+    launches]``, is what it took in all of them (None of a program without loops).
+    """
 
     program: Program
     times: np.ndarray
     threads: int
+    spent: np.ndarray | None = None
 
     @property
     def durations(self) -> np.ndarray:
-        """``int64[repeats, launches]`` nanoseconds: first start to last end over the threads."""
-        start, end = self.times[..., 0], self.times[..., 1]
-        first = np.where(start == 0, np.iinfo(np.int64).max, start).min(axis=2)
-        return np.where(end.any(axis=2), end.max(axis=2) - first, 0)
+        """``int64[repeats, launches]`` nanoseconds: first start to last end over the threads, of a
+        launch in a loop the sum over its iterations."""
+        return durations(self.times) if self.spent is None else self.spent
 
     @property
     def totals(self) -> np.ndarray:

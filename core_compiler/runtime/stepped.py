@@ -68,7 +68,7 @@ class SteppedExecutable(Executable):
 
     def __call__(self, *arrays) -> tuple[np.ndarray, ...]:
         """Arrays in, new arrays out; inputs are never written."""
-        return self._run(arrays, lambda i: None)
+        return self._run(arrays, lambda number, side: None)
 
     def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:
         """Time every launch ``repeats`` times, as the host's clock saw it."""
@@ -76,18 +76,20 @@ class SteppedExecutable(Executable):
         times = np.zeros((repeats, len(self.program.launches), 1, 2), np.int64)
         for _ in range(warmup):
             self(*arrays)
-        for row in times:
-            stamps: list[int] = []
+        spent = np.zeros(times.shape[:2], np.int64)
+        for row, total in zip(times, spent, strict=True):
 
-            def stamp(i: int, stamps: list[int] = stamps) -> None:
-                stamps.append(time.perf_counter_ns())
+            def stamp(
+                number: int, side: int, row: np.ndarray = row, total: np.ndarray = total
+            ) -> None:
+                row[number, 0, side] = time.perf_counter_ns()
+                total[number] += row[number, 0, 1] - row[number, 0, 0] if side else 0
 
             self._run(arrays, stamp)
-            row[:, 0, 0], row[:, 0, 1] = stamps[:-1], stamps[1:]
-        return Samples(self.program, times, 1)
+        return Samples(self.program, times, 1, spent if self.program.loops else None)
 
-    def _run(self, arrays, before: Callable[[int], None]) -> tuple[np.ndarray, ...]:
-        """Run all launches; ``before(i)`` is called before launch i, and once at the end."""
+    def _run(self, arrays, stamp: Callable[[int, int], None]) -> tuple[np.ndarray, ...]:
+        """Run all launches; ``stamp(i, 0)`` is called before launch i, ``stamp(i, 1)`` after it."""
         inputs = check_inputs(self.program, arrays)
         outputs = tuple(
             aligned(a.bytes).view(a.numpy).reshape(a.shape) for a in self.program.outputs
@@ -97,11 +99,15 @@ class SteppedExecutable(Executable):
                 output[...] = inputs[argument.alias].reshape(output.shape)
                 inputs[argument.alias] = output
         given = {"input": list(map(_bytes, inputs)), "output": list(map(_bytes, outputs))}
+
+        def run(start: int, end: int) -> None:
+            for number in range(start, end):
+                stamp(number, 0)
+                self._step(self.program.launches[number], given)
+                stamp(number, 1)
+
         with self._lock:
-            for number, launch in enumerate(self.program.launches):
-                before(number)
-                self._step(launch, given)
-            before(len(self.program.launches))
+            self.program.execute(run, lambda flag: bool(self._bytes_at(flag, given)[0]))
         return outputs
 
     def _step(self, launch: Launch, given: Mapping[str, list[np.ndarray]]) -> None:

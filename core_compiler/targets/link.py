@@ -18,6 +18,7 @@ from core_compiler.runtime.program import (
     Constant,
     KernelRef,
     Launch,
+    Loop,
     Program,
     Ref,
 )  # fmt: skip
@@ -36,6 +37,8 @@ class Linker:
         self.arrays: dict[str, Any] = {}
         self.launches: list[Launch] = []
         self.launch_ops: list[Op] = []
+        #: Of each loop, by its number and in the order of their starts: start, test, end and flag.
+        self.loops: dict[int, list] = {}
         self.prepack: list[Launch] = []
         self.packed: dict[tuple, int] = {}
         self.packed_bytes: list[int] = []
@@ -59,7 +62,7 @@ class Linker:
         return Program(
             self.name, inputs, outputs, kernels, tuple(self.launches), self.arena,
             tuple(c for _, c in self.constants.values()), tuple(self.packed_bytes),
-            tuple(self.prepack),
+            tuple(self.prepack), tuple(Loop(*parts) for parts in self.loops.values()),
         )  # fmt: skip
 
     # -- one method an op ------------------------------------------------------------------------
@@ -96,6 +99,15 @@ class Linker:
         place = self.place[op.operands[0]]
         if place != Ref("output", op["index"]):
             raise InternalError(f"result {op['index']} lies at {place}")
+
+    def _loop(self, op: Op) -> None:
+        self.loops[op["loop"]] = [len(self.launches)]
+
+    def _test(self, op: Op) -> None:
+        self.loops[op["loop"]] += [len(self.launches), 0, self.place[op.operands[0]]]
+
+    def _repeat(self, op: Op) -> None:
+        self.loops[op["loop"]][2] = len(self.launches)
 
     def _copy(self, op: Op) -> None:
         source, to = op.operands

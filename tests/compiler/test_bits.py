@@ -12,11 +12,11 @@ from core_compiler.compiler import Options
 from core_compiler.debug.check import same_bits
 from core_compiler.kernels.reference.digest import digest
 from tests.sample_models.narrow import NARROW
+from tests.slow import slow_but
 from workbench import models
 
 WAYS = [(width, tiles) for width in (16, 8) for tiles in ("default", "small")]
 SMALL = ("digits-mlp", "digits-cnn")
-NAMES = [pytest.param(n, marks=[] if n in SMALL else pytest.mark.slow) for n in NARROW]
 
 
 @lru_cache(maxsize=4)
@@ -30,9 +30,7 @@ def compiled(name: str, batch: int = 1, threads: int = 1, width: int = 16, tiles
     return compiler.start(load(name, batch).imported.module, "cpu", options).finish()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n == SMALL[0] else pytest.mark.slow) for n in NARROW]
-)
+@pytest.mark.parametrize("name", slow_but(SMALL[:1], NARROW))
 def test_one_digest_over_threads_tilings_and_widths(name):
     one_digest(load(name))
 
@@ -58,7 +56,7 @@ def one_digest(model):
     assert len(programs) == len(WAYS), "each way must be other machine code, or nothing was shown"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but(("digits-mlp",), NARROW))
 def test_row_i_of_a_batch_is_the_batch_of_one(name):
     one, three = compiled(name), compiled(name, 3, 2)
     inputs = load(name, 3).inputs
@@ -69,7 +67,7 @@ def test_row_i_of_a_batch_is_the_batch_of_one(name):
             assert same_bits(np.ascontiguousarray(whole[i : i + 1]), row), i
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but(SMALL[:1], NARROW))
 def test_results_are_those_of_the_meaning_half(name):
     """Machine code against the references, on the module that the identity is of."""
     from tests.passes import specs

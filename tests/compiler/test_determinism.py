@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from sample_models import CATALOGUE
+from tests.slow import slow_but
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,11 +44,7 @@ print(json.dumps({
 
 #: (model, frontend): the fast run takes the smallest, test-all every model by both frontends.
 SMALL = [("digits-mlp", "torch")]
-ALL = [(n, f) for n in CATALOGUE for f in ("torch", "onnx")]
-CASES = [
-    pytest.param(*case, marks=[] if case in SMALL else pytest.mark.slow, id="-".join(case))
-    for case in ALL
-]
+CASES = slow_but(SMALL, product(CATALOGUE, ("torch", "onnx")))
 
 
 def compiled_with(seed: str, name: str, frontend: str) -> dict:

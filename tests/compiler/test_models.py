@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from core_compiler.compiler import Options
 from core_compiler.debug.check import summary
 from sample_models import CATALOGUE
 from tests.sample_models.narrow import NARROW
+from tests.slow import slow_but
 from workbench import jobs, models
 from workbench.commands.run_model import AGREES, compare
 
 #: What the fast run takes; test-all takes every model by both frontends, narrow and at full size.
-FAST = (("digits-mlp", "torch"), ("digits-cnn", "onnx"))
-CASES = [
-    pytest.param(name, frontend, marks=[] if (name, frontend) in FAST else pytest.mark.slow)
-    for name in CATALOGUE
-    for frontend in ("torch", "onnx")
-]
+FAST = (("digits-mlp", "torch"), ("digits-mlp", "onnx"))
+CASES = slow_but(FAST, product(CATALOGUE, ("torch", "onnx")))
 
 
 def agrees(name: str, frontend: str, sizes: dict) -> None:

@@ -19,8 +19,8 @@ from tests.conformance.update import SUITES, run
 
 #: Every how many of the recorded passes the quick tests run.
 QUICK = {
-    ("onnx_nodes", "reference"): 24, ("onnx_nodes", "cpu"): 256,
-    ("opinfo", "reference"): 96, ("opinfo", "cpu"): 160,
+    ("onnx_nodes", "reference"): 128, ("onnx_nodes", "cpu"): 768,
+    ("opinfo", "reference"): 384, ("opinfo", "cpu"): 640,
 }  # fmt: skip
 
 

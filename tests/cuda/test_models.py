@@ -14,6 +14,7 @@ from core_compiler.kernels.reference.digest import digest
 from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.lint import complaints
 from tests.cuda.simulated_target import SimulatedCUDA
+from tests.slow import slow_but
 from workbench import models
 
 #: Shrunken so that the interpreter ends within a minute: products still have whole and edge tiles.
@@ -29,7 +30,7 @@ SHRUNKEN = {
     "llama-4l": {"width": 0.5, "depth": 1, "sequence": 16},
 }
 QUICK = ("digits-mlp",)
-NAMES = [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in SHRUNKEN]
+NAMES = slow_but(QUICK, SHRUNKEN)
 
 
 def _compiled(name: str, target, **options):

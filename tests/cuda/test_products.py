@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from tests.cuda.helpers import CAPABILITIES, on_gpu
 from tests.cuda.lint import complaints
 from tests.cuda.ptx import read
 from tests.kernels.kernel_helpers import assert_same_bits, group, integers, normal, reference
+from tests.slow import slow_but
 
 
 def _linear(b, x, w, bias, residual):
@@ -64,6 +67,9 @@ GROUPS = {
 }  # fmt: skip
 
 
+TILES = {f"{t.rows}x{t.columns}": t for t in product.TILINGS["default"]}
+
+
 def _check(name, capability, tiles):
     build, *given = GROUPS[name]
     op = group(build, *given)
@@ -73,7 +79,11 @@ def _check(name, capability, tiles):
     assert read(ptx).local_bytes == 0
 
 
-@pytest.mark.parametrize("name", GROUPS)
+#: The others take seconds each to compile and to interpret.
+QUICK = ("linear", "3x3 stride 2", "depthwise", "f16", "i8", "no terms", "vector", "transposed")
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK, GROUPS))
 def test_a_product_gives_the_references_bits(name):
     _check(name, (9, 0), "default")
 
@@ -86,13 +96,15 @@ def test_a_product_gives_them_for_every_architecture_and_tiling(name, capability
     _check(name, capability, tiles)
 
 
-@pytest.mark.parametrize("tiles", product.TILINGS["default"], ids=lambda t: f"{t.rows}x{t.columns}")
-@pytest.mark.parametrize("name", ["linear", "3x3"])
-def test_a_load_from_shared_memory_feeds_eight_products(name, tiles):
+@pytest.mark.parametrize(
+    ("name", "size"),
+    slow_but((("linear", "64x64"),), itertools.product(("linear", "3x3"), TILES)),
+)
+def test_a_load_from_shared_memory_feeds_eight_products(name, size):
     """The machine code of the inner loop, and no memory of a thread but registers."""
     build, *given = GROUPS[name]
     kernel = lower_group(group(build, *given)).function
-    function = product.schedule(kernel, read_product(kernel), tiles).function
+    function = product.schedule(kernel, read_product(kernel), TILES[size]).function
     made = compile_source(generate(function), (9, 0))
     inner = mix(inner_loop(made.assembly))
     assert inner.fmas / inner.shared >= 8

@@ -17,7 +17,9 @@ from core_compiler.runtime.cuda_driver import DriverError
 from core_compiler.targets.cuda import CUDA, kernel_cache
 from tests.cuda.simulated_driver import SimulatedDriver
 from tests.cuda.simulated_target import SimulatedCUDA
+from tests.passes import loops
 from tests.passes.programs import inputs, program
+from tests.slow import slow_but
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,23 @@ def test_it_gives_what_the_cpu_gives(made):
     on_cpu = compiler.start(made.stages[0].module, "cpu", Options()).finish()
     for a, b in zip(made(*arrays), on_cpu(*arrays), strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("name", slow_but(("nested",), ("product", "nested")))
+def test_a_loop_ends_when_a_byte_on_the_gpu_says_so(name):
+    build, *types = loops.CASES[name]
+    module = program(build, *types)
+    found = compiler.start(module, SimulatedCUDA(), Options()).finish()
+    on_cpu = compiler.start(module, "cpu", Options()).finish()
+    for first in (0, 5, 9):
+        arrays = loops.given_arrays(module, first)
+        for a, b in zip(found(*arrays), on_cpu(*arrays), strict=True):
+            assert a.tobytes() == b.tobytes()
+    idle = found.executable.profile(arrays, repeats=2, warmup=0)  # 9: the body runs not even once
+    outer = found.facts["program"][0].loops[0]
+    assert outer.test < outer.end
+    assert not np.any(idle.durations[:, outer.test : outer.end])
+    assert np.all(idle.durations[:, outer.start : outer.test])
 
 
 def test_everything_lies_in_one_aligned_block(made):

@@ -127,7 +127,6 @@ def test_a_loop_that_gathers_into_a_sequence_is_unrolled() -> None:
             [_node("SplitToSequence", "x parts", "s"), _node("SequenceAt", "s 0", "y")],
             r"SplitToSequence .parts of \[1, 3, 2\] of an axis of 4",
         ),
-        ([_node("SplitToSequence", "x 2", "y")], "output 'y' is no tensor"),
         (
             [_node("SequenceEmpty", "", "s"), _node("ConcatFromSequence", "s", "y", axis=0)],
             "ConcatFromSequence .an empty sequence has nothing to join",
@@ -138,6 +137,30 @@ def test_what_a_sequence_cannot_do_is_said(nodes, says: str) -> None:
     with pytest.raises(UserError, match=says) as caught:
         import_proto(_model(nodes, parts=np.array([1, 3, 2], np.int64)), inputs={"x": X})
     assert "\n" not in str(caught.value)
+
+
+def test_sequences_and_optional_values_cross_the_boundary_as_tensors() -> None:
+    """Each tensor of a sequence is an argument or a result of its own."""
+    some, none = (helper.make_tensor_sequence_value_info(n, F, None) for n in ("some", "result"))
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(F, None))
+    model = _model([
+        _node("SequenceInsert", "some x 0", "result"), _node("OptionalHasElement", "left", "has"),
+        _node("SequenceEmpty", "", "empty"),
+    ], outputs=[("has", TensorProto.BOOL)])  # fmt: skip
+    model.graph.input.extend([some, helper.make_value_info("left", kind)])
+    model.graph.output.extend([none, helper.make_tensor_sequence_value_info("empty", F, None)])
+    given = {"x": X, "some": [X[:1], X[:2, :2]], "left": None}
+    imported = import_proto(model, inputs=given)
+    assert imported.inputs == ("x", "some[0]", "some[1]")
+    assert imported.outputs == ("has", "result[0]", "result[1]", "result[2]")
+    assert imported.facts["sequences"] == {"result": 3, "empty": 0}
+    module = imported.module
+    has, *made = Evaluator(module.weights).block(module.main.body, [X, *given["some"]])
+    assert not has
+    for mine, wanted in zip(made, [X, *given["some"]], strict=True):
+        np.testing.assert_array_equal(mine, wanted)
+    given["left"] = X
+    assert "left" in import_proto(model, inputs=given).inputs
 
 
 def test_a_position_that_is_data_is_refused() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from core_compiler.frontends.onnx import import_file
 from core_compiler.frontends.pytorch import import_module
 from sample_models.catalogue import build
 from sample_models.export import export_onnx
+from tests.slow import slow_but
 
 NARROW = {
     "digits-cnn": {},
@@ -31,8 +34,13 @@ def _imported(name, frontend, **sizes):
     return import_module(built.module, built.example_inputs, name=name)
 
 
-@pytest.mark.parametrize("frontend", ["pytorch", "onnx"])
-@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize(
+    ("name", "frontend"),
+    slow_but(
+        [("resnet18", "pytorch"), ("resnet18", "onnx"), ("gpt2", "pytorch"), ("llama-4l", "onnx")],
+        itertools.product(NARROW, ["pytorch", "onnx"]),
+    ),
+)
 def test_every_op_reaches_a_line_of_the_model(name, frontend):
     imported = _imported(name, frontend, **NARROW[name])
     for op in imported.module.walk():

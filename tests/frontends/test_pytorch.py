@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -117,6 +117,7 @@ _WRITES = {
 }
 
 
+@settings(max_examples=15)  # torch takes half a second for each
 @given(st.lists(st.tuples(st.sampled_from(sorted(_VIEWS)), st.sampled_from(sorted(_WRITES))),
                 min_size=1, max_size=3))  # fmt: skip
 def test_any_mix_of_views_and_writes(steps):
@@ -180,11 +181,6 @@ def test_all_unsupported_ops_are_named_at_once_with_their_lines():
     assert f"aten.special_bessel_j0.default (no translation; {__file__}:{line + 1})" in text
     assert f"aten.special_bessel_y0.default (no translation; {__file__}:{line + 2})" in text
     assert "\n" not in str(caught.value)
-
-
-def test_a_shape_that_depends_on_data_is_refused():
-    with pytest.raises(UserError, match="depends on data"):
-        import_exported(exported(lambda x: x[x > 0] * 2, _input(4)))
 
 
 def test_a_number_taken_from_data_is_refused():

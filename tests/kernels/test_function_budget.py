@@ -6,6 +6,7 @@ import pytest
 
 from core_compiler.codegen.cpu import generate
 from core_compiler.compiler import Options, start
+from tests.slow import slow_but
 
 pytest.importorskip("torch", reason="the sample models are torch modules")
 
@@ -28,7 +29,7 @@ def scheduled(name: str, options: dict):
     return compilation
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but(("bert-base",), MODELS))
 def test_functions_to_compile(name):
     options, most = MODELS[name]
     compilation = scheduled(name, options)

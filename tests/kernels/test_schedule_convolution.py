@@ -11,6 +11,7 @@ from core_compiler.kernels.schedules.contraction import AVX512, Tiles
 from core_compiler.kernels.schedules.product import longest_chunk
 from tests.kernels.products import NHWC, TINY, Case, linear
 from tests.kernels.products import convolution as conv
+from tests.slow import slow_but
 
 SMALL = {
     "3x3": conv(5, 6, 3, 1, 4, residual=True),
@@ -24,10 +25,10 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "copied"])
+@pytest.mark.parametrize("operand", slow_but(("packed",), ("packed", "copied")))
 @pytest.mark.parametrize("name", SMALL)
-def test_every_step_keeps_the_bits(name, packed):
-    case = Case(SMALL[name])
+def test_every_step_keeps_the_bits(name, operand):
+    case, packed = Case(SMALL[name]), operand == "packed"
     expected = case.meaning()
     scheduled = convolution.schedule(case.kernel, TINY, packed)
     steps = list(case.each_step(scheduled))
@@ -38,11 +39,13 @@ def test_every_step_keeps_the_bits(name, packed):
 @pytest.mark.parametrize(
     "tiles", [AVX512, Tiles(rows=6, width=8, partial=(4, 2, 1))], ids=lambda t: t.name
 )
-@pytest.mark.parametrize("order", [NHWC, None], ids=["NHWC", "NCHW"])
-@pytest.mark.parametrize(
-    "shape", [(3, 20, 7, 2, 23), (40, 40, 3, 1, 9), (70, 33, 3, 2, 8), (300, 24, 1, 2, 7)], ids=str
-)
-def test_machine_code_has_the_reference_bits(shape, order, tiles):
+@pytest.mark.parametrize("layout", slow_but(("NHWC",), ("NHWC", "NCHW")))
+@pytest.mark.parametrize("shape", [
+    (3, 20, 7, 2, 23), (300, 24, 1, 2, 7),
+    *(pytest.param(s, marks=pytest.mark.slow) for s in ((40, 40, 3, 1, 9), (70, 33, 3, 2, 8))),
+], ids=str)  # fmt: skip
+def test_machine_code_has_the_reference_bits(shape, layout, tiles):
+    order = NHWC if layout == "NHWC" else None
     c, o, k, stride, size = shape
     case = Case(conv(c, o, k, stride, size, order=order))
     x = case.data[0].reshape((1, size, size, c) if order else (1, c, size, size))
@@ -58,6 +61,7 @@ def test_machine_code_has_the_reference_bits(shape, order, tiles):
         assert case.compiled(scheduled, slices, threads=slices) == expected
 
 
+@pytest.mark.slow
 def test_a_batch_of_three_has_the_rows_of_three_batches_of_one():
     whole = Case(conv(5, 6, 3, 1, 6, n=3))
     got = np.frombuffer(whole.compiled(convolution.schedule(whole.kernel)), np.float32)
@@ -76,6 +80,7 @@ def test_convolutions_share_the_tiles_of_products():
     assert tiles[0] == tiles[1]
 
 
+@pytest.mark.slow
 def test_long_chunks_get_longer_rows():
     case = Case(conv(40, 4, 7, 1, 7))
     assert longest_chunk(case.kernel, case.sizes) == 32 * 49

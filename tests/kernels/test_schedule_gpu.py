@@ -15,6 +15,7 @@ from core_compiler.kernels.schedules.gpu import product, schedule
 from core_compiler.kernels.schedules.product import read_product
 from core_compiler.kernels.verify import verify
 from tests.kernels.products import Case, convolution, heads, linear
+from tests.slow import slow_but
 
 TINY = product.TILINGS["small"][0]
 CASES = {
@@ -34,11 +35,15 @@ CASES = {
 }
 
 
+#: The others take the kernel interpreter 10 to 30 seconds each.
+QUICK = (
+    "residual", "one row", "one column", "heads", "1x1 stride 2", "two images", "depthwise",
+)  # fmt: skip
 #: Of these the interpreter runs every eighth step.
 LARGE = ("two chunks", "3x3 two blocks", "two images")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(QUICK, CASES))
 def test_every_step_keeps_the_bits(name):
     case = Case(CASES[name])
     expected = case.meaning()

@@ -18,8 +18,6 @@ import pytest
 
 from workbench.state import VIEWS
 
-nbformat = pytest.importorskip("nbformat", reason="notebooks need jupyterlab")
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: How long anything may take on a loaded machine (milliseconds).
 PATIENCE = 120_000
@@ -48,10 +46,18 @@ for name in VIEWS:
 }
 
 
+#: The two applications, each with a notebook of its own: what one saves is no news to the other.
+PAGES = {"lab/tree": "in_lab.ipynb", "notebooks": "in_notebook.ipynb"}
+
+
 class Jupyter:
-    """A Jupyter server with one notebook, and a tab on it."""
+    """A Jupyter server with a notebook for each page, and the tab that is on one of them."""
+
+    tab: Any
 
     def __init__(self, folder: Path, browser: Any):
+        import nbformat  # takes seconds: only in the process that runs these tests
+
         self.folder, self.outside = folder, []
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -71,7 +77,8 @@ class Jupyter:
         cells = [nbformat.v4.new_code_cell(source.strip()) for source in CELLS.values()]
         notebook = nbformat.v4.new_notebook(cells=cells)
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-        nbformat.write(notebook, files / "shown.ipynb")
+        for name in PAGES.values():
+            nbformat.write(notebook, files / name)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "notebook", "--no-browser", "--allow-root",
              f"--port={self.port}", "--ServerApp.ip=127.0.0.1", "--IdentityProvider.token=",
@@ -83,7 +90,10 @@ class Jupyter:
         self.context = browser.new_context(viewport={"width": 1440, "height": 900})
         self.context.set_default_timeout(PATIENCE)
         self.context.route("**/*", self._only_inside)
+
+    def open(self, page: str) -> None:
         self.tab = self.context.new_page()
+        self.tab.goto(f"{self.url}/{page}/{PAGES[page]}")
 
     def _wait_for_server(self) -> None:
         deadline = time.monotonic() + PATIENCE / 1e3
@@ -121,6 +131,8 @@ class Jupyter:
         deadline = time.monotonic() + PATIENCE / 1e3
         while not re.search(r"\d", prompt.inner_text()):
             assert time.monotonic() < deadline, f"the kernel does not answer: {prompt.inner_text()}"
+            asked = self.tab.locator(".jp-Dialog")
+            assert not asked.count(), asked.first.inner_text()
             if prompt.inner_text() == "[ ]:":  # a kernel that is starting forgets what it was told
                 cell.locator(".cm-content").click()
                 self.tab.keyboard.press("Control+Enter")
@@ -131,15 +143,15 @@ class Jupyter:
 @pytest.fixture(scope="module")
 def jupyter(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> Iterator[Jupyter]:
     pytest.importorskip("notebook", reason="Notebook 7 is not installed")
+    pytest.importorskip("nbformat", reason="notebooks need jupyterlab")
     made = Jupyter(tmp_path_factory.mktemp("jupyter"), browser)
     yield made
     made.close()
 
 
-@pytest.mark.parametrize("page", ["lab/tree", "notebooks"])
+@pytest.mark.parametrize("page", ["lab/tree", pytest.param("notebooks", marks=pytest.mark.slow)])
 def test_every_view_draws_and_the_selection_goes_both_ways(jupyter: Jupyter, page: str) -> None:
-    tab = jupyter.tab
-    tab.goto(f"{jupyter.url}/{page}/shown.ipynb")
+    jupyter.open(page)
     shown = jupyter.run("compile")
     for view in ("graph", "diff"):
         shown.locator(f".cw-{view}[data-ready]").wait_for()
@@ -148,7 +160,7 @@ def test_every_view_draws_and_the_selection_goes_both_ways(jupyter: Jupyter, pag
     shown.locator(".cw-hosted .head b").filter(has_text="core.neg").wait_for()
     selected = shown.locator(".cw-hosted .head b")
     shown.locator(".cw-graph .stage").focus()  # the browser selects, Python has it
-    tab.keyboard.press("ArrowDown")  # in a view its key, not Jupyter's
+    jupyter.tab.keyboard.press("ArrowDown")  # in a view its key, not Jupyter's
     selected.filter(has_text="core.exp").wait_for()
     assert "SELECTED core.exp 0" in jupyter.run("selected").inner_text()
     every = jupyter.run("every")

@@ -1,4 +1,4 @@
-"""Lower control flow: conditionals become both branches and a choice, loops are refused."""
+"""Lower control flow: conditionals become both branches and a choice, loops stay."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from core_compiler import compiler
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, Value, tensor
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.lower_control_flow import LowerControlFlow
@@ -56,12 +55,19 @@ def test_one_block_may_be_both_branches():
     specs.assert_same_results(before, after)
 
 
-def test_a_loop_that_depends_on_data_is_refused_with_what_to_do():
+def test_a_loop_keeps_its_place_and_branches_inside_it_go():
     def build(b, go, x):
-        scalar = tensor((), "i1")
-        test, body = [Value(scalar), Value(x.type)], [Value(scalar), Value(x.type)]
-        regions = (Block(tuple(test), (), (test[0],)), Block(tuple(body), (), tuple(body)))
-        return b.op("core.while", (go, x), regions=regions)
+        inner, scalar = Builder(), tensor((), "i1")
+        flag, carried = Value(scalar), Value(x.type)
+        arms = (Block((), (), (carried,)), Block((), (), (x,)))
+        chosen = inner.op("core.if", (flag,), regions=arms)
+        body = Block((flag, carried), tuple(inner.ops), (flag, chosen))
+        test = [Value(scalar), Value(x.type)]
+        return b.op("core.while", (go, x), regions=(Block(tuple(test), (), (test[0],)), body))
 
-    with pytest.raises(UserError, match=r"loop whose end depends on data.*trip count"):
-        specs.apply(LowerControlFlow(), program(build, "i1", "3xf32"))
+    after, rewrites = specs.apply(LowerControlFlow(), program(build, "i1", "3xf32"))
+    (loop,) = [op for op in after.main.body.ops if op.regions]
+    assert loop.kind == "core.while"
+    assert "core.select" in [op.kind for op in loop.regions[1].ops]
+    assert not [op for op in loop.regions[1].ops if op.regions]
+    assert [r.function for r in rewrites] == ["main/core.while"]

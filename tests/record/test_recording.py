@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from core_compiler.errors import UserError
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.diff import diff
-from core_compiler.ir.events import Observer, Observers, StageRecord
+from core_compiler.ir.events import Observer, Observers, StageRecord, TimingRecord
 from core_compiler.ir.parser import parse
 from core_compiler.record import Recorder, Recording
 from core_compiler.record.encoding import apply_edits, edits, pack, unpack
@@ -64,7 +64,7 @@ def test_an_id_is_the_same_object_in_every_stage(recording, made):
     assert recording.value(recording.value_id(value)) is value
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(strategies.modules(), strategies.modules())
 def test_random_modules_come_back(tmp_path, first, second):
     path = tmp_path / "random.run"
@@ -185,6 +185,24 @@ def test_kernels_memory_timings_tensors_and_figures(recording):
     assert recording.sources() == {"model.py": "x = 1\n"}
     assert recording.meta()["model"] == "chain" and recording.status == "finished"
     assert recording.progress()["what"] == "passes"
+
+
+def test_a_recording_holds_the_last_times_only(tmp_path, made):
+    path = tmp_path / "timed.run"
+    op = next(op for op in made[0].module.main.body.ops if op.operands)
+    recorder = Recorder(path)
+    recorder.begin({"model": "chain"})
+    recorder.stage(made[0])
+    last = []
+    for samples in ((4.0,), (2.0, 6.0)):
+        recorder.timings([TimingRecord(0, samples, 10, 20, "k", op, 2)], {"total_ms": 1.0})
+        with sqlite3.connect(path) as db:
+            last += db.execute("SELECT max(id) FROM timing").fetchone()
+    recorder.end("finished")
+    with Recording.open(path) as recording:
+        (timing,) = recording.timings()
+    assert timing.samples_us.tolist() == [2.0, 6.0]
+    assert last[0] < last[1]  # by which a reader sees that there is news
 
 
 def test_missing_weights_are_named_by_digest(path, made):

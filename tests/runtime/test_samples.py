@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.runtime import samples
-from core_compiler.runtime.samples import Samples
+from core_compiler.runtime.samples import Samples, executed_on
 
 #: int64[repeats, launches, threads, 2]: three runs that take 1000, 100 and 110 ns.
 TIMES = np.array([
@@ -36,3 +36,9 @@ def test_of_too_many_spans_one_a_launch_is_left(monkeypatch):
 def test_nothing_timed_is_an_empty_timeline():
     found = Samples(None, np.zeros((1, 0, 2, 2), np.int64), 2).timeline()
     assert columns(found) == []
+
+
+def test_what_executed_in_words():
+    assert [executed_on(n) for n in (0, 1, 2, None)] == [
+        "the GPU", "1 thread", "2 threads", "an unknown number of threads",
+    ]  # fmt: skip

@@ -18,6 +18,7 @@ from core_compiler.errors import UserError
 from sample_models import CATALOGUE, build
 from sample_models.digits import TRAINING_IMAGES, digits
 from tests.sample_models.narrow import NARROW, outputs
+from tests.slow import slow_but
 
 # Printed by a process of its own; must not depend on anything about that process.
 DIGESTS = """
@@ -46,13 +47,14 @@ def digests(hash_seed: int, threads: int, instructions: str | None) -> dict[str,
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_same_bits_in_other_processes_threads_and_instruction_sets() -> None:
     first = digests(1, 1, None)
     assert list(first) == list(CATALOGUE)
     assert digests(2, 2, "default") == first
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", slow_but(("digits-cnn",), CATALOGUE))
 def test_seeds_change_weights_and_inputs(name: str) -> None:
     built, again, other = (build(name, **NARROW[name], seed=seed) for seed in (0, 0, 1))
     for a, b in zip(built.module.parameters(), again.module.parameters(), strict=True):

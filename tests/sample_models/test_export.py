@@ -17,6 +17,7 @@ import torch
 from sample_models import CATALOGUE, Built, build
 from sample_models.export import cache_folder, export_onnx, export_pt2
 from tests.sample_models.narrow import NARROW, outputs
+from tests.slow import slow_but
 
 
 def onnx_results(path: Path, built: Built, seed: int) -> list[np.ndarray]:
@@ -40,7 +41,7 @@ def worst_relative_error(name: str, path: Path) -> float:
 
 
 @pytest.mark.parametrize("optimize", [False, True])
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", slow_but(("digits-cnn",), CATALOGUE))
 def test_onnxruntime_agrees_with_torch(name: str, optimize: bool, tmp_path: Path) -> None:
     path = export_onnx(name, tmp_path, optimize=optimize, **NARROW[name])
     assert path == tmp_path / f"{name}.onnx"
@@ -48,7 +49,7 @@ def test_onnxruntime_agrees_with_torch(name: str, optimize: bool, tmp_path: Path
     assert worst_relative_error(name, path) < 1e-4
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", slow_but(("resnet18", "bert-base"), CATALOGUE))
 def test_onnx_is_the_plain_translation_with_external_weights(name: str) -> None:
     path = export_onnx(name, **NARROW[name])
     model = onnx.load(path, load_external_data=False)
@@ -70,7 +71,7 @@ def test_onnx_is_the_plain_translation_with_external_weights(name: str) -> None:
     assert kinds["Gemm"] + kinds["MatMul"] >= modules["Linear"]
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", slow_but(("digits-cnn", "gpt2-decode", "llama-4l"), CATALOGUE))
 def test_pt2_loads_and_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     path = export_pt2(name, tmp_path, **NARROW[name])
     loaded = torch.export.load(path).module()
@@ -117,6 +118,7 @@ def test_second_export_is_read_from_the_cache_without_a_framework() -> None:
     assert done.stdout.splitlines() == [str(first), "[]"]
 
 
+@pytest.mark.slow
 def test_sizes_and_options_have_files_of_their_own() -> None:
     sizes = NARROW["digits-mlp"]
     paths = {

@@ -48,6 +48,7 @@ def test_transformer(run_layout: RunLayout, long_edges: bool, scopes: bool, open
     check(report)
 
 
+@pytest.mark.slow
 def test_largest(run_layout: RunLayout) -> None:
     """100,000 ops all drawn: the layout answers, within the fixture's time limit."""
     data = sized(100_000).data(options={"max_visible": 1_000_000})
@@ -71,7 +72,7 @@ def graphs(draw: st.DrawFn) -> Builder:
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(graphs(), min_size=8, max_size=8))
 def test_any_graph(run_layout: RunLayout, many: list[Builder]) -> None:

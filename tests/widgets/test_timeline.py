@@ -127,6 +127,7 @@ def test_the_table_has_every_span(shown: Any) -> None:
     np.testing.assert_array_equal([float(c[4]) for c in cells], spans["duration"])
 
 
+@pytest.mark.slow
 def test_fifty_thousand_spans_are_culled(open_page: Open) -> None:
     """Thin spans are drawn together when all are seen; only what is in the window when few are."""
     data = timeline_data(25_000)

@@ -415,6 +415,7 @@ def test_diff_folds_and_opens(open_page: Open) -> None:
     assert shown.view().locator(".fold").count() == 0
 
 
+@pytest.mark.slow
 def test_diff_of_100_000_lines_builds_few_rows(open_page: Open) -> None:
     shown = open_page(page([("diff", diff_data(95_000))], state=[{"whole": True}]))
     rows = shown.view().locator(".row")

@@ -13,7 +13,7 @@ from core_compiler.errors import UserError
 from core_compiler.record import Recording
 from workbench import models
 
-DAMAGES = 200
+DAMAGES = 120
 
 
 def damaged(data: bytes, generator) -> bytes:

@@ -49,11 +49,14 @@ def run_alone(folder: Path) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("model", "pass_", "at", "ops", "how", "says"),
     [
-        ("resnet50", "ReluOfSum", "decompose", 2, "check", "relu(x + y) => abs(x + y) says"),
+        pytest.param("resnet50", "ReluOfSum", "decompose", 2, "check",
+                     "relu(x + y) => abs(x + y) says", marks=pytest.mark.slow),
         ("resnet18", "StridesOfOne", "", 1, "raised", "raised ZeroDivisionError at planted.py:"),
         ("resnet18", "Widens", "canonicalise", 1, "invalid", "core.max_pool makes tensor<"),
-        ("bert-base", "QuickGelu", "canonicalise", 1, "check", "gelu(x) => x * sigmoid(1.702 x)"),
-        ("bert-base", "NeverEnds", "decompose", 2, "never ends", "has not ended after 2 s"),
+        pytest.param("bert-base", "QuickGelu", "canonicalise", 1, "check",
+                     "gelu(x) => x * sigmoid(1.702 x)", marks=pytest.mark.slow),
+        pytest.param("bert-base", "NeverEnds", "decompose", 2, "never ends",
+                     "has not ended after 2 s", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_planted_fault_becomes_a_program_that_runs_alone(
@@ -102,12 +105,14 @@ def test_a_recording_is_reduced_from_its_wrong_stage(failed_run, command, tmp_pa
     assert (tmp_path / "a/reproducer.py").read_text() == (tmp_path / "b/reproducer.py").read_text()
 
 
+@pytest.mark.slow
 def test_a_recording_brings_its_own_pass_where_it_is_trusted(failed_run, command, tmp_path):
     made = command.json("reduce", failed_run, "--trust", "-o", tmp_path / "out", code=1)
     assert (made["ops_after"], made["runs_alone"]) == (1, True)
     assert [Path(f).name for f in made["files"]] == ["reproducer.py", "planted.py"]
 
 
+@pytest.mark.slow
 def test_a_recording_of_another_machine_has_seeded_numbers(
     failed_run, command, tmp_path, monkeypatch
 ):

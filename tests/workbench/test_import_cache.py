@@ -98,3 +98,22 @@ def test_entries_that_are_mapped_instead_of_read_are_the_same_model(tmp_path, mo
     again = models.load(wanted)
     assert again.cached
     np.testing.assert_array_equal(weight_of(again), first)
+
+
+def test_sizes_that_depend_on_data_are_cut_the_second_time_too(tmp_path):
+    from onnx import helper
+
+    graph = helper.make_graph(
+        [helper.make_node("NonZero", ["x"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", 1, [3, 4])],
+        [helper.make_tensor_value_info("y", 7, [2, None])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    path = tmp_path / "places.onnx"
+    path.write_bytes(model.SerializeToString())
+    results = [np.arange(24).reshape(2, 12), np.array(5)]
+    for cached in (False, True):
+        loaded = models.load(models.spec(str(path)))
+        assert loaded.cached == cached
+        (made,) = loaded.imported.trimmed(results)
+        assert made.shape == (2, 5)

@@ -221,27 +221,38 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   // -- search -----------------------------------------------------------------------------------
   let searchTimer = 0;
-  let asked = '';
+  let asked = 0;
+  let answered = '';
+  let entered = false; // before what is typed was answered: then its first hit is gone to when it is
   input.addEventListener('input', () => {
     clearTimeout(searchTimer);
-    searchTimer = setTimeout(() => { asked = input.value.trim(); send('search', { text: asked }); }, 120);
+    entered = false;
+    searchTimer = setTimeout(ask, 120);
   });
+  function ask() {
+    clearTimeout(searchTimer);
+    asked += 1;
+    send('search', { text: input.value.trim(), asking: asked });
+  }
   input.addEventListener('keydown', (event) => {
     const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (move && hits.length) {
       at = (at + move + hits.length) % hits.length;
       drawHits();
+    } else if (event.key === 'Enter' && input.value.trim() !== answered) {
+      entered = true;
+      ask();
     } else if (event.key === 'Enter' && hits.length) choose(hits[Math.max(0, at)]);
     else if (event.key === 'Escape') closeSearch(true);
     else return;
     event.preventDefault();
     event.stopPropagation();
   });
-  input.addEventListener('blur', () => setTimeout(() => { found.hidden = true; }, 150));
+  input.addEventListener('blur', () => { entered = false; setTimeout(() => { found.hidden = true; }, 150); });
   input.addEventListener('focus', () => drawHits());
   function closeSearch(clear) {
     found.hidden = true;
-    if (clear) input.value = '';
+    if (clear) [input.value, answered, hits] = ['', '', []];
     input.blur();
   }
   function choose(hit) {
@@ -256,10 +267,13 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
   watch('detail', () => {
     const result = json(model, 'detail');
-    if (!result || result.text !== asked) return;
-    hits = result.hits;
+    if (result?.asking !== asked) return;
+    ({ hits } = result);
+    answered = result.text;
     at = hits.length ? 0 : -1;
-    drawHits();
+    if (entered && hits.length) choose(hits[0]);
+    else drawHits();
+    entered = false;
   });
 
   // -- keys -------------------------------------------------------------------------------------

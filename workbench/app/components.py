@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import param
+
 from widgets.panel_host import View, component
 from workbench.state import VIEWS
 
@@ -45,13 +47,20 @@ class Prompt(View):
     _stylesheets = []  # noqa: RUF012  # as Panel declares it
 
 
-def _component(name: str, module: str) -> Any:
-    return component(name.title(), _STUB.replace("NAME", json.dumps(module)), Prompt)
+class Beating(Prompt):
+    """Carries the page's beat."""
+
+    __abstract = True
+    beat = param.Integer(default=0, doc="counts messages that say nothing")
+
+
+def _component(name: str, module: str, base: type = Prompt) -> Any:
+    return component(name.title(), _STUB.replace("NAME", json.dumps(module)), base)
 
 
 #: What stands around the views.
 FRAME = {
-    "bar": _component("bar", "bar"), "rail": _component("rail", "passes"),
+    "bar": _component("bar", "bar", Beating), "rail": _component("rail", "passes"),
     "inspector": _component("inspector", "inspector"), "start": _component("start", "start"),
 }  # fmt: skip
 #: The views by name.

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from panel.io.document import unlocked
+from tornado.ioloop import IOLoop
 
 from core_compiler.errors import UserError
 from workbench import moves, views
@@ -35,7 +36,8 @@ log = logging.getLogger("workbench")
 TOGETHER = 0.1
 #: How long after it is connected the browser has the machine for itself (milliseconds).
 AFTER_OPENING = 400
-#: How often a growing recording and a running compile are looked at (milliseconds).
+#: How often a growing recording and a running compile are looked at, and messages that Panel may
+#: have forgotten are sent (milliseconds).
 POLL = 400
 
 
@@ -62,7 +64,9 @@ class Page:
         self._layout: Any = None
         self._notice: dict[str, Any] | None = None
         self._push = False
+        self._sent = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
+        self._loop = IOLoop.current()
         self._listen()
         self._ready, self._gate = False, threading.Lock()
         self._waiting: list[Callable[[], None]] = []
@@ -275,6 +279,12 @@ class Page:
             if not self._ready:
                 self._waiting.append(callback)
                 return
+        with suppress(RuntimeError):  # the server has stopped
+            self._loop.add_callback(self._next_tick, callback)
+
+    def _next_tick(self, callback: Callable[[], None]) -> None:
+        """From the loop: Panel collects a document's events while it writes, and one that another
+        thread adds at that moment can be lost."""
         with suppress(RuntimeError, ValueError):  # the session is gone
             self.document.add_next_tick_callback(callback)
 
@@ -284,7 +294,16 @@ class Page:
             if not self._ready and not self._making:
                 self._waiting.append(partial(self._set, name, **values))
                 return
+        self._sent = True
         self.roots[name].param.update(**values)
+
+    def _beat(self) -> None:
+        """Send a message that says nothing after those that said something: Panel (1.9.4) forgets
+        a message that it is given in the very moment when the one before it has been written, until
+        it is given another."""
+        if self._sent and self._ready:
+            self._sent = False
+            self.roots["bar"].beat += 1
 
     def _apply(self, generation: int, made: list[Update],
                messages: dict[str, dict[str, Any]] | None = None) -> None:  # fmt: skip
@@ -351,6 +370,7 @@ class Page:
     # -- what grows ------------------------------------------------------------------------------
 
     def _poll(self) -> None:
+        self._beat()
         if self.job is None and (self.run is None or not self.run.live):
             return
         self._guard(self._look)
@@ -437,7 +457,7 @@ class Page:
         def look() -> None:
             with run.lock:
                 found = search.hits(run, sight, text)
-            answer = json.dumps({"text": text, "hits": found})
+            answer = json.dumps({"text": text, "asking": command.get("asking"), "hits": found})
             self._later(lambda: self._set("bar", detail=answer))
             self._later(self._show_bar)
 
@@ -543,6 +563,7 @@ class Page:
         """What the browser module of view ``name`` asks for."""
         if self.run is None:
             raise ValueError("no recording is open")
+        self._sent = True
         with self.run.lock:
             return views.module(name).answer(self.run, self.sight, dict(request))
 

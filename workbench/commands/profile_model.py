@@ -81,7 +81,7 @@ def run(arguments) -> None:
         ],
         "model": model.name,
         "target": made.target.name,
-        "threads": threads,
+        "threads": found.threads,
         "limits": {
             "gflops": found.limits.peak_flops() / 1e9,
             "gbytes_per_s": found.limits.bandwidth(1 << 30) / 1e9,
@@ -113,6 +113,8 @@ def _contender(model, name: str, threads: int, progress):
 
 
 def _text(data) -> str:
+    from core_compiler.runtime.samples import executed_on
+
     rows = [("ours", f"{data['ours_ms']:.3f}", "")]
     rows += [(n, f"{ms:.3f}", f"{data['ratios'][n]:.2f}") for n, ms in data["peers"].items()]
     total = sum(k["total_us"] for k in data["kernels"]) or 1
@@ -130,9 +132,10 @@ def _text(data) -> str:
     ]
     limits = data["limits"]
     head = ("kernel", "launches", "us", "%", "GFLOP/s", "GB/s", "% of limit")
+    where = f"{data['target']}, {executed_on(data['threads'])}"
     return "\n".join(
         [
-            "{model} on {target}, {threads} threads, medians, in turns in one run".format(**data),
+            f"{data['model']} on {where}: medians, in turns in one run",
             table(("", "ms", "times ours"), rows, right=(1, 2)),
             "",
             table(head, kernels, right=(1, 2, 3, 4, 5, 6)),

@@ -90,8 +90,10 @@ def _text(rows, figures) -> str:
     head = ("kernel", "launches", "us", "total us", "%", "GFLOP/s", "GB/s", "steps", "compiled")
     lines = [table(head, cells, right=(1, 2, 3, 4, 5, 6, 7))]
     if figures.get("total_ms") is not None:
+        from core_compiler.runtime.samples import executed_on
+
         lines.append(
-            f"one execution {figures['total_ms']:.3f} ms on {figures.get('threads')} threads"
+            f"one execution {figures['total_ms']:.3f} ms on {executed_on(figures.get('threads'))}"
         )
     return "\n".join(lines)
 

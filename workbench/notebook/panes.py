@@ -220,9 +220,9 @@ def _title(stage: Any) -> str:
     mark = {"bitwise": " ✓", "within": " ≈", "failed": " ✗"}
     verdict = check(stage)
     sign = mark.get(verdict["verdict"], "") if verdict else ""
-    did = (
-        f", {stage.rewrites} rewrites" if stage.rewrites else "" if stage.changed else ", no change"
-    )
+    did = "" if stage.changed else ", no change"
+    if stage.rewrites:
+        did = f", {stage.rewrites} rewrite{'' if stage.rewrites == 1 else 's'}"
     return f"{stage.index:02d} {stage.pass_name}{did}{sign}"
 
 

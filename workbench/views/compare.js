@@ -186,7 +186,11 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const toggle = h('span', { class: 'group', role: 'group', 'aria-label': 'Rows' }, [['kernel', 'by kernel'], ['launch', 'by launch']].map(([name, title]) =>
       h('button', { 'aria-pressed': String((state.by ?? 'kernel') === name), 'data-by': name, click: () => remember({ by: name === 'kernel' ? undefined : name }) }, title)));
     const only = [['a', 'A'], ['b', 'B']].map(([letter, name]) => [rows.filter((row) => row[letter] && !row[letter === 'a' ? 'b' : 'a']).length, name]).filter(([n]) => n);
-    return [h('h2', {}, 'Kernels', h('span', { class: 'faint' }, `matched by the framework's nodes they compute${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`
+    const { by_work: alike, by_nodes: nodes } = data;
+    const matched = !alike ? "matched by the framework's nodes they compute"
+      : nodes ? `matched by the framework's nodes they compute, ${count(alike)} of ${count(alike + nodes)} launches by flops, bytes and order`
+        : 'no nodes in common: matched by flops, bytes and order';
+    return [h('h2', {}, 'Kernels', h('span', { class: 'faint' }, `${matched}${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`
       + (launches && data.more_launches ? `; ${count(data.launches.length)} of ${count(data.launches.length + data.more_launches)} shown` : '')), h('span', { class: 'gap' }), toggle, csv), node];
   }
 

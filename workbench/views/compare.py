@@ -25,7 +25,8 @@ def key(run: Run, sight: Sight, other: Run | None) -> tuple:
 def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     """``a`` and ``b``: the two recordings; sections of rows with a value for each: ``facts``
     (texts), ``figures``, ``passes``, ``kernels`` (pairs of kernels), ``launches`` (pairs of
-    launches).  Without a second recording there is only ``a``."""
+    launches); ``by_work``: how many of these pairs only their work tells, ``by_nodes``: how many
+    the framework's nodes.  Without a second recording there is only ``a``."""
     if other is None:
         return {"a": _about(run), "b": None}
     found = pairs(run, other)
@@ -37,6 +38,8 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
         "kernels": _kernels(run, other, found),
         "launches": [_launch(run, other, pair) for pair in found[:MAX_PAIRS]],
         "more_launches": max(0, len(found) - MAX_PAIRS),
+        "by_work": sum(pair.by_work for pair in found),
+        "by_nodes": sum(bool(p.first and p.second) and not p.by_work for p in found),
     }  # fmt: skip
 
 

@@ -94,6 +94,7 @@ const SCALE = { share: 100, predicted_share: 100, occupancy: 100, flops: 1e-6, b
 const MODES = [['table', 'Table'], ['roofline', 'Roofline'], ['both', 'Both']];
 const WHOLE = new Set(['threads', 'registers', 'shared', 'spilled']);
 const TEXTS = new Set(['name', 'place', 'bound']);
+const LAUNCH_RADIUS = 2.6; // px
 const MARGIN = { left: 58, right: 14, top: 12, bottom: 34 };
 
 const perSecond = (giga, unit) => (giga >= 1e3 ? `${number(giga / 1e3)} T${unit}/s` : `${number(giga)} G${unit}/s`);
@@ -255,9 +256,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       d: `M${x(from)},${y(from * bandwidth)} L${x(roofs.gflops / bandwidth)},${y(roofs.gflops)} L${x(Math.max(to, roofs.gflops / bandwidth))},${y(roofs.gflops)}` }));
     if (roofs.cache_gbytes_per_s > roofs.gbytes_per_s) roof(roofs.cache_gbytes_per_s, 'cache');
     roof(roofs.gbytes_per_s, '');
-    const taken = [];
-    roofLabels(inside, roofs, { x, y, xs, ys, width, height }, taken);
     const radius = (share) => 3.5 + 15 * Math.sqrt(share);
+    const discs = [...list.map((p) => [x(p.x), y(p.y), radius(p.share)]), ...mine.map((p) => [x(p.x), y(p.y), LAUNCH_RADIUS])]
+      .map(([cx, cy, r]) => [cx - r, cy - r, cx + r, cy + r]);
+    const taken = [];
+    roofLabels(inside, roofs, { x, y, xs, ys, width, height }, discs, taken);
     for (const p of list) {
       const { row } = p;
       const go = () => { send('select', { kernel: row.id }); chart.focus({ preventScroll: true }); };
@@ -266,7 +269,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         click: go, pointermove: (event) => showTip(event, p), pointerleave: () => { tip.hidden = true; } }));
     }
     for (const p of mine) {
-      inside.append(svg('circle', { class: 'launch', cx: x(p.x), cy: y(p.y), r: 2.6, click: () => send('select', { op: p.op }),
+      inside.append(svg('circle', { class: 'launch', cx: x(p.x), cy: y(p.y), r: LAUNCH_RADIUS, click: () => send('select', { op: p.op }),
         pointermove: (event) => showTip(event, p), pointerleave: () => { tip.hidden = true; } }));
     }
     const selected = list.find((p) => p.row.id === on);
@@ -274,7 +277,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       const limit = selected.y * selected.row.ratio;
       inside.append(svg('line', { class: 'to', x1: x(selected.x), x2: x(selected.x), y1: y(selected.y) - radius(selected.share), y2: y(limit) }));
     }
-    names(inside, list, on, { x, y, radius, right: width - right }, taken);
+    names(inside, list, on, { x, y, radius, right: width - right }, discs, taken);
     chart.replaceChildren(picture, tip);
     bar.querySelector('[title*="roofline as SVG"]').disabled = false;
   }
@@ -292,36 +295,41 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     }
   }
 
-  function roofLabels(inside, roofs, { x, y, xs, ys, width, height }, taken) {
+  function roofLabels(inside, roofs, { x, y, xs, ys, width, height }, discs, taken) {
     const { left, right, top } = MARGIN;
     const peak = perSecond(roofs.gflops, 'FLOP');
-    const above = Math.max(top + 12, y(roofs.gflops) - (said() ? 24 : 6)); // predicted ones lie on the roof
+    const start = width - right - 6 - 7.2 * peak.length;
+    const highest = Math.min(y(roofs.gflops), ...discs.filter(([, , to]) => to > start).map(([, disc]) => disc));
+    const above = Math.max(top + 12, highest - 6);
     inside.append(svg('text', { class: 'rooflabel', x: width - right - 6, y: above, 'text-anchor': 'end' }, peak));
-    taken.push([width - right - 6 - 6.6 * peak.length, above - 11, width, above + 2]);
+    taken.push([start, above - 11, width, above + 2]);
     const slope = Math.atan2((height - top - MARGIN.bottom) / (ys[1] - ys[0]), (width - left - right) / (xs[1] - xs[0]));
-    const along = (bandwidth, text, kind) => {
+    const along = (bandwidth, where, kind) => {
       const start = Math.max(xs[0], ys[0] - Math.log10(bandwidth)) + 0.08;
       const [px, py] = [x(10 ** start), y(bandwidth * 10 ** start)];
-      if (px > x(roofs.gflops / bandwidth) - 40) return;
+      const rate = perSecond(bandwidth, 'B');
+      const text = [`${rate} from ${where}`, `${rate} ${where}`, rate].find((each) => py - 14 - 6.6 * each.length * Math.sin(slope) > top);
+      if (!text || px > x(roofs.gflops / bandwidth) - 40) return;
       inside.append(svg('text', { class: `rooflabel ${kind}`, x: px, y: py - 5, transform: `rotate(${(-slope * 180) / Math.PI} ${px} ${py})` }, text));
       for (let at = 0; at < 6.6 * text.length; at += 10) {
         const [lx, ly] = [px + at * Math.cos(slope), py - at * Math.sin(slope)];
         taken.push([lx - 6, ly - 18, lx + 14, ly + 4]);
       }
     };
-    along(roofs.gbytes_per_s, `${perSecond(roofs.gbytes_per_s, 'B')} from memory`, '');
-    if (roofs.cache_gbytes_per_s > roofs.gbytes_per_s) along(roofs.cache_gbytes_per_s, `${perSecond(roofs.cache_gbytes_per_s, 'B')} from cache`, 'cache');
+    along(roofs.gbytes_per_s, 'memory', '');
+    if (roofs.cache_gbytes_per_s > roofs.gbytes_per_s) along(roofs.cache_gbytes_per_s, 'cache', 'cache');
   }
 
-  /** The names of the dearest kernels where they have room. */
-  function names(inside, list, on, { x, y, radius, right }, taken) {
+  /** The names of the dearest kernels where they have room and lie on no kernel; the chosen one's in any case. */
+  function names(inside, list, on, { x, y, radius, right }, discs, taken) {
     const wanted = [...list].sort((a, b) => (b.row.id === on) - (a.row.id === on) || b.share - a.share).slice(0, 12);
     for (const p of wanted) {
       const long = 6.7 * p.row.name.length;
       const [px, py, r] = [x(p.x), y(p.y), radius(p.share)];
       const places = [[px + r + 4, py + 4], [px - r - 4 - long, py + 4], [px - long / 2, py + r + 13], [px - long / 2, py - r - 5]];
-      const free = places.find(([left, low]) => left > MARGIN.left && left + long < right && !taken.some(([a, b, c, d]) => left < c && left + long > a && low - 10 < d && low + 2 > b));
-      const place = free ?? (p.row.id === on ? places[0] : null);
+      const clear = (boxes) => ([left, low]) => !boxes.some(([a, b, c, d]) => left < c && left + long > a && low - 10 < d && low + 2 > b);
+      const free = places.filter(([left]) => left > MARGIN.left && left + long < right).filter(clear(taken));
+      const place = free.find(clear(discs)) ?? (p.row.id === on ? free[0] ?? places[0] : null);
       if (!place) continue;
       taken.push([place[0], place[1] - 10, place[0] + long, place[1] + 2]);
       inside.append(svg('text', { class: `name${p.row.id === on ? ' on' : ''}`, x: place[0], y: place[1] }, p.row.name));

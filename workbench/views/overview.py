@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.record.reader import Stage
+from core_compiler.runtime.samples import executed_on
 from workbench import numbers
 from workbench.state import Sight
 from workbench.views.kernels import launches, table
@@ -84,7 +85,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     ops = [s.figures.get("ops", s.ops) for s in stages]
     ends = {s.half: s for s in stages}
     yield _figure("time per execution", timing.get("total_ms"), "ms",
-                  f"median on {timing.get('threads', '?')} threads", "kernels")  # fmt: skip
+                  f"median on {executed_on(timing.get('threads'))}", "kernels")  # fmt: skip
     yield _figure("peak memory", memory.get("arena_bytes"), "B",
                   "the arena that activations share", "memory")  # fmt: skip
     yield _figure("weights", memory.get("weight_bytes"), "B", "constant data", "memory")

@@ -2,13 +2,16 @@
 
 A launch is known by the nodes of the framework's graph that its ops go back to.  Launches with the
 same nodes are paired, in program order; what remains is joined where it shares nodes, so that one
-fused launch stands beside the several that do its work elsewhere.
+fused launch stands beside the several that do its work elsewhere.  What then stands alone on both
+sides (another frontend names its nodes differently) is paired where flops and bytes are equal and
+the order of both programs agrees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from workbench.views.links import launches
 from workbench.views.reading import Run
@@ -28,10 +31,12 @@ class Launched:
 
 @dataclass(frozen=True)
 class Pair:
-    """Launches of the first and of the second recording that compute the same (or () for none)."""
+    """Launches of the first and of the second recording that compute the same (or () for none);
+    ``by_work``: only their flops, bytes and order say so."""
 
     first: tuple[Launched, ...]
     second: tuple[Launched, ...]
+    by_work: bool = False
 
 
 def launched(run: Run) -> list[Launched]:
@@ -80,7 +85,12 @@ def paired(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
         else:
             left.append(each)
     taken = {each.op for pair in found for each in pair.second}
-    found += _joined(left, [each for each in second if each.op not in taken])
+    joined = _joined(left, [each for each in second if each.op not in taken])
+    found += [pair for pair in joined if pair.first and pair.second]
+    ones = {each.op for pair in found for each in pair.first}
+    twos = {each.op for pair in found for each in pair.second}
+    found += _by_work([e for e in left if e.op not in ones],
+                      [e for e in second if e.op not in twos])  # fmt: skip
     places = {each.op: at for at, each in enumerate(first)}
     return sorted(found, key=lambda p: min((places[e.op] for e in p.first), default=len(places)))
 
@@ -103,3 +113,19 @@ def _joined(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]
     for (side, launch), each in zip(every, names, strict=True):
         groups.setdefault(root(each[0]), ([], []))[side].append(launch)
     return [Pair(tuple(a), tuple(b)) for a, b in groups.values()]
+
+
+def _by_work(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
+    """Launches of the same flops and bytes in pairs, as many as are in the same order in both (the
+    longest matching blocks); the others alone."""
+    ones, twos = ([(e.work.flops, e.work.bytes) for e in side] for side in (first, second))
+    found: list[Pair] = []
+    taken: set[tuple[int, int]] = set()
+    for a, b, size in SequenceMatcher(None, ones, twos, autojunk=False).get_matching_blocks():
+        for one, two in zip(first[a : a + size], second[b : b + size], strict=True):
+            if one.work.bytes:  # nothing is known of the others
+                found.append(Pair((one,), (two,), by_work=True))
+                taken |= {(0, one.op), (1, two.op)}
+    found += [Pair((each,), ()) for each in first if (0, each.op) not in taken]
+    found += [Pair((), (each,)) for each in second if (1, each.op) not in taken]
+    return found

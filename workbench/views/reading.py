@@ -31,20 +31,21 @@ KEPT = 160
 KEPT_BYTES = 64 << 20
 
 _VERSION = """SELECT (SELECT count(*) FROM stage), (SELECT count(*) FROM check_result),
-  (SELECT count(*) FROM kernel), (SELECT count(*) FROM buffer), (SELECT count(*) FROM timing),
+  (SELECT count(*) FROM kernel), (SELECT count(*) FROM buffer), (SELECT max(id) FROM timing),
   (SELECT count(*) FROM figure), (SELECT max(id) FROM event),
   (SELECT value FROM meta WHERE key = 'status')"""
 
 
 @dataclass(frozen=True)
 class Version:
-    """How far a recording has grown: counts of what it holds.  Equal versions, equal content."""
+    """How far a recording has grown: counts of what it holds (``timings``, ``event``: the last id).
+    Equal versions, equal content."""
 
     stages: int
     checks: int
     kernels: int
     buffers: int
-    timings: int
+    timings: int | None
     figures: int
     event: int | None
     status: str | None

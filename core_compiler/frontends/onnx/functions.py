@@ -1,8 +1,42 @@
-"""Model-local functions: the nodes of a call's body, with the call's attributes put in."""
+"""Functions of ONNX, a model's own and those that define an op by others: the nodes of a call's
+body, with the call's attributes put in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+
+def schema_with_function(node, opset: int):
+    """The schema of the op of ``node`` at ``opset`` if ONNX defines it by others, else None."""
+    import onnx
+
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    return schema if schema.has_function or schema.has_context_dependent_function else None
+
+
+def definition(schema, node, inputs: Sequence):
+    """The function that defines an op, its attributes' defaults filled in; None where there is none
+    for these ``inputs``: the TypeProto of each (empty where one is left out)."""
+    import onnx
+
+    version = schema.since_version
+    if schema.has_context_dependent_function:
+        text = schema.get_context_dependent_function_with_opset_version(
+            version, node.SerializeToString(), [kind.SerializeToString() for kind in inputs]
+        )
+    else:
+        text = schema.get_function_with_opset_version(version)
+    if not text:
+        return None
+    made = onnx.FunctionProto.FromString(text)
+    own = {a.name for a in made.attribute_proto}
+    defaults = [(n, a.default_value) for n, a in schema.attributes.items() if n not in own]
+    made.attribute_proto.extend(value for _, value in defaults if value.type)
+    return made
 
 
 def inlined(function, call) -> Iterator:

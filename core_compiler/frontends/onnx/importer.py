@@ -3,7 +3,7 @@ once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,26 @@ import numpy as np
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported, Unsupported, refuse
 from core_compiler.frontends.onnx import ops
-from core_compiler.frontends.onnx.functions import inlined
+from core_compiler.frontends.onnx.functions import definition, inlined, schema_with_function
+from core_compiler.frontends.onnx.ops.elementwise import POINTWISE
 from core_compiler.frontends.onnx.origins import LISTING, describe, listing, scope_of
-from core_compiler.frontends.onnx.reading import dtype_of, external_files, read_model, to_array
-from core_compiler.frontends.onnx.table import TABLE, Context, NotSupported, TensorSequence
+from core_compiler.frontends.onnx.reading import (
+    dtype_of,
+    external_files,
+    read_model,
+    to_array,
+    type_of,
+)
+from core_compiler.frontends.onnx.table import (
+    EMPTY,
+    TABLE,
+    Context,
+    EmptyOptional,
+    Named,
+    NotSupported,
+    TensorSequence,
+)
+from core_compiler.frontends.run_time_sizes import RunTimeSizes, with_counts
 from core_compiler.ir import (
     Block,
     FrontendNode,
@@ -31,10 +47,21 @@ from core_compiler.ops.base import TypeRuleError
 __all__ = ["import_file", "import_proto", "ops"]
 
 DOMAINS = ("", "ai.onnx")
+#: An example of an input: a tensor, a sequence of them, or None for an empty optional value.
+Example = np.ndarray | Sequence[np.ndarray] | None
 #: Ops that know sequences of tensors; loops only where they are unrolled.
 TAKE_SEQUENCES = frozenset(
-    {"ConcatFromSequence", "Identity", "Loop", "SequenceAt", "SequenceErase", "SequenceInsert",
-     "SequenceLength"}
+    {"ConcatFromSequence", "Identity", "Loop", "Optional", "OptionalGetElement",
+     "OptionalHasElement", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"}
+)  # fmt: skip
+#: Ops whose translation reads no size of an operand that may depend on data.
+TAKE_SIZES = frozenset(
+    {"ArgMax", "ArgMin", "Cast", "CastLike", "Clip", "Compress", "Concat", "Conv", "CumSum",
+     "Dropout", "Elu", "Gather", "GatherND", "Gelu", "HardSigmoid", "Identity",
+     "LayerNormalization", "LeakyRelu", "LogSoftmax", "MatMul", "Max", "MaxPool", "Mean",
+     "Min", "NonZero", "Pow", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+     "ReduceL1", "ReduceL2", "ReduceSumSquare", "Reshape", "Shape", "Size", "Slice",
+     "Softmax", "Squeeze", "Sum", "TopK", "Transpose", "Unsqueeze", "Where", *POINTWISE}
 )  # fmt: skip
 #: Nodes that one import translates at most (functions and unrolled loops included).
 NODES = 500_000
@@ -43,7 +70,7 @@ NODES = 500_000
 def import_file(
     path: Path | str,
     sizes: Mapping[str, int] | None = None,
-    inputs: Mapping[str, np.ndarray] | None = None,
+    inputs: Mapping[str, Example] | None = None,
 ) -> Imported:
     """Import a ``.onnx`` file; see :func:`import_proto`.
 
@@ -60,7 +87,7 @@ def import_proto(
     folder: Path | None = None,
     name: str = "model",
     sizes: Mapping[str, int] | None = None,
-    inputs: Mapping[str, np.ndarray] | None = None,
+    inputs: Mapping[str, Example] | None = None,
 ) -> Imported:
     """Import a ``ModelProto``.
 
@@ -68,9 +95,15 @@ def import_proto(
     ``sizes``   symbolic dimension -> size.
     ``inputs``  example inputs by name: their shapes bind symbolic dimensions too, and where a shape
                 of the model depends on an input's values, these are taken.
+    An input that is a sequence becomes one argument for each tensor of its example (a list), called
+    ``name[0]``, ``name[1]``...; an optional one without an example is empty.  Results that are
+    sequences are named alike.
     A dimension that neither names is 1.  ``facts["bound"]`` says for each symbol its ``size`` and
     the range ``low`` to ``high`` (-1: unbounded) that the model allows; ``facts["bound_values"]``
-    the inputs whose values were taken; ``facts["external_data"]`` the data files' names.
+    the inputs whose values were taken; ``facts["external_data"]`` the data files' names;
+    ``facts["sequences"]`` how many tensors a result has that is no tensor; a result whose size
+    depends on data has room for the largest, and a result of its own says how many elements count
+    (:meth:`Imported.trimmed`).
     """
     opsets = {o.domain: o.version for o in model.opset_import}
     opset = next((opsets[d] for d in DOMAINS if d in opsets), 0)
@@ -92,11 +125,13 @@ def import_proto(
         "bound": {s: {"size": n, "low": 0, "high": -1} for s, n in importer.bound.items()},
         "bound_values": importer.bound_values,
         "external_data": external_files(model),
+        "sequences": importer.sequences,
+        "run_time_sizes": importer.run_time_sizes,
     }
     return Imported(
         Module({"main": Function("main", body)}, importer.weights),
         tuple(v.name or "" for v in importer.arguments),
-        tuple(o.name for o in model.graph.output),
+        tuple(importer.result_names),
         {LISTING: listing(model.graph)}, facts,
     )  # fmt: skip
 
@@ -111,23 +146,30 @@ class Importer:
         self.weights = WeightStore()
         self.bound: dict[str, int] = {}
         self.bound_values: dict[str, list] = {}
-        self.env: dict[str, Value | TensorSequence | None] = {"": None}
+        self.env: dict[str, Named] = {"": None}
         self.given: dict[Value, np.ndarray] = {}
         self.constants: dict[Value, np.ndarray] = {}
         self.bindings: dict[Value, np.ndarray] = {}
         self.made: dict[Value, Any] = {}
         self.arguments: list[Value] = []
         self.results: list[Value] = []
+        self.result_names: list[str] = []
+        self.sequences: dict[str, int] = {}
+        self.counted = RunTimeSizes()
+        self.run_time_sizes: dict[str, list[list[int]]] = {}
         self.ops: list = []
         self.unsupported: list[Unsupported] = []
+        self.opsets = {o.domain: o.version for o in model.opset_import}
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.calls: list[tuple[str, str]] = []
-        self._lines = self._nodes = 0
+        self._lines = self._nodes = self._streams = 0
 
     # -- the main graph ----------------------------------------------------------------------------
 
     def graph(self, graph) -> None:
         """The main graph: inputs, initializers, nodes, outputs."""
+        named = (*graph.initializer, *graph.input, *graph.output)
+        self._need_text(*(held.name for held in named))
         stored = {t.name for t in graph.initializer}
         if graph.sparse_initializer:
             raise UserError("sparse weights are not supported", self.name, "store them dense")
@@ -145,43 +187,67 @@ class Importer:
                 raise UserError(
                     f"output {info.name!r} is made by no node", self.name, "the file is damaged"
                 )
-            if isinstance(value, TensorSequence):
-                raise UserError(f"output {info.name!r} is no tensor", self.name,
-                                "give the sequence's tensors out one by one")  # fmt: skip
             if value is not None:
-                self.results.append(value)
+                self._result(info.name, value)
+        self.result_names, self.results, self.run_time_sizes = with_counts(
+            self.result_names, self.results, self.counted
+        )
+
+    def _result(self, name: str, value: Value | TensorSequence | EmptyOptional) -> None:
+        if isinstance(value, Value):
+            self.results.append(value)
+            self.result_names.append(name)
+            return
+        held = value.tensors if isinstance(value, TensorSequence) else ()
+        self.sequences[name] = len(held)
+        self.results += held
+        self.result_names += [f"{name}[{i}]" for i in range(len(held))]
 
     def _input(self, info) -> None:
-        kind = info.type
+        kind, example = info.type, self.inputs.get(info.name)
+        if kind.HasField("optional_type"):
+            if example is None:
+                self.define(info.name, EMPTY)
+                return
+            kind = kind.optional_type.elem_type
+        if kind.HasField("sequence_type"):
+            if not isinstance(example, list | tuple):
+                raise UserError(f"input {info.name!r} is a sequence", self.name,
+                                "give an example input: a list of tensors")  # fmt: skip
+            kind = kind.sequence_type.elem_type.tensor_type  # its shape: what they have in common
+            held = [self._argument(f"{info.name}[{i}]", kind, each.shape, each)
+                    for i, each in enumerate(example)]  # fmt: skip
+            self.define(info.name, TensorSequence(tuple(held)))
+            return
         if not kind.HasField("tensor_type"):
             raise UserError(f"input {info.name!r} is no tensor", self.name,
-                            "sequences, maps and optional values are not supported")  # fmt: skip
-        element = dtype_of(kind.tensor_type.elem_type, f"input {info.name!r}")
-        example = self.inputs.get(info.name)
-        value = Value(tensor(self._shape(info, example), element), info.name)
+                            "maps and sparse tensors are not supported")  # fmt: skip
+        shape = self._shape(info.name, kind.tensor_type, example)
+        self.define(info.name, self._argument(info.name, kind.tensor_type, shape, example))
+
+    def _argument(self, name: str, kind, shape: Sequence[int], example: Any) -> Value:
+        element = dtype_of(kind.elem_type, f"input {name!r}")
+        value = Value(tensor(shape, element), name)
         if example is not None:
             if example.dtype != element.numpy:
                 raise UserError(
-                    f"input {info.name!r} is {example.dtype}, the model wants {element}", self.name
+                    f"input {name!r} is {example.dtype}, the model wants {element}", self.name
                 )
             self.given[value] = example
-        self.define(info.name, value)
         self.arguments.append(value)
+        return value
 
-    def _shape(self, info, example) -> list[int]:
+    def _shape(self, name: str, kind, example) -> list[int]:
         """The declared shape, symbols bound; checked against the example input where there is
         one."""
-        kind = info.type.tensor_type
         if not kind.HasField("shape"):
             if example is None:
-                raise UserError(
-                    f"input {info.name!r} has no shape", self.name, "give example inputs"
-                )
+                raise UserError(f"input {name!r} has no shape", self.name, "give example inputs")
             return list(example.shape)
         declared = list(kind.shape.dim)
         if example is not None and example.ndim != len(declared):
             raise UserError(
-                f"input {info.name!r} has rank {example.ndim}, the model wants {len(declared)}",
+                f"input {name!r} has rank {example.ndim}, the model wants {len(declared)}",
                 self.name,
             )
         shape = []
@@ -190,17 +256,17 @@ class Importer:
             if d.HasField("dim_value"):
                 size = d.dim_value
             else:
-                symbol = d.dim_param or f"{info.name}_{axis}"
+                symbol = d.dim_param or f"{name}_{axis}"
                 size = self.bound.get(
                     symbol, self.sizes.get(symbol, here if here is not None else 1)
                 )
                 self.bound[symbol] = size = int(size)
             if size < 0:
-                raise UserError(f"input {info.name!r} has size {size} on axis {axis}", self.name,
+                raise UserError(f"input {name!r} has size {size} on axis {axis}", self.name,
                                 "the file is damaged")  # fmt: skip
             if here is not None and here != size:
                 raise UserError(
-                    f"input {info.name!r} has {here} on axis {axis}, the model wants {size}",
+                    f"input {name!r} has {here} on axis {axis}, the model wants {size}",
                     self.name,
                     "give inputs of the model's sizes",
                 )
@@ -218,11 +284,22 @@ class Importer:
 
     # -- nodes -------------------------------------------------------------------------------------
 
-    def define(self, name: str, value: Value | TensorSequence) -> None:
+    def define(self, name: str, value: Value | TensorSequence | EmptyOptional) -> None:
         """Give ``value`` its name in the model; a name is given once."""
         if self.env.get(name) is not None:
             raise UserError(f"tensor {name!r} is made twice", self.name, "the file is damaged")
         self.env[name] = value
+
+    def _need_text(self, *names: str | bytes) -> None:
+        """Protobuf hands over bytes for text that is not UTF-8."""
+        if any(isinstance(name, bytes) for name in names):
+            raise UserError("a name in the model is no text (UTF-8)", self.name,
+                            "the file is damaged")  # fmt: skip
+
+    def next_stream(self) -> int:
+        """The ordinal of one more random op."""
+        self._streams += 1
+        return self._streams - 1
 
     def take(self, builder: Context) -> None:
         """Append the ops of a context, once."""
@@ -242,23 +319,32 @@ class Importer:
         if function is not None:
             self._call(function, node)
             return
+        self._need_text(node.op_type, node.domain, node.name, *node.input, *node.output,
+                        *(p.value for p in node.metadata_props))  # fmt: skip
         described = describe(node, self._lines)
         key = node.op_type if node.domain in DOMAINS else f"{node.domain}::{node.op_type}"
         try:
             context = Context(Origin.root(described), node, self)
             handler = TABLE.get(key)
-            if handler is None:  # said of nodes behind other gaps, too
-                raise NotSupported("no translation")
+            if handler is None:
+                defined = self._defined(node)
+                if defined is None:  # said of nodes behind other gaps, too
+                    raise NotSupported("no translation")
+                self._call(defined, node)
+                return
             inputs = [self._read(name) for name in node.input]
             if node.op_type not in TAKE_SEQUENCES and _holds_sequence(inputs):
                 raise NotSupported("it is given a sequence of tensors")
+            if node.op_type not in TAKE_SIZES and self._sized(inputs):
+                raise NotSupported("it is given a tensor whose size depends on data")
             made = handler(context, *inputs)
         except _Missing:
             return
         except (NotSupported, TypeRuleError, ValueError, UserError) as reason:
             text = reason.what if isinstance(reason, UserError) else str(reason)
             misfit = isinstance(reason, TypeRuleError)
-            self.unsupported.append(Unsupported(key, text[:400], described, misfit))
+            line = " ".join(text.split())[:400]
+            self.unsupported.append(Unsupported(key, line, described, misfit))
             return
         except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
             text = f"it does not fit the op's definition: {type(error).__name__} {error}"
@@ -267,10 +353,13 @@ class Importer:
         self.take(context)
         made = made if isinstance(made, tuple | list) else (made,)
         for name, value in zip(node.output, made, strict=False):
-            if name and isinstance(value, Value | TensorSequence):
+            if name and value is not None:
                 self.define(name, value)
 
-    def _read(self, name: str) -> Value | TensorSequence | None:
+    def _sized(self, values) -> bool:
+        return any(isinstance(value, Value) and self.counted.of(value) for value in values)
+
+    def _read(self, name: str) -> Named:
         if name not in self.env:
             if self.unsupported:
                 raise _Missing
@@ -278,20 +367,36 @@ class Importer:
                             "the file is damaged or its nodes are not sorted")  # fmt: skip
         return self.env[name]
 
+    def _defined(self, node):
+        """The function by which ONNX itself defines an op that has no translation here."""
+        opset = self.opset if node.domain in DOMAINS else self.opsets.get(node.domain, 1)
+        schema = schema_with_function(node, opset)
+        if schema is None:
+            return None
+        given = [self._read(name) for name in node.input]
+        kinds = [type_of(v.tensors if isinstance(v, TensorSequence) else v) for v in given
+                 if not isinstance(v, EmptyOptional)]  # fmt: skip
+        made = definition(schema, node, kinds) if len(kinds) == len(given) else None
+        if made is None:
+            raise NotSupported("ONNX defines it by other ops, but not for what it is given")
+        return made
+
     def _call(self, function, node) -> None:
-        """A local function: its body with the call's tensors and attributes, in place."""
+        """A function: its body with the call's tensors and attributes, in place."""
         key = (node.domain, node.op_type)
         if key in self.calls:
             raise UserError(
                 f"function {node.op_type} calls itself", self.name, "the file is damaged"
             )
         self.calls.append(key)
-        outer = self.env
+        outer, opset = self.env, self.opset
+        own = {o.domain: o.version for o in function.opset_import}
+        self.opset = next((own[d] for d in DOMAINS if d in own), opset)
         self.env = {"": None, **dict.fromkeys(function.input)}
         self.env |= {i: outer.get(n) for i, n in zip(function.input, node.input, strict=False)}
         for part in inlined(function, node):
             self.node(part)
-        inner, self.env = self.env, outer
+        inner, self.env, self.opset = self.env, outer, opset
         self.calls.pop()
         for name, own in zip(node.output, function.output, strict=False):
             value = inner.get(own)
@@ -333,13 +438,15 @@ class Importer:
             outputs = self.subgraph(graph, arguments)
             if _holds_sequence(outputs):
                 raise NotSupported("a sequence of tensors is a result of a branch or loop")
+            if self._sized(outputs):
+                raise NotSupported("the size of a branch's or loop's result depends on data")
             return Block(tuple(arguments), tuple(self.ops), tuple(outputs))
         finally:
             self.ops = outer
 
 
 def _holds_sequence(inputs) -> bool:
-    return any(isinstance(value, TensorSequence) for value in inputs)
+    return any(isinstance(value, TensorSequence | EmptyOptional) for value in inputs)
 
 
 class _Missing(NotSupported):

@@ -6,13 +6,14 @@ is taken; a truncated or foreign file is a clear error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from core_compiler.errors import CANNOT_HERE, UserError
-from core_compiler.ir import DType, dtype
+from core_compiler.ir import DType, Value, dtype
 
 #: ``TensorProto`` data type -> our dtype name.
 DTYPES = {
@@ -78,6 +79,18 @@ def dtype_of(number: int, where: str = "") -> DType:
             f"tensors of type {name} are not supported", where, "convert them in the model"
         )
     return dtype(DTYPES[number])
+
+
+def type_of(value: Value | Sequence[Value] | None):
+    """The ``TypeProto`` of a tensor, or of a sequence of them; an empty one for None."""
+    import onnx
+
+    if value is None:
+        return onnx.TypeProto()
+    if not isinstance(value, Value):
+        return onnx.helper.make_sequence_type_proto(type_of(value[0] if value else None))
+    number = next(n for n, name in DTYPES.items() if name == value.type.dtype.name)
+    return onnx.helper.make_tensor_type_proto(number, value.type.shape)
 
 
 def to_array(tensor, folder: Path | None) -> np.ndarray:

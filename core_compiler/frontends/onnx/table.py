@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.frontends.run_time_sizes import SizedBuilder
 from core_compiler.ir import Value, as_array
 from core_compiler.ops.base import evaluate
-from core_compiler.ops.builder import Builder
 
 #: ``OpType`` (default domain) or ``domain::OpType`` -> handler(context, *inputs) -> value(s).
 TABLE: dict[str, Callable] = {}
@@ -21,6 +21,15 @@ class TensorSequence:
     """A value of ONNX's sequence type while a model is imported: no op of ours sees one."""
 
     tensors: tuple[Value, ...]
+
+
+class EmptyOptional:
+    """A value of ONNX's optional type that holds nothing; one that holds something is that."""
+
+
+EMPTY = EmptyOptional()
+#: What a name of an ONNX model stands for (None: an input that is left out).
+Named = Value | TensorSequence | EmptyOptional | None
 
 
 class NotSupported(Exception):
@@ -44,7 +53,7 @@ FOLDED_ELEMENTS = 1 << 24
 BOUND_ELEMENTS = 1 << 12
 
 
-class Context(Builder):
+class Context(SizedBuilder):
     """A builder that knows the node it translates and can ask for constants.
 
     Shapes computed in the graph (Shape, Gather, Concat...) are evaluated here, by the reference,
@@ -53,7 +62,7 @@ class Context(Builder):
 
     def __init__(self, origin, node, importer):
         super().__init__(importer.weights, origin)
-        self.node, self.importer = node, importer
+        self.node, self.importer, self.sizes = node, importer, importer.counted
         self.attributes: Mapping[str, Any] = attributes_of(node)
 
     @property
@@ -104,6 +113,9 @@ class Context(Builder):
             if op is None:
                 cache[current] = self._bound(current) if bind else None
                 continue
+            if current in self.sizes.scalars or self.sizes.of(current):
+                cache[current] = None
+                continue
             if op.kind == "core.constant":
                 cache[current] = as_array(op["value"], self.weights)
                 continue
@@ -146,16 +158,6 @@ class Context(Builder):
         if bias is None:
             return x
         return self.add(x, self.broadcast(bias, shape=x.type.shape, dims=(axis,)))
-
-    def cut(self, x: Value, axis: int, start: int, limit: int, step: int = 1) -> Value:
-        """A slice along one axis."""
-        rank, shape = x.type.rank, x.type.shape
-        return self.slice(
-            x,
-            starts=tuple(start if i == axis else 0 for i in range(rank)),
-            limits=tuple(limit if i == axis else d for i, d in enumerate(shape)),
-            strides=tuple(step if i == axis else 1 for i in range(rank)),
-        )
 
 
 def _unfoldable(op) -> bool:

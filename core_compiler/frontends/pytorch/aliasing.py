@@ -59,7 +59,8 @@ def functional(program):
 
     The walk then simply takes the result of an in-place op for its argument from there on.
     """
-    for node in program.graph.nodes:
+    graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
+    for node in (node for graph in graphs for node in graph.nodes):
         written = _written(node)
         if any(written[1:]) or (is_in_place(node) and not _simple(node)):
             _drop_idle_dropout(program)

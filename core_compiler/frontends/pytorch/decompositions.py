@@ -42,6 +42,11 @@ def decomposed(program, refused: Collection[str]):
         return None
 
 
+def decomposable(op: Any) -> bool:
+    """Whether torch has a decomposition of an op."""
+    return op in _every()
+
+
 def _is_inert(op: Any) -> bool:
     return str(op).startswith(("aten._assert", "aten.sym_"))
 

@@ -17,8 +17,10 @@ from core_compiler.frontends.base import Imported, Unsupported, read_sources, re
 from core_compiler.frontends.pytorch.aliasing import functional, is_in_place
 from core_compiler.frontends.pytorch.aten import Context, NotSupported
 from core_compiler.frontends.pytorch.decompositions import decomposed, lookup
+from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
 from core_compiler.frontends.pytorch.tensors import dtype_of, to_numpy
+from core_compiler.frontends.run_time_sizes import RunTimeNumber, RunTimeSizes, with_counts
 from core_compiler.ir import (
     Block,
     FrontendNode,
@@ -37,6 +39,9 @@ IGNORED = frozenset({
     "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default",
     "aten._assert_async.default",
 })  # fmt: skip
+
+#: Torch's ops with graphs as arguments that have a method of :class:`_Walker`.
+CONTROL_FLOW = frozenset({"cond", "while_loop"})
 
 _FRAME = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n?(?P<text>[^\n]*)'
@@ -78,16 +83,22 @@ def import_exported(
     _refuse_mutation(program, name)
     symbols = Symbols.of(program, sizes or {}, name)
     walker = _walk(program, symbols, name)
-    block = Block(tuple(walker.arguments), tuple(walker.ops), tuple(walker.outputs))
+    names, outputs, places = with_counts(walker.output_names, walker.outputs, walker.sizes)
+    block = Block(tuple(walker.arguments), tuple(walker.ops), tuple(outputs))
     module = Module({"main": Function("main", block)}, walker.weights)
     nodes = dict.fromkeys(n for op in block.ops if op.origin is not None for n in op.origin.nodes())
     files = [frame[0] for n in nodes for frame in n.stack if not _is_library(frame[0])]
     return Imported(
         module,
         tuple(v.name or f"input{i}" for i, v in enumerate(walker.arguments)),
-        tuple(walker.output_names),
+        tuple(names),
         read_sources(files) if read_files else {},
-        {"frontend": "pytorch", "torch": torch.__version__, "bound": symbols.facts()},
+        {
+            "frontend": "pytorch",
+            "torch": torch.__version__,
+            "bound": symbols.facts(),
+            "run_time_sizes": places,
+        },
     )
 
 
@@ -174,6 +185,8 @@ class _Walker:
         self.output_names: list[str] = []
         self.ops: list = []
         self.unsupported: list[Unsupported] = []
+        self.sizes = RunTimeSizes()
+        self.counts: dict[str, Value] = {}  # of symbols that depend on data
 
     def walk(self) -> None:
         states = {**self.program.state_dict, **self.program.constants}
@@ -185,14 +198,23 @@ class _Walker:
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 self._placeholder(node, specs.get(node.name), states)
-            elif node.op == "get_attr":
-                self._constant(
-                    node, str(node.target), getattr(self.program.graph_module, node.target)
-                )
-            elif node.op == "call_function":
-                self._call(node)
             elif node.op == "output":
                 self._output(node)
+            else:
+                self._inner(node, self.program.graph_module)
+
+    def _inner(self, node, owner) -> None:
+        """A node of the graph of ``owner`` that is neither given to it nor its end."""
+        if node.op == "call_function":
+            self._call(node)
+            return
+        held = owner
+        for part in str(node.target).split("."):
+            held = getattr(held, part)
+        if hasattr(held, "graph"):  # a branch, or a part of a loop
+            self.env[node] = held
+        else:
+            self._constant(node, str(node.target), held)
 
     def _placeholder(self, node, spec, states: Mapping[str, Any]) -> None:
         kind = spec.kind.name if spec is not None else "USER_INPUT"
@@ -221,7 +243,7 @@ class _Walker:
         if not node.users:
             return
         origin = Origin.root(FrontendNode(target, "parameter", scope=_path(target)))
-        builder = Context(self.weights, origin, node, self.symbols)
+        builder = Context(self.weights, origin, node, self.symbols, self.sizes)
         try:
             array = to_numpy(held)
         except (KeyError, RuntimeError, TypeError):
@@ -241,7 +263,7 @@ class _Walker:
             self.env[node] = self._number(node.meta["val"])
             return
         described = describe(node)
-        context = Context(self.weights, Origin.root(described), node, self.symbols)
+        context = Context(self.weights, Origin.root(described), node, self.symbols, self.sizes)
         try:
             arguments = self._read(node.args)
             keywords = self._read(dict(node.kwargs))
@@ -268,15 +290,83 @@ class _Walker:
     def _translate(self, target: str, context, arguments, keywords, node):
         if target.startswith("<built-in function getitem"):
             return arguments[0][arguments[1]]
+        if target in CONTROL_FLOW:
+            if any(map(self._sized, _leaves((arguments, keywords)))):
+                raise NotSupported("it is given a tensor or a number whose size depends on data")
+            made = getattr(self, f"_{target}")(context, *arguments, **keywords)
+            self._compare(made, node.meta.get("val"), target)
+            return made
         handler = lookup(target)
         if handler is None:
             raise NotSupported("no translation")
         for part in _leaves((arguments, keywords)):
             if is_symbolic(part):
                 self.symbols.number(part)  # raises: a size in the graph was bound when it was read
+        if handler not in TAKE_SIZES and any(map(self._sized, _leaves((arguments, keywords)))):
+            raise NotSupported("it is given a tensor or a number whose size depends on data")
         made = handler(context, *arguments, **keywords)
+        self._bind(made, node.meta.get("val"))
         self._compare(made, node.meta.get("val"), target)
         return made
+
+    def _cond(self, context, condition, then, other, operands=()):
+        """``torch.cond``: both branches read their operands where they are."""
+        if not isinstance(condition, Value):
+            condition = context.constant(np.asarray(bool(condition)))
+        regions = [self._region(graph, operands) for graph in (then, other)]
+        made = context.op("core.if", (context.reshape(condition, shape=()),), regions=regions)
+        return made if isinstance(made, tuple) else (made,)
+
+    def _while_loop(self, context, condition, body, carried, more=()):
+        """``torch.while_loop``: carries tensors; what it is given besides is read where it is."""
+        if not all(isinstance(x, Value) for x in carried):
+            raise NotSupported("it carries a Python number; make it a tensor")
+        regions = []
+        for graph in (condition, body):
+            arguments = tuple(Value(x.type) for x in carried)
+            block = self._region(graph, (*arguments, *more))
+            regions.append(block.with_(arguments=arguments))
+        made = context.op("core.while", carried, regions=regions)
+        return made if isinstance(made, tuple) else (made,)
+
+    def _region(self, graph_module, given: Sequence) -> Block:
+        """The block of a graph that is part of another; its inputs are ``given``."""
+        around, self.ops = self.ops, []
+        inputs = iter(given)
+        outputs: tuple[Any, ...] = ()
+        try:
+            for node in graph_module.graph.nodes:
+                if node.op == "placeholder":
+                    self.env[node] = next(inputs)
+                elif node.op == "output":
+                    made = self._read(node.args[0])
+                    outputs = tuple(made) if isinstance(made, list | tuple) else (made,)
+                else:
+                    self._inner(node, graph_module)
+            if not all(isinstance(v, Value) for v in outputs):
+                raise NotSupported("a branch or loop gives what is no tensor")
+            if any(map(self._sized, outputs)):
+                raise NotSupported("a branch or loop gives a tensor whose size depends on data")
+            return Block((), tuple(self.ops), outputs)
+        finally:
+            self.ops = around
+
+    def _sized(self, part) -> bool:
+        return isinstance(part, RunTimeNumber) or (
+            isinstance(part, Value) and bool(self.sizes.of(part))
+        )
+
+    def _bind(self, made, expected) -> None:
+        """Torch's symbols for sizes that this op's data decide: the largest, and the count."""
+        pairs = zip(made, expected, strict=False) if isinstance(made, tuple) else [(made, expected)]
+        for value, meta in pairs:
+            for axis, count in self.sizes.of(value).items() if isinstance(value, Value) else ():
+                size = meta.shape[axis]
+                if is_symbolic(size) and size.node.expr.is_Symbol:
+                    name = str(size.node.expr)
+                    if name not in self.symbols.sizes:
+                        self.symbols.largest[name] = value.type.shape[axis]
+                        self.counts[name] = count
 
     def _compare(self, made, expected, target: str) -> None:
         """What we made must have torch's own shape and dtype: a wrong translation stops here."""
@@ -298,9 +388,12 @@ class _Walker:
         """A symbolic number bound; as it is where it depends on data: only who uses it is
         refused."""
         try:
-            return self.symbols.number(value)
+            number = self.symbols.number(value)
         except NotSupported:
             return value
+        if self.symbols.depends_on_data(value):
+            return RunTimeNumber(int(number), self.counts.get(str(value.node.expr)))
+        return number
 
     def _placebo(self, meta):
         if not hasattr(meta, "shape"):
@@ -337,7 +430,7 @@ class _Walker:
                 continue
             if not isinstance(value, Value):
                 origin = Origin.synthetic("import", "a constant output")
-                context = Context(self.weights, origin, node, self.symbols)
+                context = Context(self.weights, origin, node, self.symbols, self.sizes)
                 value = context.constant(np.asarray(value))
                 self.ops += context.ops
             self.outputs.append(value)

@@ -21,6 +21,8 @@ class Symbols:
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    #: Symbols that depend on data, with the largest that each can be.
+    largest: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
     def of(program, sizes: Mapping[str, int], where: str) -> Symbols:
@@ -54,22 +56,28 @@ class Symbols:
     def number(self, value: Any) -> Any:
         """``value`` with symbols bound; what is not symbolic as it is.
 
-        NotSupported where it depends on data (an unbacked symbol).
+        A symbol that depends on data counts as the largest it can be; NotSupported where that is
+        not known.
         """
         if not is_symbolic(value):
             return value
         expression = value.node.expr
         free = sorted(str(s) for s in getattr(expression, "free_symbols", ()))
-        unbound = [name for name in free if name not in self.sizes]
+        known = {**self.largest, **self.sizes}
+        unbound = [name for name in free if name not in known]
         if unbound:
             raise NotSupported(f"a size that depends on data ({unbound[0]})")
         made = expression
         if free:
             made = expression.xreplace(
-                {s: _integer(self.sizes[str(s)]) for s in expression.free_symbols}
+                {s: _integer(known[str(s)]) for s in expression.free_symbols}
             )
         kind = {"SymInt": int, "SymFloat": float, "SymBool": bool}[type(value).__name__]
         return kind(made)
+
+    def depends_on_data(self, value: Any) -> bool:
+        """Whether a symbolic number is computed from a size that only a run knows."""
+        return any(str(s) in self.largest for s in value.node.expr.free_symbols)
 
     def facts(self) -> dict[str, dict[str, int]]:
         return {name: {"size": size, "low": self.ranges[name][0], "high": self.ranges[name][1]}

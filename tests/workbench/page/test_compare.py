@@ -70,6 +70,25 @@ def test_one_fused_launch_stands_beside_those_that_do_its_work():
     assert pair.first == (fused,) and pair.second == tuple(parts)
 
 
+def test_launches_without_common_nodes_are_paired_by_work_and_order():
+    """As of one model through two frontends, which name its nodes differently."""
+
+    def program(prefix: str, *works: int) -> list[Launched]:
+        nodes = [{f"{prefix}{i}", f"{prefix}{i + 1}"} for i in range(len(works))]
+        return [
+            replace(launch(i, nodes[i]), work=Work(i, "k", n, 4 * n, None))
+            for i, n in enumerate(works)
+        ]
+
+    found = paired(program("a", 5, 7, 5, 9), program("b", 5, 8, 7, 5))
+    ops = [tuple(e.op for e in (*p.first, *p.second)) for p in found if p.first and p.second]
+    assert ops == [(0, 0), (1, 2), (2, 3)]
+    assert all(p.by_work for p in found if p.first and p.second)
+    assert [p.second[0].work.flops for p in found if not p.first] == [8]
+    unknown = [replace(launch(0, "a"), work=Work(0, "k", 0, 0, None))]
+    assert len(paired(unknown, [replace(unknown[0], nodes=frozenset("b"))])) == 2
+
+
 def test_a_processors_launches_stand_beside_a_gpus(both):
     cpu, cuda = both
     found = pairs(cpu, cuda)

@@ -261,6 +261,7 @@ def test_the_sass_of_the_line_under_the_cursor_in_two_clicks(opened, cuda, two_t
     assert not page.errors
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_texts_of_a_kernel_can_be_hidden(opened, two_targets):
     page = opened(two_targets.cuda, "&panes=code")

@@ -233,6 +233,7 @@ def test_rows_select_their_rewrite_and_its_op(opened, file):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_values_are_sorted_filtered_and_followed(opened, tab, file):
     page = opened("&panes=numerics,graph&stage=0")

@@ -18,8 +18,6 @@ from core_compiler.record.reader import Recording
 from workbench.app.library import Library
 from workbench.app.workspace import Workspace
 
-pytest.importorskip("panel", reason="the page needs panel")
-
 
 def test_importing_the_page_does_not_import_panel():
     code = "import sys, workbench.app, workbench.cli; sys.exit('panel' in sys.modules)"
@@ -150,7 +148,9 @@ def test_a_bad_job_is_one_line_with_what_where_and_fix(job, what, tmp_path):
     assert process.returncode == 2
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "sign", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_stopped_worker_leaves_a_recording_that_opens(sign, tmp_path):
     pytest.importorskip("torch", reason="the sample models need torch")
     path = tmp_path / "stopped.run"

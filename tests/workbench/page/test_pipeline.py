@@ -354,9 +354,6 @@ def test_a_pass_that_never_ends_is_cancelled_and_what_was_done_is_kept(opened):
     opened.page.wait_for_function("() => !location.search.includes('run=digits-cnn.run')")
 
 
-# In whole runs of the suite it has waited in vain for the list of passes four times, and never
-# alone: a race that is not understood yet, so it runs with the long tests.
-@pytest.mark.slow
 def test_the_rail_leads_here_and_a_draft_is_in_the_address(server, recording, tab):
     made = tab(f"{server.url}?run={quote(str(recording))}&panes=graph,diff")
     made.wait("#cw-rail .pass")

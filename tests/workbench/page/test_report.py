@@ -123,6 +123,7 @@ def test_what_needs_the_workbench_says_so(opened: Any) -> None:
     shown.tab.locator("#cw-view-pipeline", has_text="This is a report.").wait_for()
 
 
+@pytest.mark.slow
 def test_too_large_a_report_leaves_out_code_and_says_so(
     opened: Any, recording: Path, made: Path, tmp_path: Path
 ) -> None:

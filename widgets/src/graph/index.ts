@@ -44,6 +44,7 @@ const STYLE = `
 .cw-graph .heat { white-space: pre; }
 .cw-graph .crumbs { position: absolute; z-index: 2; left: 4px; right: 120px; top: 6px; display: flex; overflow: hidden;
   justify-content: flex-end; }
+.cw-graph .crumbs.cut { mask-image: linear-gradient(to right, transparent, #000 28px); }
 .cw-graph .shown { position: absolute; z-index: 2; right: 8px; top: 7px; color: var(--muted); padding: 0 4px;
   font-variant-numeric: tabular-nums; background: color-mix(in srgb, var(--page) 85%, transparent); }
 .cw-graph .bar input { flex: 1 1 80px; min-width: 80px; max-width: 210px; }
@@ -391,7 +392,7 @@ class GraphView {
       inside.push(next);
       at = layout.opens[next]!;
     }
-    const text = inside.join();
+    const text = `${inside.join()} in ${this.viewport.width}`;
     if (this.crumbs.dataset.at === text) return;
     this.crumbs.dataset.at = text;
     this.crumbs.replaceChildren(
@@ -403,6 +404,8 @@ class GraphView {
         });
       }),
     );
+    const first = this.crumbs.firstElementChild as HTMLElement | null;
+    this.crumbs.classList.toggle('cut', first !== null && first.offsetLeft < 0);
   }
 
   private boxOf(item: number): Box {
@@ -901,6 +904,7 @@ class GraphView {
         scopes: () => this.state.tree.scopes.map(({ id, label, total }) => ({ id, label, total })),
         shown: () => ({ items: this.state.layout.count, ops: this.state.layout.drawnOps }),
         camera: () => ({ ...this.viewport.camera }),
+        selected: () => (this.selected < 0 ? '' : this.describe(this.selected)),
         svg: () => this.svg(),
       },
     });

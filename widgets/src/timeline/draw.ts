@@ -84,13 +84,13 @@ export class Scale {
   }
 }
 
-// Muted Okabe and Ito hues, light and dark: contraction, reduction, elementwise, data movement.
+// The graph's hues of the kinds of work, as areas, light and dark: contraction, reduction,
+// elementwise, data movement.
 const COLOURS: [string, string][] = [
   ['#7aa6d6', '#4a78ab'],
-  ['#e0b16a', '#a87c38'],
+  ['#c2a6e0', '#80599f'],
   ['#85bfa4', '#4c8a6f'],
-  ['#d9998a', '#a3604f'],
-  ['#c9a0c4', '#8d618a'],
+  ['#dcbb7a', '#a08040'],
 ];
 
 export function categoryColour(palette: Palette, category: number): string {

@@ -12,6 +12,7 @@ from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
 from core_compiler.ir import Block, Value, tensor
 from core_compiler.ops.builder import Builder
 
+BRANCHES = "then_branch", "else_branch"
 #: Steps that a loop is unrolled to at most.
 UNROLLED = 1024
 
@@ -20,26 +21,33 @@ UNROLLED = 1024
 def if_(b, condition):
     known = b.known(condition)
     if known is not None:
-        graph = b.attr("then_branch" if bool(known.reshape(())) else "else_branch")
-        return tuple(b.importer.subgraph(graph, []))
-    condition = b.reshape(condition, shape=()) if condition.type.rank else condition
+        return _taken(b, known)
+    scalar = b.reshape(condition, shape=()) if condition.type.rank else condition
     b.importer.take(b)
-    branches = [b.importer.region(b.attr(n), []) for n in ("then_branch", "else_branch")]
-    types = [[v.type for v in branch.outputs] for branch in branches]
-    if types[0] != types[1]:
-        raise NotSupported(
-            "branches with results of different shapes, and the condition is not known"
-        )
-    return b.op("core.if", (condition,), regions=branches)
+    branches = None
+    if all(o.type.HasField("tensor_type") for n in BRANCHES for o in b.attr(n).output):
+        branches = [b.importer.region(b.attr(n), []) for n in BRANCHES]
+        types = [[v.type for v in branch.outputs] for branch in branches]
+    if branches is None or types[0] != types[1]:
+        return _taken(b, b.const(condition, "the condition of branches whose results differ in "
+                                            "shape"))  # fmt: skip
+    return b.op("core.if", (scalar,), regions=branches)
+
+
+def _taken(b, condition: np.ndarray) -> tuple:
+    """The branch of a known condition, in place."""
+    graph = b.attr(BRANCHES[0] if bool(condition.reshape(())) else BRANCHES[1])
+    return tuple(b.importer.subgraph(graph, []))
 
 
 @onnx_op("Loop")
 def loop(b, trips=None, condition=None, *carried):
     body = b.attr("body")
-    count = None if trips is None else b.known(trips)
-    if count is None and trips is not None and b.node.output[len(carried) :]:
-        count = b.const(trips, "the trip count of a loop that collects results")
-    go = True if condition is None else b.known(condition)
+    # How many results are collected is a shape: inputs that it depends on are bound.
+    several = any(not isinstance(value, Value) for value in carried)
+    known = b.const if several or b.node.output[len(carried) :] else b.known
+    count = None if trips is None else known(trips)
+    go = True if condition is None else known(condition)
     if count is not None and go is not None:
         steps = int(count.reshape(())) if bool(np.asarray(go).reshape(())) else 0
         if steps <= UNROLLED:

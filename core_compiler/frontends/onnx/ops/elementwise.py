@@ -1,10 +1,9 @@
-"""Elementwise ONNX ops: tables, comparisons, casts, activations."""
+"""Elementwise ONNX ops: tables, comparisons, activations."""
 
 from __future__ import annotations
 
 from functools import reduce
 
-from core_compiler.frontends.onnx.reading import dtype_of
 from core_compiler.frontends.onnx.table import TABLE, Context, NotSupported, onnx_op
 
 _UNARY = {
@@ -41,6 +40,9 @@ def _paired(b, x, y):
             return x, b.broadcast(y, shape=x.type.shape, dims=dims)
     return b.together(x, y)
 
+
+#: Ops that are one op of ours on every element.
+POINTWISE = frozenset({*_UNARY, *_BINARY})
 
 for _onnx, _core in _UNARY.items():
     TABLE[_onnx] = _unary(_core)
@@ -95,29 +97,6 @@ def reciprocal(b, x):
 @onnx_op("Where")
 def where(b, condition, x, y):
     return b.select(*b.together(condition, x, y))
-
-
-def _converted(b, x, kind):
-    """ONNX's conversion: a float outside a 2- or 4-bit integer's range wraps, others saturate."""
-    saturate = bool(b.attr("saturate", 1))
-    if x.type.dtype.is_float and kind.is_integer and kind.bits < 8:
-        x = b.cast(x, dtype="i32")
-    return x if x.type.dtype is kind else b.cast(x, dtype=kind, saturate=saturate)
-
-
-@onnx_op("Cast")
-def cast(b, x):
-    return _converted(b, x, dtype_of(b.attr("to"), b.node.name))
-
-
-@onnx_op("CastLike")
-def cast_like(b, x, like):
-    return _converted(b, x, like.type.dtype)
-
-
-@onnx_op("BitCast")
-def bitcast(b, x):
-    return b.bitcast(x, dtype=dtype_of(b.attr("to"), b.node.name))
 
 
 @onnx_op("IsInf")

@@ -1,4 +1,4 @@
-"""Layers of ONNX: products, convolutions, pooling, normalisation."""
+"""Layers of ONNX: products, convolutions, losses, normalisation."""
 
 from __future__ import annotations
 
@@ -199,73 +199,6 @@ def conv_transpose(b, x, w, bias=None):
     return b.bias(made, bias, 1)
 
 
-def _pool(b, x):
-    window = tuple(b.attr("kernel_shape"))
-    count = len(window)
-    strides = tuple(b.attr("strides") or [1] * count)
-    dilations = tuple(b.attr("dilations") or [1] * count)
-    low, high = spatial_pads(b, x, window, strides, dilations)
-    counted = high
-    if b.attr("ceil_mode", 0):
-        high = tuple(
-            h + _overhang(x.type.shape[2 + i], window[i], strides[i], low[i], h, dilations[i])
-            for i, h in enumerate(high)
-        )
-    return {"window": window, "strides": strides, "low": low, "high": high,
-            "dilations": dilations}, high != counted  # fmt: skip
-
-
-def _overhang(size, window, stride, low, high, dilation) -> int:
-    span = size + low + high - (dilation * (window - 1) + 1)
-    steps = math.ceil(span / stride)
-    if steps * stride >= size + low:
-        steps -= 1
-    return max(0, steps * stride - span)
-
-
-@onnx_op("MaxPool")
-def max_pool(b, x):
-    if len(b.node.output) > 1 and b.node.output[1]:
-        raise NotSupported("the indices of max pooling")
-    return b.max_pool(x, **_pool(b, x)[0])
-
-
-@onnx_op("AveragePool")
-def average_pool(b, x):
-    attributes, overhangs = _pool(b, x)
-    counts = bool(b.attr("count_include_pad", 0)) and any((*attributes["low"], *attributes["high"]))
-    if overhangs and counts:
-        raise NotSupported("ceil_mode with counted padding")
-    return b.avg_pool(x, **attributes, count_padding=counts)
-
-
-@onnx_op("LpPool")
-def lp_pool(b, x):
-    """(sum of |x|^p over the window)^(1/p): an average without padding, times the window's size."""
-    p = float(b.attr("p", 2))
-    attributes, _ = _pool(b, x)
-    powers = _power(b, b.abs(x), p)
-    mean = b.avg_pool(powers, **attributes, count_padding=True)
-    total = b.mul(mean, b.scalar_like(prod(attributes["window"]), mean))
-    return _power(b, total, 1 / p)
-
-
-@onnx_op("GlobalLpPool")
-def global_lp_pool(b, x):
-    p = float(b.attr("p", 2))
-    total = b.reduce_sum(_power(b, b.abs(x), p), axes=tuple(range(2, x.type.rank)))
-    made = _power(b, total, 1 / p)
-    return b.reshape(made, shape=(*x.type.shape[:2], *(1,) * (x.type.rank - 2)))
-
-
-def _power(b, x, p: float):
-    if p == 1:
-        return x
-    if p == 2:
-        return b.mul(x, x)
-    return b.sqrt(x) if p == 0.5 else b.pow(x, b.scalar_like(p, x))
-
-
 @onnx_op("NegativeLogLikelihoodLoss")
 def nll_loss(b, x, targets, weight=None):
     return b.nll_loss(x, targets, *(() if weight is None else (weight,)), **_loss_options(b))
@@ -287,21 +220,10 @@ def _loss_options(b) -> dict:
     return options if ignored is None else {**options, "ignore_index": int(ignored)}
 
 
-@onnx_op("GlobalAveragePool")
-def global_average_pool(b, x):
-    made = b.mean(x, axes=tuple(range(2, x.type.rank)))
-    return b.reshape(made, shape=(*x.type.shape[:2], *(1,) * (x.type.rank - 2)))
-
-
-@onnx_op("GlobalMaxPool")
-def global_max_pool(b, x):
-    made = b.reduce_max(x, axes=tuple(range(2, x.type.rank)))
-    return b.reshape(made, shape=(*x.type.shape[:2], *(1,) * (x.type.rank - 2)))
-
-
 @onnx_op("BatchNormalization")
 def batch_norm(b, x, scale, bias, mean, variance):
-    if b.attr("training_mode", 0) or (b.opset < 7 and not b.attr("is_test", 0)):
+    if b.opset < 14 and (len([n for n in b.node.output if n]) > 1
+                         or (b.opset < 7 and not b.attr("is_test", 0))):  # fmt: skip
         raise NotSupported(
             "batch normalisation in training mode; export the model in evaluation mode"
         )
@@ -310,7 +232,17 @@ def batch_norm(b, x, scale, bias, mean, variance):
     parts = [b.to(v, x.type.dtype) for v in (scale, bias, mean, variance)]
     if x.type.rank == 1:
         raise NotSupported("batch normalisation of rank 1")
-    return b.batch_norm(x, *parts, epsilon=float(b.attr("epsilon", 1e-5)))
+    epsilon = float(b.attr("epsilon", 1e-5))
+    if not b.attr("training_mode", 0):
+        return b.batch_norm(x, *parts, epsilon=epsilon)
+    axes, keep = tuple(i for i in range(x.type.rank) if i != 1), float(b.attr("momentum", 0.9))
+    found = [b.mean(x, axes=axes), b.variance(x, axes=axes, correction=0)]
+    running = [
+        b.to(b.add(b.mul(old, b.scalar_like(keep, old)), b.mul(new, b.scalar_like(1 - keep, new))),
+             given.type.dtype)
+        for old, new, given in zip(parts[2:], found, (mean, variance), strict=True)
+    ]  # fmt: skip
+    return b.batch_norm(x, *parts[:2], *found, epsilon=epsilon), *running
 
 
 @onnx_op("LayerNormalization")

@@ -1,12 +1,18 @@
-"""Sequences of tensors of ONNX.  They exist at import only: an entry is taken by a known position,
-and what is left in the module are the tensors."""
+"""Sequences of tensors and optional values of ONNX.  They exist at import only: an entry is taken
+by a known position, and what is left in the module are the tensors."""
 
 from __future__ import annotations
 
-from core_compiler.frontends.onnx.table import NotSupported, TensorSequence, axis_of, onnx_op
+from core_compiler.frontends.onnx.table import (
+    EMPTY,
+    NotSupported,
+    TensorSequence,
+    axis_of,
+    onnx_op,
+)
 from core_compiler.ir import Value, dtype
 
-I64 = dtype("i64")
+I1, I64 = dtype("i1"), dtype("i64")
 
 
 @onnx_op("SequenceConstruct")
@@ -77,6 +83,23 @@ def concat_from_sequence(b, sequence):
     if fresh:
         held = tuple(b.reshape(v, shape=_with_one(v.type.shape, axis)) for v in held)
     return b.concat(*held, axis=axis)
+
+
+@onnx_op("Optional")
+def optional(b, value=None):
+    return EMPTY if value is None else value
+
+
+@onnx_op("OptionalHasElement")
+def optional_has_element(b, value=None):
+    return b.constant(value is not None and value is not EMPTY, I1)
+
+
+@onnx_op("OptionalGetElement")
+def optional_get_element(b, value):
+    if value is EMPTY:
+        raise NotSupported("the element of an optional value that holds none")
+    return value
 
 
 def _tensors(sequence) -> tuple[Value, ...]:

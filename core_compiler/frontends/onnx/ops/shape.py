@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -41,12 +42,19 @@ def constant_of_shape(b, shape):
 
 @onnx_op("Shape")
 def shape_(b, x):
-    return b.constant(np.array(x.type.shape[slice(b.attr("start", 0), b.attr("end"))], np.int64))
+    sizes, counts = x.type.shape, b.sizes.of(x)
+    axes = range(x.type.rank)[slice(b.attr("start", 0), b.attr("end"))]
+    if not any(axis in counts for axis in axes):
+        return b.constant(np.array([sizes[axis] for axis in axes], np.int64))
+    found = [counts[axis] if axis in counts else b.constant(np.int64(sizes[axis])) for axis in axes]
+    return b.concat(*(b.reshape(size, shape=(1,)) for size in found), axis=0)
 
 
 @onnx_op("Size")
 def size(b, x):
-    return b.constant(np.int64(x.type.elements))
+    counts = b.sizes.of(x)
+    fixed = prod(d for axis, d in enumerate(x.type.shape) if axis not in counts)
+    return reduce(b.mul, counts.values(), b.constant(np.int64(fixed)))
 
 
 @onnx_op("Range")
@@ -94,6 +102,9 @@ def unsqueeze(b, x, axes=None):
     shape = list(x.type.shape)
     for place in places:
         shape.insert(place, 1)
+    kept = tuple(axis for axis in range(rank) if axis not in places)
+    if b.sizes.of(x):  # a reshape does not say which axis is which
+        return b.broadcast(x, shape=tuple(shape), dims=kept)
     return b.reshape(x, shape=tuple(shape))
 
 
@@ -320,20 +331,6 @@ def space_to_depth(b, x):
     split = b.reshape(x, shape=(n, c, h // s, s, w // s, s))
     order = (0, 1, 3, 5, 2, 4) if b.attr("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
     return b.reshape(b.transpose(split, permutation=order), shape=(n, c * s * s, h // s, w // s))
-
-
-@onnx_op("Compress")
-def compress(b, x, chosen):
-    places = np.flatnonzero(b.const(chosen, "the condition")).astype(np.int64)
-    axis = b.attr("axis")
-    if axis is None:
-        x, axis = b.reshape(x, shape=(x.type.elements,)), 0
-    return b.take(x, b.constant(places), axis=axis_of(axis, x.type.rank))
-
-
-@onnx_op("NonZero")
-def non_zero(b, x):
-    return b.constant(np.array(np.nonzero(b.const(x, "the tensor")), np.int64))
 
 
 @onnx_op("CenterCropPad")

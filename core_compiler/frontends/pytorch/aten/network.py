@@ -1,8 +1,6 @@
-"""Layers of ATen: convolutions, pooling, normalisation, losses."""
+"""Layers of ATen: convolutions, normalisation, losses."""
 
 from __future__ import annotations
-
-import math
 
 from core_compiler.frontends.pytorch.aten.table import NotSupported, aten, axis_of, per_axis
 
@@ -56,120 +54,6 @@ def _conv_transpose(b, x, w, bias, stride, padding, output_padding, groups, dila
     return b.reshape(made, shape=made.type.shape[1:]) if lifted else made
 
 
-def _overhang(size, window, stride, pad, dilation, ceil_mode) -> int:
-    """Extra padding at the end so that floor division yields torch's output size.
-
-    With ``ceil_mode`` a last window may overhang, if it starts inside the image or its left
-    padding.
-    """
-    reach = dilation * (window - 1) + 1
-    span = size + 2 * pad - reach
-    if not ceil_mode:
-        return 0
-    count = math.ceil(span / stride) + 1
-    if (count - 1) * stride >= size + pad:
-        count -= 1
-    return max(0, (count - 1) * stride - span)
-
-
-def _pool_shape(x, window, stride, padding, dilation, ceil_mode):
-    spatial = len(window) if not isinstance(window, int) else x.type.rank - 2
-    window = per_axis(window, spatial)
-    strides = per_axis(stride, spatial) if stride not in (None, [], ()) else window
-    pads, dilations = per_axis(padding, spatial), per_axis(dilation, spatial)
-    extra = tuple(
-        _overhang(
-            x.type.shape[-spatial + i], window[i], strides[i], pads[i], dilations[i], ceil_mode
-        )
-        for i in range(spatial)
-    )
-    high = tuple(p + e for p, e in zip(pads, extra, strict=True))
-    return {"window": window, "strides": strides, "low": pads, "high": high,
-            "dilations": dilations}, extra  # fmt: skip
-
-
-def _batched(b, x, spatial):
-    """``x`` with a batch axis (torch allows images without one), and how to drop it again."""
-    if x.type.rank == spatial + 1:
-        return b.reshape(x, shape=(1, *x.type.shape)), lambda y: b.reshape(
-            y, shape=y.type.shape[1:]
-        )
-    return x, lambda y: y
-
-
-@aten("max_pool1d", "max_pool2d", "max_pool3d")
-def max_pool(b, x, window, stride=(), padding=0, dilation=1, ceil_mode=False):
-    spatial = (
-        len(window) if not isinstance(window, int) else int(str(b.node.target).split("pool")[1][0])
-    )
-    x, drop = _batched(b, x, spatial)
-    attributes, _ = _pool_shape(x, per_axis(window, spatial), stride, padding, dilation, ceil_mode)
-    return drop(b.max_pool(x, **attributes))
-
-
-@aten("max_pool2d_with_indices", "max_pool3d_with_indices")
-def max_pool_with_indices(b, x, window, stride=(), padding=0, dilation=1, ceil_mode=False):
-    """The values; the indices serve only the backward pass and must have no user."""
-    b.only_first("the positions of max pooling")
-    spatial = 2 if "2d" in str(b.node.target) else 3
-    x, drop = _batched(b, x, spatial)
-    attributes, _ = _pool_shape(x, per_axis(window, spatial), stride, padding, dilation, ceil_mode)
-    return (drop(b.max_pool(x, **attributes)),)
-
-
-@aten("avg_pool1d", "avg_pool2d", "avg_pool3d")
-def avg_pool(
-    b, x, window, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor=None
-):
-    spatial = int(str(b.node.target).split("pool")[1][0])
-    if divisor is not None:
-        raise NotSupported("divisor_override")
-    x, drop = _batched(b, x, spatial)
-    attributes, extra = _pool_shape(x, per_axis(window, spatial), stride, padding, 1, ceil_mode)
-    if any(extra) and count_include_pad and any(attributes["low"]):
-        raise NotSupported("ceil_mode with counted padding")
-    count = count_include_pad and any(attributes["low"])
-    return drop(b.avg_pool(x, **attributes, count_padding=bool(count)))
-
-
-@aten(
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "_adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "_adaptive_avg_pool3d",
-)
-def adaptive_avg_pool(b, x, size):
-    spatial = int(str(b.node.target).split("pool")[1][0])
-    size = per_axis(size, spatial)
-    shape = x.type.shape
-    axes = tuple(range(x.type.rank - spatial, x.type.rank))
-    if all(s == 1 for s in size):
-        return b.reshape(b.mean(x, axes=axes), shape=b.shape)
-    window = _even_windows(shape, size, spatial)
-    x, drop = _batched(b, x, spatial)
-    zero, one = (0,) * spatial, (1,) * spatial
-    return drop(b.avg_pool(x, window=window, strides=window, low=zero, high=zero, dilations=one))
-
-
-@aten("adaptive_max_pool2d", "adaptive_max_pool1d", "adaptive_max_pool3d")
-def adaptive_max_pool(b, x, size):
-    spatial = int(str(b.node.target).split("pool")[1][0])
-    b.only_first("the positions of max pooling")
-    window = _even_windows(x.type.shape, per_axis(size, spatial), spatial)
-    x, drop = _batched(b, x, spatial)
-    zero, one = (0,) * spatial, (1,) * spatial
-    return (drop(b.max_pool(x, window=window, strides=window, low=zero, high=zero, dilations=one)),)
-
-
-def _even_windows(shape, size, spatial):
-    if any(d % s for d, s in zip(shape[-spatial:], size, strict=True)):
-        raise NotSupported(
-            f"adaptive pooling of {shape[-spatial:]} to {size}: windows of unequal size"
-        )
-    return tuple(d // s for d, s in zip(shape[-spatial:], size, strict=True))
-
-
 def _affine_or(b, value, number, like):
     """A per-channel vector, or ``number`` for each channel where the model has none."""
     if value is not None:
@@ -220,6 +104,17 @@ def group_norm(b, x, groups, weight=None, bias=None, epsilon=1e-5, *rest):
         raise NotSupported("group norm with a weight or a bias alone")
     affine = () if weight is None else (weight, bias)
     return b.group_norm(x, *affine, groups=groups, epsilon=float(epsilon))
+
+
+@aten("native_group_norm")
+def native_group_norm(b, x, weight, bias, batch, channels, rest, groups, epsilon):
+    b.only_first("the mean or deviation")
+    if weight is None and bias is not None:
+        weight = b.expand(b.constant(1, x.type.dtype), (channels,))
+    if bias is None and weight is not None:
+        bias = b.expand(b.constant(0, x.type.dtype), (channels,))
+    affine = () if weight is None else (weight, bias)
+    return b.group_norm(x, *affine, groups=groups, epsilon=float(epsilon)), None, None
 
 
 @aten("instance_norm")

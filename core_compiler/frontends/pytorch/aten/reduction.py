@@ -254,7 +254,11 @@ def _at(b, x, axis, place, keepdim):
 
 @aten("topk")
 def topk(b, x, k, axis=-1, largest=True, sorted=True):
-    return b.topk(x, axis=axis_of(axis, x.type.rank), k=k, largest=largest)
+    if x.type.rank:
+        return b.topk(x, axis=axis_of(axis, x.type.rank), k=k, largest=largest)
+    if k != 1:
+        raise NotSupported(f"the {k} largest of a number")
+    return x, b.constant(0, I64)
 
 
 @aten("norm.ScalarOpt_dim", "linalg_vector_norm")

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from core_compiler.frontends.pytorch.tensors import dtype_of
+from core_compiler.frontends.run_time_sizes import RunTimeNumber, SizedBuilder
 from core_compiler.ir import DType, Value, dtype
-from core_compiler.ops.builder import Builder, broadcast_shape
+from core_compiler.ops.builder import broadcast_shape
 
 #: ``packet`` or ``packet.overload`` -> handler(context, *arguments of the ATen schema).
 TABLE: dict[str, Callable] = {}
@@ -18,12 +19,12 @@ class NotSupported(Exception):
     """This use of an op has no translation; the message says why."""
 
 
-class Context(Builder):
+class Context(SizedBuilder):
     """A builder that knows the fx node it translates: the shapes and dtypes torch gave it."""
 
-    def __init__(self, weights, origin, node, symbols):
+    def __init__(self, weights, origin, node, symbols, sizes):
         super().__init__(weights, origin)
-        self.node, self.symbols = node, symbols
+        self.node, self.symbols, self.sizes = node, symbols, sizes
 
     @property
     def meta(self):
@@ -40,11 +41,17 @@ class Context(Builder):
     def shape(self) -> tuple[int, ...]:
         return tuple(self.symbols.number(d) for d in self.meta.shape)
 
+    def uses(self, result: int) -> bool:
+        """Whether anybody reads this result of the op."""
+        return any(
+            "getitem" in str(user.target) and user.args[1] == result and user.users
+            for user in self.node.users
+        )
+
     def only_first(self, what: str) -> None:
         """NotSupported where a result of the op other than the first is used."""
-        for user in self.node.users:
-            if "getitem" in str(user.target) and user.args[1] != 0 and user.users:
-                raise NotSupported(f"{what} is used")
+        if isinstance(self.meta, list | tuple) and any(map(self.uses, range(1, len(self.meta)))):
+            raise NotSupported(f"{what} is used")
 
     def to(self, x: Value, wanted: DType) -> Value:
         """``x`` cast to ``wanted`` (torch's conversion rules), or ``x`` itself."""
@@ -54,6 +61,10 @@ class Context(Builder):
         """A value or a Python number in the dtype ``wanted``."""
         if isinstance(x, Value):
             return self.to(x, wanted)
+        if isinstance(x, RunTimeNumber):
+            if x.count is None:
+                raise NotSupported("a number computed from a size that depends on data")
+            return self.to(x.count, wanted)
         return self.constant(np.asarray(x).astype(wanted.numpy))
 
     def pair(self, a, b, wanted: DType) -> tuple[Value, Value]:

@@ -1,0 +1,67 @@
+"""Random ops of ONNX: Philox numbers of the numerics contract, a stream for each node.
+
+ONNX leaves the generator open.  The same model gives the same numbers on every target and run; a
+node's ``seed`` chooses others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core_compiler.frontends.onnx.reading import dtype_of
+from core_compiler.frontends.onnx.table import TABLE, NotSupported, onnx_op
+from core_compiler.ir import DType, dtype
+
+F32, I32, I64 = dtype("f32"), dtype("i32"), dtype("i64")
+
+
+def _numbers(b, kind: str, shape, wanted: DType = F32):
+    """Numbers of ``core.random_<kind>``; ``seed`` is a float in ONNX, of which the bits count."""
+    seed = b.constant(np.float32(b.attr("seed", 0.0)).view(np.uint32).astype(np.int64))
+    return b.op(f"core.random_{kind}", (seed,), shape=tuple(shape), dtype=wanted,
+                stream=b.importer.next_stream())  # fmt: skip
+
+
+def _dtype(b, like=None) -> DType:
+    given = b.attr("dtype")
+    if given is not None:
+        return dtype_of(given, b.node.name)
+    return like if like is not None and like.is_float else F32
+
+
+def _uniform(b, shape, kind: DType):
+    low, high = float(b.attr("low", 0.0)), float(b.attr("high", 1.0))
+    return _moved(b, _numbers(b, "uniform", shape, kind), high - low, low)
+
+
+def _normal(b, shape, kind: DType):
+    scale, mean = float(b.attr("scale", 1.0)), float(b.attr("mean", 0.0))
+    return _moved(b, _numbers(b, "normal", shape, kind), scale, mean)
+
+
+def _moved(b, x, scale: float, start: float):
+    return b.add(b.mul(x, b.scalar_like(scale, x)), b.scalar_like(start, x))
+
+
+for _law, _draw in (("Uniform", _uniform), ("Normal", _normal)):
+    TABLE[f"Random{_law}"] = lambda b, draw=_draw: draw(b, b.attr("shape"), _dtype(b))
+    TABLE[f"Random{_law}Like"] = lambda b, x, draw=_draw: draw(
+        b, x.type.shape, _dtype(b, x.type.dtype)
+    )
+
+
+@onnx_op("Multinomial")
+def multinomial(b, x):
+    """``sample_size`` classes a row of unnormalised log-probabilities: the number of classes whose
+    summed share a uniform number reaches."""
+    if x.type.rank != 2 or not x.type.shape[1]:
+        raise NotSupported(f"logits of shape {x.type.shape}, wanted rows of classes")
+    (rows, classes), count = x.type.shape, int(b.attr("sample_size", 1))
+    share = b.cumsum(b.softmax(b.to(x, F32), axis=1), axis=1)
+    shape = (rows, count, classes)
+    drawn = b.broadcast(_numbers(b, "uniform", (rows, count)), shape=shape, dims=(0, 1))
+    passed = b.ge(drawn, b.broadcast(share, shape=shape, dims=(0, 2)))
+    found = b.reduce_sum(b.cast(passed, dtype=I64), axes=(2,))
+    last = b.scalar_like(classes - 1, found)  # shares may add up to less than 1 by a rounding
+    kind = I32 if b.attr("dtype") is None else dtype_of(b.attr("dtype"), b.node.name)
+    return b.to(b.min(found, last), kind)

@@ -1,0 +1,235 @@
+"""Recurrent layers of ONNX: RNN, GRU and LSTM, unrolled over their steps.
+
+The products with the inputs of all steps are one product; a step adds the product with its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from core_compiler.frontends.onnx.table import NotSupported, onnx_op
+from core_compiler.ir import Value
+
+#: Steps that a layer is unrolled to at most.
+STEPS = 1024
+#: Activation -> (values of alpha and beta where the node gives none, formula).
+ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable]] = {
+    "relu": ((), lambda b, x: b.relu(x)),
+    "tanh": ((), lambda b, x: b.tanh(x)),
+    "sigmoid": ((), lambda b, x: b.sigmoid(x)),
+    "softsign": ((), lambda b, x: b.softsign(x)),
+    "softplus": ((), lambda b, x: b.softplus(x)),
+    "leakyrelu": ((0.01,), lambda b, x, alpha: b.leaky_relu(x, slope=alpha)),
+    "elu": ((1.0,), lambda b, x, alpha: b.elu(x, alpha=alpha)),
+    "hardsigmoid": (
+        (0.2, 0.5), lambda b, x, alpha, beta: b.hard_sigmoid(x, alpha=alpha, beta=beta)),
+    "thresholdedrelu": ((1.0,), lambda b, x, alpha: b.select(
+        b.gt(x, b.scalar_like(alpha, x)), x, b.scalar_like(0, x))),
+    "affine": ((1.0, 0.0), lambda b, x, alpha, beta: b.add(
+        b.mul(b.scalar_like(alpha, x), x), b.scalar_like(beta, x))),
+    "scaledtanh": ((1.0, 1.0), lambda b, x, alpha, beta: b.mul(
+        b.scalar_like(alpha, x), b.tanh(b.mul(b.scalar_like(beta, x), x)))),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One direction of a node.
+
+    ``given``       the inputs' products of all steps, biases added: (steps, batch, gates * hidden)
+    ``recurrent``   (hidden, gates * hidden)
+    ``own_bias``    the recurrent biases, (gates * hidden,)
+    ``peepholes``   (3 * hidden,) or None
+    ``activations`` those of this direction, their clip applied
+    """
+
+    given: Value
+    recurrent: Value
+    own_bias: Value
+    peepholes: Value | None
+    activations: tuple[Callable[[Value], Value], ...]
+    hidden: int
+
+    def part(self, b, x: Value, gate: int, gates: int = 1) -> Value:
+        """The columns of one gate, or of several in a row."""
+        start = gate * self.hidden
+        return b.cut(x, x.type.rank - 1, start, start + gates * self.hidden)
+
+
+def _rnn_step(b, layer: Layer, x: Value, state: tuple[Value, ...]):
+    (activation,) = layer.activations
+    own = b.bias(b.matmul(state[0], layer.recurrent), layer.own_bias, 1)
+    return (activation(b.add(x, own)),)
+
+
+def _gru_step(b, layer: Layer, x: Value, state: tuple[Value, ...]):
+    """Gates z (update), r (reset), h (hidden)."""
+    (before,) = state
+    squash, bend = layer.activations
+    after_product = bool(b.attr("linear_before_reset", 0))
+    gates = 3 if after_product else 2
+    own = b.bias(b.matmul(before, layer.part(b, layer.recurrent, 0, gates)),
+                 layer.part(b, layer.own_bias, 0, gates), 1)  # fmt: skip
+    both = squash(b.add(layer.part(b, x, 0, 2), layer.part(b, own, 0, 2)))
+    update, reset = layer.part(b, both, 0), layer.part(b, both, 1)
+    if after_product:
+        inner = b.mul(reset, layer.part(b, own, 2))
+    else:
+        product = b.matmul(b.mul(reset, before), layer.part(b, layer.recurrent, 2))
+        inner = b.bias(product, layer.part(b, layer.own_bias, 2), 1)
+    fresh = bend(b.add(layer.part(b, x, 2), inner))
+    keep = b.sub(b.scalar_like(1, update), update)
+    return (b.add(b.mul(keep, fresh), b.mul(update, before)),)
+
+
+def _lstm_step(b, layer: Layer, x: Value, state: tuple[Value, ...]):
+    """Gates i (input), o (output), f (forget), c (cell); peepholes i, o, f."""
+    before, cell = state
+    squash, bend, out = layer.activations
+    own = b.bias(b.matmul(before, layer.recurrent), layer.own_bias, 1)
+    summed = b.add(x, own)
+
+    def gate(place: int, seen: Value) -> Value:
+        value = layer.part(b, summed, place)
+        if layer.peepholes is not None:
+            hole = b.expand(layer.part(b, layer.peepholes, place), seen.type.shape)
+            value = b.add(value, b.mul(hole, seen))
+        return squash(value)
+
+    enter = gate(0, cell)
+    forget = b.sub(b.scalar_like(1, enter), enter) if b.attr("input_forget", 0) else gate(2, cell)
+    kept = b.add(b.mul(forget, cell), b.mul(enter, bend(layer.part(b, summed, 3))))
+    return b.mul(gate(1, kept), out(kept)), kept
+
+
+@onnx_op("RNN")
+def rnn(b, x, w, r, bias=None, lengths=None, start=None):
+    return _layers(b, x, w, r, bias, lengths, (start,), None, 1, ("Tanh",), _rnn_step)
+
+
+@onnx_op("GRU")
+def gru(b, x, w, r, bias=None, lengths=None, start=None):
+    return _layers(b, x, w, r, bias, lengths, (start,), None, 3, ("Sigmoid", "Tanh"), _gru_step)
+
+
+@onnx_op("LSTM")
+def lstm(b, x, w, r, bias=None, lengths=None, start=None, cell=None, peepholes=None):
+    return _layers(b, x, w, r, bias, lengths, (start, cell), peepholes, 4,
+                   ("Sigmoid", "Tanh", "Tanh"), _lstm_step)  # fmt: skip
+
+
+def _layers(b, x, w, r, bias, lengths, starts, peepholes, gates: int, default, step):
+    """All directions: (Y, Y_h, ...) in the node's layout."""
+    if b.attr("layout", 0):
+        x = b.transpose(x, permutation=(1, 0, 2))
+        starts = [None if s is None else b.transpose(s, permutation=(1, 0, 2)) for s in starts]
+    steps, batch, features = x.type.shape
+    directions, width, _ = w.type.shape
+    hidden = width // gates
+    direction = b.attr("direction", "forward")
+    if directions != (2 if direction == "bidirectional" else 1):
+        raise NotSupported(f"weights of {directions} directions for direction {direction!r}")
+    if steps > STEPS:
+        raise NotSupported(f"a recurrent layer of {steps} steps (at most {STEPS} are unrolled)")
+    functions = _activations(b, default, directions)
+    inside = _inside(b, lengths, steps, batch, hidden)
+    rows = b.reshape(x, shape=(steps * batch, features))
+    all_outputs, all_states = [], []
+    for d in range(directions):
+        biases = _of(b, bias, d) if bias is not None else _zeros(b, x, 2 * width)
+        product = b.matmul(rows, b.transpose(_of(b, w, d), permutation=(1, 0)))
+        given = b.bias(product, b.cut(biases, 0, 0, width), 1)
+        layer = Layer(
+            b.reshape(given, shape=(steps, batch, width)),
+            b.transpose(_of(b, r, d), permutation=(1, 0)),
+            b.cut(biases, 0, width, 2 * width),
+            _of(b, peepholes, d),
+            functions[d],
+            hidden,
+        )
+        state = tuple(_of(b, s, d) if s is not None else _zeros(b, x, batch, hidden)
+                      for s in starts)  # fmt: skip
+        backwards = direction == "reverse" or d == 1
+        outputs, state = _run(b, layer, state, inside, step, backwards)
+        all_outputs.append(b.concat(*(b.reshape(y, shape=(1, 1, batch, hidden)) for y in outputs),
+                                    axis=0))  # fmt: skip
+        all_states.append([b.reshape(s, shape=(1, batch, hidden)) for s in state])
+    y = b.concat(*all_outputs, axis=1)
+    last = [b.concat(*parts, axis=0) for parts in zip(*all_states, strict=True)]
+    if b.attr("layout", 0):
+        y = b.transpose(y, permutation=(2, 0, 1, 3))
+        last = [b.transpose(s, permutation=(1, 0, 2)) for s in last]
+    return (y, *last)
+
+
+def _run(b, layer: Layer, state, inside, step, backwards: bool):
+    """The steps of one direction; outputs by position.
+
+    Past a sequence's end the state stays and the output is zero.
+    """
+    steps, batch, width = layer.given.type.shape
+    outputs: list = [None] * steps
+    for t in reversed(range(steps)) if backwards else range(steps):
+        x = b.reshape(b.cut(layer.given, 0, t, t + 1), shape=(batch, width))
+        made = step(b, layer, x, state)
+        outputs[t] = made[0]
+        if inside is not None:
+            made = tuple(
+                b.select(inside[t], new, old) for new, old in zip(made, state, strict=True)
+            )
+            outputs[t] = b.select(inside[t], outputs[t], b.scalar_like(0, outputs[t]))
+        state = made
+    return outputs, state
+
+
+def _inside(b, lengths, steps: int, batch: int, hidden: int) -> list[Value] | None:
+    """For each step, which elements of (batch, hidden) lie before their sequence's end; None where
+    all do."""
+    if lengths is None:
+        return None
+    known = b.known(lengths)
+    if known is not None and (known >= steps).all():
+        return None
+    wide = b.broadcast(lengths, shape=(batch, hidden), dims=(0,))
+    return [b.lt(b.scalar_like(t, wide), wide) for t in range(steps)]
+
+
+def _of(b, x: Value | None, direction: int) -> Value | None:
+    """The part of one direction, without that axis (None stays None)."""
+    if x is None:
+        return None
+    part = b.cut(x, 0, direction, direction + 1)
+    return b.reshape(part, shape=x.type.shape[1:])
+
+
+def _zeros(b, like: Value, *shape: int) -> Value:
+    return b.expand(b.constant(0, like.type.dtype), shape)
+
+
+def _activations(b, default, directions: int) -> list[tuple[Callable, ...]]:
+    """Each direction's activations; alpha and beta are handed out in order to those that take
+    them."""
+    names = b.attr("activations") or list(default) * directions
+    if len(names) != len(default) * directions:
+        raise NotSupported(f"{len(names)} activations, wanted {len(default) * directions}")
+    alphas, betas = iter(b.attr("activation_alpha") or ()), iter(b.attr("activation_beta") or ())
+    limit = b.attr("clip")
+
+    def bound(name: str) -> Callable:
+        if name.lower() not in ACTIVATIONS:
+            raise NotSupported(f"activation {name!r}")
+        defaults, formula = ACTIVATIONS[name.lower()]
+        values = [float(next(given, value))
+                  for given, value in zip((alphas, betas), defaults, strict=False)]  # fmt: skip
+
+        def apply(x: Value) -> Value:
+            if limit is not None:
+                x = b.min(b.max(x, b.scalar_like(-limit, x)), b.scalar_like(limit, x))
+            return formula(b, x, *values)
+
+        return apply
+
+    made = [bound(name) for name in names]
+    count = len(default)
+    return [tuple(made[d * count : (d + 1) * count]) for d in range(directions)]

@@ -1,0 +1,121 @@
+"""Spectra of ONNX: DFT, STFT and the mel weights, as products with constant matrices."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from core_compiler.frontends.onnx.reading import dtype_of
+from core_compiler.frontends.onnx.table import FOLDED_ELEMENTS, NotSupported, axis_of, onnx_op
+from core_compiler.ir import Value, dtype
+
+F64 = dtype("f64")
+
+
+@onnx_op("DFT")
+def dft(b, x, length=None, axis=None):
+    rank = x.type.rank
+    if axis is not None:
+        (place,) = b.ints(axis, "the axis")
+    else:
+        place = b.attr("axis", 1 if b.opset < 20 else -2)
+    place = axis_of(place, rank)
+    if place == rank - 1:
+        raise NotSupported("a transform along the axis of real and imaginary parts")
+    inverse, onesided = bool(b.attr("inverse", 0)), bool(b.attr("onesided", 0))
+    size = x.type.shape[place]
+    default = 2 * (size - 1) if inverse and onesided else size
+    count = b.ints(length, "the length")[0] if length is not None else default
+    if count < 1:
+        raise NotSupported(f"a transform of length {count}")
+    order = [i for i in range(rank) if i != place]
+    order.insert(rank - 2, place)
+    y = _transformed(b, b.transpose(x, permutation=tuple(order)), count, inverse, onesided)
+    return b.transpose(y, permutation=tuple(order.index(i) for i in range(rank)))
+
+
+def _transformed(b, x: Value, count: int, inverse: bool, onesided: bool) -> Value:
+    """The transform along the last axis but one; the last holds a real number or a pair.
+
+    Computed in f64: a sum of so many terms in f32 is less exact than a fast transform's.
+    """
+    *lead, size, parts = x.type.shape
+    matrix = _matrix(size, parts, count, inverse, onesided)
+    made = 1 if inverse and onesided else 2
+    rows = b.to(b.reshape(x, shape=(math.prod(lead), size * parts)), F64)
+    y = b.to(b.matmul(rows, b.constant(matrix)), x.type.dtype)
+    return b.reshape(y, shape=(*lead, matrix.shape[1] // made, made))
+
+
+def _matrix(size: int, parts: int, count: int, inverse: bool, onesided: bool) -> np.ndarray:
+    """(size * parts, bins * 2), or (size * parts, count) from the one side of a real signal's
+    spectrum back to it."""
+    bins = count // 2 + 1 if onesided and not inverse else count
+    if size * parts * bins * 2 > FOLDED_ELEMENTS:
+        raise NotSupported(f"a transform of {count} points: its matrix is too large")
+    used = min(size, count // 2 + 1 if onesided and inverse else count)
+    turns = np.outer(np.arange(used), np.arange(bins)) % count  # exact, however long
+    angle = 2 * math.pi * turns / count * (1 if inverse else -1)
+    cos, sin = np.cos(angle), np.sin(angle)
+    if inverse and onesided:
+        twice = np.where((np.arange(used) == 0) | (2 * np.arange(used) == count), 1, 2)[:, None]
+        table = np.stack([cos * twice, -sin * twice][:parts], axis=1)  # (used, parts, count)
+    else:
+        real = np.stack([cos, sin], axis=-1)  # what a real part adds to (bins, 2)
+        imaginary = np.stack([-sin, cos], axis=-1)
+        table = np.stack([real, imaginary][:parts], axis=1)  # (used, parts, bins, 2)
+    if inverse:
+        table = table / count
+    whole = np.zeros((size, *table.shape[1:]))
+    whole[:used] = table
+    return whole.reshape(size * parts, -1)
+
+
+@onnx_op("STFT")
+def stft(b, x, step, window=None, length=None):
+    if x.type.rank == 2:
+        x = b.reshape(x, shape=(*x.type.shape, 1))
+    size = x.type.shape[1]
+    (hop,) = b.ints(step, "the step of the frames")
+    if length is not None:
+        (count,) = b.ints(length, "the length of the frames")
+    else:
+        count = window.type.shape[0] if window is not None else size
+    if hop < 1 or not 1 <= count <= size:
+        raise NotSupported(f"frames of {count} every {hop} in a signal of {size}")
+    frames = 1 + (size - count) // hop
+    places = np.arange(frames)[:, None] * hop + np.arange(count)
+    y = b.take(x, b.constant(places.astype(np.int64)), axis=1)  # batch, frames, count, parts
+    if window is not None:
+        if window.type.shape != (count,):
+            raise NotSupported(f"a window of {window.type.shape} for frames of {count}")
+        y = b.mul(y, b.broadcast(window, shape=y.type.shape, dims=(2,)))
+    return _transformed(b, y, count, False, bool(b.attr("onesided", 1)))
+
+
+@onnx_op("MelWeightMatrix")
+def mel_weight_matrix(b, bins, length, rate, low, high):
+    """(spectrum bins, mel bins): triangles between points that lie evenly on the mel scale."""
+    (mels,), (points,) = b.ints(bins, "the mel bins"), b.ints(length, "the transform's length")
+    (rate,) = b.ints(rate, "the sample rate")
+    edges = [float(b.const(v, "a frequency").reshape(())) for v in (low, high)]
+    spectrum = points // 2 + 1
+    if mels < 1 or points < 1 or rate < 1 or spectrum * mels > FOLDED_ELEMENTS:
+        raise NotSupported(f"a matrix of {spectrum} by {mels} at {rate} Hz")
+    first, last = (2595 * np.log10(1 + f / 700) for f in edges)
+    scale = first + np.arange(mels + 2) * (last - first) / (mels + 2)
+    hertz = 700 * (10 ** (scale / 2595) - 1)
+    place = np.floor((points + 1) * hertz / rate).astype(np.int64)
+    if place.min() < 0 or place.max() > spectrum:
+        raise NotSupported(f"frequencies from {edges[0]} to {edges[1]} Hz at {rate} Hz")
+    at, made = np.arange(spectrum), np.zeros((spectrum, mels))
+    for i, (left, centre, right) in enumerate(zip(place, place[1:], place[2:], strict=False)):
+        if left == centre:
+            made[at == centre, i] = 1
+        else:
+            rising = (at >= left) & (at <= centre)
+            made[rising, i] = (at[rising] - left) / (centre - left)
+        falling = (at >= centre) & (at < right)
+        made[falling, i] = (right - at[falling]) / max(right - centre, 1)
+    return b.constant(made.astype(dtype_of(b.attr("output_datatype", 1), "output").numpy))

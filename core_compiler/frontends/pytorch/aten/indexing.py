@@ -1,0 +1,313 @@
+"""Reading and writing at positions, of ATen."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from core_compiler.frontends.pytorch.aten.table import (
+    BOOL,
+    I64,
+    NotSupported,
+    aten,
+    axis_of,
+    broadcast_shape,
+)
+from core_compiler.ir import Value
+
+
+@aten("embedding")
+def embedding(b, weight, indices, *args):
+    return b.take(weight, indices, axis=0)
+
+
+@aten("index_select")
+def index_select(b, x, axis, indices):
+    axis = axis_of(axis, x.type.rank)
+    if indices.type.rank == 0:
+        indices = b.reshape(indices, shape=(1,))
+    return b.take(x, indices, axis=axis) if x.type.rank else x
+
+
+@aten("gather")
+def gather(b, x, axis, indices, sparse_grad=False):
+    if not indices.type.elements:  # of any rank
+        return b.expand(b.constant(0, x.type.dtype), b.shape)
+    if x.type.rank == 0:
+        return b.broadcast(x, shape=indices.type.shape, dims=())
+    if indices.type.rank == 0:
+        indices = b.reshape(indices, shape=(1,))
+        return b.reshape(b.take(x, indices, axis=0), shape=())
+    if any(i > d for a, (i, d) in enumerate(zip(indices.type.shape, x.type.shape, strict=True))
+           if a != axis_of(axis, x.type.rank)):  # fmt: skip
+        raise NotSupported("indices wider than the tensor")
+    axis = axis_of(axis, x.type.rank)
+    limits = tuple(d if a == axis else i for a, (d, i) in
+                   enumerate(zip(x.type.shape, indices.type.shape, strict=True)))  # fmt: skip
+    if limits != x.type.shape:
+        x = b.slice(x, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))
+    return b.take_along(x, indices, axis=axis)
+
+
+@aten("index", "_unsafe_index")
+def index(b, x, indices):
+    """Advanced indexing, NumPy's rules: with integer tensors, or a mask over the first axes."""
+    used = [i for i, v in enumerate(indices) if v is not None]
+    arrays = [indices[i] for i in used]
+    if any(a.type.dtype is BOOL for a in arrays):
+        if used != [0]:
+            raise NotSupported("a boolean mask beside other indices, or not over the first axes")
+        return _where_true(b, x, arrays[0])
+    if used != list(range(used[0], used[0] + len(used))):
+        # The indexed axes come first in the result, as in NumPy.
+        rest = [i for i in range(x.type.rank) if i not in used]
+        x = b.transpose(x, permutation=(*used, *rest))
+        used = list(range(len(used)))
+    arrays = list(b.together(*(b.to(a, I64) for a in arrays)))
+    sizes = [x.type.shape[i] for i in used]
+    arrays = [_from_front(b, a, d) for a, d in zip(arrays, sizes, strict=True)]
+    if len(used) == 1:
+        return b.take(x, arrays[0], axis=used[0])
+    flat = arrays[0]
+    for array, size in zip(arrays[1:], sizes[1:], strict=True):
+        flat = b.add(b.mul(flat, b.scalar_like(size, flat)), array)
+    shape = x.type.shape
+    merged = b.reshape(x, shape=(*shape[: used[0]], math.prod(sizes), *shape[used[-1] + 1 :]))
+    return b.take(merged, flat, axis=used[0])
+
+
+def _where_true(b, x, mask):
+    """The entries of x (axes of the mask, ...) where the mask holds, in order."""
+    shape, lead = x.type.shape, mask.type.rank
+    if b.sizes.of(mask) or b.sizes.of(x):
+        if lead != 1:
+            raise NotSupported("a mask over several axes whose sizes depend on data")
+        return b.compacted(mask, x)[0]
+    count = math.prod(shape[:lead])
+    rows = b.reshape(x, shape=(count, *shape[lead:]))
+    return b.compacted(b.reshape(mask, shape=(count,)), rows)[0]
+
+
+@aten("masked_select")
+def masked_select(b, x, mask):
+    shape = broadcast_shape(x.type.shape, mask.type.shape)
+    return _where_true(b, b.expand(x, shape), b.expand(mask, shape))
+
+
+@aten("nonzero", "argwhere")
+def nonzero(b, x):
+    return _places(b, x)
+
+
+@aten("nonzero_static")
+def nonzero_static(b, x, *, size, fill_value=-1):
+    made = _places(b, x)
+    fill = b.scalar_like(fill_value, made)
+    made = b.plain("core.select", (b.counted(made, 0), made, fill), {})
+    more = max(size - made.type.shape[0], 0)
+    made = b.pad(made, b.constant(fill_value, I64), low=(0, 0), high=(more, 0), interior=(0, 0))
+    return b.cut(made, 0, 0, size)
+
+
+def _places(b, x):
+    """The places of what is not zero, a row each, as many as there are."""
+    shape = x.type.shape
+    if b.sizes.of(x):
+        raise NotSupported("the places in a tensor whose size depends on data")
+    held = x if x.type.dtype is BOOL else b.ne(x, b.scalar_like(0, x))
+    count = math.prod(shape)
+    axes = [
+        b.reshape(b.iota(shape=shape, dtype=I64, axis=axis), shape=(count,))
+        for axis in range(len(shape))
+    ]
+    row = b.iota(shape=(count,), dtype=I64, axis=0)
+    made = b.compacted(b.reshape(held, shape=(count,)), row, *axes)
+    if not shape:  # of a number no place is told, but whether there is one
+        empty = b.expand(b.constant(0, I64), (1, 0))
+        b.sizes.mark(empty, b.sizes.of(made[0]))
+        return empty
+    columns = [b.broadcast(c, shape=(count, 1), dims=(0,)) for c in made[1:]]
+    return b.concat(*columns, axis=1)
+
+
+def _from_front(b, indices, size):
+    """Negative indices count from the end."""
+    return b.select(b.lt(indices, b.scalar_like(0, indices)),
+                    b.add(indices, b.scalar_like(size, indices)), indices)  # fmt: skip
+
+
+@aten("index_put", "_unsafe_index_put", "index_put_")
+def index_put(b, x, indices, values, accumulate=False):
+    """Assignment at integer positions: one scatter over tuples of the leading axes."""
+    if any(i is not None and i.type.dtype is BOOL for i in indices):
+        mask = next(i for i in indices if i is not None)
+        if (
+            len(indices) > 1
+            or accumulate
+            or values.type.elements != 1
+            or mask.type.shape != x.type.shape
+        ):
+            raise NotSupported("a boolean mask makes a shape that depends on data")
+        fill = b.expand(b.reshape(b.to(values, x.type.dtype), shape=()), x.type.shape)
+        return b.select(mask, fill, x)
+    used = [i for i, v in enumerate(indices) if v is not None]
+    rank = x.type.rank
+    rest = [i for i in range(rank) if i not in used]
+    moved = b.transpose(x, permutation=(*used, *rest))
+    arrays = b.together(*(b.to(indices[i], I64) for i in used))
+    arrays = [_from_front(b, a, x.type.shape[i]) for a, i in zip(arrays, used, strict=True)]
+    shape = arrays[0].type.shape
+    tuples = b.concat(*(b.reshape(a, shape=(*shape, 1)) for a in arrays), axis=len(shape))
+    full = (*shape, *(x.type.shape[i] for i in rest))
+    if used == list(range(used[0], used[0] + len(used))) and used[0]:
+        # torch keeps neighbouring index axes in their place: before them come the axes left of
+        # them.
+        lead = used[0]
+        spread = b.expand(
+            values, (*full[len(shape) : len(shape) + lead], *shape, *full[len(shape) + lead :])
+        )
+        order = (
+            *range(lead, lead + len(shape)),
+            *range(lead),
+            *range(lead + len(shape), len(full)),
+        )
+        updates = b.transpose(spread, permutation=order)
+    else:
+        updates = b.expand(values, full)
+    mode = "add" if accumulate else "set"
+    made = b.scatter_nd(moved, tuples, b.to(updates, x.type.dtype), mode=mode)
+    back = [(*used, *rest).index(i) for i in range(rank)]
+    return b.transpose(made, permutation=tuple(back))
+
+
+def _scatter(b, x, axis, indices, updates, mode):
+    if x.type.rank == 0:
+        flat, at = (b.reshape(v, shape=(v.type.elements,)) for v in (x, indices))
+        if isinstance(updates, Value):
+            updates = b.reshape(updates, shape=(updates.type.elements,))
+        return b.reshape(_scatter(b, flat, 0, at, updates, mode), shape=())
+    if not isinstance(updates, Value):
+        updates = b.expand(b.value(updates, x.type.dtype), indices.type.shape)
+    if updates.type.shape != indices.type.shape:
+        shape = indices.type.shape
+        updates = b.slice(
+            updates, starts=(0,) * len(shape), limits=shape, strides=(1,) * len(shape)
+        )
+    return b.scatter_along(x, indices, updates, axis=axis_of(axis, x.type.rank), mode=mode)
+
+
+@aten("scatter")
+def scatter(b, x, axis, indices, updates, reduce=None):
+    modes = {None: "set", "add": "add", "multiply": "mul"}
+    return _scatter(b, x, axis, indices, updates, modes[reduce])
+
+
+@aten("scatter_add")
+def scatter_add(b, x, axis, indices, updates):
+    return _scatter(b, x, axis, indices, updates, "add")
+
+
+@aten("scatter_reduce")
+def scatter_reduce(b, x, axis, indices, updates, reduce, include_self=True):
+    modes = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+    if reduce not in modes:
+        raise NotSupported(f"scatter_reduce {reduce}")
+    if not include_self:
+        start = _identity(b, x, reduce)
+        x = _scatter(b, x, axis, indices, start, "set")
+    return _scatter(b, x, axis, indices, updates, modes[reduce])
+
+
+def _identity(b, x, reduce: str):
+    """What an element is set to before updates are combined with it."""
+    kind = x.type.dtype
+    if reduce in ("sum", "prod"):
+        return 0 if reduce == "sum" else 1
+    if kind.is_float:
+        return float("-inf") if reduce == "amax" else float("inf")
+    info = np.iinfo(kind.numpy)
+    return info.min if reduce == "amax" else info.max
+
+
+@aten("select_scatter")
+def select_scatter(b, x, update, axis, index):
+    axis = axis_of(axis, x.type.rank)
+    index = index + x.type.shape[axis] if index < 0 else index
+    shape = x.type.shape
+    update = b.reshape(update, shape=(*shape[:axis], 1, *shape[axis + 1 :]))
+    return _replace_range(b, x, update, axis, index)
+
+
+@aten("slice_scatter")
+def slice_scatter(b, x, update, axis=0, start=None, end=None, step=1):
+    axis = axis_of(axis, x.type.rank)
+    begin, _, step = slice(start, end, step).indices(x.type.shape[axis])
+    if step == 1:
+        return _replace_range(b, x, update, axis, begin)
+    shape = update.type.shape
+    places = b.iota(shape=shape, dtype=I64, axis=axis)
+    places = b.mul(places, b.scalar_like(step, places))
+    places = b.add(places, b.scalar_like(begin, places))
+    return b.scatter_along(x, places, b.to(update, x.type.dtype), axis=axis, mode="set")
+
+
+@aten("diagonal_scatter")
+def diagonal_scatter(b, x, update, offset=0, axis1=0, axis2=1):
+    """``x`` with its diagonal replaced: where column - row = offset, the update spread over it."""
+    rank, shape = x.type.rank, x.type.shape
+    i, j = axis_of(axis1, rank), axis_of(axis2, rank)
+    rows, columns = (b.iota(shape=shape, dtype=I64, axis=a) for a in (i, j))
+    here = b.eq(b.sub(columns, rows), b.scalar_like(offset, rows))
+    rest = tuple(a for a in range(rank) if a not in (i, j))
+    # Along the diagonal the position is the row (offset >= 0) or the column.
+    along, across = (i, j) if offset >= 0 else (j, i)
+    wide = tuple(shape[a] if a != across else 1 for a in range(rank))
+    order = sorted((*rest, along))
+    source = (*rest, along)
+    moved = b.transpose(
+        b.to(update, x.type.dtype), permutation=tuple(source.index(a) for a in order)
+    )
+    axis = order.index(along)
+    missing = shape[along] - moved.type.shape[axis]
+    high = tuple(missing if a == axis else 0 for a in range(rank - 1))
+    zeros = (0,) * (rank - 1)
+    moved = b.pad(moved, b.constant(0, x.type.dtype), low=zeros, high=high, interior=zeros)
+    spread = b.broadcast(b.reshape(moved, shape=wide), shape=shape, dims=tuple(range(rank)))
+    return b.select(here, spread, x)
+
+
+def _replace_range(b, x, update, axis, start):
+    size, length = x.type.shape[axis], update.type.shape[axis]
+    parts = [b.cut(x, axis, 0, start), update, b.cut(x, axis, start + length, size)]
+    return b.concat(*(p for p in parts if p.type.shape[axis]), axis=axis)
+
+
+@aten("masked_scatter")
+def masked_scatter(b, x, mask, source):
+    """The elements of ``source`` in order, where the mask holds."""
+    shape = b.shape
+    x, mask = b.expand(x, shape), b.expand(mask, shape)
+    count = x.type.elements
+    if not count or not source.type.elements:
+        return x
+    held = b.to(b.reshape(mask, shape=(count,)), I64)
+    place = b.sub(b.cumsum(held, axis=0), b.scalar_like(1, held))
+    found = b.take(b.reshape(source, shape=(source.type.elements,)), place, axis=0)
+    return b.select(mask, b.reshape(found, shape=shape), x)
+
+
+@aten("as_strided", "as_strided_copy")
+def as_strided(b, x, size, stride, storage_offset=None):
+    """Elements by their place in memory, which is known where ``x`` lies in it row-major and
+    alone."""
+    held = b.node.args[0].meta["val"]
+    if not held.is_contiguous() or held.storage_offset():
+        raise NotSupported("a view by strides of a tensor that is a view itself")
+    places = np.full([1] * len(size), storage_offset or 0, np.int64)
+    for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
+        places = places + (np.arange(n) * step).reshape(-1, *(1,) * (len(size) - 1 - axis))
+    if places.size and places.max() >= x.type.elements:
+        raise NotSupported("a view by strides that reaches beyond its tensor")
+    flat = b.reshape(x, shape=(x.type.elements,))
+    return b.take(flat, b.constant(np.ascontiguousarray(places)), axis=0)

@@ -1,0 +1,351 @@
+"""Sizes that only a run knows, of tensors whose largest size is known.
+
+How many elements a mask keeps depends on data.  Such a tensor has room for all there could be; a
+scalar (i64) beside it says how many along an axis count.  What lies behind them is anything, so
+every op that would mix it in is told to leave it out: sums add nothing for it, a softmax gives it
+no weight.  Ops that have no such form refuse.  All shapes stay numbers, so nothing after the
+frontends knows of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf, prod
+from typing import Any
+
+from core_compiler.ir import Value, dtype
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import Builder
+
+I64 = dtype("i64")
+#: How many count along which axes.
+Counts = Mapping[int, Value]
+
+
+class NotAtRunTime(ValueError):
+    """An op has no form for a size that only a run knows."""
+
+
+class RunTimeSizes:
+    """The tensors of one import whose sizes depend on data."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Value, Counts] = {}
+        #: Values that say how many count: not to be computed from example inputs.
+        self.scalars: set[Value] = set()
+
+    def of(self, value: Value) -> Counts:
+        return self._counts.get(value, {})
+
+    def mark(self, value: Value, counts: Counts) -> None:
+        if counts:
+            self._counts[value] = dict(counts)
+            self.scalars.update(counts.values())
+
+
+class RunTimeNumber(int):
+    """A size as an exporter gives it to an op: the number is the largest; ``count`` the one of the
+    run, None where it is computed from such a size."""
+
+    count: Value | None
+
+    def __new__(cls, largest: int, count: Value | None) -> RunTimeNumber:
+        made = super().__new__(cls, largest)
+        made.count = count
+        return made
+
+
+def with_counts(
+    names: Sequence[str], results: Sequence[Value], sizes: RunTimeSizes
+) -> tuple[list[str], list[Value], dict[str, list[list[int]]]]:
+    """A model's results, and after them how much of each counts; for each result with such sizes
+    its axes and which result says how much of each counts (``facts["run_time_sizes"]``)."""
+    names, results = list(names), list(results)
+    places: dict[str, list[list[int]]] = {}
+    for name, value in zip(tuple(names), tuple(results), strict=True):
+        for axis, count in sizes.of(value).items():
+            places.setdefault(name, []).append([axis, len(results)])
+            results.append(count)
+            names.append(f"{name}.size[{axis}]")
+    return names, results, places
+
+
+class SizedBuilder(Builder):
+    """A builder whose ops keep to what counts."""
+
+    sizes: RunTimeSizes
+
+    def op(self, kind, operands, names=(), regions=(), **attributes):
+        found = [self.sizes.of(v) for v in operands]
+        if not any(found):
+            return super().op(kind, operands, names, regions, **attributes)
+        settled = definition(kind).fill(attributes)
+        rule = _rule(kind)
+        if rule is None or regions:
+            raise NotAtRunTime(f"{kind} of a tensor whose size depends on data")
+        made, counts = rule(self, kind, tuple(operands), found, settled)
+        for value, of in zip(made if isinstance(made, tuple) else (made,), counts, strict=True):
+            self.sizes.mark(value, of)
+        return made
+
+    def plain(self, kind: str, operands: Sequence[Value], attributes: Mapping[str, Any]):
+        """The op itself."""
+        given = {name: value for name, value in attributes.items() if value is not None}
+        return super().op(kind, operands, **given)
+
+    def counted(self, x: Value, axis: int) -> Value:
+        """Which elements of ``x`` count along ``axis``: booleans of its shape."""
+        count = self.sizes.of(x)[axis]
+        place = self.iota(shape=x.type.shape, axis=axis, dtype=I64)
+        return self.lt(place, self.expand(count, x.type.shape))
+
+    def only_counted(self, x: Value, axes: Sequence[int], number) -> Value:
+        """``x`` with ``number`` where an element does not count along one of ``axes``."""
+        for axis in axes:
+            if axis in self.sizes.of(x):
+                x = self.select(self.counted(x, axis), x, self.scalar_like(number, x))
+        return x
+
+    def compacted(self, held: Value, *arrays: Value) -> tuple[Value, ...]:
+        """The elements of ``arrays`` (n, ...) where ``held`` (n,) is true, in their order at the
+        front; each is marked with how many they are."""
+        size = held.type.shape[0]
+        if self.sizes.of(held):
+            held = self.plain("core.and", (held, self.counted(held, 0)), {})
+        flags = self.cast(held, dtype=I64)
+        place = self.sub(self.cumsum(flags, axis=0), self.scalar_like(1, flags))
+        target = self.select(held, place, self.scalar_like(size, place))  # behind the end: dropped
+        row = self.iota(shape=(size,), axis=0, dtype=I64)
+        order = self.scatter_along(self.scalar_like(0, row), target, row, axis=0, mode="set")
+        count = self.reduce_sum(flags, axes=(0,))
+        made = []
+        for array in arrays:
+            taken = self.plain("core.take", (array, order), {"axis": 0})
+            self.sizes.mark(taken, {**self.sizes.of(array), 0: count})
+            made.append(taken)
+        return tuple(made)
+
+
+Rule = Callable[[SizedBuilder, str, tuple[Value, ...], list[Counts], Mapping[str, Any]], tuple]
+_RULES: dict[str, Rule] = {}
+
+
+def _rule(kind: str) -> Rule | None:
+    if "elementwise" in definition(kind).traits:
+        return _elementwise
+    return _RULES.get(kind)
+
+
+def _for(*kinds: str):
+    def enter(rule: Rule) -> Rule:
+        for kind in kinds:
+            _RULES[f"core.{kind}"] = rule
+        return rule
+
+    return enter
+
+
+def _together(kind: str, found: Sequence[Counts], but: int | None = None) -> Counts:
+    """The counts of operands that share all axes, or all but one: refused where two may differ."""
+    counts: dict[int, Value] = {}
+    for of in found:
+        for axis, count in of.items():
+            if axis != but and counts.setdefault(axis, count) is not count:
+                raise _refuse(kind, f"joins two tensors along axis {axis}")
+    return counts
+
+
+def _dropped(counts: Counts, axes: Sequence[int]) -> Counts:
+    """Counts by axis after ``axes`` are gone."""
+    return {a - sum(gone < a for gone in axes): c for a, c in counts.items() if a not in axes}
+
+
+def _refuse(kind: str, why: str) -> NotAtRunTime:
+    return NotAtRunTime(f"{kind} {why}, whose size depends on data")
+
+
+def _elementwise(b, kind, operands, found, attributes):
+    return b.plain(kind, operands, attributes), [_together(kind, found)]
+
+
+@_for("broadcast")
+def _broadcast(b, kind, operands, found, attributes):
+    counts = {}
+    for axis, count in found[0].items():
+        to = attributes["dims"][axis]
+        if attributes["shape"][to] != operands[0].type.shape[axis]:
+            raise _refuse(kind, f"repeats axis {axis}")
+        counts[to] = count
+    return b.plain(kind, operands, attributes), [counts]
+
+
+@_for("transpose")
+def _transpose(b, kind, operands, found, attributes):
+    order = attributes["permutation"]
+    return b.plain(kind, operands, attributes), [{order.index(a): c for a, c in found[0].items()}]
+
+
+@_for("reshape")
+def _reshape(b, kind, operands, found, attributes):
+    """An axis that depends on data must stay one axis."""
+    before, after = operands[0].type.shape, attributes["shape"]
+    counts = {}
+    for axis, count in found[0].items():
+        ahead = prod(before[:axis])
+        kept = [i for i, size in enumerate(after)
+                if size == before[axis] and prod(after[:i]) == ahead]  # fmt: skip
+        if len(kept) != 1:
+            raise _refuse(kind, f"joins or splits axis {axis}")
+        counts[kept[0]] = count
+    return b.plain(kind, operands, attributes), [counts]
+
+
+@_for("slice")
+def _slice(b, kind, operands, found, attributes):
+    counts = {}
+    for axis, count in found[0].items():
+        size, limit = operands[0].type.shape[axis], attributes["limits"][axis]
+        if attributes["starts"][axis] or attributes["strides"][axis] != 1:
+            raise _refuse(kind, f"cuts from axis {axis}")
+        counts[axis] = count if limit == size else b.min(count, b.constant(limit, I64))
+    return b.plain(kind, operands, attributes), [counts]
+
+
+@_for("take")
+def _take(b, kind, operands, found, attributes):
+    axis, rank = attributes["axis"], operands[1].type.rank
+    if axis in found[0]:
+        raise _refuse(kind, f"takes from axis {axis}")
+    counts = {a + (rank - 1 if a > axis else 0): c for a, c in found[0].items()}
+    counts |= {axis + a: c for a, c in found[1].items()}
+    return b.plain(kind, operands, attributes), [counts]
+
+
+@_for("gather_nd")
+def _gather_nd(b, kind, operands, found, attributes):
+    last = operands[1].type.rank - 1
+    if found[0] or last in found[1]:
+        raise _refuse(kind, "takes from a tensor or by positions")
+    return b.plain(kind, operands, attributes), [found[1]]
+
+
+_EMPTY = {"sum": 0, "prod": 1, "or": 0, "and": -1}
+
+
+def _extreme(kind: str, x: Value):
+    """What never is the result of ``kind`` where something else is there."""
+    low = kind.endswith(("max", "sort", "softmax", "logsumexp"))
+    if x.type.dtype.is_float:
+        return -inf if low else inf
+    bits, signed = x.type.dtype.bits, x.type.dtype.kind == "int"
+    if low:
+        return -(1 << (bits - 1)) if signed else 0
+    return (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
+
+
+@_for(*(f"reduce_{name}" for name in ("sum", "prod", "or", "and", "max", "min")))
+def _reduce(b, kind, operands, found, attributes):
+    name, x = kind.rsplit("_", 1)[1], operands[0]
+    number = _EMPTY[name] if name in _EMPTY else _extreme(kind, x)
+    x = b.only_counted(x, attributes["axes"], number)
+    return b.plain(kind, (x,), attributes), [_dropped(found[0], attributes["axes"])]
+
+
+@_for("mean")
+def _mean(b, kind, operands, found, attributes):
+    x, axes = operands[0], attributes["axes"]
+    total = b.reduce_sum(x, axes=axes)
+    size = b.constant(prod(x.type.shape[a] for a in axes if a not in found[0]), I64)
+    for axis in axes:
+        if axis in found[0]:
+            size = b.mul(size, found[0][axis])
+    size = b.expand(b.cast(size, dtype=total.type.dtype), total.type.shape)
+    return b.plain("core.div", (total, size), {}), [b.sizes.of(total)]
+
+
+@_for("argmax", "argmin")
+def _arg(b, kind, operands, found, attributes):
+    x = b.only_counted(operands[0], (attributes["axis"],), _extreme(kind, operands[0]))
+    return b.plain(kind, (x,), attributes), [_dropped(found[0], (attributes["axis"],))]
+
+
+@_for("softmax", "log_softmax")
+def _softmax(b, kind, operands, found, attributes):
+    x = b.only_counted(operands[0], (attributes["axis"],), -inf)
+    return b.plain(kind, (x,), attributes), [found[0]]
+
+
+@_for("cumsum", "cumprod", "cummax", "cummin")
+def _scan(b, kind, operands, found, attributes):
+    if attributes.get("reverse") and attributes["axis"] in found[0]:
+        raise _refuse(kind, "runs backwards")
+    return b.plain(kind, operands, attributes), [found[0]]
+
+
+@_for("sort", "argsort")
+def _sort(b, kind, operands, found, attributes):
+    """What does not count is sorted to the end."""
+    x, axis = operands[0], attributes["axis"]
+    number = _extreme("sort" if attributes["descending"] else "min", x)
+    return b.plain(kind, (b.only_counted(x, (axis,), number),), attributes), [found[0]]
+
+
+@_for("topk")
+def _topk(b, kind, operands, found, attributes):
+    x, axis, k = operands[0], attributes["axis"], attributes["k"]
+    number = _extreme("sort" if attributes["largest"] else "min", x)
+    counts = dict(found[0])
+    if axis in counts:
+        counts[axis] = b.min(counts[axis], b.constant(k, I64))
+    return b.plain(kind, (b.only_counted(x, (axis,), number),), attributes), [counts, counts]
+
+
+@_for("concat")
+def _concat(b, kind, operands, found, attributes):
+    """Along an axis that depends on data, each operand starts where the one before it ends."""
+    axis = attributes["axis"]
+    counts = _together(kind, found, but=axis)
+    if not any(axis in of for of in found):
+        return b.plain(kind, operands, attributes), [counts]
+    zero = b.constant(0, I64)
+    made = b.plain(kind, operands, attributes)  # room for all
+    start = zero
+    for x, of in zip(operands, found, strict=True):
+        starts = [start if a == axis else zero for a in range(x.type.rank)]
+        made = b.plain("core.dynamic_update_slice", (made, x, *starts), {})
+        own = of.get(axis)
+        own = b.constant(x.type.shape[axis], I64) if own is None else own
+        start = b.add(start, own)
+    return made, [{**counts, axis: start}]
+
+
+@_for("matmul")
+def _matmul(b, kind, operands, found, attributes):
+    x, y = operands
+    inner = x.type.rank - 1, y.type.rank - 2
+    x, y = b.only_counted(x, inner[:1], 0), b.only_counted(y, inner[1:], 0)
+    outer = [{a: c for a, c in of.items() if a != i} for of, i in zip(found, inner, strict=True)]
+    return b.plain(kind, (x, y), attributes), [_together(kind, outer)]
+
+
+@_for("linear")
+def _linear(b, kind, operands, found, attributes):
+    last = operands[0].type.rank - 1
+    if last in found[0] or any(found[1:]):
+        raise _refuse(kind, "multiplies by, or sums over, a tensor")
+    return b.plain(kind, operands, attributes), [found[0]]
+
+
+@_for("layer_norm", "rms_norm")
+def _norm(b, kind, operands, found, attributes):
+    if any(found[1:]) or any(axis >= attributes["axis"] for axis in found[0]):
+        raise _refuse(kind, "normalises over an axis")
+    return b.plain(kind, operands, attributes), [found[0]]
+
+
+@_for("conv", "max_pool", "avg_pool", "batch_norm", "group_norm", "instance_norm")
+def _image(b, kind, operands, found, attributes):
+    """Whole images: only how many there are may depend on data."""
+    if any(found[1:]) or set(found[0]) - {0}:
+        raise _refuse(kind, "works along an axis")
+    return b.plain(kind, operands, attributes), [found[0]]

@@ -1,0 +1,106 @@
+"""Loops whose end depends on data: the device repeats a stretch of launches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core_compiler import compiler
+from core_compiler.compiler import Options
+from core_compiler.errors import InternalError
+from core_compiler.ir import Module
+from core_compiler.ops.base import evaluate_block
+from core_compiler.passes.find_lifetimes import lifetimes
+from core_compiler.passes.plan_memory import PLANNERS
+from core_compiler.runtime.program import Loop, Program, Ref
+from tests.passes.loops import CASES, below, doubling, given_arrays, loop, next_, product
+from tests.passes.programs import program
+
+
+def wanted(module: Module, arrays) -> tuple[np.ndarray, ...]:
+    return evaluate_block(module.main.body, arrays, module.weights)
+
+
+def same(found, expected) -> None:
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype and a.tobytes() == np.asarray(b).tobytes()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_loop_gives_the_references_bits_and_every_rewrite_is_checked(name):
+    build, *types = CASES[name]
+    module = program(build, *types)
+    arrays = given_arrays(module, 0)
+    made = compiler.start(module, "cpu", Options(check=True, threads=2), arrays).finish()
+    for first in (0, 3, 9):  # 9: the condition does not hold even once
+        again = given_arrays(module, first)
+        same(made(*again), wanted(module, again))
+    records = [r for stage in made.checks.values() for r in stage]
+    assert [r for r in records if r.verdict != "bitwise"] == []
+    assert made.facts["program"][0].loops
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_what_a_loop_reads_from_outside_is_not_overwritten(planner):
+    module = program(product, "i64", "7x7xf32", "7x7xf32")
+    edit = compiler.PipelineEdit(options={"plan_memory": {"planner": planner}})
+    arrays = given_arrays(module, 0)
+    made = compiler.start(module, "cpu", Options(threads=1, edit=edit), arrays).finish()
+    same(made(*arrays), wanted(module, arrays))
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_any_permutation_of_what_is_carried(data):
+    count = data.draw(st.integers(1, 5))
+    places = data.draw(st.lists(st.integers(0, count - 1), min_size=count, max_size=count))
+    changed = data.draw(st.sets(st.integers(0, count - 1)))
+
+    def build(b, i, *values):
+        def body(b, i, *values):
+            moved = [values[p] for p in places]
+            return next_(b, i), *(b.neg(v) if n in changed else v for n, v in enumerate(moved))
+
+        return loop(b, (i, *values), below(3), body)
+
+    module = program(build, "i32", *["2xf32"] * count)
+    arrays = given_arrays(module, 0)
+    made = compiler.start(module, "cpu", Options(check=True, threads=1), arrays).finish()
+    same(made(*arrays), wanted(module, arrays))
+    assert all(r.verdict == "bitwise" for stage in made.checks.values() for r in stage)
+
+
+def test_lifetimes_reach_to_the_end_of_the_loop_that_reads_again():
+    module = program(product, "i64", "7x7xf32", "7x7xf32")
+    made = compiler.start(module, "cpu", Options(threads=1)).finish()
+    ops = list(made.stages[-1].module.main.body.ops)
+    begin, end = (next(i for i, op in enumerate(ops) if op.kind == f"target.{k}")
+                  for k in ("loop", "repeat"))  # fmt: skip
+    lives = [x for x in lifetimes(ops) if x.space == "arena"]
+    outside = [x for x in lives if x.start < begin]
+    inside = [x for x in lives if begin < x.start < end]
+    assert outside and all(x.end > end for x in outside)
+    assert inside and all(x.end <= end for x in inside)
+
+
+def test_launches_in_a_loop_are_timed_and_the_program_survives_as_json():
+    module = program(doubling, "i32", "3x4xf32")
+    made = compiler.start(module, "cpu", Options(threads=2), given_arrays(module, 0)).finish()
+    profile = made.profile(repeats=3)
+    assert all(x.timing.median_us > 0 for x in profile.launches)
+    # the last iteration of each launch, one after the other, and what they took in all
+    samples = profile.samples
+    times = samples.times
+    assert np.all(times[..., 0].max(axis=2) >= times[..., 0].max(axis=2)[:, :1])
+    assert samples.spent is not None and np.all(samples.spent.sum(axis=1) <= samples.totals)
+    linked = made.facts["program"][0]
+    assert Program.from_json(linked.to_json()) == linked
+
+
+def test_a_program_whose_loops_do_not_fit_is_refused():
+    flag = Ref("arena", 0, 0)
+    for wrong in (Loop(0, 2, 1, flag), Loop(0, 0, 1, flag), Loop(0, 0, 0, Ref("arena", 0, 64))):
+        with pytest.raises(InternalError, match="Loop"):
+            Program("p", (), (), (), (), arena_bytes=64, loops=(wrong,)).check()

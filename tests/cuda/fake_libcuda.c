@@ -1,0 +1,164 @@
+/* A driver library that behaves like NVIDIA's where our driver calls are concerned, with the host's
+ * memory as the GPU's: it refuses what the real one refuses (no current context, a foreign stream, a
+ * block of too many threads) and writes each launch with its arguments to the file FAKE_CUDA_LOG.
+ * A kernel named copy_kernel(to, from, bytes) copies; others do nothing.
+ * Prototypes and codes: CUDA Driver API reference manual. */
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
+       INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600 };
+
+typedef uint64_t Address;
+typedef struct { float time; int recorded; } Event;
+typedef struct { char name[256]; } Function;
+
+static char context, stream_made;
+static _Thread_local void *current;
+static size_t used;
+static float now;
+
+static long setting(const char *name, long otherwise) {
+  const char *text = getenv(name);
+  return text ? atol(text) : otherwise;
+}
+static size_t total(void) { return setting("FAKE_CUDA_MEMORY", 1L << 30); }
+static int ready(void *stream) {
+  if (current != &context) return INVALID_CONTEXT;
+  return stream == &stream_made ? OK : INVALID_HANDLE;
+}
+
+int cuInit(unsigned flags) { return flags ? INVALID_VALUE : (int)setting("FAKE_CUDA_INIT", OK); }
+int cuDriverGetVersion(int *version) { *version = setting("FAKE_CUDA_VERSION", 13000); return OK; }
+int cuDeviceGetCount(int *count) { *count = setting("FAKE_CUDA_DEVICES", 1); return OK; }
+int cuDeviceGet(int *device, int ordinal) { *device = 70 + ordinal; return ordinal ? INVALID_DEVICE : OK; }
+int cuDeviceGetName(char *name, int length, int device) {
+  if (device != 70) return INVALID_DEVICE;
+  snprintf(name, length, "Fake H100");
+  return OK;
+}
+int cuDeviceTotalMem(size_t *bytes, int device) { *bytes = total(); return device == 70 ? OK : INVALID_DEVICE; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  switch (attribute) { /* CUdevice_attribute */
+    case 13: *value = 1980000; break;  /* CLOCK_RATE, kHz */
+    case 16: *value = 132; break;      /* MULTIPROCESSOR_COUNT */
+    case 36: *value = 2619000; break;  /* MEMORY_CLOCK_RATE, kHz */
+    case 37: *value = 5120; break;     /* GLOBAL_MEMORY_BUS_WIDTH, bits */
+    case 38: *value = 52428800; break; /* L2_CACHE_SIZE */
+    case 75: *value = 9; break;        /* COMPUTE_CAPABILITY_MAJOR */
+    case 76: *value = 0; break;        /* COMPUTE_CAPABILITY_MINOR */
+    case 97: *value = 232448; break;   /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
+    default: return INVALID_VALUE;
+  }
+  return device == 70 ? OK : INVALID_DEVICE;
+}
+
+int cuDevicePrimaryCtxRetain(void **made, int device) { *made = &context; return device == 70 ? OK : INVALID_DEVICE; }
+int cuCtxSetCurrent(void *wanted) { current = wanted; return wanted == &context ? OK : INVALID_CONTEXT; }
+int cuStreamCreate(void **made, unsigned flags) {
+  *made = &stream_made;
+  return current != &context ? INVALID_CONTEXT : flags > 1 ? INVALID_VALUE : OK;
+}
+int cuStreamSynchronize(void *stream) { return ready(stream); }
+
+int cuMemGetInfo(size_t *free, size_t *whole) {
+  *whole = total();
+  *free = *whole - used;
+  return current == &context ? OK : INVALID_CONTEXT;
+}
+int cuMemAlloc(Address *address, size_t size) {
+  if (current != &context) return INVALID_CONTEXT;
+  if (!size) return INVALID_VALUE;
+  if (used + size > total()) return OUT_OF_MEMORY;
+  size_t *block = aligned_alloc(256, (256 + size + 255) / 256 * 256);
+  *block = size;
+  used += size;
+  *address = (Address)(block + 32);
+  return OK;
+}
+int cuMemFree(Address address) {
+  if (current != &context) return INVALID_CONTEXT;
+  size_t *block = (size_t *)address - 32;
+  used -= *block;
+  free(block);
+  return OK;
+}
+int cuMemcpyHtoDAsync(Address to, const void *from, size_t bytes, void *stream) {
+  int state = ready(stream);
+  if (state == OK) memcpy((void *)to, from, bytes);
+  return state;
+}
+int cuMemcpyDtoHAsync(void *to, Address from, size_t bytes, void *stream) {
+  return cuMemcpyHtoDAsync((Address)to, (void *)from, bytes, stream);
+}
+int cuMemcpyDtoDAsync(Address to, Address from, size_t bytes, void *stream) {
+  return cuMemcpyHtoDAsync(to, (void *)from, bytes, stream);
+}
+
+int cuModuleLoadData(void **module, const void *image) {
+  if (current != &context) return INVALID_CONTEXT;
+  if (memcmp(image, "\177ELF", 4)) return INVALID_IMAGE;
+  *module = &context;
+  return OK;
+}
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+  if (module != &context) return INVALID_HANDLE;
+  if (!strcmp(name, "absent")) return NOT_FOUND;
+  Function *made = calloc(1, sizeof *made);
+  strncpy(made->name, name, sizeof made->name - 1);
+  *function = made;
+  return OK;
+}
+int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned ty, unsigned tz,
+                   unsigned shared, void *stream, void **arguments, void **extra) {
+  int state = ready(stream);
+  if (state != OK) return state;
+  if (!x || y != 1 || z != 1 || !threads || threads > 1024 || ty != 1 || tz != 1 || shared || extra) return INVALID_VALUE;
+  const char *name = ((Function *)function)->name, *log = getenv("FAKE_CUDA_LOG");
+  uint64_t *first = arguments[0];
+  if (log) {
+    FILE *file = fopen(log, "a");
+    fprintf(file, "%s %u %u %llu\n", name, x, threads, (unsigned long long)*first);
+    fclose(file);
+  }
+  if (!strcmp(name, "copy_kernel"))
+    memcpy((void *)*first, *(void **)arguments[1], *(uint64_t *)arguments[2]);
+  now += 0.25f;
+  return OK;
+}
+
+int cuEventCreate(void **event, unsigned flags) {
+  *event = calloc(1, sizeof(Event));
+  return current != &context ? INVALID_CONTEXT : flags ? INVALID_VALUE : OK;
+}
+int cuEventRecord(void *event, void *stream) {
+  *(Event *)event = (Event){now, 1};
+  return ready(stream);
+}
+int cuEventElapsedTime(float *milliseconds, void *start, void *end) {
+  Event *from = start, *to = end;
+  *milliseconds = to->time - from->time;
+  return from->recorded && to->recorded ? OK : NOT_READY;
+}
+
+#define HERE(name) {#name, name}
+static const struct { const char *name; void *function; } FUNCTIONS[] = {
+  HERE(cuInit), HERE(cuDriverGetVersion), HERE(cuDeviceGetCount), HERE(cuDeviceGet), HERE(cuDeviceGetName),
+  HERE(cuDeviceTotalMem), HERE(cuDeviceGetAttribute), HERE(cuDevicePrimaryCtxRetain), HERE(cuCtxSetCurrent),
+  HERE(cuStreamCreate), HERE(cuStreamSynchronize), HERE(cuMemGetInfo), HERE(cuMemAlloc), HERE(cuMemFree),
+  HERE(cuMemcpyHtoDAsync), HERE(cuMemcpyDtoHAsync), HERE(cuMemcpyDtoDAsync), HERE(cuModuleLoadData),
+  HERE(cuModuleGetFunction), HERE(cuLaunchKernel), HERE(cuEventCreate), HERE(cuEventRecord),
+  HERE(cuEventElapsedTime),
+};
+
+/* How callers find everything else. */
+int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status) {
+  *function = strcmp(name, "cuGetProcAddress") ? NULL : (void *)cuGetProcAddress_v2;
+  for (unsigned i = 0; i < sizeof FUNCTIONS / sizeof *FUNCTIONS; i++)
+    if (!strcmp(name, FUNCTIONS[i].name)) *function = FUNCTIONS[i].function;
+  if (status) *status = *function == NULL;
+  return *function ? OK : NOT_FOUND;
+}

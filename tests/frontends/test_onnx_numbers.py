@@ -1,0 +1,154 @@
+"""Spectra, determinants, scales of blocks and optimiser steps of ONNX: NumPy, ml_dtypes and ONNX's
+own evaluator as oracles."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.onnx import import_proto
+from tests.frontends.onnx_models import one_node, ours
+
+TRAINING = "ai.onnx.preview.training"
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(1, 12), st.integers(1, 15), st.sampled_from([1, 2]), st.booleans(),
+    st.sampled_from([0, 1, -2]),
+)  # fmt: skip
+def test_a_transform_of_any_length_is_numpys(size, length, parts, onesided, axis):
+    shape = [3, 4]
+    shape.insert(axis if axis >= 0 else 2, size)
+    rng = np.random.default_rng(size)
+    x = rng.standard_normal((*shape, parts)).astype(np.float32)
+    arrays = {"x": x, "length": np.array(length), "axis": np.array(axis if axis >= 0 else -2)}
+    proto = one_node("DFT", arrays, "y", opset=20, onesided=int(onesided))
+    signal = x[..., 0] + (1j * x[..., 1] if parts == 2 else 0)
+    made = np.fft.fft(signal, length, axis=axis if axis >= 0 else 2)
+    if onesided:
+        made = np.take(made, range(length // 2 + 1), axis=axis if axis >= 0 else 2)
+    wanted = np.stack([made.real, made.imag], -1)
+    np.testing.assert_allclose(ours(proto, arrays)[0], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [7, 8])
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_there_and_back(length, onesided):
+    x = np.random.default_rng(2).standard_normal((2, length, 1)).astype(np.float32)
+    first = {"x": x, "length": np.array(length)}
+    (spectrum,) = ours(one_node("DFT", first, "y", opset=20, onesided=onesided), first)
+    second = {"x": spectrum, "length": np.array(length)}
+    back = one_node("DFT", second, "y", opset=20, onesided=onesided, inverse=1)
+    np.testing.assert_allclose(ours(back, second)[0][..., 0], x[..., 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("window", [True, False])
+def test_frames_of_a_signal(window):
+    x = np.random.default_rng(4).standard_normal((2, 50, 1)).astype(np.float32)
+    arrays = {
+        "x": x,
+        "step": np.array(7),
+        "window": np.hanning(16).astype(np.float32) if window else None,
+        "length": np.array(16),
+    }
+    (made,) = ours(one_node("STFT", arrays, "y", opset=17), arrays)
+    frames = np.stack([x[:, i : i + 16, 0] for i in range(0, 50 - 15, 7)], 1)
+    wanted = np.fft.rfft(frames * (np.hanning(16) if window else 1))
+    np.testing.assert_allclose(made[..., 0] + 1j * made[..., 1], wanted, atol=1e-5)
+
+
+def test_a_transform_that_makes_no_sense_is_refused():
+    x = np.zeros((2, 8, 1), np.float32)
+    for arrays, reason in (
+        ({"x": x, "length": np.array(0)}, "a transform of length 0"),
+        ({"x": x, "length": None, "axis": np.array(2)}, "real and imaginary parts"),
+        ({"x": x, "length": np.array(1 << 22)}, "its matrix is too large"),
+    ):
+        given_ = {n: a for n, a in arrays.items() if a is not None}
+        with pytest.raises(UserError, match=reason):
+            import_proto(one_node("DFT", arrays, "y", opset=20), inputs=given_)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 1000), st.booleans())
+def test_a_determinant_is_numpys(n, seed, singular):
+    a = np.random.default_rng(seed).integers(-3, 4, (2, 2, n, n)).astype(np.float64)
+    if singular:
+        a[0, 0, :, -1] = 2 * a[0, 0, :, 0]
+    arrays = {"a": a}
+    (made,) = ours(one_node("Det", arrays, "y"), arrays)
+    np.testing.assert_allclose(made, np.linalg.det(a), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["up", "down", "nearest"])
+def test_every_scale_of_a_block_and_what_lies_between(mode):
+    powers = np.ldexp(np.float32(1), np.arange(-149, 128)).astype(np.float32)
+    x = np.concatenate([powers * f for f in (1, 1.25, 1.5, 1.75)] + [[0, np.inf, np.nan, -3]])
+    arrays = {"x": x.astype(np.float32)}
+    proto = one_node("Cast", arrays, "y", opset=25, to=TensorProto.FLOAT8E8M0, round_mode=mode)
+    (made,) = ours(proto, arrays)
+    with np.errstate(all="ignore"):
+        wanted = numpy_helper.to_float8e8m0(arrays["x"], round_mode=mode)
+    np.testing.assert_array_equal(made.view(np.uint8), wanted.view(np.uint8))
+
+
+def test_scales_become_numbers_again():
+    every = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e8m0fnu)
+    arrays = {"x": every}
+    (made,) = ours(one_node("Cast", arrays, "y", opset=25, to=TensorProto.FLOAT), arrays)
+    np.testing.assert_array_equal(made, every.astype(np.float32))
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize(
+    ("kind", "state", "attributes"),
+    [
+        ("Adagrad", "h", {"norm_coefficient": 0.1, "decay_factor": 0.2, "epsilon": 1e-3}),
+        ("Adam", "v h", {"norm_coefficient": 0.1, "norm_coefficient_post": 0.05, "epsilon": 1e-3}),
+        ("Momentum", "v", {"norm_coefficient": 0.1, "alpha": 0.9, "beta": 0.8, "mode": "standard"}),
+        ("Momentum", "v", {"norm_coefficient": 0.1, "alpha": 0.9, "beta": 0.8, "mode": "nesterov"}),
+    ],
+)
+def test_a_step_of_an_optimiser_with_two_parameters(kind, state, attributes, steps):
+    rng = np.random.default_rng(5)
+    arrays = {"r": np.array(0.1, np.float32), "t": np.array(steps)}
+    outputs = []
+    for group in ("x g " + state).split():
+        for i, shape in enumerate(((3,), (2, 4))):
+            arrays[f"{group}{i}"] = np.abs(rng.standard_normal(shape)).astype(np.float32)
+            outputs += [f"new_{group}{i}"] if group != "g" else []
+    proto = one_node(kind, arrays, " ".join(outputs), domain=TRAINING, **attributes)
+    theirs = ReferenceEvaluator(proto).run(None, arrays)
+    for mine, wanted in zip(ours(proto, arrays), theirs, strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_random_numbers_are_the_same_in_every_run_and_follow_their_law():
+    arrays = {"x": np.zeros((64, 64), np.float32)}
+    for kind, more, mean, spread in (
+        ("RandomUniformLike", {"low": -1.0, "high": 3.0}, 1, 4 / 12**0.5),
+        ("RandomNormalLike", {"mean": 2.0, "scale": 3.0}, 2, 3),
+    ):
+        proto = one_node(kind, arrays, "y", **more)
+        (first,), (again,) = ours(proto, arrays), ours(proto, arrays)
+        np.testing.assert_array_equal(first, again)
+        assert abs(first.mean() - mean) < 0.1 * spread
+        assert abs(first.std() - spread) < 0.1 * spread
+        (other,) = ours(one_node(kind, arrays, "y", seed=3.0, **more), arrays)
+        assert (other != first).any()
+
+
+def test_classes_are_drawn_by_their_shares():
+    share = np.array([0.1, 0.6, 0.3])
+    arrays = {"x": np.log(np.stack([share, share[::-1]])).astype(np.float32) + 5}
+    (made,) = ours(one_node("Multinomial", arrays, "y", sample_size=4000), arrays)
+    assert made.dtype == np.int32
+    for row, wanted in zip(made, (share, share[::-1]), strict=True):
+        np.testing.assert_allclose(np.bincount(row, minlength=3) / 4000, wanted, atol=0.03)

@@ -1,0 +1,102 @@
+"""``torch.cond`` and ``torch.while_loop``: imported as regions, executed on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from core_compiler import compiler
+from core_compiler.compiler import Options
+from core_compiler.errors import UserError
+from core_compiler.frontends.pytorch import import_exported
+from core_compiler.frontends.pytorch.tensors import to_numpy
+from tests.frontends.programs import agrees, execute, exported
+
+
+def same(module, examples, *, kinds) -> None:
+    """The import gives torch's results for every example, by the reference and by machine code,
+    and holds control flow of these kinds."""
+    with torch.no_grad():
+        imported = import_exported(exported(module, *examples[0]))
+    found = [op for op in imported.module.walk() if op.kind in ("core.if", "core.while")]
+    assert [op.kind for op in found] == kinds
+    arrays = [to_numpy(x) for x in examples[0]]
+    made = compiler.start(imported.module, "cpu", Options(check=True, threads=2), arrays).finish()
+    assert all(r.verdict != "failed" for stage in made.checks.values() for r in stage)
+    for example in examples:
+        wanted = module(*example)
+        wanted = wanted if isinstance(wanted, tuple | list) else (wanted,)
+        ours = execute(imported, *example)
+        compiled = made(*map(to_numpy, example))
+        for a, b, c in zip(ours, compiled, wanted, strict=True):
+            torch.testing.assert_close(a, c)
+            torch.testing.assert_close(torch.from_numpy(b), c)
+
+
+class Gate(torch.nn.Module):
+    """Branches with parameters of the module, one of them with a branch inside."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        def small(x):
+            return self.first(x), x + 1
+
+        def large(x):
+            inner = torch.cond(x.sum() > 10, lambda x: x * 2, lambda x: self.second(x), (x,))
+            return inner, x - 1
+
+        return torch.cond(x.sum() > 0, large, small, (x,))
+
+
+def test_branches_with_parameters_and_branches_inside():
+    examples = [(torch.full((3, 4), v),) for v in (-1.0, 0.5, 2.0)]
+    same(Gate().eval(), examples, kinds=["core.if", "core.if"])
+
+
+def test_what_is_written_in_place_in_a_branch_is_seen():
+    def function(x):
+        def yes(x):
+            y = x.clone()
+            y[0].mul_(3)
+            return y.relu_()
+
+        return torch.cond(x[0, 0] > 0, yes, lambda x: x.sin(), (x,))
+
+    for value in (1.0, -1.0):
+        agrees(function, torch.full((2, 3), value))
+
+
+class Power(torch.nn.Module):
+    """Multiplies until a norm is passed; the weight is read from around the loop."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = torch.nn.Parameter(torch.randn(5, 5) + torch.eye(5))
+
+    def forward(self, x, limit):
+        def go(i, x):
+            return (x.norm() < limit) & (i < 20)
+
+        def body(i, x):
+            return i + 1, x @ self.weight
+
+        return torch.while_loop(go, body, (torch.tensor(0), x))
+
+
+def test_a_loop_ends_when_its_data_say_so():
+    x = torch.arange(10.0).reshape(2, 5) / 10
+    examples = [(x, torch.tensor(v)) for v in (50.0, 0.0, 1e30)]
+    same(Power().eval(), examples, kinds=["core.while"])
+
+
+def test_an_unsupported_op_inside_is_named_with_its_line():
+    def function(x):
+        return torch.cond(x.sum() > 0, torch.linalg.matrix_exp, lambda x: x + 1, (x,))
+
+    with pytest.raises(UserError, match="matrix_exp"):
+        import_exported(exported(function, torch.eye(3)))

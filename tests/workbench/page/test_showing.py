@@ -1,0 +1,38 @@
+"""What is sent to the components of a sight, and in which order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workbench.showing import Showing
+from workbench.state import VIEWS, Sight
+from workbench.views.reading import Run
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_what_a_view_remembers_comes_before_its_data(recording, name):
+    """A view draws as soon as it has data: what comes later would be too late."""
+    run = Run(recording)
+    sight = Sight(panes=(name,)).with_view(name, json.dumps({"any": "thing"}))
+    traits = [
+        trait
+        for update in Showing().updates(sight, run, None, {})
+        if update.name == name
+        for trait in update.values
+    ]
+    assert traits[0] == "state" and (name == "compare" or "data" in traits)
+    run.close()
+
+
+def test_what_was_sent_is_not_sent_again_and_what_was_not_is(recording):
+    run, showing, sight = Run(recording), Showing(), Sight(panes=("pipeline",))
+    first = [update for update in showing.updates(sight, run, None, {}) if update.key]
+    assert {"pipeline", "rail"} <= {update.name for update in first}
+    lost = first.pop()
+    for update in first:
+        showing.sent(update)
+    again = [update for update in showing.updates(sight, run, None, {}) if update.key]
+    assert [update.name for update in again] == [lost.name]
+    run.close()
