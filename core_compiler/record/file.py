@@ -51,11 +51,7 @@ class RecordingFile:
         self._active: sqlite3.Connection | None = None
         check_header(self.path)
         with self.guard():
-            connection, self.is_live = self._checked()
-            if self.is_live:
-                connection.close()
-            else:
-                self._kept = connection
+            self._keep_or_close(*self._checked())
 
     def close(self) -> None:
         with self._lock:
@@ -94,12 +90,18 @@ class RecordingFile:
                 yield connection
             finally:
                 self._active = None
-                # Its writer may have said that it is finished and be about to put the file
-                # together: a connection that stays would be in its way.
-                if live or Path(f"{self.path}-wal").exists():
-                    connection.close()
-                else:
-                    self._kept, self.is_live = connection, False
+                self._keep_or_close(connection, live)
+
+    def _keep_or_close(self, connection: sqlite3.Connection, live: bool) -> None:
+        """Keep a connection to a recording that is complete.
+
+        A writer that has said that it is finished may be about to put the file together: until
+        then a connection that stays would be in its way.
+        """
+        if live or Path(f"{self.path}-wal").exists():
+            connection.close()
+        else:
+            self._kept = connection
 
     def rows(self, columns: str, statement: str, parameters: tuple = ()) -> list[tuple]:
         """The rows of a statement.  ``columns`` has a letter for each: ``i`` integer, ``f`` number,

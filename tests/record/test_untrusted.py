@@ -250,6 +250,24 @@ def test_a_recording_can_be_read_while_it_grows(tmp_path):
         assert copy.stage_count() == 12
 
 
+def test_a_reader_who_comes_as_the_writer_finishes_is_not_in_its_way(tmp_path):
+    """The writer has said that it is finished, and is about to put the file together."""
+    path = tmp_path / "live.run"
+    readers = []
+
+    class Watched(Recorder):
+        def close(self) -> None:
+            readers.append(Recording.open(path))
+            assert readers[0].status == "finished"
+            super().close()
+
+    with Watched(path) as recorder:
+        recorder.begin({"model": "m"})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["live.run"]
+    assert readers[0].meta()["model"] == "m"
+    readers[0].close()
+
+
 def test_readers_in_other_threads_see_whole_stages(tmp_path):
     made = stages(20, 30)
     recorder = Recorder(tmp_path / "live.run")

@@ -177,9 +177,14 @@ class Tab:
     def query(self, name: str) -> str | None:
         return self.page.evaluate("(n) => new URLSearchParams(location.search).get(n)", name)
 
-    def wait_query(self, name: str, value: str | None) -> None:
+    def wait_query(self, name: str, value: str | None, partly: bool = False) -> None:
+        """Wait until a field of the address is ``value``, or (``partly``) contains it."""
         self.page.wait_for_function(
-            "([n, v]) => new URLSearchParams(location.search).get(n) === v", arg=[name, value]
+            """([name, value, partly]) => {
+                const now = new URLSearchParams(location.search).get(name);
+                return partly ? now?.includes(value) : now === value;
+            }""",
+            arg=[name, value, partly],
         )
 
     def view(self, name: str, function: str, *arguments: Any) -> Any:

@@ -170,7 +170,8 @@ def test_a_processor_beside_a_gpu_in_two_clicks(library, tab, both):
     for name in ("cpu.run", "cuda.run"):
         page.locate(f'#cw-start button[aria-label="Compare {name}"]').click()
     page.wait(f'{VIEW} [data-table="kernels"] tbody tr')
-    assert (page.query("run"), page.query("other")) == ("cpu.run", "cuda.run")
+    page.wait_query("run", "cpu.run")
+    page.wait_query("other", "cuda.run")
     rows = page.locate(f'{VIEW} [data-table="kernels"] tbody tr')
     assert rows.count() == len(compare.data(both[0], Sight(), both[1])["kernels"])
     assert "≥" in rows.first.inner_text(), "the GPU's time is a prediction"
@@ -201,7 +202,7 @@ def test_tables_sort_by_the_size_of_the_difference(library, tab, both):
     passes = compare.data(both[0], Sight(), both[1])["passes"]
     by = {p["name"]: abs(p["b"]["ms"] - p["a"]["ms"]) for p in passes}
     assert [by[name] for name in shown] == sorted(by.values(), reverse=True)
-    assert '"passes":["ms_d",-1]' in (page.query("compare.view") or "")
+    page.wait_query("compare.view", '"passes":["ms_d",-1]', partly=True)
     with page.page.expect_download() as download:
         page.locate(f"{VIEW} h2:has-text('Kernels') button:text-is('CSV')").click()
     text = download.value.path().read_text()
@@ -216,7 +217,7 @@ def test_a_recording_elsewhere_is_compared_by_its_path(server, tab, two_targets)
     page.locate(f"{VIEW} .bar input").fill(str(two_targets.cuda))
     page.press("Enter")
     page.wait(f'{VIEW} [data-table="figures"] tr[data-figure="peak memory"]')
-    assert page.query("other") == str(two_targets.cuda)
+    page.wait_query("other", str(two_targets.cuda))
     page.locate(f"{VIEW} .bar select").select_option("/")
     page.locate(f"{VIEW} .bar input").fill(str(two_targets.cuda) + ".not")
     page.press("Enter")

@@ -209,7 +209,7 @@ def test_which_pass_changed_the_numbers_by_clicks_alone(opened):
     page.locate("#cw-view-overview .figure:has-text('end-to-end error')").click()
     page.wait(f"{VIEW} .told")
     assert "First pass that changed bits: fold_batch_norm" in page.text(f"{VIEW} .told")
-    assert page.query("panes") == "numerics,diff"
+    page.wait_query("panes", "numerics,diff")
 
 
 @pytest.mark.playwright

@@ -179,7 +179,8 @@ def test_why_two_ops_were_not_fused_in_three_clicks(opened, run):
     assert len(shown) == len(wanted)
     for text, answer in zip(shown, wanted, strict=True):
         assert answer.sentence in text and answer.source.rpartition("/")[2] in text
-    assert json.loads(page.query("rewrites.view"))["why"] == {"a": a, "b": b}
+    why = json.dumps({"a": a, "b": b}, separators=(",", ":"))
+    page.wait_query("rewrites.view", why, partly=True)
     assert page.errors == []
 
 
@@ -190,7 +191,7 @@ def test_which_pass_changed_the_numbers_in_one_click(opened, run):
     assert worst.worst_error > 0
     page.page.locator("#cw-view-overview .figure", has_text="worst rewrite error").click()
     page.stage(worst.index)
-    assert page.query("stage") == str(worst.index)
+    page.wait_query("stage", str(worst.index))
     page.show("rewrites")  # and the rewrite of it that did it, worst first
     page.wait(f"{VIEW} tbody tr")
     page.page.locator(f"{VIEW} th", has_text="check").click()
@@ -267,7 +268,7 @@ def test_keys_and_filters_of_the_list(opened, run):
     page.locate(f"{VIEW} .list").focus()
     page.press("Enter")
     page.drawn("graph")
-    assert page.query("panes") == "rewrites,graph"
+    page.wait_query("panes", "rewrites,graph")
     assert page.errors == []
 
 

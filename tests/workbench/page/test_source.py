@@ -142,7 +142,7 @@ def test_the_slowest_kernel_and_its_model_line_in_two_clicks(opened, run):
     page.locate("#cw-inspector .place .link").first.click()
     page.wait(f"{VIEW} tr.on")
     slowest = table(run)[0]
-    assert page.query("panes").split(",")[-1] == "source"
+    page.wait_query("panes", "source", partly=True)
     file, line = source.selection(run, Sight(kernel=slowest["id"]))["lines"][0]
     assert page.locate(f"{VIEW} tr.on").get_attribute("data-line") == str(line)
     shown = page.locate(f"{VIEW} tr.on td.code").inner_text()
@@ -167,9 +167,9 @@ def test_the_assembly_of_the_line_under_the_cursor(opened, run):
     page.press("Enter")
     page.drawn("code")
     page.wait("#cw-view-code .pane:nth-last-child(1) .row.pinned")
-    assert page.query("panes") == "source,code"
+    page.wait_query("panes", "source,code")
     hottest = source.data(run, Sight())["hottest"][0]
-    assert page.query("kernel") == str(hottest["kernel"])
+    page.wait_query("kernel", str(hottest["kernel"]))
     title = page.text("#cw-view-code .pane:nth-last-child(1) h3")
     assert title.startswith("Assembly")
     assert page.errors == []
