@@ -16,8 +16,10 @@ PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Bytecode is made where something is first imported: for all of it, pip takes two minutes.
+# Bytecode is made where something is first imported (for all of it, pip takes two minutes), even
+# where the environment says otherwise: each process would compile what it imports, torch for 3 s.
 INSTALL := $(PIP) install --no-compile $(PIP_ARGS)
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help

@@ -165,13 +165,13 @@ def _leave_overview(sight: Sight, panes: tuple[str, ...] = ()) -> Sight:
 # -- panes ----------------------------------------------------------------------------------------
 
 
-def preset(run: Run, sight: Sight, command: Command) -> Sight:
+def preset(sight: Sight, command: Command) -> Sight:
     """The layout of a ``key``."""
     found = PRESETS.get(str(command.get("key")))
     return sight if found is None else sight.with_(panes=found[1], zoom=None)
 
 
-def pane(run: Run, sight: Sight, command: Command) -> Sight:
+def pane(sight: Sight, command: Command) -> Sight:
     """Another ``view`` in pane ``index``; where the other pane shows it, the two change places."""
     view, index = str(command.get("view")), whole(command, "index").get("index")
     panes = list(sight.panes)
@@ -185,25 +185,25 @@ def pane(run: Run, sight: Sight, command: Command) -> Sight:
     return sight.with_(panes=tuple(panes))
 
 
-def split(run: Run, sight: Sight, command: Command) -> Sight:
+def split(sight: Sight, command: Command) -> Sight:
     """A second pane."""
     beside = next(v for v in ("diff", "graph") if v not in sight.panes)
     return sight.with_(panes=(*sight.panes[:1], beside), zoom=None)
 
 
-def close(run: Run, sight: Sight, command: Command) -> Sight:
+def close(sight: Sight, command: Command) -> Sight:
     """Without pane ``index``."""
     panes = tuple(p for i, p in enumerate(sight.panes) if i != command.get("index"))
     return sight.with_(panes=panes, zoom=None) if panes else sight
 
 
-def zoom(run: Run, sight: Sight, command: Command) -> Sight:
+def zoom(sight: Sight, command: Command) -> Sight:
     """Pane ``index`` alone; None: all panes."""
     index = whole(command, "index").get("index")
     return sight.with_(zoom=index if index is not None and index < len(sight.panes) else None)
 
 
-def fold(run: Run, sight: Sight, command: Command) -> Sight:
+def fold(sight: Sight, command: Command) -> Sight:
     """The ``rail`` or the ``inspector`` folded away, or back."""
     what = command.get("what")
     if what not in ("rail", "inspector"):
@@ -216,21 +216,37 @@ def fold(run: Run, sight: Sight, command: Command) -> Sight:
 
 def chosen_in(run: Run, sight: Sight, view: str, chosen: Command) -> Sight:
     """The selection that ``view`` wrote: ids, or a scope of the graph (of a group: its op)."""
-    known = whole(chosen, "op", "buffer", "kernel")
+    parts = whole(chosen, "op", "buffer", "kernel")
     scope = chosen.get("scope")
-    if view == "graph" and isinstance(scope, str) and "op" not in known:
+    if view == "graph" and isinstance(scope, str) and "op" not in parts:
         op = graph.op_of_scope(run, run.stage_number(sight.stage), scope)
         return sight.select(op=op) if op is not None else sight.select(scope=scope[:1000])
-    if view == "memory" and "buffer" in known:
-        known.pop("op", None)  # the buffer's own writer is found again
+    if view == "memory" and "buffer" in parts:
+        parts.pop("op", None)  # the buffer's own writer is found again
     if view in ("graph", "diff"):
-        known = whole(chosen, "op")
-    return sight.select(**known)
+        parts = whole(chosen, "op")
+    return sight.select(**parts)
 
 
-#: Commands that lead somewhere, and those of them that the way back does not lead through.
+#: Commands that lead somewhere in a recording.
 MOVES: Mapping[str, Callable[[Run, Sight, Command], Sight]] = {
     "go": go, "select": select, "follow": follow, "show": show, "step": step, "rewrite": rewrite,
+}  # fmt: skip
+#: Commands that change what is shown where, also while the recording is yet to come.
+LAYOUTS: Mapping[str, Callable[[Sight, Command], Sight]] = {
     "preset": preset, "pane": pane, "split": split, "close": close, "zoom": zoom, "fold": fold,
 }  # fmt: skip
+#: Those that the way back does not lead through.
 UNRECORDED = ("zoom", "fold")
+
+
+def known(name: str) -> bool:
+    """Whether ``name`` is a command that leads somewhere."""
+    return name in MOVES or name in LAYOUTS
+
+
+def move(name: str, run: Run | None, sight: Sight, command: Command) -> Sight:
+    """Where the command ``name`` leads; without a recording (None) only the layout can change."""
+    if name in LAYOUTS:
+        return LAYOUTS[name](sight, command)
+    return sight if run is None else MOVES[name](run, sight, command)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -122,19 +122,19 @@ class Page:
             name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):
             return
-        if name in moves.MOVES:
+        if moves.known(name):
             self._guard(lambda: self._move(
-                lambda r, s: moves.MOVES[name](r, s, command), name not in moves.UNRECORDED
+                lambda r, s: moves.move(name, r, s, command), name not in moves.UNRECORDED
             ))  # fmt: skip
         elif name in _COMMANDS:
             self._guard(partial(_COMMANDS[name], self, command))
 
-    def _move(self, move: Callable[[Run, Sight], Sight], push: bool = True) -> None:
+    def _move(self, move: Callable[[Run | None, Sight], Sight], push: bool = True) -> None:
         """Go where a command leads; say so where there is nothing further."""
-        if self.run is None:
+        if self.run is None and self.job is None:
             return
         try:
-            with self.run.lock:
+            with nullcontext() if self.run is None else self.run.lock:
                 sight = move(self.run, self.sight)
         except moves.Nowhere as end:
             self._tell({"what": str(end)})
@@ -546,10 +546,11 @@ class Page:
 
     def _on_selection(self, name: str, event: Any) -> None:
         chosen = dict(event.new or {})
-        if self.run is None or chosen == self._selections.get(name):
+        run = self.run
+        if run is None or chosen == self._selections.get(name):
             return
         self._selections[name] = chosen
-        self._guard(lambda: self._move(lambda r, s: moves.chosen_in(r, s, name, chosen)))
+        self._guard(lambda: self._move(lambda _, s: moves.chosen_in(run, s, name, chosen)))
 
     def _on_state(self, name: str, event: Any) -> None:
         if event.new == self._states.get(name):

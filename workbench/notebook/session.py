@@ -248,8 +248,8 @@ class Workbench:
             name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):
             return
-        if name in moves.MOVES:
-            self.move(lambda: moves.MOVES[name](self.run, self.sight, command))
+        if moves.known(name):
+            self.move(lambda: moves.move(name, self.run, self.sight, command))
         elif name == "rerun":
             self._rerun(command)
 

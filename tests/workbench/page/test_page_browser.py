@@ -334,7 +334,10 @@ def test_a_model_is_compiled_live(own_server, tab):
         "#cw-start .sample",
     ).filter(has_text="digits-mlp").click()
     page.wait("#cw-bar .job:visible")
+    page.press("1")  # the layout changes also while there is no recording yet
+    page.wait_query("panes", "graph,diff")
     page.wait("#cw-rail .pass", timeout=180_000)
+    page.press("0")
     page.wait("#cw-view-overview .status.finished", timeout=300_000)
     page.wait("#cw-bar .job", state="hidden")
     assert page.query("run").startswith("digits-mlp-")
