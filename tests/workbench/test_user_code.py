@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from workbench import models
+from workbench import models, user_code
 
 SOURCE = """\
 import sys
@@ -132,3 +133,28 @@ def test_inputs_that_hold_nan_give_the_nans_of_the_framework(command, code):
     assert json.loads(out)["worst_relative_error"] == 0.0
     model = models.load(models.spec("own_model:nan"))
     assert np.isnan(model.inputs[0]).all()
+
+
+PASS = """\
+from dataclasses import dataclass
+from core_compiler.passes.base import Pass
+
+@dataclass(frozen=True)
+class Mine(Pass):
+    \"\"\"Changes nothing.\"\"\"
+    half = "intent"
+    VALUE = 1
+
+    def run(self, module, context):
+        return module
+"""
+
+
+def test_an_edit_of_the_same_second_and_size_is_the_one_that_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "mine_of_this_second.py"
+    for value in ("1", "2"):
+        path.write_text(PASS.replace("VALUE = 1", f"VALUE = {value}"))
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+        assert vars(type(user_code.load_pass(f"{path}:Mine")))["VALUE"] == int(value)
+    del sys.modules["mine_of_this_second"]
