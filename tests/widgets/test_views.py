@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.slow import slow_but
 from tests.widgets.graphs import sized, transformer, with_overlays
 from tests.widgets.samples import code_data, diff_data, memory_data, timeline_data
 from widgets import page
@@ -53,7 +54,7 @@ def test_renders_without_network(open_page: Open, view: str, theme: str) -> None
     assert outside == []
 
 
-@pytest.mark.parametrize("view", list(VIEWS))
+@pytest.mark.parametrize("view", slow_but(("graph", "diff"), VIEWS))
 def test_theme_follows_the_system(open_page: Open, view: str) -> None:
     shown = open_page(page([(view, VIEWS[view]())]))
     shown.tab.emulate_media(color_scheme="dark")
