@@ -153,6 +153,8 @@ class Compilation:
     names: tuple[Sequence[str], Sequence[str]] = ((), ())
     #: From the results of main to the model's own (those whose size depends on data are cut).
     trim: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = tuple
+    #: From what a caller gives to main's arguments (the trees of a JAX function are flattened).
+    leaves: Callable[[Sequence], Sequence[np.ndarray]] = tuple
     #: What a recording says of how this was made, and all that was told since.
     about: dict[str, Any] = field(default_factory=dict)
     log: Log = field(default_factory=Log)
@@ -222,6 +224,7 @@ class Compilation:
         fresh.checks = {i: r for i, r in self.checks.items() if i <= stage}
         fresh.accumulated = {i: e for i, e in self.accumulated.items() if i <= stage}
         fresh.names, fresh.about, fresh.trim = self.names, self.about, self.trim
+        fresh.leaves = self.leaves
         fresh._announce()
         return fresh
 
@@ -250,8 +253,9 @@ class Compilation:
         return self.facts["executable"]
 
     def __call__(self, *arrays):
-        """Execute: NumPy arrays in, a tuple of NumPy arrays out: the model's own results."""
-        return tuple(self.trim(self.executable(*arrays)))
+        """Execute: NumPy arrays in (of a JAX function: its arguments as they are), a tuple of NumPy
+        arrays out: the model's own results."""
+        return tuple(self.trim(self.executable(*self.leaves(arrays))))
 
     def profile(self, *arrays, repeats: int = 10):
         """Execute on ``arrays`` (default: the example inputs), then time every launch ``repeats``
@@ -260,7 +264,7 @@ class Compilation:
         from core_compiler.runtime import profiler
         from core_compiler.telemetry import timing_records
 
-        given = arrays or self.inputs
+        given = self.leaves(arrays) if arrays else self.inputs
         if given is None:
             raise UserError("there is nothing to execute on", "profile", "give the inputs")
         self.observer.progress("execute", 0, 0)

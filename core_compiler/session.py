@@ -1,7 +1,7 @@
 """``import core_compiler as cc; c = cc.compile(model, inputs)``: for notebooks and scripts.
 
 The model is what a person has at hand: a live torch module, an exported program, an ONNX model, a
-``.onnx`` or ``.pt2`` file, a module of our IR.
+JAX function, a ``.onnx``, ``.pt2`` or ``.mlir`` file, a module of our IR.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def compile(
 ) -> Compilation:  # fmt: skip
     """Compile ``model`` and hand over the compilation: its stages, its checks, and as a callable.
 
-    ``inputs``  example inputs (arrays or tensors, in order): a live torch module needs them, and
-                ``check``, which evaluates every rewrite on them.
+    ``inputs``  example inputs (arrays or tensors, in order): a live torch module and a JAX function
+                (there: trees of arrays) need them, and ``check``, which evaluates every rewrite on
+                them.
     ``target``  ``cpu``, ``cuda`` or another that is installed; ``options`` are the target's.
     ``finish``  False: no pass has run yet, call ``step()``.
     ``pass_timeout``  seconds that a pass may take (None: as many as it likes).
@@ -44,6 +45,10 @@ def compile(
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
     made.names, made.trim = (imported.inputs, imported.outputs), imported.trimmed
+    if imported.facts.get("frontend") == "jax":
+        from core_compiler.frontends.stablehlo.jax import leaves
+
+        made.leaves = leaves
     made.about = {
         "model": _name_of(model), "target": found.name, "mode": "inference",
         "inputs": list(imported.inputs), "outputs": list(imported.outputs),
@@ -71,7 +76,7 @@ def _name_of(model: Any) -> str:
     if isinstance(model, str | Path):
         return Path(model).stem
     graph = getattr(model, "graph", None)  # of an ONNX model
-    return getattr(graph, "name", "") or type(model).__name__
+    return getattr(graph, "name", "") or getattr(model, "__name__", "") or type(model).__name__
 
 
 def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray] | None]:
@@ -88,9 +93,12 @@ def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.nd
         from core_compiler.frontends.onnx import import_proto
 
         return import_proto(model), _arrays(inputs)
+    if callable(model):
+        return _from_jax(model, inputs)
     raise UserError(
         f"{type(model).__name__} is no model", "compile",
-        "give a torch module, an exported program, an ONNX model, a .onnx or .pt2 file, a Module",
+        "give a torch module, an exported program, an ONNX model, a JAX function, a .onnx, .pt2 or "
+        ".mlir file, a Module",
     )  # fmt: skip
 
 
@@ -112,7 +120,23 @@ def _from_file(path: Path, inputs: Sequence | None) -> tuple[Imported, list[np.n
         from core_compiler.frontends.pytorch.archive import read_pt2
 
         return import_exported(read_pt2(path), name=str(path), read_files=False), _arrays(inputs)
-    raise UserError("is no model file", str(path), "give a .onnx or a .pt2 file")
+    if path.suffix.lower() in (".mlir", ".mlirbc", ".stablehlo"):
+        from core_compiler.frontends.stablehlo import import_file as import_program
+
+        arrays = _arrays(inputs)
+        return import_program(path, arrays), arrays
+    raise UserError("is no model file", str(path), "give a .onnx, a .pt2 or a .mlir file")
+
+
+def _from_jax(function: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:
+    from core_compiler.frontends.stablehlo import import_function
+    from core_compiler.frontends.stablehlo.jax import leaves
+
+    name = getattr(function, "__name__", type(function).__name__)
+    if inputs is None:
+        raise UserError(f"{name} needs example inputs", "compile",
+                        "give its arguments: compile(function, (params, x))")  # fmt: skip
+    return import_function(function, inputs, name=name), list(leaves(inputs))
 
 
 def _from_torch(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray] | None]:

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 KIND = "imports"
 #: The names of an .onnx file's data files.
 FILES = "import-files"
-_LIBRARIES = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "numpy", "scikit-learn")
+_LIBRARIES = (
+    "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "jax", "jaxlib", "numpy",
+    "scikit-learn",
+)  # fmt: skip
 #: Folders whose sources decide what an import is.
 _OWN = ("ir", "ops", "frontends")
 
@@ -49,7 +52,7 @@ def key(spec: Spec) -> str | None:
         state.update(json.dumps(["sample", spec.text, sorted(spec.sizes.items())]).encode())
         return state.hexdigest()
     own = _file_key(spec)
-    if spec.kind == "pt2":
+    if spec.kind != "onnx":
         return own
     found = CacheFolder().get(FILES, own, "files.json")
     return None if found is None else _with_data(own, Path(spec.text), json.loads(found))

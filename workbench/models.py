@@ -1,6 +1,7 @@
 """What a person may name as a model, and how it becomes tensor IR with inputs to run it on.
 
-``resnet50`` (the catalogue), ``model.onnx``, ``model.pt2``, ``package.module:function``.
+``resnet50`` (the catalogue), ``model.onnx``, ``model.pt2``, ``model.mlir`` (StableHLO),
+``package.module:function``.
 Frameworks are imported only where the import is not in the cache.
 """
 
@@ -11,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,20 @@ from core_compiler.frontends.base import Imported
 from workbench import import_cache, user_code
 
 _FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-FRONTENDS = ("torch", "onnx")
+FRONTENDS = ("torch", "onnx", "jax", "stablehlo")
+#: A model file's ending -> its kind and the frontend that reads it.
+FILES = {
+    ".onnx": ("onnx", "onnx"), ".pt2": ("pt2", "torch"),
+    **dict.fromkeys((".mlir", ".mlirbc", ".stablehlo"), ("stablehlo", "stablehlo")),
+}  # fmt: skip
+#: What reads a function's model: by what it returns.
+OF_FUNCTIONS = ("torch", "jax")
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A model as asked for: ``kind`` is ``sample``, ``onnx``, ``pt2`` or ``function``.
+    """A model as asked for: ``kind`` is ``sample``, ``onnx``, ``pt2``, ``stablehlo`` or
+    ``function``.
 
     ``sizes`` are builder arguments of a sample (width, depth, batch, seed...).
     """
@@ -41,7 +50,7 @@ class Spec:
     @property
     def name(self) -> str:
         """A short name for files and titles."""
-        if self.kind in ("onnx", "pt2"):
+        if self.kind in ("onnx", "pt2", "stablehlo"):
             return Path(self.text).stem
         return self.text.rsplit(":", 1)[-1] if self.kind == "function" else self.text
 
@@ -50,8 +59,8 @@ class Spec:
 class Model:
     """An imported model with two sets of inputs (the second scales errors) and where it came from.
 
-    ``live`` is the module that a Python function returned: its weights may be random, so that
-    calling the function again would make another model.
+    ``live`` is the module that a Python function returned (of a JAX function: what answers its
+    arrays): its weights may be random, so that calling the function again would make another model.
     """
 
     spec: Spec
@@ -73,36 +82,38 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
         raise UserError(
             f"no frontend is called {frontend!r}", "--frontend", f"choose {' or '.join(FRONTENDS)}"
         )
-    lower = text.lower()
-    kind = "onnx" if lower.endswith(".onnx") else "pt2" if lower.endswith(".pt2") else ""
+    kind, own = FILES.get(Path(text).suffix.lower(), ("", ""))
     if kind:
         if not Path(text).is_file():
             raise UserError("there is no such file", text, "check the path")
-        own = "onnx" if kind == "onnx" else "torch"
         if frontend not in (None, own):
             raise UserError(
-                f"a .{kind} file is read by the {own} frontend", text, f"drop --frontend {frontend}"
-            )
+                f"a {Path(text).suffix} file is read by the {own} frontend", text,
+                f"drop --frontend {frontend}",
+            )  # fmt: skip
         if sizes:
             raise UserError(
                 f"{', '.join(sizes)} cannot be set for a file", text, "export it at that size"
             )
         return Spec(text, kind, own, {}, trust)
     if _FUNCTION.match(text):
-        if frontend == "onnx":
+        if frontend not in (None, *OF_FUNCTIONS):
             raise UserError(
-                "a Python function is read by the torch frontend", text, "drop --frontend onnx"
-            )
-        return Spec(text, "function", "torch", sizes, trust)
+                "a Python function is read as what it returns, of torch or of JAX", text,
+                f"drop --frontend {frontend}",
+            )  # fmt: skip
+        return Spec(text, "function", frontend or OF_FUNCTIONS[0], sizes, trust)
     from sample_models.catalogue import CATALOGUE
 
     if text in CATALOGUE:
+        if frontend not in (None, "torch", "onnx"):
+            raise UserError(f"the samples are no programs of {frontend}", text,
+                            "choose --frontend torch or onnx")  # fmt: skip
         return Spec(text, "sample", frontend or "torch", sizes, trust)
+    files = ".onnx, .pt2 or .mlir file"
     if Path(text).exists():
-        raise UserError(
-            "this is no model file", text, "give a .onnx or .pt2 file, or a .run to open"
-        )
-    listed = f"a sample ({', '.join(CATALOGUE)}), a .onnx or .pt2 file, or package.module:function"
+        raise UserError("this is no model file", text, f"give a {files}, or a .run to open")
+    listed = f"a sample ({', '.join(CATALOGUE)}), a {files}, or package.module:function"
     raise UserError(
         f"no model is called {text!r}", "MODEL", nearest(text, CATALOGUE, f"give {listed}")
     )
@@ -117,13 +128,15 @@ def load(wanted: Spec, cache: bool = True) -> Model:
             imported, inputs, others = found
             return Model(wanted, imported, inputs, others, cached=True)
     imported, inputs, others, *live = _IMPORTERS[wanted.kind](wanted)
+    if wanted.kind == "function" and imported.facts.get("frontend") == "jax":
+        wanted = replace(wanted, frontend="jax")
     model = Model(wanted, imported, tuple(inputs), tuple(others), live=live[0] if live else None)
     if cache:
         import_cache.put(wanted, model.imported, model.inputs, model.others)
     return model
 
 
-# -- the four kinds --------------------------------------------------------------------------------
+# -- the kinds --------------------------------------------------------------------------------
 
 
 def _need(framework: str, extra: str) -> None:
@@ -170,16 +183,39 @@ def _pt2(wanted: Spec):
     return imported, inputs, example_inputs(imported, 1)
 
 
+def _stablehlo(wanted: Spec):
+    _need("jax", "jax")
+    from core_compiler.frontends.stablehlo import import_file
+
+    imported = import_file(Path(wanted.text))
+    return imported, example_inputs(imported, 0), example_inputs(imported, 1)
+
+
 def _function(wanted: Spec):
+    model, inputs = user_code.call(wanted.text, wanted.sizes)
+    if not user_code.of_torch(model):
+        return _jax_function(wanted, model, inputs)
     _need("torch", "torch")
     from core_compiler.frontends.pytorch import import_module
 
-    module, inputs = user_code.call(wanted.text, wanted.sizes)
-    imported = import_module(module, inputs, name=wanted.text)
-    return imported, _numpy(inputs), example_inputs(imported, 1, like=_numpy(inputs)), module
+    imported = import_module(model, inputs, name=wanted.text)
+    return imported, _numpy(inputs), example_inputs(imported, 1, like=_numpy(inputs)), model
 
 
-_IMPORTERS = {"sample": _sample, "onnx": _onnx, "pt2": _pt2, "function": _function}
+def _jax_function(wanted: Spec, function: Callable, arguments: tuple):
+    _need("jax", "jax")
+    from core_compiler.frontends.stablehlo import import_function
+    from core_compiler.frontends.stablehlo.jax import leaves, on_leaves
+
+    imported = import_function(function, arguments, name=wanted.text)
+    inputs = leaves(arguments)
+    others = example_inputs(imported, 1, like=inputs)
+    return imported, inputs, others, on_leaves(function, arguments)
+
+
+_IMPORTERS = {
+    "sample": _sample, "onnx": _onnx, "pt2": _pt2, "stablehlo": _stablehlo, "function": _function,
+}  # fmt: skip
 
 
 def _numpy(tensors: Sequence) -> tuple[np.ndarray, ...]:
@@ -206,18 +242,27 @@ def example_inputs(imported: Imported, seed: int, like: Sequence[np.ndarray] = (
 # -- peers -----------------------------------------------------------------------------------------
 
 
+#: The frameworks that a model can be compared with.
+PEERS = ("torch", "torch.compile", "onnxruntime", "jax")
+
+
 def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[np.ndarray, ...]]:
     """The same model in another framework, as a function of NumPy arrays.
 
-    ``framework``: ``torch``, ``torch.compile``, ``onnxruntime``.  UserError where the model cannot
-    run there, or the framework is not installed.
+    ``framework``: one of :data:`PEERS`.  UserError where the model cannot run there, or the
+    framework is not installed.
     """
     if framework in ("torch", "torch.compile"):
         return _torch_peer(model, framework == "torch.compile", threads)
     if framework == "onnxruntime":
         return _onnxruntime_peer(model, threads)
+    if framework == "jax":
+        if model.spec.frontend != "jax":
+            raise UserError("jax can run JAX functions only", model.spec.text,
+                            "compare with torch or onnxruntime")  # fmt: skip
+        return _telling(model.live, "jax", model.spec.text)
     raise UserError(f"no peer is called {framework!r}", "--against",
-                    "choose torch, torch.compile or onnxruntime")  # fmt: skip
+                    f"choose one of {', '.join(PEERS)}")  # fmt: skip
 
 
 def _torch_peer(model: Model, compiled: bool, threads: int):
@@ -231,14 +276,15 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
         from sample_models.catalogue import build
 
         module: Any = build(wanted.text, **wanted.sizes).module
-    elif wanted.kind == "function":
+    elif wanted.kind == "function" and wanted.frontend == "torch":
         module = model.live
     elif wanted.kind == "pt2":
         from core_compiler.frontends.pytorch.archive import read_pt2
 
         module = read_pt2(Path(wanted.text), trust=wanted.trust).module()
     else:
-        raise UserError("torch cannot run an .onnx file", wanted.text, "use --against onnxruntime")
+        fix = "use --against " + ("onnxruntime" if wanted.kind == "onnx" else "jax")
+        raise UserError("torch cannot run it", wanted.text, fix)
     if compiled:
         module = torch.compile(module)
     from core_compiler.frontends.pytorch.tensors import from_numpy, to_numpy

@@ -24,9 +24,10 @@ _WHOLE = "call it in Python to see the whole traceback"
 def call(text: str, sizes: Mapping[str, Any]):
     """Call the function that ``text`` names with ``sizes`` as keyword arguments.
 
-    It must return ``(module, example inputs)``, the inputs a tensor or a tuple of tensors; answers
-    the module and the tuple.  UserError where it cannot be imported, called, or raises.  What it
-    prints goes to standard error: standard output is for answers.
+    It must return ``(model, example inputs)``: an nn.Module and a tensor or a tuple of tensors, or
+    a JAX function and its arguments, a tuple of trees of arrays.  Answers the model and the tuple.
+    UserError where it cannot be imported, called, or raises.  What it prints goes to standard
+    error: standard output is for answers.
     """
     module_name, _, name = text.partition(":")
     sys.path.insert(0, "")
@@ -38,20 +39,25 @@ def call(text: str, sizes: Mapping[str, Any]):
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove("")
-    if not isinstance(made, tuple) or len(made) != 2 or not hasattr(made[0], "state_dict"):
+    if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
         raise UserError(
-            "the function did not return (module, example inputs)", text,
-            "return an nn.Module and a tuple of tensors",
+            "the function did not return (model, example inputs)", text,
+            "return an nn.Module and a tuple of tensors, or a JAX function and its arguments",
         )  # fmt: skip
-    module, inputs = made
+    model, inputs = made
     inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
-    for position, held in enumerate(inputs):
+    for position, held in enumerate(inputs if of_torch(model) else ()):
         if not hasattr(held, "detach"):
             raise UserError(
                 f"example input {position} is of type {type(held).__name__}, not a tensor", text,
                 "return tensors as inputs, and set everything else in the function",
             )  # fmt: skip
-    return module, inputs
+    return model, inputs
+
+
+def of_torch(model: Any) -> bool:
+    """Whether a model is a torch module (else it is a function for JAX to trace)."""
+    return hasattr(model, "state_dict")
 
 
 def load_pass(text: str) -> Pass:

@@ -4,6 +4,7 @@ own lists of ops.  ``python -m core_compiler.frontends.coverage`` writes ``docs/
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -102,6 +103,45 @@ def pytorch() -> Coverage:
     return Coverage("pytorch", f"torch {version('torch')}", _sorted(entries))
 
 
+def stablehlo() -> Coverage:
+    """The ops of StableHLO and CHLO, which JAX's programs are written in."""
+    from jaxlib.mlir import dialects
+
+    from core_compiler.frontends.stablehlo import ops
+
+    entries = []
+    for group in ("stablehlo", "chlo"):
+        held = importlib.import_module(f"{dialects.__name__}.{group}")
+        kinds = {getattr(each, "OPERATION_NAME", "") for each in vars(held).values()}
+        for kind in sorted(kind for kind in kinds if kind.startswith(f"{group}.")):
+            if kind in (f"{group}.return", "stablehlo.custom_call"):
+                continue  # the end of a region; what a call means is its target's
+            status, of = (SUPPORTED, ()) if kind in ops.TABLE else _legalised(kind)
+            entries.append(Entry(kind, group, 0, status, of))
+    return Coverage("stablehlo", f"jaxlib {version('jaxlib')}", _sorted(entries))
+
+
+def _legalised(kind: str) -> tuple[str, tuple[str, ...]]:
+    """Whether StableHLO's own legalisation takes an op of floats apart into ops that have a
+    translation."""
+    from core_compiler.frontends.stablehlo.ops import TABLE
+    from core_compiler.frontends.stablehlo.ops.composed import block_of, expansion
+    from core_compiler.frontends.stablehlo.reading import NotSupported, context
+
+    if not kind.startswith("chlo."):
+        return MISSING, ()
+    with context() as made:
+        for arity in (1, 2, 3):
+            try:
+                module = expansion(made, kind, ["tensor<2xf32>"] * arity, ["tensor<2xf32>"])
+            except NotSupported:
+                continue
+            names = [each.operation.name for each in block_of(module).operations]
+            of = tuple(n for n in dict.fromkeys(names) if n != "func.return")
+            return (COMPOSED if all(name in TABLE for name in of) else MISSING), of
+    return MISSING, ()
+
+
 def _sorted(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=lambda e: (e.group, e.op.lower())))
 
@@ -116,7 +156,9 @@ ABOUT = (
     "names the node, its line and why."
 )
 #: Frontend -> its coverage; what it needs is imported when it is called.
-FRONTENDS: dict[str, Callable[[], Coverage]] = {"onnx": onnx, "pytorch": pytorch}
+FRONTENDS: dict[str, Callable[[], Coverage]] = {
+    "onnx": onnx, "pytorch": pytorch, "stablehlo": stablehlo,
+}  # fmt: skip
 
 
 def page(found: Iterable[Coverage]) -> str:

@@ -105,6 +105,33 @@ def test_an_onnx_model(tmp_path):
     assert cc.compile(str(tmp_path / "relu.onnx"))(x)[0].tolist() == [0, 0, 2]
 
 
+def test_a_jax_function_takes_its_arguments_as_they_are():
+    pytest.importorskip("jax", reason="needs jax")
+
+    def step(params, x):
+        return {"y": x @ params["w"], "sum": x.sum()}
+
+    arguments = {"w": np.eye(3, dtype=np.float32)}, np.ones((2, 3), np.float32)
+    made = cc.compile(step, arguments, check=True)
+    total, y = made(*arguments)
+    assert made.names == (("params['w']", "x"), ("result['sum']", "result['y']"))
+    assert float(total) == 6 and np.array_equal(y, np.ones((2, 3)))
+    assert made.about["model"] == "step"
+
+
+def test_a_stablehlo_file(tmp_path):
+    pytest.importorskip("jax", reason="needs jax")
+    path = tmp_path / "double.mlir"
+    path.write_text("""\
+func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+  %0 = stablehlo.add %x, %x : tensor<?xf32>
+  return %0 : tensor<?xf32>
+}
+""")
+    (got,) = cc.compile(path, (np.arange(5, dtype=np.float32),))(np.arange(5, dtype=np.float32))
+    assert np.array_equal(got, 2 * np.arange(5))
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [

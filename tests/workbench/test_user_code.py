@@ -91,7 +91,7 @@ WRONG = {
     "own_model:raises": ["RuntimeError at {f}/own_model.py:8: no weights"],
     "own_model:leaves": ["SystemExit at {f}/own_model.py:11: 7"],
     "own_model:wrong_type": ["TypeError at {f}/own_model.py:14: object of type 'int'"],
-    "own_model:alone": ["did not return (module, example inputs)"],
+    "own_model:alone": ["did not return (model, example inputs)"],
     "own_model:number": ["example input 0 is of type float"],
     "own_model:needs": ["missing a required", "'n'"],
     "own_model:broken": ["ValueError at {f}/own_model.py:27: not today"],
@@ -133,6 +133,43 @@ def test_inputs_that_hold_nan_give_the_nans_of_the_framework(command, code):
     assert json.loads(out)["worst_relative_error"] == 0.0
     model = models.load(models.spec("own_model:nan"))
     assert np.isnan(model.inputs[0]).all()
+
+
+JAX = """\
+import jax
+import jax.numpy as jnp
+
+def step(*, units=4):
+    def forward(params, x):
+        return jnp.tanh(x @ params["w"])
+    key = jax.random.key(0)
+    return forward, ({"w": jax.random.normal(key, (3, units))}, jnp.ones((2, 3)))
+
+def stuck():
+    return (lambda x: x if x > 0 else -x), (jnp.float32(1),)
+"""
+
+
+def test_a_jax_function_is_compared_with_jax(command, tmp_path, monkeypatch):
+    pytest.importorskip("jax", reason="needs jax")
+    (tmp_path / "own_jax.py").write_text(JAX)
+    monkeypatch.chdir(tmp_path)
+    try:
+        got, out, _ = command("run", "own_jax:step", "--against", "jax", "--size", "units=5", "--json",
+                              "-o", "step.run")  # fmt: skip
+        told = json.loads(out)
+        assert got == 0 and told["worst_relative_error"] < 1e-5
+        assert told["frontend"] == "jax"
+        got, _, err = command("run", "own_jax:step", "--against", "torch")
+        assert got == 2 and "torch cannot run it" in err and "--against jax" in err
+        got, _, err = command("compile", "own_jax:stuck")
+        assert got == 2 and "jax cannot trace it: TracerBoolConversionError" in err
+        assert f"{tmp_path}/own_jax.py:11" in err
+        (tmp_path / "own.mlir").write_text("func.func @main( {")
+        got, _, err = command("compile", "own.mlir")
+        assert got == 2 and "not a StableHLO program" in err and err.count("\n") == 1
+    finally:
+        del sys.modules["own_jax"]
 
 
 PASS = """\

@@ -20,9 +20,10 @@ from core_compiler.record import schema
 from core_compiler.record.file import is_running
 from core_compiler.record.recorder import machine_id
 from core_compiler.runtime.cache_folder import default_root
+from workbench.models import FILES
 
 #: Files that can be dropped on the page, and how large one may be (bytes).
-KINDS = (".run", ".onnx", ".pt2")
+KINDS = (".run", *FILES)
 MAX_UPLOAD = 8 << 30
 #: How many recordings the start page lists.
 MAX_LISTED = 50

@@ -13,6 +13,7 @@ from core_compiler.errors import UserError
 from workbench import edits
 from workbench.app.compiles import Compiles
 from workbench.app.library import MAX_UPLOAD, SHIPPED, Library
+from workbench.models import FILES
 from workbench.views.reading import Run
 
 #: Recordings that stay open after their last page has gone, for the next reload.
@@ -99,7 +100,8 @@ class Workspace:
             raise UserError("opening Python functions is off on this address", model[:200],
                             "start the server with --allow-code, or on localhost")  # fmt: skip
         file = Path(model).expanduser()
-        if file.suffix.lower() in (".onnx", ".pt2"):
+        of_file = file.suffix.lower() in FILES
+        if of_file:
             self._check_place(file)
             if not file.is_file():
                 raise UserError("there is no such file", model[:300], "check the path")
@@ -115,9 +117,7 @@ class Workspace:
                             "start the server with --allow-code, or on localhost")  # fmt: skip
         if options.get("width") and not file.suffix and options["width"] != 1:
             sizes["width"] = float(options["width"])
-        frontend = (
-            None if file.suffix.lower() in (".onnx", ".pt2") or code else options.get("frontend")
-        )
+        frontend = None if of_file or code else options.get("frontend")
         return {
             "model": model, "frontend": frontend or None, "target": options.get("target") or "cpu",
             "sizes": sizes, "check": bool(options.get("check")),
@@ -132,8 +132,8 @@ class Workspace:
         if name not in CATALOGUE:
             raise UserError(
                 "no model is called that", name[:200],
-                f"give a sample ({', '.join(CATALOGUE)}), a .run, .onnx or .pt2 path, or "
-                "package.module:function",
+                f"give a sample ({', '.join(CATALOGUE)}), a .run, .onnx, .pt2 or .mlir "
+                "path, or package.module:function",
             )  # fmt: skip
 
     # -- the start page --------------------------------------------------------------------------

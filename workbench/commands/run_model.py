@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from core_compiler.errors import UserError
+from workbench import models
 from workbench.commands import common
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
@@ -36,18 +37,15 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> int:
-    if arguments.against not in (None, "torch", "onnxruntime"):
-        raise UserError(
-            f"cannot compare with {arguments.against!r}", "--against", "choose torch or onnxruntime"
-        )
+    if arguments.against not in (None, *models.PEERS):
+        raise UserError(f"cannot compare with {arguments.against!r}", "--against",
+                        f"choose one of {', '.join(models.PEERS)}")  # fmt: skip
     if not arguments.tolerance >= 0:
         raise UserError(f"{arguments.tolerance:g} is no error", "--tolerance", "give 0 or more")
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
     common.require_execution(arguments.target)
     model = common.load(arguments)
-    from workbench import models
-
     peer = None
     if arguments.against:
         peer = models.peer(model, arguments.against, options.threads)

@@ -1,0 +1,327 @@
+"""From a StableHLO program to a module: one walk, calls in place, all gaps reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
+from core_compiler.frontends.stablehlo import ops, polymorphic
+from core_compiler.frontends.stablehlo.origins import LISTING, Origins
+from core_compiler.frontends.stablehlo.reading import NotSupported, parsed, read_file, type_of
+from core_compiler.frontends.stablehlo.regions import signature
+from core_compiler.frontends.stablehlo.table import TABLE, Context
+from core_compiler.ir import Block, Function, Module, Origin, Value, WeightStore
+from core_compiler.ops.base import TypeRuleError
+
+__all__ = ["import_file", "import_program", "ops"]
+
+#: Ops that one import translates at most (calls count each time).
+OPS = 500_000
+RETURNS = frozenset({"func.return", "stablehlo.return", "chlo.return", "return"})
+
+
+def import_file(
+    path: Path | str, inputs: Sequence[np.ndarray] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Imported:  # fmt: skip
+    """Import a ``.mlir`` file of StableHLO text, its bytecode or a portable artifact; see
+    :func:`import_program`."""
+    path = Path(path)
+    return import_program(read_file(path), name=str(path), inputs=inputs, sizes=sizes)
+
+
+def import_program(
+    program: str | bytes, *, name: str = "program", inputs: Sequence[np.ndarray] | None = None,
+    sizes: Mapping[str, int] | None = None, read_files: bool = False,
+    inputs_named: Sequence[str] = (), outputs_named: Sequence[str] = (),
+) -> Imported:  # fmt: skip
+    """Import StableHLO text or bytecode.
+
+    ``inputs``      example inputs in order: their sizes bind those that the program leaves open.
+    ``sizes``       sizes of open dimensions by name: ``input`` and axis, as ``x_0``; what neither
+                    names is 1.
+    ``read_files``  read the Python files that the locations name: the source view shows them.
+    ``inputs_named``, ``outputs_named``  names instead of the program's own.
+    The function ``main``, or the only public one, is the model.  UserError for text that MLIR
+    refuses, for open dimensions that cannot be bound, and for unsupported ops (all at once).
+    """
+    with parsed(program, name) as module:
+        importer = Importer(module, name, isinstance(program, str))
+        bound = polymorphic.bind(module, importer.public(), name, inputs or (), sizes or {})
+        try:
+            importer.main(inputs_named, outputs_named)
+        except NotSupported as problem:
+            if not importer.unsupported:
+                raise UserError(str(problem), name, "the program is damaged") from None
+    if importer.unsupported:
+        raise refuse(importer.unsupported, name)
+    body = Block(tuple(importer.arguments), tuple(importer.ops), tuple(importer.results))
+    files = read_sources([n for n in importer.files if n != LISTING]) if read_files else {}
+    listing = program if isinstance(program, str) else "\n".join(importer.lines) + "\n"
+    facts: dict[str, Any] = {"frontend": "stablehlo", "bound": bound}
+    return Imported(
+        Module({"main": Function("main", body)}, importer.weights),
+        tuple(v.name or "" for v in importer.arguments), tuple(importer.result_names),
+        {LISTING: listing, **files}, facts,
+    )  # fmt: skip
+
+
+class Importer:
+    """One import; ``env`` maps the program's values to ours, ``made`` ours to the ops that make
+    them."""
+
+    def __init__(self, module: Any, name: str, text: bool):
+        self.module, self.name = module, name
+        self.weights = WeightStore()
+        self.env: dict[Any, Value] = {}
+        self.made: dict[Value, Any] = {}
+        self.arguments: list[Value] = []
+        self.results: list[Value] = []
+        self.result_names: list[str] = []
+        self.ops: list = []
+        self.unsupported: list[Unsupported] = []
+        self.files: dict[str, None] = {}
+        self.functions = {_symbol(f): f for f in module.body.operations
+                          if f.operation.name == "func.func"}  # fmt: skip
+        self.calls: list[str] = []
+        self.lines: list[str] = []
+        self.shape: tuple | None = None
+        self._held: list[Any] = []
+        self._origins, self._text = Origins(), text
+
+    # -- functions -------------------------------------------------------------------------------
+
+    def main(self, inputs_named: Sequence[str], outputs_named: Sequence[str]) -> None:
+        """The model's function: its arguments, its body, its results."""
+        function = self.public()
+        block = self._entry(function)
+        names = _distinct([
+            _given(inputs_named, i) or _name_in(str(argument.location)) or f"input{i}"
+            for i, argument in enumerate(block.arguments)
+        ])  # fmt: skip
+        for argument, name in zip(block.arguments, names, strict=True):
+            try:
+                value = Value(type_of(argument.type), name)
+            except NotSupported as problem:
+                fix = "give it a type of known sizes and real numbers"
+                raise UserError(f"input {name!r} is {problem}", self.name, fix) from None
+            self.arguments.append(value)
+            self.env[argument] = value
+        self.results = self._block(block)
+        told = _dictionaries(function, "res_attrs", len(self.results))
+        self.result_names = _distinct([
+            _given(outputs_named, i) or _result_name(facts, i) for i, facts in enumerate(told)
+        ])  # fmt: skip
+
+    def public(self) -> Any:
+        """The function that is the model."""
+        if "main" in self.functions:
+            return self.functions["main"]
+        public = [f for f in self.functions.values()
+                  if str(_attribute(f, "sym_visibility")) in ("None", '"public"')]  # fmt: skip
+        if len(public) != 1:
+            found = ", ".join(map(_symbol, public[:8])) or "none"
+            raise UserError(f"which function is the model? public are: {found}", self.name,
+                            "call one of them main")  # fmt: skip
+        return public[0]
+
+    def _entry(self, function: Any) -> Any:
+        blocks = list(function.regions[0].blocks)
+        if len(blocks) != 1:
+            raise NotSupported(f"function {_symbol(function)} has {len(blocks)} blocks")
+        return blocks[0]
+
+    def call(self, name: str, operands: Sequence[Value]) -> list[Value]:
+        """The body of a function in place."""
+        function = self.functions.get(name)
+        if function is None:
+            raise NotSupported(f"there is no function {name!r}")
+        if name in self.calls:
+            raise NotSupported(f"function {name!r} calls itself")
+        self.calls.append(name)
+        try:
+            block = self._entry(function)
+            self.env.update(zip(block.arguments, operands, strict=True))
+            return self._block(block)
+        finally:
+            self.calls.pop()
+
+    def comparison(self, name: str) -> str | None:
+        """The direction in which a function compares its first two arguments, if that is all it
+        does."""
+        rows = signature(self.functions[name].regions[0]) if name in self.functions else ()
+        if len(rows) == 2 and rows[0][0] == "compare" and rows[0][2] == (0, 1):
+            return rows[0][1]
+        return None
+
+    def inlined(self, module: Any, block: Any, operands: Sequence[Value]) -> tuple[Value, ...]:
+        """A block of another module in place; ``module`` lives as long as its values are known."""
+        self._held.append(module)
+        self.env.update(zip(block.arguments, operands, strict=True))
+        return tuple(self._block(block))
+
+    # -- blocks and ops --------------------------------------------------------------------------
+
+    def region(self, region: Any, arguments: Sequence[Value]) -> Block:
+        """A region as a block over ``arguments``: its ops apart from those around it.
+
+        The region may read the values around it.
+        """
+        (inner,) = region.blocks
+        outer, self.ops = self.ops, []
+        try:
+            self.env.update(zip(inner.arguments, arguments, strict=True))
+            outputs = self._block(inner)
+            return Block(tuple(arguments), tuple(self.ops), tuple(outputs))
+        finally:
+            self.ops = outer
+
+    def lifted(self, region: Any, arguments: Sequence[Value]) -> tuple[Value, ...]:
+        """A region of scalars on tensors of one shape, element by element, in place."""
+        (inner,) = region.blocks
+        outer, self.shape = self.shape, arguments[0].type.shape
+        try:
+            self.env.update(zip(inner.arguments, arguments, strict=True))
+            return tuple(self._lift(value) for value in self._block(inner))
+        finally:
+            self.shape = outer
+
+    def _lift(self, value: Value) -> Value:
+        """A value from around a lifted region, in the shape of its elements."""
+        if self.shape is None or value.type.shape == self.shape:
+            return value
+        context = Context(_origin_of(self.made.get(value)), None, self)
+        made = context.expand(value, self.shape)
+        self.take(context)
+        return made
+
+    def _block(self, block: Any) -> list[Value]:
+        """Translate the ops of a block; the values that it returns."""
+        for each in block.operations:
+            operation = each.operation
+            if operation.name in RETURNS:
+                missing = [v for v in operation.operands if v not in self.env]
+                if missing and not self.unsupported:
+                    raise UserError("a result is made by no op", self.name, "write it again")
+                if missing:
+                    raise _Missing
+                return [self.env[v] for v in operation.operands]
+            self._operation(operation)
+        raise NotSupported("a block that returns nothing")
+
+    def _operation(self, operation: Any) -> None:
+        if len(self.lines) >= OPS:
+            raise UserError(f"the program has more than {OPS} ops", self.name, "calls count")
+        kind = operation.name
+        self.lines.append(_line(operation))
+        line = 0 if self._text else len(self.lines)
+        node = self._origins.describe(kind, str(operation.location), line, self.calls)
+        if any(value not in self.env for value in operation.operands):
+            return  # behind a gap: only the first is worth a line
+        self.files[node.file] = None
+        context = Context(Origin.root(node), operation, self)
+        try:
+            handler = TABLE.get(kind) or ops.composed(context)
+            if self.shape is not None and kind not in ops.LIFTED:
+                raise NotSupported("inside the body of a reduction, a scatter or a sort")
+            given = [self._lift(self.env[value]) for value in operation.operands]
+            made = handler(context, *given)
+            made = tuple(made) if isinstance(made, tuple | list) else (made,)
+            _agree(made, operation, self.shape)
+        except _Missing:
+            return
+        except (NotSupported, TypeRuleError, ValueError) as problem:
+            misfit = isinstance(problem, TypeRuleError)
+            text = " ".join(str(problem).split())[:400]
+            self.unsupported.append(Unsupported(kind, text, node, misfit))
+            return
+        except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as problem:
+            text = f"it does not fit the op's definition: {type(problem).__name__} {problem}"
+            self.unsupported.append(Unsupported(kind, " ".join(text.split())[:200], node))
+            return
+        self.take(context)
+        self.env.update(zip(operation.results, made, strict=True))
+
+    def take(self, builder: Context) -> None:
+        """Append the ops of a context, once."""
+        self.ops += builder.ops
+        for op in builder.ops:
+            for value in op.results:
+                self.made[value] = op
+        builder.ops = []
+
+
+class _Missing(NotSupported):
+    """An operand of an unsupported op's: only the first gap is worth a line."""
+
+
+def _origin_of(op: Any) -> Origin:
+    return op.origin if op is not None else Origin.synthetic("import", "an argument, repeated")
+
+
+def _agree(made: Sequence[Value], operation: Any, lifted: tuple | None) -> None:
+    """NotSupported where our results are not of the types that the program declares (scalars, if
+    they are ``lifted`` to a shape)."""
+    for value, declared in zip(made, operation.results, strict=True):
+        wanted = type_of(declared.type)
+        if lifted is not None and value.type.dtype is wanted.dtype:
+            continue
+        if (value.type.shape, value.type.dtype) != (wanted.shape, wanted.dtype):
+            raise NotSupported(f"its result is {wanted}, the translation makes {value.type}")
+
+
+def _line(operation: Any) -> str:
+    """One line that shows an op in the listing."""
+    kinds = ", ".join(str(value.type) for value in operation.operands)
+    results = ", ".join(str(value.type) for value in operation.results)
+    return f"{operation.name} ({kinds}) -> ({results})"
+
+
+def _attribute(operation: Any, name: str) -> Any:
+    return operation.operation.attributes.get(name, None)
+
+
+def _symbol(function: Any) -> str:
+    return str(function.operation.attributes["sym_name"].value)
+
+
+def _dictionaries(function: Any, name: str, count: int) -> list[Mapping[str, Any]]:
+    """The attributes of a function's arguments or results, each as a mapping."""
+    held = _attribute(function, name)
+    if held is None:
+        return [{}] * count
+    return [{each.name: each.attr for each in one} for one in held]
+
+
+def _result_name(facts: Mapping[str, Any], index: int) -> str:
+    """JAX's own name of a result (``result['loss']``), or its number."""
+    told = facts.get("jax.result_info")
+    return str(told.value) if told is not None and told.value else f"output{index}"
+
+
+def _name_in(location: str) -> str:
+    """The name that an argument's location gives it: JAX's path in the arguments' tree."""
+    return location[5:-2] if location.startswith('loc("') and location.endswith('")') else ""
+
+
+def _given(names: Sequence[str], index: int) -> str:
+    return names[index] if index < len(names) else ""
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names, a number behind each that was there before."""
+    seen: set[str] = set()
+    made = []
+    for name in names:
+        own, number = name, 1
+        while own in seen:
+            number += 1
+            own = f"{name}_{number}"
+        seen.add(own)
+        made.append(own)
+    return made

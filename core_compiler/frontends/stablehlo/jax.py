@@ -1,0 +1,82 @@
+"""JAX functions: traced and lowered by JAX itself, then read as StableHLO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError, raised_at
+from core_compiler.frontends.base import Imported
+from core_compiler.frontends.stablehlo.reading import need_jax
+
+
+def import_function(
+    function: Callable, arguments: Sequence[Any], name: str = "function"
+) -> Imported:
+    """Import a JAX function: anything that ``jax.jit`` traces.
+
+    ``arguments``  example arguments, trees of arrays (or of ``jax.ShapeDtypeStruct``): each leaf
+    becomes an argument of the module, named by its path (``params['w']``), in the order of
+    ``jax.tree.leaves``; the leaves of the result are named alike.  UserError where it cannot be
+    traced, or holds what has no translation.
+    """
+    need_jax()
+    import jax
+    from jax import export
+
+    from core_compiler.frontends.stablehlo.importer import import_program
+
+    try:
+        kept = jax.jit(function, keep_unused=True)  # an argument stays one, used or not
+        exported = export.export(kept, platforms=["cpu"])(*arguments)
+    except Exception as problem:  # a person's own code
+        raise UserError(f"jax cannot trace it: {raised_at(problem)}", name,
+                        "see that jax.jit(function)(*arguments) runs") from None  # fmt: skip
+    imported = import_program(
+        exported.mlir_module_serialized, name=name, read_files=True,
+        inputs_named=_names(function, arguments, jax),
+    )  # fmt: skip
+    facts = {**imported.facts, "frontend": "jax", "jax": version("jax")}
+    return Imported(imported.module, imported.inputs, imported.outputs, imported.sources, facts)
+
+
+def _names(function: Callable, arguments: Sequence[Any], jax: Any) -> list[str]:
+    """The leaves' paths, with the parameters' own names where they can be seen."""
+    import inspect
+
+    try:
+        parameters = [p.name for p in inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):
+        parameters = []
+    made = []
+    for position, argument in enumerate(arguments):
+        own = parameters[position] if position < len(parameters) else f"input{position}"
+        made += [own + jax.tree_util.keystr(path)
+                 for path, _ in jax.tree_util.tree_leaves_with_path(argument)]  # fmt: skip
+    return made
+
+
+def leaves(arguments: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    """The arrays of a tree in the order of the module's arguments, of the dtypes that JAX gives
+    them."""
+    import jax
+
+    return tuple(np.asarray(jax.numpy.asarray(leaf)) for leaf in jax.tree.leaves(tuple(arguments)))
+
+
+def on_leaves(function: Callable, arguments: Sequence[Any]) -> Callable[..., tuple]:
+    """``function`` compiled by JAX, from the leaves of its arguments to those of its result, as
+    arrays."""
+    import jax
+
+    tree = jax.tree.structure(tuple(arguments))
+    compiled = jax.jit(function)
+
+    def run(*arrays):
+        made = compiled(*jax.tree.unflatten(tree, arrays))
+        return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(made))
+
+    return run

@@ -1,0 +1,67 @@
+"""Ops of CHLO without a translation: StableHLO's own legalisation says what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from core_compiler.frontends.stablehlo.table import Context, NotSupported
+
+_PIPELINE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+
+
+def expansion(
+    context: Any, name: str, operands: Sequence[str], results: Sequence[str], attributes: str = ""
+) -> Any:
+    """A module whose only function is the op ``name`` on values of these types, legalised.
+
+    NotSupported where it stays what it is.
+    """
+    from jaxlib.mlir import ir, passmanager
+    from jaxlib.mlir.dialects import stablehlo
+
+    arguments = ", ".join(f"%a{i}: {kind}" for i, kind in enumerate(operands))
+    names = ", ".join(f"%a{i}" for i in range(len(operands)))
+    answers = ", ".join(f"%r#{i}" for i in range(len(results)))
+    given, kinds = ", ".join(operands), ", ".join(results)
+    text = (
+        f"func.func @main({arguments}) -> ({kinds}) {{\n"
+        f'  %r:{len(results)} = "{name}"({names}) {{{attributes}}} : ({given}) -> ({kinds})\n'
+        f"  return {answers} : {kinds}\n}}"
+    )
+    stablehlo.register_stablehlo_passes()
+    try:
+        module = ir.Module.parse(text, context)
+        passmanager.PassManager.parse(_PIPELINE, context).run(module.operation)
+    except Exception as problem:  # whatever the bindings raise: it cannot be taken apart
+        raise NotSupported(f"no translation ({str(problem).splitlines()[0][:120]})") from None
+    if any(each.operation.name == name for each in block_of(module).operations):
+        raise NotSupported("no translation")
+    return module
+
+
+def block_of(module: Any) -> Any:
+    """The body of a module's only function."""
+    (function,) = module.body.operations
+    (block,) = function.regions[0].blocks
+    return block
+
+
+def composed(b: Context) -> Callable:
+    """The handler of an op that has no translation of its own: its expansion, in place.
+
+    NotSupported where there is none.
+    """
+    operation = b.operation
+    if not operation.name.startswith("chlo.") or operation.regions:
+        raise NotSupported("no translation")
+    held = ", ".join(f"{each} = {operation.attributes[each]}" for each in operation.attributes)
+    operands, results = ([str(v.type) for v in values]
+                         for values in (operation.operands, operation.results))  # fmt: skip
+    module = expansion(operation.context, operation.name, operands, results, held)
+
+    def handler(b: Context, *given):
+        b.importer.take(b)
+        return b.importer.inlined(module, block_of(module), given)
+
+    return handler

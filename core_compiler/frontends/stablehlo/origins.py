@@ -1,0 +1,90 @@
+"""Where an op of a StableHLO program came from, read from its MLIR location.
+
+JAX writes ``"jit(f)/layer0/dot_general"(callsite("f"("model.py":5:21 to :36) at ...))``: named
+scopes as a path, then the Python frames, innermost first.  Other producers write a file and a line,
+a name, or nothing: then the op's line in the program itself stands for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from core_compiler.ir import FrontendNode
+
+#: The name under which the program is shown as a source file.
+LISTING = "program.mlir"
+#: How much of a location is read (characters).
+_LENGTH = 1 << 14
+
+_TEXT = r'"((?:[^"\\]|\\.)*)"'
+_FRAME = re.compile(rf"{_TEXT}\({_TEXT}:(\d{{1,9}}):\d+")
+_PLACE = re.compile(rf"{_TEXT}:(\d{{1,9}}):\d+")
+_NAME = re.compile(rf"loc\({_TEXT}")
+_ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
+#: Transformations that JAX wraps around a scope's name.
+_WRAPPED = re.compile(r"^(?:jit|pjit|jvp|vmap|transpose|checkpoint|remat|shard_map)\((.*)\)$")
+#: Frames of these packages, and of what called JAX from here, are nobody's own lines.
+_FOREIGN = re.compile(
+    r"/(?:site|dist)-packages/(?:jax|jaxlib|flax|keras|tensorflow)/|/core_compiler/frontends/"
+)
+
+
+class Origins:
+    """The frontend nodes of one program; equal locations are read once."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, tuple[str, str, int, tuple]] = {}
+        self._count = 0
+
+    def describe(self, kind: str, location: str, line: int, calls: Sequence[str]) -> FrontendNode:
+        """The node of an op inside ``calls`` functions; ``line``: where it stands in the listing,
+        if its location does not say so (0: not known)."""
+        if location not in self._read:
+            self._read[location] = _read(location)
+        name, file, at, stack = self._read[location]
+        self._count += 1
+        parts = name.split("/")[:-1]
+        if parts and parts[0].startswith(("jit(", "pjit(")):
+            del parts[0]  # the whole function
+        scopes = [part for part in map(_unwrapped, parts) if part]
+        path = scopes if scopes else list(calls)
+        if not file:
+            file, at = (LISTING, line) if line else ("", 0)
+        short = kind.rpartition(".")[2]
+        return FrontendNode(f"{short}_{self._count}", kind, file, at, "/".join(path), stack)
+
+
+def _read(location: str) -> tuple[str, str, int, tuple]:
+    """(name, file, line, stack: innermost frame last) of a location's text."""
+    text = location[:_LENGTH]
+    found = _NAME.match(text)
+    name = _plain(found[1]) if found else ""
+    rows = tuple(
+        (_plain(file), int(line), _plain(function), "")
+        for function, file, line in reversed(_FRAME.findall(text))
+    )
+    if not rows:
+        place = _PLACE.search(text)
+        rows = ((_plain(place[1]), int(place[2]), "", ""),) if place else ()
+        if place and found and place[1] == found[1]:
+            name = ""  # the location is the place alone
+    own = [row for row in rows if row[0][:1] != "<" and not _FOREIGN.search(row[0])]
+    file, line = (own or rows or (("", 0),))[-1][:2]
+    if file == "-":  # MLIR's name of a text that it was handed
+        file, rows = LISTING, ()
+    return name, file, line, rows
+
+
+def _plain(text: str) -> str:
+    """A string of MLIR without its escapes."""
+    return _ESCAPE.sub(
+        lambda m: chr(int(m[1], 16)) if len(m[1]) == 2 else m[1], text
+    )  # fmt: skip
+
+
+def _unwrapped(part: str) -> str:
+    """A scope's own name, without the transformations that JAX wraps around it."""
+    while found := _WRAPPED.match(part):
+        part = found[1]
+    return part

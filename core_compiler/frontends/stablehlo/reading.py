@@ -1,0 +1,159 @@
+"""Programs from files, and MLIR's types and attributes as ours: all that touches the bindings."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.ir import DType, TensorType, WeightStore, as_array, dtype, tensor
+from core_compiler.ir.attribute_parser import AttributeParser
+
+#: What a file may begin with: MLIR bytecode (StableHLO's portable artifacts are bytecode too).
+MAGIC = b"ML\xefR"
+#: A program may be this large (bytes); weights belong among its arguments.
+LIMIT = 1 << 31
+
+
+class NotSupported(Exception):
+    """This use of an op has no translation; the message says why."""
+
+
+def need_jax() -> None:
+    """UserError (exit code 3) where jax is not installed."""
+    if importlib.util.find_spec("jax") is None:
+        raise UserError("jax is not installed", "frontend",
+                        "pip install 'compiler-workbench[jax]'", 3)  # fmt: skip
+
+
+def context() -> Any:
+    """An MLIR context that knows the dialects of JAX's programs."""
+    need_jax()
+    from jax.interpreters import mlir
+
+    made = mlir.make_ir_context()
+    made.allow_unregistered_dialects = True  # so that an op nobody knows is named, not refused
+    return made
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a program's file.  UserError where it cannot be read or is too large."""
+    try:
+        size = path.stat().st_size
+        if size > LIMIT:
+            raise UserError(f"the file has {size} bytes, at most {LIMIT} are read", str(path),
+                            "pass weights as arguments")  # fmt: skip
+        return path.read_bytes()
+    except OSError as problem:
+        raise UserError(
+            f"cannot be read: {problem.strerror}", str(path), "check the path"
+        ) from None
+
+
+@contextmanager
+def parsed(program: str | bytes, where: str) -> Iterator[Any]:
+    """The program as a verified MLIR module: text, bytecode or a portable artifact.
+
+    UserError where it is none of these, or breaks a rule of its dialects.
+    """
+    need_jax()
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    artifact = isinstance(program, bytes) and program.startswith(MAGIC)
+    if isinstance(program, bytes) and not artifact:
+        try:
+            program = program.decode()
+        except UnicodeDecodeError:
+            raise UserError("neither StableHLO text nor bytecode", where, _AGAIN) from None
+    with context() as made:
+        made.enable_multithreading(False)
+        try:
+            if artifact:
+                module = stablehlo.deserialize_portable_artifact(made, program)
+            else:
+                module = ir.Module.parse(program)
+            if not module.operation.verify():
+                raise UserError("the program breaks a rule of its dialects", where, _AGAIN)
+        except UserError:
+            raise
+        except Exception as problem:  # whatever the bindings raise is about the text
+            raise UserError(f"not a StableHLO program: {said(problem)}", where, _AGAIN) from None
+        yield module
+
+
+_AGAIN = "write it again, with jax.export or stablehlo-translate --serialize"
+
+
+def said(problem: Exception) -> str:
+    """What MLIR says first, on one line, without the source excerpt that it repeats."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    said = next((line for line in lines if "error:" in line), lines[0] if lines else "")
+    return " ".join(said.split())[:300] or type(problem).__name__
+
+
+# -- types and attributes --------------------------------------------------------------------------
+
+
+def dtype_of(element: Any) -> DType:
+    """Our dtype of an MLIR element type; NotSupported for complex and quantised ones."""
+    try:
+        return dtype(str(element))
+    except (KeyError, TypeError):
+        raise NotSupported(f"elements of type {str(element)[:60]}") from None
+
+
+def type_of(value: Any) -> TensorType:
+    """Our type of an MLIR value's type; NotSupported where it is no ranked tensor of known
+    sizes."""
+    from jaxlib.mlir import ir
+
+    if not isinstance(value, ir.RankedTensorType):
+        raise NotSupported(f"a value of type {str(value)[:60]}")
+    if not value.has_static_shape:
+        raise NotSupported(f"a size that depends on data, in {str(value)[:60]}")
+    return tensor(tuple(value.shape), dtype_of(value.element_type))
+
+
+def array_of(attribute: Any) -> np.ndarray:
+    """The array that a constant's attribute holds."""
+    kind = type_of(attribute.type)
+    if attribute.is_splat and kind.elements > 1:
+        one = tensor((), kind.dtype)
+        text = str(attribute).partition(">")[0] + f"> : {one}"
+        return np.broadcast_to(_parsed(text), kind.shape)
+    try:
+        return np.array(attribute).astype(kind.dtype.numpy, copy=False).reshape(kind.shape)
+    except TypeError:  # narrow floats and integers have no buffer in the bindings
+        return _parsed(str(attribute))
+
+
+def _parsed(text: str) -> np.ndarray:
+    return as_array(AttributeParser(text, "a constant").attribute(), WeightStore())
+
+
+def python_of(attribute: Any) -> Any:
+    """An attribute as a Python value: numbers, strings, lists; enums by their word."""
+    from jaxlib.mlir import ir
+
+    if isinstance(attribute, ir.BoolAttr | ir.IntegerAttr | ir.FloatAttr | ir.StringAttr):
+        return attribute.value
+    if isinstance(attribute, ir.FlatSymbolRefAttr):
+        return attribute.value
+    if isinstance(attribute, ir.DenseElementsAttr):
+        return array_of(attribute)
+    if isinstance(attribute, ir.ArrayAttr):
+        return [python_of(each) for each in attribute]
+    if isinstance(attribute, ir.DictAttr):
+        return {each.name: python_of(each.attr) for each in attribute}
+    if type(attribute) is not ir.Attribute:
+        return list(attribute)  # dense arrays of numbers
+    text = str(attribute)
+    if text.startswith(("#stablehlo<", "#chlo<")):
+        return text.rstrip(">").rpartition(" ")[2]  # an enum: `#stablehlo<fft_type FFT>`
+    return attribute

@@ -1,0 +1,132 @@
+"""What the small functions inside ops compute: the body of a reduction or a scatter, the
+comparator of a sort."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core_compiler.frontends.stablehlo.reading import python_of
+
+#: Bodies of one op over both arguments -> the suffix of ``core.reduce_`` and ``core.cum``.
+COMBINERS = {
+    "stablehlo.add": "add", "stablehlo.multiply": "mul", "stablehlo.maximum": "max",
+    "stablehlo.minimum": "min", "stablehlo.and": "and", "stablehlo.or": "or",
+    "stablehlo.xor": "xor",
+}  # fmt: skip
+
+
+def _block(region: Any) -> Any:
+    (block,) = region.blocks
+    return block
+
+
+def combiner(region: Any) -> str | None:
+    """The op by which a body of two arguments combines them (``add``, ``max``...); ``set`` where
+    it answers the second, ``keep`` the first; None for anything else."""
+    block = _block(region)
+    if len(block.arguments) != 2:
+        return None
+    first, second = block.arguments
+    *body, last = block.operations
+    (answer,) = last.operation.operands
+    if not body:
+        return "set" if answer == second else "keep" if answer == first else None
+    if len(body) != 1 or answer != body[0].operation.results[0]:
+        return None
+    operands = list(body[0].operation.operands)
+    if operands not in ([first, second], [second, first]):
+        return None
+    return COMBINERS.get(body[0].operation.name)
+
+
+def signature(region: Any) -> tuple:
+    """The ops of a region, what each reads by position, and the comparisons' directions: equal for
+    regions that are written alike."""
+    block = _block(region)
+    numbers = {value: i for i, value in enumerate(block.arguments)}
+    rows = []
+    for each in block.operations:
+        operation = each.operation
+        held = operation.attributes
+        word = (python_of(held["comparison_direction"])
+                if "comparison_direction" in held else "")  # fmt: skip
+        rows.append((operation.name.rpartition(".")[2], word,
+                     tuple(numbers.get(v, -1) for v in operation.operands)))  # fmt: skip
+        for value in operation.results:
+            numbers[value] = len(numbers)
+    return tuple(rows)
+
+
+# -- the comparator of a sort ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a sort: which operand, in which direction, and whether by the total order of
+    floats (as opposed to: zeros equal, NaN last)."""
+
+    operand: int
+    descending: bool
+    total: bool
+
+
+def sort_keys(region: Any) -> list[Key] | None:
+    """The keys that a comparator compares, most significant first; None where it is no
+    lexicographic comparison of the operands."""
+    block = _block(region)
+    arguments = {value: i for i, value in enumerate(block.arguments)}
+    makers = {r: o.operation for o in block.operations for r in o.operation.results}
+    *_, last = block.operations
+    return _keys(last.operation.operands[0], arguments, makers)
+
+
+def _keys(value: Any, arguments: dict, makers: dict) -> list[Key] | None:
+    made = makers.get(value)
+    if made is None:
+        return None
+    if made.name == "stablehlo.compare":
+        key = _key(made, arguments, makers, ("LT", "GT"))
+        return None if key is None else [key]
+    if made.name != "stablehlo.or":
+        return None
+    for first, rest in (tuple(made.operands), tuple(made.operands)[::-1]):
+        key, both = makers.get(first), makers.get(rest)
+        if key is None or both is None or key.name != "stablehlo.compare" or (
+            both.name != "stablehlo.and"
+        ):  # fmt: skip
+            continue
+        ours = _key(key, arguments, makers, ("LT", "GT"))
+        for equal, later in (tuple(both.operands), tuple(both.operands)[::-1]):
+            same = makers.get(equal)
+            if same is None or same.name != "stablehlo.compare":
+                continue
+            tie = _key(same, arguments, makers, ("EQ",))
+            others = _keys(later, arguments, makers)
+            if ours and tie and others and tie.operand == ours.operand:
+                return [ours, *others]
+    return None
+
+
+def _key(made: Any, arguments: dict, makers: dict, directions: Sequence[str]) -> Key | None:
+    """What one comparison compares: the same operand's two elements."""
+    word = python_of(made.attributes["comparison_direction"])
+    kind = (python_of(made.attributes["compare_type"])
+            if "compare_type" in made.attributes else "")  # fmt: skip
+    (left, changed), (right, _) = (_stripped(v, makers) for v in made.operands)
+    a, b = arguments.get(left), arguments.get(right)
+    if word not in directions or a is None or b is None or a // 2 != b // 2 or a == b:
+        return None
+    descending = (word == "GT") != (a % 2 == 1)
+    return Key(a // 2, descending, kind == "TOTALORDER" and not changed)
+
+
+def _stripped(value: Any, makers: dict) -> tuple[Any, bool]:
+    """A value without the selects that make zeros equal and NaN one; whether there were any."""
+    changed = False
+    while (made := makers.get(value)) is not None and made.name == "stablehlo.select":
+        if getattr(made.operands[1].owner, "name", "") != "stablehlo.constant":
+            break
+        value, changed = made.operands[2], True
+    return value, changed

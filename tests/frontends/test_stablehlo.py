@@ -1,0 +1,260 @@
+"""JAX functions and StableHLO programs: values beside jax, names, places, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core_compiler.errors import UserError
+from tests.conformance.outcomes import by_cpu, by_reference
+
+pytest.importorskip("jax", reason="the frontend reads programs by jaxlib")
+
+import jax
+import jax.numpy as jnp
+from jax import export, lax
+
+from core_compiler.frontends.stablehlo import import_file, import_function, import_program
+from core_compiler.frontends.stablehlo.jax import leaves, on_leaves
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((4, 6)).astype(np.float32)
+IMAGES = RNG.standard_normal((2, 8, 8, 3)).astype(np.float32)
+
+
+def agree(function, *arguments, execute=by_reference, tolerance=1e-5):
+    """Import ``function``, execute it, and compare every leaf of its result with jax's."""
+    imported = import_function(function, arguments)
+    wanted = on_leaves(function, arguments)(*leaves(arguments))
+    made = execute(imported, list(leaves(arguments)))
+    assert len(made) == len(wanted)
+    for ours, theirs in zip(made, wanted, strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        np.testing.assert_allclose(
+            ours.astype(np.float64), theirs.astype(np.float64), rtol=tolerance, atol=tolerance
+        )
+    return imported
+
+
+def ops_of(imported, kind: str) -> list:
+    return [op for op in imported.module.walk() if op.kind == kind]
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def attention(q, k, v):
+    with jax.named_scope("attention"):
+        scores = q @ jnp.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
+        return jax.nn.softmax(jnp.where(jnp.tri(q.shape[-2], dtype=bool), scores, -jnp.inf)) @ v
+
+
+def convolution(x, w):
+    y = lax.conv_general_dilated(x, w, (2, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return lax.reduce_window(y, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+PROGRAMS = {
+    "softmax": (lambda x: jax.nn.softmax(x), (X,)),
+    "attention": (attention, tuple(RNG.standard_normal((3, 2, 5, 8)).astype(np.float32))),
+    "convolution": (convolution, (IMAGES, RNG.standard_normal((3, 3, 3, 4)).astype(np.float32))),
+    "mean of windows": (
+        lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 3, 2, 1), (1, 2, 1, 1), "SAME"), (IMAGES,),
+    ),
+    "argmax": (lambda x: (jnp.argmax(x, 0), jnp.argmin(x, 1)), (X,)),
+    "sort by two keys": (
+        lambda x: lax.sort((jnp.round(x), -x, x), dimension=1, num_keys=2), (X,),
+    ),
+    "sort with nan": (lambda x: jnp.sort(jnp.where(x > 1, jnp.nan, x), 0), (X,)),
+    "top k": (lambda x: lax.top_k(x, 3), (X,)),
+    "gather": (lambda x, i: x[i, :], (X, np.array([3, 0, 9, -1], np.int32))),
+    "scatter": (lambda x, i: x.at[i, 1:3].add(1.5), (X, np.array([0, 2, 2], np.int32))),
+    "cumulative": (lambda x: (jnp.cumsum(x, 0), lax.cummax(x, 1, reverse=True)), (X,)),
+    "while": (
+        lambda x: lax.while_loop(lambda s: jnp.sum(s) < 500, lambda s: s * 1.5, jnp.abs(x)), (X,),
+    ),
+    "scan": (lambda x: lax.scan(lambda c, r: (c * 0.5 + r, c.sum()), x[0], x), (X,)),
+    "cond": (lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x), (X,)),
+    "switch": (
+        lambda i, x: lax.switch(i, [jnp.sin, jnp.cos, jnp.tanh], x), (np.int32(1), X),
+    ),
+    "special": (
+        lambda x: (lax.erf(x), jax.scipy.special.gammaln(jnp.abs(x)), lax.erf_inv(x / 4)), (X,),
+    ),
+    "random": (lambda x: x + jax.random.normal(jax.random.key(3), x.shape), (X,)),
+    "bfloat16": (lambda x: (x.astype(jnp.bfloat16) * jnp.bfloat16(1.5)), (X,)),
+    "bits": (
+        lambda x: (lax.population_count(lax.bitcast_convert_type(x, jnp.uint32)),
+                   lax.clz(lax.bitcast_convert_type(x, jnp.int32)),
+                   lax.bitcast_convert_type(x, jnp.uint8)), (X,),
+    ),
+    "solve": (
+        lambda a, y: jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(a @ a.T + 6 * jnp.eye(4)),
+                                                 True), y), (X, X),
+    ),
+    "own reduction": (
+        lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + b + a * b * 0, (1,)), (X,),
+    ),
+    "gradient of pooling": (
+        jax.grad(lambda x: jnp.sum(convolution(x, jnp.ones((3, 3, 3, 4))) ** 2)), (IMAGES,),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_reference_agrees_with_jax(name):
+    function, arguments = PROGRAMS[name]
+    agree(function, *arguments, tolerance=1e-4 if name == "gradient of pooling" else 1e-5)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["attention", "while", "gather", *(
+        pytest.param(n, marks=pytest.mark.slow) for n in PROGRAMS
+        if n not in ("attention", "while", "gather")
+    )],
+)  # fmt: skip
+def test_the_cpu_agrees_with_jax(name):
+    function, arguments = PROGRAMS[name]
+    agree(function, *arguments, execute=by_cpu,
+          tolerance=1e-4 if name == "gradient of pooling" else 1e-5)  # fmt: skip
+
+
+def test_recognised_forms_stay_one_op():
+    """A convolution, a pooling, an arg-reduction and a running sum are not spelled out."""
+    imported = agree(*((f := PROGRAMS["convolution"])[0], *f[1]))
+    assert len(ops_of(imported, "core.conv")) == len(ops_of(imported, "core.max_pool")) == 1
+    imported = agree(*((f := PROGRAMS["argmax"])[0], *f[1]))
+    assert len(ops_of(imported, "core.argmax")) == len(ops_of(imported, "core.argmin")) == 1
+    assert not ops_of(imported, "core.select")
+
+
+# -- names, places, sizes --------------------------------------------------------------------------
+
+
+def layer(params, x):
+    with jax.named_scope("dense"):
+        y = x @ params["w"] + params["b"]
+    return {"out": jnp.tanh(y), "norm": (y**2).sum()}
+
+
+PARAMS = {"w": np.ones((6, 5), np.float32), "b": np.zeros(5, np.float32)}
+
+
+def test_leaves_keep_their_paths_and_unused_arguments_stay():
+    imported = import_function(lambda params, x, unused: layer(params, x), (PARAMS, X, X))
+    assert imported.inputs == ("params['b']", "params['w']", "x", "unused")
+    assert imported.outputs == ("result['norm']", "result['out']")
+    assert imported.facts["frontend"] == "jax"
+
+
+def test_ops_know_their_line_and_their_scope():
+    imported = import_function(layer, (PARAMS, X))
+    (product,) = ops_of(imported, "core.contract")
+    node = product.origin.nodes()[0]
+    assert node.kind == "stablehlo.dot_general"
+    assert node.scope == "dense"
+    with open(__file__) as own:
+        assert 'params["w"]' in own.readlines()[node.line - 1]
+    assert node.file == __file__
+    assert __file__ in imported.sources
+    for op in imported.module.walk():
+        assert op.origin.nodes() or op.origin.reason
+
+
+def test_a_called_function_is_the_scope_of_its_ops():
+    @jax.jit
+    def inner(x):
+        return x * 2
+
+    imported = import_function(lambda x: inner(x) + 1, (X,))
+    (product,) = ops_of(imported, "core.mul")
+    assert "inner" in product.origin.nodes()[0].scope
+
+
+TEXT = """\
+func.func @main(%x: tensor<?x3xf32>, %y: tensor<?x3xf32>) -> tensor<?x3xf32> {
+  %0 = stablehlo.add %x, %y : tensor<?x3xf32>
+  return %0 : tensor<?x3xf32>
+}
+"""
+
+
+def test_a_text_is_its_own_listing_and_open_sizes_are_bound():
+    given = [np.full((4, 3), n, np.float32) for n in (1, 2)]
+    imported = import_program(TEXT, inputs=given)
+    assert imported.facts["bound"]["input0_0"] == {"size": 4, "low": 0, "high": -1}
+    (made,) = by_reference(imported, given)
+    np.testing.assert_array_equal(made, np.full((4, 3), 3))
+    (op,) = ops_of(imported, "core.add")
+    node = op.origin.nodes()[0]
+    assert TEXT.splitlines()[node.line - 1].strip().startswith("%0 = stablehlo.add")
+    assert imported.sources[node.file] == TEXT
+    assert import_program(TEXT, sizes={"input0_0": 7, "input1_0": 7}).module.main.body.outputs[
+        0
+    ].type.shape == (7, 3)
+    with pytest.raises(UserError, match="sizes do not fit"):
+        import_program(TEXT, sizes={"input0_0": 7, "input1_0": 5})
+
+
+def test_symbolic_exports_are_bound_and_their_conditions_checked(tmp_path):
+    (b,) = export.symbolic_shape("b", constraints=["b >= 2"])
+    made = export.export(jax.jit(lambda x: x.reshape(-1) * x.shape[0]))(
+        jax.ShapeDtypeStruct((b, 3), np.float32)
+    )
+    path = tmp_path / "program.mlirbc"
+    path.write_bytes(made.mlir_module_serialized)
+    given = RNG.standard_normal((5, 3)).astype(np.float32)
+    (ours,) = by_reference(import_file(path, [given]), [given])
+    np.testing.assert_array_equal(ours, given.reshape(-1) * 5)
+    with pytest.raises(UserError, match="b >= 2"):
+        import_file(path, [given[:1]])
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("func.func @main( {", "not a StableHLO program: .*error"),
+        ("", "which function is the model"),
+        (b"\xff\xfe", "neither StableHLO text nor bytecode"),
+        (b"ML\xefR" + bytes(40), "not a StableHLO program"),
+        ("func.func @a() { return }\nfunc.func @b() { return }", "public are: a, b"),
+        ("func.func @main(%x: tensor<3xcomplex<f32>>) { return }", "elements of type complex<f32>"),
+    ],
+)  # fmt: skip
+def test_what_is_no_program_is_one_line(program, says):
+    with pytest.raises(UserError, match=says) as caught:
+        import_program(program, name="p.mlir")
+    assert caught.value.fix
+    assert "\n" not in caught.value.what
+
+
+def test_all_gaps_are_told_at_once_with_their_lines():
+    text = """\
+func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.custom_call @mine(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = stablehlo.add %0, %0 : tensor<4xf32>
+  %2 = stablehlo.custom_call @other(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %3 = "foo.bar"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %4 = stablehlo.add %2, %3 : tensor<4xf32>
+  return %4 : tensor<4xf32>
+}
+"""
+    with pytest.raises(UserError) as caught:
+        import_program(text, name="p.mlir")
+    said = caught.value.what
+    assert said.startswith("3 ops are not supported")
+    for part in ("a call of mine; program.mlir:2", "a call of other; program.mlir:4",
+                 "foo.bar (no translation; program.mlir:5)"):  # fmt: skip
+        assert part in said
+
+
+def test_what_jax_cannot_trace_is_told_by_the_persons_line():
+    def branches(x):
+        return x if x.sum() > 0 else -x
+
+    with pytest.raises(UserError, match="jax cannot trace it: TracerBoolConversionError"):
+        import_function(branches, (X,))
