@@ -7,6 +7,7 @@ import pytest
 
 from core_compiler.errors import UserError
 from tests.conformance.outcomes import by_cpu, by_reference
+from tests.slow import slow_but
 
 pytest.importorskip("jax", reason="the frontend reads programs by jaxlib")
 
@@ -107,13 +108,7 @@ def test_the_reference_agrees_with_jax(name):
     agree(function, *arguments, tolerance=1e-4 if name == "gradient of pooling" else 1e-5)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["attention", "while", "gather", *(
-        pytest.param(n, marks=pytest.mark.slow) for n in PROGRAMS
-        if n not in ("attention", "while", "gather")
-    )],
-)  # fmt: skip
+@pytest.mark.parametrize("name", slow_but(("while",), PROGRAMS))
 def test_the_cpu_agrees_with_jax(name):
     function, arguments = PROGRAMS[name]
     agree(function, *arguments, execute=by_cpu,

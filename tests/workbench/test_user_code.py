@@ -155,8 +155,8 @@ def test_a_jax_function_is_compared_with_jax(command, tmp_path, monkeypatch):
     (tmp_path / "own_jax.py").write_text(JAX)
     monkeypatch.chdir(tmp_path)
     try:
-        got, out, _ = command("run", "own_jax:step", "--against", "jax", "--size", "units=5", "--json",
-                              "-o", "step.run")  # fmt: skip
+        words = ("own_jax:step", "--against", "jax", "--size", "units=5", "-o", "step.run")
+        got, out, _ = command("run", *words, "--json")
         told = json.loads(out)
         assert got == 0 and told["worst_relative_error"] < 1e-5
         assert told["frontend"] == "jax"
