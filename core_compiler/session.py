@@ -1,7 +1,7 @@
 """``import core_compiler as cc; c = cc.compile(model, inputs)``: for notebooks and scripts.
 
-The model is what a person has at hand: a live torch module, an exported program, an ONNX model, a
-JAX function, a ``.onnx``, ``.pt2`` or ``.mlir`` file, a module of our IR.
+The model is what a person has at hand: a live torch module, an exported program, an ONNX or Keras
+model, a JAX function, a ``.onnx``, ``.pt2``, ``.keras`` or ``.mlir`` file, a module of our IR.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.nd
     if isinstance(model, str | Path):
         return _from_file(Path(model), inputs)
     owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+    if "keras" in owners:
+        return _from_keras(model, inputs)
     if "torch" in owners:
         return _from_torch(model, inputs)
     if "onnx" in owners:
@@ -97,8 +99,8 @@ def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.nd
         return _from_jax(model, inputs)
     raise UserError(
         f"{type(model).__name__} is no model", "compile",
-        "give a torch module, an exported program, an ONNX model, a JAX function, a .onnx, .pt2 or "
-        ".mlir file, a Module",
+        "give a torch module, an exported program, an ONNX or Keras model, a JAX function, a "
+        ".onnx, .pt2, .keras or .mlir file, a Module",
     )  # fmt: skip
 
 
@@ -125,7 +127,20 @@ def _from_file(path: Path, inputs: Sequence | None) -> tuple[Imported, list[np.n
 
         arrays = _arrays(inputs)
         return import_program(path, arrays), arrays
-    raise UserError("is no model file", str(path), "give a .onnx, a .pt2 or a .mlir file")
+    if path.suffix.lower() == ".keras":
+        from core_compiler.frontends.keras import read_file
+
+        return _from_keras(read_file(path), inputs)
+    raise UserError("is no model file", str(path), "give a .onnx, .pt2, .keras or .mlir file")
+
+
+def _from_keras(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:
+    from core_compiler.frontends.keras import example_shapes, import_model
+
+    given = _arrays(inputs)
+    if given is None:
+        given = [np.zeros(shape, kind) for shape, kind in example_shapes(model)]
+    return import_model(model, given, name=model.name), given
 
 
 def _from_jax(function: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:

@@ -35,7 +35,7 @@ KIND = "imports"
 #: The names of an .onnx file's data files.
 FILES = "import-files"
 _LIBRARIES = (
-    "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "jax", "jaxlib", "numpy",
+    "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "jax", "jaxlib", "keras", "numpy",
     "scikit-learn",
 )  # fmt: skip
 #: Folders whose sources decide what an import is.

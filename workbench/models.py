@@ -1,7 +1,7 @@
 """What a person may name as a model, and how it becomes tensor IR with inputs to run it on.
 
-``resnet50`` (the catalogue), ``model.onnx``, ``model.pt2``, ``model.mlir`` (StableHLO),
-``package.module:function``.
+``resnet50`` (the catalogue), ``model.onnx``, ``model.pt2``, ``model.keras``, ``model.mlir``
+(StableHLO), ``package.module:function``.
 Frameworks are imported only where the import is not in the cache.
 """
 
@@ -20,23 +20,23 @@ import numpy as np
 
 from core_compiler.errors import UserError, nearest, raised_at
 from core_compiler.frontends.base import Imported
+from core_compiler.ir import dtype
 from workbench import import_cache, user_code
 
 _FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-FRONTENDS = ("torch", "onnx", "jax", "stablehlo")
+FRONTENDS = ("torch", "onnx", "jax", "keras", "stablehlo")
 #: A model file's ending -> its kind and the frontend that reads it.
 FILES = {
-    ".onnx": ("onnx", "onnx"), ".pt2": ("pt2", "torch"),
+    ".onnx": ("onnx", "onnx"), ".pt2": ("pt2", "torch"), ".keras": ("keras", "keras"),
     **dict.fromkeys((".mlir", ".mlirbc", ".stablehlo"), ("stablehlo", "stablehlo")),
 }  # fmt: skip
 #: What reads a function's model: by what it returns.
-OF_FUNCTIONS = ("torch", "jax")
+OF_FUNCTIONS = ("torch", "jax", "keras")
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A model as asked for: ``kind`` is ``sample``, ``onnx``, ``pt2``, ``stablehlo`` or
-    ``function``.
+    """A model as asked for: ``kind`` is ``sample``, ``function``, or one of :data:`FILES`.
 
     ``sizes`` are builder arguments of a sample (width, depth, batch, seed...).
     """
@@ -50,7 +50,7 @@ class Spec:
     @property
     def name(self) -> str:
         """A short name for files and titles."""
-        if self.kind in ("onnx", "pt2", "stablehlo"):
+        if self.kind not in ("sample", "function"):
             return Path(self.text).stem
         return self.text.rsplit(":", 1)[-1] if self.kind == "function" else self.text
 
@@ -59,8 +59,8 @@ class Spec:
 class Model:
     """An imported model with two sets of inputs (the second scales errors) and where it came from.
 
-    ``live`` is the module that a Python function returned (of a JAX function: what answers its
-    arrays): its weights may be random, so that calling the function again would make another model.
+    ``live`` is the torch module that a Python function returned, or of JAX and Keras a function of
+    arrays: weights may be random, so that calling the function again would make another model.
     """
 
     spec: Spec
@@ -110,7 +110,7 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
             raise UserError(f"the samples are no programs of {frontend}", text,
                             "choose --frontend torch or onnx")  # fmt: skip
         return Spec(text, "sample", frontend or "torch", sizes, trust)
-    files = ".onnx, .pt2 or .mlir file"
+    files = ".onnx, .pt2, .keras or .mlir file"
     if Path(text).exists():
         raise UserError("this is no model file", text, f"give a {files}, or a .run to open")
     listed = f"a sample ({', '.join(CATALOGUE)}), a {files}, or package.module:function"
@@ -128,8 +128,8 @@ def load(wanted: Spec, cache: bool = True) -> Model:
             imported, inputs, others = found
             return Model(wanted, imported, inputs, others, cached=True)
     imported, inputs, others, *live = _IMPORTERS[wanted.kind](wanted)
-    if wanted.kind == "function" and imported.facts.get("frontend") == "jax":
-        wanted = replace(wanted, frontend="jax")
+    if wanted.kind == "function" and (own := imported.facts.get("frontend")) in OF_FUNCTIONS:
+        wanted = replace(wanted, frontend=str(own))
     model = Model(wanted, imported, tuple(inputs), tuple(others), live=live[0] if live else None)
     if cache:
         import_cache.put(wanted, model.imported, model.inputs, model.others)
@@ -191,8 +191,26 @@ def _stablehlo(wanted: Spec):
     return imported, example_inputs(imported, 0), example_inputs(imported, 1)
 
 
+def _keras(wanted: Spec):
+    from core_compiler.frontends.keras import example_shapes, read_file
+
+    model = read_file(Path(wanted.text), trust=wanted.trust)
+    generator = np.random.default_rng(0)
+    inputs = tuple(_drawn(generator, shape, kind) for shape, kind in example_shapes(model))
+    return _keras_model(wanted, model, inputs)
+
+
+def _keras_model(wanted: Spec, model: Any, inputs: tuple[np.ndarray, ...]):
+    from core_compiler.frontends.keras import import_model, on_arrays
+
+    imported = import_model(model, inputs, name=wanted.text)
+    return imported, inputs, example_inputs(imported, 1, like=inputs), on_arrays(model)
+
+
 def _function(wanted: Spec):
     model, inputs = user_code.call(wanted.text, wanted.sizes)
+    if user_code.of_keras(model):
+        return _keras_model(wanted, model, tuple(map(np.asarray, inputs)))
     if not user_code.of_torch(model):
         return _jax_function(wanted, model, inputs)
     _need("torch", "torch")
@@ -214,7 +232,8 @@ def _jax_function(wanted: Spec, function: Callable, arguments: tuple):
 
 
 _IMPORTERS = {
-    "sample": _sample, "onnx": _onnx, "pt2": _pt2, "stablehlo": _stablehlo, "function": _function,
+    "sample": _sample, "onnx": _onnx, "pt2": _pt2, "keras": _keras, "stablehlo": _stablehlo,
+    "function": _function,
 }  # fmt: skip
 
 
@@ -231,19 +250,25 @@ def example_inputs(imported: Imported, seed: int, like: Sequence[np.ndarray] = (
     made = []
     for i, value in enumerate(imported.module.main.arguments):
         kind: Any = value.type  # static: a compile binds its sizes before there are inputs
-        if kind.dtype.is_float:
-            made.append(generator.standard_normal(kind.shape).astype(kind.dtype.numpy))
-        else:
-            high = int(like[i].max()) + 1 if i < len(like) and like[i].size else 2
-            made.append(generator.integers(0, max(high, 1), kind.shape).astype(kind.dtype.numpy))
+        counts = not kind.dtype.is_float and i < len(like) and like[i].size
+        high = int(like[i].max()) + 1 if counts else 2
+        made.append(_drawn(generator, kind.shape, kind.dtype, high))
     return tuple(made)
+
+
+def _drawn(generator, shape: Sequence[int], kind: Any, high: int = 2) -> np.ndarray:
+    """Normal floats, or integers below ``high``; ``kind``: a dtype or its name."""
+    found = dtype(kind)
+    if found.is_float:
+        return generator.standard_normal(shape).astype(found.numpy)
+    return generator.integers(0, max(high, 1), shape).astype(found.numpy)
 
 
 # -- peers -----------------------------------------------------------------------------------------
 
 
 #: The frameworks that a model can be compared with.
-PEERS = ("torch", "torch.compile", "onnxruntime", "jax")
+PEERS = ("torch", "torch.compile", "onnxruntime", "jax", "keras")
 
 
 def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[np.ndarray, ...]]:
@@ -256,13 +281,22 @@ def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[
         return _torch_peer(model, framework == "torch.compile", threads)
     if framework == "onnxruntime":
         return _onnxruntime_peer(model, threads)
-    if framework == "jax":
-        if model.spec.frontend != "jax":
-            raise UserError("jax can run JAX functions only", model.spec.text,
-                            "compare with torch or onnxruntime")  # fmt: skip
-        return _telling(model.live, "jax", model.spec.text)
+    if framework in ("jax", "keras"):
+        return _telling(_own_peer(model, framework), framework, model.spec.text)
     raise UserError(f"no peer is called {framework!r}", "--against",
                     f"choose one of {', '.join(PEERS)}")  # fmt: skip
+
+
+def _own_peer(model: Model, framework: str):
+    """The model in the framework that it came from."""
+    if model.spec.frontend == framework and model.live is not None:
+        return model.live
+    if model.spec.kind == framework == "keras":  # imported from the cache
+        from core_compiler.frontends.keras import on_arrays, read_file
+
+        return on_arrays(read_file(Path(model.spec.text), trust=model.spec.trust))
+    raise UserError(f"{framework} can run its own models only", model.spec.text,
+                    "compare with torch or onnxruntime")  # fmt: skip
 
 
 def _torch_peer(model: Model, compiled: bool, threads: int):
@@ -283,7 +317,7 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
 
         module = read_pt2(Path(wanted.text), trust=wanted.trust).module()
     else:
-        fix = "use --against " + ("onnxruntime" if wanted.kind == "onnx" else "jax")
+        fix = f"use --against {'onnxruntime' if wanted.kind == 'onnx' else wanted.frontend}"
         raise UserError("torch cannot run it", wanted.text, fix)
     if compiled:
         module = torch.compile(module)

@@ -24,8 +24,9 @@ _WHOLE = "call it in Python to see the whole traceback"
 def call(text: str, sizes: Mapping[str, Any]):
     """Call the function that ``text`` names with ``sizes`` as keyword arguments.
 
-    It must return ``(model, example inputs)``: an nn.Module and a tensor or a tuple of tensors, or
-    a JAX function and its arguments, a tuple of trees of arrays.  Answers the model and the tuple.
+    It must return ``(model, example inputs)``: an nn.Module and a tensor or a tuple of tensors, a
+    JAX function and its arguments (a tuple of trees of arrays), or a Keras model and an array or a
+    tuple of arrays.  Answers the model and the tuple.
     UserError where it cannot be imported, called, or raises.  What it prints goes to standard
     error: standard output is for answers.
     """
@@ -42,11 +43,12 @@ def call(text: str, sizes: Mapping[str, Any]):
     if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
         raise UserError(
             "the function did not return (model, example inputs)", text,
-            "return an nn.Module and a tuple of tensors, or a JAX function and its arguments",
+            "return an nn.Module and a tuple of tensors, a JAX function and its arguments, or a "
+            "Keras model and arrays",
         )  # fmt: skip
     model, inputs = made
     inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
-    for position, held in enumerate(inputs if of_torch(model) else ()):
+    for position, held in enumerate(inputs if of_torch(model) and not of_keras(model) else ()):
         if not hasattr(held, "detach"):
             raise UserError(
                 f"example input {position} is of type {type(held).__name__}, not a tensor", text,
@@ -58,6 +60,11 @@ def call(text: str, sizes: Mapping[str, Any]):
 def of_torch(model: Any) -> bool:
     """Whether a model is a torch module (else it is a function for JAX to trace)."""
     return hasattr(model, "state_dict")
+
+
+def of_keras(model: Any) -> bool:
+    """Whether a model is one of Keras (on whichever backend)."""
+    return any(base.__module__.partition(".")[0] == "keras" for base in type(model).__mro__)
 
 
 def load_pass(text: str) -> Pass:

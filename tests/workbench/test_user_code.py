@@ -135,43 +135,6 @@ def test_inputs_that_hold_nan_give_the_nans_of_the_framework(command, code):
     assert np.isnan(model.inputs[0]).all()
 
 
-JAX = """\
-import jax
-import jax.numpy as jnp
-
-def step(*, units=4):
-    def forward(params, x):
-        return jnp.tanh(x @ params["w"])
-    key = jax.random.key(0)
-    return forward, ({"w": jax.random.normal(key, (3, units))}, jnp.ones((2, 3)))
-
-def stuck():
-    return (lambda x: x if x > 0 else -x), (jnp.float32(1),)
-"""
-
-
-def test_a_jax_function_is_compared_with_jax(command, tmp_path, monkeypatch):
-    pytest.importorskip("jax", reason="needs jax")
-    (tmp_path / "own_jax.py").write_text(JAX)
-    monkeypatch.chdir(tmp_path)
-    try:
-        words = ("own_jax:step", "--against", "jax", "--size", "units=5", "-o", "step.run")
-        got, out, _ = command("run", *words, "--json")
-        told = json.loads(out)
-        assert got == 0 and told["worst_relative_error"] < 1e-5
-        assert told["frontend"] == "jax"
-        got, _, err = command("run", "own_jax:step", "--against", "torch")
-        assert got == 2 and "torch cannot run it" in err and "--against jax" in err
-        got, _, err = command("compile", "own_jax:stuck")
-        assert got == 2 and "jax cannot trace it: TracerBoolConversionError" in err
-        assert f"{tmp_path}/own_jax.py:11" in err
-        (tmp_path / "own.mlir").write_text("func.func @main( {")
-        got, _, err = command("compile", "own.mlir")
-        assert got == 2 and "not a StableHLO program" in err and err.count("\n") == 1
-    finally:
-        del sys.modules["own_jax"]
-
-
 PASS = """\
 from dataclasses import dataclass
 from core_compiler.passes.base import Pass

@@ -30,8 +30,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   let data = null;
   const error = h('div', { class: 'error', role: 'alert', hidden: true });
   const path = h('input', { type: 'text', spellcheck: 'false', autocomplete: 'off', 'aria-label': 'Model or recording',
-    placeholder: 'a .run, .onnx, .pt2 or .mlir path, package.module:function, or a sample name' });
-  const file = h('input', { type: 'file', hidden: true, accept: '.run,.onnx,.pt2,.mlir,.mlirbc,.stablehlo' });
+    placeholder: 'a .run, .onnx, .pt2, .keras or .mlir path, package.module:function, or a sample name' });
+  const file = h('input', { type: 'file', hidden: true, accept: '.run,.onnx,.pt2,.keras,.mlir,.mlirbc,.stablehlo' });
   const upload = h('span', { class: 'upload', role: 'status' });
   const frontend = h('select', { 'aria-label': 'Frontend' }, h('option', { value: '' }, 'default frontend'), h('option', { value: 'torch' }, 'torch'), h('option', { value: 'onnx' }, 'onnx'));
   const target = h('select', { 'aria-label': 'Target' });

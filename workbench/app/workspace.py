@@ -132,7 +132,7 @@ class Workspace:
         if name not in CATALOGUE:
             raise UserError(
                 "no model is called that", name[:200],
-                f"give a sample ({', '.join(CATALOGUE)}), a .run, .onnx, .pt2 or .mlir "
+                f"give a sample ({', '.join(CATALOGUE)}), a .run, .onnx, .pt2, .keras or .mlir "
                 "path, or package.module:function",
             )  # fmt: skip
 

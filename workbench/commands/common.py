@@ -17,9 +17,8 @@ from core_compiler.errors import CANNOT_HERE, UserError
 
 def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
     """The arguments that name a model."""
-    say = (
-        "a sample (see `workbench models`), a .onnx, .pt2 or .mlir file, or package.module:function"
-    )
+    files = "a .onnx, .pt2, .keras or .mlir file"
+    say = f"a sample (see `workbench models`), {files}, or package.module:function"
     parser.add_argument(
         "model", metavar=metavar, help=say if metavar == "MODEL" else f"a .run file, or {say}"
     )

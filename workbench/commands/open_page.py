@@ -14,7 +14,7 @@ def add_arguments(parser) -> None:
         "model",
         metavar="RUN|MODEL",
         nargs="?",
-        help="a .run file, a sample, a .onnx, .pt2 or .mlir file, package.module:function "
+        help="a .run file, a sample, a .onnx, .pt2, .keras or .mlir file, package.module:function "
         "(default: the page that asks)",
     )
     parser.add_argument("--port", type=int, default=5006, help="default 5006; 0 takes a free one")

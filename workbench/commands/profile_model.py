@@ -14,7 +14,7 @@ def add_arguments(parser) -> None:
     common.add_model(parser)
     common.add_compile(parser)
     parser.add_argument(
-        "--against", default="", metavar="NAMES", help="torch,onnxruntime,torch.compile,jax"
+        "--against", default="", metavar="NAMES", help="torch,onnxruntime,torch.compile,jax,keras"
     )
     parser.add_argument(
         "--repeats", type=int, default=20, metavar="N", help="timed runs for kernels (default 20)"

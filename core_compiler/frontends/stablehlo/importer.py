@@ -15,7 +15,15 @@ from core_compiler.frontends.stablehlo.origins import LISTING, Origins
 from core_compiler.frontends.stablehlo.reading import NotSupported, parsed, read_file, type_of
 from core_compiler.frontends.stablehlo.regions import signature
 from core_compiler.frontends.stablehlo.table import TABLE, Context
-from core_compiler.ir import Block, Function, Module, Origin, Value, WeightStore
+from core_compiler.ir import (
+    Block,
+    FrontendNode,
+    Function,
+    Module,
+    Origin,
+    Value,
+    WeightStore,
+)
 from core_compiler.ops.base import TypeRuleError
 
 __all__ = ["import_file", "import_program", "ops"]
@@ -39,6 +47,7 @@ def import_program(
     program: str | bytes, *, name: str = "program", inputs: Sequence[np.ndarray] | None = None,
     sizes: Mapping[str, int] | None = None, read_files: bool = False,
     inputs_named: Sequence[str] = (), outputs_named: Sequence[str] = (),
+    weights: Mapping[str, np.ndarray] | None = None,
 ) -> Imported:  # fmt: skip
     """Import StableHLO text or bytecode.
 
@@ -47,6 +56,7 @@ def import_program(
                     names is 1.
     ``read_files``  read the Python files that the locations name: the source view shows them.
     ``inputs_named``, ``outputs_named``  names instead of the program's own.
+    ``weights``     the first arguments by name: constants of the module, and no arguments of it.
     The function ``main``, or the only public one, is the model.  UserError for text that MLIR
     refuses, for open dimensions that cannot be bound, and for unsupported ops (all at once).
     """
@@ -54,7 +64,7 @@ def import_program(
         importer = Importer(module, name, isinstance(program, str))
         bound = polymorphic.bind(module, importer.public(), name, inputs or (), sizes or {})
         try:
-            importer.main(inputs_named, outputs_named)
+            importer.main(inputs_named, outputs_named, weights or {})
         except NotSupported as problem:
             if not importer.unsupported:
                 raise UserError(str(problem), name, "the program is damaged") from None
@@ -96,7 +106,10 @@ class Importer:
 
     # -- functions -------------------------------------------------------------------------------
 
-    def main(self, inputs_named: Sequence[str], outputs_named: Sequence[str]) -> None:
+    def main(
+        self, inputs_named: Sequence[str], outputs_named: Sequence[str],
+        weights: Mapping[str, np.ndarray],
+    ) -> None:  # fmt: skip
         """The model's function: its arguments, its body, its results."""
         function = self.public()
         block = self._entry(function)
@@ -104,7 +117,9 @@ class Importer:
             _given(inputs_named, i) or _name_in(str(argument.location)) or f"input{i}"
             for i, argument in enumerate(block.arguments)
         ])  # fmt: skip
-        for argument, name in zip(block.arguments, names, strict=True):
+        for argument, (name, array) in zip(block.arguments, weights.items(), strict=False):
+            self.env[argument] = self._weight(name, array)
+        for argument, name in list(zip(block.arguments, names, strict=True))[len(weights) :]:
             try:
                 value = Value(type_of(argument.type), name)
             except NotSupported as problem:
@@ -117,6 +132,14 @@ class Importer:
         self.result_names = _distinct([
             _given(outputs_named, i) or _result_name(facts, i) for i, facts in enumerate(told)
         ])  # fmt: skip
+
+    def _weight(self, name: str, array: np.ndarray) -> Value:
+        """A constant that stands for an argument of the function."""
+        scope = "/".join(name.split("/")[:-1])
+        context = Context(Origin.root(FrontendNode(name, "parameter", scope=scope)), None, self)
+        value = context.constant(array, name=name)
+        self.take(context)
+        return value
 
     def public(self) -> Any:
         """The function that is the model."""

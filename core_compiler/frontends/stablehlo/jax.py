@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -14,14 +14,18 @@ from core_compiler.frontends.stablehlo.reading import need_jax
 
 
 def import_function(
-    function: Callable, arguments: Sequence[Any], name: str = "function"
-) -> Imported:
+    function: Callable, arguments: Sequence[Any], name: str = "function",
+    weights: Mapping[str, np.ndarray] | None = None, inputs_named: Sequence[str] = (),
+    outputs_named: Sequence[str] = (),
+) -> Imported:  # fmt: skip
     """Import a JAX function: anything that ``jax.jit`` traces.
 
     ``arguments``  example arguments, trees of arrays (or of ``jax.ShapeDtypeStruct``): each leaf
     becomes an argument of the module, named by its path (``params['w']``), in the order of
-    ``jax.tree.leaves``; the leaves of the result are named alike.  UserError where it cannot be
-    traced, or holds what has no translation.
+    ``jax.tree.leaves``; the leaves of the result are named alike.
+    ``weights``    the first leaves by name: they become constants, and no arguments.
+    ``inputs_named``, ``outputs_named``  names of the other leaves, instead of their paths.
+    UserError where the function cannot be traced, or holds what has no translation.
     """
     need_jax()
     import jax
@@ -35,9 +39,12 @@ def import_function(
     except Exception as problem:  # a person's own code
         raise UserError(f"jax cannot trace it: {raised_at(problem)}", name,
                         "see that jax.jit(function)(*arguments) runs") from None  # fmt: skip
+    named = _names(function, arguments, jax)
+    if inputs_named:
+        named = [*named[: len(weights or {})], *inputs_named]
     imported = import_program(
         exported.mlir_module_serialized, name=name, read_files=True,
-        inputs_named=_names(function, arguments, jax),
+        inputs_named=named, outputs_named=outputs_named, weights=weights or {},
     )  # fmt: skip
     facts = {**imported.facts, "frontend": "jax", "jax": version("jax")}
     return Imported(imported.module, imported.inputs, imported.outputs, imported.sources, facts)

@@ -70,7 +70,7 @@ def _read(location: str) -> tuple[str, str, int, tuple]:
         if place and found and place[1] == found[1]:
             name = ""  # the location is the place alone
     own = [row for row in rows if row[0][:1] != "<" and not _FOREIGN.search(row[0])]
-    file, line = (own or rows or (("", 0),))[-1][:2]
+    file, line = own[-1][:2] if own else ("", 0)
     if file == "-":  # MLIR's name of a text that it was handed
         file, rows = LISTING, ()
     return name, file, line, rows

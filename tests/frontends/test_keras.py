@@ -1,0 +1,151 @@
+"""Keras 3 models: values beside Keras, names and scopes, files, refusals."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from core_compiler.errors import UserError
+from tests.conformance.outcomes import by_cpu, by_reference
+
+pytest.importorskip("jax", reason="Keras models are read on JAX")
+os.environ.setdefault("KERAS_BACKEND", "jax")
+pytest.importorskip("keras", reason="the frontend reads models by keras")
+
+import keras
+
+import core_compiler as cc
+from core_compiler.frontends.keras import import_model, on_arrays, read_file
+
+RNG = np.random.default_rng(0)
+pytestmark = pytest.mark.skipif(
+    keras.config.backend() != "jax", reason="another backend of Keras is chosen"
+)
+
+
+def image_model():
+    x = keras.Input((16, 16, 3), name="image")
+    y = keras.layers.Conv2D(8, 3, strides=2, padding="same", name="stem")(x)
+    y = keras.layers.BatchNormalization(name="norm")(y)
+    y = keras.layers.Activation("silu", name="act")(y)
+    y = keras.layers.SeparableConv2D(8, 3, padding="same", name="separable")(y)
+    y = keras.layers.MaxPooling2D(name="pool")(y)
+    y = keras.layers.GlobalAveragePooling2D(name="mean")(y)
+    return keras.Model(x, keras.layers.Dense(5, name="head")(y), name="images")
+
+
+def text_model():
+    x = keras.Input((12,), dtype="int32", name="tokens")
+    y = keras.layers.Embedding(50, 16, name="embed")(x)
+    z = keras.layers.MultiHeadAttention(2, 8, name="attend")(y, y, use_causal_mask=True)
+    y = keras.layers.LayerNormalization(name="norm")(y + z)
+    y = keras.layers.LSTM(6, name="lstm")(y)
+    return keras.Model(x, keras.layers.Dense(3, activation="softmax", name="head")(y), name="text")
+
+
+def two_inputs():
+    a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
+    joined = keras.layers.Concatenate()([a, b])
+    return keras.Model([a, b], [keras.layers.Dense(2, name="left")(joined), a - b], name="two")
+
+
+def shaken(model):
+    """The model with random numbers in every variable: none is 0 or 1, variances are positive."""
+    for variable in model.variables:
+        if not np.issubdtype(np.dtype(str(variable.dtype)), np.floating):
+            continue
+        drawn = RNG.standard_normal(variable.shape) * (0.3 if len(variable.shape) < 2 else 1)
+        scale = np.sqrt(max(1, np.prod(variable.shape[:-1])))
+        if variable.path.endswith(("variance", "gamma")):
+            drawn, scale = 1 + 0.3 * np.abs(drawn), 1
+        variable.assign((drawn / (scale if len(variable.shape) > 1 else 1)).astype("float32"))
+    return model
+
+
+def image(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+MODELS = {
+    "images": (image_model, [image(2, 16, 16, 3)]),
+    "text": (text_model, [RNG.integers(0, 50, (2, 12)).astype(np.int32)]),
+    "two inputs": (two_inputs, [image(3, 4), image(3, 4)]),
+}
+#: Applications at the smallest size that they take.
+APPLICATIONS = {
+    "MobileNetV2": {"alpha": 0.35, "input_shape": (32, 32, 3)}, "EfficientNetB0": {},
+    "ResNet50": {}, "DenseNet121": {}, "ConvNeXtTiny": {}, "NASNetMobile": {}, "Xception": {
+        "input_shape": (71, 71, 3)}, "VGG16": {}, "ResNet50V2": {}, "InceptionV3": {
+        "input_shape": (75, 75, 3)},
+}  # fmt: skip
+
+
+def agree(model, inputs, execute):
+    """Import, execute, compare each result with Keras's, by its spread."""
+    imported = import_model(model, inputs, name=model.name)
+    wanted = on_arrays(model)(*inputs)
+    made = execute(imported, inputs)
+    assert len(made) == len(wanted) == len(imported.outputs)
+    for ours, theirs in zip(made, wanted, strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        assert theirs.std() > 1e-3, "the numbers say nothing"
+        assert np.abs(ours - theirs).max() <= 1e-4 * theirs.std()
+    return imported
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_agrees_with_keras(name):
+    make, inputs = MODELS[name]
+    agree(shaken(make()), inputs, by_reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_an_application_agrees_with_keras(name):
+    sizes = {"input_shape": (32, 32, 3), **APPLICATIONS[name]}
+    make = getattr(keras.applications, name)
+    model = make(weights=None, include_top=True, classes=20, classifier_activation=None, **sizes)
+    agree(shaken(model), [image(2, *sizes["input_shape"])], by_cpu)
+
+
+def test_variables_and_layers_keep_their_names():
+    make, inputs = MODELS["images"]
+    imported = import_model(make(), inputs)
+    assert imported.inputs == ("image",) and imported.outputs == ("head",)
+    weights = {
+        op.results[0].name: op.origin.nodes()[0]
+        for op in imported.module.walk()
+        if op.kind == "core.constant" and op.origin.nodes()[0].kind == "parameter"
+    }
+    assert weights["stem/kernel"].scope == "stem"
+    assert {"norm/gamma", "norm/moving_variance", "head/bias"} <= weights.keys()
+    (stem, *_) = [op for op in imported.module.walk() if op.kind == "core.conv"]
+    assert "stem" in stem.origin.nodes()[0].scope
+
+
+def test_a_live_model_in_a_session():
+    make, inputs = MODELS["two inputs"]
+    model = shaken(make())
+    made = cc.compile(model, inputs)
+    for ours, theirs in zip(made(*inputs), on_arrays(model)(*inputs), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert made.names[0] == ("a", "b")
+    assert made.about["facts"]["frontend"] == "keras"
+
+
+def test_what_keras_refuses_is_one_line(tmp_path):
+    path = tmp_path / "own.keras"
+    path.write_bytes(b"this is no zip")
+    with pytest.raises(UserError, match="keras cannot read it") as caught:
+        read_file(path)
+    assert "\n" not in caught.value.what
+    x = keras.Input((4,))
+    keras.Model(x, keras.layers.Lambda(lambda v: v * 2)(x)).save(path)
+    with pytest.raises(UserError, match="keras cannot read it") as caught:
+        read_file(path)
+    assert "--trust" in caught.value.fix
+    with pytest.raises(UserError, match=r"keras cannot call it|jax cannot trace it"):
+        import_model(image_model(), [image(2, 16, 16, 4)])
