@@ -122,7 +122,7 @@ def type_of(value: Any) -> TensorType:
 
 def array_of(attribute: Any) -> np.ndarray:
     """The array that a constant's attribute holds."""
-    kind = type_of(attribute.type)
+    kind: Any = type_of(attribute.type)  # of known sizes
     if attribute.is_splat and kind.elements > 1:
         one = tensor((), kind.dtype)
         text = str(attribute).partition(">")[0] + f"> : {one}"
@@ -150,7 +150,8 @@ def python_of(attribute: Any) -> Any:
     if isinstance(attribute, ir.ArrayAttr):
         return [python_of(each) for each in attribute]
     if isinstance(attribute, ir.DictAttr):
-        return {each.name: python_of(each.attr) for each in attribute}
+        held: Any = attribute
+        return {each.name: python_of(each.attr) for each in held}
     if type(attribute) is not ir.Attribute:
         return list(attribute)  # dense arrays of numbers
     text = str(attribute)

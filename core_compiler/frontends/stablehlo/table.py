@@ -73,9 +73,12 @@ class Context(Builder):
             return as_array(maker["value"], self.weights)
         if value.type.elements > 4096 or maker.kind not in _SMALL:
             return None
-        given = [self.constant_of(each) for each in maker.operands]
-        if any(each is None for each in given):
-            return None
+        given = []
+        for each in maker.operands:
+            found = self.constant_of(each)
+            if found is None:
+                return None
+            given.append(found)
         return evaluate(maker, given, self.weights)[maker.results.index(value)]
 
     def _maker(self, value: Value):

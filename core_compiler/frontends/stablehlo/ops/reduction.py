@@ -78,7 +78,7 @@ def reduce(b, *operands):
 def _steps(word: str, floats: bool) -> tuple:
     """The body that jax writes for the first of the largest (``GT``) or smallest, NaN before
     all."""
-    number = (("compare", word, (0, 2)),)
+    number: tuple = (("compare", word, (0, 2)),)
     if floats:
         number += (("compare", "NE", (0, 0)), ("or", "", (4, 5)))
     pick = 3 + len(number)
