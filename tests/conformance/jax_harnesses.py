@@ -39,6 +39,20 @@ def cases(names: Collection[str] | None = None) -> Iterator[Case]:
             yield Case(harness.fullname, _runner(harness))
 
 
+def stems() -> list[str]:
+    """What :func:`cases_of` has."""
+    return [case.name for case in cases()]
+
+
+def cases_of(chosen: Collection[str]) -> Iterator[Case]:
+    return cases(chosen)
+
+
+def left_out(_name: str) -> str:
+    """Why a case is not eligible; "" where it is."""
+    return ""
+
+
 def stem(name: str) -> str:
     return name
 

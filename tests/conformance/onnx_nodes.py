@@ -17,6 +17,7 @@ from onnx import numpy_helper
 from onnx.backend.base import Backend, BackendRep
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
+from onnx.reference import ReferenceEvaluator
 
 from core_compiler.frontends.onnx import import_proto
 from tests.conformance.outcomes import Case, Wrong, by_reference, installed
@@ -65,6 +66,52 @@ def cases(names: Collection[str] | None = None) -> Iterator[Case]:
     for test in tests():
         if wanted is None or test.name in wanted:
             yield Case(test.name, _runner(test))
+
+
+def stems() -> list[str]:
+    """What :func:`cases_of` has."""
+    return [test.name for test in tests()]
+
+
+def cases_of(chosen: Collection[str]) -> Iterator[Case]:
+    return cases(chosen)
+
+
+#: Op types whose cases are no part of the suite: strings and text, images, random numbers.
+NO_PART = {
+    **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch",
+                     "TfIdfVectorizer", "LabelEncoder"), "text"),
+    "ImageDecoder": "images",
+    **dict.fromkeys(("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
+                     "RandomUniform", "RandomUniformLike"), "random numbers"),
+}  # fmt: skip
+
+
+def left_out(name: str) -> str:
+    """Why a case is not eligible; "" where it is: what is no part of the suite, and what ONNX's own
+    reference evaluator does not pass."""
+    (test,) = [test for test in tests() if test.name == name]
+    model, sets = data(test)
+    for node in model.graph.node:
+        if node.domain == "ai.onnx.ml":
+            return "ai.onnx.ml"
+        if node.op_type in NO_PART:
+            return NO_PART[node.op_type]
+    strings = (*model.graph.input, *model.graph.output)
+    if any(i.type.tensor_type.elem_type == onnx.TensorProto.STRING for i in strings):
+        return "text"
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            evaluator = ReferenceEvaluator(model)
+            for inputs, outputs in sets:
+                stored = {t.name for t in model.graph.initializer}
+                names = [i.name for i in model.graph.input if i.name not in stored]
+                made = evaluator.run(None, dict(zip(names, inputs, strict=False)))
+                Runner.assert_similar_outputs(list(outputs), list(made), test.rtol, test.atol)
+    except Exception as error:
+        return f"ONNX's reference evaluator does not pass it ({type(error).__name__})"
+    return ""
 
 
 def stem(name: str) -> str:

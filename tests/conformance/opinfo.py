@@ -25,6 +25,8 @@ from tests.conformance.outcomes import Case, Wrong, installed
 SUITE, LIBRARY = "opinfo", "torch"
 DTYPES = (torch.float32, torch.int64, torch.bool)
 SAMPLES = 2
+#: Of these dtypes all samples of the core ops are taken where a whole suite is asked for.
+CORE_DTYPES = (torch.float32, torch.int64)
 #: Ops whose positions of equal elements torch leaves open, and ops whose content it leaves open.
 OPEN_ORDER = frozenset({"sort", "argsort", "topk", "kthvalue", "msort"})
 OPEN_CONTENT = frozenset(
@@ -37,9 +39,35 @@ def cases(names: Collection[str] | None = None) -> Iterator[Case]:
     ``names`` (samples of other ops are not made)."""
     wanted = None if names is None else frozenset(names)
     stems = None if wanted is None else frozenset(map(stem, wanted))
-    for case in _cases(stems):
+    for case in _cases(stems, SAMPLES):
         if wanted is None or case.name in wanted:
             yield case
+
+
+def stems() -> list[str]:
+    """Op and dtype of everything that :func:`cases_of` has: the ops that torch tags as core ATen,
+    in ``CORE_DTYPES``."""
+    return [own for _op, _dtype, own in _ops(CORE_DTYPES) if _is_core(_op)]
+
+
+def cases_of(chosen: Collection[str]) -> Iterator[Case]:
+    """Every sample of these ops and dtypes."""
+    return _cases(frozenset(chosen), None, CORE_DTYPES)
+
+
+#: Ops that are no part of the suite, and why (at most ten).
+LEFT_OUT: dict[str, str] = {}
+
+
+def left_out(name: str) -> str:
+    """Why a case is not eligible; "" where it is."""
+    return LEFT_OUT.get(stem(name).rpartition("-")[0], "")
+
+
+def _is_core(op) -> bool:
+    packet = getattr(torch.ops.aten, op.aten_name or op.name, None)
+    overloads = packet.overloads() if packet is not None else ()
+    return any(torch.Tag.core in getattr(packet, each).tags for each in overloads)
 
 
 def stem(name: str) -> str:
@@ -47,29 +75,34 @@ def stem(name: str) -> str:
     return name.rpartition("-")[0]
 
 
-def _cases(stems: Collection[str] | None) -> Iterator[Case]:
+def _ops(dtypes) -> Iterator[tuple]:
+    """(op, dtype, their name) of the database."""
     # Takes seconds: only where the cases are asked for, not where tests are collected.
     from torch.testing._internal.common_methods_invocations import op_db
 
-    logging.disable(logging.WARNING)
     for op in op_db:
         base = op.name + (f"/{op.variant_test_name}" if op.variant_test_name else "")
-        for dtype in DTYPES:
-            if dtype not in op.dtypes:
-                continue
-            own = f"{base}-{str(dtype).removeprefix('torch.')}"
-            if stems is not None and own not in stems:
-                continue
-            samples = _samples(op, dtype)
-            if isinstance(samples, str):
-                yield Case(f"{own}-0", _refused(samples))
-                continue
-            for number, sample in samples:
-                yield Case(f"{own}-{number}", _runner(op, sample))
+        for dtype in dtypes:
+            if dtype in op.dtypes:
+                yield op, dtype, f"{base}-{str(dtype).removeprefix('torch.')}"
 
 
-def _samples(op, dtype):
-    """Evenly chosen samples with their numbers, or why there are none."""
+def _cases(stems: Collection[str] | None, limit: int | None, dtypes=DTYPES) -> Iterator[Case]:
+    logging.disable(logging.WARNING)
+    for op, dtype, own in _ops(dtypes):
+        if stems is not None and own not in stems:
+            continue
+        samples = _samples(op, dtype, limit)
+        if isinstance(samples, str):
+            yield Case(f"{own}-0", _refused(samples))
+            continue
+        for number, sample in samples:
+            yield Case(f"{own}-{number}", _runner(op, sample))
+
+
+def _samples(op, dtype, limit: int | None):
+    """Evenly chosen samples (all where ``limit`` is None) with their numbers, or why there are
+    none."""
     torch.manual_seed(0)
     try:
         with warnings.catch_warnings():
@@ -79,7 +112,7 @@ def _samples(op, dtype):
         return f"the suite makes no samples here ({type(error).__name__})"
     if not every:
         return "the suite has no samples"
-    step = max(1, -(-len(every) // SAMPLES))
+    step = 1 if limit is None else max(1, -(-len(every) // limit))
     return list(enumerate(every))[::step]
 
 
