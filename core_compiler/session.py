@@ -1,7 +1,8 @@
 """``import core_compiler as cc; c = cc.compile(model, inputs)``: for notebooks and scripts.
 
 The model is what a person has at hand: a live torch module, an exported program, an ONNX or Keras
-model, a JAX function, a ``.onnx``, ``.pt2``, ``.keras`` or ``.mlir`` file, a module of our IR.
+model, a JAX or TensorFlow function, a ``.onnx``, ``.pt2``, ``.keras`` or ``.mlir`` file, a folder
+with a SavedModel, a module of our IR.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.nd
         return _from_keras(model, inputs)
     if "torch" in owners:
         return _from_torch(model, inputs)
+    if "tensorflow" in owners:
+        return _from_tensorflow(model, inputs)
     if "onnx" in owners:
         from core_compiler.frontends.onnx import import_proto
 
@@ -99,8 +102,8 @@ def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.nd
         return _from_jax(model, inputs)
     raise UserError(
         f"{type(model).__name__} is no model", "compile",
-        "give a torch module, an exported program, an ONNX or Keras model, a JAX function, a "
-        ".onnx, .pt2, .keras or .mlir file, a Module",
+        "give a torch module, an exported program, an ONNX or Keras model, a JAX or TensorFlow "
+        "function, a .onnx, .pt2, .keras or .mlir file, a Module",
     )  # fmt: skip
 
 
@@ -111,6 +114,10 @@ def _of_module(module: Module) -> Imported:
 
 
 def _from_file(path: Path, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray] | None]:
+    if (path / "saved_model.pb").is_file():
+        from core_compiler.frontends.tensorflow import read_saved_model
+
+        return _from_tensorflow(read_saved_model(path), inputs)
     if not path.is_file():
         raise UserError("there is no such file", str(path), "check the path")
     if path.suffix.lower() == ".onnx":
@@ -132,6 +139,16 @@ def _from_file(path: Path, inputs: Sequence | None) -> tuple[Imported, list[np.n
 
         return _from_keras(read_file(path), inputs)
     raise UserError("is no model file", str(path), "give a .onnx, .pt2, .keras or .mlir file")
+
+
+def _from_tensorflow(function: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:
+    from core_compiler.frontends.tensorflow import import_function
+
+    given = _arrays(inputs)
+    if given is None:
+        raise UserError(f"{_name_of(function)} needs example inputs", "compile",
+                        "give them: compile(function, (x,))")  # fmt: skip
+    return import_function(function, given, name=_name_of(function)), given
 
 
 def _from_keras(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:

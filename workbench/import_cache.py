@@ -45,7 +45,7 @@ _OWN = ("ir", "ops", "frontends")
 def key(spec: Spec) -> str | None:
     """The entry's name; None for what may not be cached (a function can return anything), and for
     an ``.onnx`` file that was never read here: only reading it says which data files it has."""
-    if spec.kind == "function":
+    if spec.kind in ("function", "saved_model"):  # a SavedModel is a folder that may grow
         return None
     if spec.kind == "sample":
         state = _state(spec)

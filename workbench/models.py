@@ -1,7 +1,7 @@
 """What a person may name as a model, and how it becomes tensor IR with inputs to run it on.
 
 ``resnet50`` (the catalogue), ``model.onnx``, ``model.pt2``, ``model.keras``, ``model.mlir``
-(StableHLO), ``package.module:function``.
+(StableHLO), a folder with a SavedModel, ``package.module:function``.
 Frameworks are imported only where the import is not in the cache.
 """
 
@@ -24,19 +24,20 @@ from core_compiler.ir import dtype
 from workbench import import_cache, user_code
 
 _FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-FRONTENDS = ("torch", "onnx", "jax", "keras", "stablehlo")
+FRONTENDS = ("torch", "onnx", "jax", "keras", "tensorflow", "stablehlo")
 #: A model file's ending -> its kind and the frontend that reads it.
 FILES = {
     ".onnx": ("onnx", "onnx"), ".pt2": ("pt2", "torch"), ".keras": ("keras", "keras"),
     **dict.fromkeys((".mlir", ".mlirbc", ".stablehlo"), ("stablehlo", "stablehlo")),
 }  # fmt: skip
 #: What reads a function's model: by what it returns.
-OF_FUNCTIONS = ("torch", "jax", "keras")
+OF_FUNCTIONS = ("torch", "jax", "keras", "tensorflow")
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A model as asked for: ``kind`` is ``sample``, ``function``, or one of :data:`FILES`.
+    """A model as asked for: ``kind`` is ``sample``, ``function``, ``saved_model``, or one of
+    :data:`FILES`.
 
     ``sizes`` are builder arguments of a sample (width, depth, batch, seed...).
     """
@@ -96,6 +97,8 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
                 f"{', '.join(sizes)} cannot be set for a file", text, "export it at that size"
             )
         return Spec(text, kind, own, {}, trust)
+    if (Path(text) / "saved_model.pb").is_file():
+        return Spec(text, "saved_model", "tensorflow", {}, trust)
     if _FUNCTION.match(text):
         if frontend not in (None, *OF_FUNCTIONS):
             raise UserError(
@@ -207,10 +210,28 @@ def _keras_model(wanted: Spec, model: Any, inputs: tuple[np.ndarray, ...]):
     return imported, inputs, example_inputs(imported, 1, like=inputs), on_arrays(model)
 
 
+def _saved_model(wanted: Spec):
+    from core_compiler.frontends.tensorflow import example_shapes, read_saved_model
+
+    function = read_saved_model(Path(wanted.text))
+    generator = np.random.default_rng(0)
+    inputs = tuple(_drawn(generator, shape, kind) for shape, kind in example_shapes(function))
+    return _tensorflow_model(wanted, function, inputs)
+
+
+def _tensorflow_model(wanted: Spec, function: Any, inputs: tuple[np.ndarray, ...]):
+    from core_compiler.frontends.tensorflow import import_function, on_arrays
+
+    imported = import_function(function, inputs, name=wanted.text)
+    return imported, inputs, example_inputs(imported, 1, like=inputs), on_arrays(function)
+
+
 def _function(wanted: Spec):
     model, inputs = user_code.call(wanted.text, wanted.sizes)
     if user_code.of_keras(model):
         return _keras_model(wanted, model, tuple(map(np.asarray, inputs)))
+    if user_code.of_tensorflow(model):
+        return _tensorflow_model(wanted, model, tuple(map(np.asarray, inputs)))
     if not user_code.of_torch(model):
         return _jax_function(wanted, model, inputs)
     _need("torch", "torch")
@@ -233,7 +254,7 @@ def _jax_function(wanted: Spec, function: Callable, arguments: tuple):
 
 _IMPORTERS = {
     "sample": _sample, "onnx": _onnx, "pt2": _pt2, "keras": _keras, "stablehlo": _stablehlo,
-    "function": _function,
+    "saved_model": _saved_model, "function": _function,
 }  # fmt: skip
 
 
@@ -268,7 +289,7 @@ def _drawn(generator, shape: Sequence[int], kind: Any, high: int = 2) -> np.ndar
 
 
 #: The frameworks that a model can be compared with.
-PEERS = ("torch", "torch.compile", "onnxruntime", "jax", "keras")
+PEERS = ("torch", "torch.compile", "onnxruntime", "jax", "keras", "tensorflow")
 
 
 def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[np.ndarray, ...]]:
@@ -281,7 +302,7 @@ def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[
         return _torch_peer(model, framework == "torch.compile", threads)
     if framework == "onnxruntime":
         return _onnxruntime_peer(model, threads)
-    if framework in ("jax", "keras"):
+    if framework in ("jax", "keras", "tensorflow"):
         return _telling(_own_peer(model, framework), framework, model.spec.text)
     raise UserError(f"no peer is called {framework!r}", "--against",
                     f"choose one of {', '.join(PEERS)}")  # fmt: skip

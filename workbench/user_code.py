@@ -25,8 +25,8 @@ def call(text: str, sizes: Mapping[str, Any]):
     """Call the function that ``text`` names with ``sizes`` as keyword arguments.
 
     It must return ``(model, example inputs)``: an nn.Module and a tensor or a tuple of tensors, a
-    JAX function and its arguments (a tuple of trees of arrays), or a Keras model and an array or a
-    tuple of arrays.  Answers the model and the tuple.
+    JAX function and its arguments (a tuple of trees of arrays), or a Keras model or ``tf.function``
+    and an array or a tuple of arrays.  Answers the model and the tuple.
     UserError where it cannot be imported, called, or raises.  What it prints goes to standard
     error: standard output is for answers.
     """
@@ -44,7 +44,7 @@ def call(text: str, sizes: Mapping[str, Any]):
         raise UserError(
             "the function did not return (model, example inputs)", text,
             "return an nn.Module and a tuple of tensors, a JAX function and its arguments, or a "
-            "Keras model and arrays",
+            "Keras model or tf.function and arrays",
         )  # fmt: skip
     model, inputs = made
     inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
@@ -64,7 +64,16 @@ def of_torch(model: Any) -> bool:
 
 def of_keras(model: Any) -> bool:
     """Whether a model is one of Keras (on whichever backend)."""
-    return any(base.__module__.partition(".")[0] == "keras" for base in type(model).__mro__)
+    return _is_of(model, "keras")
+
+
+def of_tensorflow(model: Any) -> bool:
+    """Whether a model is a ``tf.function``, a ``tf.Module`` or a signature of a SavedModel."""
+    return _is_of(model, "tensorflow")
+
+
+def _is_of(model: Any, package: str) -> bool:
+    return any(base.__module__.partition(".")[0] == package for base in type(model).__mro__)
 
 
 def load_pass(text: str) -> Pass:

@@ -17,7 +17,7 @@ from core_compiler.frontends.base import Imported
 
 __all__ = ["example_shapes", "import_model", "on_arrays", "read_file"]
 
-_BACKENDS = ("jax", "torch")
+_BACKENDS = ("jax", "torch", "tensorflow")
 
 
 def read_file(path: Path, trust: bool = False) -> Any:
@@ -67,6 +67,8 @@ def import_model(model: Any, inputs: Sequence[np.ndarray], name: str = "model") 
     backend = keras.config.backend()
     if backend == "torch":
         return _by_torch(model, inputs, name)
+    if backend == "tensorflow":
+        return _by_tensorflow(model, inputs, name)
     if backend != "jax":
         fix = f"set KERAS_BACKEND to {' or '.join(_BACKENDS)}: a .keras file loads on any"
         raise UserError(f"models on the backend {backend} are not read", name, fix)
@@ -92,6 +94,18 @@ def _by_torch(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
     tensors = [torch.from_numpy(np.array(each)) for each in inputs]
     made = import_module(model.eval(), tensors, name=name)
     return Imported(made.module, made.inputs, made.outputs, made.sources, _facts(made.facts))
+
+
+def _by_tensorflow(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
+    from core_compiler.frontends.tensorflow import import_function
+
+    def call(*inputs):
+        return model(inputs[0] if len(inputs) == 1 else list(inputs), training=False)
+
+    made = import_function(call, inputs, name=name)
+    named = [one.name for one in getattr(model, "inputs", None) or ()] or made.inputs
+    results = list(getattr(model, "output_names", None) or ()) or made.outputs
+    return Imported(made.module, tuple(named), tuple(results), made.sources, _facts(made.facts))
 
 
 def _by_jax(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:

@@ -47,7 +47,8 @@ def import_program(
     program: str | bytes, *, name: str = "program", inputs: Sequence[np.ndarray] | None = None,
     sizes: Mapping[str, int] | None = None, read_files: bool = False,
     inputs_named: Sequence[str] = (), outputs_named: Sequence[str] = (),
-    weights: Mapping[str, np.ndarray] | None = None,
+    weights: Mapping[int, tuple[str, np.ndarray]] | None = None,
+    places: Mapping[str, tuple[str, int]] | None = None,
 ) -> Imported:  # fmt: skip
     """Import StableHLO text or bytecode.
 
@@ -56,12 +57,14 @@ def import_program(
                     names is 1.
     ``read_files``  read the Python files that the locations name: the source view shows them.
     ``inputs_named``, ``outputs_named``  names instead of the program's own.
-    ``weights``     the first arguments by name: constants of the module, and no arguments of it.
+    ``weights``     arguments by position, each with a name: constants of the module, and no
+                    arguments of it (``inputs_named`` names the others).
+    ``places``      file and line of ops by the path that their location names.
     The function ``main``, or the only public one, is the model.  UserError for text that MLIR
     refuses, for open dimensions that cannot be bound, and for unsupported ops (all at once).
     """
     with parsed(program, name) as module:
-        importer = Importer(module, name, isinstance(program, str))
+        importer = Importer(module, name, isinstance(program, str), places or {})
         bound = polymorphic.bind(module, importer.public(), name, inputs or (), sizes or {})
         try:
             importer.main(inputs_named, outputs_named, weights or {})
@@ -85,7 +88,9 @@ class Importer:
     """One import; ``env`` maps the program's values to ours, ``made`` ours to the ops that make
     them."""
 
-    def __init__(self, module: Any, name: str, text: bool):
+    def __init__(
+        self, module: Any, name: str, text: bool, places: Mapping[str, tuple[str, int]]
+    ):  # fmt: skip
         self.module, self.name = module, name
         self.weights = WeightStore()
         self.env: dict[Any, Value] = {}
@@ -102,24 +107,25 @@ class Importer:
         self.lines: list[str] = []
         self.shape: tuple | None = None
         self._held: list[Any] = []
-        self._origins, self._text = Origins(), text
+        self._origins, self._text = Origins(places), text
 
     # -- functions -------------------------------------------------------------------------------
 
     def main(
         self, inputs_named: Sequence[str], outputs_named: Sequence[str],
-        weights: Mapping[str, np.ndarray],
+        weights: Mapping[int, tuple[str, np.ndarray]],
     ) -> None:  # fmt: skip
         """The model's function: its arguments, its body, its results."""
         function = self.public()
         block = self._entry(function)
+        for position, (name, array) in weights.items():
+            self.env[block.arguments[position]] = self._weight(name, array)
+        own = [v for i, v in enumerate(block.arguments) if i not in weights]
         names = _distinct([
             _given(inputs_named, i) or _name_in(str(argument.location)) or f"input{i}"
-            for i, argument in enumerate(block.arguments)
+            for i, argument in enumerate(own)
         ])  # fmt: skip
-        for argument, (name, array) in zip(block.arguments, weights.items(), strict=False):
-            self.env[argument] = self._weight(name, array)
-        for argument, name in list(zip(block.arguments, names, strict=True))[len(weights) :]:
+        for argument, name in zip(own, names, strict=True):
             try:
                 value = Value(type_of(argument.type), name)
             except NotSupported as problem:

@@ -39,12 +39,11 @@ def import_function(
     except Exception as problem:  # a person's own code
         raise UserError(f"jax cannot trace it: {raised_at(problem)}", name,
                         "see that jax.jit(function)(*arguments) runs") from None  # fmt: skip
-    named = _names(function, arguments, jax)
-    if inputs_named:
-        named = [*named[: len(weights or {})], *inputs_named]
+    held = dict(enumerate((weights or {}).items()))
+    named = inputs_named or _names(function, arguments, jax)[len(held) :]
     imported = import_program(
         exported.mlir_module_serialized, name=name, read_files=True,
-        inputs_named=named, outputs_named=outputs_named, weights=weights or {},
+        inputs_named=named, outputs_named=outputs_named, weights=held,
     )  # fmt: skip
     facts = {**imported.facts, "frontend": "jax", "jax": version("jax")}
     return Imported(imported.module, imported.inputs, imported.outputs, imported.sources, facts)

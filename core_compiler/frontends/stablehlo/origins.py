@@ -8,7 +8,7 @@ a name, or nothing: then the op's line in the program itself stands for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from core_compiler.ir import FrontendNode
 
@@ -20,20 +20,24 @@ _LENGTH = 1 << 14
 _TEXT = r'"((?:[^"\\]|\\.)*)"'
 _FRAME = re.compile(rf"{_TEXT}\({_TEXT}:(\d{{1,9}}):\d+")
 _PLACE = re.compile(rf"{_TEXT}:(\d{{1,9}}):\d+")
-_NAME = re.compile(rf"loc\({_TEXT}")
+_NAME = re.compile(rf"loc\((?:fused\[)?{_TEXT}")
+#: What TensorFlow's bridge puts before the path of a graph's op.
+_GRAPH = re.compile(r"^(?:.*;)?(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)*")
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
 #: Transformations that JAX wraps around a scope's name.
 _WRAPPED = re.compile(r"^(?:jit|pjit|jvp|vmap|transpose|checkpoint|remat|shard_map)\((.*)\)$")
 #: Frames of these packages, and of what called JAX from here, are nobody's own lines.
-_FOREIGN = re.compile(
-    r"/(?:site|dist)-packages/(?:jax|jaxlib|flax|keras|tensorflow)/|/core_compiler/frontends/"
+FOREIGN = re.compile(
+    r"/(?:site|dist)-packages/(?:jax|jaxlib|flax|keras)/|/tensorflow/python/|/keras/src/"
+    r"|/core_compiler/frontends/"
 )
 
 
 class Origins:
     """The frontend nodes of one program; equal locations are read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Mapping[str, tuple[str, int]]):
+        self._places = places
         self._read: dict[str, tuple[str, str, int, tuple]] = {}
         self._count = 0
 
@@ -43,6 +47,8 @@ class Origins:
         if location not in self._read:
             self._read[location] = _read(location)
         name, file, at, stack = self._read[location]
+        if name in self._places:
+            file, at = self._places[name]
         self._count += 1
         parts = name.split("/")[:-1]
         if parts and parts[0].startswith(("jit(", "pjit(")):
@@ -59,7 +65,7 @@ def _read(location: str) -> tuple[str, str, int, tuple]:
     """(name, file, line, stack: innermost frame last) of a location's text."""
     text = location[:_LENGTH]
     found = _NAME.match(text)
-    name = _plain(found[1]) if found else ""
+    name = _GRAPH.sub("", _plain(found[1])) if found else ""
     rows = tuple(
         (_plain(file), int(line), _plain(function), "")
         for function, file, line in reversed(_FRAME.findall(text))
@@ -69,7 +75,7 @@ def _read(location: str) -> tuple[str, str, int, tuple]:
         rows = ((_plain(place[1]), int(place[2]), "", ""),) if place else ()
         if place and found and place[1] == found[1]:
             name = ""  # the location is the place alone
-    own = [row for row in rows if row[0][:1] != "<" and not _FOREIGN.search(row[0])]
+    own = [row for row in rows if row[0][:1] != "<" and not FOREIGN.search(row[0])]
     file, line = own[-1][:2] if own else ("", 0)
     if file == "-":  # MLIR's name of a text that it was handed
         file, rows = LISTING, ()

@@ -98,6 +98,15 @@ def get_dimension_size(b, x):
     return b.constant(x.type.shape[int(b.attr("dimension"))], wanted.dtype)
 
 
+@op("set_dimension_size")
+def set_dimension_size(b, x, size):
+    """A bound that a size known here meets."""
+    known = b.constant_of(size)
+    if known is None or int(known) != x.type.shape[int(b.attr("dimension"))]:
+        raise NotSupported("a size that depends on data")
+    return x
+
+
 @op("optimization_barrier")
 def optimization_barrier(b, *xs):
     return xs

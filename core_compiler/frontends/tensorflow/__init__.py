@@ -1,0 +1,204 @@
+"""TensorFlow functions and SavedModels: lowered to StableHLO by TensorFlow's own XLA bridge.
+
+Variables become constants that keep their names; the names of graph ops are scopes, and what Python
+traced them are their lines.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError, nearest, raised_at
+from core_compiler.frontends.base import Imported
+from core_compiler.frontends.stablehlo.origins import FOREIGN
+from core_compiler.frontends.stablehlo.reading import need_jax
+
+__all__ = ["example_shapes", "import_function", "is_saved_model", "on_arrays", "read_saved_model"]
+
+#: The signature of a SavedModel that is the model, where it has one of this name.
+SERVING = "serving_default"
+
+
+def need_tensorflow() -> None:
+    """UserError (exit code 3) where tensorflow or jaxlib, which reads StableHLO, is missing."""
+    need_jax()
+    if importlib.util.find_spec("tensorflow") is None:
+        raise UserError("tensorflow is not installed", "frontend",
+                        "pip install 'compiler-workbench[tensorflow]'", 3)  # fmt: skip
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # it tells every start on standard error
+
+
+def is_saved_model(path: Path) -> bool:
+    return (path / "saved_model.pb").is_file()
+
+
+def read_saved_model(path: Path, signature: str = "") -> Any:
+    """The function of a SavedModel that ``signature`` names (default: ``serving_default``, or the
+    only one).  UserError where it has none of that name, or TensorFlow refuses it."""
+    need_tensorflow()
+    import tensorflow as tf
+
+    try:
+        held = tf.saved_model.load(str(path))
+        signatures = dict(held.signatures)
+    except Exception as problem:  # whatever TensorFlow raises is about the folder
+        said = " ".join(str(problem).split())[:300]
+        raise UserError(f"tensorflow cannot read it: {said}", str(path),
+                        "save it again with tf.saved_model.save") from None  # fmt: skip
+    wanted = signature or (SERVING if SERVING in signatures else "")
+    if not wanted and len(signatures) == 1:
+        (wanted,) = signatures
+    if wanted not in signatures:
+        listed = f"it has {', '.join(signatures) or 'none: save it with signatures='}"
+        raise UserError(f"which signature is the model? {signature or 'several'}", str(path),
+                        nearest(signature, signatures, listed))  # fmt: skip
+    found = signatures[wanted]
+    found.owner = held  # its variables live as long as it does
+    return found
+
+
+def example_shapes(function: Any) -> list[tuple[tuple[int, ...], str]]:
+    """Shape (open sizes are 1) and dtype of each argument of a signature, in order."""
+    return [(tuple(1 if d is None else d for d in spec.shape), spec.dtype.name)
+            for spec in _specs(function).values()]  # fmt: skip
+
+
+def _specs(function: Any) -> Mapping[str, Any]:
+    _, named = function.structured_input_signature
+    return {name: named[name] for name in sorted(named)}
+
+
+def import_function(
+    function: Callable, inputs: Sequence[np.ndarray], name: str = "function"
+) -> Imported:
+    """Import what ``tf.function`` traces: a Python function, a ``tf.function``, a signature of a
+    SavedModel (its arguments by name, sorted), a Keras model on TensorFlow.
+
+    ``inputs``  one array for each argument.  UserError where it cannot be traced, where XLA has no
+    word for an op of it, and for ops without a translation.
+    """
+    need_tensorflow()
+    import tensorflow as tf
+
+    from core_compiler.frontends.stablehlo import import_program
+
+    specs = [tf.TensorSpec(each.shape, each.dtype) for each in map(np.asarray, inputs)]
+    wrapped = tf.function(_positional(function), jit_compile=True, autograph=False)
+    try:
+        concrete = wrapped.get_concrete_function(*specs)
+        inner = getattr(function, "get_concrete_function", None)
+        graphs = [concrete.graph, *([inner(*specs).graph] if inner else [])]
+    except Exception as problem:  # a person's own code
+        raise UserError(f"tensorflow cannot trace it: {raised_at(problem)}", name,
+                        "see that tf.function(function)(*inputs) runs") from None  # fmt: skip
+    try:
+        program = wrapped.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
+    except Exception as problem:  # XLA's own refusals, each with the ops it cannot compile
+        said = " ".join(str(problem).split())[:400]
+        fix = "replace the ops that it names; tf.function(jit_compile=True) tells the same"
+        raise UserError(f"XLA cannot compile it: {said}", name, fix) from None
+    weights = _captured(concrete, len(specs))
+    made = import_program(
+        program, name=name, weights=weights, read_files=True, places=_places(graphs),
+        inputs_named=_argument_names(concrete, function), outputs_named=_paths(
+            concrete.structured_outputs),
+    )  # fmt: skip
+    facts = {**made.facts, "frontend": "tensorflow", "tensorflow": version_of()}
+    return Imported(made.module, made.inputs, made.outputs, made.sources, facts)
+
+
+def version_of() -> str:
+    """The installed version of tensorflow, whichever of its packages that is."""
+    for package in ("tensorflow", "tensorflow-cpu", "tensorflow-intel"):
+        if importlib.util.find_spec("tensorflow") is not None:
+            try:
+                return version(package)
+            except ImportError:
+                continue
+    return ""
+
+
+def _positional(function: Any) -> Callable:
+    """``function`` with its arguments in order: a signature takes them by name only."""
+    if not hasattr(function, "structured_input_signature"):
+        return lambda *arrays: function(*arrays)
+    positional, named = function.structured_input_signature
+    if positional and not named:
+        return lambda *arrays: function(*arrays)
+    names = sorted(named)
+    return lambda *arrays: function(**dict(zip(names, arrays, strict=True)))
+
+
+def _argument_names(concrete: Any, function: Any) -> list[str]:
+    if hasattr(function, "structured_input_signature"):
+        return list(_specs(function))
+    import inspect
+
+    try:
+        own = getattr(function, "python_function", function)
+        return [n for n in inspect.signature(own).parameters if n != "self"]
+    except (TypeError, ValueError):
+        return []
+
+
+def _captured(concrete: Any, first: int) -> dict[int, tuple[str, np.ndarray]]:
+    """What the function reads from outside, by its position behind the arguments: variables by
+    their names, constants."""
+    variables = {id(v.handle): v for v in concrete.variables}
+    made = {}
+    for number, held in enumerate(concrete.captured_inputs):
+        variable = variables.get(id(held))
+        if variable is not None:
+            made[first + number] = (variable.name.partition(":")[0], variable.numpy())
+        elif held.dtype.name == "resource":
+            raise UserError("it reads a table, an iterator or another resource", "tensorflow",
+                            "pass what it reads as an argument")  # fmt: skip
+        else:
+            made[first + number] = (f"captured_{number}", held.numpy())
+    return made
+
+
+def _places(graphs: Sequence[Any]) -> dict[str, tuple[str, int]]:
+    """Graph op's name -> file and line of the Python that made it, innermost that is a person's
+    own."""
+    made = {}
+    for op in (op for graph in graphs for op in graph.get_operations()):
+        for frame in reversed(list(op.traceback or ())):
+            file = getattr(frame, "filename", "")
+            if file and file[0] != "<" and not FOREIGN.search(file):
+                made[op.name] = (file, int(frame.lineno))
+                break
+    return made
+
+
+def _paths(structure: Any, path: str = "") -> list[str]:
+    """The names of a structure's leaves, in TensorFlow's order (dictionaries by key)."""
+    if isinstance(structure, Mapping):
+        parts = [(f"{path}/{key}" if path else str(key), structure[key])
+                 for key in sorted(structure)]  # fmt: skip
+    elif isinstance(structure, tuple | list):
+        parts = [(f"{path}/{i}" if path else f"output{i}", each)
+                 for i, each in enumerate(structure)]  # fmt: skip
+    else:
+        return [path or "output0"]
+    return [name for part, each in parts for name in _paths(each, part)]
+
+
+def on_arrays(function: Any) -> Callable[..., tuple]:
+    """``function`` executed by TensorFlow, from arrays to a tuple of arrays."""
+    import tensorflow as tf
+
+    call = _positional(function)
+
+    def run(*arrays):
+        made = call(*map(tf.constant, arrays))
+        return tuple(leaf.numpy() for leaf in tf.nest.flatten(made))
+
+    return run
