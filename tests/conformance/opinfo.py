@@ -3,7 +3,8 @@
 For each op and dtype at most ``SAMPLES`` of its sample inputs, taken evenly; tensors are the
 program's inputs, all else is part of the program.  Where torch exports no program (a Python number
 or a shape that depends on data) or its own two executions differ (random ops), the case says so.
-Compared by ``torch.testing.assert_close`` with its defaults for the dtype.
+Compared by ``torch.testing.assert_close`` with its defaults for the dtype, or with the tolerance
+that the database declares for all of torch's common tests of an op.
 """
 
 from __future__ import annotations
@@ -156,9 +157,27 @@ def _runner(op, sample):
         for ours, theirs in zip(made, wanted, strict=True):
             if op.name in OPEN_ORDER and theirs.dtype == torch.int64:
                 ours = _settled(to_numpy(tensors[0]), ours, to_numpy(theirs))
-            _compare(ours, theirs, op.name in OPEN_CONTENT)
+            _compare(ours, theirs, op.name in OPEN_CONTENT, _tolerance(op, theirs.dtype))
 
     return run
+
+
+def _tolerance(op, dtype) -> dict[str, float]:
+    """The op's own tolerance on a CPU, where it has one; as torch's tests do, no less than the
+    defaults."""
+    from torch.testing._comparison import default_tolerances
+    from torch.testing._internal.common_device_type import toleranceOverride
+
+    for info in op.decorators:
+        if getattr(info, "cls_name", "") != "TestCommon" or info.test_name is not None or (
+            info.device_type not in (None, "cpu")
+        ):  # fmt: skip
+            continue
+        for own in info.decorators:
+            if isinstance(own, toleranceOverride) and dtype in own.d:
+                rtol, atol = default_tolerances(dtype)
+                return {"rtol": max(rtol, own.d[dtype].rtol), "atol": max(atol, own.d[dtype].atol)}
+    return {}
 
 
 def _eager(program, tensors, is_open: bool):
@@ -204,7 +223,7 @@ def _settled(x, ours, theirs):
     return ours
 
 
-def _compare(ours, theirs, is_open: bool = False) -> None:
+def _compare(ours, theirs, is_open: bool, tolerance: dict[str, float]) -> None:
     wanted = to_numpy(theirs)
     if ours.shape != wanted.shape or ours.dtype != wanted.dtype:
         raise Wrong(f"{ours.dtype}{ours.shape}, wanted {wanted.dtype}{wanted.shape}")
@@ -215,7 +234,7 @@ def _compare(ours, theirs, is_open: bool = False) -> None:
         theirs = torch.from_numpy(wanted)
     try:
         torch.testing.assert_close(
-            torch.from_numpy(np.array(ours)), theirs.contiguous(), equal_nan=True
+            torch.from_numpy(np.array(ours)), theirs.contiguous(), equal_nan=True, **tolerance
         )
     except AssertionError as error:
         lines = [x for x in str(error).splitlines() if "difference" in x or "Mismatched" in x]
