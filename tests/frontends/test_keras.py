@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
-from tests.conformance.outcomes import by_cpu, by_reference
-
-pytest.importorskip("jax", reason="Keras models are read on JAX")
-os.environ.setdefault("KERAS_BACKEND", "jax")
-pytest.importorskip("keras", reason="the frontend reads models by keras")
-
-import keras
-
 import core_compiler as cc
+from core_compiler.errors import UserError
 from core_compiler.frontends.keras import import_model, on_arrays, read_file
+from tests.conformance.outcomes import by_cpu, by_reference
 
 RNG = np.random.default_rng(0)
 pytestmark = pytest.mark.skipif(
-    keras.config.backend() != "jax", reason="another backend of Keras is chosen"
+    any(importlib.util.find_spec(name) is None for name in ("jax", "keras")),
+    reason="Keras models are read by keras on jax",
 )
 
 
-def image_model():
+@pytest.fixture(scope="module")
+def keras():
+    """Its import takes seconds: only in the process that runs these tests."""
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    import keras
+
+    if keras.config.backend() != "jax":
+        pytest.skip("another backend of Keras is chosen")
+    return keras
+
+
+def image_model(keras):
     x = keras.Input((16, 16, 3), name="image")
     y = keras.layers.Conv2D(8, 3, strides=2, padding="same", name="stem")(x)
     y = keras.layers.BatchNormalization(name="norm")(y)
@@ -36,7 +42,7 @@ def image_model():
     return keras.Model(x, keras.layers.Dense(5, name="head")(y), name="images")
 
 
-def text_model():
+def text_model(keras):
     x = keras.Input((12,), dtype="int32", name="tokens")
     y = keras.layers.Embedding(50, 16, name="embed")(x)
     z = keras.layers.MultiHeadAttention(2, 8, name="attend")(y, y, use_causal_mask=True)
@@ -45,7 +51,7 @@ def text_model():
     return keras.Model(x, keras.layers.Dense(3, activation="softmax", name="head")(y), name="text")
 
 
-def two_inputs():
+def two_inputs(keras):
     a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
     joined = keras.layers.Concatenate()([a, b])
     return keras.Model([a, b], [keras.layers.Dense(2, name="left")(joined), a - b], name="two")
@@ -97,23 +103,23 @@ def agree(model, inputs, execute):
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_agrees_with_keras(name):
+def test_a_model_agrees_with_keras(name, keras):
     make, inputs = MODELS[name]
-    agree(shaken(make()), inputs, by_reference)
+    agree(shaken(make(keras)), inputs, by_reference)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", APPLICATIONS)
-def test_an_application_agrees_with_keras(name):
+def test_an_application_agrees_with_keras(name, keras):
     sizes = {"input_shape": (32, 32, 3), **APPLICATIONS[name]}
     make = getattr(keras.applications, name)
     model = make(weights=None, include_top=True, classes=20, classifier_activation=None, **sizes)
     agree(shaken(model), [image(2, *sizes["input_shape"])], by_cpu)
 
 
-def test_variables_and_layers_keep_their_names():
+def test_variables_and_layers_keep_their_names(keras):
     make, inputs = MODELS["images"]
-    imported = import_model(make(), inputs)
+    imported = import_model(make(keras), inputs)
     assert imported.inputs == ("image",) and imported.outputs == ("head",)
     weights = {
         op.results[0].name: op.origin.nodes()[0]
@@ -126,9 +132,9 @@ def test_variables_and_layers_keep_their_names():
     assert "stem" in stem.origin.nodes()[0].scope
 
 
-def test_a_live_model_in_a_session():
+def test_a_live_model_in_a_session(keras):
     make, inputs = MODELS["two inputs"]
-    model = shaken(make())
+    model = shaken(make(keras))
     made = cc.compile(model, inputs)
     for ours, theirs in zip(made(*inputs), on_arrays(model)(*inputs), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -136,7 +142,7 @@ def test_a_live_model_in_a_session():
     assert made.about["facts"]["frontend"] == "keras"
 
 
-def test_what_keras_refuses_is_one_line(tmp_path):
+def test_what_keras_refuses_is_one_line(keras, tmp_path):
     path = tmp_path / "own.keras"
     path.write_bytes(b"this is no zip")
     with pytest.raises(UserError, match="keras cannot read it") as caught:
@@ -148,4 +154,4 @@ def test_what_keras_refuses_is_one_line(tmp_path):
         read_file(path)
     assert "--trust" in caught.value.fix
     with pytest.raises(UserError, match=r"keras cannot call it|jax cannot trace it"):
-        import_model(image_model(), [image(2, 16, 16, 4)])
+        import_model(image_model(keras), [image(2, 16, 16, 4)])

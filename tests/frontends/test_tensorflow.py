@@ -11,8 +11,8 @@ from core_compiler.errors import UserError
 from tests.conformance.outcomes import by_cpu, by_reference
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-pytest.importorskip("jax", reason="StableHLO is read by jaxlib")
 pytest.importorskip("tensorflow", reason="needs tensorflow (no part of the test extra: 0.3 GB)")
+pytest.importorskip("jax", reason="StableHLO is read by jaxlib")
 
 import tensorflow as tf
 
