@@ -37,6 +37,7 @@ DISTRIBUTIONS = {
 CARRIED = {
     "bokeh": "panel",
     "llvmlite": "numba",
+    "jaxlib": "jax",
     "param": "panel",
     "protobuf": "onnx",
     "tornado": "panel",
@@ -77,7 +78,7 @@ def imported(package: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("package", "extras"),
     [
-        ("core_compiler", ("torch", "onnx", "peers", "cuda", "draw")),
+        ("core_compiler", ("torch", "onnx", "keras", "tensorflow", "peers", "cuda", "draw")),
         ("sample_models", ("models",)),
         ("workbench", ("all",)),
         ("widgets", ("ui",)),
@@ -108,7 +109,8 @@ def test_every_requirement_has_both_ends_and_holds_here() -> None:
 
 
 def test_all_holds_every_extra_a_user_needs() -> None:
-    extras = "torch", "onnx", "peers", "cuda", "draw", "ui", "models"
+    # Not tensorflow: 0.3 GB, and its models are read by one who has it.
+    extras = "torch", "onnx", "keras", "peers", "cuda", "draw", "ui", "models"
     assert set(requirements(*extras)) == set(requirements("all"))
     assert set(requirements("all")) < set(requirements("test")) < set(requirements("dev"))
 
