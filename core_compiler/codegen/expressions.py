@@ -155,7 +155,7 @@ def _encoded(text: str, source, target, suffix: str) -> str:
 def bitcast(text: str, source, target) -> str:
     suffix = f"x{source.width}" if isinstance(source, VectorType) else ""
     a, b = element(source), element(target)
-    if scalars.is_code(a) and scalars.is_code(b):
+    if a is b or (scalars.is_code(a) and scalars.is_code(b)):
         return text
     if scalars.is_narrow(a):
         return f"convert_i32_{scalars.code_name(b)}{suffix}({text})"

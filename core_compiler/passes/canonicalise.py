@@ -84,6 +84,8 @@ RULES = (
          lambda b, m: b.select(m["p"], m["y"], m["x"])),
     Rule("cast to the same dtype => x",
          op("cast", "x", where=lambda o: o["dtype"] is o.operands[0].type.dtype), _same),
+    Rule("bitcast to the same dtype => x",
+         op("bitcast", "x", where=lambda o: o["dtype"] is o.operands[0].type.dtype), _same),
     Rule("x and true => x", op("and", "x", Const("c", is_all(True), "all true")), _same,
          check=_booleans),
     Rule("x or false => x", op("or", "x", Const("c", is_all(False), "all false")), _same,

@@ -68,6 +68,9 @@ CASES = {
     "shift": (
         lambda b, x, y: b.shr(x, y), [integers(-99, 99, 40, np.int32), integers(-2, 40, 40, np.int32)]
     ),
+    "bits read as they are": (
+        lambda b, x: b.neg(b.bitcast(x, dtype=dtype("i8"))), [integers(-99, 99, 40, np.int8)]
+    ),
     "cast to i8 saturates": (lambda b, x: b.cast(x, dtype=dtype("i8")), [normal(50) * 200]),
     "cast to fp8": (lambda b, x: b.cast(x, dtype=dtype("f8E4M3FN")), [normal(50) * 400]),
     **{
@@ -268,7 +271,7 @@ def test_every_step_of_a_schedule_has_the_reference_bits(name, width):
 
 @pytest.mark.parametrize(
     "name",
-    [*(f"{source} to {target}" for source, target in NARROW_CASTS), "floats to i4 saturate",
+    [*(f"{source} to {target}" for source, target in NARROW_CASTS), "floats to i4 saturate", "bits read as they are",
      "i4 select and pad", "bools of shifted joins", "add relu", "bf16", "f16", "remainder", "integer power", "cast to fp8",
      "transpose", "head split", "pad", "concat", "take", "sum of rows", "sum of columns", "sum of 9000", "maximum", "argmax",
      "softmax", "layer norm", "residual, layer norm, both kept", "product of bf16", "max pool",

@@ -103,6 +103,8 @@ CASES = (
          lambda b, x, y, p: b.select(b.and_(p, p), x, y), "found core.and", (F, F, P)),
     Case("cast to the same dtype => x", lambda b, x: b.cast(x, dtype="f32"), same,
          lambda b, x: b.cast(x, dtype="f16"), "the attributes or types of this core.cast"),
+    Case("bitcast to the same dtype => x", lambda b, x: b.bitcast(x, dtype="f32"), same,
+         lambda b, x: b.bitcast(x, dtype="i32"), "the attributes or types of this core.bitcast"),
     Case("x and true => x", binary("and_", like(True)), same,
          binary("and_", like(1)), "the operands are not booleans", (P,), (INT,)),
     Case("x or false => x", binary("or_", like(False)), same,
