@@ -121,7 +121,8 @@ def can_join(
     """None if the ops of both units fit one kernel, else a :class:`Refusal`.
 
     ``first`` feeds ``second`` (both in program order, spelled over the values outside them);
-    ``outputs`` are results of ``first`` that others read too.
+    ``outputs`` are results of either that others read too (those that neither reads are outputs
+    anyway).
     """
     ops = [*first, *second]
     used = {v for op in ops for v in op.uses()}

@@ -133,7 +133,7 @@ def absorb_copies(unit: Op, rewriter: Rewriter) -> Op | Refusal:
             visit(value)
     if not copies:
         return refuse("copies", "{0} reads nothing that is copied", unit)
-    refused = joinable(tuple(copies.values()), ops, ())
+    refused = joinable(tuple(copies.values()), ops, unit.results)
     if refused is not None:
         return refused.renamed(_members_by_value([(unit, ops)]))
     return make_group([*copies.values(), unit], unit.results)
@@ -308,9 +308,8 @@ def refusal(pair: Pair, rewriter: Rewriter, position) -> Refusal | None:
     refused = cycle(pair, rewriter, position)
     if refused is not None:
         return refused
-    outputs = [v for v in pair.outputs(rewriter) if v not in pair.consumer.results]
     first, second = pair.first(), flattened(pair.consumer)
-    refused = joinable(first, second, outputs)
+    refused = joinable(first, second, pair.outputs(rewriter))
     if refused is None:
         return None
     made = len(first) - len(pair.views)

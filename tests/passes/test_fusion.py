@@ -1,0 +1,40 @@
+"""Fusion of units with several results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core_compiler import compiler
+from core_compiler.ops.base import evaluate_block
+from tests.passes.programs import inputs, program
+
+
+def _convolved(b, x, w):
+    return b.conv(x, w, strides=(1, 1), low=(0, 0), high=(0, 0), dilations=(1, 1))
+
+
+PRODUCERS = {
+    "product": (lambda b, x, w: b.matmul(x, w), "2x8x15x17xf32", "2x8x17x15xf32"),
+    "convolution": (_convolved, "2x3x17x17xf32", "8x3x3x3xf32"),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCERS)
+def test_a_result_that_is_kept_and_read_beside_its_place(name):
+    """relu(x) has other readers, and the same kernel reads it one place further on: elementwise ops
+    are computed twice, a product before them must not come along (NASNet's shifted paths)."""
+    make, *types = PRODUCERS[name]
+
+    def build(b, x, w):
+        kept = b.relu(make(b, x, w))
+        zero = b.constant(np.float32(0))
+        wide = b.pad(kept, zero, low=(0,) * 4, high=(0, 0, 1, 1), interior=(0,) * 4)
+        shifted = b.slice(wide, starts=(0, 0, 1, 1), limits=(2, 8, 16, 16), strides=(1,) * 4)
+        return [kept, b.reshape(shifted, shape=(16, 1, 15, 15))]
+
+    module = program(build, *types)
+    arrays = inputs(module)
+    wanted = evaluate_block(module.main.body, arrays, module.weights)
+    for ours, theirs in zip(compiler.start(module, "cpu").finish()(*arrays), wanted, strict=True):
+        assert ours.tobytes() == np.asarray(theirs).tobytes()
