@@ -176,8 +176,9 @@ class Page:
         self._showing.clear()
         if sight.run:
             self._guard(partial(self._open_recording, sight.run))
-        self.sight = sight if self.run is not None else Sight()
-        if self.run is None and self.job is None:
+        found = self.run is not None or self.job is not None  # a compile that has yet to write it
+        self.sight = sight if found else Sight()
+        if not found:
             self._show_start()
         self._open_other()
         self.refresh()

@@ -336,7 +336,9 @@ def test_a_model_is_compiled_live(own_server, tab):
     page.wait("#cw-bar .job:visible")
     page.press("1")  # the layout changes also while there is no recording yet
     page.wait_query("panes", "graph,diff")
+    page.open(page.page.url)  # the address leads back to it
     page.wait("#cw-rail .pass", timeout=180_000)
+    page.wait_query("panes", "graph,diff")
     page.press("0")
     page.wait("#cw-view-overview .status.finished", timeout=300_000)
     page.wait("#cw-bar .job", state="hidden")
