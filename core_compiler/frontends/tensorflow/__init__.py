@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -117,11 +118,8 @@ def import_function(
 def version_of() -> str:
     """The installed version of tensorflow, whichever of its packages that is."""
     for package in ("tensorflow", "tensorflow-cpu", "tensorflow-intel"):
-        if importlib.util.find_spec("tensorflow") is not None:
-            try:
-                return version(package)
-            except ImportError:
-                continue
+        with suppress(ImportError):
+            return version(package)
     return ""
 
 
