@@ -198,9 +198,7 @@ def _keras(wanted: Spec):
     from core_compiler.frontends.keras import example_shapes, read_file
 
     model = read_file(Path(wanted.text), trust=wanted.trust)
-    generator = np.random.default_rng(0)
-    inputs = tuple(_drawn(generator, shape, kind) for shape, kind in example_shapes(model))
-    return _keras_model(wanted, model, inputs)
+    return _keras_model(wanted, model, _all_drawn(example_shapes(model)))
 
 
 def _keras_model(wanted: Spec, model: Any, inputs: tuple[np.ndarray, ...]):
@@ -214,9 +212,7 @@ def _saved_model(wanted: Spec):
     from core_compiler.frontends.tensorflow import example_shapes, read_saved_model
 
     function = read_saved_model(Path(wanted.text))
-    generator = np.random.default_rng(0)
-    inputs = tuple(_drawn(generator, shape, kind) for shape, kind in example_shapes(function))
-    return _tensorflow_model(wanted, function, inputs)
+    return _tensorflow_model(wanted, function, _all_drawn(example_shapes(function)))
 
 
 def _tensorflow_model(wanted: Spec, function: Any, inputs: tuple[np.ndarray, ...]):
@@ -275,6 +271,11 @@ def example_inputs(imported: Imported, seed: int, like: Sequence[np.ndarray] = (
         high = int(like[i].max()) + 1 if counts else 2
         made.append(_drawn(generator, kind.shape, kind.dtype, high))
     return tuple(made)
+
+
+def _all_drawn(shapes: Sequence[tuple[Sequence[int], str]]) -> tuple[np.ndarray, ...]:
+    generator = np.random.default_rng(0)
+    return tuple(_drawn(generator, shape, kind) for shape, kind in shapes)
 
 
 def _drawn(generator, shape: Sequence[int], kind: Any, high: int = 2) -> np.ndarray:

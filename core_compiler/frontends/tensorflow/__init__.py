@@ -21,7 +21,7 @@ from core_compiler.frontends.base import Imported
 from core_compiler.frontends.stablehlo.origins import FOREIGN
 from core_compiler.frontends.stablehlo.reading import need_jax
 
-__all__ = ["example_shapes", "import_function", "is_saved_model", "on_arrays", "read_saved_model"]
+__all__ = ["example_shapes", "import_function", "on_arrays", "read_saved_model"]
 
 #: The signature of a SavedModel that is the model, where it has one of this name.
 SERVING = "serving_default"
@@ -34,10 +34,6 @@ def need_tensorflow() -> None:
         raise UserError("tensorflow is not installed", "frontend",
                         "pip install 'compiler-workbench[tensorflow]'", 3)  # fmt: skip
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # it tells every start on standard error
-
-
-def is_saved_model(path: Path) -> bool:
-    return (path / "saved_model.pb").is_file()
 
 
 def read_saved_model(path: Path, signature: str = "") -> Any:

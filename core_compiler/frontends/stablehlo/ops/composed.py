@@ -7,6 +7,11 @@ from typing import Any
 
 from core_compiler.frontends.stablehlo.table import Context, NotSupported
 
+#: Why an op has no translation, where there is more to say.
+REFUSED = {
+    "stablehlo.rng": "random numbers without a seed; draw them with jax.random",
+    "stablehlo.rng_bit_generator": "its numbers are the machine's own; draw them with jax.random",
+}
 _PIPELINE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 
 
@@ -54,7 +59,7 @@ def composed(b: Context) -> Callable:
     """
     operation = b.operation
     if not operation.name.startswith("chlo.") or operation.regions:
-        raise NotSupported("no translation")
+        raise NotSupported(REFUSED.get(operation.name, "no translation"))
     held = ", ".join(f"{each} = {operation.attributes[each]}" for each in operation.attributes)
     operands, results = ([str(v.type) for v in values]
                          for values in (operation.operands, operation.results))  # fmt: skip

@@ -110,8 +110,3 @@ def set_dimension_size(b, x, size):
 @op("optimization_barrier")
 def optimization_barrier(b, *xs):
     return xs
-
-
-@op("tuple", "get_tuple_element", "create_token", "after_all")
-def no_tensor(b, *_xs):
-    raise NotSupported("a value that is no tensor")
