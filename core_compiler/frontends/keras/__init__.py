@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +30,9 @@ def read_file(path: Path, trust: bool = False) -> Any:
     if importlib.util.find_spec("keras") is None:
         raise UserError("keras is not installed", "frontend",
                         "pip install 'compiler-workbench[keras]'", 3)  # fmt: skip
+    if not zipfile.is_zipfile(path):  # keras would say that there is no such file
+        raise UserError("keras cannot read it: it is no zip archive, as .keras files are", str(path),
+                        "save it again with model.save(path)")  # fmt: skip
     if "keras" not in sys.modules:
         os.environ.setdefault("KERAS_BACKEND", "jax")
     import keras
