@@ -31,8 +31,8 @@ def read_file(path: Path, trust: bool = False) -> Any:
         raise UserError("keras is not installed", "frontend",
                         "pip install 'compiler-workbench[keras]'", 3)  # fmt: skip
     if not zipfile.is_zipfile(path):  # keras would say that there is no such file
-        raise UserError("keras cannot read it: it is no zip archive, as .keras files are", str(path),
-                        "save it again with model.save(path)")  # fmt: skip
+        what = "keras cannot read it: it is no zip archive, as .keras files are"
+        raise UserError(what, str(path), "save it again with model.save(path)")
     if "keras" not in sys.modules:
         os.environ.setdefault("KERAS_BACKEND", "jax")
     import keras
