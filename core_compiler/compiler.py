@@ -39,7 +39,15 @@ from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.legality import levels
 from core_compiler.ops.base import cost
 from core_compiler.passes.base import PassContext
-from core_compiler.pipelines import LEVEL, PipelineEdit, Step, build, check
+from core_compiler.pipelines import (
+    AT_FIRST,
+    AT_LEVEL,
+    LEVEL,
+    PipelineEdit,
+    Step,
+    build,
+    check,
+)
 
 if TYPE_CHECKING:
     from core_compiler.exporters.dot import Drawing
@@ -172,6 +180,11 @@ class Compilation:
         return self.stages[-1].module
 
     @property
+    def level(self) -> str:
+        """The level of the module that this began with."""
+        return self.stages[0].module.main.level
+
+    @property
     def next(self) -> Step | None:
         """The pass that the next step runs; None when all are done."""
         return self.steps[self._position] if self._position < len(self.steps) else None
@@ -183,7 +196,7 @@ class Compilation:
             raise UserError("every pass has run", "step", "rerun from an earlier stage")
         if self.cancelled():
             raise Cancelled
-        if step.half != "meaning" and not self.identity:
+        if step.half == "implementation" and not self.identity:
             self._seal_meaning()
         stage = self._run(step)
         self._position += 1
@@ -212,14 +225,15 @@ class Compilation:
         """
         kept = self.stages[: stage + 1]
         steps = [*self.steps[:stage], *self._remaining(stage, edit)]
-        check(steps, self.options.target.get(LEVEL, "everywhere"))
+        begins = AT_LEVEL.get(self.level, AT_FIRST)
+        check(steps, self.options.target.get(LEVEL, "everywhere"), begins)
         facts = {name: f for name, f in self.facts.items() if name != "executable"}
         fresh = Compilation(
             self.target, replace(self.options, edit=edit), list(kept), steps, self.inputs,
             observer or Observer(), facts=facts, cancelled=self.cancelled,
         )  # fmt: skip
         fresh._position = stage
-        if any(s.half != "meaning" for s in self.steps[:stage]):
+        if any(s.half == "implementation" for s in self.steps[:stage]):
             fresh.identity = self.identity
         fresh.checks = {i: r for i, r in self.checks.items() if i <= stage}
         fresh.accumulated = {i: e for i, e in self.accumulated.items() if i <= stage}
@@ -230,7 +244,7 @@ class Compilation:
 
     def _remaining(self, stage: int, edit: PipelineEdit) -> list[Step]:
         """The passes of the edited pipeline that have not run by stage ``stage``, in order."""
-        steps = build(self.target, self.options.target, edit)
+        steps = build(self.target, self.options.target, edit, self.level)
         done = {s.label for s in self.steps[:stage]}
         planned = {s.label for s in self.steps}
         start = 1 + max((i for i, s in enumerate(steps) if s.label in done), default=-1)
@@ -471,12 +485,16 @@ class InvalidModule(UserError):
         return UserError, (self.what, self.where, self.fix, self.exit_code)
 
 
+#: Kinds that stand for stored tensors (and nothing), which are not counted as ops.
+_NO_WORK = frozenset({"core.constant", "onnx.initializer", "onnx.absent"})
+
+
 def module_figures(module: Module) -> dict[str, float]:
     """Ops, flops, compulsory bytes and live weights of a stage's ``main``."""
     ops = flops = moved = 0
     for op in module.main.body.ops:
-        if op.kind == "core.constant" or op.kind.startswith("target."):
-            ops += op.kind != "core.constant"
+        if op.kind in _NO_WORK or not op.kind.startswith("core."):
+            ops += op.kind not in _NO_WORK
             continue
         ops += 1
         if op.kind == "core.group":
@@ -527,9 +545,13 @@ def start(
     if errors:
         raise InvalidModule("import", errors)
     stage = Stage(0, "import", module, figures=module_figures(module))
-    steps = build(chosen, options.target, options.edit)
+    steps = build(chosen, options.target, options.edit, module.main.level)
+    facts = {} if inputs is None else {"examples": tuple(inputs)}
     made = Compilation(
-        chosen, options, [stage], steps, inputs, observer or Observer(), cancelled=cancelled
-    )
+        chosen, options, [stage], steps, inputs, observer or Observer(), facts=facts,
+        cancelled=cancelled,
+    )  # fmt: skip
+    if module.main.level != "tensor":  # which results depend on data is known when it is imported
+        made.trim = lambda results: made.facts["imported"].trimmed(results)
     made._announce()
     return made

@@ -7,7 +7,14 @@ from functools import lru_cache
 
 import core_compiler.ops  # noqa: F401  (fills the registry)
 from core_compiler.errors import InternalError
-from core_compiler.ir import BufferType, DType, IndexType, TensorType, VectorType
+from core_compiler.ir import (
+    BufferType,
+    DType,
+    IndexType,
+    OpaqueType,
+    TensorType,
+    VectorType,
+)
 from core_compiler.ir.core import Op
 from core_compiler.ir.verifier import LevelRules
 from core_compiler.kernels.ops import KERNEL_OPS
@@ -38,7 +45,14 @@ def _levels() -> dict[str, LevelRules]:
         "kernel": LevelRules(
             frozenset(KERNEL_OPS), (BufferType, DType, IndexType, VectorType), lambda op: None
         ),
+        "onnx": LevelRules(None, (TensorType, OpaqueType), _onnx_complaint),
     }
+
+
+def _onnx_complaint(op: Op) -> str | None:
+    from core_compiler.onnx_level.legality import complaint  # onnx is imported where it is used
+
+    return complaint(op)
 
 
 def type_complaint(op: Op) -> str | None:

@@ -104,22 +104,38 @@ class Step:
 #: The option that every target has: how far results are reproduced (``docs/numerics.md``).
 LEVEL = "level"
 LEVELS = ("everywhere", "run_to_run", "not_guaranteed")
+#: The halves in their order; the first is there only for a model in its frontend's own words.
+HALVES = ("source", "meaning", "implementation")
 #: What holds of the module that a pipeline begins with; see ``Pass.requires``.
 AT_FIRST = ("tensor_ops", "values")
+#: What holds of one in its frontend's own words, by its level.
+AT_LEVEL = {"onnx": ("onnx_nodes", "values")}
+
+
+def source(level: str) -> tuple[Pass, ...]:
+    """The passes from a level of a frontend's own to tensor ops; () from there."""
+    if level == "onnx":
+        from core_compiler.onnx_level.passes import pipeline  # onnx is imported where it is used
+
+        return pipeline()
+    return ()
 
 
 def build(
-    target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit()
-) -> list[Step]:
-    """The pipeline for ``target`` after ``edit``; UserError says what of the edit is wrong."""
-    steps = [step for step in arrange(target, options, edit) if not step.skipped]
-    check(steps, options.get(LEVEL, "everywhere"))
+    target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit(),
+    level: str = "tensor",
+) -> list[Step]:  # fmt: skip
+    """The pipeline from ``level`` for ``target`` after ``edit``; UserError says what of the edit is
+    wrong."""
+    steps = [step for step in arrange(target, options, edit, level) if not step.skipped]
+    check(steps, options.get(LEVEL, "everywhere"), AT_LEVEL.get(level, AT_FIRST))
     return steps
 
 
 def arrange(
-    target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit()
-) -> list[Step]:
+    target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit(),
+    level: str = "tensor",
+) -> list[Step]:  # fmt: skip
     """The edited pipeline with its skipped passes in their places, not checked as a whole.
 
     UserError for what is wrong whatever the other passes are: unknown names, places, options.
@@ -132,9 +148,9 @@ def arrange(
     if options.get(LEVEL, LEVELS[0]) not in LEVELS:
         fix = f"choose {', '.join(LEVELS)}"
         raise UserError(f"no level is called {str(options[LEVEL])!r}", f"option {LEVEL}", fix)
-    first, second = meaning(), target.pipeline(options)
-    halves = ["meaning"] * len(first) + ["implementation"] * len(second)
-    passes = [*first, *second]
+    parts = (source(level), meaning(), target.pipeline(options))
+    halves = [half for half, part in zip(HALVES, parts, strict=True) for _ in part]
+    passes = [pass_ for part in parts for pass_ in part]
     steps = [
         Step(label, pass_, half=half)
         for label, pass_, half in zip(labels(passes), passes, halves, strict=True)
@@ -191,8 +207,7 @@ def _find(name: str, steps: Sequence[Step], where: str) -> int:
 def _ordered(steps: list[Step], order: Sequence[str]) -> list[Step]:
     """``steps`` with those named in ``order`` in that order, in the places that they have."""
     wanted = [steps[_find(name, steps, "order")] for name in order]
-    halves = ("meaning", "implementation")
-    queues = {half: iter([s for s in wanted if s.half == half]) for half in halves}
+    queues = {half: iter([s for s in wanted if s.half == half]) for half in HALVES}
     return [next(queues[s.half]) if s in wanted else s for s in steps]
 
 
@@ -236,9 +251,12 @@ def _place(place: int | str, steps: Sequence[Step]) -> int:
     return at
 
 
-def check(steps: Sequence[Step], level: str = "everywhere") -> None:
-    """Refuse a pipeline that breaks the contract's halves or a pass's requirements."""
-    facts: dict[str, str] = dict.fromkeys(AT_FIRST, "")
+def check(
+    steps: Sequence[Step], level: str = "everywhere", holds: Sequence[str] = AT_FIRST
+) -> None:
+    """Refuse a pipeline that breaks the contract's halves or a pass's requirements; ``holds``: the
+    facts that it begins with."""
+    facts: dict[str, str] = dict.fromkeys(holds, "")
     ended: dict[str, str] = {}
     first: Step | None = None
     for step in steps:

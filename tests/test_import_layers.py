@@ -21,6 +21,7 @@ LAYERS = (
     "placement",
     "codegen",
     "passes",
+    "onnx_level",  # a frontend's own level: its passes are passes
     "training",
     "pipelines",
     "runtime",
@@ -33,6 +34,8 @@ BRANCHES = {
     "record": ("record", "ir"),
     "exporters": ("exporters", "ir", "ops", "record"),
 }
+# What a layer of the chain may import beside it.
+BESIDE = {"onnx_level": ("frontends",)}
 # What anybody in the core may import, and which imports nothing of the core itself.
 GROUND = ("errors", "lazy")
 
@@ -76,7 +79,7 @@ def allowed(part: str) -> tuple[str, ...] | None:
     if part in GROUND:
         return (part,)
     if part in LAYERS:
-        return (*LAYERS[: LAYERS.index(part) + 1], *GROUND)
+        return (*LAYERS[: LAYERS.index(part) + 1], *BESIDE.get(part, ()), *GROUND)
     if part in BRANCHES:
         return (*BRANCHES[part], *GROUND)
     return None

@@ -8,14 +8,15 @@ within the tolerance that the rule states.  So the first bad rewrite is named wi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from core_compiler.debug.buffers import BufferMachine, contents
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.errors import InternalError, UserError
-from core_compiler.ir import BufferType, Module, Op, Rewrite, TensorType, Value
+from core_compiler.ir import BufferType, Module, OpaqueType, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
 
 
@@ -76,6 +77,8 @@ def numbers(old: np.ndarray, new: np.ndarray, index: tuple[int, ...]) -> dict[st
     return {"old": float(old[index]), "new": float(new[index])}
 
 
+#: Types whose values are tensors; those of a frontend's level may turn out to be.
+_TENSORS = (TensorType, OpaqueType)
 _WRONG_MEMORY = "its memory held other numbers"
 
 
@@ -93,7 +96,7 @@ class Checker:
                 f"{len(inputs)} inputs given, the model takes {len(arguments)}",
                 "check", "give one array for each input",
             )  # fmt: skip
-        self.evaluator = Evaluator(module.weights, keep_bytes)
+        self.evaluator = Evaluator(module.weights, keep_bytes, module.functions)
         self.values = Values(self.evaluator, dict(zip(arguments, inputs, strict=True)))
         self.values.learn(module.main.body.ops)
         self.reference = [self.values[v] for v in module.main.outputs]
@@ -111,6 +114,7 @@ class Checker:
         written is compared with the value it stands for.
         """
         results = []
+        self._follow_arguments(before, after)
         if after.main.level == "target":
             if before.main.level != "target":
                 self.sealed = self._values_of(before)
@@ -123,6 +127,12 @@ class Checker:
                 continue
             results.append(self._rewrite(rewrite))
         return results
+
+    def _follow_arguments(self, before: Module, after: Module) -> None:
+        """Arguments whose types a pass has bound stand for what they stood for."""
+        for old, new in zip(before.main.arguments, after.main.arguments, strict=False):
+            if new not in self.values.known and old in self.values.known:
+                self.values.known[new] = self.values.known[old]
 
     def _buffers(self, rewrites: Sequence[Rewrite], module: Module) -> list[CheckRecord]:
         started = time.perf_counter()
@@ -181,10 +191,10 @@ class Checker:
                 outputs = [values[v] for v in module.main.outputs]
         except (KeyError, InternalError):
             return None
-        return max(
-            (worst_error(a, b)[0] for a, b in zip(self.reference, outputs, strict=True)),
-            default=0.0,
-        )
+        pairs = list(zip(self.reference, outputs, strict=False))
+        if any(getattr(a, "shape", None) != b.shape for a, b in pairs):
+            return None  # sequences, and results whose size depends on data
+        return max((worst_error(a, b)[0] for a, b in pairs), default=0.0)
 
     def _values_of(self, module: Module) -> Values:
         """The values of one stage, evaluated by its own ops."""
@@ -199,7 +209,7 @@ class Checker:
             return CheckRecord(rewrite, verdict, seconds=time.perf_counter() - started, **facts)
 
         pairs = [(a, b) for a, b in rewrite.values.items()
-                 if isinstance(a.type, TensorType) and isinstance(b.type, TensorType)]  # fmt: skip
+                 if isinstance(a.type, _TENSORS) and isinstance(b.type, _TENSORS)]  # fmt: skip
         if not pairs:
             if not rewrite.values:
                 return record("bitwise", note="nothing is read from the removed ops")
@@ -215,7 +225,7 @@ class Checker:
         where: tuple[int, ...] = ()
         there: dict[str, float] = {}
         bitwise = True
-        for (kept, _), a, b in zip(pairs, old, new, strict=True):
+        for kept, a, b in _tensors(pairs, old, new):
             if a.shape != b.shape or a.dtype != b.dtype:
                 return record("failed", value=kept, worst_error=float("inf"),
                               note=f"{a.dtype}{a.shape} became {b.dtype}{b.shape}")  # fmt: skip
@@ -252,6 +262,16 @@ class Checker:
             outer = {v: made[v] if v in made else self.values[v] for v in read}
             made.update(zip(op.results, self.evaluator.op(op, arrays, outer), strict=True))
         return [made[v] if v in made else self.values[v] for v in wanted]
+
+
+def _tensors(pairs, old: Sequence, new: Sequence) -> Iterator[tuple[Value, Any, Any]]:
+    """Which old value, and its tensor before and after; a sequence's tensors one by one."""
+    for (kept, _), a, b in zip(pairs, old, new, strict=True):
+        if isinstance(a, tuple) and isinstance(b, tuple):
+            yield kept, np.array(len(a)), np.array(len(b))
+            yield from ((kept, x, y) for x, y in zip(a, b, strict=False))
+        else:
+            yield kept, a, b
 
 
 def _complaint(rewrite: Rewrite, worst: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from core_compiler.ir import Block, Op, Value, WeightStore
+from core_compiler.ir import Block, Function, Op, Value, WeightStore
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.passes.base import CONTROL_FLOW
 
@@ -22,8 +22,12 @@ class Evaluator:
     that a rewrite which only regroups ops costs nothing to check.
     """
 
-    def __init__(self, weights: WeightStore, keep_bytes: int = 2 << 30):
+    def __init__(
+        self, weights: WeightStore, keep_bytes: int = 2 << 30,
+        functions: Mapping[str, Function] | None = None,
+    ):  # fmt: skip
         self.weights, self.keep_bytes = weights, keep_bytes
+        self.functions = functions or {}  # which ops of a frontend's level may call
         self._memo: OrderedDict[tuple, tuple[tuple, tuple]] = OrderedDict()
         self._bytes = 0
 
@@ -34,6 +38,10 @@ class Evaluator:
         around it that its regions read."""
         if op.kind in MEANING_IN_REGION:
             return self.block(op.regions[0], arrays)
+        if op.kind.startswith("onnx."):
+            from core_compiler.onnx_level.evaluate import evaluate as evaluate_onnx
+
+            return evaluate_onnx(op, arrays, self.weights, outer or {}, self.functions)
         if op.kind in CONTROL_FLOW:
             execute = definition(op).execute
             assert execute is not None

@@ -9,7 +9,7 @@ from core_compiler.errors import UserError
 from core_compiler.ir import Op, Rewriter
 from core_compiler.ir.refusal import Refusal
 from core_compiler.passes.base import Scene
-from core_compiler.passes.rules import Match, Node, Rule, View
+from core_compiler.passes.rules import Match, Node, Rule, view_of
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
     A rule is asked at every op that could be its root: one of the given, or one that they feed
     within the reach of the pattern.
     """
-    view = View(scene.rewriter, scene.module.weights)
+    view = view_of(rows, scene.rewriter, scene.module.weights)
     given = {op for some in sets for op in some}
     best: tuple[tuple[int, int, int], Refusal, Rule] | None = None
     asked = False
@@ -88,7 +88,7 @@ def matched(
     rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene, roots: Container
 ) -> Op | None:
     """The one of ``roots`` at which a rule of ``rows`` matches one op of each set."""
-    view = View(scene.rewriter, scene.module.weights)
+    view = view_of(rows, scene.rewriter, scene.module.weights)
     for rule in rows:
         kinds = {node.kind for node in nodes(rule.pattern)}
         for root in _roots(rule, sets, scene.rewriter, kinds):

@@ -17,6 +17,7 @@ from core_compiler.ir.types import (
     TensorType,
     Type,
     buffer,
+    opaque,
     row_major,
     tensor,
     vector,
@@ -52,7 +53,7 @@ class AttributeParser(Tokens):
         if found is None:
             found = DTYPES.get(token) or (INDEX if token == "index" else None)
             if found is None:
-                found = self._shaped(token)
+                found = opaque(token) if token[:1] == "!" and "." in token else self._shaped(token)
             self._types[token] = found
         return found
 

@@ -12,9 +12,12 @@ from core_compiler.ir.literals import unquoted
 _Item = TypeVar("_Item")
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
+#: What stands between < and > in the type of another dialect, which may hold types in turn.
+_INNER = rf'(?:[^<>"]|{_STRING}|<(?:[^<>"]|{_STRING}|<(?:[^<>"]|{_STRING}|<[^<>"]*>)*>)*>)*'
 _TOKEN = re.compile(
     rf"""\s*(?://[^\n]*\s*)*(
       (?:tensor|memref|vector)<(?:[^<>"]|{_STRING}|<[^<>"]*>)*>
+    | ![A-Za-z_][A-Za-z0-9_$]*\.[A-Za-z0-9_$.]+(?:<{_INNER}>)?
     | %[A-Za-z0-9_$.\-]+(?:\#\d+)?
     | {_STRING}
     | ->

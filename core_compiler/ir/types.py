@@ -266,6 +266,22 @@ class IndexType(Type):
 INDEX = IndexType()
 
 
+@dataclass(frozen=True, eq=False)
+class OpaqueType(Type):
+    """``!onnx.seq<tensor<4xf32>>``: a type of another dialect, which only that dialect reads.
+
+    ``text`` is all of it, the exclamation mark included.
+    """
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __reduce__(self):
+        return opaque, (self.text,)
+
+
 def _index() -> IndexType:
     return INDEX
 
@@ -326,3 +342,15 @@ def _vector(width, dtype_):
 
 def vector(width: int, dtype_) -> VectorType:
     return _vector(int(width), dtype(dtype_))
+
+
+@cache
+def _opaque(text: str) -> OpaqueType:
+    return OpaqueType(text)
+
+
+def opaque(text: str) -> OpaqueType:
+    """The interned type of this text, ``!dialect.name`` or ``!dialect.name<...>``."""
+    if text[:1] != "!" or "." not in text:
+        raise ValueError(f"{text!r} is no type of a dialect")
+    return _opaque(text)

@@ -62,7 +62,7 @@ class PassContext:
         return rewriter.commit()
 
     def _rewrite_regions(self, op: Op, name: str, edit) -> Op:
-        if not op.regions or op.kind not in CONTROL_FLOW:
+        if not op.regions or not (op.kind in CONTROL_FLOW or op.kind.startswith(MODEL_NODES)):
             return op
         regions = tuple(self._rewrite_block(r, f"{name}/{op.kind}", edit) for r in op.regions)
         if all(a is b for a, b in zip(regions, op.regions, strict=True)):
@@ -78,6 +78,8 @@ class PassContext:
 
 #: Ops whose regions hold ordinary tensor code that passes go into.
 CONTROL_FLOW = frozenset({"core.if", "core.while"})
+#: How nodes of a frontend's own level are called; their regions are its subgraphs.
+MODEL_NODES = "onnx."
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ class Pass:
 
     A field's metadata may list its ``choices``.
 
-    ``half``       ``meaning`` (values may change; one list for all targets) or ``implementation``.
+    ``half``       ``meaning`` (values may change; one list for all targets) or ``implementation``;
+                   before both ``source``: the model in its frontend's own words.
     ``exact``      the bits of every result are kept; a pass of the implementation half must be.
     ``tolerance``  for a pass that is not exact: the class of change and why, for the user.
     ``mandatory``  the compile cannot go on without it (bisecting leaves it in).

@@ -16,15 +16,17 @@ class EliminateDeadCode(Pass):
     asks = 1
 
     def run(self, module, context):
-        def edit(rw):
-            for op in reversed(rw.ops):
-                if still_read(op, rw) is None:
-                    rw.erase(op, rule=f"unused {op.kind}")
-
-        return context.rewrite(module, edit)
+        return context.rewrite(module, erase_unread)
 
     def refusal(self, ops, scene):
         return still_read(ops[0], scene.rewriter)
+
+
+def erase_unread(rewriter: Rewriter) -> None:
+    """Remove the ops of a block whose results nobody reads."""
+    for op in reversed(rewriter.ops):
+        if still_read(op, rewriter) is None:
+            rewriter.erase(op, rule=f"unused {op.kind}")
 
 
 def still_read(op: Op, rewriter: Rewriter) -> Refusal | None:

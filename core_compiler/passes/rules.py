@@ -128,6 +128,24 @@ class View:
             return None
         return as_array(op["value"], self.weights)
 
+    def commutes(self, op: Op) -> bool:
+        """Whether the two operands of ``op`` may change places."""
+        return "commutative" in definition(op).traits
+
+    def builder(self) -> Any:
+        """What a rule builds its replacement with."""
+        return Builder(self.weights)
+
+
+#: The prefix of a level's ops -> how rules see its blocks.
+VIEWS: dict[str, type[View]] = {"core": View}
+
+
+def view_of(rules: Sequence[Rule], block: Rewriter, weights: WeightStore) -> View:
+    """What ``rules``, which are of one level, see of a block."""
+    prefix = rules[0].pattern.kind.partition(".")[0] if rules else "core"
+    return VIEWS[prefix](block, weights)
+
 
 def match(pattern: Node, root: Op, view: View) -> Match | Refusal:
     """Bindings if ``pattern`` matches at ``root``, else why not: the attempt that matched most ops
@@ -166,7 +184,7 @@ def _match_node(pattern: Node, op_: Op, state: Match, depth: int):
                        len(op_.operands), len(pattern.operands))  # fmt: skip
         return
     orders = [op_.operands]
-    if len(op_.operands) == 2 and "commutative" in definition(op_).traits and pattern.operands:
+    if len(op_.operands) == 2 and pattern.operands and state.view.commutes(op_):
         orders.append(op_.operands[::-1])
     for order in orders:
         start = Match(state.view, dict(state.values), dict(state.named), [*state.ops, op_])
@@ -271,7 +289,7 @@ class Rule:
 
     name: str
     pattern: Node
-    rewrite: Callable[[Builder, Match], Any]
+    rewrite: Callable[[Any, Match], Any]
     check: Callable[[Match], str | None] | None = None
     tolerance: float | None = None
     #: Where the row stands: code and instruction.
@@ -306,7 +324,7 @@ def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] |
     found = rule.attempt(root, view)
     if isinstance(found, Refusal):
         return None
-    builder = Builder(view.weights)
+    builder = view.builder()
     result = rule.rewrite(builder, found)
     if result is None:
         return None
@@ -354,7 +372,7 @@ def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore)
     table: dict[str, list[Rule]] = {}
     for rule in rules:
         table.setdefault(rule.pattern.kind, []).append(rule)
-    view = View(rewriter, weights)
+    view = view_of(rules, rewriter, weights)
     work = deque(rewriter.ops)
     queued = set(work)
     count = 0
@@ -392,8 +410,7 @@ def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore)
 
 def explain(rules: Sequence[Rule], module: Module, root: Op) -> list[tuple[str, str, Op | None]]:
     """Why each rule fires or not at ``root``: ``(rule, answer, op the answer speaks of)``."""
-    rewriter = Rewriter(module.main.body)
-    view = View(rewriter, module.weights)
+    view = view_of(rules, Rewriter(module.main.body), module.weights)
     answers = []
     for rule in rules:
         found = rule.attempt(root, view)

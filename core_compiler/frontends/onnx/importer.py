@@ -70,7 +70,7 @@ NODES = 500_000
 def import_file(
     path: Path | str,
     sizes: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Example] | None = None,
+    inputs: Mapping[str, Example] | Sequence[Example] | None = None,
 ) -> Imported:
     """Import a ``.onnx`` file; see :func:`import_proto`.
 
@@ -84,17 +84,22 @@ def import_file(
 def import_proto(
     model,
     *,
-    folder: Path | None = None,
+    folder: Path | WeightStore | None = None,
     name: str = "model",
     sizes: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Example] | None = None,
+    inputs: Mapping[str, Example] | Sequence[Example] | None = None,
+    origins: Mapping[str, Origin] | None = None,
+    tensors: dict[str, Any] | None = None,
 ) -> Imported:
     """Import a ``ModelProto``.
 
-    ``folder``  where its external data may lie.
+    ``folder``  where its external data may lie, or the store that holds them.
     ``sizes``   symbolic dimension -> size.
-    ``inputs``  example inputs by name: their shapes bind symbolic dimensions too, and where a shape
-                of the model depends on an input's values, these are taken.
+    ``inputs``  example inputs, by name or in order: their shapes bind symbolic dimensions too, and
+                where a shape of the model depends on an input's values, these are taken.
+    ``origins`` where nodes (and initializers), by name, came from: what a level before this one
+                knows; else they are roots.
+    ``tensors`` is filled with what each of the graph's tensors became, by name.
     An input that is a sequence becomes one argument for each tensor of its example (a list), called
     ``name[0]``, ``name[1]``...; an optional one without an example is empty.  Results that are
     sequences are named alike.
@@ -109,7 +114,8 @@ def import_proto(
     opset = next((opsets[d] for d in DOMAINS if d in opsets), 0)
     if opset and opset < 6:
         raise UserError(f"opset {opset} is too old", name, "convert it to opset 6 or newer")
-    importer = Importer(model, opset or 18, folder, sizes or {}, inputs or {}, name)
+    examples = _by_name(model, inputs or {}, name)
+    importer = Importer(model, opset or 18, folder, sizes or {}, examples, name, origins or {})
     try:
         importer.graph(model.graph)
     except UserError as error:
@@ -117,6 +123,8 @@ def import_proto(
         raise UserError(error.what[:400], where, error.fix, error.exit_code) from None
     if importer.unsupported:
         raise refuse(importer.unsupported, name)
+    if tensors is not None:
+        tensors.update(importer.env)
     body = Block(tuple(importer.arguments), tuple(importer.ops), tuple(importer.results))
     facts: dict[str, Any] = {
         "frontend": "onnx",
@@ -136,14 +144,26 @@ def import_proto(
     )  # fmt: skip
 
 
+def _by_name(model, inputs: Mapping[str, Example] | Sequence[Example], name: str):
+    """Example inputs by the names of the graph's inputs."""
+    if isinstance(inputs, Mapping):
+        return inputs
+    held = {t.name for t in model.graph.initializer}
+    names = [i.name for i in model.graph.input if i.name not in held]
+    if len(names) != len(inputs):
+        raise UserError(f"{len(inputs)} inputs given, the model takes {len(names)}", name,
+                        f"give {', '.join(names)[:200] or 'none'}")  # fmt: skip
+    return dict(zip(names, inputs, strict=True))
+
+
 class Importer:
     """One import; ``env`` maps tensor names to values, ``made`` values to the ops that make
     them."""
 
-    def __init__(self, model, opset: int, folder, sizes, inputs, name: str):
+    def __init__(self, model, opset: int, folder, sizes, inputs, name: str, origins):
         self.model, self.opset, self.folder, self.name = model, opset, folder, name
-        self.sizes, self.inputs = sizes, inputs
-        self.weights = WeightStore()
+        self.sizes, self.inputs, self.origins = sizes, inputs, origins
+        self.weights = folder if isinstance(folder, WeightStore) else WeightStore()
         self.bound: dict[str, int] = {}
         self.bound_values: dict[str, list] = {}
         self.env: dict[str, Named] = {"": None}
@@ -274,7 +294,7 @@ class Importer:
         return shape
 
     def _initializer(self, held) -> None:
-        origin = Origin.root(
+        origin = self.origins.get(held.name) or Origin.root(
             FrontendNode(held.name, "initializer", LISTING, 0, scope_of(held.name))
         )
         builder = Context(origin, _Nothing, self)
@@ -324,7 +344,8 @@ class Importer:
         described = describe(node, self._lines)
         key = node.op_type if node.domain in DOMAINS else f"{node.domain}::{node.op_type}"
         try:
-            context = Context(Origin.root(described), node, self)
+            origin = self.origins.get(node.name) or Origin.root(described)
+            context = Context(origin, node, self)
             handler = TABLE.get(key)
             if handler is None:
                 defined = self._defined(node)

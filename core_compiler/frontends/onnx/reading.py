@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from core_compiler.errors import CANNOT_HERE, UserError
-from core_compiler.ir import DType, Value, dtype
+from core_compiler.ir import DType, Value, WeightStore, dtype
 
 #: ``TensorProto`` data type -> our dtype name.
 DTYPES = {
@@ -23,6 +23,9 @@ DTYPES = {
     25: "ui2", 26: "i2",
 }  # fmt: skip
 
+#: Where the data of a tensor that was left out of a ``ModelProto`` are: in a weight store, under
+#: this and their digest.
+STORED = "weights:"
 #: The largest file that protobuf reads.
 LARGEST = (1 << 31) - 1
 
@@ -93,8 +96,9 @@ def type_of(value: Value | Sequence[Value] | None):
     return onnx.helper.make_tensor_type_proto(number, value.type.shape)
 
 
-def to_array(tensor, folder: Path | None) -> np.ndarray:
-    """The array of a ``TensorProto``; external data is memory-mapped from ``folder``.
+def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
+    """The array of a ``TensorProto``; external data is memory-mapped from ``folder``, or taken from
+    a weight store, of which it is called ``weights:DIGEST``.
 
     UserError where the stored data are not as long as dtype and shape say.
     """
@@ -142,7 +146,7 @@ def external_files(model) -> list[str]:
     nodes(model.graph.node)
     for function in model.functions:
         nodes(function.node)
-    return sorted(found)
+    return sorted(name for name in found if not name.startswith(STORED))
 
 
 def _stored_bytes(kind: DType, shape) -> int:
@@ -154,10 +158,12 @@ def _stored_bytes(kind: DType, shape) -> int:
     )
 
 
-def _external(tensor, kind: DType, shape, folder: Path | None) -> np.ndarray:
+def _external(tensor, kind: DType, shape, folder: Path | WeightStore | None) -> np.ndarray:
     facts = {entry.key: entry.value for entry in tensor.external_data}
     where = f"external data of tensor {tensor.name!r}"
     location = facts.get("location", "")
+    if isinstance(folder, WeightStore):
+        return folder[location.removeprefix(STORED)]
     if folder is None:
         raise UserError("the model is not in a folder", where, "import it from a file")
     path = _inside(folder, location, where)

@@ -1,0 +1,489 @@
+"""How an op as one version of ONNX defines it is said in the words of the next, or of the one
+before.
+
+A row for every definition that changed in more than the types it takes; all others carry over (see
+:func:`carried`).  The texts of the versions: https://onnx.ai/onnx/operators/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from core_compiler.ir import Op, TensorType, Value, WeightStore, as_array, tensor
+from core_compiler.onnx_level.builder import Nodes
+from core_compiler.onnx_level.dialect import ABSENT, PREFIX, SINCE, constant
+
+
+class CannotSay(Exception):
+    """The other version has no word for this use of the op; the message says for what of it."""
+
+
+@dataclass
+class Use:
+    """A node that is to be said in another version: its parts, and the nodes that say it."""
+
+    op: Op
+    version: int  # the definition it is to have
+    nodes: Nodes
+    makers: Callable[[Value], Op | None]
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        return self.op.get(name, default)
+
+    def input(self, place: int) -> Value | None:
+        """An input; None where it is left out."""
+        if place >= len(self.op.operands):
+            return None
+        value = self.op.operands[place]
+        maker = self.makers(value)
+        return None if maker is not None and maker.kind == ABSENT else value
+
+    def array(self, place: int, what: str) -> np.ndarray | None:
+        """The constant that an input is, None where it is left out; CannotSay of any other."""
+        value = self.input(place)
+        if value is None:
+            return None
+        held = constant(self.makers(value))
+        if held is None:
+            raise CannotSay(f"{what} is computed, where it must be known")
+        return as_array(held, self.nodes.weights)
+
+    def ints(self, place: int, what: str) -> tuple[int, ...] | None:
+        found = self.array(place, what)
+        return None if found is None else tuple(map(int, found.reshape(-1)))
+
+    def again(self, *inputs: Value | None, without: Sequence[str] = (), **more: Any):
+        """The op in its other version: with these inputs, without some attributes, with others."""
+        own = {n: v for n, v in self.op.attributes.items()
+               if n not in without and n not in (SINCE, *more)}  # fmt: skip
+        kept = {n: v for n, v in own.items() if not n.startswith(PREFIX)}
+        return self.nodes.node(self.op.kind.removeprefix(PREFIX), *inputs, version=self.version,
+                               results=[v.type for v in self.op.results], **kept, **more)  # fmt: skip
+
+    def rank(self) -> int:
+        """The rank of the first input; CannotSay where it is not known."""
+        held = self.op.operands[0].type
+        if not isinstance(held, TensorType):
+            raise CannotSay("the rank of its input is not known (infer_shapes finds it)")
+        return held.rank
+
+    def like(self, number: float) -> Value:
+        """A scalar of the first input's dtype."""
+        held = self.op.operands[0].type
+        if not isinstance(held, TensorType):
+            raise CannotSay("the type of its input is not known (infer_shapes finds it)")
+        return self.nodes.constant(np.array(number, held.dtype.numpy))
+
+
+Adapter = Callable[[Use], Sequence[Value]]
+#: (op type, version that it has, version that it is to have) -> adapter.
+ADAPTERS: dict[tuple[str, int, int], Adapter] = {}
+
+
+def adapts(op_type: str, old: int, new: int):
+    def enter(adapter: Adapter) -> Adapter:
+        ADAPTERS[op_type, old, new] = adapter
+        return adapter
+
+    return enter
+
+
+# -- attributes that became inputs -----------------------------------------------------------------
+
+
+def _becomes_input(op_type: str, old: int, new: int, name: str, place: int = 1) -> None:
+    """A list of ints, an attribute before, an input since."""
+
+    def up(use: Use):
+        given = use.attr(name)
+        inputs = [use.input(i) for i in range(place)]
+        held = None if given is None else use.nodes.ints(given)
+        return use.again(*inputs, held, without=[name])
+
+    def down(use: Use):
+        inputs = [use.input(i) for i in range(place)]
+        return use.again(*inputs, **{name: use.ints(place, name)})
+
+    ADAPTERS[op_type, old, new] = up
+    ADAPTERS[op_type, new, old] = down
+
+
+for _name, _old, _new, _list in (
+    ("Squeeze", 11, 13, "axes"), ("Unsqueeze", 11, 13, "axes"), ("Split", 11, 13, "split"),
+):  # fmt: skip
+    _becomes_input(_name, _old, _new, _list)
+
+
+def _reduction(op_type: str, old: int, new: int) -> None:
+    def up(use: Use):
+        axes = use.attr("axes")
+        held = None if axes is None else use.nodes.ints(axes)
+        return use.again(use.input(0), held, without=["axes"])
+
+    def down(use: Use):
+        axes = use.ints(1, "axes")
+        if not axes and use.attr("noop_with_empty_axes", 0):
+            return use.nodes.node("Identity", use.input(0), version=1,
+                                  results=[v.type for v in use.op.results])  # fmt: skip
+        return use.again(use.input(0), without=["noop_with_empty_axes"], axes=axes or None)
+
+    ADAPTERS[op_type, old, new] = up
+    ADAPTERS[op_type, new, old] = down
+
+
+_reduction("ReduceSum", 11, 13)
+for _name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare"):
+    _reduction(f"Reduce{_name}", 13, 18)
+
+
+@adapts("Clip", 6, 11)
+def _clip_up(use: Use):
+    low, high = use.attr("min"), use.attr("max")
+    limits = [None if limit is None else use.like(limit) for limit in (low, high)]
+    return use.again(use.input(0), *limits, without=["min", "max"])
+
+
+@adapts("Clip", 11, 6)
+def _clip_down(use: Use):
+    limits = [use.array(i, name) for i, name in ((1, "min"), (2, "max"))]
+    low, high = (None if a is None else float(a) for a in limits)
+    return use.again(use.input(0), min=low, max=high)
+
+
+@adapts("Dropout", 10, 12)
+def _dropout_up(use: Use):
+    ratio = use.nodes.constant(np.array(use.attr("ratio", 0.5), np.float32))
+    return use.again(use.input(0), ratio, without=["ratio"])
+
+
+@adapts("Dropout", 12, 10)
+def _dropout_down(use: Use):
+    training = use.array(2, "training_mode")
+    if training is not None and training.any():
+        raise CannotSay("it drops in training mode")
+    ratio = use.array(1, "ratio")
+    given = None if ratio is None else float(ratio)
+    return use.again(use.input(0), without=["seed"], ratio=given)
+
+
+@adapts("Pad", 2, 11)
+def _pad_up(use: Use):
+    value = use.like(use.attr("value", 0.0))
+    return use.again(use.input(0), use.nodes.ints(use.attr("pads")), value,
+                     without=["pads", "value"])  # fmt: skip
+
+
+@adapts("Pad", 11, 2)
+def _pad_down(use: Use):
+    value = use.array(2, "constant_value")
+    return use.again(use.input(0), pads=use.ints(1, "pads"),
+                     value=None if value is None else float(value))  # fmt: skip
+
+
+@adapts("Pad", 18, 13)
+def _pad_without_axes(use: Use):
+    axes = use.ints(3, "axes")
+    if axes is None:
+        return use.again(*(use.input(i) for i in range(3)))
+    rank, pads = use.rank(), use.ints(1, "pads") or ()
+    whole = [0] * (2 * rank)
+    for i, axis in enumerate(axes):
+        whole[axis % rank], whole[axis % rank + rank] = pads[i], pads[i + len(axes)]
+    return use.again(use.input(0), use.nodes.ints(whole), use.input(2))
+
+
+@adapts("Slice", 1, 10)
+def _slice_up(use: Use):
+    axes = use.attr("axes")
+    held = None if axes is None else use.nodes.ints(axes)
+    starts, ends = (use.nodes.ints(use.attr(n)) for n in ("starts", "ends"))
+    return use.again(use.input(0), starts, ends, held, without=["starts", "ends", "axes"])
+
+
+@adapts("Slice", 10, 1)
+def _slice_down(use: Use):
+    steps = use.ints(4, "steps")
+    if steps is not None and set(steps) != {1}:
+        raise CannotSay(f"its steps are {steps}")
+    return use.again(use.input(0), starts=use.ints(1, "starts"), ends=use.ints(2, "ends"),
+                     axes=use.ints(3, "axes"))  # fmt: skip
+
+
+@adapts("TopK", 1, 10)
+def _topk_up(use: Use):
+    return use.again(use.input(0), use.nodes.ints([use.attr("k")]), without=["k"])
+
+
+@adapts("TopK", 10, 1)
+def _topk_down(use: Use):
+    (count,) = use.ints(1, "K") or (0,)
+    return use.again(use.input(0), k=count)
+
+
+@adapts("DFT", 17, 20)
+def _dft_up(use: Use):
+    axis = use.nodes.constant(np.array(use.attr("axis", 1), np.int64))
+    return use.again(use.input(0), use.input(1), axis, without=["axis"])
+
+
+@adapts("DFT", 20, 17)
+def _dft_down(use: Use):
+    axis = use.array(2, "axis")
+    return use.again(use.input(0), use.input(1), axis=-2 if axis is None else int(axis))
+
+
+@adapts("Upsample", 7, 9)
+def _upsample_up(use: Use):
+    scales = use.nodes.constant(np.array(use.attr("scales"), np.float32))
+    return use.again(use.input(0), scales, without=["scales"])
+
+
+# -- meanings that changed -------------------------------------------------------------------------
+
+
+def _flattened(op_type: str) -> None:
+    """Softmax and its like: over all axes from ``axis`` on before, over one since."""
+
+    def over_one(use: Use, axis: int) -> bool:
+        shape = use.op.operands[0].type.shape
+        return axis == len(shape) - 1 or all(d == 1 for d in shape[axis + 1 :])
+
+    def up(use: Use):
+        axis = use.attr("axis", 1) % max(use.rank(), 1)
+        if over_one(use, axis):
+            return use.again(use.input(0), axis=axis)
+        shape = use.op.operands[0].type
+        if not shape.is_static:
+            raise CannotSay("it is over several axes whose sizes are not known")
+        flat = (prod(shape.shape[:axis]), prod(shape.shape[axis:]))
+        return _in_shape(use, flat, lambda x: use.again(x, axis=1))
+
+    def down(use: Use):
+        rank = use.rank()
+        axis = use.attr("axis", -1) % max(rank, 1)
+        if over_one(use, axis):
+            return use.again(use.input(0), axis=axis)
+        order = [*(i for i in range(rank) if i != axis), axis]
+        back = [order.index(i) for i in range(rank)]
+        turned = use.nodes.one("Transpose", use.input(0), version=1, perm=tuple(order))
+        (made,) = use.again(turned, axis=rank - 1)
+        return use.nodes.node("Transpose", made, version=1, perm=tuple(back),
+                              results=[use.op.result.type])  # fmt: skip
+
+    ADAPTERS[op_type, 11, 13] = up
+    ADAPTERS[op_type, 13, 11] = down
+
+
+def _in_shape(use: Use, shape: Sequence[int], inner):
+    """``inner`` on the first input in another shape, in its own again."""
+    held = use.op.operands[0].type
+    flat = use.nodes.one("Reshape", use.input(0), use.nodes.ints(shape), version=5,
+                         like=tensor(shape, held.dtype))  # fmt: skip
+    (made,) = inner(flat)
+    return use.nodes.node("Reshape", made, use.nodes.ints(held.shape), version=5, results=[held])
+
+
+for _name in ("Softmax", "LogSoftmax", "Hardmax"):
+    _flattened(_name)
+
+
+@adapts("RoiAlign", 10, 16)
+def _roi_align_up(use: Use):
+    return use.again(*use.op.operands, coordinate_transformation_mode="output_half_pixel")
+
+
+@adapts("RoiAlign", 16, 10)
+def _roi_align_down(use: Use):
+    if use.attr("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
+        raise CannotSay("its coordinates are those of half_pixel")
+    return use.again(*use.op.operands, without=["coordinate_transformation_mode"])
+
+
+_SAMPLING = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest"}
+
+
+@adapts("GridSample", 16, 20)
+def _grid_sample_up(use: Use):
+    return use.again(*use.op.operands, mode=_SAMPLING[use.attr("mode", "bilinear")])
+
+
+@adapts("GridSample", 20, 16)
+def _grid_sample_down(use: Use):
+    names = {new: old for old, new in _SAMPLING.items()}
+    if use.rank() != 4:
+        raise CannotSay("its input has not four dimensions")
+    return use.again(*use.op.operands, mode=names[use.attr("mode", "linear")])
+
+
+@adapts("Split", 13, 18)
+def _split_up(use: Use):
+    parts = None if use.input(1) is not None else len(use.op.results)
+    return use.again(use.input(0), use.input(1), num_outputs=parts)
+
+
+@adapts("Split", 18, 13)
+def _split_down(use: Use):
+    """Equal parts only, or as many as are said: the last may be smaller since version 18."""
+    if use.input(1) is not None:
+        return use.again(use.input(0), use.input(1))
+    axis, held, parts = use.attr("axis", 0), use.op.operands[0].type, len(use.op.results)
+    size = held.shape[axis] if isinstance(held, TensorType) else None
+    if not isinstance(size, int):
+        raise CannotSay("the size that it splits is not known")
+    each = -(-size // parts)
+    sizes = [each] * (parts - 1) + [size - each * (parts - 1)]
+    return use.again(use.input(0), use.nodes.ints(sizes), without=["num_outputs"])
+
+
+@adapts("BatchNormalization", 7, 9)
+def _batch_norm_spatial(use: Use):
+    if not use.attr("spatial", 1):
+        raise CannotSay("it has statistics of its own for every element")
+    return use.again(*use.op.operands, without=["spatial"])
+
+
+@adapts("BatchNormalization", 9, 14)
+def _batch_norm_up(use: Use):
+    if len(use.op.results) > 1:
+        raise CannotSay("it is in training mode")
+    return use.again(*use.op.operands)
+
+
+@adapts("GroupNormalization", 18, 21)
+def _group_norm_up(use: Use):
+    return _per_channel(use, lambda each, groups: np.repeat(each, use.op.operands[0].type.shape[1]
+                                                            // groups))  # fmt: skip
+
+
+@adapts("GroupNormalization", 21, 18)
+def _group_norm_down(use: Use):
+    def per_group(each: np.ndarray, groups: int) -> np.ndarray:
+        parts = each.reshape(groups, -1)
+        if np.any(parts != parts[:, :1]):
+            raise CannotSay("its scale or bias differs within a group")
+        return np.ascontiguousarray(parts[:, 0])
+
+    return _per_channel(use, per_group)
+
+
+def _per_channel(use: Use, change):
+    groups, shape = use.attr("num_groups"), use.op.operands[0].type
+    if not isinstance(shape, TensorType) or not isinstance(shape.shape[1], int):
+        raise CannotSay("the number of its channels is not known")
+    held = [use.array(i, name) for i, name in ((1, "scale"), (2, "bias"))]
+    made = [use.nodes.constant(change(a, groups)) for a in held if a is not None]
+    return use.again(use.input(0), *made)
+
+
+@adapts("Upsample", 9, 10)
+def _upsample_to_resize(use: Use):
+    """Deprecated: what Resize of version 10 means."""
+    return use.nodes.node("Resize", use.input(0), use.input(1), version=10,
+                          results=[v.type for v in use.op.results],
+                          mode=use.attr("mode"))  # fmt: skip
+
+
+@adapts("Resize", 10, 11)
+def _resize_up(use: Use):
+    return use.again(
+        use.input(0), use.nodes.constant(np.empty(0, np.float32)), use.input(1),
+        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+    )  # fmt: skip
+
+
+@adapts("Resize", 13, 11)
+def _resize_with_all_inputs(use: Use):
+    empty = np.empty(0, np.float32)
+    roi, scales = (use.input(i) for i in (1, 2))
+    given = [v if v is not None else use.nodes.constant(empty) for v in (roi, scales)]
+    return use.again(use.input(0), *given, use.input(3))
+
+
+@adapts("Resize", 11, 10)
+def _resize_down(use: Use):
+    mode = use.attr("mode", "nearest")
+    fits = use.attr("coordinate_transformation_mode", "half_pixel") == "asymmetric" and (
+        mode == "linear" or (mode == "nearest" and use.attr("nearest_mode") == "floor")
+    )
+    if not fits or use.input(3) is not None:
+        raise CannotSay("version 10 knows asymmetric coordinates, floor and scales only")
+    return use.again(use.input(0), use.input(2), without=[
+        "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a", "exclude_outside",
+        "extrapolation_value",
+    ])  # fmt: skip
+
+
+# -- all others ------------------------------------------------------------------------------------
+
+
+def carried(op: Op, old, new) -> Op:
+    """``op`` with the definition of schema ``new`` instead of ``old``, where it says the same.
+
+    A default that differs is written out; an attribute that the other has not is dropped where it
+    has its default.  CannotSay where it has not, and for inputs and types that the other lacks.
+    """
+    own = dict(op.attributes)
+    for name in sorted(old.attributes.keys() | new.attributes.keys()):
+        before, after = _default(old, name), _default(new, name)
+        if name not in new.attributes:
+            if name in own and own[name] != before:
+                raise CannotSay(f"{name} is {own[name]}")
+            own.pop(name, None)
+        elif name in old.attributes and name not in own and before != after:
+            own[name] = before
+    if not new.min_input <= len(op.operands) <= new.max_input:
+        raise CannotSay(f"it has {len(op.operands)} inputs")
+    if not new.min_output <= len(op.results) <= new.max_output:
+        raise CannotSay(f"it has {len(op.results)} results")
+    _check_types(op, new)
+    return op.with_(attributes={**own, SINCE: new.since_version})
+
+
+def _default(schema, name: str) -> Any:
+    import onnx
+
+    held = schema.attributes.get(name)
+    if held is None or not held.default_value.name:
+        return None
+    value = onnx.helper.get_attribute_value(held.default_value)
+    if isinstance(value, bytes):
+        return value.decode()
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_types(op: Op, schema) -> None:
+    formal = list(schema.inputs)
+    for place, value in enumerate(op.operands):
+        if isinstance(value.type, TensorType) and formal:
+            wanted = formal[min(place, len(formal) - 1)]
+            name = _TYPE_NAMES.get(value.type.dtype.name, value.type.dtype.name)
+            if f"tensor({name})" not in wanted.types and wanted.types:
+                raise CannotSay(f"its input {wanted.name} is {value.type.dtype}")
+
+
+#: What ONNX's schemas call our dtypes.
+_TYPE_NAMES = {
+    "f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "i1": "bool",
+    **{f"i{b}": f"int{b}" for b in (2, 4, 8, 16, 32, 64)},
+    **{f"ui{b}": f"uint{b}" for b in (2, 4, 8, 16, 32, 64)},
+    "f8E4M3FN": "float8e4m3fn", "f8E4M3FNUZ": "float8e4m3fnuz", "f8E5M2": "float8e5m2",
+    "f8E5M2FNUZ": "float8e5m2fnuz", "f4E2M1FN": "float4e2m1", "f8E8M0FNU": "float8e8m0",
+}  # fmt: skip
+
+
+def adapted(
+    op: Op, version: int, weights: WeightStore, makers: Callable[[Value], Op | None]
+) -> tuple[list[Op], Sequence[Value]] | None:
+    """What ``op`` is in the words of its neighbouring definition ``version``: new nodes and their
+    values for its results; None where no row speaks of it.  CannotSay where there is no word."""
+    adapter = ADAPTERS.get((op.kind.removeprefix(PREFIX), op[SINCE], version))
+    if adapter is None:
+        return None
+    nodes = Nodes(weights)
+    values = adapter(Use(op, version, nodes, makers))
+    return nodes.ops, values

@@ -1,0 +1,102 @@
+"""Ops of one version of ONNX in the words of another: the walk along an op's definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from core_compiler.ir import Op, Rewriter, Value, WeightStore
+from core_compiler.onnx_level.adapters import CannotSay, adapted, carried
+from core_compiler.onnx_level.dialect import SINCE, is_node, newest, schema, spelled
+from core_compiler.onnx_level.inline import defined
+from core_compiler.onnx_level.legality import complaint
+from core_compiler.passes.rules import adopt
+
+#: An op that its version defines by others is as near to them as two ways to round are.
+TOLERANCE = 2e-6
+
+
+@dataclass
+class Converter:
+    """Converts the ops of blocks to version ``to`` of the default domain.
+
+    ``outer`` finds the maker of a value that a block takes from outside.  ``refused`` collects what
+    cannot be said there: pairs of op and reason.
+    """
+
+    to: int
+    weights: WeightStore
+    outer: Callable[[Value], Op | None]
+    refused: list[tuple[Op, str]] = field(default_factory=list)
+
+    def convert(self, rewriter: Rewriter) -> None:
+        """Convert one block, op by op."""
+        work = list(reversed(rewriter.ops))
+        while work:
+            op = work.pop()
+            domain, op_type = spelled(op)
+            if op not in rewriter or not is_node(op) or domain or SINCE not in op.attributes:
+                continue
+            try:
+                work += reversed(self._op(op, op_type, rewriter))
+            except CannotSay as reason:
+                self.refused.append((op, str(reason)))
+
+    def _op(self, op: Op, op_type: str, rewriter: Rewriter) -> Iterable[Op]:
+        """Say ``op`` in the wanted version, or a part of the way; the ops to go on with."""
+        found = schema("", op_type, self.to)
+        if found is None:
+            return self._by_definition(op, rewriter)
+        current = op
+        for version in path(op_type, op[SINCE], found.since_version):
+            made = adapted(current, version, self.weights, self._maker(rewriter))
+            if made is not None:
+                if current is not op:  # what carried over on the way is a step of its own
+                    (op,) = self._carry(op, current, rewriter)
+                return self._replace(op, made, rewriter, f"{op_type} {op[SINCE]} => {version}")
+            current = carried(
+                current, schema("", op_type, current[SINCE]), schema("", op_type, version)
+            )
+        if found.deprecated:
+            raise CannotSay(f"{op_type} is deprecated there")
+        if current is not op:
+            self._carry(op, current, rewriter)
+        return ()
+
+    def _carry(self, op: Op, carried_: Op, rewriter: Rewriter) -> list[Op]:
+        rule = f"{spelled(op)[1]} {op[SINCE]} => {carried_[SINCE]}"
+        return rewriter.replace(op, carried_.with_(origin=None), rule=rule)
+
+    def _replace(self, op: Op, made, rewriter: Rewriter, rule: str, tolerance=None) -> list[Op]:
+        ops, values = made
+        wrong = next((text for o in ops if (text := complaint(o))), None)
+        if wrong is not None:
+            raise CannotSay(wrong)
+        ops, mapping = adopt(op, values, ops)
+        return rewriter.replace(op, ops, mapping, rule=rule, tolerance=tolerance)
+
+    def _by_definition(self, op: Op, rewriter: Rewriter) -> list[Op]:
+        """An op that the version does not have yet: what it is defined by."""
+        made = defined(op, self.weights, self._maker(rewriter))
+        if made is None:
+            raise CannotSay("there is no such op")
+        rule = f"{spelled(op)[1]} {op[SINCE]} => its definition"
+        return self._replace(op, made, rewriter, rule, TOLERANCE)
+
+    def _maker(self, rewriter: Rewriter) -> Callable[[Value], Op | None]:
+        return lambda value: rewriter.producer(value) or self.outer(value)
+
+
+@lru_cache(maxsize=4096)
+def history(op_type: str) -> tuple[int, ...]:
+    """The versions in which an op of the default domain was defined anew, in order."""
+    every = (schema("", op_type, v) for v in range(1, newest() + 1))
+    return tuple(sorted({s.since_version for s in every if s is not None}))
+
+
+def path(op_type: str, old: int, new: int) -> tuple[int, ...]:
+    """The definitions from that of version ``old`` (without it) to that of ``new``."""
+    versions = history(op_type)
+    i, j = versions.index(old), versions.index(new)
+    return versions[i + 1 : j + 1] if i < j else versions[j:i][::-1]

@@ -1,0 +1,191 @@
+"""How ONNX is spelled in the IR: kinds of ops, types, and what an op's schema says.
+
+An op carries ``onnx.since``, the version of its domain in which its definition appeared (the
+schema's ``since_version``): what it means is said by the op itself, and where a model is converted
+to another version only the ops whose definition changed do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from core_compiler.frontends.onnx.reading import DTYPES, dtype_of
+from core_compiler.ir import Dense, DType, Module, Op, OpaqueType, Resource, TensorType, Type, opaque, tensor
+from core_compiler.ir.parser import parse_attribute, parse_type
+from core_compiler.ir.types import Dim, quoted
+
+#: The level of such functions.
+LEVEL = "onnx"
+PREFIX = "onnx."
+#: Names of the default domain, in files and here.
+DEFAULT = ("", "ai.onnx")
+
+#: A tensor stored with the graph; ``value`` holds it.
+INITIALIZER = "onnx.initializer"
+#: Stands for an input that a node leaves out.
+ABSENT = "onnx.absent"
+#: Attributes that are no attributes of the node.
+SINCE, REGIONS, OVERRIDABLE, OVERLOAD = (
+    "onnx.since", "onnx.regions", "onnx.overridable", "onnx.overload",
+)  # fmt: skip
+
+#: A value of which the file says nothing.
+UNKNOWN = opaque("!onnx.value")
+#: An input or an output that a node leaves out.
+NOTHING = opaque("!onnx.none")
+#: A size of which the file says nothing; a name that is given means the same size everywhere.
+ANY_SIZE = "?"
+
+_NUMBERS = {name: number for number, name in DTYPES.items()}
+#: Element types that the compiler has none for: values of them pass through this level.
+_OTHERS = {8: "string", 14: "complex64", 15: "complex128"}
+
+
+def kind(domain: str, op_type: str) -> str:
+    """The op kind of a node."""
+    return f"{PREFIX}{op_type}" if domain in DEFAULT else f"{PREFIX}{domain}.{op_type}"
+
+
+def spelled(op: Op | str) -> tuple[str, str]:
+    """Domain and op type of a node's kind."""
+    text = op if isinstance(op, str) else op.kind
+    domain, _, op_type = text.removeprefix(PREFIX).rpartition(".")
+    return domain, op_type
+
+
+def is_node(op: Op) -> bool:
+    """Whether an op is a node of the graph (no initializer, no absent input)."""
+    return op.kind.startswith(PREFIX) and op.kind not in (INITIALIZER, ABSENT)
+
+
+@lru_cache(maxsize=4096)
+def schema(domain: str, op_type: str, version: int) -> Any:
+    """The schema of an op at a version of its domain; None where ONNX has none."""
+    import onnx
+
+    try:
+        return onnx.defs.get_schema(op_type, version, "" if domain in DEFAULT else domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def last_version(domain: str, op_type: str, since: int) -> int:
+    """The newest version of the domain in which the op's definition of ``since`` still holds."""
+    last = since
+    for version in range(since + 1, newest(domain) + 1):
+        found = schema(domain, op_type, version)
+        if found is None or found.since_version != since:
+            break
+        last = version
+    return last
+
+
+@lru_cache
+def newest(domain: str = "") -> int:
+    """The newest version of a domain that the installed onnx knows (1 of one it does not)."""
+    import onnx
+
+    spelled_ = "" if domain in DEFAULT else domain
+    found = [s.since_version for s in onnx.defs.get_all_schemas_with_history()
+             if s.domain == spelled_]  # fmt: skip
+    return max(found, default=1) if spelled_ else onnx.defs.onnx_opset_version()
+
+
+def schema_of(op: Op) -> Any:
+    """The schema that defines an op; None of an op of a function, or of an unknown domain."""
+    since = op.get(SINCE)
+    return None if since is None else schema(*spelled(op), since)
+
+
+def constant(op: Op | None) -> Dense | Resource | None:
+    """The tensor that an initializer or a Constant node holds; None of any other op."""
+    if op is None or op.kind not in (INITIALIZER, f"{PREFIX}Constant"):
+        return None
+    held = op.get("value")
+    return held if isinstance(held, Dense | Resource) else None
+
+
+def version_of(module: Module) -> int:
+    """The version of the default domain that a module is of."""
+    return dict(module.main.attributes["opsets"]).get("", 1)
+
+
+# -- types -----------------------------------------------------------------------------------------
+
+
+def element_number(held: DType) -> int:
+    """The ``TensorProto`` data type of a dtype; KeyError where ONNX has none."""
+    return _NUMBERS[held.name]
+
+
+def type_of(proto) -> Type:
+    """The type of a ``TypeProto``; :data:`UNKNOWN` where it says nothing that the IR can carry."""
+    which = proto.WhichOneof("value")
+    if which == "tensor_type":
+        return _tensor_type(proto.tensor_type)
+    if which == "sequence_type":
+        return opaque(f"!onnx.seq<{type_of(proto.sequence_type.elem_type)}>")
+    if which == "optional_type":
+        return opaque(f"!onnx.opt<{type_of(proto.optional_type.elem_type)}>")
+    return UNKNOWN
+
+
+def _tensor_type(held) -> Type:
+    ranked = held.HasField("shape")
+    shape = [_size(d) for d in held.shape.dim]
+    if held.elem_type in DTYPES:
+        element = dtype_of(held.elem_type)
+        return tensor(shape, element) if ranked else opaque(f"!onnx.unranked<{element}>")
+    if held.elem_type not in _OTHERS:
+        return UNKNOWN
+    sizes = ", ".join(quoted(d) if isinstance(d, str) else str(d) for d in shape)
+    return opaque(f"!onnx.{_OTHERS[held.elem_type]}" + (f"<[{sizes}]>" if ranked else ""))
+
+
+def _size(dim) -> int | str:
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else ANY_SIZE
+    return dim.dim_param or ANY_SIZE
+
+
+def proto_of(held: Type):
+    """The ``TypeProto`` of a type; None of one that says nothing."""
+    import onnx
+
+    made = onnx.TypeProto()
+    if isinstance(held, TensorType):
+        _shaped(made.tensor_type, _NUMBERS[held.dtype.name], held.shape)
+        return made
+    if not isinstance(held, OpaqueType) or held in (UNKNOWN, NOTHING):
+        return None
+    name, _, inner = held.text.removesuffix(">").partition("<")
+    if name == "!onnx.unranked":
+        made.tensor_type.elem_type = _NUMBERS[inner]
+        return made
+    other = next((n for n, text in _OTHERS.items() if name == f"!onnx.{text}"), None)
+    if other is not None:
+        shape: Any = parse_attribute(inner) if inner else None
+        _shaped(made.tensor_type, other, shape)
+        return made
+    of = proto_of(parse_type(inner))
+    if of is None:
+        return None
+    field = made.sequence_type if name == "!onnx.seq" else made.optional_type
+    field.elem_type.CopyFrom(of)
+    return made
+
+
+def _shaped(made, element: int, shape: Sequence[Dim] | None) -> None:
+    """Fill in a tensor's type (``shape`` None: of unknown rank)."""
+    made.elem_type = element
+    if shape is not None:
+        made.shape.SetInParent()
+    for size in shape or ():
+        dim = made.shape.dim.add()
+        if isinstance(size, int):
+            dim.dim_value = size
+        elif size != ANY_SIZE:
+            dim.dim_param = size

@@ -1,0 +1,133 @@
+"""What an op of level ``onnx`` computes: its import, evaluated by our references.
+
+So the numbers of this level are those of the levels below, and a check of one of its passes
+compares like with like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import InternalError, UserError
+from core_compiler.frontends.onnx import import_proto
+from core_compiler.ir import Block, Function, Module, Op, Value, WeightStore, as_array, tensor
+from core_compiler.onnx_level.dialect import (
+    ABSENT,
+    LEVEL,
+    NOTHING,
+    SINCE,
+    constant,
+    is_node,
+    last_version,
+    spelled,
+)
+from core_compiler.onnx_level.write import write
+from core_compiler.ops.base import evaluate_block
+
+
+class Held(tuple):
+    """The tensors of a value that is a sequence."""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self)
+
+
+#: What stands for an input that a node leaves out.
+ABSENT_ARRAY = np.empty(0, np.bool_)
+
+
+def evaluate(
+    op: Op, arrays: Sequence[Any], weights: WeightStore,
+    outer: Mapping[Value, Any], functions: Mapping[str, Function],
+) -> tuple[Any, ...]:  # fmt: skip
+    """The results of ``op``: arrays, or a :class:`Held` where one is a sequence.
+
+    ``outer`` holds the values around it that its subgraphs read, ``functions`` the model's own.
+    InternalError where the op has no translation.
+    """
+    held = constant(op)
+    if held is not None:
+        return (as_array(held, weights),)
+    if op.kind == ABSENT:
+        return (ABSENT_ARRAY,)
+    given = dict(zip(op.operands, arrays, strict=True))
+    given |= {v: outer[v] for v in op.uses() if v not in given}
+    module, examples = _alone(op, given, weights, functions)
+    try:
+        made = import_proto(
+            write(module, weights=False), folder=weights, name=op.kind, inputs=examples
+        )
+    except UserError as problem:
+        raise InternalError(f"{op.kind} cannot be evaluated: {problem.what}") from None
+    flat = [a for held in examples.values() for a in (held if isinstance(held, Held) else (held,))]
+    body = made.module.main.body
+    results = made.trimmed(evaluate_block(body, flat, made.module.weights))
+    return tuple(_gathered(op, made, results))
+
+
+def _alone(op: Op, given: Mapping[Value, Any], weights: WeightStore, functions):
+    """A model of one node, and what its inputs are by name."""
+    arguments: list[Value] = []
+    absent: list[Op] = []
+    examples: dict[str, Any] = {}
+    renamed: dict[Value, Value] = {}
+    for value, array in given.items():
+        if array is ABSENT_ARRAY:
+            renamed[value] = Value(NOTHING)
+            absent.append(Op(ABSENT, (), (renamed[value],)))
+            continue
+        exact = tensor(array.shape, array.dtype) if isinstance(array, np.ndarray) else value.type
+        renamed[value] = Value(exact, f"input{len(arguments)}")
+        examples[f"input{len(arguments)}"] = array
+        arguments.append(renamed[value])
+    body = Block(tuple(arguments), (*absent, op.substitute(renamed)), _made(op))
+    facts = {
+        "ir_version": 10, "opsets": versions(op.walk(), functions), "graph": "node",
+        "outputs": tuple(f"output{i}" for i in range(len(body.outputs))),
+    }  # fmt: skip
+    called = {n: f for n, f in functions.items() if n != "main"}
+    main = Function("main", body, LEVEL, facts)
+    return Module({"main": main, **called}, weights), examples
+
+
+def _made(op: Op) -> tuple[Value, ...]:
+    """The results that a node does not leave out."""
+    return tuple(v for v in op.results if v.type is not NOTHING)
+
+
+def versions(ops, functions: Mapping[str, Function]) -> tuple[tuple[str, int], ...]:
+    """A version of each domain in which these ops mean what they say: the newest there is.
+
+    (They are of one model, so there is one.)
+    """
+    found: dict[str, int] = {}
+    for op in ops:
+        if is_node(op):
+            domain, op_type = spelled(op)
+            since = op.get(SINCE)
+            last = 1 if since is None else last_version(domain, op_type, since)
+            found[domain] = min(found.get(domain, last), last)
+    for name, function in functions.items():
+        if name != "main":
+            found.setdefault(name.partition("::")[0], 1)
+            for domain, version in function.attributes["opsets"]:
+                found.setdefault(domain, version)
+    return tuple(sorted(found.items()))
+
+
+def _gathered(op: Op, made, results: Sequence[np.ndarray]):
+    """The results of ``op``, of those of its import: sequences put together again."""
+    by_name = dict(zip(made.outputs, results, strict=False))
+    found: dict[Value, Any] = {}
+    for place, value in enumerate(_made(op)):
+        name = f"output{place}"
+        count = made.facts["sequences"].get(name)
+        if count is None:
+            found[value] = np.asarray(by_name[name])
+        else:
+            found[value] = Held(np.asarray(by_name[f"{name}[{i}]"]) for i in range(count))
+    return (found.get(value, ABSENT_ARRAY) for value in op.results)

@@ -1,0 +1,88 @@
+"""Calls of functions, and ops that ONNX defines by others, as what stands in their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from core_compiler.frontends.onnx.functions import definition, schema_with_function
+from core_compiler.ir import Block, Function, Module, Op, Value, WeightStore
+from core_compiler.ir.core import clone_block
+from core_compiler.onnx_level.dialect import (
+    ABSENT,
+    LEVEL,
+    NOTHING,
+    PREFIX,
+    SINCE,
+    proto_of,
+    spelled,
+)
+from core_compiler.onnx_level.read import REFERENCE, read_function
+from core_compiler.onnx_level.write import write
+
+
+def expanded(function: Function, call: Op) -> tuple[list[Op], Sequence[Value]]:
+    """The ops of a function's body for one call, and their values for its results."""
+    given = dict(function.attributes["defaults"])
+    given |= {n: v for n, v in call.attributes.items() if not n.startswith(PREFIX)}
+    made: list[Op] = []
+    mapping: dict[Value, Value] = {}
+    for place, argument in enumerate(function.arguments):
+        if place < len(call.operands):
+            mapping[argument] = call.operands[place]
+        else:
+            mapping[argument] = Value(NOTHING)
+            made.append(Op(ABSENT, (), (mapping[argument],)))
+    body = clone_block(Block((), function.body.ops, function.outputs), mapping)
+    made += [_resolved(op, given).with_(origin=None) for op in body.ops]
+    return made, body.outputs
+
+
+def _resolved(op: Op, given: dict[str, Any]) -> Op:
+    """``op`` with the attributes that its function takes from the call; one that the call does not
+    give is left out."""
+    own: dict[str, Any] = {}
+    for name, value in op.attributes.items():
+        if isinstance(value, tuple) and len(value) == 3 and value[0] == REFERENCE:
+            if value[1] in given:
+                own[name] = given[value[1]]
+        else:
+            own[name] = value
+    regions = tuple(
+        block.with_(ops=tuple(_resolved(o, given) for o in block.ops)) for block in op.regions
+    )
+    return op.with_(attributes=own, regions=regions)
+
+
+def defined(
+    op: Op, weights: WeightStore, makers: Callable[[Value], Op | None]
+) -> tuple[list[Op], Sequence[Value]] | None:
+    """What an op is by ONNX's own definition of it; None where it is a primitive, or is defined for
+    known types only and these are not known."""
+    since = op[SINCE]
+    node = node_proto(op, weights, makers)
+    schema = schema_with_function(node, since)
+    if schema is None:
+        return None
+    types = [proto_of(v.type) for v in op.operands]
+    if schema.has_context_dependent_function and any(t is None for t in types):
+        return None
+    found = definition(schema, node, [t for t in types if t is not None])
+    return None if found is None else expanded(read_function(found, weights), op)
+
+
+def node_proto(op: Op, weights: WeightStore, makers: Callable[[Value], Op | None]):
+    """The ``NodeProto`` of one op alone."""
+    renamed = {v: Value(v.type, f"input{i}") for i, v in enumerate(dict.fromkeys(op.uses()))}
+    absent = [
+        Op(ABSENT, (), (renamed[v],)) for v in renamed
+        if v.type is NOTHING or ((maker := makers(v)) is not None and maker.kind == ABSENT)
+    ]  # fmt: skip
+    left_out = {o.result for o in absent}
+    arguments = tuple(v for v in renamed.values() if v not in left_out)
+    own = tuple(v for v in op.results if v.type is not NOTHING)
+    body = Block(arguments, (*absent, op.substitute(renamed)), own)
+    facts = {"ir_version": 10, "opsets": ((spelled(op)[0], op.get(SINCE, 1)),),
+             "outputs": tuple(f"output{i}" for i in range(len(own)))}  # fmt: skip
+    module = Module({"main": Function("main", body, LEVEL, facts)}, weights)
+    return write(module, weights=False).graph.node[0]

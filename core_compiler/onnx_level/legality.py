@@ -1,0 +1,47 @@
+"""What must hold of an op of level ``onnx``: what its schema says of inputs and attributes."""
+
+from __future__ import annotations
+
+from core_compiler.ir import Op
+from core_compiler.onnx_level.dialect import (
+    ABSENT,
+    INITIALIZER,
+    PREFIX,
+    REGIONS,
+    constant,
+    is_node,
+    schema_of,
+    spelled,
+)
+
+
+def complaint(op: Op) -> str | None:
+    """What is wrong with an op; None where nothing is, and of ops without a schema."""
+    if op.kind == INITIALIZER:
+        held = constant(op)
+        fits = held is not None and not op.operands and [held.type] == [v.type for v in op.results]
+        return None if fits else "an initializer holds one tensor, of its result's type"
+    if op.kind == ABSENT:
+        return None
+    if not is_node(op):
+        return f"{op.kind} is no op of ONNX"
+    if len(op.get(REGIONS, ())) != len(op.regions):
+        return f"{len(op.regions)} subgraphs, {len(op.get(REGIONS, ()))} names of such"
+    found = schema_of(op)
+    return None if found is None else _against(op, found)
+
+
+def _against(op: Op, schema) -> str | None:
+    name = spelled(op)[1]
+    given = len(op.operands)
+    if not schema.min_input <= given <= schema.max_input:
+        return f"{name} takes {schema.min_input} to {schema.max_input} inputs, not {given}"
+    made = len(op.results)
+    if not schema.min_output <= made <= schema.max_output:
+        return f"{name} makes {schema.min_output} to {schema.max_output} results, not {made}"
+    own = {a for a in op.attributes if not a.startswith(PREFIX)} | set(op.get(REGIONS, ()))
+    unknown = sorted(own - schema.attributes.keys())
+    if unknown:
+        return f"{name} has no attribute {unknown[0]!r} since version {schema.since_version}"
+    needed = sorted(n for n, a in schema.attributes.items() if a.required and n not in own)
+    return f"{name} needs the attribute {needed[0]!r}" if needed else None

@@ -1,0 +1,85 @@
+"""Another version of ONNX: every op in its words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.base import Unsupported
+from core_compiler.ir import FrontendNode, Module
+from core_compiler.onnx_level.conversion import Converter
+from core_compiler.onnx_level.dialect import LEVEL, newest, spelled
+from core_compiler.passes.base import Pass
+
+#: The oldest version that is written: before it, ops said for themselves how to broadcast.
+OLDEST = 7
+
+
+@dataclass(frozen=True)
+class ConvertVersion(Pass):
+    """Says every op in the words of another version of ONNX (``to``; 0 leaves it as it is)."""
+
+    to: int = 0
+
+    half = "source"
+    exact = False
+    tolerance = "an op that the version does not have becomes those that define it"
+    requires = frozenset({"onnx_nodes"})
+
+    def run(self, module, context):
+        opsets = dict(module.main.attributes["opsets"])
+        old = opsets.get("", self.to)
+        if self.to in (0, old):
+            return module
+        self._check(old)
+        makers = {v: op for op in module.walk() for v in op.results}
+        converter = Converter(self.to, module.weights, makers.get)
+        module = context.rewrite(module, converter.convert, LEVEL)
+        if converter.refused:
+            raise self._refuse(converter.refused)
+        return _of_version(module, self.to)
+
+    def _check(self, old: int) -> None:
+        for version in (self.to, old):
+            if not OLDEST <= version <= newest():
+                raise UserError(
+                    f"version {version} of ONNX cannot be converted", "convert_version.to",
+                    f"choose {OLDEST} to {newest()}" if version == self.to
+                    else f"models of version {OLDEST} and newer can be",
+                )  # fmt: skip
+
+    def _refuse(self, refused) -> UserError:
+        found = []
+        for op, reason in refused:
+            nodes = op.origin.nodes() if op.origin is not None else ()
+            node = nodes[0] if nodes else FrontendNode("", op.kind)
+            found.append(Unsupported(spelled(op)[1], reason, node))
+        groups: dict[tuple[str, str], list[str]] = {}
+        for item in found:
+            place = f"{item.node.file}:{item.node.line}" if item.node.file else item.node.name
+            groups.setdefault((item.kind, item.reason), []).append(place)
+        parts = [
+            f"{kind} ({reason}; {', '.join(places[:3])}"
+            + (f" and {len(places) - 3} more)" if len(places) > 3 else ")")
+            for (kind, reason), places in groups.items()
+        ]
+        count = len(refused)
+        return UserError(
+            f"{count} node{'s have' if count > 1 else ' has'} no word in version {self.to}: "
+            + "; ".join(parts), "convert_version", "choose a newer version",
+        )  # fmt: skip
+
+
+def _of_version(module: Module, version: int) -> Module:
+    """``module`` saying that it is of this version, and of the format that has it."""
+    import onnx
+
+    for function in module.functions.values():
+        opsets = {**dict(function.attributes["opsets"]), "": version}
+        facts = {**function.attributes, "opsets": tuple(sorted(opsets.items()))}
+        if "ir_version" in facts:
+            imports = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
+            needed = onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)
+            facts["ir_version"] = max(facts["ir_version"], needed)
+        module = module.with_function(function.with_(attributes=facts))
+    return module

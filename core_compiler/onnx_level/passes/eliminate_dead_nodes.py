@@ -1,0 +1,24 @@
+"""Dead nodes: those whose results nobody reads, initializers among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.onnx_level.dialect import LEVEL
+from core_compiler.passes.base import Pass
+from core_compiler.passes.eliminate_dead_code import erase_unread, still_read
+
+
+@dataclass(frozen=True)
+class EliminateDeadNodes(Pass):
+    """Removes nodes and initializers whose results are never used."""
+
+    half = "source"
+    asks = 1
+    requires = frozenset({"onnx_nodes"})
+
+    def run(self, module, context):
+        return context.rewrite(module, erase_unread, LEVEL)
+
+    def refusal(self, ops, scene):
+        return still_read(ops[0], scene.rewriter)

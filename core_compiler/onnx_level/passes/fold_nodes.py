@@ -1,0 +1,110 @@
+"""Constant folding: nodes whose inputs are all known are computed now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import InternalError
+from core_compiler.ir import Op, Rewriter, TensorType, Value, as_array
+from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.onnx_level.builder import Nodes
+from core_compiler.onnx_level.dialect import (
+    ABSENT,
+    INITIALIZER,
+    LEVEL,
+    NOTHING,
+    OVERRIDABLE,
+    PREFIX,
+    constant,
+    is_node,
+)
+from core_compiler.onnx_level.evaluate import ABSENT_ARRAY, Held, evaluate
+from core_compiler.passes.base import Pass
+from core_compiler.passes.rules import adopt
+
+#: What is drawn anew each time, and what a pass of its own takes apart.
+_LEFT = frozenset(f"{PREFIX}{name}" for name in (
+    "Bernoulli", "Dropout", "If", "Loop", "Multinomial", "RandomNormal", "RandomNormalLike",
+    "RandomUniform", "RandomUniformLike", "Scan",
+))  # fmt: skip
+#: Whose result is known where only the shape of the input is.
+_OF_SHAPES = frozenset({f"{PREFIX}Shape", f"{PREFIX}Size"})
+
+
+@dataclass(frozen=True)
+class FoldNodes(Pass):
+    """Computes nodes whose inputs are constants, and shapes that are known.
+
+    ``most`` is the size in bytes up to which a result is folded that is larger than its inputs.
+    """
+
+    most: int = 1 << 20
+
+    half = "source"
+    asks = 1
+    requires = frozenset({"onnx_nodes"})
+
+    def run(self, module, context):
+        outer = {v: op for op in module.walk() for v in op.results}
+
+        def edit(rewriter):
+            for op in rewriter.ops:
+                current = rewriter.producer(op.results[0]) if op.results else None
+                if current is not None and is_node(current):
+                    self._fold(current, rewriter, module, outer)
+
+        return context.rewrite(module, edit, LEVEL)
+
+    def _fold(self, op: Op, rewriter: Rewriter, module, outer) -> None:
+        if self._refused(op, rewriter, outer) is not None:
+            return
+        if op.kind in _OF_SHAPES and not _known(op.operands[0], rewriter, outer):
+            arrays: list[Any] = [np.empty(op.operands[0].type.shape, np.bool_)]
+        else:
+            makers = [rewriter.producer(v) or outer.get(v) for v in op.operands]
+            arrays = [ABSENT_ARRAY if m.kind == ABSENT else as_array(constant(m), module.weights)
+                      for m in makers]  # fmt: skip
+        try:
+            results = evaluate(op, arrays, module.weights, {}, module.functions)
+        except InternalError:
+            return
+        read = sum(a.nbytes for a in arrays)
+        made = sum(a.nbytes for a in results)
+        if any(isinstance(a, Held) for a in results) or made > max(self.most, read):
+            return
+        nodes = Nodes(module.weights)
+        values = [nodes.constant(a, v.name) if v.type is not NOTHING else v
+                  for a, v in zip(results, op.results, strict=True)]  # fmt: skip
+        ops, mapping = adopt(op, values, nodes.ops)
+        rewriter.replace(op, ops, mapping, rule=f"fold {op.kind.removeprefix(PREFIX)}")
+
+    def _refused(self, op: Op, rewriter: Rewriter, outer) -> Refusal | None:
+        if op.kind in _LEFT or op.regions:
+            return refuse("foldable", "{0:kind} is not computed at compile time", op)
+        if constant(op) is not None:
+            return refuse("foldable", "{0} is a constant", op)
+        held = op.operands[0].type if op.operands else None
+        if op.kind in _OF_SHAPES and isinstance(held, TensorType) and held.is_static:
+            return None
+        if not op.operands:
+            return refuse("foldable", "{0} has no inputs", op)
+        open_ = next((v for v in op.operands if not _known(v, rewriter, outer)), None)
+        if open_ is not None:
+            return refuse("foldable", "{1}, which {0} reads, is no constant", op, open_)
+        return None
+
+    def refusal(self, ops, scene):
+        return self._refused(ops[0], scene.rewriter, {})
+
+
+def _known(value: Value, rewriter: Rewriter, outer) -> bool:
+    """Whether a value is a constant that nobody can override, or is left out."""
+    maker = rewriter.producer(value) or outer.get(value)
+    if maker is None:
+        return False
+    if maker.kind == INITIALIZER and maker.get(OVERRIDABLE):
+        return False
+    return maker.kind == ABSENT or constant(maker) is not None

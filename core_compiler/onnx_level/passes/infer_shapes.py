@@ -1,0 +1,79 @@
+"""Shape inference: ONNX's own, each type that it finds a rewrite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.errors import UserError
+from core_compiler.ir import OpaqueType, TensorType, Type, Value, tensor
+from core_compiler.onnx_level.dialect import ANY_SIZE, LEVEL, UNKNOWN, is_node, type_of
+from core_compiler.onnx_level.write import named
+from core_compiler.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class InferShapes(Pass):
+    """Finds the types of values by ONNX's shape inference, with the values of small tensors."""
+
+    half = "source"
+    requires = frozenset({"onnx_nodes"})
+
+    def run(self, module, context):
+        import onnx
+
+        proto, names = named(module)
+        try:
+            found = onnx.shape_inference.infer_shapes(proto, data_prop=True, strict_mode=False)
+        except onnx.shape_inference.InferenceError as problem:
+            text = str(problem).strip().splitlines()[0][:300]
+            raise UserError(f"the model's shapes contradict one another: {text}", "infer_shapes",
+                            "export it again, or skip this pass") from None  # fmt: skip
+        types: dict[str, Type] = {}
+        _collect(found.graph, types)
+
+        def edit(rewriter):
+            for op in rewriter.ops:
+                if not is_node(op) or not op.results:
+                    continue
+                better = [_better(v, types.get(names.get(v, ""), UNKNOWN)) for v in op.results]
+                if all(a is b for a, b in zip(better, op.results, strict=True)):
+                    continue
+                current = rewriter.producer(op.results[0])
+                assert current is not None  # rebuilt, maybe, with other operands
+                op = current
+                mapping = dict(zip(op.results, better, strict=True))
+                rewriter.replace(op, op.with_(results=better), mapping,
+                                 rule="its type is known")  # fmt: skip
+
+        return context.rewrite(module, edit, LEVEL)
+
+
+def _collect(graph, types: dict[str, Type]) -> None:
+    for info in (*graph.value_info, *graph.output):
+        if info.HasField("type"):
+            types[info.name] = type_of(info.type)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == 5:
+                _collect(attribute.g, types)
+
+
+def _better(value: Value, found: Type) -> Value:
+    """A value of the more telling of two types: itself where that is its own."""
+    own = value.type
+    if isinstance(own, TensorType) and isinstance(found, TensorType):
+        if own.rank != found.rank or own.dtype is not found.dtype:
+            return value
+        sizes = [b if _tells_more(b, a) else a
+                 for a, b in zip(own.shape, found.shape, strict=True)]  # fmt: skip
+        found = tensor(sizes, own.dtype)
+    elif isinstance(own, TensorType) or (isinstance(own, OpaqueType) and own is not UNKNOWN
+                                         and not isinstance(found, TensorType)):  # fmt: skip
+        return value
+    return value if found is own or found is UNKNOWN else Value(found, value.name)
+
+
+def _tells_more(size: int | str, than: int | str) -> bool:
+    if isinstance(than, int):
+        return False
+    return isinstance(size, int) or (than == ANY_SIZE and size != ANY_SIZE)

@@ -1,0 +1,100 @@
+"""Local functions: every call becomes the body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Function, Module, Op
+from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.onnx_level.conversion import Converter
+from core_compiler.onnx_level.dialect import LEVEL, OVERLOAD, spelled
+from core_compiler.onnx_level.inline import expanded
+from core_compiler.passes.base import Pass
+from core_compiler.passes.rules import adopt
+
+#: Nodes that inlining makes at most: functions may call functions.
+NODES = 500_000
+
+
+@dataclass(frozen=True)
+class InlineFunctions(Pass):
+    """Puts the bodies of the model's own functions in the place of their calls."""
+
+    half = "source"
+    requires = frozenset({"onnx_nodes"})
+
+    def run(self, module, context):
+        functions = {n: f for n, f in module.functions.items() if n != "main"}
+        if not functions:
+            return module
+        _check_recursion(functions)
+        opsets = dict(module.main.attributes["opsets"])
+        made, foreign = 0, set()
+
+        def edit(rewriter):
+            nonlocal made
+            work = list(rewriter.ops)
+            while work:
+                call = work.pop()
+                function = functions.get(called(call))
+                if function is None:
+                    continue
+                ops, values = expanded(function, call)
+                made += len(ops)
+                if made > NODES:
+                    raise UserError(f"the functions make more than {NODES} nodes", "inline",
+                                    "the model is damaged")  # fmt: skip
+                ops, mapping = adopt(call, values, ops)
+                work += rewriter.replace(call, ops, mapping, rule=f"inline {function.name}")
+                own = dict(function.attributes["opsets"])
+                if own.get("", opsets.get("")) != opsets.get(""):
+                    foreign.add(function.name)
+                for domain, version in own.items():
+                    opsets.setdefault(domain, version)
+
+        main = Module({"main": module.main}, module.weights, module.symbols)
+        main = context.rewrite(main, edit, LEVEL)
+        while any(called(op) in functions for op in main.walk()) and context.budget.left != 0:
+            main = context.rewrite(main, edit, LEVEL)  # calls within subgraphs of bodies
+        if foreign:  # bodies of another version
+            makers = {v: op for op in main.walk() for v in op.results}
+            converter = Converter(opsets[""], module.weights, makers.get)
+            main = context.rewrite(main, converter.convert, LEVEL)
+            if converter.refused:
+                op, reason = converter.refused[0]
+                raise UserError(f"{spelled(op)[1]} of a function: {reason}", sorted(foreign)[0],
+                                "export the model with one version of ONNX")  # fmt: skip
+        facts = {**main.main.attributes, "opsets": tuple(sorted(opsets.items()))}
+        left = {called(op) for op in main.walk()} & functions.keys()
+        kept = functions if left else {}
+        return module.with_(functions={"main": main.main.with_(attributes=facts), **kept})
+
+
+def called(op: Op) -> str:
+    """The name of the function that a node would call."""
+    domain, op_type = spelled(op)
+    overload = op.get(OVERLOAD, "")
+    return f"{domain}::{op_type}" + (f":{overload}" if overload else "")
+
+
+def _check_recursion(functions: Mapping[str, Function]) -> None:
+    """UserError where a function calls itself, through others too."""
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        if name in above:
+            raise UserError(f"function {name} calls itself", "inline_functions",
+                            "the file is damaged")  # fmt: skip
+        if name in done:
+            return
+        for op in functions[name].body.walk():
+            if called(op) in functions:
+                visit(called(op), (*above, name))
+        done.add(name)
+
+    for name in functions:
+        with suppress(RewriteLimit):
+            visit(name, ())

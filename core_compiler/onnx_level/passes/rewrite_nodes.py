@@ -1,0 +1,294 @@
+"""Rewriting nodes: a table of rules, from nodes to fewer of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.ir import Op, TensorType, Value, as_array
+from core_compiler.onnx_level.builder import Nodes
+from core_compiler.onnx_level.dialect import LEVEL, OVERRIDABLE, PREFIX, SINCE, constant
+from core_compiler.passes.base import Pass
+from core_compiler.passes.rules import Any_, Const, Match, Node, Rule, View, VIEWS, apply_rules
+
+_COMMUTE = frozenset(f"{PREFIX}{name}" for name in ("Add", "Mul", "And", "Or", "Xor", "Equal"))
+
+
+class NodeView(View):
+    """What rules see of a graph of nodes."""
+
+    def constant(self, value: Value, through=()):
+        maker = self.producer(value)
+        held = constant(maker)
+        if maker is None or held is None or maker.get(OVERRIDABLE):
+            return None
+        return as_array(held, self.weights)
+
+    def commutes(self, op: Op) -> bool:
+        return op.kind in _COMMUTE
+
+    def builder(self) -> Nodes:
+        return Nodes(self.weights)
+
+
+VIEWS["onnx"] = NodeView
+
+
+@dataclass(frozen=True)
+class RewriteNodes(Pass):
+    """Rewrites nodes by a table of rules: what does nothing goes, neighbours become one node."""
+
+    half = "source"
+    exact = False
+    tolerance = "a convolution takes in the affine map behind it"
+    requires = frozenset({"onnx_nodes"})
+
+    def run(self, module, context):
+        def edit(rewriter):
+            apply_rules(rewriter, RULES, module.weights)
+
+        return context.rewrite(module, edit, LEVEL)
+
+    def rules(self):
+        return RULES
+
+
+def node(op_type: str, *operands, name: str = "", where=None, once: bool = False) -> Node:
+    """Pattern node of the default domain."""
+    return Node(f"{PREFIX}{op_type}", tuple(Any_(o) if isinstance(o, str) else o for o in operands),
+                name, where, once)  # fmt: skip
+
+
+# -- what does nothing -----------------------------------------------------------------------------
+
+
+def _same(b: Nodes, m: Match):
+    return m["x"]
+
+
+def _type_kept(m: Match) -> str | None:
+    """The result has the type of what it becomes: a declared result keeps what it declares."""
+    if m.root.result.type is m["x"].type:
+        return None
+    return f"its type is {m.root.result.type}, that of its input {m['x'].type}"
+
+
+def _one_result(m: Match) -> str | None:
+    for value in m.root.results[1:]:
+        if m.view.block.users(value) or m.view.block.is_output(value):
+            return "its second result is used"
+    return None
+
+
+def _evaluates(op: Op) -> bool:
+    return op.get("training_mode", 0) == 0
+
+
+def _own_shape(m: Match) -> str | None:
+    x, made = m["x"].type, m.root.results[0].type
+    if x is made and isinstance(x, TensorType) and x.is_static:
+        return None
+    return f"{x} is not known to be {made}"
+
+
+def _dropout(m: Match) -> str | None:
+    if len(m.root.operands) > 2:
+        mode = m.view.constant(m.root.operands[2])
+        if mode is None or mode.any():
+            return "it may be in training mode"
+    given, made = m.root.operands[0].type, m.root.results[0].type
+    if given is not made:
+        return f"its type is {made}, that of its input {given}"
+    return _one_result(m)
+
+
+def _perm(op: Op) -> tuple[int, ...] | None:
+    given = op.get("perm")
+    held = op.operands[0].type
+    if given is None and isinstance(held, TensorType):
+        return tuple(reversed(range(held.rank)))
+    return given
+
+
+def _unmoved(op: Op) -> bool:
+    perm = _perm(op)
+    return perm is not None and perm == tuple(range(len(perm)))
+
+
+def _both_known(m: Match) -> str | None:
+    known = all(_perm(m.named[n]) is not None for n in ("outer", "inner"))
+    return None if known else "the rank of its input is not known"
+
+
+def _one_transpose(b: Nodes, m: Match):
+    outer, inner = (_perm(m.named[n]) for n in ("outer", "inner"))
+    assert outer is not None and inner is not None
+    perm = tuple(inner[axis] for axis in outer)
+    if perm == tuple(range(len(perm))) and m["x"].type is m.root.result.type:
+        return m["x"]
+    return b.one("Transpose", m["x"], version=m.root[SINCE], perm=perm, like=m.root.result.type)
+
+
+def _whole_shape(m: Match) -> str | None:
+    """A 0 copies the size of the input there, which is then another one."""
+    shape = m.array("shape")
+    if np.any(shape == 0) and not m.root.get("allowzero", 0):
+        return "its shape takes over a size"
+    return None
+
+
+def _reshape(b: Nodes, m: Match):
+    return b.one("Reshape", m["x"], m["shape"], version=m.root[SINCE], like=m.root.result.type,
+                 allowzero=m.root.get("allowzero"))  # fmt: skip
+
+
+def _neutral(number: float):
+    def test(array: np.ndarray) -> bool:
+        flat = array.astype(np.float64, copy=False) if array.dtype.kind not in "biu" else array
+        same = bool(np.all(flat == number)) and array.size > 0
+        return same and (number != 0 or not np.any(np.signbit(flat)) or array.dtype.kind in "biu")
+
+    return test
+
+
+def _no_float(m: Match) -> str | None:
+    held = m["x"].type
+    if isinstance(held, TensorType) and not held.dtype.is_float:
+        return _type_kept(m)
+    return "-0 + 0 is +0"
+
+
+_TRIVIAL = (
+    Rule("Identity(x) => x", node("Identity", "x"), _same, _type_kept),
+    Rule("Cast(x) to its own type => x", node("Cast", "x"), _same, _type_kept),
+    Rule("Dropout(x) => x", Node(f"{PREFIX}Dropout", (), "drop", _evaluates),
+         lambda b, m: (m.root.operands[0], *m.root.results[1:]), _dropout),
+    Rule("Transpose in order => x", node("Transpose", "x", where=_unmoved), _same, _type_kept),
+    Rule("Transpose(Transpose(x)) => one",
+         node("Transpose", node("Transpose", "x", name="inner"), name="outer"),
+         _one_transpose, _both_known),
+    Rule("Reshape(Reshape(x)) => Reshape(x)",
+         node("Reshape", node("Reshape", "x", Any_("before"), once=True), Const("shape")),
+         _reshape, _whole_shape),
+    Rule("Reshape to its own shape => x", node("Reshape", "x", Any_("shape")), _same, _own_shape),
+    Rule("Expand to its own shape => x", node("Expand", "x", Any_("shape")), _same, _own_shape),
+    Rule("Flatten to its own shape => x", node("Flatten", "x"), _same, _own_shape),
+    Rule("Concat of one => x", node("Concat", "x"), _same, _type_kept),
+    Rule("Sum of one => x", node("Sum", "x"), _same, _type_kept),
+    Rule("Max of one => x", node("Max", "x"), _same, _type_kept),
+    Rule("Min of one => x", node("Min", "x"), _same, _type_kept),
+    Rule("x * 1 => x", node("Mul", "x", Const("c", _neutral(1), "all ones")), _same, _type_kept),
+    Rule("x / 1 => x", node("Div", "x", Const("c", _neutral(1), "all ones")), _same, _type_kept),
+    Rule("x + 0 => x", node("Add", "x", Const("c", _neutral(0), "all zeros")), _same, _no_float),
+    Rule("x - 0 => x", node("Sub", "x", Const("c", _neutral(0), "all +0")), _same, _type_kept),
+    Rule("Not(Not(x)) => x", node("Not", node("Not", "x")), _same),
+    Rule("Neg(Neg(x)) => x", node("Neg", node("Neg", "x")), _same),
+    Rule("Relu(Relu(x)) => Relu(x)", node("Relu", node("Relu", "x", name="inner")),
+         lambda b, m: m.named["inner"].result),
+)  # fmt: skip
+
+
+# -- neighbours ------------------------------------------------------------------------------------
+
+
+def _normalises(op: Op) -> bool:
+    return _evaluates(op) and op.get("spatial", 1) == 1
+
+
+def _folded(b: Nodes, m: Match):
+    """The convolution with the scale and the shift of the normalisation behind it."""
+    norm, conv = m.root, m.named["conv"]
+    scale, bias, mean, var = (m.array(n).astype(np.float64) for n in ("s", "b", "m", "v"))
+    weight = m.view.constant(conv.operands[1])
+    own = m.view.constant(conv.operands[2]) if len(conv.operands) > 2 else np.zeros_like(mean)
+    assert weight is not None and own is not None
+    factor = scale / np.sqrt(var + np.float64(np.float32(norm.get("epsilon", 1e-5))))
+    wide = factor.reshape(-1, *[1] * (weight.ndim - 1))
+    kept = {n: v for n, v in conv.attributes.items() if not n.startswith(PREFIX)}
+    held = weight.dtype
+    made = b.one(
+        "Conv", conv.operands[0], b.constant((weight * wide).astype(held)),
+        b.constant(((own - mean) * factor + bias).astype(held)),
+        version=conv[SINCE], like=norm.results[0].type, **kept,
+    )  # fmt: skip
+    return (made, *norm.results[1:])
+
+
+def _conv_known(m: Match) -> str | None:
+    conv = m.named["conv"]
+    if any(m.view.constant(v) is None for v in conv.operands[1:]):
+        return "the weights of the convolution are computed"
+    return _one_result(m)
+
+
+def _padding(m: Match) -> str | None:
+    conv = m.root
+    pad = m.view.producer(conv.operands[0])
+    if pad is None or pad.kind != f"{PREFIX}Pad":
+        return "its input is not padded by a node"
+    if pad.get("mode", "constant") != "constant":
+        return f"it pads by {pad.get('mode')}"
+    if conv.get("auto_pad", "NOTSET") != "NOTSET":
+        return "the convolution chooses its padding"
+    pads = _pads(m, pad)
+    if pads is None:
+        return "its padding is computed, or of chosen axes"
+    half = len(pads) // 2
+    if np.any(pads < 0) or np.any(pads[:2]) or np.any(pads[half : half + 2]):
+        return "it pads the batch or the channels, or crops"
+    value = m.view.constant(pad.operands[2]) if len(pad.operands) > 2 else np.zeros(1)
+    if value is None or np.any(value != 0) or pad.get("value", 0.0) != 0.0:
+        return "it does not pad with zeros"
+    return None
+
+
+def _pads(m: Match, pad: Op) -> np.ndarray | None:
+    """The padding of a Pad: an attribute before version 11."""
+    if pad[SINCE] < 11:
+        return np.array(pad["pads"])
+    return m.view.constant(pad.operands[1]) if len(pad.operands) < 4 else None
+
+
+def _padded_conv(b: Nodes, m: Match):
+    conv = m.root
+    pad = m.view.producer(conv.operands[0])
+    pads = None if pad is None else _pads(m, pad)
+    assert pad is not None and pads is not None
+    half = len(pads) // 2
+    own = conv.get("pads", (0,) * (2 * (half - 2)))
+    inside = [*pads[2:half], *pads[half + 2 :]]
+    more = {n: v for n, v in conv.attributes.items() if not n.startswith(PREFIX) and n != "pads"}
+    return b.one("Conv", pad.operands[0], *conv.operands[1:], version=conv[SINCE], like=conv.result.type,
+                 pads=tuple(int(p + q) for p, q in zip(own, inside, strict=True)), **more)  # fmt: skip
+
+
+def _matrix(m: Match) -> str | None:
+    x, w, bias = (m[n].type for n in ("x", "w", "c"))
+    if not all(isinstance(t, TensorType) for t in (x, w, bias)):
+        return "its types are not known"
+    if x.rank != 2 or w.rank != 2:
+        return "it is no product of two matrices"
+    if not x.dtype.is_float:
+        return "Gemm is for floats"
+    if bias.rank != 1 or bias.shape[0] != w.shape[1]:
+        return "what is added is no bias of the columns"
+    return None
+
+
+def _gemm(b: Nodes, m: Match):
+    return b.one("Gemm", m["x"], m["w"], m["c"], version=m.root[SINCE], like=m.root.result.type)
+
+
+_FUSIONS = (
+    Rule("BatchNormalization(Conv(x)) => Conv(x)",
+         node("BatchNormalization", Node(f"{PREFIX}Conv", (), "conv", None, True), Const("s"),
+              Const("b"), Const("m"), Const("v"), where=_normalises),
+         _folded, _conv_known, tolerance=2e-5),
+    Rule("Conv(Pad(x)) => Conv(x)",
+         Node(f"{PREFIX}Conv"), _padded_conv, _padding),
+    Rule("MatMul(x, w) + c => Gemm(x, w, c)",
+         node("Add", node("MatMul", "x", "w", once=True), Const("c")),
+         _gemm, _matrix, tolerance=2e-6),
+)  # fmt: skip
+RULES = (*_TRIVIAL, *_FUSIONS)

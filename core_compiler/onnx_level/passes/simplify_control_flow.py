@@ -1,0 +1,150 @@
+"""Control flow whose way is known: branches that are taken, loops of few iterations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.ir import Block, Op, Rewriter, Value, as_array
+from core_compiler.ir.core import clone_block
+from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.onnx_level.builder import Nodes
+from core_compiler.onnx_level.dialect import (
+    ABSENT,
+    LEVEL,
+    OVERRIDABLE,
+    PREFIX,
+    REGIONS,
+    SINCE,
+    constant,
+    schema,
+    version_of,
+)
+from core_compiler.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class SimplifyControlFlow(Pass):
+    """Puts the branch of an If that is always taken in its place, and the iterations of a Loop that
+    has at most ``unroll`` of them."""
+
+    unroll: int = 8
+
+    half = "source"
+    asks = 1
+    requires = frozenset({"onnx_nodes"})
+
+    def run(self, module, context):
+        outer = {v: op for op in module.walk() for v in op.results}
+
+        def edit(rewriter):
+            work = [op for op in rewriter.ops if op.regions]
+            while work:
+                op = work.pop()
+                current = rewriter.producer(op.results[0]) if op.results else None
+                if current is None or self._refused(current, rewriter, outer) is not None:
+                    continue
+                if current.kind == f"{PREFIX}If":
+                    placed = self._branch(current, rewriter, outer, module)
+                else:
+                    placed = self._iterations(current, rewriter, outer, module)
+                work += [o for o in placed if o.regions]
+
+        return context.rewrite(module, edit, LEVEL)
+
+    def _branch(self, op: Op, rewriter: Rewriter, outer, module) -> list[Op]:
+        taken = bool(_array(op.operands[0], rewriter, outer, module).all())
+        name = "then_branch" if taken else "else_branch"
+        body = clone_block(op.regions[op[REGIONS].index(name)])
+        return _put(op, list(body.ops), body.outputs, rewriter, f"If {str(taken).lower()}", module)
+
+    def _iterations(self, op: Op, rewriter: Rewriter, outer, module) -> list[Op]:
+        count = int(_array(op.operands[0], rewriter, outer, module).reshape(-1)[0])
+        first = op.operands[1] if len(op.operands) > 1 else None
+        if first is not None and not _is_absent(first, rewriter, outer):
+            count *= bool(_array(first, rewriter, outer, module).all())
+        body, carried = op.regions[0], list(op.operands[2:])
+        scanned: list[list[Value]] = [[] for _ in body.outputs[1 + len(carried) :]]
+        nodes = Nodes(module.weights)
+        for step in range(count):
+            number = nodes.constant(np.array(step, np.int64))
+            going = nodes.constant(np.array(True))
+            inputs = dict(zip(body.arguments, (number, going, *carried), strict=True))
+            once = clone_block(Block((), body.ops, body.outputs), inputs)
+            nodes.ops += [o.with_(origin=None) for o in once.ops]
+            carried = list(once.outputs[1 : 1 + len(carried)])
+            for kept, value in zip(scanned, once.outputs[1 + len(carried) :], strict=True):
+                kept.append(value)
+        rows = [_stacked(nodes, kept, version_of(module)) for kept in scanned]
+        return _put(op, nodes.ops, (*carried, *rows), rewriter, f"Loop of {count}", module)
+
+    def _refused(self, op: Op, rewriter: Rewriter, outer) -> Refusal | None:
+        if op.kind == f"{PREFIX}If":
+            if _held(op.operands[0], rewriter, outer) is None:
+                return refuse("known way", "the condition of {0} is computed", op)
+            return None
+        if op.kind != f"{PREFIX}Loop":
+            return refuse("known way", "{0:kind} is no branch and no loop", op)
+        trips = _held(op.operands[0], rewriter, outer)
+        if trips is None:
+            return refuse("known way", "how often {0} runs is computed", op)
+        body = op.regions[0]
+        goes_on = body.producers().get(body.outputs[0])
+        if goes_on is not None and goes_on.kind == f"{PREFIX}Identity":
+            through = goes_on.operands[0]
+        else:
+            through = body.outputs[0]
+        held = _held(through, rewriter, {**outer, **body.producers()})
+        always = held is not None and bool(held.array().all())
+        if through is not body.arguments[1] and not always:
+            return refuse("known way", "whether {0} goes on is computed in it", op)
+        begins = op.operands[1] if len(op.operands) > 1 else None
+        if begins is not None and not _is_absent(begins, rewriter, outer):
+            if _held(begins, rewriter, outer) is None:
+                return refuse("known way", "whether {0} begins is computed", op)
+        count = int(trips.array().reshape(-1)[0])
+        if count > self.unroll:
+            return refuse("few iterations", "{0} runs {1} times", op, count)
+        if count <= 0 and len(body.outputs) - 1 > len(op.operands) - 2:
+            return refuse("few iterations", "{0} runs 0 times and gives empty tensors", op)
+        return None
+
+    def refusal(self, ops, scene):
+        return self._refused(ops[0], scene.rewriter, {})
+
+
+def _stacked(nodes: Nodes, rows: list[Value], version: int) -> Value:
+    """The values of one result over the iterations, one behind the other on a new first axis."""
+    axes = nodes.ints([0]) if version >= 13 else None
+    lifted = [
+        nodes.one("Unsqueeze", row, axes, version=version, axes=None if axes else (0,))
+        for row in rows
+    ]
+    return nodes.one("Concat", *lifted, version=version, axis=0)
+
+
+def _put(op: Op, ops: list[Op], values, rewriter: Rewriter, rule: str, module) -> list[Op]:
+    """``ops`` in the place of ``op``; its results keep their names."""
+    since = schema("", "Identity", version_of(module)).since_version
+    kept = [Op(f"{PREFIX}Identity", (new,), (old,), {SINCE: since})
+            for old, new in zip(op.results, values, strict=True)]  # fmt: skip
+    return rewriter.replace(op, [*(o.with_(origin=None) for o in ops), *kept], rule=rule)
+
+
+def _maker(value: Value, rewriter: Rewriter, outer) -> Op | None:
+    return rewriter.producer(value) or outer.get(value)
+
+
+def _held(value: Value, rewriter: Rewriter, outer):
+    maker = _maker(value, rewriter, outer)
+    return None if maker is not None and maker.get(OVERRIDABLE) else constant(maker)
+
+
+def _array(value: Value, rewriter: Rewriter, outer, module) -> np.ndarray:
+    return as_array(_held(value, rewriter, outer), module.weights)
+
+
+def _is_absent(value: Value, rewriter: Rewriter, outer) -> bool:
+    maker = _maker(value, rewriter, outer)
+    return maker is not None and maker.kind == ABSENT

@@ -1,0 +1,270 @@
+"""From a ``ModelProto`` to a module of level ``onnx``: nothing of the graph is lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.base import Unsupported, refuse
+from core_compiler.frontends.onnx.origins import LISTING, describe, scope_of
+from core_compiler.frontends.onnx.reading import STORED, dtype_of, read_model, to_array
+from core_compiler.ir import (
+    Block,
+    Dense,
+    FrontendNode,
+    Function,
+    Module,
+    Op,
+    Origin,
+    Resource,
+    Value,
+    WeightStore,
+    tensor,
+)
+from core_compiler.onnx_level.dialect import (
+    ABSENT,
+    DEFAULT,
+    INITIALIZER,
+    LEVEL,
+    NOTHING,
+    OVERLOAD,
+    OVERRIDABLE,
+    REGIONS,
+    SINCE,
+    UNKNOWN,
+    kind,
+    schema,
+    type_of,
+)
+
+#: Marks an attribute that a function takes from its call: ``(REFERENCE, its name, its type)``.
+REFERENCE = "@"
+
+
+def read_file(path: Path | str) -> Module:
+    """The module of a ``.onnx`` file; see :func:`read`."""
+    path = Path(path)
+    return read(read_model(path), folder=path.parent, name=str(path))
+
+
+def read(
+    model, *, folder: Path | None = None, name: str = "model", weights: WeightStore | None = None
+) -> Module:
+    """The module of a ``ModelProto``; ``folder`` is where its external data may lie (they are
+    memory-mapped), ``weights`` the store of the module that a model was written from without them.
+
+    ``main`` has the graph's inputs as arguments.  Its attributes say what else a model holds:
+    ``ir_version``, ``opsets`` (pairs of domain and version), ``outputs`` (their names),
+    ``producer``, ``graph``, ``doc``, ``metadata``.  UserError for a damaged model, and for parts
+    that the level cannot carry (all named at once): sparse tensors, tensors of strings, training
+    information.
+    """
+    reader = _Reader(model, folder, name, weights)
+    if model.training_info:
+        raise UserError("the model holds training information", name,
+                        "compile it without --onnx-passes")  # fmt: skip
+    functions = [reader.function(f) for f in model.functions]
+    main = reader.main()
+    if reader.unsupported:
+        raise refuse(reader.unsupported, name)
+    return Module({f.name: f for f in (main, *functions)}, reader.weights)
+
+
+def read_function(proto, weights: WeightStore) -> Function:
+    """The function of a ``FunctionProto``; its tensors go into ``weights``."""
+    import onnx
+
+    reader = _Reader(onnx.ModelProto(), None, proto.name, weights)
+    made = reader.function(proto)
+    if reader.unsupported:
+        raise refuse(reader.unsupported, proto.name)
+    return made
+
+
+class _Reader:
+    """One reading; ``unsupported`` collects what the level cannot carry."""
+
+    def __init__(self, model, folder: Path | None, name: str, weights: WeightStore | None):
+        self.model, self.folder, self.name = model, folder, name
+        self.weights = WeightStore() if weights is None else weights
+        self._stored = weights is not None
+        self.unsupported: list[Unsupported] = []
+        self._opsets = _versions(model.opset_import)
+        self._types: dict[str, Any] = {}
+        self._line = 0
+        self._absent: Op | None = None
+
+    def main(self) -> Function:
+        graph, model = self.model.graph, self.model
+        body = self._graph(graph, {}, top=True)
+        return Function("main", body, LEVEL, {
+            "ir_version": model.ir_version,
+            "opsets": tuple(sorted(self._opsets.items())),
+            "outputs": tuple(o.name for o in graph.output),
+            "producer": (model.producer_name, model.producer_version),
+            "graph": graph.name,
+            "doc": (model.doc_string, graph.doc_string),
+            "metadata": tuple((p.key, p.value) for p in model.metadata_props),
+        })  # fmt: skip
+
+    def function(self, proto) -> Function:
+        """A local function: a template, whose values have no types."""
+        outer, self._opsets = self._opsets, self._opsets | _versions(proto.opset_import)
+        self._types = {v.name: type_of(v.type) for v in proto.value_info}
+        arguments = [Value(self._types.get(n, UNKNOWN), n) for n in proto.input]
+        scope = {v.name or "": v for v in arguments}
+        ops = self._nodes(proto.node, scope)
+        outputs = tuple(self._find(scope, n) for n in proto.output)
+        own = tuple((a.name, self._attribute(a, proto)) for a in proto.attribute_proto)
+        made = Function(
+            f"{proto.domain}::{proto.name}" + (f":{proto.overload}" if proto.overload else ""),
+            Block(tuple(arguments), self._with_absent(ops), outputs), LEVEL,
+            {"opsets": tuple(sorted(_versions(proto.opset_import).items())),
+             "outputs": tuple(proto.output), "takes": tuple(proto.attribute), "defaults": own,
+             "doc": proto.doc_string},
+        )  # fmt: skip
+        self._opsets = outer
+        return made
+
+    # -- graphs ------------------------------------------------------------------------------------
+
+    def _graph(self, graph, outer: Mapping[str, Value], top: bool = False) -> Block:
+        if graph.sparse_initializer:
+            self._refuse("initializer", "sparse tensors", graph.sparse_initializer[0].values.name)
+        around = self._types
+        self._types = {v.name: type_of(v.type) for v in (*graph.value_info, *graph.output)}
+        held = {t.name for t in graph.initializer}
+        scope = dict(outer)
+        arguments = []
+        for given in graph.input:
+            if given.name in held:
+                continue
+            value = Value(type_of(given.type), given.name)
+            if top and value.type is UNKNOWN:
+                self._refuse("input", "of a type that is neither tensor, sequence nor optional",
+                             given.name)  # fmt: skip
+            self._define(scope, outer, given.name, value)
+            arguments.append(value)
+        overridable = {i.name for i in graph.input} & held
+        ops = [self._initializer(t, scope, outer, t.name in overridable) for t in graph.initializer]
+        ops += self._nodes(graph.node, scope, outer, top)
+        outputs = tuple(self._find(scope, o.name) for o in graph.output)
+        self._types = around
+        return Block(tuple(arguments), self._with_absent(ops) if top else tuple(ops), outputs)
+
+    def _with_absent(self, ops: Sequence[Op]) -> tuple[Op, ...]:
+        """The ops of a function, what stands for absent inputs first."""
+        first, self._absent = self._absent, None
+        return tuple(ops) if first is None else (first, *ops)
+
+    def _initializer(self, held, scope, outer, overridable: bool) -> Op:
+        origin = Origin.root(
+            FrontendNode(held.name, "initializer", LISTING, 0, scope_of(held.name))
+        )
+        constant = self._tensor(held)
+        value = Value(constant.type, held.name)
+        self._define(scope, outer, held.name, value)
+        more = {OVERRIDABLE: True} if overridable else {}
+        return Op(INITIALIZER, (), (value,), {"value": constant, **more}, (), origin)
+
+    def _nodes(self, nodes: Iterable, scope, outer: Mapping = {}, top: bool = False) -> list[Op]:
+        ops = []
+        for node in nodes:
+            self._line += top
+            ops.append(self._node(node, scope, outer))
+        return ops
+
+    def _node(self, node, scope: dict[str, Value], outer: Mapping[str, Value]) -> Op:
+        described = describe(node, self._line)
+        domain = "" if node.domain in DEFAULT else node.domain
+        given = list(node.input)
+        while given and not given[-1]:  # as good as not there
+            given.pop()
+        operands = [self._find(scope, n) if n else self._none() for n in given]
+        regions, names, attributes = [], [], {}
+        for held in node.attribute:
+            if held.type == 5 and not held.ref_attr_name:
+                regions.append(self._graph(held.g, scope))
+                names.append(held.name)
+            else:
+                attributes[held.name] = self._attribute(held, node)
+        found = schema(domain, node.op_type, self._opsets.get(domain, 1))
+        if found is not None:
+            attributes[SINCE] = found.since_version
+        if names:
+            attributes[REGIONS] = tuple(names)
+        if node.overload:
+            attributes[OVERLOAD] = node.overload
+        results = []
+        for name in node.output:
+            held = self._types.get(name, UNKNOWN) if name else NOTHING
+            results.append(Value(held, name or None))
+            if name:
+                self._define(scope, outer, name, results[-1])
+        return Op(kind(domain, node.op_type), operands, results, attributes, regions,
+                  Origin.root(described))  # fmt: skip
+
+    def _none(self) -> Value:
+        if self._absent is None:
+            why = Origin.synthetic("import", "stands for inputs that nodes leave out")
+            self._absent = Op(ABSENT, (), (Value(NOTHING),), {}, (), why)
+        return self._absent.result
+
+    def _find(self, scope: Mapping[str, Value], name: str) -> Value:
+        if name not in scope:
+            raise UserError(f"tensor {name!r} is made by no node before it is used", self.name,
+                            "the file is damaged or its nodes are not sorted")  # fmt: skip
+        return scope[name]
+
+    def _define(self, scope: dict, outer: Mapping, name: str, value: Value) -> None:
+        """Enter a name; a subgraph may use one that is taken outside."""
+        if name in scope and scope[name] is not outer.get(name):
+            raise UserError(f"tensor {name!r} is made twice", self.name, "the file is damaged")
+        scope[name] = value
+
+    # -- attributes --------------------------------------------------------------------------------
+
+    def _attribute(self, held, node) -> Any:
+        if held.ref_attr_name:
+            return (REFERENCE, held.ref_attr_name, held.type)
+        reader = _ATTRIBUTES.get(held.type)
+        if reader is None:
+            kinds = {9: "a list of tensors", 10: "a list of graphs", 11: "a sparse tensor"}
+            self._refuse(getattr(node, "op_type", node.name),
+                         f"attribute {held.name} is {kinds.get(held.type, 'of an unknown type')}",
+                         node.name)  # fmt: skip
+            return ()
+        try:
+            return reader(self, held)
+        except UnicodeDecodeError:
+            raise UserError(f"attribute {held.name!r} is no text (UTF-8)", self.name,
+                            "the file is damaged") from None  # fmt: skip
+
+    def _tensor(self, held) -> Dense | Resource:
+        place = next((e.value for e in held.external_data if e.key == "location"), "")
+        if self._stored and held.data_location == 1 and place.startswith(STORED):
+            kind_ = tensor(held.dims, dtype_of(held.data_type, f"tensor {held.name!r}"))
+            return Resource(kind_, place.removeprefix(STORED))
+        return self.weights.add(to_array(held, self.folder))
+
+    def _refuse(self, what: str, reason: str, name: str) -> None:
+        self.unsupported.append(Unsupported(what, reason, FrontendNode(name or what, what)))
+
+
+#: ``AttributeProto`` type -> what its value is here.
+_ATTRIBUTES = {
+    1: lambda reader, a: float(a.f),
+    2: lambda reader, a: int(a.i),
+    3: lambda reader, a: a.s.decode(),
+    4: lambda reader, a: reader._tensor(a.t),
+    6: lambda reader, a: tuple(map(float, a.floats)),
+    7: lambda reader, a: tuple(map(int, a.ints)),
+    8: lambda reader, a: tuple(text.decode() for text in a.strings),
+    13: lambda reader, a: type_of(a.tp),
+}
+
+
+def _versions(imports) -> dict[str, int]:
+    return {"" if o.domain in DEFAULT else o.domain: o.version for o in imports}
