@@ -7,16 +7,33 @@ A row for every definition that changed in more than the types it takes; all oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from core_compiler.ir import Op, TensorType, Value, WeightStore, as_array, tensor
+from core_compiler.ir import (
+    OpaqueType,
+    Op,
+    TensorType,
+    Type,
+    Value,
+    WeightStore,
+    as_array,
+    tensor,
+)
+from core_compiler.ir.parser import parse_type
 from core_compiler.onnx_level.builder import Nodes
-from core_compiler.onnx_level.dialect import ABSENT, PREFIX, SINCE, constant
+from core_compiler.onnx_level.dialect import (
+    ABSENT,
+    NOTHING,
+    PREFIX,
+    SINCE,
+    UNKNOWN,
+    constant,
+)
 
 
 class CannotSay(Exception):
@@ -61,9 +78,11 @@ class Use:
         """The op in its other version: with these inputs, without some attributes, with others."""
         own = {n: v for n, v in self.op.attributes.items()
                if n not in without and n not in (SINCE, *more)}  # fmt: skip
-        kept = {n: v for n, v in own.items() if not n.startswith(PREFIX)}
+        kept = counted(self.op, self.version, {
+            n: v for n, v in {**own, **more}.items() if not n.startswith(PREFIX)
+        })  # fmt: skip
         return self.nodes.node(self.op.kind.removeprefix(PREFIX), *inputs, version=self.version,
-                               results=[v.type for v in self.op.results], **kept, **more)  # fmt: skip
+                               results=[v.type for v in self.op.results], **kept)  # fmt: skip
 
     def rank(self) -> int:
         """The rank of the first input; CannotSay where it is not known."""
@@ -151,7 +170,7 @@ def _clip_up(use: Use):
 @adapts("Clip", 11, 6)
 def _clip_down(use: Use):
     limits = [use.array(i, name) for i, name in ((1, "min"), (2, "max"))]
-    low, high = (None if a is None else float(a) for a in limits)
+    low, high = (None if a is None else float(a.reshape(-1)[0]) for a in limits)
     return use.again(use.input(0), min=low, max=high)
 
 
@@ -167,7 +186,7 @@ def _dropout_down(use: Use):
     if training is not None and training.any():
         raise CannotSay("it drops in training mode")
     ratio = use.array(1, "ratio")
-    given = None if ratio is None else float(ratio)
+    given = None if ratio is None else float(ratio.reshape(-1)[0])
     return use.again(use.input(0), without=["seed"], ratio=given)
 
 
@@ -182,7 +201,7 @@ def _pad_up(use: Use):
 def _pad_down(use: Use):
     value = use.array(2, "constant_value")
     return use.again(use.input(0), pads=use.ints(1, "pads"),
-                     value=None if value is None else float(value))  # fmt: skip
+                     value=None if value is None else float(value.reshape(-1)[0]))  # fmt: skip
 
 
 @adapts("Pad", 18, 13)
@@ -234,7 +253,7 @@ def _dft_up(use: Use):
 @adapts("DFT", 20, 17)
 def _dft_down(use: Use):
     axis = use.array(2, "axis")
-    return use.again(use.input(0), use.input(1), axis=-2 if axis is None else int(axis))
+    return use.again(use.input(0), use.input(1), axis=-2 if axis is None else int(axis.reshape(-1)[0]))
 
 
 @adapts("Upsample", 7, 9)
@@ -270,8 +289,10 @@ def _flattened(op_type: str) -> None:
             return use.again(use.input(0), axis=axis)
         order = [*(i for i in range(rank) if i != axis), axis]
         back = [order.index(i) for i in range(rank)]
-        turned = use.nodes.one("Transpose", use.input(0), version=1, perm=tuple(order))
-        (made,) = use.again(turned, axis=rank - 1)
+        held = use.op.operands[0].type
+        moved = held.with_(shape=[held.shape[i] for i in order])
+        turned = use.nodes.one("Transpose", use.input(0), version=1, perm=tuple(order), like=moved)
+        made = use.nodes.one(op_type, turned, version=use.version, axis=rank - 1, like=moved)
         return use.nodes.node("Transpose", made, version=1, perm=tuple(back),
                               results=[use.op.result.type])  # fmt: skip
 
@@ -332,11 +353,14 @@ def _split_down(use: Use):
     if use.input(1) is not None:
         return use.again(use.input(0), use.input(1))
     axis, held, parts = use.attr("axis", 0), use.op.operands[0].type, len(use.op.results)
-    size = held.shape[axis] if isinstance(held, TensorType) else None
-    if not isinstance(size, int):
-        raise CannotSay("the size that it splits is not known")
-    each = -(-size // parts)
-    sizes = [each] * (parts - 1) + [size - each * (parts - 1)]
+    sizes = [v.type.shape[axis] if isinstance(v.type, TensorType) else None
+             for v in use.op.results]  # fmt: skip
+    if not all(isinstance(size, int) for size in sizes):
+        size = held.shape[axis] if isinstance(held, TensorType) else None
+        if not isinstance(size, int):
+            raise CannotSay("the size that it splits is not known")
+        each = -(-size // parts)
+        sizes = [each] * (parts - 1) + [size - each * (parts - 1)]
     return use.again(use.input(0), use.nodes.ints(sizes), without=["num_outputs"])
 
 
@@ -404,6 +428,50 @@ def _resize_with_all_inputs(use: Use):
     return use.again(use.input(0), *given, use.input(3))
 
 
+@adapts("Resize", 18, 13)
+def _resize_all_axes(use: Use):
+    """Scales and sizes of chosen axes become those of all."""
+    later = ["antialias", "axes", "keep_aspect_ratio_policy"]
+    if use.attr("antialias", 0):
+        raise CannotSay("it smooths (antialias)")
+    axes, sizes, shape = use.attr("axes"), use.ints(3, "sizes"), use.op.operands[0].type
+    if sizes is not None and use.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise CannotSay("it keeps the aspect ratio")
+    if axes is None:
+        return use.again(*(use.input(i) for i in range(4)), without=later)
+    rank = use.rank()
+    places = [axis % rank for axis in axes]
+    if sizes is not None:
+        if not shape.is_static:
+            raise CannotSay("its sizes are of chosen axes, and those of the others are not known")
+        whole = dict(enumerate(shape.shape)) | dict(zip(places, sizes, strict=True))
+        return use.again(use.input(0), None, None, use.nodes.ints([whole[i] for i in range(rank)]),
+                         without=later)  # fmt: skip
+    scales = use.array(2, "scales")
+    if scales is None or use.input(1) is not None:
+        raise CannotSay("its region is of chosen axes")
+    every = np.ones(rank, np.float32)
+    every[places] = scales
+    return use.again(use.input(0), None, use.nodes.constant(every), without=later)
+
+
+@adapts("AveragePool", 22, 19)
+@adapts("MaxPool", 22, 12)
+def _pool_down(use: Use):
+    if use.attr("ceil_mode", 0):  # the last window may begin in the padding before version 22
+        raise CannotSay("it rounds its size up")
+    return use.again(use.input(0))
+
+
+@adapts("OptionalGetElement", 18, 15)
+@adapts("OptionalHasElement", 18, 15)
+def _optional_down(use: Use):
+    held = use.op.operands[0].type if use.op.operands else None
+    if not isinstance(held, OpaqueType) or not held.text.startswith("!onnx.opt"):
+        raise CannotSay("its input is no optional value")
+    return use.again(use.input(0))
+
+
 @adapts("Resize", 11, 10)
 def _resize_down(use: Use):
     mode = use.attr("mode", "nearest")
@@ -441,7 +509,29 @@ def carried(op: Op, old, new) -> Op:
     if not new.min_output <= len(op.results) <= new.max_output:
         raise CannotSay(f"it has {len(op.results)} results")
     _check_types(op, new)
+    own = counted(op, new.since_version, own)
     return op.with_(attributes={**own, SINCE: new.since_version})
+
+
+#: Ops whose axes are those of their result.
+_ADD_AXES = (f"{PREFIX}Unsqueeze", f"{PREFIX}OneHot")
+
+
+def counted(op: Op, version: int, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """``attributes`` with axes that count from the end counted from the start, where the version
+    (before 11) knows no others.  CannotSay where the rank is not known."""
+    own = dict(attributes)
+    for name in ("axis", "axes") if version < 11 else ():
+        given = own.get(name)
+        axes = given if isinstance(given, tuple) else (given,)
+        if given is None or all(axis >= 0 for axis in axes):
+            continue
+        held = (op.results if op.kind in _ADD_AXES else op.operands)[0].type
+        if not isinstance(held, TensorType):
+            raise CannotSay("the rank of its input is not known (infer_shapes finds it)")
+        places = tuple(axis % held.rank for axis in axes)
+        own[name] = places if isinstance(given, tuple) else places[0]
+    return own
 
 
 def _default(schema, name: str) -> Any:
@@ -457,13 +547,29 @@ def _default(schema, name: str) -> Any:
 
 
 def _check_types(op: Op, schema) -> None:
-    formal = list(schema.inputs)
-    for place, value in enumerate(op.operands):
-        if isinstance(value.type, TensorType) and formal:
-            wanted = formal[min(place, len(formal) - 1)]
-            name = _TYPE_NAMES.get(value.type.dtype.name, value.type.dtype.name)
-            if f"tensor({name})" not in wanted.types and wanted.types:
-                raise CannotSay(f"its input {wanted.name} is {value.type.dtype}")
+    for what, values, formal in (
+        ("input", op.operands, schema.inputs), ("result", op.results, schema.outputs),
+    ):  # fmt: skip
+        for place, value in enumerate(values):
+            name = _type_name(value.type)
+            if name and formal:
+                wanted = formal[min(place, len(formal) - 1)]
+                if name not in wanted.types and wanted.types:
+                    raise CannotSay(f"its {what} {wanted.name} is {name}")
+
+
+def _type_name(held: Type) -> str:
+    """What a schema calls a type; empty where nothing is known."""
+    if isinstance(held, TensorType):
+        return f"tensor({_TYPE_NAMES[held.dtype.name]})"
+    if not isinstance(held, OpaqueType) or held in (UNKNOWN, NOTHING):
+        return ""
+    outer, _, inner = held.text.removesuffix(">").partition("<")
+    if outer == "!onnx.unranked":
+        return f"tensor({_TYPE_NAMES[inner]})"
+    wrapped = {"!onnx.seq": "seq", "!onnx.opt": "optional"}.get(outer)
+    within = _type_name(parse_type(inner)) if wrapped else ""
+    return f"{wrapped}({within})" if within else ""
 
 
 #: What ONNX's schemas call our dtypes.

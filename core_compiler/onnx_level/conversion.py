@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from core_compiler.ir import Op, Rewriter, Value, WeightStore
 from core_compiler.onnx_level.adapters import CannotSay, adapted, carried
 from core_compiler.onnx_level.dialect import SINCE, is_node, newest, schema, spelled
-from core_compiler.onnx_level.inline import defined
+from core_compiler.onnx_level.inline import defined, settled
 from core_compiler.onnx_level.legality import complaint
-from core_compiler.passes.rules import adopt
 
 #: An op that its version defines by others is as near to them as two ways to round are.
 TOLERANCE = 2e-6
@@ -30,8 +29,17 @@ class Converter:
     outer: Callable[[Value], Op | None]
     refused: list[tuple[Op, str]] = field(default_factory=list)
 
+    def define(self, rewriter: Rewriter) -> None:
+        """Put what defines them in the place of the ops that the version does not have yet."""
+        self._each(rewriter, lambda op, op_type: (
+            self._by_definition(op, rewriter) if schema("", op_type, self.to) is None else ()
+        ))  # fmt: skip
+
     def convert(self, rewriter: Rewriter) -> None:
-        """Convert one block, op by op."""
+        """Convert the ops of one block, of which the version has all."""
+        self._each(rewriter, lambda op, op_type: self._op(op, op_type, rewriter))
+
+    def _each(self, rewriter: Rewriter, change: Callable[[Op, str], Sequence[Op]]) -> None:
         work = list(reversed(rewriter.ops))
         while work:
             op = work.pop()
@@ -39,15 +47,15 @@ class Converter:
             if op not in rewriter or not is_node(op) or domain or SINCE not in op.attributes:
                 continue
             try:
-                work += reversed(self._op(op, op_type, rewriter))
+                work += reversed(change(op, op_type))
             except CannotSay as reason:
                 self.refused.append((op, str(reason)))
 
-    def _op(self, op: Op, op_type: str, rewriter: Rewriter) -> Iterable[Op]:
+    def _op(self, op: Op, op_type: str, rewriter: Rewriter) -> Sequence[Op]:
         """Say ``op`` in the wanted version, or a part of the way; the ops to go on with."""
         found = schema("", op_type, self.to)
         if found is None:
-            return self._by_definition(op, rewriter)
+            return ()  # refused when it was to be defined
         current = op
         for version in path(op_type, op[SINCE], found.since_version):
             made = adapted(current, version, self.weights, self._maker(rewriter))
@@ -73,7 +81,7 @@ class Converter:
         wrong = next((text for o in ops if (text := complaint(o))), None)
         if wrong is not None:
             raise CannotSay(wrong)
-        ops, mapping = adopt(op, values, ops)
+        ops, mapping = settled(op, values, ops)
         return rewriter.replace(op, ops, mapping, rule=rule, tolerance=tolerance)
 
     def _by_definition(self, op: Op, rewriter: Rewriter) -> list[Op]:

@@ -64,20 +64,50 @@ def defined(
     schema = schema_with_function(node, since)
     if schema is None:
         return None
-    types = [proto_of(v.type) for v in op.operands]
+    types = [_context(v, makers) for v in op.operands]
     if schema.has_context_dependent_function and any(t is None for t in types):
         return None
     found = definition(schema, node, [t for t in types if t is not None])
     return None if found is None else expanded(read_function(found, weights), op)
 
 
+def _context(value: Value, makers: Callable[[Value], Op | None]):
+    """The ``TypeProto`` by which a definition may depend on an input; an empty one of an input that
+    is left out, None where nothing is known."""
+    import onnx
+
+    return onnx.TypeProto() if _left_out(value, makers) else proto_of(value.type)
+
+
+def _left_out(value: Value, makers: Callable[[Value], Op | None]) -> bool:
+    maker = makers(value)
+    return value.type is NOTHING or (maker is not None and maker.kind == ABSENT)
+
+
+def settled(
+    root: Op, results: Sequence[Value], ops: Sequence[Op]
+) -> tuple[list[Op], dict[Value, Value]]:
+    """``ops`` with their ``results`` made ``root``'s own values, which keep their names and types;
+    and what those of its results become that no op makes."""
+    made = {v for op in ops for v in op.results}
+    renamed: dict[Value, Value] = {}
+    left: dict[Value, Value] = {}
+    for old, new in zip(root.results, results, strict=False):
+        if new in made and new not in renamed and new.type is not NOTHING:
+            renamed[new] = old
+        else:
+            left[old] = renamed.get(new, new)
+    kept = [
+        o.substitute(renamed).with_(results=tuple(renamed.get(v, v) for v in o.results))
+        for o in ops
+    ]
+    return kept, left
+
+
 def node_proto(op: Op, weights: WeightStore, makers: Callable[[Value], Op | None]):
     """The ``NodeProto`` of one op alone."""
     renamed = {v: Value(v.type, f"input{i}") for i, v in enumerate(dict.fromkeys(op.uses()))}
-    absent = [
-        Op(ABSENT, (), (renamed[v],)) for v in renamed
-        if v.type is NOTHING or ((maker := makers(v)) is not None and maker.kind == ABSENT)
-    ]  # fmt: skip
+    absent = [Op(ABSENT, (), (renamed[v],)) for v in renamed if _left_out(v, makers)]
     left_out = {o.result for o in absent}
     arguments = tuple(v for v in renamed.values() if v not in left_out)
     own = tuple(v for v in op.results if v.type is not NOTHING)

@@ -116,7 +116,8 @@ class _Reader:
         arguments = [Value(self._types.get(n, UNKNOWN), n) for n in proto.input]
         scope = {v.name or "": v for v in arguments}
         ops = self._nodes(proto.node, scope)
-        outputs = tuple(self._find(scope, n) for n in proto.output)
+        # (a definition may be of some of an op's results only)
+        outputs = tuple(scope[n] if n in scope else self._none() for n in proto.output)
         own = tuple((a.name, self._attribute(a, proto)) for a in proto.attribute_proto)
         made = Function(
             f"{proto.domain}::{proto.name}" + (f":{proto.overload}" if proto.overload else ""),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import Unsupported
-from core_compiler.ir import FrontendNode, Module
+from core_compiler.ir import FrontendNode, Module, Op, Value
 from core_compiler.onnx_level.conversion import Converter
 from core_compiler.onnx_level.dialect import LEVEL, newest, spelled
-from core_compiler.passes.base import Pass
+from core_compiler.onnx_level.passes.fold_nodes import FoldNodes
+from core_compiler.onnx_level.passes.infer_shapes import InferShapes
+from core_compiler.passes.base import Pass, PassContext
 
 #: The oldest version that is written: before it, ops said for themselves how to broadcast.
 OLDEST = 7
@@ -32,11 +35,9 @@ class ConvertVersion(Pass):
         if self.to in (0, old):
             return module
         self._check(old)
-        makers = {v: op for op in module.walk() for v in op.results}
-        converter = Converter(self.to, module.weights, makers.get)
-        module = context.rewrite(module, converter.convert, LEVEL)
-        if converter.refused:
-            raise self._refuse(converter.refused)
+        module, refused = converted(module, self.to, context)
+        if refused:
+            raise self._refuse(refused)
         return _of_version(module, self.to)
 
     def _check(self, old: int) -> None:
@@ -68,6 +69,20 @@ class ConvertVersion(Pass):
             f"{count} node{'s have' if count > 1 else ' has'} no word in version {self.to}: "
             + "; ".join(parts), "convert_version", "choose a newer version",
         )  # fmt: skip
+
+
+def converted(module: Module, to: int, context: PassContext) -> tuple[Module, Sequence]:
+    """``module`` in the words of version ``to``, and the ops that have none there, with reasons."""
+    converter = Converter(to, module.weights, _makers(module))
+    known = context.rewrite(module, converter.define, LEVEL)
+    if known is not module:  # of what definitions bring in, types and constants are needed next
+        known = FoldNodes().run(InferShapes().run(known, context), context)
+    converter.outer = _makers(known)
+    return context.rewrite(known, converter.convert, LEVEL), converter.refused
+
+
+def _makers(module: Module) -> Callable[[Value], Op | None]:
+    return {v: op for op in module.walk() for v in op.results}.get
 
 
 def _of_version(module: Module, version: int) -> Module:

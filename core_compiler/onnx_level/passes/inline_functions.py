@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from core_compiler.errors import UserError
 from core_compiler.ir import Function, Module, Op
 from core_compiler.ir.rewriter import RewriteLimit
-from core_compiler.onnx_level.conversion import Converter
 from core_compiler.onnx_level.dialect import LEVEL, OVERLOAD, spelled
-from core_compiler.onnx_level.inline import expanded
+from core_compiler.onnx_level.inline import expanded, settled
+from core_compiler.onnx_level.passes.convert_version import converted
 from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import adopt
 
 #: Nodes that inlining makes at most: functions may call functions.
 NODES = 500_000
@@ -47,7 +46,7 @@ class InlineFunctions(Pass):
                 if made > NODES:
                     raise UserError(f"the functions make more than {NODES} nodes", "inline",
                                     "the model is damaged")  # fmt: skip
-                ops, mapping = adopt(call, values, ops)
+                ops, mapping = settled(call, values, ops)
                 work += rewriter.replace(call, ops, mapping, rule=f"inline {function.name}")
                 own = dict(function.attributes["opsets"])
                 if own.get("", opsets.get("")) != opsets.get(""):
@@ -60,11 +59,9 @@ class InlineFunctions(Pass):
         while any(called(op) in functions for op in main.walk()) and context.budget.left != 0:
             main = context.rewrite(main, edit, LEVEL)  # calls within subgraphs of bodies
         if foreign:  # bodies of another version
-            makers = {v: op for op in main.walk() for v in op.results}
-            converter = Converter(opsets[""], module.weights, makers.get)
-            main = context.rewrite(main, converter.convert, LEVEL)
-            if converter.refused:
-                op, reason = converter.refused[0]
+            main, refused = converted(main, opsets[""], context)
+            if refused:
+                op, reason = refused[0]
                 raise UserError(f"{spelled(op)[1]} of a function: {reason}", sorted(foreign)[0],
                                 "export the model with one version of ONNX")  # fmt: skip
         facts = {**main.main.attributes, "opsets": tuple(sorted(opsets.items()))}
