@@ -16,6 +16,7 @@ from core_compiler.frontends.onnx import import_proto
 from core_compiler.ir import Block, Function, Module, Op, Value, WeightStore, as_array, tensor
 from core_compiler.onnx_level.dialect import (
     ABSENT,
+    INITIALIZER,
     LEVEL,
     NOTHING,
     SINCE,
@@ -36,6 +37,8 @@ class Held(tuple):
         return sum(array.nbytes for array in self)
 
 
+#: Inputs that say which way to go: the other way may be none for these shapes.
+_DECIDES = {"onnx.If": (0,), "onnx.Loop": (0, 1)}
 #: What stands for an input that a node leaves out.
 ABSENT_ARRAY = np.empty(0, np.bool_)
 
@@ -72,19 +75,25 @@ def evaluate(
 def _alone(op: Op, given: Mapping[Value, Any], weights: WeightStore, functions):
     """A model of one node, and what its inputs are by name."""
     arguments: list[Value] = []
-    absent: list[Op] = []
+    first: list[Op] = []
     examples: dict[str, Any] = {}
     renamed: dict[Value, Value] = {}
+    decides = [v for i in _DECIDES.get(op.kind, ()) for v in op.operands[i : i + 1]]
     for value, array in given.items():
         if array is ABSENT_ARRAY:
             renamed[value] = Value(NOTHING)
-            absent.append(Op(ABSENT, (), (renamed[value],)))
+            first.append(Op(ABSENT, (), (renamed[value],)))
+            continue
+        if value in decides:
+            held = weights.add(array)
+            renamed[value] = Value(held.type, "decides")
+            first.append(Op(INITIALIZER, (), (renamed[value],), {"value": held}))
             continue
         exact = tensor(array.shape, array.dtype) if isinstance(array, np.ndarray) else value.type
         renamed[value] = Value(exact, f"input{len(arguments)}")
         examples[f"input{len(arguments)}"] = array
         arguments.append(renamed[value])
-    body = Block(tuple(arguments), (*absent, op.substitute(renamed)), _made(op))
+    body = Block(tuple(arguments), (*first, op.substitute(renamed)), _made(op))
     facts = {
         "ir_version": 10, "opsets": versions(op.walk(), functions), "graph": "node",
         "outputs": tuple(f"output{i}" for i in range(len(body.outputs))),
