@@ -112,6 +112,15 @@ AT_FIRST = ("tensor_ops", "values")
 AT_LEVEL = {"onnx": ("onnx_nodes", "values")}
 
 
+#: Frontends that hand over a model in its own words -> the level of it.
+LEVELS_OF = {"onnx-passes": "onnx"}
+
+
+def level_of(frontend: str | None) -> str:
+    """The level of what a frontend, by its name, hands over."""
+    return LEVELS_OF.get(frontend or "", "tensor")
+
+
 def source(level: str) -> tuple[Pass, ...]:
     """The passes from a level of a frontend's own to tensor ops; () from there."""
     if level == "onnx":

@@ -22,7 +22,7 @@ from core_compiler.frontends.base import Imported
 from core_compiler.ir import Module
 from core_compiler.ir.events import Observer
 from core_compiler.kernels import CONTRACT_VERSION
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines import LEVELS_OF, PipelineEdit, level_of
 
 
 def compile(
@@ -30,6 +30,7 @@ def compile(
     threads: int = 0, edit: PipelineEdit = PipelineEdit(),
     options: Mapping[str, Any] | None = None, finish: bool = True,
     observer: Observer | None = None, pass_timeout: float | None = None,
+    frontend: str | None = None,
 ) -> Compilation:  # fmt: skip
     """Compile ``model`` and hand over the compilation: its stages, its checks, and as a callable.
 
@@ -39,13 +40,18 @@ def compile(
     ``target``  ``cpu``, ``cuda`` or another that is installed; ``options`` are the target's.
     ``finish``  False: no pass has run yet, call ``step()``.
     ``pass_timeout``  seconds that a pass may take (None: as many as it likes).
+    ``frontend``  ``onnx-passes``: an ONNX model is read as a graph of ONNX nodes, and the passes of
+                that level run before the import.
     UserError says what is wrong with a model, where, and what to do.
     """
-    imported, arrays = _imported(model, inputs)
+    imported, arrays = _imported(model, inputs) if frontend is None else (
+        _as_graph(model, inputs, frontend))  # fmt: skip
     found = targets.target(target) if isinstance(target, str) else target
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
-    made.names, made.trim = (imported.inputs, imported.outputs), imported.trimmed
+    made.names = (imported.inputs, imported.outputs)
+    if made.level == "tensor":
+        made.trim = imported.trimmed
     if imported.facts.get("frontend") == "jax":
         from core_compiler.frontends.stablehlo.jax import leaves
 
@@ -97,7 +103,8 @@ def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.nd
     if "onnx" in owners:
         from core_compiler.frontends.onnx import import_proto
 
-        return import_proto(model), _arrays(inputs)
+        arrays = _arrays(inputs)
+        return import_proto(model, inputs=arrays), arrays
     if callable(model):
         return _from_jax(model, inputs)
     raise UserError(
@@ -105,6 +112,26 @@ def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.nd
         "give a torch module, an exported program, an ONNX or Keras model, a JAX or TensorFlow "
         "function, a .onnx, .pt2, .keras or .mlir file, a Module",
     )  # fmt: skip
+
+
+def _as_graph(model: Any, inputs: Sequence | None, frontend: str):
+    """An ONNX model as a module of level ``onnx``, and its inputs as arrays."""
+    if level_of(frontend) != "onnx":
+        fix = f"give {' or '.join(LEVELS_OF)}, or leave it out: the model says what reads it"
+        raise UserError(f"no frontend is called {frontend!r}", "compile", fix)
+    from core_compiler.onnx_level import read
+
+    if isinstance(model, str | Path):
+        module = read.read_file(model)
+    elif type(model).__module__.partition(".")[0] == "onnx":
+        module = read.read(model)
+    else:
+        raise UserError(f"{_name_of(model)} is no ONNX model", "compile",
+                        "give a .onnx file or a ModelProto, or leave frontend out")  # fmt: skip
+    main = module.main
+    facts = {"frontend": frontend, "opset": dict(main.attributes["opsets"]).get("", 0)}
+    names = tuple(v.name or "" for v in main.arguments), main.attributes["outputs"]
+    return Imported(module, *names, {}, facts), _arrays(inputs)
 
 
 def _of_module(module: Module) -> Imported:
@@ -123,7 +150,8 @@ def _from_file(path: Path, inputs: Sequence | None) -> tuple[Imported, list[np.n
     if path.suffix.lower() == ".onnx":
         from core_compiler.frontends.onnx import import_file
 
-        return import_file(path), _arrays(inputs)
+        arrays = _arrays(inputs)
+        return import_file(path, inputs=arrays), arrays
     if path.suffix.lower() == ".pt2":
         from core_compiler.frontends.pytorch import import_exported
         from core_compiler.frontends.pytorch.archive import read_pt2

@@ -14,7 +14,15 @@ from typing import Any
 from core_compiler import targets
 from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass, with_options
-from core_compiler.pipelines import LEVEL, LEVELS, PipelineEdit, arrange, build
+from core_compiler.pipelines import (
+    LEVEL,
+    LEVELS,
+    PipelineEdit,
+    Step,
+    arrange,
+    build,
+    level_of,
+)
 from workbench import edits, own_pass
 
 Draft = dict[str, Any]
@@ -49,12 +57,16 @@ class Ground:
 
     target: Any
     base: Draft
+    level: str = "tensor"
+
+    def _arranged(self, draft: Draft, edit: PipelineEdit = PipelineEdit()) -> list[Step]:
+        return arrange(self.target, draft["target"], edit, self.level)
 
     def rows(self, draft: Draft) -> list[Row]:
         """The pipeline of ``draft``, its skipped passes too."""
         edit = edits.checked(draft["edit"])
-        steps = arrange(self.target, draft["target"], edits.from_json(edit, own_pass.stand_in))
-        plain = {s.label: s.pass_ for s in arrange(self.target, draft["target"], PipelineEdit())}
+        steps = self._arranged(draft, edits.from_json(edit, own_pass.stand_in))
+        plain = {s.label: s.pass_ for s in self._arranged(draft)}
         items = iter(_in_place(steps, edit["insert"]))
         twice = {step.label for step in steps if step.label.endswith("+")}
         made = []
@@ -75,7 +87,7 @@ class Ground:
 
     def edit(self, rows: Sequence[Row], draft: Draft) -> dict[str, Any]:
         """The edit that makes the target's pipeline into ``rows``."""
-        plain = [s.label for s in arrange(self.target, draft["target"], PipelineEdit())]
+        plain = [s.label for s in self._arranged(draft)]
         rows = _labelled(rows, plain)
         builtin = [row.label for row in rows if not row.own]
         order = [now for was, now in zip(plain, builtin, strict=True) if was != now]
@@ -89,7 +101,8 @@ class Ground:
 
     def check(self, draft: Draft) -> None:
         """UserError where the draft's pipeline cannot be compiled."""
-        build(self.target, draft["target"], edits.from_json(draft["edit"], own_pass.stand_in))
+        edit = edits.from_json(draft["edit"], own_pass.stand_in)
+        build(self.target, draft["target"], edit, self.level)
 
     def locked(self, rows: Sequence[Row], draft: Draft) -> int:
         """How many rows stay as they were: those before the pass to begin with."""
@@ -206,7 +219,9 @@ def clean(draft: Any, otherwise: Draft) -> Draft:
 
 def ground(meta: Mapping[str, Any], executed: bool) -> Ground:
     """What the drafts of a recording stand on; UserError where its target is not installed."""
-    as_told = Ground(targets.target(str(meta.get("target") or "cpu")), recorded(meta, executed))
+    level = level_of(str(meta.get("frontend") or ""))
+    target = targets.target(str(meta.get("target") or "cpu"))
+    as_told = Ground(target, recorded(meta, executed), level)
     base = as_told.base
     return replace(as_told, base={**base, "edit": as_told.edit(as_told.rows(base), base)})
 

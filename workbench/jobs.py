@@ -51,7 +51,8 @@ def compile(
         made = compiler.start(
             model.imported.module, target, options, model.inputs, watching, cancelled
         )
-        made.trim = model.imported.trimmed
+        if made.level == "tensor":
+            made.trim = model.imported.trimmed
         made.finish()
         watching.figures({"compile_seconds": time.perf_counter() - started})
         tell(made, watching)

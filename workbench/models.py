@@ -24,7 +24,9 @@ from core_compiler.ir import dtype
 from workbench import import_cache, user_code
 
 _FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-FRONTENDS = ("torch", "onnx", "jax", "keras", "tensorflow", "stablehlo")
+FRONTENDS = ("torch", "onnx", "onnx-passes", "jax", "keras", "tensorflow", "stablehlo")
+#: Reads what ``onnx`` reads, as a graph of ONNX: the passes of that level run before the import.
+AS_GRAPH = "onnx-passes"
 #: A model file's ending -> its kind and the frontend that reads it.
 FILES = {
     ".onnx": ("onnx", "onnx"), ".pt2": ("pt2", "torch"), ".keras": ("keras", "keras"),
@@ -87,7 +89,7 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
     if kind:
         if not Path(text).is_file():
             raise UserError("there is no such file", text, "check the path")
-        if frontend not in (None, own):
+        if frontend not in (None, own) and (own, frontend) != ("onnx", AS_GRAPH):
             raise UserError(
                 f"a {Path(text).suffix} file is read by the {own} frontend", text,
                 f"drop --frontend {frontend}",
@@ -96,7 +98,7 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
             raise UserError(
                 f"{', '.join(sizes)} cannot be set for a file", text, "export it at that size"
             )
-        return Spec(text, kind, own, {}, trust)
+        return Spec(text, kind, frontend or own, {}, trust)
     if (Path(text) / "saved_model.pb").is_file():
         return Spec(text, "saved_model", "tensorflow", {}, trust)
     if _FUNCTION.match(text):
@@ -109,9 +111,9 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
     from sample_models.catalogue import CATALOGUE
 
     if text in CATALOGUE:
-        if frontend not in (None, "torch", "onnx"):
+        if frontend not in (None, "torch", "onnx", AS_GRAPH):
             raise UserError(f"the samples are no programs of {frontend}", text,
-                            "choose --frontend torch or onnx")  # fmt: skip
+                            "choose --frontend torch, onnx or onnx-passes")  # fmt: skip
         return Spec(text, "sample", frontend or "torch", sizes, trust)
     files = ".onnx, .pt2, .keras or .mlir file"
     if Path(text).exists():
@@ -124,6 +126,8 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
 
 def load(wanted: Spec, cache: bool = True) -> Model:
     """Import a model, from the import cache where it is there (``cache`` off: always anew)."""
+    if wanted.frontend == AS_GRAPH:
+        return _as_graph(wanted, load(replace(wanted, frontend="onnx"), cache))
     key = import_cache.key(wanted) if cache else None
     if key is not None:
         found = import_cache.get(key)
@@ -137,6 +141,20 @@ def load(wanted: Spec, cache: bool = True) -> Model:
     if cache:
         import_cache.put(wanted, model.imported, model.inputs, model.others)
     return model
+
+
+def _as_graph(wanted: Spec, imported: Model) -> Model:
+    """The same model as a graph of ONNX, with the names and the inputs of its import."""
+    from core_compiler.onnx_level.read import read_file
+
+    if wanted.kind == "sample":
+        from sample_models.export import export_onnx
+
+        path = export_onnx(wanted.text, **wanted.sizes)
+    else:
+        path = Path(wanted.text)
+    return replace(imported, spec=wanted, imported=replace(
+        imported.imported, module=read_file(path)))  # fmt: skip
 
 
 # -- the kinds --------------------------------------------------------------------------------

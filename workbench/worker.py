@@ -88,12 +88,13 @@ def _run(job: Mapping[str, Any]) -> None:
     lines = _Lines()
     lines.progress(f"importing {job['model']}", 0, 0)
     from core_compiler.compiler import Cancelled, Options
-    from core_compiler.pipelines import build
+    from core_compiler.pipelines import build, level_of
     from core_compiler.targets import target
     from workbench import edits, jobs, models
 
     edit, chosen = edits.from_json(job.get("edit")), dict(job.get("target_options") or {})
-    build(target(job.get("target") or "cpu"), chosen, edit)  # what is wrong is said at once
+    level = level_of(job.get("frontend"))
+    build(target(job.get("target") or "cpu"), chosen, edit, level)  # what is wrong is said at once
     wanted = models.spec(
         job["model"], job.get("frontend"), bool(job.get("trust")), **(job.get("sizes") or {})
     )

@@ -16,7 +16,7 @@ import numpy as np
 from core_compiler.debug.buffers import BufferMachine, contents
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.errors import InternalError, UserError
-from core_compiler.ir import BufferType, Module, OpaqueType, Op, Rewrite, TensorType, Value
+from core_compiler.ir import BufferType, Module, Op, OpaqueType, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
 
 
@@ -115,6 +115,8 @@ class Checker:
         """
         results = []
         self._follow_arguments(before, after)
+        if after.main.level == "tensor" != before.main.level:
+            self._follow_values(rewrites)
         if after.main.level == "target":
             if before.main.level != "target":
                 self.sealed = self._values_of(before)
@@ -133,6 +135,15 @@ class Checker:
         for old, new in zip(before.main.arguments, after.main.arguments, strict=False):
             if new not in self.values.known and old in self.values.known:
                 self.values.known[new] = self.values.known[old]
+
+    def _follow_values(self, rewrites: Sequence[Rewrite]) -> None:
+        """Where all values are new ones, of another level, each begins as what it stands for: each
+        rewrite is compared on the boundary that it had before."""
+        for rewrite in rewrites:
+            for old, new in rewrite.values.items():
+                held = self.values[old]
+                if isinstance(held, np.ndarray) and held.shape == new.type.shape:
+                    self.values.known.setdefault(new, held)
 
     def _buffers(self, rewrites: Sequence[Rewrite], module: Module) -> list[CheckRecord]:
         started = time.perf_counter()

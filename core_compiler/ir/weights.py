@@ -42,7 +42,8 @@ class WeightStore:
         digest = array_digest(array)
         if digest not in self._arrays:
             held = np.ascontiguousarray(array)
-            held = held.view() if held is not array else held.copy()
+            # What its owner may still write to is copied; mapped files and shared tensors are not.
+            held = held.copy() if held is array and array.flags.writeable else held.view()
             held.flags.writeable = False
             self._arrays[digest] = held
         return Resource(tensor(array.shape, array.dtype), digest)

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir import (
-    OpaqueType,
     Op,
+    OpaqueType,
     TensorType,
     Type,
     Value,
     WeightStore,
     as_array,
-    tensor,
 )
 from core_compiler.ir.parser import parse_type
 from core_compiler.onnx_level.builder import Nodes
@@ -126,7 +125,8 @@ def _becomes_input(op_type: str, old: int, new: int, name: str, place: int = 1) 
 
     def down(use: Use):
         inputs = [use.input(i) for i in range(place)]
-        return use.again(*inputs, **{name: use.ints(place, name)})
+        more: dict[str, Any] = {name: use.ints(place, name)}
+        return use.again(*inputs, **more)
 
     ADAPTERS[op_type, old, new] = up
     ADAPTERS[op_type, new, old] = down
@@ -253,7 +253,9 @@ def _dft_up(use: Use):
 @adapts("DFT", 20, 17)
 def _dft_down(use: Use):
     axis = use.array(2, "axis")
-    return use.again(use.input(0), use.input(1), axis=-2 if axis is None else int(axis.reshape(-1)[0]))
+    return use.again(
+        use.input(0), use.input(1), axis=-2 if axis is None else int(axis.reshape(-1)[0])
+    )
 
 
 @adapts("Upsample", 7, 9)
@@ -279,8 +281,12 @@ def _flattened(op_type: str) -> None:
         shape = use.op.operands[0].type
         if not shape.is_static:
             raise CannotSay("it is over several axes whose sizes are not known")
-        flat = (prod(shape.shape[:axis]), prod(shape.shape[axis:]))
-        return _in_shape(use, flat, lambda x: use.again(x, axis=1))
+        flat = shape.with_(shape=(prod(shape.shape[:axis]), prod(shape.shape[axis:])))
+        rows = use.nodes.one("Reshape", use.input(0), use.nodes.ints(flat.shape), version=5,
+                             like=flat)  # fmt: skip
+        made = use.nodes.one(op_type, rows, version=use.version, axis=1, like=flat)
+        return use.nodes.node("Reshape", made, use.nodes.ints(shape.shape), version=5,
+                              results=[shape])  # fmt: skip
 
     def down(use: Use):
         rank = use.rank()
@@ -298,15 +304,6 @@ def _flattened(op_type: str) -> None:
 
     ADAPTERS[op_type, 11, 13] = up
     ADAPTERS[op_type, 13, 11] = down
-
-
-def _in_shape(use: Use, shape: Sequence[int], inner):
-    """``inner`` on the first input in another shape, in its own again."""
-    held = use.op.operands[0].type
-    flat = use.nodes.one("Reshape", use.input(0), use.nodes.ints(shape), version=5,
-                         like=tensor(shape, held.dtype))  # fmt: skip
-    (made,) = inner(flat)
-    return use.nodes.node("Reshape", made, use.nodes.ints(held.shape), version=5, results=[held])
 
 
 for _name in ("Softmax", "LogSoftmax", "Hardmax"):
@@ -353,7 +350,7 @@ def _split_down(use: Use):
     if use.input(1) is not None:
         return use.again(use.input(0), use.input(1))
     axis, held, parts = use.attr("axis", 0), use.op.operands[0].type, len(use.op.results)
-    sizes = [v.type.shape[axis] if isinstance(v.type, TensorType) else None
+    sizes: list[Any] = [v.type.shape[axis] if isinstance(v.type, TensorType) else None
              for v in use.op.results]  # fmt: skip
     if not all(isinstance(size, int) for size in sizes):
         size = held.shape[axis] if isinstance(held, TensorType) else None
@@ -362,6 +359,13 @@ def _split_down(use: Use):
         each = -(-size // parts)
         sizes = [each] * (parts - 1) + [size - each * (parts - 1)]
     return use.again(use.input(0), use.nodes.ints(sizes), without=["num_outputs"])
+
+
+@adapts("Reshape", 14, 13)
+def _reshape_down(use: Use):
+    if use.attr("allowzero", 0) and 0 in (use.ints(1, "shape") or ()):
+        raise CannotSay("a 0 in its shape is a size")
+    return use.again(*use.op.operands, without=["allowzero"])
 
 
 @adapts("BatchNormalization", 7, 9)
@@ -448,7 +452,8 @@ def _resize_all_axes(use: Use):
         return use.again(use.input(0), None, None, use.nodes.ints([whole[i] for i in range(rank)]),
                          without=later)  # fmt: skip
     scales = use.array(2, "scales")
-    if scales is None or use.input(1) is not None:
+    region = use.array(1, "roi")
+    if scales is None or (region is not None and region.size):
         raise CannotSay("its region is of chosen axes")
     every = np.ones(rank, np.float32)
     every[places] = scales
@@ -499,7 +504,7 @@ def carried(op: Op, old, new) -> Op:
     for name in sorted(old.attributes.keys() | new.attributes.keys()):
         before, after = _default(old, name), _default(new, name)
         if name not in new.attributes:
-            if name in own and own[name] != before:
+            if name in own and own[name] != before and not _neutral(name, own[name]):
                 raise CannotSay(f"{name} is {own[name]}")
             own.pop(name, None)
         elif name in old.attributes and name not in own and before != after:
@@ -532,6 +537,11 @@ def counted(op: Op, version: int, attributes: Mapping[str, Any]) -> dict[str, An
         places = tuple(axis % held.rank for axis in axes)
         own[name] = places if isinstance(given, tuple) else places[0]
     return own
+
+
+def _neutral(name: str, value: Any) -> bool:
+    """Whether a value says what leaving the attribute out says."""
+    return name == "dilations" and set(value) == {1}
 
 
 def _default(schema, name: str) -> Any:

@@ -12,7 +12,18 @@ from functools import lru_cache
 from typing import Any
 
 from core_compiler.frontends.onnx.reading import DTYPES, dtype_of
-from core_compiler.ir import Dense, DType, Module, Op, OpaqueType, Resource, TensorType, Type, opaque, tensor
+from core_compiler.ir import (
+    Dense,
+    DType,
+    Module,
+    Op,
+    OpaqueType,
+    Resource,
+    TensorType,
+    Type,
+    opaque,
+    tensor,
+)
 from core_compiler.ir.parser import parse_attribute, parse_type
 from core_compiler.ir.types import Dim, quoted
 

@@ -17,7 +17,7 @@ from core_compiler.onnx_level.dialect import (
     proto_of,
     spelled,
 )
-from core_compiler.onnx_level.read import REFERENCE, read_function
+from core_compiler.onnx_level.read import is_reference, read_function
 from core_compiler.onnx_level.write import write
 
 
@@ -43,7 +43,7 @@ def _resolved(op: Op, given: dict[str, Any]) -> Op:
     give is left out."""
     own: dict[str, Any] = {}
     for name, value in op.attributes.items():
-        if isinstance(value, tuple) and len(value) == 3 and value[0] == REFERENCE:
+        if is_reference(value):
             if value[1] in given:
                 own[name] = given[value[1]]
         else:

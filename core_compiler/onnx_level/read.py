@@ -43,6 +43,12 @@ from core_compiler.onnx_level.dialect import (
 REFERENCE = "@"
 
 
+def is_reference(value: Any) -> bool:
+    """Whether an attribute's value is one that a function takes from its call."""
+    return (isinstance(value, tuple) and len(value) == 3 and value[0] == REFERENCE
+            and type(value[2]) is int)  # fmt: skip
+
+
 def read_file(path: Path | str) -> Module:
     """The module of a ``.onnx`` file; see :func:`read`."""
     path = Path(path)

@@ -39,7 +39,7 @@ from core_compiler.onnx_level.dialect import (
     schema_of,
     spelled,
 )
-from core_compiler.onnx_level.read import REFERENCE
+from core_compiler.onnx_level.read import is_reference
 
 #: A model file with more bytes of tensors has them in a file beside it (protobuf reads 2 GiB).
 MOST_INSIDE = 1 << 30
@@ -118,7 +118,8 @@ def tensor_proto(held: Dense | Resource, weights: WeightStore | None, name: str 
 def _empty(held: TensorType, name: str):
     import onnx
 
-    return onnx.TensorProto(name=name, dims=held.shape, data_type=element_number(held.dtype))
+    sizes: Any = held.shape  # a constant's are static
+    return onnx.TensorProto(name=name, dims=sizes, data_type=element_number(held.dtype))
 
 
 def _inside(made, held: Dense | Resource, weights: WeightStore | None) -> None:
@@ -315,9 +316,7 @@ class _Writer:
             made.input.pop()
         for value in op.results:
             left_out = value.type is NOTHING
-            made.output.append(
-                "" if left_out else self._names.name(value, made.op_type.lower())
-            )
+            made.output.append("" if left_out else self._names.name(value, made.op_type.lower()))
         for name, value in op.attributes.items():
             if not name.startswith(PREFIX):
                 self._attribute(made.attribute.add(), name, value, op)
@@ -333,10 +332,9 @@ class _Writer:
 
     def _attribute(self, made, name: str, value: Any, op: Op | None) -> None:
         made.name = name
-        if isinstance(value, tuple) and len(value) == 3 and value[0] == REFERENCE:
-            if type(value[2]) is int:
-                _, made.ref_attr_name, made.type = value
-                return
+        if is_reference(value):
+            _, made.ref_attr_name, made.type = value
+            return
         if isinstance(value, Dense | Resource):
             made.type = 4
             made.t.CopyFrom(_empty(value.type, ""))

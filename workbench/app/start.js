@@ -33,7 +33,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     placeholder: 'a .run, .onnx, .pt2, .keras or .mlir path, package.module:function, or a sample name' });
   const file = h('input', { type: 'file', hidden: true, accept: '.run,.onnx,.pt2,.keras,.mlir,.mlirbc,.stablehlo' });
   const upload = h('span', { class: 'upload', role: 'status' });
-  const frontend = h('select', { 'aria-label': 'Frontend' }, h('option', { value: '' }, 'default frontend'), h('option', { value: 'torch' }, 'torch'), h('option', { value: 'onnx' }, 'onnx'));
+  const frontend = h('select', { 'aria-label': 'Frontend' }, h('option', { value: '' }, 'default frontend'), h('option', { value: 'torch' }, 'torch'), h('option', { value: 'onnx' }, 'onnx'), h('option', { value: 'onnx-passes' }, 'onnx, with its own passes'));
   const target = h('select', { 'aria-label': 'Target' });
   const width = h('input', { type: 'number', min: 0.05, max: 4, step: 0.05, placeholder: '1', 'aria-label': 'Width of a sample model' });
   const check = h('input', { type: 'checkbox' });

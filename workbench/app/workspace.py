@@ -13,7 +13,7 @@ from core_compiler.errors import UserError
 from workbench import edits
 from workbench.app.compiles import Compiles
 from workbench.app.library import MAX_UPLOAD, SHIPPED, Library
-from workbench.models import FILES
+from workbench.models import AS_GRAPH, FILES
 from workbench.views.reading import Run
 
 #: Recordings that stay open after their last page has gone, for the next reload.
@@ -118,6 +118,8 @@ class Workspace:
         if options.get("width") and not file.suffix and options["width"] != 1:
             sizes["width"] = float(options["width"])
         frontend = None if of_file or code else options.get("frontend")
+        if file.suffix.lower() == ".onnx" and options.get("frontend") == AS_GRAPH:
+            frontend = AS_GRAPH
         return {
             "model": model, "frontend": frontend or None, "target": options.get("target") or "cpu",
             "sizes": sizes, "check": bool(options.get("check")),

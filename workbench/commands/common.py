@@ -23,7 +23,10 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
         "model", metavar=metavar, help=say if metavar == "MODEL" else f"a .run file, or {say}"
     )
     parser.add_argument(
-        "--frontend", metavar="NAME", help="how to read a sample: torch (default) or onnx"
+        "--frontend",
+        metavar="NAME",
+        help="how to read a model: a sample by torch (default) or onnx; "
+        "onnx-passes: as an ONNX graph, which passes from ONNX to ONNX work on first",
     )
     parser.add_argument(
         "--width", type=float, help="of a sample: channels or features, as a factor"
@@ -145,7 +148,7 @@ def options(arguments, check: bool = False):
     """The compile options that the arguments say; UserError names a malformed one."""
     from core_compiler import targets
     from core_compiler.compiler import Options
-    from core_compiler.pipelines import PipelineEdit, build
+    from core_compiler.pipelines import PipelineEdit, build, level_of
 
     settings: dict[str, dict[str, str]] = {}
     for text in arguments.set:
@@ -170,7 +173,8 @@ def options(arguments, check: bool = False):
         tuple(name for text in arguments.order for name in text.split(",") if name),
         tuple(arguments.repeat),
     )  # fmt: skip
-    build(targets.target(arguments.target), chosen, edit)  # what is wrong with it is said at once
+    level = level_of(arguments.frontend)
+    build(targets.target(arguments.target), chosen, edit, level)  # what is wrong is said at once
     return Options(
         check=check,
         threads=threads(arguments),

@@ -26,7 +26,7 @@ def add_arguments(parser) -> None:
     )
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.add_argument(
-        "--frontend", metavar="NAME", help="how to read a sample: torch (default) or onnx"
+        "--frontend", metavar="NAME", help="how to read a model: torch, onnx or onnx-passes"
     )
     parser.add_argument(
         "--width", type=float, help="of a sample: channels or features, as a factor"

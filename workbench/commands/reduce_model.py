@@ -144,7 +144,7 @@ def _of_recording(arguments, progress) -> _Suspect:
     """The stage that is named, or the first whose check failed, or the pass that ended it."""
     from core_compiler import targets
     from core_compiler.ir import WeightStore
-    from core_compiler.pipelines import build
+    from core_compiler.pipelines import build, level_of
     from core_compiler.record import Recording
 
     store = WeightStore()
@@ -154,7 +154,8 @@ def _of_recording(arguments, progress) -> _Suspect:
             raise UserError("the recording has no stage", arguments.model, "compile again")
         options = _recorded_options(arguments, meta)
         target = targets.target(str(meta.get("target", "cpu")))
-        steps = build(target, options.target, options.edit)
+        level = level_of(str(meta.get("frontend") or ""))
+        steps = build(target, options.target, options.edit, level)
         number = _wrong_stage(arguments, opened, stages)
         names = [stage.pass_name for stage in stages[1:]]
         if len(steps) < number or names[: number - 1] != [s.label for s in steps[: number - 1]]:

@@ -21,6 +21,10 @@ CONTEXT = 2
 #: Longest text of one attribute or IR line.
 MAX_TEXT = 600
 MAX_LISTED = 12
+_HALVES = {
+    "source": "models of ONNX, before the import", "meaning": "all targets",
+    "implementation": "this target",
+}  # fmt: skip
 TIMES = "\u00d7"
 
 
@@ -317,8 +321,7 @@ def _amount(value: float, unit: str) -> str:
 def _pass(run: Run, stage: Stage) -> dict[str, Any]:
     rows = [_text(stage.summary)] if stage.summary else []
     if stage.index:
-        half = "all targets" if stage.half == "meaning" else "this target"
-        rows.append(_fact("runs for", half))
+        rows.append(_fact("runs for", _HALVES.get(stage.half, stage.half)))
         rows.append(
             _fact(
                 "values",

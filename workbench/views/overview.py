@@ -99,7 +99,8 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         )
         yield _figure("ops in", ops[0], "", hint, "graph")
         yield _figure("launches", count or None, "", "what they became", "graph")
-        yield _figure("work", stages[0].figures.get("flops"), "flop", "of one execution", "graph")
+        work = next((s.figures["flops"] for s in stages if s.figures.get("flops")), 0)
+        yield _figure("work", work, "flop", "of one execution", "graph")
     worst = [s for s in stages if s.worst_error is not None]
     if worst:
         dearest = max(worst, key=lambda s: s.worst_error or 0.0)

@@ -28,6 +28,8 @@ const STYLE = `
 .more { padding: 2px 8px; color: var(--faint); font-size: 11px; }
 `;
 const WINDOW = 12;
+/* What the passes of a half work on; the meaning half needs no word where nothing comes before. */
+const HALVES = { source: 'on the ONNX graph', meaning: 'on tensor ops', implementation: 'for this target' };
 
 export default component(STYLE, ({ model, root, watch, send }) => {
   const open = new Set();
@@ -117,9 +119,9 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     };
     for (const stage of data.stages) {
       if (stage.half !== half && stage.index && stage.half !== undefined) {
-        if (stage.half === 'implementation' && half !== stage.half && !rows.some((r) => r.dataset?.half === stage.half)) {
+        if (HALVES[stage.half] && !(stage.half === 'meaning' && half === '') && !rows.some((r) => r.dataset?.half === stage.half)) {
           flush();
-          rows.push(h('div', { class: 'half', 'data-half': stage.half }, 'for this target'));
+          rows.push(h('div', { class: 'half', 'data-half': stage.half }, HALVES[stage.half]));
         }
         half = stage.half;
       }

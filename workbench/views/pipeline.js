@@ -41,6 +41,7 @@ details .copies { display: flex; gap: 4px; padding: 4px 8px; order: 2; }
   .heads { position: static; } }
 `;
 const HALVES = {
+  source: ['ONNX', 'from ONNX to ONNX, then the import; values may change within stated tolerances'],
   meaning: ['Meaning', 'the same for every target; values may change within stated tolerances'],
   implementation: ['Implementation', 'for this target; every bit is kept'],
 };

@@ -19,9 +19,9 @@ def transformations() -> tuple[Pass, ...]:
     return (
         InlineFunctions(),
         InferShapes(),
-        ConvertVersion(),
         FoldNodes(),
         SimplifyControlFlow(),
+        ConvertVersion(),
         RewriteNodes(),
         FoldNodes(),
         CleanInitializers(),

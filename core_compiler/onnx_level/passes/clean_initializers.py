@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core_compiler.ir import Op, Value
-from core_compiler.onnx_level.builder import Nodes
 from core_compiler.onnx_level.dialect import INITIALIZER, LEVEL, OVERRIDABLE, constant
 from core_compiler.passes.base import Pass
 
 
 @dataclass(frozen=True)
 class CleanInitializers(Pass):
-    """Turns Constant nodes into initializers, merges equal ones, and fixes those that a caller
-    could replace (``keep_overridable`` leaves these)."""
+    """Turns Constant nodes into initializers, merges equal ones, fixes what callers could replace.
+
+    ``keep_overridable``: initializers that are inputs too stay such.
+    """
 
     keep_overridable: bool = False
 
@@ -30,7 +31,7 @@ class CleanInitializers(Pass):
                 if held is None or (op.get(OVERRIDABLE) and self.keep_overridable):
                     continue
                 if op.kind != INITIALIZER:
-                    op = self._lift(op, rewriter, module.weights)
+                    op = self._lift(op, rewriter)
                 elif op.get(OVERRIDABLE):
                     fixed = op.with_(attributes={"value": held}, origin=None)
                     (op,) = rewriter.replace(op, fixed, rule="fix an initializer")
@@ -40,11 +41,9 @@ class CleanInitializers(Pass):
 
         return context.rewrite(module, edit, LEVEL)
 
-    def _lift(self, op: Op, rewriter, weights) -> Op:
-        nodes = Nodes(weights)
-        made = Op(INITIALIZER, (), (Value(constant(op).type, op.result.name),),
-                  {"value": op["value"]})  # fmt: skip
-        nodes.ops.append(made)
+    def _lift(self, op: Op, rewriter) -> Op:
+        held = op["value"]
+        made = Op(INITIALIZER, (), (Value(held.type, op.result.name),), {"value": held})
         if made.result.type is op.result.type:
             made = made.with_(results=op.results)
         (placed,) = rewriter.replace(op, made, {op.result: made.result},

@@ -73,12 +73,18 @@ class ConvertVersion(Pass):
 
 def converted(module: Module, to: int, context: PassContext) -> tuple[Module, Sequence]:
     """``module`` in the words of version ``to``, and the ops that have none there, with reasons."""
+    module = _known(module, context)
     converter = Converter(to, module.weights, _makers(module))
     known = context.rewrite(module, converter.define, LEVEL)
-    if known is not module:  # of what definitions bring in, types and constants are needed next
-        known = FoldNodes().run(InferShapes().run(known, context), context)
+    if known is not module:  # of what definitions bring in
+        known = _known(known, context)
     converter.outer = _makers(known)
     return context.rewrite(known, converter.convert, LEVEL), converter.refused
+
+
+def _known(module: Module, context: PassContext) -> Module:
+    """Types and constants, on which it depends how something is said."""
+    return FoldNodes().run(InferShapes().run(module, context), context)
 
 
 def _makers(module: Module) -> Callable[[Value], Op | None]:

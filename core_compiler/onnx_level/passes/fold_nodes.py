@@ -30,8 +30,10 @@ _LEFT = frozenset(f"{PREFIX}{name}" for name in (
     "Bernoulli", "Dropout", "If", "Loop", "Multinomial", "RandomNormal", "RandomNormalLike",
     "RandomUniform", "RandomUniformLike", "Scan",
 ))  # fmt: skip
-#: Whose result is known where only the shape of the input is.
-_OF_SHAPES = frozenset({f"{PREFIX}Shape", f"{PREFIX}Size"})
+#: Inputs of which only the type is read.
+_TYPES_READ = {f"{PREFIX}{name}": place for name, place in (
+    ("Shape", 0), ("Size", 0), ("CastLike", 1),
+)}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,17 +63,21 @@ class FoldNodes(Pass):
     def _fold(self, op: Op, rewriter: Rewriter, module, outer) -> None:
         if self._refused(op, rewriter, outer) is not None:
             return
-        if op.kind in _OF_SHAPES and not _known(op.operands[0], rewriter, outer):
-            arrays: list[Any] = [np.empty(op.operands[0].type.shape, np.bool_)]
-        else:
-            makers = [rewriter.producer(v) or outer.get(v) for v in op.operands]
-            arrays = [ABSENT_ARRAY if m.kind == ABSENT else as_array(constant(m), module.weights)
-                      for m in makers]  # fmt: skip
+        makers = [rewriter.producer(v) or outer.get(v) for v in op.operands]
+        arrays: list[Any] = []
+        for value, maker in zip(op.operands, makers, strict=True):
+            if maker is not None and maker.kind == ABSENT:
+                arrays.append(ABSENT_ARRAY)
+            elif _known(value, rewriter, outer):
+                arrays.append(as_array(constant(maker), module.weights))
+            else:  # only its type is read: no byte of it is ever touched
+                arrays.append(np.broadcast_to(np.zeros((), value.type.dtype.numpy),
+                                              value.type.shape))  # fmt: skip
         try:
             results = evaluate(op, arrays, module.weights, {}, module.functions)
         except InternalError:
             return
-        read = sum(a.nbytes for a in arrays)
+        read = sum(a.nbytes for a in arrays if a.base is None or a.flags.c_contiguous)
         made = sum(a.nbytes for a in results)
         if any(isinstance(a, Held) for a in results) or made > max(self.most, read):
             return
@@ -86,18 +92,21 @@ class FoldNodes(Pass):
             return refuse("foldable", "{0:kind} is not computed at compile time", op)
         if constant(op) is not None:
             return refuse("foldable", "{0} is a constant", op)
-        held = op.operands[0].type if op.operands else None
-        if op.kind in _OF_SHAPES and isinstance(held, TensorType) and held.is_static:
-            return None
-        if not op.operands:
+        if not op.operands and op.kind != f"{PREFIX}Constant":
             return refuse("foldable", "{0} has no inputs", op)
-        open_ = next((v for v in op.operands if not _known(v, rewriter, outer)), None)
+        typed = _TYPES_READ.get(op.kind)
+        open_ = next((v for i, v in enumerate(op.operands) if not _known(v, rewriter, outer)
+                      and not (i == typed and _is_static(v))), None)  # fmt: skip
         if open_ is not None:
             return refuse("foldable", "{1}, which {0} reads, is no constant", op, open_)
         return None
 
     def refusal(self, ops, scene):
         return self._refused(ops[0], scene.rewriter, {})
+
+
+def _is_static(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.is_static
 
 
 def _known(value: Value, rewriter: Rewriter, outer) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
 from core_compiler.ir import Module, Op, Origin, Rewrite, Value
-from core_compiler.onnx_level.dialect import ABSENT, PREFIX
+from core_compiler.onnx_level.dialect import PREFIX
 from core_compiler.onnx_level.write import named
 from core_compiler.passes.base import Pass
 
@@ -34,11 +34,10 @@ class ImportOnnx(Pass):
 
     def run(self, module, context):
         proto, names = named(module)
-        body = module.main.body
-        origins = {
-            made.name: op.origin
-            for made, op in _pairs(proto.graph, body, names) if op.origin is not None
-        }  # fmt: skip
+        # An origin of its own for each node tells afterwards which ops came of which.
+        nodes = {name: (op, Origin.derived(_rule(op), (op.origin,)))
+                 for name, op in _written(proto.graph, module.main.body.ops, names)}  # fmt: skip
+        origins = {name: origin for name, (_, origin) in nodes.items()}
         tensors: dict[str, Any] = {}
         imported = import_proto(
             proto, folder=module.weights, name=proto.graph.name, sizes=_sizes(self.sizes),
@@ -47,32 +46,37 @@ class ImportOnnx(Pass):
         context.facts[IMPORTED] = imported
         became = {v: tensors[name] for v, name in names.items()
                   if isinstance(tensors.get(name), Value)}  # fmt: skip
-        context.rewrites += _steps(module, imported.module, became)
+        context.rewrites += _steps(nodes.values(), imported.module, became)
         return imported.module
 
 
-def _pairs(graph, body, names: dict[Value, str]):
-    """The nodes and initializers of a graph with the ops that they were written from."""
-    made = {name: node for node in graph.node for name in node.output if name}
-    made |= {held.name: held for held in graph.initializer}
-    for op in body.ops:
-        value = next((v for v in op.results if names.get(v) in made), None)
-        if value is not None:
-            yield made[names[value]], op
+def _rule(op: Op) -> str:
+    return f"import {op.kind.removeprefix(PREFIX)}"
 
 
-def _steps(before: Module, after: Module, became: Mapping[Value, Value]) -> list[Rewrite]:
+def _written(graph, ops: Sequence[Op], names: Mapping[Value, str]) -> Iterator[tuple[str, Op]]:
+    """The names of a graph's nodes and initializers, and the ops that they were written from."""
+    makers = {names[v]: op for op in ops for v in op.results if v in names}
+    for held in graph.initializer:
+        yield held.name, makers[held.name]
+    for node in graph.node:
+        op = next((makers[name] for name in node.output if name in makers), None)
+        if op is not None:
+            yield node.name, op
+
+
+def _steps(
+    nodes: Iterable[tuple[Op, Origin]], after: Module, became: Mapping[Value, Value]
+) -> list[Rewrite]:
     """A rewrite for each node: the node, the ops that it became, and what its results are now."""
-    nodes = {op.origin: op for op in reversed(before.main.body.ops) if op.kind != ABSENT}
     made: dict[Origin | None, list[Op]] = {}
     for op in after.main.body.ops:
         made.setdefault(op.origin, []).append(op)
-    steps = []
-    for origin, node in reversed(nodes.items()):
-        values = {old: became[old] for old in node.results if old in became}
-        rule = f"import {node.kind.removeprefix(PREFIX)}"
-        steps.append(Rewrite(rule, "", (node,), tuple(made.get(origin, ())), values))
-    return steps
+    return [
+        Rewrite(_rule(op), "", (op,), tuple(made.get(origin, ())),
+                {old: became[old] for old in op.results if old in became})
+        for op, origin in nodes
+    ]  # fmt: skip
 
 
 def _sizes(text: str) -> dict[str, int]:

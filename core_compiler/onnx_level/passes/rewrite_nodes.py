@@ -10,7 +10,7 @@ from core_compiler.ir import Op, TensorType, Value, as_array
 from core_compiler.onnx_level.builder import Nodes
 from core_compiler.onnx_level.dialect import LEVEL, OVERRIDABLE, PREFIX, SINCE, constant
 from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import Any_, Const, Match, Node, Rule, View, VIEWS, apply_rules
+from core_compiler.passes.rules import VIEWS, Any_, Const, Match, Node, Rule, View, apply_rules
 
 _COMMUTE = frozenset(f"{PREFIX}{name}" for name in ("Add", "Mul", "And", "Or", "Xor", "Equal"))
 
@@ -259,8 +259,9 @@ def _padded_conv(b: Nodes, m: Match):
     own = conv.get("pads", (0,) * (2 * (half - 2)))
     inside = [*pads[2:half], *pads[half + 2 :]]
     more = {n: v for n, v in conv.attributes.items() if not n.startswith(PREFIX) and n != "pads"}
-    return b.one("Conv", pad.operands[0], *conv.operands[1:], version=conv[SINCE], like=conv.result.type,
-                 pads=tuple(int(p + q) for p, q in zip(own, inside, strict=True)), **more)  # fmt: skip
+    both = tuple(int(p + q) for p, q in zip(own, inside, strict=True))
+    return b.one("Conv", pad.operands[0], *conv.operands[1:], version=conv[SINCE],
+                 like=conv.result.type, pads=both, **more)  # fmt: skip
 
 
 def _matrix(m: Match) -> str | None:

@@ -26,8 +26,10 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class SimplifyControlFlow(Pass):
-    """Puts the branch of an If that is always taken in its place, and the iterations of a Loop that
-    has at most ``unroll`` of them."""
+    """Puts branches that are always taken in place, and the iterations of short loops.
+
+    ``unroll``: how many iterations a loop may have.
+    """
 
     unroll: int = 8
 
@@ -99,9 +101,8 @@ class SimplifyControlFlow(Pass):
         always = held is not None and bool(held.array().all())
         if through is not body.arguments[1] and not always:
             return refuse("known way", "whether {0} goes on is computed in it", op)
-        begins = op.operands[1] if len(op.operands) > 1 else None
-        if begins is not None and not _is_absent(begins, rewriter, outer):
-            if _held(begins, rewriter, outer) is None:
+        for begins in op.operands[1:2]:
+            if not _is_absent(begins, rewriter, outer) and _held(begins, rewriter, outer) is None:
                 return refuse("known way", "whether {0} begins is computed", op)
         count = int(trips.array().reshape(-1)[0])
         if count > self.unroll:

@@ -1,0 +1,235 @@
+"""A compile that begins at level ``onnx``: stepped, checked, recorded and edited like any other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import core_compiler as cc
+from core_compiler.errors import UserError
+from core_compiler.onnx_level.passes import transformations
+from core_compiler.onnx_level.passes.convert_version import ConvertVersion
+from core_compiler.onnx_level.read import read, read_file
+from core_compiler.onnx_level.write import save, write
+from core_compiler.pipelines import PipelineEdit
+from core_compiler.record import Recording
+from sample_models.export import export_onnx
+from tests.conformance import light_models
+from tests.frontends.onnx_models import F, I, model_of
+from tests.onnx_level.suite import applied
+from workbench.cli import main
+
+PIXELS = np.random.default_rng(0).standard_normal((1, 1, 8, 8)).astype(np.float32)
+
+
+def _run(model: onnx.ModelProto | str, given: dict) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    held = model if isinstance(model, str) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(held, options, providers=["CPUExecutionProvider"])
+    return session.run(None, given)
+
+
+def _error(old: list[np.ndarray], new: list[np.ndarray]) -> float:
+    """The largest difference, of the largest value of its tensor."""
+    return max(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in zip(old, new, strict=True))
+
+
+@pytest.fixture(scope="module")
+def digits() -> str:
+    return str(export_onnx("digits-cnn"))
+
+
+def test_every_rewrite_is_checked_from_the_graph_on(digits: str) -> None:
+    made = cc.compile(digits, [PIXELS], check=True, frontend="onnx-passes")
+    assert made.stages[0].module.main.level == "onnx"
+    assert [s.name for s in made.stages[1:12]] == [
+        "inline_functions", "infer_shapes", "fold_nodes", "simplify_control_flow",
+        "convert_version", "rewrite_nodes", "fold_nodes#2", "clean_initializers",
+        "eliminate_dead_nodes", "infer_shapes#2", "import_onnx",
+    ]  # fmt: skip
+    verdicts = {c.verdict for checks in made.checks.values() for c in checks}
+    assert verdicts == {"bitwise", "within"}
+    assert made.stages[11].module.main.level == "tensor"
+    plain = cc.compile(digits, [PIXELS])
+    (ours,), (other,), (theirs,) = made(PIXELS), plain(PIXELS), _run(digits, {"pixels": PIXELS})
+    assert _error([theirs], [ours]) < 1e-5
+    assert _error([theirs], [other]) < 1e-5
+
+
+def test_skipping_the_passes_gives_the_plain_import(digits: str) -> None:
+    """Bit for bit the same program: the import of the graph as it stands is the import."""
+    edit = PipelineEdit(skip=tuple(dict.fromkeys(p.name() for p in transformations())))
+    made = cc.compile(digits, [PIXELS], frontend="onnx-passes", edit=edit)
+    plain = cc.compile(digits, [PIXELS])
+    assert made.identity == plain.identity
+    assert made(PIXELS)[0].tobytes() == plain(PIXELS)[0].tobytes()
+
+
+def test_where_an_op_came_from_reaches_through_the_level(digits: str) -> None:
+    made = cc.compile(digits, [PIXELS], frontend="onnx-passes")
+    for op in made.stages[11].module.main.body.ops:
+        assert op.origin is not None
+        assert op.origin.is_explained()
+    folded = [op for op in made.stages[11].module.main.body.ops if op.kind == "core.conv"]
+    rules = folded[0].origin.rules()
+    assert rules[0] == "import Conv"
+    assert "BatchNormalization(Conv(x)) => Conv(x)" in rules
+    assert {n.kind for n in folded[0].origin.nodes()} >= {"Conv", "BatchNormalization"}
+
+
+def test_open_sizes_are_those_of_the_inputs() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    model = model_of([node], [("x", F, ("n", 3))], [("y", F, ("n", 3))])
+    x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+    for frontend in (None, "onnx-passes"):
+        made = cc.compile(model, [x], frontend=frontend)
+        assert made(x)[0].tobytes() == np.maximum(x, 0).tobytes()
+    sized = PipelineEdit(options={"import_onnx": {"sizes": "n=7"}})
+    made = cc.compile(model, frontend="onnx-passes", edit=sized)
+    assert made.module.main.arguments[0].type.shape == (7, 3)
+    with pytest.raises(UserError, match="binds no size"):
+        cc.compile(model, frontend="onnx-passes",
+                   edit=PipelineEdit(options={"import_onnx": {"sizes": "n is 7"}}))  # fmt: skip
+
+
+def test_results_whose_size_depends_on_data_are_cut() -> None:
+    model = model_of([helper.make_node("NonZero", ["x"], ["y"])], [("x", F, (2, 3))],
+                     [("y", I, (2, "n"))])  # fmt: skip
+    x = np.array([[0, 1, 0], [2, 0, 3]], np.float32)
+    (found,) = cc.compile(model, [x], frontend="onnx-passes")(x)
+    np.testing.assert_array_equal(found, np.array(np.nonzero(x)))
+
+
+@pytest.mark.parametrize(
+    ("model", "frontend", "said"),
+    [
+        (lambda x: x, "onnx-passes", "is no ONNX model"),
+        ("digits", "onnx-graph", "no frontend is called"),
+        ("nowhere.onnx", "onnx-passes", "there is no such file"),
+    ],
+)
+def test_what_is_no_graph_is_refused(model, frontend: str, said: str, digits: str) -> None:
+    with pytest.raises(UserError, match=said):
+        cc.compile(digits if model == "digits" else model, [PIXELS], frontend=frontend)
+
+
+def test_an_op_without_translation_is_said_when_it_is_imported() -> None:
+    """The passes before work: the graph is seen, and written, though we cannot compile it."""
+    nodes = [helper.make_node("Identity", ["x"], ["h"]), helper.make_node("Mystery", ["h"], ["y"],
+             domain="elsewhere", name="odd")]  # fmt: skip
+    model = model_of(nodes, [("x", F, (2,))], [("y", F, (2,))],
+                     opsets=[helper.make_opsetid("elsewhere", 1)])  # fmt: skip
+    made = cc.compile(model, [np.ones(2, np.float32)], frontend="onnx-passes", finish=False)
+    while made.next is not None and made.next.label != "import_onnx":
+        made.step()
+    assert [n.op_type for n in write(made.module).graph.node] == ["Mystery"]
+    with pytest.raises(UserError, match=r"elsewhere::Mystery"):
+        made.finish()
+
+
+# -- recorded, from the command line ---------------------------------------------------------------
+
+
+def test_a_recording_holds_the_level(tmp_path: Path, capsys, digits: str) -> None:
+    target = tmp_path / "digits.run"
+    assert main(["compile", "digits-cnn", "--frontend", "onnx-passes", "--check", "-o", str(target),
+                 "--set", "convert_version.to=21", "--json"]) == 0  # fmt: skip
+    told = json.loads(capsys.readouterr().out)
+    assert told["checks"]["failed"] == 0
+    with Recording.open(target) as opened:
+        stages = opened.stages()
+        assert [s.half for s in stages[1:12]] == ["source"] * 11
+        assert dict(opened.module(5).main.attributes["opsets"])[""] == 21
+        assert opened.module(4).main.level == "onnx"
+        assert any("=>" in step.rewrite.rule for step in opened.rewrites(5))
+
+
+def test_a_version_that_cannot_be_is_one_line(capsys) -> None:
+    code = main(["compile", "digits-cnn", "--frontend", "onnx-passes", "--set",
+                 "convert_version.to=3"])  # fmt: skip
+    assert code == 2
+    assert "choose 7 to" in capsys.readouterr().err
+
+
+# -- written out, beside onnxruntime ---------------------------------------------------------------
+
+
+def _out_and_back(model, given: dict, tmp_path: Path, versions=(17,)) -> tuple[float, int, int]:
+    """The worst difference after the passes and after each version; nodes before and after."""
+    want = _run(model, given)
+    module = read_file(model) if isinstance(model, str) else read(model)
+    made = applied(module, *transformations())
+    worst, path = 0.0, tmp_path / "made.onnx"
+    for each in (made, *(applied(module, ConvertVersion(v)) for v in versions)):
+        save(each, path)
+        onnx.checker.check_model(str(path), full_check=True)
+        worst = max(worst, _error(want, _run(str(path), given)))
+    return worst, len(write(module, weights=False).graph.node), len(
+        write(made, weights=False).graph.node)  # fmt: skip
+
+
+def test_a_small_model_in_onnxruntime_before_and_after(digits: str, tmp_path: Path) -> None:
+    worst, before, after = _out_and_back(digits, {"pixels": PIXELS}, tmp_path, (17, 22))
+    assert worst < 1e-5
+    assert after < before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", light_models.NAMES)
+def test_a_light_model_in_onnxruntime_before_and_after(name: str, tmp_path: Path) -> None:
+    """Opset 9 with random weights: through the passes, to 23, to 17."""
+    model = light_models.random_model(name)
+    worst, before, after = _out_and_back(
+        model, light_models.random_inputs(model), tmp_path, (23, 17)
+    )
+    assert worst < 1e-5
+    assert after <= before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [
+    "digits-mlp", "resnet18", "resnet50", "bert-base", "gpt2", "gpt2-decode", "vit-b16", "llama-4l",
+])  # fmt: skip
+def test_a_sample_model_in_onnxruntime_before_and_after(name: str, tmp_path: Path) -> None:
+    from sample_models.catalogue import build
+
+    path = str(export_onnx(name))
+    proto = onnx.load(path, load_external_data=False)
+    held = {t.name for t in proto.graph.initializer}
+    names = [i.name for i in proto.graph.input if i.name not in held]
+    arrays = [np.asarray(t) for t in build(name).example_inputs]
+    given = dict(zip(names, arrays, strict=True))
+    worst, before, after = _out_and_back(path, given, tmp_path, (22, 17))
+    assert worst < 1e-5
+    assert after < before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", light_models.NAMES)
+def test_round_trip_of_versions(name: str) -> None:
+    """9 to the newest to 17: each valid, and of the last what onnxruntime computes."""
+    model = light_models.random_model(name)
+    given = light_models.random_inputs(model)
+    newest = applied(read(model), ConvertVersion(28))
+    onnx.checker.check_model(write(newest), full_check=True)
+    back = write(applied(newest, ConvertVersion(17)))
+    onnx.checker.check_model(back, full_check=True)
+    assert _error(_run(model, given), _run(back, given)) < 1e-5
+
+
+def test_initializers_that_are_inputs_too_are_told_apart(tmp_path: Path) -> None:
+    held = numpy_helper.from_array(np.ones(2, np.float32), "w")
+    model = model_of([helper.make_node("Add", ["x", "w"], ["y"])], [("x", F, (2,)), ("w", F, (2,))],
+                     [("y", F, (2,))], [held])  # fmt: skip
+    made = write(read(model))
+    assert [i.name for i in made.graph.input] == ["x", "w"]
+    (y,) = cc.compile(model, [np.ones(2, np.float32)], frontend="onnx-passes")(np.ones(2, "f"))
+    np.testing.assert_array_equal(y, [2, 2])
