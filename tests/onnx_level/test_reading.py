@@ -85,11 +85,11 @@ def test_every_model_of_the_suite_comes_back() -> None:
 def test_the_text_of_a_small_model() -> None:
     module = read(parser.parse_model(SMALL))
     lines = [line.strip() for line in print_module(module).splitlines()]
-    of, both = 'tensor<?x4xf32, {dims = ["batch", 4]}>', "!onnx.value, !onnx.value"
+    of, weight = 'tensor<?x4xf32, {dims = ["batch", 4]}>', "tensor<4x2xf32>"
+    both = "!onnx.value, !onnx.value"
     for line in (
         f"^bb0(%x: {of}, %c: tensor<i1>):",
-        f'%h = "onnx.MatMul"(%x, %w) {{onnx.since = 13 : i64}} : ({of}, tensor<4x2xf32>) -> '
-        + "!onnx.value",
+        f'%h = "onnx.MatMul"(%x, %w) {{onnx.since = 13 : i64}} : ({of}, {weight}) -> !onnx.value',
         '%k = "onnx.own.Halve"(%h) {by = 2.0 : f64} : (!onnx.value) -> !onnx.value',
         '%y = "onnx.If"(%c) ({',
         f'%r = "onnx.Div"(%v, %d) {{onnx.since = 14 : i64}} : ({both}) -> !onnx.value',

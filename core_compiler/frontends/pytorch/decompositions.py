@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -40,6 +41,52 @@ def decomposed(program, refused: Collection[str]):
             return program.run_decompositions(table)
     except Exception:  # a decomposition that does not trace: the op stays unsupported
         return None
+
+
+def definition(node) -> Any:
+    """The graph of torch's decomposition of one node, for inputs like the node's own: a
+    ``GraphModule`` that takes its tensors, in order.  None where torch has none, or it does not
+    trace."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils import _pytree as pytree
+
+    rule = _every().get(node.target)
+    if rule is None:
+        return None
+    leaves, shape = pytree.tree_flatten((node.args, dict(node.kwargs)))
+    leaves = [leaf.meta.get("val") if isinstance(leaf, torch.fx.Node) else leaf for leaf in leaves]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+    def call(*given):
+        rest = iter(given)
+        filled = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        args, kwargs = pytree.tree_unflatten(filled, shape)
+        return rule(*args, **kwargs)
+
+    mode = next((t.fake_mode for t in tensors if hasattr(t, "fake_mode")), nullcontext())
+    try:
+        with warnings.catch_warnings(), mode, torch.no_grad():  # of torch about itself
+            warnings.simplefilter("ignore")
+            return make_fx(torch.func.functionalize(call))(*tensors)
+    except Exception:  # what a rule raises for what it does not know
+        return None
+
+
+def tensors_of(node) -> list[Any]:
+    """The nodes that a node is given as tensors, in the order in which its definition takes
+    them."""
+    import torch
+
+    return [n for n in _nodes((node.args, dict(node.kwargs)))
+            if isinstance(n.meta.get("val"), torch.Tensor)]  # fmt: skip
+
+
+def _nodes(held: Any) -> list[Any]:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    return [leaf for leaf in pytree.tree_leaves(held) if isinstance(leaf, torch.fx.Node)]
 
 
 def decomposable(op: Any) -> bool:

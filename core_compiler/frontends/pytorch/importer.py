@@ -16,7 +16,12 @@ from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
 from core_compiler.frontends.pytorch.aliasing import functional, is_in_place
 from core_compiler.frontends.pytorch.aten import Context, NotSupported
-from core_compiler.frontends.pytorch.decompositions import decomposed, lookup
+from core_compiler.frontends.pytorch.decompositions import (
+    decomposed,
+    definition,
+    lookup,
+    tensors_of,
+)
 from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
 from core_compiler.frontends.pytorch.tensors import dtype_of, to_numpy
@@ -42,6 +47,10 @@ IGNORED = frozenset({
 
 #: Torch's ops with graphs as arguments that have a method of :class:`_Walker`.
 CONTROL_FLOW = frozenset({"cond", "while_loop"})
+#: Those that only set something for a part of the graph that says nothing of values.
+WRAPPERS = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
+#: How deep decompositions of decompositions are followed.
+DEEPEST = 8
 
 _FRAME = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n?(?P<text>[^\n]*)'
@@ -187,6 +196,8 @@ class _Walker:
         self.unsupported: list[Unsupported] = []
         self.sizes = RunTimeSizes()
         self.counts: dict[str, Value] = {}  # of symbols that depend on data
+        #: The nodes whose decompositions are being walked, the model's own first.
+        self.within: list[FrontendNode] = []
 
     def walk(self) -> None:
         states = {**self.program.state_dict, **self.program.constants}
@@ -262,15 +273,15 @@ class _Walker:
         if is_symbolic(node.meta.get("val")):
             self.env[node] = self._number(node.meta["val"])
             return
-        described = describe(node)
+        described = self.within[0] if self.within else describe(node)
         context = Context(self.weights, Origin.root(described), node, self.symbols, self.sizes)
         try:
             arguments = self._read(node.args)
             keywords = self._read(dict(node.kwargs))
             made = self._translate(target, context, arguments, keywords, node)
+            self.ops += context.ops
         except (NotSupported, TypeRuleError) as reason:
-            self.unsupported.append(Unsupported(target, str(reason), described))
-            made = self._stand_in(node)
+            made = self._otherwise(node, Unsupported(target, str(reason), described))
         except (
             TypeError,
             KeyError,
@@ -280,12 +291,41 @@ class _Walker:
             ArithmeticError,
         ) as error:
             text = f"this form of it has no translation: {type(error).__name__} {error}"
-            self.unsupported.append(Unsupported(target, text[:160], described))
-            made = self._stand_in(node)
-        self.ops += context.ops
+            made = self._otherwise(node, Unsupported(target, text[:160], described))
         self.env[node] = made
         if is_in_place(node):
             self.env[node.args[0]] = made
+
+    def _otherwise(self, node, gap: Unsupported):
+        """What torch's decomposition of a node makes; without one the node is a gap."""
+        kept, gaps = len(self.ops), len(self.unsupported)
+        graph = definition(node) if len(self.within) < DEEPEST else None
+        if graph is not None:
+            self.within.append(gap.node)
+            try:
+                made = self._walked(graph, [self.env[n] for n in tensors_of(node)])
+                self._compare(made, node.meta.get("val"), gap.kind)
+            except NotSupported:
+                self.unsupported.append(gap)
+            finally:
+                self.within.pop()
+            if len(self.unsupported) == gaps:
+                return made
+        del self.ops[kept:], self.unsupported[gaps:]
+        self.unsupported.append(gap)
+        return self._stand_in(node)
+
+    def _walked(self, graph_module, given: Sequence):
+        """The results of a graph walked in place, its inputs being ``given``."""
+        inputs = iter(given)
+        for node in graph_module.graph.nodes:
+            if node.op == "placeholder":
+                self.env[node] = next(inputs)
+            elif node.op == "output":
+                return self._read(node.args[0])
+            else:
+                self._inner(node, graph_module)
+        raise NotSupported("its graph has no end")
 
     def _translate(self, target: str, context, arguments, keywords, node):
         if target.startswith("<built-in function getitem"):
@@ -296,6 +336,10 @@ class _Walker:
             made = getattr(self, f"_{target}")(context, *arguments, **keywords)
             self._compare(made, node.meta.get("val"), target)
             return made
+        if target in WRAPPERS:
+            place = next(i for i, given in enumerate(arguments) if hasattr(given, "graph"))
+            made = self._walked(arguments[place], arguments[place + 1 :])
+            return tuple(made) if isinstance(made, list) else made
         handler = lookup(target)
         if handler is None:
             raise NotSupported("no translation")
@@ -332,17 +376,9 @@ class _Walker:
     def _region(self, graph_module, given: Sequence) -> Block:
         """The block of a graph that is part of another; its inputs are ``given``."""
         around, self.ops = self.ops, []
-        inputs = iter(given)
-        outputs: tuple[Any, ...] = ()
         try:
-            for node in graph_module.graph.nodes:
-                if node.op == "placeholder":
-                    self.env[node] = next(inputs)
-                elif node.op == "output":
-                    made = self._read(node.args[0])
-                    outputs = tuple(made) if isinstance(made, list | tuple) else (made,)
-                else:
-                    self._inner(node, graph_module)
+            made = self._walked(graph_module, given)
+            outputs = tuple(made) if isinstance(made, list | tuple) else (made,)
             if not all(isinstance(v, Value) for v in outputs):
                 raise NotSupported("a branch or loop gives what is no tensor")
             if any(map(self._sized, outputs)):
