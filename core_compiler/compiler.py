@@ -166,6 +166,8 @@ class Compilation:
     #: What a recording says of how this was made, and all that was told since.
     about: dict[str, Any] = field(default_factory=dict)
     log: Log = field(default_factory=Log)
+    #: The model's state as the last call left it; see :meth:`keep`.
+    state: list[np.ndarray] = field(default_factory=list)
     _checker: Checker | None = None
     _position: int = 0
 
@@ -270,6 +272,24 @@ class Compilation:
         """Execute: NumPy arrays in (of a JAX function: its arguments as they are), a tuple of NumPy
         arrays out: the model's own results."""
         return tuple(self.trim(self.executable(*self.leaves(arrays))))
+
+    def keep(self, state: Sequence[np.ndarray]) -> None:
+        """Hold the model's state between calls: its first values are ``state``, the last arguments
+        of main; a call takes and returns what is the model's own, and leaves the next state."""
+        trim, leaves, count = self.trim, self.leaves, len(self.module.main.arguments)
+        self.state = [np.array(array) for array in state]
+
+        def with_state(arrays: Sequence) -> Sequence[np.ndarray]:
+            given = tuple(leaves(arrays))
+            return given if len(given) == count else (*given, *self.state)
+
+        def without_state(results: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+            made = list(trim(results))
+            own = len(made) - len(self.state)
+            self.state = [np.array(array) for array in made[own:]]
+            return made[:own]
+
+        self.leaves, self.trim = with_state, without_state
 
     def profile(self, *arrays, repeats: int = 10):
         """Execute on ``arrays`` (default: the example inputs), then time every launch ``repeats``

@@ -46,12 +46,16 @@ def compile(
     """
     imported, arrays = _imported(model, inputs) if frontend is None else (
         _as_graph(model, inputs, frontend))  # fmt: skip
+    if arrays is not None:
+        arrays = [*arrays, *imported.state]
     found = targets.target(target) if isinstance(target, str) else target
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
     made.names = (imported.inputs, imported.outputs)
     if made.level == "tensor":
         made.trim = imported.trimmed
+    if imported.state:
+        made.keep(imported.state)
     if imported.facts.get("frontend") == "jax":
         from core_compiler.frontends.stablehlo.jax import leaves
 

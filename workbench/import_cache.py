@@ -140,10 +140,11 @@ def get(name: str):
     for digest, place in head["weights"].items():
         store.put(digest, _array(data, place))
     module = parse(bytes(files["module.mlir"]).decode(), weights=store, where="import cache")
-    imported = Imported(
-        module, tuple(head["inputs"]), tuple(head["outputs"]), head["sources"], head["facts"]
-    )
     first, second = ([_array(data, p) for p in head[k]] for k in ("first", "second"))
+    state = tuple(first[len(first) - head["facts"].get("state", 0) :])
+    imported = Imported(
+        module, tuple(head["inputs"]), tuple(head["outputs"]), head["sources"], head["facts"], state
+    )
     return imported, tuple(first), tuple(second)
 
 

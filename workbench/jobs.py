@@ -53,6 +53,8 @@ def compile(
         )
         if made.level == "tensor":
             made.trim = model.imported.trimmed
+        if model.imported.state:
+            made.keep(model.imported.state)
         made.finish()
         watching.figures({"compile_seconds": time.perf_counter() - started})
         tell(made, watching)

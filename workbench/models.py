@@ -137,7 +137,9 @@ def load(wanted: Spec, cache: bool = True) -> Model:
     imported, inputs, others, *live = _IMPORTERS[wanted.kind](wanted)
     if wanted.kind == "function" and (own := imported.facts.get("frontend")) in OF_FUNCTIONS:
         wanted = replace(wanted, frontend=str(own))
-    model = Model(wanted, imported, tuple(inputs), tuple(others), live=live[0] if live else None)
+    own = len(imported.inputs) - len(imported.state)  # the state is what it is at first
+    first, second = ((*tuple(given)[:own], *imported.state) for given in (inputs, others))
+    model = Model(wanted, imported, first, second, live=live[0] if live else None)
     if cache:
         import_cache.put(wanted, model.imported, model.inputs, model.others)
     return model
@@ -312,11 +314,18 @@ PEERS = ("torch", "torch.compile", "onnxruntime", "jax", "keras", "tensorflow")
 
 
 def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[np.ndarray, ...]]:
-    """The same model in another framework, as a function of NumPy arrays.
+    """The same model in another framework, as a function of NumPy arrays (which holds its own
+    state, if it has one).
 
     ``framework``: one of :data:`PEERS`.  UserError where the model cannot run there, or the
     framework is not installed.
     """
+    found = _peer(model, framework, threads)
+    own = len(model.inputs) - len(model.imported.state)
+    return (lambda *arrays: found(*arrays[:own])) if model.imported.state else found
+
+
+def _peer(model: Model, framework: str, threads: int) -> Callable[..., tuple[np.ndarray, ...]]:
     if framework in ("torch", "torch.compile"):
         return _torch_peer(model, framework == "torch.compile", threads)
     if framework == "onnxruntime":

@@ -19,7 +19,8 @@ class Imported:
 
     ``inputs`` and ``outputs`` name main's arguments and results in the model's own words.
     ``sources`` maps file names (as the origins spell them) to their text.  ``facts`` are what else
-    the recording shows: framework version, opset, how the model was found.
+    the recording shows: framework version, opset, how the model was found; ``facts["state"]`` is how
+    many of the arguments and results are the model's state.
     """
 
     module: Module
@@ -27,6 +28,9 @@ class Imported:
     outputs: tuple[str, ...]
     sources: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    #: What the last arguments of main are at first: the model's state (statistics, caches), whose
+    #: next values are main's results after the model's own, named alike.
+    state: tuple[np.ndarray, ...] = ()
 
     def trimmed(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The model's own results: of those whose size depends on data what counts, without the

@@ -62,7 +62,7 @@ def functional(program):
     graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
     for node in (node for graph in graphs for node in graph.nodes):
         written = _written(node)
-        if any(written[1:]) or (is_in_place(node) and not _simple(node)):
+        if any(written[1:]) or _tracks(node) or (is_in_place(node) and not _simple(node)):
             _drop_idle_dropout(program)
             return program.run_decompositions({})
     return program
@@ -78,6 +78,15 @@ def _drop_idle_dropout(program) -> None:
         if packet(node) in ("dropout", "feature_dropout", "alpha_dropout") and not node.args[2]:
             node.replace_all_uses_with(node.args[0])
             program.graph.erase_node(node)
+
+
+def _tracks(node) -> bool:
+    """Whether a batch normalisation updates the statistics that it is given (of which its schema
+    does not speak)."""
+    if packet(node) != "batch_norm":
+        return False
+    statistics, training = node.args[3], node.args[5]
+    return statistics is not None and bool(training)
 
 
 def _simple(node) -> bool:

@@ -92,14 +92,21 @@ def import_exported(
     _refuse_mutation(program, name)
     symbols = Symbols.of(program, sizes or {}, name)
     walker = _walk(program, symbols, name)
-    names, outputs, places = with_counts(walker.output_names, walker.outputs, walker.sizes)
-    block = Block(tuple(walker.arguments), tuple(walker.ops), tuple(outputs))
-    module = Module({"main": Function("main", block)}, walker.weights)
+    held = list(walker.state)  # by the buffer's name: its argument, array and next value
+    own = [*walker.outputs, *(walker.after[n] for n in held)]
+    called = [*walker.output_names, *(f"{n} (next)" for n in held)]
+    names, outputs, places = with_counts(called, own, walker.sizes)
+    arguments = (*walker.arguments, *(value for value, _ in walker.state.values()))
+    block = Block(arguments, tuple(walker.ops), tuple(outputs))
+    first = len(walker.arguments) - len(walker.outputs)
+    aliases = tuple((i, i + first) for i in range(len(walker.outputs), len(own)))
+    facts = {"aliases": aliases} if aliases else {}
+    module = Module({"main": Function("main", block, attributes=facts)}, walker.weights)
     nodes = dict.fromkeys(n for op in block.ops if op.origin is not None for n in op.origin.nodes())
     files = [frame[0] for n in nodes for frame in n.stack if not _is_library(frame[0])]
     return Imported(
         module,
-        tuple(v.name or f"input{i}" for i, v in enumerate(walker.arguments)),
+        tuple(v.name or f"input{i}" for i, v in enumerate(arguments)),
         tuple(names),
         read_sources(files) if read_files else {},
         {
@@ -107,7 +114,9 @@ def import_exported(
             "torch": torch.__version__,
             "bound": symbols.facts(),
             "run_time_sizes": places,
+            "state": len(held),
         },
+        tuple(array for _, array in walker.state.values()),
     )
 
 
@@ -149,27 +158,25 @@ def _as_written(left: Sequence[Unsupported], first: Sequence[Unsupported]) -> li
     return list({id(item): item for item in found}.values())
 
 
-#: Outputs of a program that are written back, by the name of their kind.
-_STATE = {
-    "BUFFER_MUTATION": "buffer",
-    "PARAMETER_MUTATION": "parameter",
-    "USER_INPUT_MUTATION": "input",
-}
+#: Outputs of a program that are written back and are no state of its own, by the name of their
+#: kind.
+_WRITTEN = {"PARAMETER_MUTATION": "parameter", "USER_INPUT_MUTATION": "input"}
 
 
 def _refuse_mutation(program, name: str) -> None:
-    """UserError where the program changes its buffers or inputs: a call has results only."""
+    """UserError where the program changes its parameters or inputs: what a caller gives is
+    read."""
     changed = [
-        f"{_STATE[s.kind.name]} {s.target}"
+        f"{_WRITTEN[s.kind.name]} {s.target}"
         for s in program.graph_signature.output_specs
-        if s.kind.name in _STATE
+        if s.kind.name in _WRITTEN
     ]
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise UserError(
-            f"the model changes its state as it runs: {', '.join(changed[:3])}{more}",
+            f"the model writes into what it is given: {', '.join(changed[:3])}{more}",
             name,
-            "call model.eval() before exporting (batch norm, caches), or return the new state",
+            "return the new value instead",
         )
 
 
@@ -193,6 +200,9 @@ class _Walker:
         self.outputs: list[Value] = []
         self.output_names: list[str] = []
         self.ops: list = []
+        #: Buffers that the program changes, by name: the argument, its first value; and the next.
+        self.state: dict[str, tuple[Value, np.ndarray]] = {}
+        self.after: dict[str, Value] = {}
         self.unsupported: list[Unsupported] = []
         self.sizes = RunTimeSizes()
         self.counts: dict[str, Value] = {}  # of symbols that depend on data
@@ -229,6 +239,12 @@ class _Walker:
 
     def _placeholder(self, node, spec, states: Mapping[str, Any]) -> None:
         kind = spec.kind.name if spec is not None else "USER_INPUT"
+        if kind == "BUFFER" and spec.target in self._changed():
+            array = to_numpy(states[spec.target]).copy()
+            argument = Value(tensor(array.shape, array.dtype), _identifier(spec.target))
+            self.state[spec.target] = argument, array
+            self.env[node] = argument
+            return
         if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
             self._constant(node, spec.target, states[spec.target])
             return
@@ -249,6 +265,11 @@ class _Walker:
             ) from None
         self.arguments.append(argument)
         self.env[node] = argument
+
+    def _changed(self) -> set[str]:
+        """The buffers that the program writes back."""
+        return {s.target for s in self.program.graph_signature.output_specs
+                if s.kind.name == "BUFFER_MUTATION"}  # fmt: skip
 
     def _constant(self, node, target: str, held) -> None:
         if not node.users:
@@ -456,6 +477,8 @@ class _Walker:
         specs = self.program.graph_signature.output_specs
         values = self._read(node.args[0])
         for spec, value, source in zip(specs, values, node.args[0], strict=True):
+            if spec.kind.name == "BUFFER_MUTATION" and isinstance(value, Value):
+                self.after[spec.target] = value
             if spec.kind.name != "USER_OUTPUT" or source is None:
                 continue
             if not isinstance(value, bool | int | float | Value):

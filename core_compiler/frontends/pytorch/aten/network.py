@@ -66,8 +66,11 @@ def batch_norm(b, x, weight, bias, mean, variance, *rest):
     name = str(b.node.target).split(".")[1]
     training = rest[0] if name in ("batch_norm", "native_batch_norm") else False
     epsilon = rest[2] if name in ("batch_norm", "native_batch_norm") else rest[1]
-    if training:
-        raise NotSupported("batch normalisation in training mode; call model.eval()")
+    if training and (mean is not None or name != "batch_norm"):
+        raise NotSupported("batch normalisation that updates statistics it is given")
+    if mean is None:  # none are kept: those of the batch
+        axes = tuple(i for i in range(x.type.rank) if i != 1)
+        mean, variance = b.mean(x, axes=axes), b.variance(x, axes=axes, correction=0)
     b.only_first("the saved statistics")
     made = b.batch_norm(x, _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x), mean, variance,
                         epsilon=float(epsilon))  # fmt: skip
