@@ -19,8 +19,8 @@ class Imported:
 
     ``inputs`` and ``outputs`` name main's arguments and results in the model's own words.
     ``sources`` maps file names (as the origins spell them) to their text.  ``facts`` are what else
-    the recording shows: framework version, opset, how the model was found; ``facts["state"]`` is how
-    many of the arguments and results are the model's state.
+    the recording shows: framework version, opset, how the model was found; ``facts["state"]`` is
+    how many of the arguments and results are the model's state.
     """
 
     module: Module
