@@ -23,6 +23,13 @@ class Symbols:
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: Symbols that depend on data, with the largest that each can be.
     largest: dict[str, int] = field(default_factory=dict)
+    #: The random ops met so far.
+    _streams: list[int] = field(default_factory=list)
+
+    def next_stream(self) -> int:
+        """The ordinal of one more random op of the program."""
+        self._streams.append(len(self._streams))
+        return self._streams[-1]
 
     @staticmethod
     def of(program, sizes: Mapping[str, int], where: str) -> Symbols:

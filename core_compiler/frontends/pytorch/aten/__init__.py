@@ -1,12 +1,16 @@
 """How each ATen op becomes tensor IR: one table, a file a family."""
 
 from core_compiler.frontends.pytorch.aten import (
+    backward,
+    bags,
     contraction,
     creation,
+    distance,
     elementwise,
     indexing,
     network,
     pooling,
+    random,
     reduction,
     shape,
 )
@@ -16,12 +20,16 @@ __all__ = [
     "TABLE",
     "Context",
     "NotSupported",
+    "backward",
+    "bags",
     "contraction",
     "creation",
+    "distance",
     "elementwise",
     "indexing",
     "network",
     "pooling",
+    "random",
     "reduction",
     "shape",
 ]
