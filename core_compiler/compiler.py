@@ -32,6 +32,7 @@ from core_compiler.ir.events import (
     Observers,
     StageRecord,
 )
+from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.text import print_module
 from core_compiler.ir.verifier import verify
@@ -505,8 +506,8 @@ class InvalidModule(UserError):
         return UserError, (self.what, self.where, self.fix, self.exit_code)
 
 
-#: Kinds that stand for stored tensors (and nothing), which are not counted as ops.
-_NO_WORK = frozenset({"core.constant", "onnx.initializer", "onnx.absent"})
+#: Kinds that are not counted as ops.
+_NO_WORK = CONSTANTS | {"onnx.absent"}
 
 
 def module_figures(module: Module) -> dict[str, float]:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from core_compiler.errors import UserError
 from core_compiler.ir import Block, Module, Op, TensorType, Value
 from core_compiler.ir.attributes import Dense
+from core_compiler.ir.kinds import CONSTANTS
 
 #: More ops than this are not drawn: `dot` takes minutes on long edges, and nobody reads it.
 MAX_OPS = 300
-_CONSTANTS = ("core.constant", "target.constant")
 _HEAD = """digraph module {
   graph [rankdir=TB, nodesep=0.25, ranksep=0.35, fontname="Helvetica", fontsize=10];
   node [shape=box, style="rounded,filled", fillcolor="#ffffff", color="#57606a",
@@ -97,7 +97,7 @@ def _is_folded(op: Op, constants: Container[Value]) -> bool:
     """Constants, and broadcasts of them, are written into the boxes of their readers."""
     if op.kind == "core.broadcast":
         return op.operands[0] in constants
-    return op.kind in _CONSTANTS
+    return op.kind in CONSTANTS
 
 
 def _block(

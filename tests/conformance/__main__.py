@@ -11,18 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import sys
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 
-from tests.conformance import outcomes
-from tests.conformance.update import SUITES
+from tests.conformance import outcomes, whole
 
 NAMES = {"onnx": "onnx_nodes", "torch": "opinfo", "jax": "jax_harnesses"}
-#: Into how many parts a run is cut.
-PARTS = 48
 
 
 def main() -> int:
@@ -34,7 +28,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     began = time.monotonic()
-    rows = _rows(NAMES[given.suite], given.path, given.jobs)
+    rows = whole.rows(NAMES[given.suite], given.path, given.jobs)
     seconds = time.monotonic() - began
     left_out = [{"name": n, "reason": why} for n, _s, _r, why in rows if why]
     eligible = [row for row in rows if not row[3]]
@@ -46,25 +40,6 @@ def main() -> int:
     }  # fmt: skip
     print(json.dumps(found, indent=1) if given.json else _text(found))
     return int(any(status in ("wrong", "failed") for _, status, _, why in rows if not why))
-
-
-def _rows(suite: str, path: str, jobs: int) -> list[tuple[str, str, str, str]]:
-    """(name, status, reason, why it is left out) of every case."""
-    stems = SUITES[suite].stems()
-    parts = [stems[i::PARTS] for i in range(PARTS) if stems[i::PARTS]]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        made = pool.map(_part, [suite] * len(parts), [path] * len(parts), parts)
-        return sorted(row for rows in made for row in rows)
-
-
-def _part(suite: str, path: str, stems: Sequence[str]) -> list[tuple[str, str, str, str]]:
-    held, execute = SUITES[suite], outcomes.PATHS[path]
-    rows = []
-    for case in held.cases_of(stems):
-        found = outcomes.outcome(case, execute)
-        rows.append((case.name, found.status, found.reason, held.left_out(case.name)))
-    return rows
 
 
 def _text(found: dict) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import core_compiler.ops  # noqa: F401  (the declarations that costs come from)
 from core_compiler.ir import Module, Op, TensorType, Value
 from core_compiler.ir.diff import ModuleDiff
+from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_attribute
 from core_compiler.ops.base import cost
 from workbench.state import Sight
@@ -24,7 +25,7 @@ from workbench.views.reading import Run
 
 SAME, ADDED, REMOVED, CHANGED, MOVED = range(5)
 #: Ops that are drawn as a label on their user.
-_FOLDED = ("core.constant", "target.constant", "target.alloc", "core.iota")
+_FOLDED = CONSTANTS | {"target.alloc", "core.iota", "onnx.absent"}
 _HOLDERS = ("core.group", LAUNCH)
 #: Where attributes are longer than this they are cut off (the inspector shows all).
 MAX_ATTRIBUTES = 160

@@ -15,6 +15,7 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Op, TensorType, Value
+from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_op
 from core_compiler.record.reader import RecordedRewrite
 from workbench.state import Sight
@@ -29,7 +30,6 @@ MAX_ROWS, MAX_OPS, MAX_NEIGHBOURS, MAX_FOUND = 3000, 60, 12, 12
 MAX_TEXT = 1200
 #: Ops that only say how bytes are read.
 _SHAPES = ("core.reshape", "core.transpose", "core.slice", "target.view")
-_CONSTANTS = ("core.constant", "target.constant")
 
 
 def key(run: Run, sight: Sight) -> tuple:
@@ -82,7 +82,7 @@ def answer(run: Run, sight: Sight, request: dict[str, Any]) -> list[dict[str, An
     index = run.index(run.stage_number(sight.stage))
     found = []
     for number, op in index.ops.items():
-        if op.kind in _CONSTANTS or op.kind.startswith("kernel."):
+        if op.kind in CONSTANTS or op.kind.startswith("kernel."):
             continue
         named = f"{run.name_of(number)} {op.kind} {run.kept_scope(op)}".lower()
         if all(word in named for word in text):
@@ -140,7 +140,7 @@ def _side(run: Run, ops: Sequence[Op]) -> dict[str, Any]:
     lines = list(_lines(run, ops))
     inner = [
         (op, o) for o in ops for op in (o.regions[0].ops if _is_group(o) else (o,))
-        if op.kind not in _CONSTANTS
+        if op.kind not in CONSTANTS
     ]  # fmt: skip
     return {
         "lines": lines[:MAX_OPS], "more": max(0, len(lines) - MAX_OPS), "count": len(ops),

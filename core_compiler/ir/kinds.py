@@ -1,0 +1,4 @@
+"""Kinds of ops that are known across the levels."""
+
+#: Ops that hold a stored tensor and compute nothing.
+CONSTANTS = frozenset({"core.constant", "target.constant", "onnx.initializer", "onnx.Constant"})
