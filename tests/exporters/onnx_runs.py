@@ -15,16 +15,22 @@ import onnxruntime
 from onnx import TensorProto, helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
+from core_compiler.exporters.onnx import OPSET, export
 from core_compiler.ir import Block, Function, Module, Op, Value, WeightStore, dtype
+from core_compiler.ops import evaluate_block
 
 BF16 = TensorProto.BFLOAT16
-#: What NumPy does not know by itself, and what holds it.
-FLOATS = {TensorProto.DataType.Value(n) for n in ("BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ",
-          "FLOAT8E5M2", "FLOAT8E5M2FNUZ", "FLOAT4E2M1")}  # fmt: skip
-INTEGERS = {TensorProto.DataType.Value(n) for n in ("INT4", "UINT4", "INT2", "UINT2")}
+#: Dtypes that NumPy does not know by itself, and what holds them.
 HOLDERS = {
-    **dict.fromkeys(FLOATS, TensorProto.FLOAT), **dict.fromkeys(INTEGERS, TensorProto.INT8)
+    **{TensorProto.DataType.Value(name): TensorProto.FLOAT
+       for name in ("BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ",
+                    "FLOAT4E2M1")},
+    **{TensorProto.DataType.Value(name): TensorProto.INT8
+       for name in ("INT4", "UINT4", "INT2", "UINT2")},
 }  # fmt: skip
+#: Largest difference relative to the largest magnitude: two orders of summation, functions of a
+#: few units in the last place.
+TOLERANCE = {"f64": 1e-12, "f32": 4e-6, "f16": 2e-3, "bf16": 1.6e-2}
 
 
 def module_of(op: Op, weights: WeightStore | None = None) -> Module:
@@ -33,17 +39,48 @@ def module_of(op: Op, weights: WeightStore | None = None) -> Module:
     return Module({"main": Function("main", body)}, weights or WeightStore())
 
 
-def names(prefix: str, values: Sequence[Value]) -> list[str]:
-    return [f"{prefix}{i}" for i in range(len(values))]
+def named(module: Module) -> dict[str, list[str]]:
+    """Names for an export of ``module``."""
+    main = module.main
+    return {
+        "inputs": [f"x{i}" for i in range(len(main.arguments))],
+        "outputs": [f"y{i}" for i in range(len(main.outputs))],
+    }
 
 
-def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+def exported(module: Module, opset: int = OPSET, **options) -> onnx.ModelProto:
+    """The module as a model that onnx's checker and its shape inference accept."""
+    model = export(module, **named(module), opset=opset, **options)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def agrees(module: Module, arrays: Sequence[np.ndarray], opset: int = OPSET, **options) -> None:
+    """onnxruntime computes from the export what our reference computes from the module."""
+    with np.errstate(all="ignore"):
+        wanted = evaluate_block(module.main.body, list(arrays), module.weights)
+    alike(in_runtime(exported(module, opset, **options), arrays), wanted)
+
+
+def alike(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], slack: float = 1.0) -> None:
+    """Equal dtypes and shapes; integers and booleans equal, floats within ``slack`` times
+    :data:`TOLERANCE`, infinities and NaN in the same places."""
+    assert len(found) == len(wanted)
+    for got, want in zip(found, wanted, strict=True):
+        kind = dtype(want.dtype)
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        if not kind.is_float or kind.name not in TOLERANCE:
+            np.testing.assert_array_equal(got.astype(np.float64) if kind.is_float else got,
+                                          want.astype(np.float64) if kind.is_float else want)
+            continue  # fmt: skip
+        got, want = got.astype(np.float64), want.astype(np.float64)
+        finite = np.isfinite(want)
+        np.testing.assert_array_equal(got[~finite], want[~finite])
+        bound = slack * TOLERANCE[kind.name] * np.abs(want[finite]).max(initial=0)
+        assert np.abs(got[finite] - want[finite]).max(initial=0) <= bound
+
+
+# -- running ---------------------------------------------------------------------------------------
 
 
 def in_runtime(model: onnx.ModelProto, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -53,8 +90,21 @@ def in_runtime(model: onnx.ModelProto, arrays: Sequence[np.ndarray]) -> list[np.
     feeds = {}
     for info, array in zip(dressed.graph.input, arrays, strict=True):
         feeds[info.name] = np.asarray(array).astype(_numpy(info.type.tensor_type.elem_type))
-    made = session(dressed).run(None, feeds)
-    return [np.asarray(a).astype(w) for a, w in zip(made, wanted, strict=True)]
+    with np.errstate(all="ignore"):
+        made = _session(dressed).run(None, feeds)
+        return [np.asarray(a).astype(w) for a, w in zip(made, wanted, strict=True)]
+
+
+def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    if any(i.type.tensor_type.elem_type == TensorProto.DOUBLE for i in model.graph.input):
+        # Its optimiser makes a product with a factor one whose factor is an attribute: an f32.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def in_reference(model: onnx.ModelProto, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -68,6 +118,9 @@ def _numpy(kind: int) -> np.dtype:
     return np.dtype(helper.tensor_dtype_to_np_dtype(kind))
 
 
+# -- dressing --------------------------------------------------------------------------------------
+
+
 def _dressed(model: onnx.ModelProto) -> onnx.ModelProto:
     made = onnx.ModelProto()
     made.CopyFrom(model)
@@ -76,12 +129,9 @@ def _dressed(model: onnx.ModelProto) -> onnx.ModelProto:
              for v in (*shape_inference.infer_shapes(model).graph.value_info,
                        *graph.input, *graph.output)}  # fmt: skip
     types |= {t.name: t.data_type for t in graph.initializer}
-    first, last = [], []
-    for info in graph.input:
-        _hold(info, lambda outer, inner, kind: first.append(_cast(outer, inner, kind)))
-    for info in graph.output:
-        _hold(info, lambda outer, inner, kind: last.append(
-            _cast(inner, outer, HOLDERS[kind])))  # fmt: skip
+    first = [_cast(*ends) for info in graph.input for ends in _held(info)]
+    last = [_cast(inner, outer, HOLDERS[kind])
+            for info in graph.output for outer, inner, kind in _held(info)]  # fmt: skip
     body = [part for node in graph.node for part in _around(node, types)]
     del graph.node[:]
     graph.node.extend([*first, *body, *last])
@@ -89,18 +139,19 @@ def _dressed(model: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def _hold(info, link) -> None:
-    """Let an input or output of the graph be of the dtype that holds its own."""
-    kind = info.type.tensor_type.elem_type
-    if kind in HOLDERS:
-        inner = info.name
-        info.name = f"{inner}.held"
-        info.type.tensor_type.elem_type = HOLDERS[kind]
-        link(info.name, inner, kind)
+def _held(info) -> list[tuple[str, str, int]]:
+    """(outer name, inner name, dtype) of an input or output that is held by another dtype now."""
+    kind, inner = info.type.tensor_type.elem_type, info.name
+    if kind not in HOLDERS:
+        return []
+    info.name = f"{inner}.held"
+    info.type.tensor_type.elem_type = HOLDERS[kind]
+    return [(info.name, inner, kind)]
 
 
 def _cast(source: str, target: str, kind: int) -> onnx.NodeProto:
-    return helper.make_node("Cast", [source], [target], to=kind)
+    keeps = {"saturate": 0} if TensorProto.DataType.Name(kind).startswith("FLOAT8") else {}
+    return helper.make_node("Cast", [source], [target], to=kind, **keeps)
 
 
 def _around(node: onnx.NodeProto, types: dict[str, int]) -> list[onnx.NodeProto]:
@@ -117,6 +168,3 @@ def _around(node: onnx.NodeProto, types: dict[str, int]) -> list[onnx.NodeProto]
             node.output[place] = f"{name}.f32"
             after.append(_cast(node.output[place], name, BF16))
     return [*before, node, *after]
-
-
-__all__ = ["dtype", "in_reference", "in_runtime", "module_of", "names", "session"]

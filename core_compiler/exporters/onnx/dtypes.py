@@ -38,10 +38,9 @@ WIDER = {
 #: keeps the bits, and the model runs.
 WITHOUT_KERNEL = {
     "BitShift": ("ui16",), "Clip": ("i16", "ui16"), "CumSum": ("ui32",), "Max": ("i16", "ui16"),
-    "Min": ("i16", "ui16"), "Pad": ("i16", "ui16"), "ReduceMax": ("ui32",), "ReduceMin": ("ui32",),
-    "ReduceProd": ("ui32",), "ReduceSum": ("ui32",), "TopK": ("ui16", "ui32"),
+    "Min": ("i16", "ui16"), "Pad": ("i16", "ui16"), "TopK": ("ui16", "ui32"),
     "ArgMax": ("i16", "ui16", "ui32"), "ArgMin": ("i16", "ui16", "ui32"),
-    "Where": ("i1", "i16", "ui16"), "Pow": ("i8",),
+    "Where": ("i1", "i16", "ui16"),
 }  # fmt: skip
 
 

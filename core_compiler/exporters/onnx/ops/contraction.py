@@ -53,7 +53,7 @@ def linear(g, op, x, w, *bias):
     kind: DType = op.result.type.dtype
     if op.operands[0].type.shape[-1] == 0:
         return None
-    if bias and op.result.type.rank == 2 and x.dtype is kind and g.takes("Gemm", kind):
+    if bias and op.result.type.rank == 2 and kind.is_float and g.takes("Gemm", kind):
         return g.emit("Gemm", x, w, *bias)
     made = _product(g, op, x, w)
     return g.emit("Add", made, *bias) if bias else made

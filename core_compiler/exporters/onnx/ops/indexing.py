@@ -12,7 +12,7 @@ import numpy as np
 
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.ops.reduction import reduced
-from core_compiler.exporters.onnx.ops.shape import UI64
+from core_compiler.exporters.onnx.ops.shape import UI64, clamped
 from core_compiler.exporters.onnx.table import BOOL, F32, I32, I64, Emitter, NotInOnnx, core
 from core_compiler.ir import Op, Value
 
@@ -33,12 +33,7 @@ def _positions(g: Emitter, value: Value, x: Tensor, size: int) -> Tensor:
         return x
     if x.array is not None:
         return g.constant(np.clip(x.array, 0, last).astype(np.int64), x.wanted)
-    if known:
-        return g.cast(x, I64)
-    if x.dtype is UI64:
-        return g.cast(g.emit("Min", x, g.scalar(last, UI64)), I64)
-    x = x if x.dtype is I32 else g.cast(x, I64)
-    return g.emit("Clip", x, g.scalar(0, x.dtype), g.scalar(last, x.dtype))
+    return g.cast(x, I64) if known else clamped(g, x, last)
 
 
 @core("take")
@@ -67,11 +62,11 @@ def gather_nd(g, op, x, indices):
         x = g.reshape(x, (*shape[:batch], *(1 for _ in lead), *shape[batch:]))
         return g.expand(x, op.result.type.shape)
     sizes = shape[batch : batch + depth]
-    where = _wide(g, indices)
-    if not all(_on_axis(g, places, size) for size in sizes):
-        last = g.ints(*(max(size - 1, 0) for size in sizes))
-        where = g.emit("Min", g.emit("Max", where, g.ints(0)), last)
-    return g.emit("GatherND", x, where, batch_dims=batch or None)
+    if all(_on_axis(g, places, size) for size in sizes):
+        where = indices
+    else:
+        where = clamped(g, indices, *(max(size - 1, 0) for size in sizes))
+    return g.emit("GatherND", x, g.cast(where, I64), batch_dims=batch or None)
 
 
 def _wide(g: Emitter, x: Tensor) -> Tensor:

@@ -10,9 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from core_compiler.exporters.onnx.graph import Tensor
-from core_compiler.exporters.onnx.table import BOOL, I32, Emitter, core
+from core_compiler.exporters.onnx.table import BOOL, I32, I64, Emitter, core
 from core_compiler.ir import DType, Op
 
+#: Up to here f64 holds every integer.
+EXACT = 1 << 53
+#: Beyond the end of any axis.
+LAST = (1 << 63) - 1
 #: The opset from which on a reduction's axes are an input.
 _AXES_AS_INPUT = 18
 
@@ -50,9 +54,23 @@ def _halved(g: Emitter, op: Op, x: Tensor, kind: str) -> Tensor:
 
 @core("reduce_sum")
 def reduce_sum(g, op, x):
+    """onnxruntime sums integers in f64, exactly up to 2^53, and then saturates."""
     if _of_nothing(op):
         return _full(g, op, 0)
-    return reduced(g, "ReduceSum", x, op["axes"]) if op["axes"] else x
+    if not op["axes"]:
+        return x
+    if not g.guards or x.dtype.is_float:
+        return reduced(g, "ReduceSum", x, op["axes"])
+    terms = op.operands[0].type.elements // op.result.type.elements
+    whole = 1 << (x.dtype.bits - (x.dtype.kind == "int"))
+    low, high = g.bounds(op.operands[0]) or (-whole, whole)
+    wide = g.cast(x, I64)
+    if terms * max(abs(low), abs(high)) <= EXACT:
+        return g.cast(reduced(g, "ReduceSum", wide, op["axes"]), x.dtype)
+    for axis in op["axes"]:  # the last of the running sums, which wrap
+        running = g.emit("CumSum", wide, g.constant(np.int64(axis)))
+        wide = g.cut(running, axis, op.operands[0].type.shape[axis] - 1, LAST)
+    return g.cast(g.reshape(wide, op.result.type.shape), x.dtype)
 
 
 @core("reduce_prod")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from core_compiler.exporters.onnx.graph import Tensor
-from core_compiler.exporters.onnx.table import I64, Emitter, core
-from core_compiler.ir import dtype
+from core_compiler.exporters.onnx.table import I32, I64, Emitter, core
+from core_compiler.ir import Op, dtype
 
 #: The end of a slice that runs backwards through the first element.
 BEFORE_FIRST = -(1 << 63)
@@ -61,9 +61,11 @@ def reverse(g, op, x):
 def pad(g, op, x, value):
     """Between its elements a tensor is padded on an axis of its own behind each."""
     shape = op.operands[0].type.shape
+    if 0 in shape:
+        return g.expand(value, op.result.type.shape)
     interior = [n if size > 1 else 0 for n, size in zip(op["interior"], shape, strict=True)]
     high = list(op["high"])
-    if any(interior) and 0 not in shape:
+    if any(interior):
         apart = [n for size in shape for n in (size, 1)]
         behind = [n for more in interior for n in (0, more)]
         x = padded(g, g.reshape(x, apart), apart, value, (0,) * len(apart), behind)
@@ -97,72 +99,72 @@ def concat(g, op, *xs):
 # -- boxes at run-time places ----------------------------------------------------------------------
 
 
-def _starts(g: Emitter, op, starts: Sequence[Tensor], shape, sizes) -> dict[int, Tensor]:
-    """Axis -> where the box starts (of shape [1]), for axes that it does not fill; clamped so that
-    it fits."""
+def clamped(g: Emitter, x: Tensor, *last: int) -> Tensor:
+    """Positions (i32 or i64) from 0 to ``last``, a number for each on the last axis.
+
+    Unsigned ones are clamped as they are: some are no i64.
+    """
+    if x.dtype.kind == "uint":
+        most = np.minimum(np.array(last, np.uint64), np.iinfo(x.dtype.numpy).max)
+        limit = most.astype(x.dtype.numpy)
+        return g.cast(g.emit("Min", x, g.constant(limit[0] if len(last) == 1 else limit)), I64)
+    x = x if x.dtype is I32 else g.cast(x, I64)
+    zero, kind = g.scalar(0, x.dtype), x.dtype.numpy
+    if len(last) == 1:
+        return g.emit("Clip", x, zero, g.scalar(*last, x.dtype))
+    return g.emit("Min", g.emit("Max", x, zero), g.constant(np.array(last, kind)))
+
+
+def _places(
+    g: Emitter, op: Op, starts: Sequence[Tensor], sizes: Sequence[int]
+) -> dict[int, Tensor]:
+    """Axis -> the places of the box on it (i64), for axes that it does not fill; the start is
+    clamped so that it fits."""
     found = {}
     values = op.operands[len(op.operands) - len(starts) :]
+    shape = op.operands[0].type.shape
     rows = enumerate(zip(starts, values, shape, sizes, strict=True))
     for axis, (start, value, size, part) in rows:
         if part == size:
             continue
-        held, last = g.numbers(value), size - part
+        held, last, inside = g.numbers(value), size - part, np.arange(part)
         if held is not None:
-            found[axis] = g.ints(min(max(held.item(), 0), last))
+            found[axis] = g.constant(inside + min(max(held.item(), 0), last))
             continue
         bounds = g.bounds(value)
-        fits = bounds is not None and bounds[0] >= 0 and bounds[1] <= last
-        if start.dtype is UI64 and not fits:  # it may be larger than any i64
-            start = g.emit("Min", start, g.scalar(last, UI64))
+        if g.guards and not (bounds and bounds[0] >= 0 and bounds[1] <= last):
+            start = clamped(g, start, last)
         start = g.cast(start, I64)
-        if g.guards and not fits:
-            start = g.emit("Clip", start, g.scalar(0, I64), g.scalar(last, I64))
-        start.shape = start.shape or ()
-        found[axis] = g.reshape(start, (1,))
+        found[axis] = (g.reshape(start, (1,)) if part == 1 else
+                       g.emit("Add", start, g.constant(inside)))  # fmt: skip
     return found
-
-
-def _ends(g: Emitter, start: Tensor, size: int) -> Tensor:
-    if start.array is not None:
-        return g.ints(start.array.item() + size)
-    return g.emit("Add", start, g.ints(size))
-
-
-def _joined(g: Emitter, parts: Sequence[Tensor]) -> Tensor:
-    """Lists of one number as a list."""
-    if all(p.array is not None for p in parts):
-        return g.constant(np.concatenate([p.array for p in parts if p.array is not None]))
-    return parts[0] if len(parts) == 1 else g.emit("Concat", *parts, axis=0)
 
 
 @core("dynamic_slice")
 def dynamic_slice(g, op, x, *starts):
-    sizes = op["sizes"]
-    found = _starts(g, op, starts, op.operands[0].type.shape, sizes)
-    if not found:
-        return x
-    ends = [_ends(g, start, sizes[axis]) for axis, start in found.items()]
-    return g.emit("Slice", x, _joined(g, [*found.values()]), _joined(g, ends), g.ints(*found))
+    """Gathers, whose results have sizes that everybody knows; those of Slice at run-time places
+    have not."""
+    for axis, places in _places(g, op, starts, op["sizes"]).items():
+        x = g.emit("Gather", x, places, axis=axis)
+    return x
 
 
 @core("dynamic_update_slice")
 def dynamic_update_slice(g, op, x, update, *starts):
-    """Axis by axis: what lies before the box, the box updated along the other axes, what lies
-    behind."""
+    """Axis by axis: the rows of the box are updated along the other axes, and put back."""
     sizes = op.operands[1].type.shape
-    found = _starts(g, op, starts, op.operands[0].type.shape, sizes)
+    if 0 in sizes:
+        return x
+    found = _places(g, op, starts, sizes)
 
-    def updated(x: Tensor, axes: Sequence[int]) -> Tensor:
+    def updated(x: Tensor, shape: Sequence[int], axes: Sequence[int]) -> Tensor:
         if not axes:
             return update
         axis, *rest = axes
-        start = found[axis]
-        end, on = _ends(g, start, sizes[axis]), g.ints(axis)
-        before = g.emit("Slice", x, g.ints(0), start, on)
-        middle = g.emit("Slice", x, start, end, on) if rest else update
-        behind = g.emit("Slice", x, end, g.ints((1 << 63) - 1), on)
-        return g.emit("Concat", before, updated(middle, rest), behind, axis=axis)
+        part = (*shape[:axis], sizes[axis], *shape[axis + 1 :])
+        rows = g.emit("Gather", x, found[axis], axis=axis) if rest else update
+        column = g.reshape(found[axis], [n if a == axis else 1 for a, n in enumerate(part)])
+        return g.emit("ScatterElements", x, g.expand(column, part), updated(rows, part, rest),
+                      axis=axis)  # fmt: skip
 
-    if 0 in sizes:
-        return x
-    return updated(x, [*found])
+    return updated(x, op.result.type.shape, [*found])

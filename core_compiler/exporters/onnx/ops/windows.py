@@ -1,7 +1,7 @@
 """Pooling: ONNX's own where its kernels mean the same, else shifted slices joined one by one.
 
 Runtimes take no padding as wide as the window, have no meaning for a window of padding alone, and
-pass over NaN.
+pass over NaN.  (onnxruntime gives the lowest finite number for a window of -infinities alone.)
 """
 
 from __future__ import annotations
