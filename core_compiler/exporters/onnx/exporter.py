@@ -75,6 +75,7 @@ class Exporter(Emitter):
         self.module = module
         self.env: ChainMap[Value, Tensor | Spread] = ChainMap()
         self.gaps: list[Gap] = []
+        self._groups = 0
         self.ranges = Ranges(self.numbers)
 
     def argument(self, value: Value) -> Tensor:
@@ -161,7 +162,8 @@ class Exporter(Emitter):
 
     def _group(self, op: Op) -> list[Tensor | Spread]:
         outer = self.group
-        self.group = str(op.get("name") or op.results[0].name or outer or "group")
+        self._groups += 1
+        self.group = str(op.get("name") or f"group {self._groups}")
         try:
             return self._inlined(op.regions[0], op.operands)
         finally:

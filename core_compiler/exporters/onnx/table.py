@@ -209,7 +209,12 @@ class Emitter:
         return self.emit("Slice", x, self.ints(start), self.ints(stop), self.ints(axis), *steps)
 
     def where(self, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return self.emit("Where", condition, a, b)
+        """``a`` where ``condition``, else ``b``; ui64, which onnxruntime does not choose from, as
+        i64 of the same bits."""
+        kind = a.dtype
+        if kind.name == "ui64":
+            a, b = self.cast(a, I64), self.cast(b, I64)
+        return self.cast(self.emit("Where", condition, a, b), kind)
 
     def is_nan(self, x: Tensor) -> Tensor:
         return self.emit("IsNaN", x)
