@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import numpy as np
+
 from core_compiler.errors import UserError
 from core_compiler.ir import Block, FrontendNode, Module, Op, Value
 
@@ -134,6 +136,14 @@ def scope(op: Op) -> str:
 def short(op: Op) -> str:
     """``add`` of ``core.add``."""
     return op.kind.partition(".")[2]
+
+
+def is_uniform(array: np.ndarray) -> bool:
+    """Whether several elements are all of the same bits: a broadcast that was folded."""
+    if array.size < 2 or not array.ndim:
+        return False
+    flat = np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
+    return bool(flat[0] == flat[-1] and (flat == flat[0]).all())
 
 
 class Names:

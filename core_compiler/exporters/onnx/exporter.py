@@ -10,15 +10,16 @@ from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from core_compiler.exporters.base import Gap, entry, refuse, short
+from core_compiler.exporters.base import Gap, entry, is_uniform, refuse, short
 from core_compiler.exporters.onnx import dtypes, ops  # noqa: F401  (fills the table)
 from core_compiler.exporters.onnx.graph import Graph, Tensor
 from core_compiler.exporters.onnx.ranges import Ranges
 from core_compiler.exporters.onnx.table import TABLE, Emitter, NotInOnnx
-from core_compiler.ir import Block, Module, Op, Resource, Value, as_array
+from core_compiler.ir import Block, Module, Op, Resource, TensorType, Value, as_array
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import broadcast_shape, decomposed
 
@@ -33,7 +34,7 @@ class Spread:
     """A ``core.broadcast`` that is no node yet: axis i of ``source`` is axis ``dims[i]``."""
 
     source: Tensor
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     dims: tuple[int, ...]
 
     @property
@@ -127,31 +128,44 @@ class Exporter(Emitter):
                 raise NotInOnnx(missing)
         if not op.regions and all(v.type.elements == 0 for v in op.results):
             return [self.constant(np.empty(v.type.shape, v.type.dtype.numpy)) for v in op.results]
-        found = TABLE.get(short(op))
-        made = None
-        if found is not None:
-            op = op.with_(attributes=definition(op).settle(op.attributes))
-            made = found.handler(self, op, *self._operands(op, found.broadcasts))
+        declared, handler = definition(op), TABLE.get(short(op))
+        made: Tensor | Spread | Sequence[Tensor] | None = None
+        if handler is not None:
+            op = op.with_(attributes=declared.settle(op.attributes))
+            if "elementwise" in declared.traits:
+                made = self._elementwise(op, handler)
+            else:
+                made = handler(self, op, *map(self.operand, op.operands))
         if made is not None:
-            return (made,) if isinstance(made, Tensor) else tuple(made)
-        if definition(op).decompose is None:
+            return (made,) if isinstance(made, Tensor | Spread) else tuple(made)
+        if declared.decompose is None:
             raise NotInOnnx(_NO_WORD.get(short(op), "no translation"))
         return self._inlined(decomposed(op), op.operands)
 
-    def _operands(self, op: Op, broadcasts: bool) -> list[Tensor]:
-        if broadcasts and len(op.operands) > 1:
-            held = [self.compact(v) for v in op.operands]
-            if broadcast_shape(*(shape for _, shape in held)) == op.results[0].type.shape:
-                return [tensor for tensor, _ in held]
-        return [self.operand(v) for v in op.operands]
+    def _elementwise(self, op: Op, handler) -> Tensor | Spread | None:
+        """Computed before its operands are broadcast, as far as that goes."""
+        held = [self.compact(v) for v in op.operands]
+        whole: TensorType = op.result.type
+        shape: tuple[Any, ...] = broadcast_shape(*(shape for _, shape in held))
+        if shape != whole.shape:
+            op = op.with_(results=(Value(whole.with_(shape=shape, order=None), op.result.name),))
+        made = handler(self, op, *(tensor for tensor, _ in held))
+        if made is None or shape == whole.shape:
+            return made
+        if not made.wanted:
+            made.shape, made.wanted = shape, op.result.name or short(op)
+        lead = len(whole.shape) - len(shape)
+        return Spread(made, whole.shape, tuple(range(lead, len(whole.shape))))
 
-    def _constant(self, op: Op) -> Tensor:
+    def _constant(self, op: Op) -> Tensor | Spread:
         held = op["value"]
         missing = dtypes.missing(held.type.dtype, self.opset)
         if missing:
             raise NotInOnnx(missing)
         key = held.digest if isinstance(held, Resource) else held.data
         array = as_array(held, self.module.weights)
+        if not op.result.name and is_uniform(array):
+            return Spread(self.constant(array.reshape(-1)[0]), array.shape, ())
         return self.constant(array, op.result.name or "", key)
 
     def _spread(self, op: Op) -> Tensor | Spread:

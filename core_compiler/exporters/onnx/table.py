@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -16,33 +15,25 @@ from core_compiler.ir import DType, Op, Value, dtype
 
 BOOL, F32, I32, I64 = map(dtype, ("i1", "f32", "i32", "i64"))
 
-__all__ = ["TABLE", "Emitter", "NotInOnnx", "Translation", "core", "in_f32"]
+__all__ = ["TABLE", "Emitter", "NotInOnnx", "core", "in_f32"]
 
 
 class NotInOnnx(Exception):
     """ONNX has no word for this use of an op; the message says what is missing."""
 
 
-@dataclass(frozen=True)
-class Translation:
-    """``handler(emitter, op, *operands)`` gives the results, or None: the op's declared
-    decomposition is exported.  ``broadcasts``: operands may come before a ``core.broadcast`` of
-    them, as long as they broadcast to the result's shape as NumPy's do."""
-
-    handler: Callable[..., Tensor | Sequence[Tensor] | None]
-    broadcasts: bool = False
+#: ``add`` of ``core.add`` -> ``handler(emitter, op, *operands)``, which gives the results, or None:
+#: the op's declared decomposition is exported.  Operands of an elementwise op may come before they
+#: are broadcast; the result of the ``op`` that its handler sees is of the shape that they make.
+TABLE: dict[str, Callable[..., Tensor | Sequence[Tensor] | None]] = {}
 
 
-#: ``add`` of ``core.add`` -> its translation.
-TABLE: dict[str, Translation] = {}
-
-
-def core(*names: str, broadcasts: bool = False):
+def core(*names: str):
     """Enter a handler under these ops of ours."""
 
     def enter(handler):
         for name in names:
-            TABLE[name] = Translation(handler, broadcasts)
+            TABLE[name] = handler
         return handler
 
     return enter

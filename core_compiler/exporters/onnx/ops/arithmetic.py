@@ -43,7 +43,7 @@ def _safe(g: Emitter, divisor: Tensor, special: list[int]) -> Tensor:
     return g.where(found, g.scalar(1, divisor.dtype), divisor)
 
 
-@core("div", broadcasts=True)
+@core("div")
 def div(g, op, a, b):
     """ONNX truncates integers too."""
     special = _special(g, op)
@@ -54,7 +54,7 @@ def div(g, op, a, b):
     return g.where(_equal(g, b, 0), zero, made) if 0 in special else made
 
 
-@core("rem", broadcasts=True)
+@core("rem")
 def rem(g, op, a, b):
     """C's remainder: the sign of ``a``.  1 leaves nothing, so it stands for 0 and -1.
 
@@ -67,7 +67,7 @@ def rem(g, op, a, b):
     return g.emit("Mod", a, divisor, fmod=1)
 
 
-@core("mod", broadcasts=True)
+@core("mod")
 def mod(g, op, a, b):
     """Python's remainder: the sign of ``b``."""
     if a.dtype.is_float:
@@ -87,7 +87,7 @@ def _mod_of_floats(g, op, a, b):
 # -- powers ----------------------------------------------------------------------------------------
 
 
-@core("pow", broadcasts=True)
+@core("pow")
 def pow_(g, op, a, b):
     if a.dtype.is_float:
         return g.emit("Pow", a, b)

@@ -17,7 +17,7 @@ def _enter(name: str, of_bools: str, of_integers: str) -> None:
     def handler(g, op, a, b):
         return g.emit(of_bools if a.dtype is BOOL else of_integers, a, b)
 
-    core(name, broadcasts=True)(handler)
+    core(name)(handler)
 
 
 for _name, _of_bools, _of_integers in (
@@ -38,13 +38,13 @@ def inverted(g: Emitter, x: Tensor) -> Tensor:
     return g.emit("Sub", g.constant(np.array(-1, np.int64).astype(x.dtype.numpy)), x)
 
 
-@core("shl", broadcasts=True)
+@core("shl")
 def shl(g, op, a, b):
     """In 32 or 64 bits, of which the low ones are kept."""
     return _shift(g, op, a, b, "LEFT")
 
 
-@core("shr", broadcasts=True)
+@core("shr")
 def shr(g, op, a, b):
     """Of a negative number the inverse is shifted, and inverted back."""
     if a.dtype.kind == "uint":

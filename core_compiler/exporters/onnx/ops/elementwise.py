@@ -31,7 +31,7 @@ def _enter_unary(name: str, kind: str) -> None:
 
 
 def _enter_binary(name: str, kind: str) -> None:
-    core(name, broadcasts=True)(lambda g, op, a, b: g.emit(kind, a, b))
+    core(name)(lambda g, op, a, b: g.emit(kind, a, b))
 
 
 for _name, _kind in _UNARY.items():
@@ -40,7 +40,7 @@ for _name, _kind in _BINARY.items():
     _enter_binary(_name, _kind)
 
 
-@core("ne", broadcasts=True)
+@core("ne")
 def ne(g, op, a, b):
     return g.emit("Not", g.emit("Equal", a, b))
 
@@ -50,7 +50,7 @@ def is_finite(g, op, x):
     return g.emit("Less", g.emit("Abs", x), g.scalar(math.inf, x.dtype))
 
 
-@core("select", broadcasts=True)
+@core("select")
 def select(g, op, p, a, b):
     return g.where(p, a, b)
 
