@@ -179,6 +179,8 @@ def running(function, x, axis, reverse=False, exclusive=False, start=0):
 
 def argsort(x, axis, descending=False):
     """Stable in both directions; NaN is greatest."""
+    if x.dtype.kind not in "biuf":
+        x = x.astype(np.float32)  # ml_dtypes does not order NaN
     if not descending:
         return np.argsort(x, axis, kind="stable")
     backwards = np.argsort(np.flip(x, axis), axis, kind="stable")

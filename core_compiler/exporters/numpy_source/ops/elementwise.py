@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_compiler.exporters.numpy_source.table import F32, cast, core, in_f32
+from core_compiler.exporters.numpy_source.table import F32, I32, cast, core, in_f32
 from core_compiler.exporters.numpy_source.text import dtype_text, number
 from core_compiler.ir import DType
 
@@ -105,6 +105,8 @@ def cast_(w, op, x):
     if wanted.is_float and wanted.bits <= 8 and op["saturate"]:
         wide = x if source.is_float and source.bits >= 32 else cast(x, F32)
         return w.call("saturated", wide, dtype_text(wanted), number(_largest(wanted), F32))
+    if {source.bits, wanted.bits} & {2, 4} and source.is_integer and wanted.is_integer:
+        x = cast(x, I32)  # ml_dtypes has no casts among them
     return cast(x, wanted)
 
 

@@ -51,6 +51,8 @@ def reverse(w, op, x):
 @core("pad")
 def pad(w, op, x, value):
     low, high, interior = op["low"], op["high"], op["interior"]
+    if not any((*low, *high, *interior)):
+        return x
     if not any(interior) and min((*low, *high), default=0) >= 0:
         widths = sequence(sequence(pair) for pair in zip(low, high, strict=True))
         return f"np.pad({x}, {widths}, constant_values={value})"

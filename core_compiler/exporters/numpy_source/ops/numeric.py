@@ -111,13 +111,11 @@ _enter_scan("cummin", "minimum", lambda kind: _limit(kind, lowest=False))
 
 
 @core("sort")
-@in_f32
 def sort(w, op, x):
     return w.call("sort", x, op["axis"], **({"descending": True} if op["descending"] else {}))
 
 
 @core("argsort")
-@in_f32
 def argsort(w, op, x):
     flags = {"descending": True} if op["descending"] else {}
     made = w.call("argsort", x, op["axis"], **flags)
@@ -126,7 +124,6 @@ def argsort(w, op, x):
 
 @core("topk")
 def topk(w, op, x):
-    """The values come from x as it is; its order is that of f32."""
     flags = {} if op["largest"] else {"largest": False}
     return w.call("topk", x, op["k"], op["axis"], **flags)
 
