@@ -174,12 +174,13 @@ def pad_zeros(x: np.ndarray, pads: Pads) -> np.ndarray:
     lead = x.ndim - len(pads)
     sizes = [n + low + high for n, (low, high) in zip(x.shape[lead:], pads, strict=True)]
     made = np.zeros((*x.shape[:lead], *sizes), x.dtype)
-    target, source = [], []
+    target: list[Any] = [...]
+    source: list[Any] = [...]
     for n, size, (low, _) in zip(x.shape[lead:], sizes, pads, strict=True):
         first, last = max(0, -low), min(n, size - low)
         source.append(slice(first, max(first, last)))
         target.append(slice(first + low, max(first, last) + low))
-    made[(..., *target)] = x[(..., *source)]
+    made[tuple(target)] = x[tuple(source)]
     return made
 
 
