@@ -69,7 +69,7 @@ def test_only_the_helpers_that_are_called_are_there():
     text = export(module, inputs=["x"], outputs=["a", "b"]).text
     found = [line.split("(")[0][4:] for line in text.splitlines() if line.startswith("def ")]
     assert found == ["erf", "gelu", "softmax", "main"]
-    assert text.startswith('"""A tensor program in NumPy, written by Compiler Workbench ')
+    assert text.startswith('"""A tensor program in NumPy 2, written by Compiler Workbench ')
     assert [s for s in text.splitlines() if s.startswith(("import", "from"))] == [
         "import math", "import numpy as np",
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail as onnxruntime_erro
 from core_compiler.errors import UserError
 from core_compiler.exporters.onnx import OPSET, export, files, write
 from core_compiler.frontends.onnx import import_file
-from core_compiler.ir import Module, Op, Resource, Value, tensor
+from core_compiler.ir import FrontendNode, Module, Op, Origin, Resource, Value, tensor
 from core_compiler.ops import Builder, evaluate_block
 from tests.exporters.onnx_runs import agrees, alike, exported, in_runtime, named
 from tests.ops.samples.effects import COUNTER, VECTOR, block
@@ -75,6 +75,16 @@ def test_results_that_no_op_makes_are_results_still():
 
     module = program(build, "2xf32", "3xi64")
     agrees(module, inputs(module))
+
+
+def test_names_that_are_no_text_do_not_stop_an_export():
+    module = program(lambda b, x: b.mul(x, b.constant(WEIGHT, name="w\ud800")), "64x64xf32")
+    (op, *rest) = module.main.body.ops
+    node = FrontendNode("n\udfff", "k", "f\ud801.py", 3, "s\ud802")
+    body = module.main.body.with_(ops=(op, *(r.with_(origin=Origin.root(node)) for r in rest)))
+    graph = exported(module.with_main(body)).graph
+    assert graph.initializer[0].name == "w?" and graph.node[0].name == "s?/n?/Mul"
+    assert graph.node[0].doc_string.splitlines()[2] == "f?.py:3"
 
 
 def test_equal_weights_are_stored_once():

@@ -420,8 +420,8 @@ def _signature(body: Block, arguments: Sequence[str], outputs: Sequence[str]) ->
 def _head(name: str, weights: Mapping[str, np.ndarray], parts: Sequence[str]) -> str:
     """What the file is, its imports, and its weights."""
     title = f"{plain(name)}: a" if name else "A"
-    lines = [f'"""{title} tensor program in NumPy, written by Compiler Workbench {__version__}."""',
-             ""]  # fmt: skip
+    by = f"written by Compiler Workbench {__version__}"
+    lines = [f'"""{title} tensor program in NumPy 2, {by}."""', ""]
     narrow = {n: dtype(a.dtype) for n, a in weights.items() if not is_native(dtype(a.dtype))}
     text = "\n".join(parts)
     lines += ["import math", ""] if "math." in text else []

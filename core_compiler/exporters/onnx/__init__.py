@@ -26,18 +26,19 @@ if TYPE_CHECKING:
 
 __all__ = ["OLDEST", "OPSET", "export", "write"]
 
-#: The newest opset that onnxruntime 1.31 runs, and the oldest that is written.
+#: The newest opset that onnxruntime 1.31 runs (what is written if the installed onnx knows it), and
+#: the oldest that can be asked for.
 OPSET, OLDEST = 26, 17
 
 
 def export(
-    module: Module, *, inputs: Sequence[str], outputs: Sequence[str], opset: int = OPSET,
+    module: Module, *, inputs: Sequence[str], outputs: Sequence[str], opset: int | None = None,
     name: str = "", guards: bool = True,
 ) -> onnx.ModelProto:  # fmt: skip
     """The main function of ``module`` as a ``ModelProto`` with its weights inside.
 
     ``inputs``  a name for each argument of main, ``outputs`` for each result, in order.
-    ``opset``   of the default domain, 17 or newer.
+    ``opset``   of the default domain, 17 or newer; None: the newest that onnxruntime runs.
     ``name``    of the graph.
     ``guards``  also keep our meaning where ONNX leaves it to the runtime: NaN in a maximum, x / 0
                 of integers, positions out of range, floats that the wanted integer does not hold.
@@ -57,7 +58,7 @@ def export(
 
 def write(
     module: Module, path: Path | str, *, inputs: Sequence[str], outputs: Sequence[str],
-    opset: int = OPSET, name: str = "", guards: bool = True, largest: int | None = None,
+    opset: int | None = None, name: str = "", guards: bool = True, largest: int | None = None,
 ) -> list[Path]:  # fmt: skip
     """Write ``module`` to the file ``path``; see :func:`export`.  The files that were written.
 
@@ -72,7 +73,7 @@ def write(
 
 
 def _made(
-    module: Module, inputs: Sequence[str], outputs: Sequence[str], opset: int, name: str,
+    module: Module, inputs: Sequence[str], outputs: Sequence[str], opset: int | None, name: str,
     guards: bool,
 ) -> Any:  # fmt: skip
     if importlib.util.find_spec("onnx") is None:
@@ -81,14 +82,18 @@ def _made(
     from core_compiler.exporters.onnx.exporter import to_graph
     from core_compiler.exporters.onnx.proto import to_model
 
-    _need_opset(opset)
-    return to_model(to_graph(module, inputs, outputs, opset, guards), opset, name)
+    chosen = _opset(opset)
+    return to_model(to_graph(module, inputs, outputs, chosen, guards), chosen, name)
 
 
-def _need_opset(opset: int) -> None:
+def _opset(wanted: int | None) -> int:
+    """The opset to write; UserError for one that the installed onnx does not know."""
     import onnx
 
     newest = onnx.defs.onnx_opset_version()
-    if not isinstance(opset, int) or not OLDEST <= opset <= newest:
-        raise UserError(f"opset {opset!r} cannot be written", "export",
+    if wanted is None:
+        return min(OPSET, newest)
+    if not isinstance(wanted, int) or not OLDEST <= wanted <= newest:
+        raise UserError(f"opset {wanted!r} cannot be written", "export",
                         f"choose one of {OLDEST} to {newest}")  # fmt: skip
+    return wanted

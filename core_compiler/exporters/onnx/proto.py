@@ -54,8 +54,8 @@ class _Writer:
         self.metadata = metadata
         ends = [*graph.inputs, *graph.outputs]
         self._names = {tensor: tensor.wanted for tensor in ends}
-        self._tensors = Names(self._names.values())
-        self._nodes = Names()
+        self._tensors = Names(self._names.values(), _utf8)
+        self._nodes = Names((), _utf8)
 
     def name(self, tensor: Tensor, otherwise: str = "constant") -> str:
         found = self._names.get(tensor)
@@ -114,9 +114,8 @@ class _Writer:
         """What a viewer shows of the node: its op, module path, model line and rules."""
         rules = () if op.origin is None else op.origin.rules()[:_RULES]
         history = " <- ".join(rules)
-        proto.doc_string = "\n".join(
-            filter(None, (op.kind, base.scope(op), base.line(op), history))
-        )
+        told = (op.kind, base.scope(op), base.line(op), history)
+        proto.doc_string = _utf8("\n".join(filter(None, told)))
         if not self.metadata:
             return
         held = base.nodes(op)
@@ -128,7 +127,7 @@ class _Writer:
         }  # fmt: skip
         for key, value in facts.items():
             if value:
-                proto.metadata_props.add(key=f"{PREFIX}{key}", value=value)
+                proto.metadata_props.add(key=f"{PREFIX}{key}", value=_utf8(value))
 
 
 def _label(node: Node) -> str:
@@ -141,6 +140,12 @@ def _label(node: Node) -> str:
     if name.startswith(f"{path}/"):
         return name
     return "/".join(filter(None, (path, name or short(node.op))))
+
+
+def _utf8(text: str) -> str:
+    """A text as protobuf takes it: what is no text (half of a surrogate pair) becomes a question
+    mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _frame(file: str, line: int, function: str, text: str) -> str:

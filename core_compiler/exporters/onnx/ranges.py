@@ -33,6 +33,7 @@ class Ranges:
         self._numbers = numbers
         self._makers: dict[Value, Op] = {}
         self._same: dict[Value, Value] = {}
+        self._known: dict[Value, Bounds | None] = {}
 
     def made(self, op: Op) -> None:
         """Note who makes the results of ``op``."""
@@ -50,10 +51,11 @@ class Ranges:
         op = self._makers.get(value)
         if op is None or not depth or not value.type.elements:
             return None
-        if op.kind == "core.constant":
-            return self._of_constant(value)
-        found = self._of_op(op, value, depth - 1)
-        return found if found is None or _holds(value, found) else None
+        if value not in self._known:
+            constant = op.kind == "core.constant"
+            found = self._of_constant(value) if constant else self._of_op(op, value, depth - 1)
+            self._known[value] = found if found and _holds(value, found) else None
+        return self._known[value]
 
     def _of_constant(self, value: Value) -> Bounds | None:
         held = self._numbers(value)

@@ -46,11 +46,11 @@ def _window(op: Op) -> dict:
 
 @core("conv")
 def conv(g, op, x, w):
-    low, high = list(op["low"]), list(op["high"])
-    pads = [max(n, 0) for n in (*low, *high)]
-    if pads != [*low, *high]:  # crops on both sides leave a window at least
-        crops = ((0, 0, *(min(n, 0) for n in side)) for side in (low, high))
-        x = padded(g, x, op.operands[0].type.shape, g.scalar(0, x.dtype), *crops)
+    pads = [*op["low"], *op["high"]]
+    if min(pads) < 0:  # a crop is an op of its own, which may go past the operand
+        around = (0, 0, *op["low"]), (0, 0, *op["high"])
+        x = padded(g, x, op.operands[0].type.shape, g.scalar(0, x.dtype), *around)
+        pads = [0] * len(pads)
     if x.dtype in _BYTES and g.has("ConvInteger"):
         return g.emit("ConvInteger", x, w, pads=pads, **_window(op))
     wide = _computing(g, op)
