@@ -78,6 +78,8 @@ CASES = [
     ("max_pool", [array([[[NAN, 1, -0.0]]])],
      {"window": (2,), "strides": (1,), "low": (0,), "high": (2,), "dilations": (1,)},
      array([[[NAN, 1, -0.0, -INF]]])),
+    ("conv", [array([[[5.0]]]), array([[[1.0]]])],
+     {"strides": (1,), "low": (3,), "high": (-2,), "dilations": (1,)}, array([[[0.0, 0.0]]])),
     ("softmax", [array([[-INF, -INF]])], {"axis": 1}, array([[NAN, NAN]])),
     ("softmax", [array([[-INF, -INF]])], {"axis": 1, "empty_rows": "zero"}, array([[0.0, 0.0]])),
     ("relu", [array([NAN, -0.0, -1])], {}, array([NAN, 0.0, 0.0])),

@@ -1,10 +1,11 @@
-"""Where an ONNX node came from: its name, its line in our listing, what torch's exporter left on
-it."""
+"""Where an ONNX node came from: its name, its line in our listing, what torch's exporter or ours
+left on it."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 
 from core_compiler.ir import FrontendNode
 
@@ -12,6 +13,8 @@ from core_compiler.ir import FrontendNode
 LISTING = "model.onnx"
 
 _TORCH = "pkg.torch.onnx."
+#: What our own exporter leaves on a node (``core_compiler/exporters/onnx/proto.py``).
+_OURS = "pkg.core_compiler."
 _FRAME = re.compile(
     r'File "([^"]+)", line (\d+), in (\S+)[^\S\n]*(?:\n[^\S\n]*(?!File ")([^\n]*))?'
 )
@@ -20,10 +23,12 @@ _FRAME = re.compile(
 def describe(node, line: int) -> FrontendNode:
     """The frontend node of a ``NodeProto`` that stands on ``line`` of the listing.
 
-    With the metadata of torch's exporter: the file and line of the model's Python source and the
-    module path; else the listing and the path in the node's name.
+    With the metadata of torch's exporter or of ours: the file and line of the model's Python source
+    and the module path; else the listing and the path in the node's name.
     """
-    facts = {e.key: e.value for e in node.metadata_props if e.key.startswith(_TORCH)}
+    facts = {e.key: e.value for e in node.metadata_props if e.key.startswith((_TORCH, _OURS))}
+    if f"{_OURS}kind" in facts:
+        return _described_by_us(node, line, facts)
     stack = _frames(facts.get(f"{_TORCH}stack_trace", ""))
     # Frames of torch and of code that it made (`<eval_with_key>.7`) are nobody's own lines.
     own = [f for f in stack if "/torch/" not in f[0].replace("\\", "/") and f[0][0] != "<"]
@@ -32,6 +37,16 @@ def describe(node, line: int) -> FrontendNode:
     scope = scopes[-2].replace(".", "/") if len(scopes) > 1 else scope_of(node.name)
     name = node.name or f"{node.op_type}_{line}"
     return FrontendNode(name, node.op_type, file, at, scope, stack)
+
+
+def _described_by_us(node, line: int, facts: Mapping[str, str]) -> FrontendNode:
+    """What we exported comes from where the op came from that it was."""
+    name = facts.get(f"{_OURS}name") or node.name or f"{node.op_type}_{line}"
+    file, _, at = facts.get(f"{_OURS}line", "").rpartition(":")
+    known = file and at.isdecimal() and len(at) < 10
+    place = (file, int(at)) if known else (LISTING, line)
+    stack = _frames(facts.get(f"{_OURS}stack_trace", ""))
+    return FrontendNode(name, node.op_type, *place, facts.get(f"{_OURS}scope", ""), stack)
 
 
 def scope_of(name: str) -> str:

@@ -169,16 +169,19 @@ def conv_weight_gradient(
 
 
 def pad_zeros(x: np.ndarray, pads: Pads) -> np.ndarray:
-    """x with (low, high) zeros around its last axes; negative pads crop."""
-    crop: tuple[Any, ...] = (
-        ...,
-        *(
-            slice(max(0, -low), x.shape[x.ndim - len(pads) + i] - max(0, -high))
-            for i, (low, high) in enumerate(pads)
-        ),
-    )
-    grow = [(0, 0)] * (x.ndim - len(pads)) + [(max(0, lo), max(0, hi)) for lo, hi in pads]
-    return np.pad(x[crop], grow)
+    """x with (low, high) zeros around its last axes; negative pads crop, zeros of the other side
+    too where they are larger than the axis."""
+    lead = x.ndim - len(pads)
+    sizes = [n + low + high for n, (low, high) in zip(x.shape[lead:], pads, strict=True)]
+    made = np.zeros((*x.shape[:lead], *sizes), x.dtype)
+    target: list[Any] = [...]
+    source: list[Any] = [...]
+    for n, size, (low, _) in zip(x.shape[lead:], sizes, pads, strict=True):
+        first, last = max(0, -low), min(n, size - low)
+        source.append(slice(first, max(first, last)))
+        target.append(slice(first + low, max(first, last) + low))
+    made[tuple(target)] = x[tuple(source)]
+    return made
 
 
 def _correlate(

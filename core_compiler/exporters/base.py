@@ -1,0 +1,187 @@
+"""What exporters of tensor-level modules share: what can be exported, names, origins, files.
+
+A stage can be taken out as long as its main holds ``core`` ops on tensors of known sizes; groups,
+layouts and orders of accumulation change no meaning and are no obstacle.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Block, FrontendNode, Module, Op, Value
+
+#: Places that a message names of one gap.
+SHOWN = 3
+
+
+# -- what can be exported --------------------------------------------------------------------------
+
+
+def entry(module: Module, inputs: Sequence[str], outputs: Sequence[str]) -> Block:
+    """The body of main, after checking that the module and the names can be exported.
+
+    ``inputs`` and ``outputs`` name main's arguments and results, in order.  UserError for a stage
+    below the tensor level, sizes that are symbols, and names that are too few, empty or repeated.
+    """
+    main = module.functions.get("main")
+    if main is None:
+        raise UserError("there is no function main", "export", "give a stage of a compile")
+    body = main.body
+    below = [op.kind for op in body.walk() if not op.kind.startswith("core.")]
+    if main.level != "tensor" or below:
+        what = f"it holds {below[0]}" if below else f"its level is {main.level}"
+        raise UserError(f"this stage is below the tensor level: {what}", "export",
+                        "choose a stage before outline_kernels")  # fmt: skip
+    _need_numbers(body)
+    for what, names, values in (
+        ("inputs", inputs, body.arguments), ("outputs", outputs, body.outputs)
+    ):  # fmt: skip
+        _need_names(what, names, values)
+    both = [name for name in inputs if name in set(outputs)]
+    if both:
+        raise UserError(f"{both[0]!r} names an input and an output", "export",
+                        "give them different names")  # fmt: skip
+    return body
+
+
+def _need_names(what: str, names: Sequence[str], values: Sequence[Value]) -> None:
+    if isinstance(names, str):
+        raise UserError(f"{what} are a text, {names!r}", "export", "give a list of names")
+    if len(names) != len(values):
+        raise UserError(f"{len(names)} names for the {len(values)} {what} of main", "export",
+                        "give a name for each, in order")  # fmt: skip
+    for place, name in enumerate(names):
+        if not isinstance(name, str) or not name or not _is_text(name):
+            raise UserError(f"{name!r} is no name for one of the {what}", "export",
+                            "give texts that are not empty")  # fmt: skip
+        if name in names[:place]:
+            raise UserError(f"two {what} are called {name!r}", "export", "give each its own name")
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be stored: no NUL, nothing that UTF-8 cannot hold."""
+    return "\0" not in name and not any(0xD800 <= ord(c) <= 0xDFFF for c in name)
+
+
+def _need_numbers(body: Block) -> None:
+    found: dict[str, None] = {}
+    for value in (*body.arguments, *(v for op in body.walk() for v in op.results)):
+        found |= dict.fromkeys(d for d in value.type.shape if isinstance(d, str))
+    if found:
+        shown = ", ".join(list(found)[:SHOWN])
+        raise UserError(f"sizes are symbols: {shown}", "export", "bind them to numbers first")
+
+
+# -- what cannot -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gap:
+    """An op that the format has no word for, and why."""
+
+    op: Op
+    reason: str
+
+
+def refuse(gaps: Sequence[Gap], form: str) -> UserError:
+    """One error that names all gaps: each kind and reason once, how often, and where."""
+    groups: dict[tuple[str, str], list[Op]] = {}
+    for gap in gaps:
+        groups.setdefault((gap.op.kind, gap.reason), []).append(gap.op)
+    parts = []
+    for (kind, reason), ops in groups.items():
+        places = list(dict.fromkeys(filter(None, map(place, ops))))
+        where = ", ".join(places[:SHOWN])
+        where += f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+        told = f"{len(ops)} times" if len(ops) > 1 else "once"
+        parts.append(f"{kind} ({'; '.join(filter(None, (told, reason, where)))})")
+    count = len({kind for kind, _ in groups})
+    return UserError(
+        f"{form} has no word for {count} kind{'s' if count > 1 else ''} of op: {'; '.join(parts)}",
+        "export", "replace them in the model, or export an earlier stage",
+    )  # fmt: skip
+
+
+# -- where an op comes from ------------------------------------------------------------------------
+
+
+def nodes(op: Op) -> tuple[FrontendNode, ...]:
+    """The framework's nodes that an op comes from."""
+    return op.origin.nodes() if op.origin is not None else ()
+
+
+def line(op: Op) -> str:
+    """``file:line`` of the model's line that an op comes from; "" where that is not known."""
+    return next((f"{n.file}:{n.line}" for n in nodes(op) if n.file), "")
+
+
+def place(op: Op) -> str:
+    """The model's line that an op comes from, else the name of the framework's node; or ""."""
+    return line(op) or next((n.name for n in nodes(op) if n.name), "")
+
+
+def scope(op: Op) -> str:
+    """The module path that an op comes from: ``encoder/layer.0``; "" where that is not known."""
+    return op.origin.scope if op.origin is not None else ""
+
+
+def short(op: Op) -> str:
+    """``add`` of ``core.add``."""
+    return op.kind.partition(".")[2]
+
+
+def is_uniform(array: np.ndarray) -> bool:
+    """Whether several elements are all of the same bits: a broadcast that was folded."""
+    if array.size < 2 or not array.ndim:
+        return False
+    flat = np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
+    return bool(flat[0] == flat[-1] and (flat == flat[0]).all())
+
+
+class Names:
+    """Names that are given once."""
+
+    def __init__(self, taken: Iterable[str] = (), spell: Callable[[str], str] = str):
+        """``taken`` are names that are not to be given; ``spell`` makes a text a legal name."""
+        self._taken = set(taken)
+        self._spell = spell
+        self._next: dict[str, int] = {}
+
+    def fresh(self, wanted: str) -> str:
+        """``wanted``, with a number behind it where that name is taken."""
+        base = made = self._spell(wanted)
+        while made in self._taken:
+            self._next[base] = self._next.get(base, 0) + 1
+            made = f"{base}_{self._next[base]}"
+        self._taken.add(made)
+        return made
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of ``path`` when it is complete; what was there stays until then.
+
+    UserError where it cannot be written.
+    """
+    draft = path.with_name(f".{path.name[:80]}.{os.getpid()}")
+    try:
+        with draft.open("wb") as stream:
+            yield stream
+        draft.replace(path)
+    except OSError as problem:
+        raise UserError(f"cannot be written: {problem.strerror or problem}", str(path),
+                        "choose another place") from None  # fmt: skip
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)

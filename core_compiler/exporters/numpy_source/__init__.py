@@ -1,0 +1,84 @@
+"""Tensor-level modules as Python that needs NumPy alone, to read and to change.
+
+One function ``main``, one statement an op, module paths and model lines beside it; the functions
+that NumPy has not (conv, erf, softmax...) are written into the file where they are used.  Weights
+lie beside it in a ``.npz``.
+
+Integers, booleans and what only moves come out with equal bits; floats agree as far as NumPy's
+functions and its order of summation do: 2e-6 of the largest magnitude in f32, times a few for long
+sums.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.exporters.base import replacing
+from core_compiler.ir import Module
+
+__all__ = ["Source", "export", "write"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A Python file: its ``text``, and the ``weights`` by name that it reads from the ``.npz``
+    beside it."""
+
+    text: str
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def export(
+    module: Module, *, inputs: Sequence[str], outputs: Sequence[str], name: str = ""
+) -> Source:
+    """The main function of ``module`` as Python.
+
+    ``inputs``  a name for each argument of main, ``outputs`` for each result, in order; ``main`` of
+    the file takes and gives arrays in that order (always a tuple of results).  ``name``: what the
+    file's first line calls it.  UserError for a stage below the tensor level.
+    """
+    from core_compiler.exporters.numpy_source.exporter import to_source
+
+    return Source(*to_source(module, inputs, outputs, name))
+
+
+def write(
+    module: Module, path: Path | str, *, inputs: Sequence[str], outputs: Sequence[str],
+    name: str = "",
+) -> list[Path]:  # fmt: skip
+    """Write ``module`` to the file ``path`` (a ``.py``), its weights beside it; see :func:`export`.
+    The files that were written; each appears when it is complete."""
+    path = Path(path)
+    if path.suffix != ".py" or not path.stem:
+        raise UserError(f"{path.name!r} is no name of a Python file", str(path), "call it x.py")
+    made = export(module, inputs=inputs, outputs=outputs, name=name)
+    files = [path]
+    if made.weights:
+        files.append(path.with_suffix(".npz"))
+        _write_weights(files[1], made.weights)
+    with replacing(path) as stream:
+        stream.write(made.text.encode("utf-8"))
+    return files
+
+
+def _write_weights(path: Path, weights: Mapping[str, np.ndarray]) -> None:
+    """A ``.npz`` without a copy of any weight; dtypes that NumPy has not are stored as bytes."""
+    from core_compiler.exporters.numpy_source.text import is_native
+    from core_compiler.ir import dtype
+
+    with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+        for name, array in weights.items():
+            held = zipfile.ZipInfo(f"{name}.npy")  # without a date: equal weights, equal bytes
+            if not is_native(dtype(array.dtype)):
+                array = array.view(f"u{array.dtype.itemsize}")
+            with archive.open(held, "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, array, allow_pickle=False)

@@ -1,0 +1,450 @@
+"""From main of a module to the text of a Python file: one walk, one statement an op.
+
+Broadcasts and constants are written where they are read: NumPy broadcasts by itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from core_compiler import __version__
+from core_compiler.exporters import base
+from core_compiler.exporters.base import Names, entry, is_uniform, short
+from core_compiler.exporters.numpy_source import ops  # noqa: F401  (fills the table)
+from core_compiler.exporters.numpy_source.table import TABLE
+from core_compiler.exporters.numpy_source.text import (
+    Statement,
+    dtype_text,
+    identifier,
+    is_native,
+    literal,
+    plain,
+    quoted,
+    sequence,
+    small_array,
+    taken,
+    typed,
+)
+from core_compiler.ir import Block, DType, Module, Op, Resource, Value, as_array, dtype
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import broadcast_shape, decomposed
+
+#: Lists of at most so many numbers stand in the text.
+INLINE = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A value that an expression stands for: a name, a call or an index."""
+
+    expression: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A constant; ``key`` stands for its contents."""
+
+    array: np.ndarray
+    name: str
+    key: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """A ``core.broadcast``: axis i of ``source`` is axis ``dims[i]``."""
+
+    source: Text | Constant
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+
+
+Held = Text | Constant | Spread
+
+
+class Writer:
+    """One export: statements, the helpers that they call, the weights that they read."""
+
+    def __init__(self, module: Module):
+        self.module = module
+        self.statements: list[Statement] = []
+        self.weights: dict[str, np.ndarray] = {}
+        self.helpers: dict[str, None] = {}
+        self.names = Names({*taken(), *helper_names()}, identifier)
+        self.env: dict[Value, Held] = {}
+        self.depth = 1
+        self.op: Op | None = None
+        self._keys: dict[Any, str] = {}
+        self._weight_names = Names()
+        self._groups = 0
+        self._place = ("", "")
+        self._line = ""
+
+    # -- what handlers write with ------------------------------------------------------------------
+
+    def use(self, helper: str) -> str:
+        """The name of a function of the file's own, which is copied into it."""
+        self.helpers.setdefault(helper)
+        return helper
+
+    def call(self, helper: str, *arguments: Any, **options: Any) -> str:
+        """A call of such a function."""
+        given = [*map(str, arguments), *(f"{name}={value}" for name, value in options.items())]
+        return f"{self.use(helper)}({', '.join(given)})"
+
+    def like(self, number: float, op: Op) -> str:
+        """A number beside an operand of the op's dtype."""
+        kind: DType = op.result.type.dtype
+        return literal(number, kind) if is_native(kind) else typed(number, kind)
+
+    # -- ops ---------------------------------------------------------------------------------------
+
+    def block(self, block: Block) -> None:
+        for op in block.ops:
+            self.visit(op)
+
+    def visit(self, op: Op) -> None:
+        outer = self.op
+        self.op = outer if op.origin is None and outer is not None else op
+        self._translate(op)
+        self.op = outer
+
+    def _translate(self, op: Op) -> None:
+        special = _SPECIAL.get(op.kind)
+        if special is not None:
+            special(self, op)
+            return
+        if all(v.type.elements == 0 for v in op.results):
+            for value in op.results:
+                empty = f"np.zeros({sequence(value.type.shape)}, {dtype_text(value.type.dtype)})"
+                self.env[value] = Text(empty, value.type.shape)
+            return
+        declared, handler = definition(op), TABLE.get(short(op))
+        made = None
+        if handler is not None:
+            op = op.with_(attributes=declared.settle(op.attributes))
+            if "elementwise" in declared.traits:
+                operands, shape = self._before_broadcasts(op)
+            else:
+                operands, shape = [self.text(v) for v in op.operands], None
+            made = handler(self, op, *operands)
+        if made is not None:
+            self._assign(op, made, shape)
+            return
+        block = decomposed(op)
+        for argument, value in zip(block.arguments, op.operands, strict=True):
+            self.env[argument] = self.env[value]
+        self.block(block)
+        for value, result in zip(op.results, block.outputs, strict=True):
+            self.env[value] = self.env[result]
+
+    def _assign(self, op: Op, expression: str, shape: tuple[int, ...] | None) -> None:
+        """``shape``: of the one result, as far as it is not a broadcast of that."""
+        if len(op.results) > 1 or not expression.isidentifier():
+            self._say_where()
+            made = [self._named(v, short(op)) for v in op.results]
+            self.write(expression, ", ".join(made))
+        else:
+            made = [expression]
+        whole = op.results[0].type.shape
+        if len(op.results) == 1:
+            text = Text(made[0], whole if shape is None else shape)
+            lead = len(whole) - len(text.shape)
+            spread = Spread(text, whole, tuple(range(lead, len(whole))))
+            self.env[op.result] = text if text.shape == whole else spread
+
+    def _named(self, value: Value, otherwise: str) -> str:
+        """A variable for a value."""
+        name = self.names.fresh(value.name or otherwise)
+        self.env[value] = Text(name, value.type.shape)
+        return name
+
+    def write(self, expression: str, targets: str = "") -> None:
+        comment, self._line = self._line, ""
+        self.statements.append(Statement(expression, targets, self.depth, comment))
+
+    def _say_where(self) -> None:
+        """A comment where the module path changes; the model's line behind a statement where that
+        does."""
+        if self.op is None:
+            return
+        scope, line = plain(base.scope(self.op)), plain(_short_line(base.line(self.op)))
+        if scope != self._place[0] and scope:
+            self.statements.append(Statement(f"# {scope}", depth=self.depth))
+        self._line = line if line != self._place[1] else ""
+        self._place = scope, line
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def _before_broadcasts(self, op: Op) -> tuple[list[str], tuple[int, ...]]:
+        """Operands as NumPy broadcasts them, numbers beside an array of their dtype as literals;
+        and the shape that they make."""
+        held = [self._compact(v) for v in op.operands]
+        made = []
+        for place, (source, _) in enumerate(held):
+            kind = op.operands[place].type.dtype
+            others = [h for i, (h, _) in enumerate(held)
+                      if i != place and op.operands[i].type.dtype is kind]  # fmt: skip
+            beside = any(isinstance(o, Text) or o.array.ndim for o in others)
+            made.append(self._spelled(source, beside and is_native(kind)))
+        return made, broadcast_shape(*(shape for _, shape in held))
+
+    def typed(self, value: Value) -> str:
+        """The expression of a value before it is broadcast, in its dtype."""
+        return self._spelled(self._compact(value)[0], False)
+
+    def text(self, value: Value) -> str:
+        """The expression of a value, of its whole shape and its dtype."""
+        held = self.env[value]
+        if not isinstance(held, Spread):
+            return self._spelled(held, False)
+        source, _ = self._compact(value)
+        return f"np.broadcast_to({self._spelled(source, False)}, {sequence(held.shape)})"
+
+    def _spelled(self, held: Text | Constant, as_literal: bool) -> str:
+        if isinstance(held, Text):
+            return held.expression
+        array, kind = held.array, dtype(held.array.dtype)
+        if array.ndim == 0:
+            return literal(array[()], kind) if as_literal else typed(array[()], kind)
+        if array.ndim == 1 and array.size <= INLINE and not held.name:
+            return small_array(array)
+        return self._weight(held)
+
+    def _weight(self, held: Constant) -> str:
+        name = self._keys.get(held.key)
+        if name is None:
+            name = self._keys[held.key] = self._weight_names.fresh(held.name or "constant")
+            self.weights[name] = held.array
+        return f"W[{quoted(name)}]"
+
+    def _compact(self, value: Value) -> tuple[Text | Constant, tuple[int, ...]]:
+        """What broadcasts to the value by itself, and its shape."""
+        held = self.env[value]
+        if not isinstance(held, Spread):
+            return held, held.shape
+        lead = min(held.dims, default=len(held.shape))
+        places = range(lead, len(held.shape))
+        sizes = dict(zip(held.dims, held.source.shape, strict=True))
+        shape = tuple(sizes.get(axis, 1) for axis in places)
+        if len(held.dims) == len(places):
+            return held.source, shape
+        parts = [":" if axis in sizes else "None" for axis in places]
+        while parts[-1:] == [":"]:
+            parts.pop()
+        return Text(f"{self._spelled(held.source, False)}[{', '.join(parts)}]", shape), shape
+
+    def constant(self, op: Op) -> None:
+        held = op["value"]
+        array = as_array(held, self.module.weights)
+        key = held.digest if isinstance(held, Resource) else (held.type, held.data)
+        made: Held = Constant(array, op.result.name or "", key)
+        if not op.result.name and is_uniform(array):
+            made = Spread(Constant(array.reshape(-1)[0], "", key), array.shape, ())
+        self.env[op.result] = made
+
+    def broadcast(self, op: Op) -> None:
+        shape, dims, held = op["shape"], op["dims"], self.env[op.operands[0]]
+        if isinstance(held, Spread):
+            made = Spread(held.source, shape, tuple(dims[d] for d in held.dims))
+        else:
+            made = Spread(held, shape, dims)
+        same = made.source.shape == shape
+        self.env[op.result] = made.source if same else made
+
+    def iota(self, op: Op) -> None:
+        shape, axis, kind = op["shape"], op.get("axis", 0), op["dtype"]
+        counted = f"np.arange({shape[axis]})"
+        counted += "" if kind.name == "i64" else f".astype({dtype_text(kind)})"
+        source = Text(counted, (shape[axis],))
+        self.env[op.result] = source if len(shape) == 1 else Spread(source, shape, (axis,))
+
+    # -- regions -----------------------------------------------------------------------------------
+
+    def group(self, op: Op) -> None:
+        self._groups += 1
+        (region,) = op.regions
+        for argument, value in zip(region.arguments, op.operands, strict=True):
+            self.env[argument] = self.env[value]
+        told = plain(str(op.get("name") or f"group {self._groups}"))
+        self.statements.append(Statement(f"# -- {told} --", depth=self.depth))
+        self.block(region)
+        for value, made in zip(op.results, region.outputs, strict=True):
+            self.env[value] = self.env[made]
+
+    @contextmanager
+    def _indented(self) -> Iterator[None]:
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    def branch(self, op: Op) -> None:
+        """A conditional: both branches give the same variables their values."""
+        condition, *captures = op.operands
+        self._say_where()
+        chosen, known = self.text(condition), dict(self.env)
+        names = [self.names.fresh(v.name or "chosen") for v in op.results]
+        for word, region in zip((f"if {chosen}:", "else:"), op.regions, strict=True):
+            self.write(word)
+            self.env = dict(known)
+            for argument, value in zip(region.arguments, captures, strict=True):
+                self.env[argument] = known[value]
+            with self._indented():
+                self.block(region)
+                made = ", ".join(map(self.text, region.outputs))
+                self.write(made if names else "pass", ", ".join(names))
+        self.env = known
+        for value, name in zip(op.results, names, strict=True):
+            self.env[value] = Text(name, value.type.shape)
+
+    def loop(self, op: Op) -> None:
+        """A loop; its test is in its head where one expression says it."""
+        condition, body = op.regions
+        self._say_where()
+        start = ", ".join(map(self.text, op.operands))
+        names = [self.names.fresh(v.name or "carried") for v in op.results]
+        if names:
+            self.write(start, ", ".join(names))
+        for values in (op.results, condition.arguments, body.arguments):
+            for value, name in zip(values, names, strict=True):
+                self.env[value] = Text(name, value.type.shape)
+        outer, self.statements = self.statements, []
+        with self._indented():
+            self.block(condition)
+        test, self.statements = self.statements, outer
+        go = self.text(condition.outputs[0])
+        if len(test) == 1 and test[0].targets == go:
+            self.write(f"while {test[0].expression}:")
+        else:
+            self.write("while True:")
+            self.statements += test
+            with self._indented():
+                self.write(f"if not {go}:")
+                with self._indented():
+                    self.write("break")
+        with self._indented():
+            self.block(body)
+            made = ", ".join(map(self.text, body.outputs))
+            self.write(made if names else "pass", ", ".join(names))
+
+
+_SPECIAL = {
+    "core.constant": Writer.constant, "core.broadcast": Writer.broadcast, "core.iota": Writer.iota,
+    "core.group": Writer.group, "core.if": Writer.branch, "core.while": Writer.loop,
+}  # fmt: skip
+
+
+def _short_line(place: str) -> str:
+    """``model.py:12`` of a long path."""
+    return place.replace("\\", "/").rpartition("/")[2]
+
+
+# -- helpers ---------------------------------------------------------------------------------------
+
+
+@cache
+def _helpers() -> Mapping[str, str]:
+    """The source of each helper, in the order of their file."""
+    from core_compiler.exporters.numpy_source import helpers
+
+    text = inspect.getsource(helpers)
+    found = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)]
+    lines = text.splitlines()
+    return {n.name: "\n".join(lines[n.lineno - 1 : n.end_lineno]) for n in found}
+
+
+def helper_names() -> Sequence[str]:
+    return list(_helpers())
+
+
+def _with_what_they_call(wanted: Sequence[str]) -> list[str]:
+    """The sources of helpers and of those that they call, in the order of their file."""
+    sources, needed, work = _helpers(), set(), list(wanted)
+    while work:
+        name = work.pop()
+        if name not in needed:
+            needed.add(name)
+            work += [n.id for n in ast.walk(ast.parse(sources[name]))
+                     if isinstance(n, ast.Name) and n.id in sources]  # fmt: skip
+    return [text for name, text in sources.items() if name in needed]
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+def to_source(
+    module: Module, inputs: Sequence[str], outputs: Sequence[str], name: str
+) -> tuple[str, dict[str, np.ndarray]]:
+    """(text of the file, weights by name)."""
+    body = entry(module, inputs, outputs)
+    writer = Writer(module)
+    arguments = []
+    for value, given in zip(body.arguments, inputs, strict=True):
+        arguments.append(writer.names.fresh(given))
+        writer.env[value] = Text(arguments[-1], value.type.shape)
+    writer.block(body)
+    results = ", ".join(map(writer.text, body.outputs))
+    writer.op = None
+    writer.write(f"return ({results},)" if len(body.outputs) == 1 else f"return {results}")
+    helpers = _with_what_they_call([*writer.helpers])
+    lines = [line for s in writer.statements for line in s.lines()]
+    main = "\n".join([
+        '@np.errstate(all="ignore")', f"def main({', '.join(arguments)}):",
+        f'    """{_signature(body, arguments, outputs)}"""', *lines,
+    ])  # fmt: skip
+    parts = [*helpers, main, _run_alone(body, arguments, outputs)]
+    text = "\n\n\n".join(filter(None, [_head(name, writer.weights, parts), *parts])) + "\n"
+    return text, writer.weights
+
+
+def _signature(body: Block, arguments: Sequence[str], outputs: Sequence[str]) -> str:
+    def shown(name: str, value: Value) -> str:
+        return f"{plain(name)} {value.type.dtype.numpy.name} {list(value.type.shape)}"
+
+    given = ", ".join(map(shown, arguments, body.arguments)) or "nothing"
+    return f"{given} -> {', '.join(map(shown, outputs, body.outputs))}"
+
+
+def _head(name: str, weights: Mapping[str, np.ndarray], parts: Sequence[str]) -> str:
+    """What the file is, its imports, and its weights."""
+    title = f"{plain(name)}: a" if name else "A"
+    by = f"written by Compiler Workbench {__version__}"
+    lines = [f'"""{title} tensor program in NumPy 2, {by}."""', ""]
+    narrow = {n: dtype(a.dtype) for n, a in weights.items() if not is_native(dtype(a.dtype))}
+    text = "\n".join(parts)
+    lines += ["import math", ""] if "math." in text else []
+    lines += ["import ml_dtypes"] if narrow or "ml_dtypes." in text else []
+    lines += ["import numpy as np"]
+    if weights:
+        lines += ["", 'W = dict(np.load(__file__.removesuffix(".py") + ".npz"))']
+    for weight, kind in narrow.items():
+        lines.append(f"W[{quoted(weight)}] = W[{quoted(weight)}].view({dtype_text(kind)})")
+    return "\n".join(lines)
+
+
+def _run_alone(body: Block, arguments: Sequence[str], outputs: Sequence[str]) -> str:
+    """What ``python file.py`` does: main on random numbers."""
+    lines = ['if __name__ == "__main__":', "    rng = np.random.default_rng(0)"]
+    for name, value in zip(arguments, body.arguments, strict=True):
+        shape, kind = sequence(value.type.shape), value.type.dtype
+        if kind.is_float:
+            made = f"np.asarray(rng.standard_normal({shape})).astype({dtype_text(kind)})"
+        else:
+            made = f"np.{'ones' if kind.kind == 'bool' else 'zeros'}({shape}, {dtype_text(kind)})"
+        lines.append(f"    {name} = {made}")
+    lines.append(f"    results = main({', '.join(arguments)})")
+    lines.append(f"    for name, result in zip({sequence(map(quoted, outputs))}, results):")
+    lines.append("        print(name, result.dtype, list(result.shape))")
+    return "\n".join(lines)

@@ -1,0 +1,416 @@
+"""What an exported file needs beside NumPy: those functions of these that it calls are copied into
+it, with those that they call.
+
+They use ``np`` and ``math`` alone, and are written for the reader of the exported file.  Floats
+come in f32 or f64: narrower ones are widened before and rounded behind the call.
+"""
+
+# ruff: noqa: B905  (sizes agree; `strict=True` at every zip would be in the reader's way)
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def erf(x):
+    """The error function."""
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
+
+
+def erfc(x):
+    """1 - erf(x), accurate for large x."""
+    return np.vectorize(math.erfc, otypes=[np.float64])(x).astype(x.dtype)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def divide(a, b):
+    """Integers: truncates towards zero; x / 0 is 0."""
+    quotient = a // b
+    below = (a - quotient * b != 0) & ((a < 0) != (b < 0))
+    return np.where(b == 0, np.zeros_like(quotient), quotient + below.astype(quotient.dtype))
+
+
+def power(a, b):
+    """Integers: wraps; a negative exponent gives 1 or -1 of those bases, else 0."""
+    inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
+    return np.where(b < 0, inverse.astype(a.dtype), a ** np.maximum(b, 0).astype(a.dtype))
+
+
+def shift_right(a, b):
+    """0 where b is not in 0..width-1."""
+    inside = (b >= 0) & (b < 8 * a.dtype.itemsize)
+    return np.where(inside, a >> np.where(inside, b, np.zeros_like(b)), np.zeros_like(a))
+
+
+def to_integer(x, dtype, low, high):
+    """Floats truncated, and clipped to low..high; NaN is 0."""
+    x = x.astype(np.float64)
+    inside = (x > low - 1) & (x < high + 1)
+    held = np.where(inside, x, 0).astype(np.int64 if low else np.uint64)
+    return np.where(x >= high + 1, high, np.where(x <= low - 1, low, held)).astype(dtype)
+
+
+def saturated(x, dtype, limit):
+    """Rounded to a narrow float; what is too large becomes the largest."""
+    return np.clip(x, -limit, limit).astype(dtype)
+
+
+# -- movement --------------------------------------------------------------------------------------
+
+
+def pad(x, value, low, high, interior):
+    """value before, behind and between the elements; negative numbers crop."""
+    shape = [n + max(n - 1, 0) * i + a + b for n, a, b, i in zip(x.shape, low, high, interior)]
+    result = np.full(shape, value, x.dtype)
+    target, source = [], []
+    for n, size, a, i in zip(x.shape, shape, low, interior):
+        first = max(0, -(a // (i + 1)))
+        last = max(first, min(n, (size - 1 - a) // (i + 1) + 1))
+        source.append(slice(first, last))
+        begin = a + first * (i + 1)
+        target.append(slice(begin, begin + (last - first) * (i + 1), i + 1))
+    result[tuple(target)] = x[tuple(source)]
+    return result
+
+
+def box(x, starts, sizes):
+    """The slices of a box of these sizes, each start moved so that it fits."""
+    fitting = [min(max(int(s), 0), n - k) for s, n, k in zip(starts, x.shape, sizes)]
+    return tuple(slice(s, s + k) for s, k in zip(fitting, sizes))
+
+
+def dynamic_slice(x, starts, sizes):
+    return x[box(x, starts, sizes)]
+
+
+def dynamic_update_slice(x, update, starts):
+    result = x.copy()
+    result[box(x, starts, update.shape)] = update
+    return result
+
+
+def clamped(indices, size):
+    """Positions moved into 0..size-1."""
+    return np.clip(indices, 0, max(size - 1, 0)).astype(np.int64)
+
+
+def take_along(x, indices, axis):
+    """result[i, j] = x[i, indices[i, j]] for axis 1."""
+    corner = tuple(slice(None if a == axis else n) for a, n in enumerate(indices.shape))
+    return np.take_along_axis(x[corner], clamped(indices, x.shape[axis]), axis)
+
+
+def gather_nd(x, indices, batch_dims=0):
+    """The last axis of indices holds positions on x's axes behind the batch axes."""
+    at = []
+    for axis, size in enumerate(indices.shape[:batch_dims]):
+        column = [1] * (indices.ndim - 1)
+        column[axis] = size
+        at.append(np.arange(size).reshape(column))
+    for i in range(indices.shape[-1]):
+        at.append(clamped(indices[..., i], x.shape[batch_dims + i]))
+    found = x[tuple(at)] if at else x
+    return np.broadcast_to(found, indices.shape[:-1] + x.shape[len(at) :])
+
+
+def put(x, places, updates, mode):
+    """updates set, added... at places (an array for each leading axis); out of range: dropped."""
+    result = x.copy()
+    shape = updates.shape[: updates.ndim - x.ndim + len(places)]
+    inside = np.ones(shape, bool)
+    for place, n in zip(places, x.shape):
+        inside &= (place >= 0) & (place < n)
+    at = tuple(np.broadcast_to(place, shape)[inside].astype(np.int64) for place in places)
+    if mode == "set":
+        result[at] = updates[inside]
+    else:
+        function = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[mode]
+        function.at(result, at, updates[inside])
+    return result
+
+
+def scatter_along(x, indices, updates, axis, mode):
+    places = list(np.indices(indices.shape, sparse=True))
+    places[axis] = indices
+    return put(x, places, updates, mode)
+
+
+def scatter_nd(x, indices, updates, mode):
+    depth = indices.shape[-1]
+    if depth:
+        return put(x, [indices[..., i] for i in range(depth)], updates, mode)
+    rows = updates.reshape(-1, *x.shape)
+    return put(x[None], [np.zeros(len(rows), int)], rows, mode)[0]
+
+
+# -- reductions, sorts -----------------------------------------------------------------------------
+
+
+def argmax(x, axis):
+    """The first of the largest; NaN is largest, -0 below +0."""
+    best = np.max(x, axis, keepdims=True)
+    hit = np.where(np.isnan(best), np.isnan(x), x == best)
+    return np.argmax(hit.astype(np.int8) + (hit & ~np.signbit(x)), axis)
+
+
+def argmin(x, axis):
+    """The first of the smallest; NaN is smallest, -0 below +0."""
+    best = np.min(x, axis, keepdims=True)
+    hit = np.where(np.isnan(best), np.isnan(x), x == best)
+    return np.argmax(hit.astype(np.int8) + (hit & np.signbit(x)), axis)
+
+
+def running(function, x, axis, reverse=False, exclusive=False, start=0):
+    """function accumulated along an axis; exclusive: without the element itself."""
+    x = np.flip(x, axis) if reverse else x
+    result = function.accumulate(x, axis, dtype=x.dtype)
+    if exclusive and x.shape[axis]:
+        first = np.full_like(np.take(result, [0], axis), start)
+        result = np.concatenate([first, np.delete(result, -1, axis)], axis)
+    return np.flip(result, axis) if reverse else result
+
+
+def argsort(x, axis, descending=False):
+    """Stable in both directions; NaN is greatest."""
+    if x.dtype.kind not in "biuf":
+        x = x.astype(np.float32)  # ml_dtypes does not order NaN
+    if not descending:
+        return np.argsort(x, axis, kind="stable")
+    backwards = np.argsort(np.flip(x, axis), axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(backwards, axis)
+
+
+def sort(x, axis, descending=False):
+    return np.take_along_axis(x, argsort(x, axis, descending), axis)
+
+
+def topk(x, k, axis, largest=True):
+    """(values, positions), the first of equals first."""
+    places = np.take(argsort(x, axis, largest), np.arange(k), axis)
+    return np.take_along_axis(x, places, axis), places
+
+
+# -- convolution and pooling -----------------------------------------------------------------------
+
+
+def windows(x, window, strides, dilations):
+    """[N, C, spatial..] -> [N, C, outputs.., window..]"""
+    rank = len(window)
+    spans = [d * (k - 1) + 1 for k, d in zip(window, dilations)]
+    seen = np.lib.stride_tricks.sliding_window_view(x, spans, tuple(range(2, 2 + rank)))
+    steps = (*strides, *dilations)
+    return seen[(slice(None), slice(None), *(slice(None, None, s) for s in steps))]
+
+
+def conv(x, w, strides, low, high, dilations, groups=1):
+    """x [N, C, spatial..], w [O, C / groups, window..] -> [N, O, outputs..]"""
+    nothing = (0,) * len(low)
+    x = pad(x, 0, (0, 0, *low), (0, 0, *high), (0, 0, *nothing))
+    seen = windows(x, w.shape[2:], strides, dilations)
+    rank = len(strides)
+    summed = (1, *range(2 + rank, 2 + 2 * rank)), (1, *range(2, 2 + rank))
+    parts = zip(np.split(seen, groups, 1), np.split(w, groups, 0))
+    return np.concatenate(
+        [np.moveaxis(np.tensordot(s, v, summed), -1, 1) for s, v in parts], 1
+    ).astype(x.dtype)
+
+
+def conv_transpose(x, w, strides, low, high, dilations, output_padding, groups=1):
+    """x [N, C, spatial..], w [C, O / groups, window..]: the gradient of conv by its input."""
+    reach = [d * (k - 1) for k, d in zip(w.shape[2:], dilations)]
+    before = [r - a for r, a in zip(reach, low)]
+    behind = [r - a + e for r, a, e in zip(reach, high, output_padding)]
+    apart = (0, 0, *(s - 1 for s in strides))
+    x = pad(x, 0, (0, 0, *before), (0, 0, *behind), apart)
+    turned = np.flip(w, tuple(range(2, w.ndim)))
+    turned = np.concatenate([v.swapaxes(0, 1) for v in np.split(turned, groups, 0)], 0)
+    ones, nothing = (1,) * len(strides), (0,) * len(strides)
+    return conv(x, turned, ones, nothing, nothing, dilations, groups)
+
+
+def max_pool(x, window, strides, low, high, dilations):
+    """Padding is no term."""
+    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    x = pad(x, lowest, (0, 0, *low), (0, 0, *high), (0,) * x.ndim)
+    return windows(x, window, strides, dilations).max(tuple(range(-len(window), 0)))
+
+
+def avg_pool(x, window, strides, low, high, dilations, count_padding=False):
+    """Padding is no term; with count_padding it counts in what is divided by."""
+    axes, around = tuple(range(-len(window), 0)), ((0, 0, *low), (0, 0, *high), (0,) * x.ndim)
+    total = windows(pad(x, 0, *around), window, strides, dilations).sum(axes)
+    if count_padding:
+        return total / math.prod(window)
+    inside = pad(np.ones_like(x[:1, :1]), 0, *around)
+    return total / windows(inside, window, strides, dilations).sum(axes)
+
+
+# -- activations, softmax --------------------------------------------------------------------------
+
+
+def leaky_relu(x, slope):
+    return np.where(x > 0, x, slope * x)
+
+
+def hard_sigmoid(x, alpha, beta):
+    return np.clip(alpha * x + beta, 0, 1)
+
+
+def hard_swish(x):
+    return x * np.clip(x / 6 + 0.5, 0, 1)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def silu(x):
+    return x * sigmoid(x)
+
+
+def elu(x, alpha):
+    return np.where(x > 0, x, alpha * np.expm1(x))
+
+
+def selu(x):
+    return 1.0507009873554805 * elu(x, 1.6732632423543772)
+
+
+def celu(x, alpha):
+    return np.where(x > 0, x, alpha * np.expm1(x / alpha))
+
+
+def softplus(x, beta=1.0):
+    """log(1 + exp(beta * x)) / beta, without overflow."""
+    x = x * beta
+    return (np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))) / beta
+
+
+def mish(x):
+    return x * np.tanh(softplus(x))
+
+
+def softsign(x):
+    return x / (1 + np.abs(x))
+
+
+def softmax(x, axis):
+    weights = np.exp(x - x.max(axis, keepdims=True))
+    return weights / weights.sum(axis, keepdims=True)
+
+
+def softmax_or_zero(x, axis):
+    """A row of -inf alone gives 0."""
+    empty = x.max(axis, keepdims=True) == -np.inf
+    return np.where(empty, np.zeros_like(x), softmax(x, axis))
+
+
+def log_softmax(x, axis):
+    d = x - x.max(axis, keepdims=True)
+    return d - np.log(np.exp(d).sum(axis, keepdims=True))
+
+
+def logsumexp(x, axis):
+    top = x.max(axis, keepdims=True)
+    top = np.where(np.isinf(top), np.zeros_like(top), top)
+    return np.log(np.exp(x - top).sum(axis)) + top.squeeze(axis)
+
+
+def attention(q, k, v, mask=None, scale=None, causal=False, normalise=softmax):
+    """softmax(scale * q @ k^T + mask) @ v; a mask of booleans says which keys are seen."""
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = scale * (q @ k.swapaxes(-1, -2))
+    if mask is not None and mask.dtype == bool:
+        scores = np.where(mask, scores, -np.inf)
+    elif mask is not None:
+        scores = scores + mask
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
+    return normalise(scores, -1) @ v
+
+
+# -- normalisations --------------------------------------------------------------------------------
+
+
+def standardised(x, axis, epsilon):
+    d = x - x.mean(axis, keepdims=True)
+    return d / np.sqrt((d * d).mean(axis, keepdims=True) + epsilon)
+
+
+def layer_norm(x, scale=1, bias=0, *, axis, epsilon):
+    """Over axis and all behind it."""
+    return standardised(x, tuple(range(axis, x.ndim)), epsilon) * scale + bias
+
+
+def rms_norm(x, scale=1, *, axis, epsilon):
+    """Over axis and all behind it."""
+    axes = tuple(range(axis, x.ndim))
+    squares = (x * x).mean(axes, keepdims=True)
+    return x / np.sqrt(squares + epsilon) * scale
+
+
+def by_channel(parameter, x, axis):
+    """A vector along one axis of x."""
+    return parameter.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+
+
+def batch_norm(x, scale, bias, mean, variance, *, axis, epsilon):
+    scale, bias, mean, variance = (by_channel(p, x, axis) for p in (scale, bias, mean, variance))
+    return (x - mean) / np.sqrt(variance + epsilon) * scale + bias
+
+
+def group_norm(x, scale=None, bias=None, *, groups, epsilon):
+    """Over the channels of a group and all spatial axes."""
+    apart = x.reshape(x.shape[0], groups, -1)
+    result = standardised(apart, 2, epsilon).reshape(x.shape)
+    result = result if scale is None else result * by_channel(scale, x, 1)
+    return result if bias is None else result + by_channel(bias, x, 1)
+
+
+def instance_norm(x, scale=None, bias=None, *, epsilon):
+    """Over the spatial axes."""
+    return group_norm(x, scale, bias, groups=x.shape[1], epsilon=epsilon)
+
+
+# -- random numbers --------------------------------------------------------------------------------
+
+
+def random_bits(shape, seed, stream, iteration=0):
+    """Words of Philox4x32-10 (Salmon et al., SC 2011): the key is the seed, the counter
+    (index / 4, stream, iteration, 0)."""
+    count, word = math.prod(shape), 2**32 - 1
+    a = np.arange(-(-count // 4), dtype=np.uint64)
+    b, c, d = (np.full_like(a, int(n) & word) for n in (stream, iteration, 0))
+    k, m = int(seed) & word, int(seed) >> 32 & word
+    for _ in range(10):
+        p, q = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = q >> 32 ^ b ^ k, q & word, p >> 32 ^ d ^ m, p & word
+        k, m = k + 0x9E3779B9 & word, m + 0xBB67AE85 & word
+    return np.stack([a, b, c, d], 1).reshape(-1)[:count].astype(np.uint32).reshape(shape)
+
+
+def random_uniform(shape, seed, stream, iteration=0):
+    """Uniform in [0, 1), of 24 bits."""
+    bits = random_bits(shape, seed, stream, iteration)
+    return (bits >> 8).astype(np.float32) * np.float32(2.0**-24)
+
+
+def random_normal(shape, seed, stream, iteration=0):
+    """Standard normal (Box and Muller, 1958)."""
+    count = math.prod(shape)
+    bits = random_bits((-(-count // 2), 2), seed, stream, iteration) >> 8
+    radius = np.sqrt(-2 * np.log((bits[:, 0] + 1.0) * 2.0**-24))
+    angle = 2 * math.pi * 2.0**-24 * bits[:, 1]
+    pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1)
+    return pairs.reshape(-1)[:count].astype(np.float32).reshape(shape)

@@ -1,0 +1,5 @@
+"""How each op of ours is spelled with NumPy, a file a family; importing this fills the table."""
+
+from core_compiler.exporters.numpy_source.ops import composites, elementwise, movement, numeric
+
+__all__ = ["composites", "elementwise", "movement", "numeric"]

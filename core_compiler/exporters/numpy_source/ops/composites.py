@@ -1,0 +1,94 @@
+"""Composites as functions of the file's own that are called like the op; losses and the like by
+their decompositions."""
+
+from __future__ import annotations
+
+from core_compiler.exporters.numpy_source.table import core, in_f32
+from core_compiler.exporters.numpy_source.text import sequence
+
+
+def _enter(name: str, *attributes: str) -> None:
+    """A function of the operands, then of these attributes."""
+
+    def handler(w, op, *operands):
+        return w.call(name, *operands, *(op[a] for a in attributes))
+
+    core(name)(in_f32(handler))
+
+
+for _name, *_attributes in (
+    ("leaky_relu", "slope"), ("hard_sigmoid", "alpha", "beta"), ("hard_swish",), ("silu",),
+    ("elu", "alpha"), ("selu",), ("celu", "alpha"), ("mish",), ("softsign",),
+    ("log_softmax", "axis"),
+):  # fmt: skip
+    _enter(_name, *_attributes)
+
+
+@core("relu")
+def relu(w, op, x):
+    return f"np.maximum({x}, {w.like(0, op)})"
+
+
+@core("clamp")
+def clamp(w, op, x):
+    """Spelled out: NumPy's clip widens what ml_dtypes brings."""
+    for name, function in (("low", "maximum"), ("high", "minimum")):
+        if op.get(name) is not None:
+            x = f"np.{function}({x}, {w.like(op[name], op)})"
+    return x
+
+
+@core("gelu")
+@in_f32
+def gelu(w, op, x):
+    return w.call("gelu_tanh" if op["approximate"] == "tanh" else "gelu", x)
+
+
+@core("softplus")
+@in_f32
+def softplus(w, op, x):
+    return w.call("softplus", x, **({} if op["beta"] == 1.0 else {"beta": op["beta"]}))
+
+
+@core("softmax")
+@in_f32
+def softmax(w, op, x):
+    return w.call(_softmax(op), x, op["axis"])
+
+
+def _softmax(op) -> str:
+    return "softmax" if op["empty_rows"] == "nan" else "softmax_or_zero"
+
+
+@core("logsumexp")
+@in_f32
+def logsumexp(w, op, x):
+    axes = op["axes"]
+    return w.call("logsumexp", x, axes[0] if len(axes) == 1 else sequence(axes))
+
+
+@core("layer_norm", "rms_norm", "batch_norm")
+@in_f32
+def norm(w, op, x, *parameters):
+    options = {name: op[name] for name in ("axis", "epsilon")}
+    return w.call(op.kind.partition(".")[2], x, *parameters, **options)
+
+
+@core("group_norm", "instance_norm")
+@in_f32
+def group_norm(w, op, x, *parameters):
+    options = {name: op[name] for name in ("groups", "epsilon") if op.get(name) is not None}
+    return w.call(op.kind.partition(".")[2], x, *parameters, **options)
+
+
+@core("attention")
+@in_f32
+def attention(w, op, q, k, v, *mask):
+    options = {}
+    if op.get("scale") is not None:
+        options["scale"] = op["scale"]
+    if op["causal"]:
+        options["causal"] = True
+    if op["empty_rows"] == "zero":
+        options["normalise"] = w.use("softmax_or_zero")
+    return w.call("attention", q, k, v, *mask, **options)

@@ -1,0 +1,211 @@
+"""Reductions, scans, sorts, products, convolutions, pooling and random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import ascii_letters
+
+import numpy as np
+
+from core_compiler.exporters.numpy_source.table import F32, cast, core, in_f32
+from core_compiler.exporters.numpy_source.text import dtype_text, sequence
+from core_compiler.ir import DType, Op
+
+
+def _axes(axes: Sequence[int]) -> str:
+    """An axis, or a tuple of them."""
+    return str(axes[0]) if len(axes) == 1 else sequence(axes)
+
+
+# -- reductions ------------------------------------------------------------------------------------
+
+
+def _enter_sum(name: str, method: str) -> None:
+    def handler(w, op, x):
+        """NumPy sums small integers in i64 unless it is told."""
+        kind = op.result.type.dtype
+        own = f", dtype={dtype_text(kind)}" if kind.is_integer and kind.bits < 64 else ""
+        return f"{x}.{method}({_axes(op['axes'])}{own})"
+
+    core(name)(in_f32(handler))
+
+
+_enter_sum("reduce_sum", "sum")
+_enter_sum("reduce_prod", "prod")
+
+
+def _enter_method(name: str, method: str) -> None:
+    core(name)(in_f32(lambda w, op, x: f"{x}.{method}({_axes(op['axes'])})"))
+
+
+_enter_method("reduce_max", "max")
+_enter_method("reduce_min", "min")
+_enter_method("mean", "mean")
+
+
+def _enter_bitwise(name: str, of_bools: str, of_integers: str) -> None:
+    def handler(w, op, x):
+        if op.result.type.dtype.kind == "bool":
+            return f"{x}.{of_bools}({_axes(op['axes'])})"
+        return f"np.{of_integers}.reduce({x}, {sequence(op['axes'])})"
+
+    core(name)(handler)
+
+
+_enter_bitwise("reduce_and", "all", "bitwise_and")
+_enter_bitwise("reduce_or", "any", "bitwise_or")
+
+
+@core("variance")
+@in_f32
+def variance(w, op, x):
+    correction = f", ddof={op['correction']}" if op["correction"] else ""
+    return f"{x}.var({_axes(op['axes'])}{correction})"
+
+
+def _enter_position(name: str) -> None:
+    def handler(w, op, x):
+        if op.operands[0].type.dtype.is_float:
+            made = w.call(name, x, op["axis"])
+        else:
+            made = f"{x}.{name}({op['axis']})"
+        return made if op["dtype"].name == "i64" else cast(made, op["dtype"])
+
+    core(name)(in_f32(handler))
+
+
+_enter_position("argmax")
+_enter_position("argmin")
+
+
+# -- scans -----------------------------------------------------------------------------------------
+
+
+def _enter_scan(name: str, function: str, start) -> None:
+    def handler(w, op, x):
+        flags = {n: True for n in ("reverse", "exclusive") if op[n]}
+        if not flags:
+            kind = op.result.type.dtype
+            own = f", dtype={dtype_text(kind)}" if kind.is_integer and kind.bits < 64 else ""
+            return f"np.{function}.accumulate({x}, {op['axis']}{own})"
+        first = {"start": start(op.result.type.dtype)} if op["exclusive"] else {}
+        return w.call("running", f"np.{function}", x, op["axis"], **flags, **first)
+
+    core(name)(in_f32(handler))
+
+
+def _limit(kind: DType, lowest: bool) -> str:
+    if kind.is_float:
+        return "-np.inf" if lowest else "np.inf"
+    limits = np.iinfo(kind.numpy)
+    return str(limits.min if lowest else limits.max)
+
+
+_enter_scan("cumsum", "add", lambda kind: "0")
+_enter_scan("cumprod", "multiply", lambda kind: "1")
+_enter_scan("cummax", "maximum", lambda kind: _limit(kind, lowest=True))
+_enter_scan("cummin", "minimum", lambda kind: _limit(kind, lowest=False))
+
+
+# -- sorts -----------------------------------------------------------------------------------------
+
+
+@core("sort")
+def sort(w, op, x):
+    return w.call("sort", x, op["axis"], **({"descending": True} if op["descending"] else {}))
+
+
+@core("argsort")
+def argsort(w, op, x):
+    flags = {"descending": True} if op["descending"] else {}
+    made = w.call("argsort", x, op["axis"], **flags)
+    return made if op["dtype"].name == "i64" else cast(made, op["dtype"])
+
+
+@core("topk")
+def topk(w, op, x):
+    flags = {} if op["largest"] else {"largest": False}
+    return w.call("topk", x, op["k"], op["axis"], **flags)
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+def _product(op: Op, form: str, *operands: str) -> str:
+    """``form`` of operands in the dtype that sums them: f32 of narrower floats, i32 of integers of
+    fewer bits."""
+    kind, made = op.operands[0].type.dtype, op.result.type.dtype
+    wide = made if kind.is_integer or made.bits >= 32 else None
+    wide = wide or F32
+    given = [x if kind is wide else cast(x, wide) for x in operands]
+    result = form.format(*given)
+    return result if made is wide else cast(result, made)
+
+
+@core("matmul")
+def matmul(w, op, a, b):
+    return _product(op, "{} @ {}", a, b)
+
+
+@core("linear")
+def linear(w, op, x, weight, *bias):
+    made = _product(op, "{} @ {}", x, weight)
+    return f"{made} + {bias[0]}" if bias else made
+
+
+@core("contract")
+def contract(w, op, a, b):
+    letters = iter(ascii_letters)
+    left = [next(letters) for _ in op.operands[0].type.shape]
+    right = [next(letters) for _ in op.operands[1].type.shape]
+    batch, summed = op["batch_a"], op["contract_a"]
+    pairs = zip((*batch, *summed), (*op["batch_b"], *op["contract_b"]), strict=True)
+    for mine, other in pairs:
+        right[other] = left[mine]
+    free = [c for i, c in enumerate(left) if i not in batch + summed]
+    free += [c for i, c in enumerate(right) if i not in op["batch_b"] + op["contract_b"]]
+    equation = f"{''.join(left)},{''.join(right)}->{''.join([left[i] for i in batch] + free)}"
+    return _product(op, f'np.einsum("{equation}", {{}}, {{}})', a, b)
+
+
+# -- convolution and pooling -----------------------------------------------------------------------
+
+
+def _geometry(op: Op, *names: str) -> dict[str, str]:
+    return {name: sequence(op[name]) for name in names}
+
+
+def _convolution(w, op: Op, x: str, weight: str, *more: str) -> str:
+    options = _geometry(op, "strides", "low", "high", "dilations", *more)
+    if op["groups"] > 1:
+        options["groups"] = str(op["groups"])
+    return _product(op, w.call(op.kind.partition(".")[2], "{}", "{}", **options), x, weight)
+
+
+@core("conv")
+def conv(w, op, x, weight):
+    return _convolution(w, op, x, weight)
+
+
+@core("conv_transpose")
+def conv_transpose(w, op, x, weight):
+    return _convolution(w, op, x, weight, "output_padding")
+
+
+@core("max_pool", "avg_pool")
+@in_f32
+def pool(w, op, x):
+    options = _geometry(op, "window", "strides", "low", "high", "dilations")
+    if op.get("count_padding"):
+        options["count_padding"] = "True"
+    return w.call(op.kind.partition(".")[2], x, **options)
+
+
+# -- random numbers --------------------------------------------------------------------------------
+
+
+@core("random_bits", "random_uniform", "random_normal")
+def random(w, op, seed, *iteration):
+    made = w.call(op.kind.partition(".")[2], sequence(op["shape"]), seed, op["stream"], *iteration)
+    default = "ui32" if op.kind == "core.random_bits" else "f32"
+    return made if op["dtype"].name == default else cast(made, op["dtype"])

@@ -1,0 +1,63 @@
+"""The table of translations: each gives an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from core_compiler.exporters.numpy_source.text import atom, dtype_text
+from core_compiler.ir import DType, Op, dtype
+
+if TYPE_CHECKING:
+    from core_compiler.exporters.numpy_source.exporter import Writer
+
+F32, I32 = dtype("f32"), dtype("i32")
+
+__all__ = ["TABLE", "cast", "core", "in_f32"]
+
+
+#: ``add`` of ``core.add`` -> ``handler(writer, op, *operands)``, which gives the expression of the
+#: results (several: a tuple), or None: the op's declared decomposition is written.  Operands are
+#: names, calls and indices, which need no parentheses; those of an elementwise op may come before
+#: they are broadcast, and numbers beside an array as literals.
+TABLE: dict[str, Callable[..., str | None]] = {}
+
+
+def core(*names: str):
+    """Enter a handler under these ops of ours."""
+
+    def enter(handler):
+        for name in names:
+            TABLE[name] = handler
+        return handler
+
+    return enter
+
+
+def cast(expression: str, wanted: DType) -> str:
+    return f"{atom(expression)}.astype({dtype_text(wanted)})"
+
+
+def in_f32(handler):
+    """Wrap a handler: operands that are floats narrower than f32 are widened, results of the op
+    that are come back as narrow."""
+
+    @wraps(handler)
+    def wide(w: Writer, op: Op, *operands: str) -> str | None:
+        given = [
+            cast(x, F32) if _is_narrow(value.type.dtype) else x
+            for x, value in zip(operands, op.operands, strict=True)
+        ]
+        made = handler(w, op, *given)
+        narrow = op.operands and _is_narrow(op.operands[0].type.dtype)
+        wanted: Any = op.results[0].type.dtype
+        if made is None or not narrow or not _is_narrow(wanted):
+            return made
+        return cast(made, wanted)
+
+    return wide
+
+
+def _is_narrow(kind: DType) -> bool:
+    return kind.is_float and kind.bits < 32

@@ -1,0 +1,211 @@
+"""Python text: names, numbers, dtypes, statements of a line's length."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import keyword
+import math
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core_compiler.ir import DType, dtype
+
+WIDTH = 100
+#: Names that an exported file gives itself.
+RESERVED = ("W", "INPUTS", "OUTPUTS", "main", "math", "ml_dtypes", "np", "rng")
+
+
+def taken() -> set[str]:
+    """Names that no variable may have."""
+    return {*RESERVED, *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
+
+
+def identifier(text: str) -> str:
+    """``text`` as Python spells names: as it reads them (NFKC), other signs as underscores."""
+    made = "".join(
+        c if f"_{c}".isidentifier() else "_" for c in unicodedata.normalize("NFKC", text)
+    )
+    made = unicodedata.normalize("NFKC", made)
+    return made if made.isidentifier() else f"_{made}"
+
+
+def quoted(text: str) -> str:
+    """A text as a literal."""
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def plain(text: str) -> str:
+    """A text for a comment or a docstring: on one line, and ending neither."""
+    shown = "".join(c if c.isprintable() else "?" for c in text)
+    return shown.replace("\\", "/").replace('"""', "'''")
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def is_native(kind: DType) -> bool:
+    """Whether NumPy has the dtype itself, and not the package ml_dtypes."""
+    return kind.numpy.kind in "biuf" and kind.numpy.isbuiltin == 1
+
+
+def dtype_text(kind: DType) -> str:
+    """``np.float32``, ``ml_dtypes.bfloat16``."""
+    if kind.kind == "bool":
+        return "np.bool_"
+    return f"{'np' if is_native(kind) else 'ml_dtypes'}.{kind.numpy.name}"
+
+
+def number(value: Any, kind: DType) -> str:
+    """A literal that rounds to ``value`` in its dtype."""
+    if kind.kind == "bool":
+        return str(bool(value))
+    if not kind.is_float:
+        return str(int(value))
+    wide = float(value)
+    if not math.isfinite(wide):
+        return "np.nan" if wide != wide else "np.inf" if wide > 0 else "-np.inf"
+    short = str(np.float32(wide)) if kind.bits <= 32 else repr(wide)
+    exact = float(np.asarray(float(short)).astype(kind.numpy)) == wide
+    return short if exact and np.signbit(float(short)) == np.signbit(wide) else repr(wide)
+
+
+def literal(value: Any, kind: DType) -> str:
+    """A number as an operand: its dtype is that of the array beside it."""
+    text = number(value, kind)
+    return f"({text})" if text.startswith("-") else text
+
+
+def typed(value: Any, kind: DType) -> str:
+    """A number of its dtype."""
+    return f"{dtype_text(kind)}({number(value, kind)})"
+
+
+def small_array(array: np.ndarray) -> str:
+    """A short list of numbers as an array."""
+    kind = dtype(array.dtype)
+    items = ", ".join(number(v, kind) for v in array)
+    default = kind.name in ("i64", "f64", "i1") and array.size
+    return f"np.array([{items}]{'' if default else f', {dtype_text(kind)}'})"
+
+
+def sequence(items: Iterable[Any]) -> str:
+    """A tuple."""
+    held = [str(i) for i in items]
+    return f"({held[0]},)" if len(held) == 1 else f"({', '.join(held)})"
+
+
+def atom(expression: str) -> str:
+    """An expression in parentheses, unless it is a name, a call or an index already."""
+    depth = 0
+    for place, sign in enumerate(expression):
+        depth += (sign in "([") - (sign in ")]")
+        if depth == 0 and not (sign.isalnum() or sign in "_.)]\"'"):
+            return f"({expression})"
+        if depth < 0 or (depth == 0 and sign in "\"'" and place == 0):
+            return f"({expression})"
+    return expression
+
+
+# -- statements ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Statement:
+    """``targets = expression``; without targets a line as it is.  ``depth``: of indentation."""
+
+    expression: str
+    targets: str = ""
+    depth: int = 1
+    comment: str = ""
+
+    def lines(self) -> Iterator[str]:
+        indent, behind = "    " * self.depth, f"  # {self.comment}" if self.comment else ""
+        head = f"{indent}{self.targets} = " if self.targets else indent
+        whole = f"{head}{self.expression}"
+        if len(whole + behind) <= WIDTH:
+            yield whole + behind
+            return
+        if behind:
+            yield f"{indent}# {self.comment}"
+        if len(whole) <= WIDTH or not self.targets:
+            yield whole
+            return
+        yield from _broken(head, self.expression, indent)
+
+
+def _broken(head: str, expression: str, indent: str) -> Iterator[str]:
+    """A long call with its arguments on lines of their own, a long operation at its operator."""
+    inner = f"{indent}    "
+    start = _call(expression)
+    if start is not None:
+        yield f"{head}{expression[: start + 1]}"
+        line = ""
+        for argument in _arguments(expression[start + 1 : -1]):
+            longer = f"{line} {argument}," if line else f"{inner}{argument},"
+            if line and len(longer) > WIDTH:
+                yield line
+                longer = f"{inner}{argument},"
+            line = longer
+        yield line.removesuffix(",")
+        yield f"{indent})"
+        return
+    place = _operator(expression)
+    if place is None:
+        yield f"{head}{expression}"
+        return
+    yield f"{head}("
+    yield f"{inner}{expression[:place]}"
+    yield f"{inner}{expression[place + 1 :]}"
+    yield f"{indent})"
+
+
+def _operator(expression: str) -> int | None:
+    """Where the space before an operator is that stands in no parentheses."""
+    depth = 0
+    for place, sign in _outside_texts(expression):
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == " " and depth == 0:
+            return place
+    return None
+
+
+def _call(expression: str) -> int | None:
+    """Where the parenthesis of a call opens that is all of the expression; None if it is none."""
+    depth, outer = 0, 0
+    for place, sign in _outside_texts(expression):
+        if sign == " " and depth == 0:
+            return None
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == "(" and depth == 1:
+            outer = place
+    return outer if outer and expression.endswith(")") and expression[outer - 1] != " " else None
+
+
+def _outside_texts(expression: str) -> Iterator[tuple[int, str]]:
+    """The signs that are in no literal text, with their places."""
+    quote, escaped = "", False
+    for place, sign in enumerate(expression):
+        if quote:
+            if sign == quote and not escaped:
+                quote = ""
+            escaped = sign == "\\" and not escaped
+        elif sign in "\"'":
+            quote = sign
+        else:
+            yield place, sign
+
+
+def _arguments(text: str) -> Sequence[str]:
+    """The arguments of a call."""
+    parts, depth, start = [], 0, 0
+    for place, sign in _outside_texts(text):
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and depth == 0:
+            parts.append(text[start:place].strip())
+            start = place + 1
+    return [*parts, text[start:].strip()]

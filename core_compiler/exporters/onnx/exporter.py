@@ -1,0 +1,247 @@
+"""From main of a module to a graph of ONNX: one walk, all gaps reported at once.
+
+Broadcasts and constants become nodes where a reader needs them, and only there: most ops of ONNX
+broadcast their operands themselves.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core_compiler.exporters.base import Gap, entry, is_uniform, refuse, short
+from core_compiler.exporters.onnx import dtypes, ops  # noqa: F401  (fills the table)
+from core_compiler.exporters.onnx.graph import Graph, Tensor
+from core_compiler.exporters.onnx.ranges import Ranges
+from core_compiler.exporters.onnx.table import TABLE, Emitter, NotInOnnx
+from core_compiler.ir import Block, Module, Op, Resource, TensorType, Value, as_array
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import broadcast_shape, decomposed
+
+#: Why ops have no translation.
+_NO_WORD = dict.fromkeys(
+    ("random_bits", "random_uniform", "random_normal"), "ONNX names no generator of random numbers"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """A ``core.broadcast`` that is no node yet: axis i of ``source`` is axis ``dims[i]``."""
+
+    source: Tensor
+    shape: tuple[Any, ...]
+    dims: tuple[int, ...]
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """The shape of the source with a 1 for each axis that it is repeated along, but for
+        leading ones."""
+        held = self.source.shape or ()
+        lead = min(self.dims, default=len(self.shape))
+        sizes = [1] * (len(self.shape) - lead)
+        for size, axis in zip(held, self.dims, strict=True):
+            sizes[axis - lead] = size
+        return tuple(sizes)
+
+
+def to_graph(
+    module: Module, inputs: Sequence[str], outputs: Sequence[str], opset: int, guards: bool
+) -> Graph:
+    """The graph of main, its inputs and outputs named.  UserError names all that has no word in
+    ONNX."""
+    body = entry(module, inputs, outputs)
+    exporter = Exporter(module, opset, guards)
+    arguments = [exporter.argument(v) for v in body.arguments]
+    exporter.graph.inputs = arguments
+    exporter.block(body)
+    if exporter.gaps:
+        raise refuse(exporter.gaps, f"ONNX (opset {opset})")
+    exporter.graph.outputs = exporter.results(body)
+    for held, names in ((exporter.graph.inputs, inputs), (exporter.graph.outputs, outputs)):
+        for tensor, name in zip(held, names, strict=True):
+            tensor.wanted = name
+    return exporter.graph
+
+
+class Exporter(Emitter):
+    """One export; ``env`` maps values to tensors, those of a region over those around it."""
+
+    def __init__(self, module: Module, opset: int, guards: bool):
+        super().__init__(opset, guards)
+        self.module = module
+        self.env: ChainMap[Value, Tensor | Spread] = ChainMap()
+        self.gaps: list[Gap] = []
+        self._groups = 0
+        self.ranges = Ranges(self.numbers)
+
+    def argument(self, value: Value) -> Tensor:
+        """A tensor for an argument of main or of a region."""
+        missing = dtypes.missing(value.type.dtype, self.opset)
+        if missing and self.op is None:
+            stand_in = Op("input", (), (value,))
+            self.gaps.append(Gap(stand_in, missing))
+        made = Tensor(value.type.dtype, value.type.shape, value.name or "argument")
+        self.env[value] = made
+        return made
+
+    # -- ops ---------------------------------------------------------------------------------------
+
+    def block(self, block: Block) -> None:
+        for op in block.ops:
+            self.visit(op)
+
+    def visit(self, op: Op) -> None:
+        """Translate one op; a gap is noted and the walk goes on."""
+        self.ranges.made(op)
+        outer = self.op
+        # What a decomposition makes comes from nowhere: it is part of the op that is decomposed.
+        self.op = outer if op.origin is None and outer is not None else op
+        try:
+            results = self._translated(op)
+        except NotInOnnx as gap:
+            reason = str(gap) if self.op is op else f"{gap}, for {op.kind} in it"
+            self.gaps.append(Gap(self.op, reason))
+            results = [Tensor(v.type.dtype, v.type.shape) for v in op.results]
+        finally:
+            self.op = outer
+        for value, made in zip(op.results, results, strict=True):
+            if isinstance(made, Tensor) and not made.wanted:
+                made.shape = value.type.shape
+                made.wanted = value.name or short(op)
+            self.env[value] = made
+
+    def _translated(self, op: Op) -> Sequence[Tensor | Spread]:
+        if op.kind == "core.constant":
+            return (self._constant(op),)
+        if op.kind == "core.broadcast":
+            return (self._spread(op),)
+        if op.kind == "core.group":
+            return self._group(op)
+        for value in op.results:
+            missing = dtypes.missing(value.type.dtype, self.opset)
+            if missing:
+                raise NotInOnnx(missing)
+        if not op.regions and all(v.type.elements == 0 for v in op.results):
+            return [self.constant(np.empty(v.type.shape, v.type.dtype.numpy)) for v in op.results]
+        declared, handler = definition(op), TABLE.get(short(op))
+        made: Tensor | Spread | Sequence[Tensor] | None = None
+        if handler is not None:
+            op = op.with_(attributes=declared.settle(op.attributes))
+            if "elementwise" in declared.traits:
+                made = self._elementwise(op, handler)
+            else:
+                made = handler(self, op, *map(self.operand, op.operands))
+        if made is not None:
+            return (made,) if isinstance(made, Tensor | Spread) else tuple(made)
+        if declared.decompose is None:
+            raise NotInOnnx(_NO_WORD.get(short(op), "no translation"))
+        return self._inlined(decomposed(op), op.operands)
+
+    def _elementwise(self, op: Op, handler) -> Tensor | Spread | None:
+        """Computed before its operands are broadcast, as far as that goes."""
+        held = [self.compact(v) for v in op.operands]
+        whole: TensorType = op.result.type
+        shape: tuple[Any, ...] = broadcast_shape(*(shape for _, shape in held))
+        if shape != whole.shape:
+            op = op.with_(results=(Value(whole.with_(shape=shape, order=None), op.result.name),))
+        made = handler(self, op, *(tensor for tensor, _ in held))
+        if made is None or shape == whole.shape:
+            return made
+        if not made.wanted:
+            made.shape, made.wanted = shape, op.result.name or short(op)
+        lead = len(whole.shape) - len(shape)
+        return Spread(made, whole.shape, tuple(range(lead, len(whole.shape))))
+
+    def _constant(self, op: Op) -> Tensor | Spread:
+        held = op["value"]
+        missing = dtypes.missing(held.type.dtype, self.opset)
+        if missing:
+            raise NotInOnnx(missing)
+        key = held.digest if isinstance(held, Resource) else held.data
+        array = as_array(held, self.module.weights)
+        if not op.result.name and is_uniform(array):
+            return Spread(self.constant(array.reshape(-1)[0]), array.shape, ())
+        return self.constant(array, op.result.name or "", key)
+
+    def _spread(self, op: Op) -> Tensor | Spread:
+        shape, dims, held = op["shape"], op["dims"], self.env[op.operands[0]]
+        if isinstance(held, Spread):
+            return Spread(held.source, shape, tuple(dims[d] for d in held.dims))
+        return held if held.shape == shape else Spread(held, shape, dims)
+
+    def _group(self, op: Op) -> list[Tensor | Spread]:
+        outer = self.group
+        self._groups += 1
+        self.group = str(op.get("name") or f"group {self._groups}")
+        try:
+            return self._inlined(op.regions[0], op.operands)
+        finally:
+            self.group = outer
+
+    def _inlined(self, block: Block, operands: Sequence[Value]) -> list[Tensor | Spread]:
+        """The block's ops in place."""
+        for argument, value in zip(block.arguments, operands, strict=True):
+            self.env[argument] = self.env[value]
+            self.ranges.alias(argument, value)
+        self.block(block)
+        return [self.env[v] for v in block.outputs]
+
+    # -- regions -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def region(self, inputs: Sequence[Tensor] = ()) -> Iterator[Graph]:
+        """A graph for an attribute of a node; what its ops make is not seen outside."""
+        self.env = self.env.new_child()
+        try:
+            with self.inside(Graph(inputs)) as graph:
+                yield graph
+        finally:
+            self.env = self.env.parents
+
+    def results(self, block: Block) -> list[Tensor]:
+        """The outputs of a block, each a tensor of its own that a node of this graph makes."""
+        held = [self.operand(v) for v in block.outputs]
+        own = {t for node in self.graph.nodes for t in node.outputs}
+        made: list[Tensor] = []
+        for tensor, value in zip(held, block.outputs, strict=True):
+            if tensor not in own or tensor in made:
+                tensor = self.emit("Identity", tensor)
+                tensor.shape = value.type.shape
+            made.append(tensor)
+        return made
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def operand(self, value: Value) -> Tensor:
+        held = self.env[value]
+        if isinstance(held, Tensor):
+            return held
+        made = self._materialised(held)
+        self.env[value] = made
+        return made
+
+    def _materialised(self, held: Spread) -> Tensor:
+        x = self.reshape(held.source, held.padded)
+        if x.array is not None and np.prod(held.shape) <= 64:
+            return self.constant(np.ascontiguousarray(np.broadcast_to(x.array, held.shape)))
+        made = self.emit("Expand", x, self.ints(*held.shape))
+        made.shape = held.shape
+        return made
+
+    def compact(self, value: Value) -> tuple[Tensor, tuple[int, ...]]:
+        held = self.env[value]
+        if isinstance(held, Tensor):
+            return held, value.type.shape
+        return self.reshape(held.source, held.padded), held.padded
+
+    def numbers(self, value: Value) -> np.ndarray | None:
+        held = self.env[value]
+        return (held.source if isinstance(held, Spread) else held).array
+
+    def bounds(self, value: Value) -> tuple[float, float] | None:
+        return self.ranges.of(value)

@@ -1,0 +1,104 @@
+"""Writing models: in one file, or with the weights beside it, streamed one after the other.
+
+External data are those of the ONNX format (onnx/docs/ExternalData.md): one file in the model's
+folder, each tensor at an offset of whole pages, so that a reader can map it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.exporters.base import replacing
+from core_compiler.exporters.onnx.proto import Unfilled
+
+#: The largest message of protobuf, with room for what its own encoding adds.
+LARGEST = (1 << 31) - (1 << 20)
+#: Where a tensor may begin in the data file, and the size from which one lies there.
+PAGE = 4096
+BESIDE_FROM = 1024
+_CHUNK = 1 << 24
+
+
+def size(made: Unfilled) -> int:
+    """Bytes that the model has with its weights inside."""
+    return made.model.ByteSize() + sum(map(_bytes, (array for _, array in made.weights)))
+
+
+def _bytes(array: np.ndarray) -> int:
+    return array.size * array.dtype.itemsize
+
+
+def fill(weights: Sequence[tuple[Any, np.ndarray]]) -> None:
+    """Put the arrays into their ``TensorProto``s."""
+    from onnx import numpy_helper
+
+    from core_compiler.ir import dtype
+
+    for held, array in weights:
+        if dtype(array.dtype).bits < 8 and array.dtype != np.bool_:
+            held.raw_data = numpy_helper.from_array(array).raw_data  # several to a byte
+        else:
+            held.raw_data = np.ascontiguousarray(array).tobytes()
+
+
+def write(made: Unfilled, path: Path, largest: int) -> list[Path]:
+    """Write the model to ``path``; beside it the weights where it would have more than ``largest``
+    bytes.  The files, the model's first.
+
+    Each file takes the place of an older one when it is complete, the model's last.
+    """
+    if size(made) <= min(largest, LARGEST):
+        fill(made.weights)
+        _save(made, path)
+        return [path]
+    beside = path.with_name(f"{path.name}.data")
+    inside = [pair for pair in made.weights if not _lies_beside(pair[1])]
+    fill(inside)
+    with replacing(beside) as stream:
+        for held, array in made.weights:
+            if _lies_beside(array):
+                offset = -(-stream.tell() // PAGE) * PAGE
+                stream.write(bytes(offset - stream.tell()))
+                _stream(stream, array)
+                _refer(held, beside.name, offset, stream.tell() - offset)
+    if made.model.ByteSize() > LARGEST:
+        raise UserError(
+            f"the model has {made.model.ByteSize():,} bytes without its weights", str(path),
+            "protobuf writes no more than 2 GiB",
+        )  # fmt: skip
+    _save(made, path)
+    return [path, beside]
+
+
+def _lies_beside(array: np.ndarray) -> bool:
+    """Whether an array is stored in the data file: small ones, and those of which several elements
+    share a byte, stay in the model."""
+    from core_compiler.ir import dtype
+
+    packed = dtype(array.dtype).bits < 8 and array.dtype != np.bool_
+    return not packed and _bytes(array) >= BESIDE_FROM
+
+
+def _stream(stream, array: np.ndarray) -> None:
+    """The bytes of an array, a part at a time: of a mapped one no more is in memory."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    for start in range(0, flat.size, _CHUNK):
+        stream.write(flat[start : start + _CHUNK].data)
+
+
+def _refer(held, location: str, offset: int, length: int) -> None:
+    import onnx
+
+    held.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        held.external_data.add(key=key, value=str(value))
+
+
+def _save(made: Unfilled, path: Path) -> None:
+    with replacing(path) as stream:
+        stream.write(made.model.SerializeToString(deterministic=True))

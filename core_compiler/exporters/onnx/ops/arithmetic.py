@@ -1,0 +1,132 @@
+"""Division, remainders and powers.
+
+ONNX leaves integers' corner cases open.  Ours: x / 0, x rem 0 and x mod 0 are 0, the lowest
+number / -1 wraps, products of powers wrap.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core_compiler.exporters.onnx.graph import Graph, Tensor
+from core_compiler.exporters.onnx.table import BOOL, I64, Emitter, core, in_f32
+from core_compiler.ir import Op, dtype
+
+#: Exponents up to this one become products.
+PRODUCTS = 8
+UI64 = dtype("ui64")
+
+
+def _special(g: Emitter, op: Op) -> list[int]:
+    """The divisors among 0 and -1 that a guard must look for."""
+    divisor = op.operands[1]
+    if not g.guards or not divisor.type.dtype.is_integer:
+        return []
+    wanted = [0, -1] if divisor.type.dtype.kind == "int" else [0]
+    held = g.numbers(divisor)
+    if held is not None:
+        return [v for v in wanted if (held == v).any()]
+    low, high = g.bounds(divisor) or (-1, 0)
+    return [v for v in wanted if low <= v <= high]
+
+
+def _equal(g: Emitter, x: Tensor, number: int) -> Tensor:
+    return g.emit("Equal", x, g.scalar(number, x.dtype))
+
+
+def _safe(g: Emitter, divisor: Tensor, special: list[int]) -> Tensor:
+    """``divisor`` with 1 for the special ones."""
+    if not special:
+        return divisor
+    held = [_equal(g, divisor, v) for v in special]
+    found = held[0] if len(held) == 1 else g.emit("Or", *held)
+    return g.where(found, g.scalar(1, divisor.dtype), divisor)
+
+
+@core("div")
+def div(g, op, a, b):
+    """ONNX truncates integers too."""
+    special = _special(g, op)
+    made = g.emit("Div", a, _safe(g, b, special))
+    zero = g.scalar(0, a.dtype)
+    if -1 in special:
+        made = g.where(_equal(g, b, -1), g.emit("Sub", zero, a), made)
+    return g.where(_equal(g, b, 0), zero, made) if 0 in special else made
+
+
+@core("rem")
+def rem(g, op, a, b):
+    """C's remainder: the sign of ``a``.  1 leaves nothing, so it stands for 0 and -1.
+
+    onnxruntime takes the remainder of 64 bits in f64, which rounds: there it is what division
+    leaves.
+    """
+    divisor = _safe(g, b, _special(g, op))
+    if a.dtype.is_integer and a.dtype.bits == 64:
+        return g.emit("Sub", a, g.emit("Mul", g.emit("Div", a, divisor), divisor))
+    return g.emit("Mod", a, divisor, fmod=1)
+
+
+@core("mod")
+def mod(g, op, a, b):
+    """Python's remainder: the sign of ``b``."""
+    if a.dtype.is_float:
+        return _mod_of_floats(g, op, a, b)
+    return g.emit("Mod", a, _safe(g, b, _special(g, op)), fmod=0)
+
+
+@in_f32
+def _mod_of_floats(g, op, a, b):
+    """ONNX's Mod of floats is C's alone: moved by ``b`` where the signs differ."""
+    zero, rest = g.scalar(0, a.dtype), g.emit("Mod", a, b, fmod=1)
+    crosses = g.emit("Xor", g.emit("Less", rest, zero), g.emit("Less", b, zero))
+    moved = g.emit("And", crosses, g.emit("Not", g.emit("Equal", rest, zero)))
+    return g.where(moved, g.emit("Add", rest, b), rest)
+
+
+# -- powers ----------------------------------------------------------------------------------------
+
+
+@core("pow")
+def pow_(g, op, a, b):
+    if a.dtype.is_float:
+        return g.emit("Pow", a, b)
+    held = g.numbers(op.operands[1])
+    if held is not None and held.size == 1 and 2 <= held.item() <= PRODUCTS:
+        made = a
+        for _ in range(held.item() - 1):
+            made = g.emit("Mul", made, a)
+        return made
+    if not g.guards:
+        return g.emit("Pow", a, b)
+    whole = op.result.type.shape
+    exponent = b if b.dtype is UI64 else g.cast(b, I64)
+    made = _by_squaring(g, g.expand(g.cast(a, I64), whole), g.expand(exponent, whole), a.dtype.bits)
+    return g.cast(made, a.dtype)
+
+
+def _by_squaring(g: Emitter, a: Tensor, b: Tensor, bits: int) -> Tensor:
+    """``a`` (i64) to the ``b`` in a loop over the bits of the exponents: runtimes' own powers go
+    through floats and do not wrap.  A negative exponent gives 1 or -1 of those bases, else 0."""
+    zero, one = (g.scalar(n, I64) for n in (0, 1))
+    two = g.scalar(2, b.dtype)
+    carried = (g.emit("Expand", one, g.emit("Shape", a)), a, b)
+    step, go, inner = Tensor(I64, ()), Tensor(BOOL, ()), [Tensor(t.dtype) for t in carried]
+    body = Graph([step, go, *inner])
+    with g.inside(body):
+        made, base, left = inner
+        odd = g.emit("Equal", g.emit("Mod", left, two), g.scalar(1, b.dtype))
+        body.outputs = [
+            g.emit("Identity", go), g.where(odd, g.emit("Mul", made, base), made),
+            g.emit("Mul", base, base), g.emit("Div", left, two),
+        ]  # fmt: skip
+    results = [Tensor(t.dtype) for t in carried]
+    rounds, forever = g.constant(np.int64(bits)), g.constant(np.bool_(True))
+    g.node("Loop", (rounds, forever, *carried), results, body=body)
+    if b.dtype is UI64:
+        return results[0]
+    of_minus_one = _equal(g, a, -1)
+    even = g.emit("Equal", g.emit("Mod", b, two), zero)
+    gives_one = g.emit("Or", g.emit("Equal", a, one), g.emit("And", of_minus_one, even))
+    inverse = g.where(gives_one, one, g.where(of_minus_one, a, zero))
+    return g.where(g.emit("Less", b, zero), inverse, results[0])

@@ -1,0 +1,76 @@
+"""Bitwise ops and shifts.
+
+A shift by less than 0, or by the width and more, gives 0; ONNX leaves it open, and shifts unsigned
+numbers alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core_compiler.exporters.onnx.graph import Tensor
+from core_compiler.exporters.onnx.table import BOOL, Emitter, core
+from core_compiler.ir import Op, dtype
+
+
+def _enter(name: str, of_bools: str, of_integers: str) -> None:
+    def handler(g, op, a, b):
+        return g.emit(of_bools if a.dtype is BOOL else of_integers, a, b)
+
+    core(name)(handler)
+
+
+for _name, _of_bools, _of_integers in (
+    ("and", "And", "BitwiseAnd"), ("or", "Or", "BitwiseOr"), ("xor", "Xor", "BitwiseXor"),
+):  # fmt: skip
+    _enter(_name, _of_bools, _of_integers)
+
+
+@core("bitnot")
+def bitnot(g, op, x):
+    return inverted(g, x)
+
+
+def inverted(g: Emitter, x: Tensor) -> Tensor:
+    """Every bit inverted; before opset 18 as ``-1 - x``, which wraps to the same."""
+    if g.has("BitwiseNot"):
+        return g.emit("BitwiseNot", x)
+    return g.emit("Sub", g.constant(np.array(-1, np.int64).astype(x.dtype.numpy)), x)
+
+
+@core("shl")
+def shl(g, op, a, b):
+    """In 32 or 64 bits, of which the low ones are kept."""
+    return _shift(g, op, a, b, "LEFT")
+
+
+@core("shr")
+def shr(g, op, a, b):
+    """Of a negative number the inverse is shifted, and inverted back."""
+    if a.dtype.kind == "uint":
+        return _shift(g, op, a, b, "RIGHT")
+    negative = g.emit("Less", a, g.scalar(0, a.dtype))
+    size = g.where(negative, inverted(g, a), a)
+    return _shift(g, op, size, b, "RIGHT", negative)
+
+
+def _shift(
+    g: Emitter, op: Op, x: Tensor, count: Tensor, direction: str, negative: Tensor | None = None
+) -> Tensor:
+    """``x`` shifted, inverted where ``negative``.
+
+    As an unsigned number a negative count is one beyond the width.
+    """
+    kind = x.dtype
+    signed, unsigned = (dtype(f"{p}{64 if kind.bits == 64 else 32}") for p in ("i", "ui"))
+    x, count = g.cast(x, unsigned), g.cast(count, unsigned)
+    bounds, fits = g.bounds(op.operands[1]), None
+    if g.guards and not (bounds and bounds[0] >= 0 and bounds[1] < kind.bits):
+        fits = g.emit("Less", count, g.scalar(kind.bits, unsigned))
+        count = g.emit("Min", count, g.scalar(kind.bits - 1, unsigned))
+    made = g.cast(g.emit("BitShift", x, count, direction=direction), signed)
+    if negative is not None:
+        made = g.where(negative, inverted(g, made), made)
+    if fits is not None:
+        made = g.where(fits, made, g.scalar(0, signed))
+    return g.cast(made, kind)

@@ -1,0 +1,211 @@
+"""Composites that ONNX has an op for, where it means the same; else the decomposition goes out.
+
+Of f64 it mostly does: ONNX's attributes are numbers of f32, its normalisations take their
+statistics in f32, and so are the constants in the functions that define some of its ops.  silu
+does too: onnxruntime has no kernel for Swish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from core_compiler.exporters.onnx.graph import Tensor
+from core_compiler.exporters.onnx.table import Emitter, core
+from core_compiler.ir import Op, dtype
+from core_compiler.ops.activation import SELU_ALPHA, SELU_SCALE
+
+F64 = dtype("f64")
+
+
+# -- activations -----------------------------------------------------------------------------------
+
+#: Ops whose definition holds constants of f32.
+_OF_F32 = frozenset({"Gelu", "HardSwish"})
+
+
+def _exact(x: Tensor, *attributes: float | str) -> bool:
+    """Whether attributes, which are f32, say in ``x``'s dtype what ours say."""
+    numbers = (a for a in attributes if not isinstance(a, str))
+    return x.dtype is not F64 or all(float(np.float32(n)) == n for n in numbers)
+
+
+def _enter(name: str, kind: str, *attributes: str) -> None:
+    """``name`` is ``kind``, with attributes that are called alike (``ours=theirs`` if not)."""
+    pairs = [a.partition("=")[::2] for a in attributes]
+
+    def handler(g, op, x):
+        if not g.has(kind) or (x.dtype is F64 and kind in _OF_F32):
+            return None
+        if not _exact(x, *(op[ours] for ours, _ in pairs)):
+            return None
+        return g.emit(kind, x, **{theirs or ours: op[ours] for ours, theirs in pairs})
+
+    core(name)(handler)
+
+
+for _name, _kind, *_attributes in (
+    ("elu", "Elu", "alpha"), ("gelu", "Gelu", "approximate"),
+    ("hard_sigmoid", "HardSigmoid", "alpha", "beta"), ("hard_swish", "HardSwish"),
+    ("leaky_relu", "LeakyRelu", "slope=alpha"), ("mish", "Mish"), ("softsign", "Softsign"),
+):  # fmt: skip
+    _enter(_name, _kind, *_attributes)
+
+
+@core("relu")
+def relu(g, op, x):
+    return x if x.dtype.kind == "uint" else g.emit("Relu", x)
+
+
+@core("clamp")
+def clamp(g, op, x):
+    """Above opset 12 the upper bound wins where they cross, as ours does."""
+    bounds = [None if op.get(n) is None else g.scalar(op[n], x.dtype) for n in ("low", "high")]
+    return g.emit("Clip", x, *bounds) if bounds[1] is not None else g.emit("Clip", x, bounds[0])
+
+
+@core("selu")
+def selu(g, op, x):
+    if not _exact(x, SELU_ALPHA, SELU_SCALE):
+        return None
+    return g.emit("Selu", x, alpha=SELU_ALPHA, gamma=SELU_SCALE)
+
+
+@core("celu")
+def celu(g, op, x):
+    """ONNX writes it with a maximum of 0, which is ours where alpha is positive."""
+    if op["alpha"] <= 0 or x.dtype is F64:
+        return None
+    return g.emit("Celu", x, alpha=op["alpha"])
+
+
+@core("softplus")
+def softplus(g, op, x):
+    return g.emit("Softplus", x) if op["beta"] == 1.0 else None
+
+
+# -- softmax ---------------------------------------------------------------------------------------
+
+
+@core("softmax")
+def softmax(g, op, x):
+    return g.emit("Softmax", x, axis=op["axis"]) if op["empty_rows"] == "nan" else None
+
+
+@core("log_softmax")
+def log_softmax(g, op, x):
+    """onnxruntime's of f64 loses NaN."""
+    if x.dtype is F64:
+        return None
+    return g.emit("LogSoftmax", x, axis=op["axis"])
+
+
+# -- normalisations --------------------------------------------------------------------------------
+
+
+def _parameters(
+    g: Emitter, x: Tensor, given: Sequence[Tensor], count: int, shape: Sequence[int]
+) -> list[Tensor]:
+    """``count`` of (scale, bias): what is left out scales by 1 and adds 0."""
+    neutral = (np.full(tuple(shape), n, x.dtype.numpy) for n in (1, 0))
+    filled = [*given, *(g.constant(a) for a in list(neutral)[len(given) :])]
+    return filled[:count]
+
+
+@core("layer_norm")
+def layer_norm(g, op, x, *parameters):
+    axis, shape = op["axis"], op.result.type.shape
+    if x.dtype is F64:
+        return None
+    scale, *bias = _parameters(g, x, parameters, max(1, len(parameters)), shape[axis:])
+    return g.emit("LayerNormalization", x, scale, *bias, axis=axis, epsilon=op["epsilon"])
+
+
+@core("rms_norm")
+def rms_norm(g, op, x, *parameters):
+    axis, shape = op["axis"], op.result.type.shape
+    if x.dtype is F64 or not g.has("RMSNormalization"):
+        return None
+    (scale,) = _parameters(g, x, parameters, 1, shape[axis:])
+    return g.emit("RMSNormalization", x, scale, axis=axis, epsilon=op["epsilon"])
+
+
+@core("batch_norm")
+def batch_norm(g, op, x, scale, bias, mean, variance):
+    if op["axis"] != 1 or not _exact(x, op["epsilon"]):
+        return None
+    return g.emit("BatchNormalization", x, scale, bias, mean, variance, epsilon=op["epsilon"])
+
+
+@core("group_norm")
+def group_norm(g, op, x, *parameters):
+    """Opset 18's takes a scale for each group, not for each channel."""
+    if x.dtype is F64 or g.opset < 21:
+        return None
+    scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
+    return g.emit("GroupNormalization", x, scale, bias, num_groups=op["groups"],
+                  epsilon=op["epsilon"])  # fmt: skip
+
+
+@core("instance_norm")
+def instance_norm(g, op, x, *parameters):
+    if x.dtype is F64:
+        return None
+    scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
+    return g.emit("InstanceNormalization", x, scale, bias, epsilon=op["epsilon"])
+
+
+# -- attention -------------------------------------------------------------------------------------
+
+
+@core("attention")
+def attention(g, op, q, k, v, *mask):
+    """ONNX's has four axes, (batch, heads, length, width), and gives 0 for a query that sees no
+    key."""
+    if not g.has("Attention") or q.dtype is F64 or not _agree_on_blind_rows(g, op):
+        return None
+    *lead, _, _ = wanted = op.result.type.shape
+    outer = (1,) * (2 - len(lead)) + tuple(lead)
+    outer = (prod(outer[:-1]), outer[-1])
+    q, k, v = (g.reshape(x, (*outer, *value.type.shape[-2:]))
+               for x, value in zip((q, k, v), op.operands, strict=False))  # fmt: skip
+    seen = [_mask(g, m, op, outer) for m in mask]
+    made = g.emit("Attention", q, k, v, *seen, scale=op.get("scale"),
+                  is_causal=1 if op["causal"] else None)  # fmt: skip
+    return g.reshape(made, wanted)
+
+
+def _lengths(op: Op) -> tuple[int, int]:
+    """(queries, keys)"""
+    return op.operands[0].type.shape[-2], op.operands[1].type.shape[-2]
+
+
+def _mask(g: Emitter, mask: Tensor, op: Op, outer: Sequence[int]) -> Tensor:
+    """The mask over (queries, keys) where it is the same for all, else over four axes."""
+    lead, shape = op.result.type.shape[:-2], op.operands[3].type.shape
+    whole = (1,) * (len(lead) + 2 - len(shape)) + shape
+    if prod(whole[:-2]) == 1:
+        return g.expand(g.reshape(mask, whole[-2:]), _lengths(op))
+    if len(lead) > 2:  # several batch axes are one
+        return g.reshape(g.expand(g.reshape(mask, whole), (*lead, *_lengths(op))),
+                         (*outer, *_lengths(op)))  # fmt: skip
+    whole = (1,) * (2 - len(lead)) + whole
+    return g.expand(g.reshape(mask, whole), (*whole[:-2], *_lengths(op)))
+
+
+def _agree_on_blind_rows(g: Emitter, op: Op) -> bool:
+    """Whether ours gives what ONNX's gives for a query that sees no key, or there is none."""
+    if _lengths(op)[1] == 0:
+        return False
+    if op["empty_rows"] == "zero" or not g.guards or len(op.operands) < 4:
+        return True
+    held = g.numbers(op.operands[3])
+    if held is None:
+        return False
+    seen = held if held.dtype == np.bool_ else held != -np.inf
+    seen = np.broadcast_to(seen, np.broadcast_shapes(seen.shape, _lengths(op)))
+    if op["causal"]:
+        seen = seen & np.tri(*_lengths(op), dtype=bool)
+    return bool(seen.any(-1).all())

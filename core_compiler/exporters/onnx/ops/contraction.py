@@ -1,0 +1,96 @@
+"""Products: MatMul where the operands are laid out for it, else Einsum.
+
+Integers narrower than 32 bits are summed in i32 and floats narrower than 16 in f32, as ours are;
+the precision in which a runtime sums 16-bit floats is its own.
+"""
+
+from __future__ import annotations
+
+from string import ascii_letters
+
+import numpy as np
+
+from core_compiler.exporters.onnx.graph import Tensor
+from core_compiler.exporters.onnx.table import F32, Emitter, NotInOnnx, core
+from core_compiler.ir import DType, Op, dtype
+
+#: 8-bit integers, whose products ONNX sums in i32.
+_BYTES = tuple(map(dtype, ("i8", "ui8")))
+
+
+def _ready(g: Emitter, op: Op, *operands: Tensor) -> tuple[Tensor, ...]:
+    """Operands in the dtype that the product runs in."""
+    kind, made = operands[0].dtype, op.result.type.dtype
+    wide = kind
+    if kind.is_float and (kind.bits < 16 or made.bits > kind.bits):
+        wide = F32
+    elif kind.is_integer:
+        wide = made
+    return tuple(g.cast(x, wide) for x in operands)
+
+
+def _of_nothing(g: Emitter, op: Op) -> Tensor:
+    kind = op.result.type.dtype
+    return g.expand(g.constant(np.zeros((), kind.numpy)), op.result.type.shape)
+
+
+def _product(g: Emitter, op: Op, a: Tensor, b: Tensor) -> Tensor:
+    """MatMul; of bytes MatMulInteger."""
+    if a.dtype in _BYTES:
+        return g.emit("MatMulInteger", a, b)
+    return g.cast(g.emit("MatMul", *_ready(g, op, a, b)), op.result.type.dtype)
+
+
+@core("matmul")
+def matmul(g, op, a, b):
+    if op.operands[0].type.shape[-1] == 0:
+        return _of_nothing(g, op)
+    return _product(g, op, a, b)
+
+
+@core("linear")
+def linear(g, op, x, w, *bias):
+    kind: DType = op.result.type.dtype
+    if op.operands[0].type.shape[-1] == 0:
+        return None
+    if bias and op.result.type.rank == 2 and kind.is_float and g.takes("Gemm", kind):
+        return g.emit("Gemm", x, w, *bias)
+    made = _product(g, op, x, w)
+    return g.emit("Add", made, *bias) if bias else made
+
+
+@core("contract")
+def contract(g, op, a, b):
+    shapes = [v.type.shape for v in op.operands]
+    batch = op["batch_a"], op["batch_b"]
+    summed = op["contract_a"], op["contract_b"]
+    if any(shapes[0][i] == 0 for i in summed[0]):
+        return _of_nothing(g, op)
+    if _is_matmul(shapes, batch, summed):
+        return _product(g, op, a, b)
+    return g.cast(g.emit("Einsum", *_ready(g, op, a, b), equation=_equation(shapes, batch, summed)),
+                  op.result.type.dtype)  # fmt: skip
+
+
+def _is_matmul(shapes, batch, summed) -> bool:
+    """[batch.., M, K] x [batch.., K, N]"""
+    lead = len(batch[0])
+    leading = tuple(range(lead))
+    return (
+        all(len(shape) == lead + 2 for shape in shapes)
+        and batch == (leading, leading)
+        and summed == ((lead + 1,), (lead,))
+    )
+
+
+def _equation(shapes, batch, summed) -> str:
+    if sum(map(len, shapes)) > len(ascii_letters):
+        raise NotInOnnx(f"Einsum over {sum(map(len, shapes))} axes")
+    left = list(ascii_letters[: len(shapes[0])])
+    right = list(ascii_letters[len(left) : len(left) + len(shapes[1])])
+    for mine, other in zip((*batch[0], *summed[0]), (*batch[1], *summed[1]), strict=True):
+        right[other] = left[mine]
+    kept = [left[i] for i in batch[0]]
+    kept += [c for i, c in enumerate(left) if i not in batch[0] + summed[0]]
+    kept += [c for i, c in enumerate(right) if i not in batch[1] + summed[1]]
+    return f"{''.join(left)},{''.join(right)}->{''.join(kept)}"

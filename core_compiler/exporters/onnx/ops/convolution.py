@@ -1,0 +1,80 @@
+"""Convolution and its transpose: ONNX lays data and weights out as ours do."""
+
+from __future__ import annotations
+
+from math import prod
+
+from core_compiler.exporters.onnx.graph import Tensor
+from core_compiler.exporters.onnx.ops.contraction import _BYTES
+from core_compiler.exporters.onnx.ops.shape import padded
+from core_compiler.exporters.onnx.table import F32, I64, Emitter, NotInOnnx, core
+from core_compiler.ir import DType, Op, dtype
+
+F64 = dtype("f64")
+
+
+def _computing(g: Emitter, op: Op) -> DType:
+    """The float in which a convolution runs: of integers one that holds every sum; NotInOnnx where
+    none does."""
+    kind, made = op.operands[0].type.dtype, op.result.type.dtype
+    if kind.is_float:
+        return F32 if kind.bits < 16 or made.bits > kind.bits else kind
+    terms = prod(op.operands[1].type.shape[1:])
+    if op.kind == "core.conv_transpose":
+        terms *= op.operands[1].type.shape[0]
+    bits = 2 * kind.bits + terms.bit_length()
+    for wide, mantissa in ((F32, 24), (F64, 53)):
+        if bits <= mantissa:
+            return wide
+    raise NotInOnnx(f"convolutions of {kind.name} whose sums no float holds")
+
+
+def _finished(g: Emitter, op: Op, made: Tensor) -> Tensor:
+    """The result in its dtype; sums of integers wrap to it."""
+    wanted = op.result.type.dtype
+    return g.cast(made if wanted.is_float else g.cast(made, I64), wanted)
+
+
+def _window(op: Op) -> dict:
+    shape = op.operands[1].type.shape[2:]
+    groups = op["groups"]
+    return {
+        "kernel_shape": list(shape), "strides": list(op["strides"]),
+        "dilations": list(op["dilations"]), "group": groups if groups > 1 else None,
+    }  # fmt: skip
+
+
+@core("conv")
+def conv(g, op, x, w):
+    pads = [*op["low"], *op["high"]]
+    if min(pads) < 0:  # a crop is an op of its own, which may go past the operand
+        around = (0, 0, *op["low"]), (0, 0, *op["high"])
+        x = padded(g, x, op.operands[0].type.shape, g.scalar(0, x.dtype), *around)
+        pads = [0] * len(pads)
+    if x.dtype in _BYTES and g.has("ConvInteger"):
+        return g.emit("ConvInteger", x, w, pads=pads, **_window(op))
+    wide = _computing(g, op)
+    made = g.emit("Conv", g.cast(x, wide), g.cast(w, wide), pads=pads, **_window(op))
+    return _finished(g, op, made)
+
+
+@core("conv_transpose")
+def conv_transpose(g, op, x, w):
+    low, high, extra = list(op["low"]), list(op["high"]), list(op["output_padding"])
+    wide = _computing(g, op)
+    strides = op["strides"]
+    # Runtimes take no negative crop, and no padding of the output beyond the stride.
+    apart = any(n < 0 for n in (*low, *high))
+    apart |= any(e and e >= s for e, s in zip(extra, strides, strict=True))
+    pads = [0] * (2 * len(low)) if apart else [*low, *high]
+    made = g.emit(
+        "ConvTranspose", g.cast(x, wide), g.cast(w, wide), pads=pads,
+        output_padding=extra if any(extra) and not apart else None, **_window(op),
+    )  # fmt: skip
+    if apart:
+        behind = [e - h for e, h in zip(extra, high, strict=True)]
+        whole = [n + a - b for n, a, b in zip(op.result.type.shape[2:], low, behind, strict=True)]
+        zero = g.scalar(0, wide)
+        made = padded(g, made, (*op.result.type.shape[:2], *whole), zero,
+                      (0, 0, *(-n for n in low)), (0, 0, *behind))  # fmt: skip
+    return _finished(g, op, made)

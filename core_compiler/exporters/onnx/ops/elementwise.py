@@ -1,0 +1,156 @@
+"""Functions of floats, comparisons and choices: a node each, or a formula where ONNX has no
+such function.
+
+Formulas keep infinities, NaN and the accuracy near 0 that the op promises; they run in f32 at
+least.
+"""
+
+from __future__ import annotations
+
+import math
+
+from core_compiler.exporters.onnx.graph import Tensor
+from core_compiler.exporters.onnx.table import Emitter, core, in_f32
+
+#: Ours that are one node.
+_UNARY = {
+    "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh",
+    "atan": "Atan", "atanh": "Atanh", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh", "erf": "Erf",
+    "exp": "Exp", "floor": "Floor", "is_inf": "IsInf", "is_nan": "IsNaN", "log": "Log",
+    "neg": "Neg", "not": "Not", "round": "Round", "sigmoid": "Sigmoid", "sin": "Sin",
+    "sinh": "Sinh", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
+}  # fmt: skip
+_BINARY = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min": "Min",
+    "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
+}  # fmt: skip
+
+
+def _enter_unary(name: str, kind: str) -> None:
+    core(name)(lambda g, op, x: g.emit(kind, x))
+
+
+def _enter_binary(name: str, kind: str) -> None:
+    core(name)(lambda g, op, a, b: g.emit(kind, a, b))
+
+
+for _name, _kind in _UNARY.items():
+    _enter_unary(_name, _kind)
+for _name, _kind in _BINARY.items():
+    _enter_binary(_name, _kind)
+
+
+@core("ne")
+def ne(g, op, a, b):
+    return g.emit("Not", g.emit("Equal", a, b))
+
+
+@core("is_finite")
+def is_finite(g, op, x):
+    return g.emit("Less", g.emit("Abs", x), g.scalar(math.inf, x.dtype))
+
+
+@core("select")
+def select(g, op, p, a, b):
+    return g.where(p, a, b)
+
+
+@core("sign")
+def sign(g, op, x):
+    """ONNX says nothing about the sign of NaN."""
+    made = g.emit("Sign", x)
+    if not g.guards or not x.dtype.is_float:
+        return made
+    return g.where(g.is_nan(x), x, made)
+
+
+# -- functions that ONNX has not -------------------------------------------------------------------
+
+
+@core("exp2")
+@in_f32
+def exp2(g, op, x):
+    return g.emit("Pow", g.scalar(2, x.dtype), x)
+
+
+@core("log2")
+@in_f32
+def log2(g, op, x):
+    return g.emit("Div", g.emit("Log", x), g.scalar(math.log(2), x.dtype))
+
+
+@core("log10")
+@in_f32
+def log10(g, op, x):
+    return g.emit("Div", g.emit("Log", x), g.scalar(math.log(10), x.dtype))
+
+
+@core("rsqrt")
+@in_f32
+def rsqrt(g, op, x):
+    return g.emit("Reciprocal", g.emit("Sqrt", x))
+
+
+@core("trunc")
+@in_f32
+def trunc(g, op, x):
+    negative = g.emit("Less", x, g.scalar(0, x.dtype))
+    return g.where(negative, g.emit("Ceil", x), g.emit("Floor", x))
+
+
+@core("cbrt")
+@in_f32
+def cbrt(g, op, x):
+    root = g.emit("Pow", g.emit("Abs", x), g.scalar(1 / 3, x.dtype))
+    return g.where(g.emit("Less", x, g.scalar(0, x.dtype)), g.emit("Neg", root), root)
+
+
+@core("expm1")
+@in_f32
+def expm1(g, op, x):
+    """``tanh(x / 2) * (exp(x) + 1)``: the same number, and nothing cancels near 0."""
+    half = g.emit("Mul", x, g.scalar(0.5, x.dtype))
+    return g.emit("Mul", g.emit("Tanh", half),
+                  g.emit("Add", g.emit("Exp", x), g.scalar(1, x.dtype)))  # fmt: skip
+
+
+@core("log1p")
+@in_f32
+def log1p(g, op, x):
+    """``log(u) * (x / (u - 1))`` with u = 1 + x rounded (Goldberg, "What every computer scientist
+    should know about floating-point arithmetic", 1991, theorem 4)."""
+    one = g.scalar(1, x.dtype)
+    u = g.emit("Add", x, one)
+    d = g.emit("Sub", u, one)
+    curve = g.emit("Mul", g.emit("Log", u), g.emit("Div", x, d))
+    curve = g.where(g.emit("Equal", u, g.scalar(math.inf, x.dtype)), u, curve)
+    return g.where(g.emit("Equal", d, g.scalar(0, x.dtype)), x, curve)
+
+
+@core("erfc")
+@in_f32
+def erfc(g, op, x):
+    """Only as accurate as Erf, absolutely: nothing in ONNX says more of its tail."""
+    return g.emit("Sub", g.scalar(1, x.dtype), g.emit("Erf", x))
+
+
+@core("atan2")
+@in_f32
+def atan2(g, op, y, x):
+    """The angle in the first quadrant, then mirrored by the signs, those of zeros too."""
+    zero = g.scalar(0, x.dtype)
+    far, near = g.emit("Abs", y), g.emit("Abs", x)
+    angle = g.emit("Atan", g.emit("Div", far, near))
+    # 0 / 0 and infinity / infinity: on an axis, or halfway.
+    tie = g.where(g.emit("Equal", far, zero), zero, g.scalar(math.pi / 4, x.dtype))
+    angle = g.where(g.emit("Equal", far, near), tie, angle)
+    mirrored = g.emit("Sub", g.scalar(math.pi, x.dtype), angle)
+    angle = g.where(is_negative(g, x), mirrored, angle)
+    return g.where(is_negative(g, y), g.emit("Neg", angle), angle)
+
+
+def is_negative(g: Emitter, x: Tensor) -> Tensor:
+    """Whether the sign of a float is minus, also that of a zero."""
+    zero = g.scalar(0, x.dtype)
+    below = g.emit("Less", x, zero)
+    return g.emit("Or", below, g.emit("Less", g.emit("Reciprocal", x), zero))

@@ -1,0 +1,167 @@
+"""Reductions and positions of the largest and smallest.
+
+Of NaN in a maximum ONNX says nothing; onnxruntime passes over most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from core_compiler.exporters.onnx.graph import Tensor
+from core_compiler.exporters.onnx.table import BOOL, I32, I64, Emitter, core
+from core_compiler.ir import DType, Op
+
+#: Up to here f64 holds every integer.
+EXACT = 1 << 53
+#: Beyond the end of any axis.
+LAST = (1 << 63) - 1
+#: The opset from which on a reduction's axes are an input.
+_AXES_AS_INPUT = 18
+
+
+def reduced(g: Emitter, kind: str, x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
+    """One of ONNX's reductions over ``axes`` (at least one); of booleans in wider ones where the
+    opset takes none."""
+    if kind == "ReduceSum" or g.opset >= _AXES_AS_INPUT:
+        return g.emit(kind, x, g.ints(*axes), keepdims=int(keep))
+    return g.emit(kind, x, axes=list(axes), keepdims=int(keep))
+
+
+def _of_nothing(op: Op) -> bool:
+    """Whether elements are reduced that there are none of."""
+    return op.operands[0].type.elements == 0
+
+
+def _full(g: Emitter, op: Op, number) -> Tensor:
+    return g.expand(g.constant(np.asarray(number, op.result.type.dtype.numpy)),
+                    op.result.type.shape)  # fmt: skip
+
+
+def _halved(g: Emitter, op: Op, x: Tensor, kind: str) -> Tensor:
+    """One half of an axis with the other, until one place is left."""
+    for axis in op["axes"]:
+        size = op.operands[0].type.shape[axis]
+        while size > 1:
+            half = size // 2
+            made = g.emit(kind, g.cut(x, axis, 0, half), g.cut(x, axis, half, 2 * half))
+            if size % 2:
+                made = g.emit("Concat", made, g.cut(x, axis, size - 1, size), axis=axis)
+            x, size = made, half + size % 2
+    return g.reshape(x, op.result.type.shape)
+
+
+@core("reduce_sum")
+def reduce_sum(g, op, x):
+    """onnxruntime sums integers in f64, exactly up to 2^53, and then saturates."""
+    if _of_nothing(op):
+        return _full(g, op, 0)
+    if not op["axes"]:
+        return x
+    if not g.guards or x.dtype.is_float:
+        return reduced(g, "ReduceSum", x, op["axes"])
+    terms = op.operands[0].type.elements // op.result.type.elements
+    whole = 1 << (x.dtype.bits - (x.dtype.kind == "int"))
+    low, high = g.bounds(op.operands[0]) or (-whole, whole)
+    wide = g.cast(x, I64)
+    if terms * max(abs(low), abs(high)) <= EXACT:
+        return g.cast(reduced(g, "ReduceSum", wide, op["axes"]), x.dtype)
+    for axis in op["axes"]:  # the last of the running sums, which wrap
+        running = g.emit("CumSum", wide, g.constant(np.int64(axis)))
+        wide = g.cut(running, axis, op.operands[0].type.shape[axis] - 1, LAST)
+    return g.cast(g.reshape(wide, op.result.type.shape), x.dtype)
+
+
+@core("reduce_prod")
+def reduce_prod(g, op, x):
+    """onnxruntime multiplies integers in floats, which do not wrap."""
+    if _of_nothing(op):
+        return _full(g, op, 1)
+    if not op["axes"]:
+        return x
+    if g.guards and x.dtype.is_integer:
+        return _halved(g, op, x, "Mul")
+    return reduced(g, "ReduceProd", x, op["axes"])
+
+
+def _enter_extreme(name: str, kind: str) -> None:
+    def handler(g, op, x):
+        if not op["axes"]:
+            return x
+        made = reduced(g, kind, x, op["axes"])
+        if not g.guards or not x.dtype.is_float:
+            return made
+        found = reduced(g, "ReduceMax", g.is_nan(x), op["axes"])
+        return g.where(found, g.scalar(np.nan, x.dtype), made)
+
+    core(name)(handler)
+
+
+_enter_extreme("reduce_max", "ReduceMax")
+_enter_extreme("reduce_min", "ReduceMin")
+
+
+@core("mean")
+def mean(g, op, x):
+    if _of_nothing(op) or not op["axes"]:
+        return None
+    return reduced(g, "ReduceMean", x, op["axes"])
+
+
+# -- and, or ---------------------------------------------------------------------------------------
+
+
+def _ones(kind: DType) -> np.ndarray:
+    return np.array(-1, np.int64).astype(kind.numpy)
+
+
+def _enter_bitwise(name: str, of_bools: str, of_integers: str) -> None:
+    def handler(g, op, x):
+        if _of_nothing(op):
+            return _full(g, op, _ones(op.result.type.dtype) if name == "reduce_and" else 0)
+        if not op["axes"]:
+            return x
+        if x.dtype is BOOL:
+            return reduced(g, of_bools, x, op["axes"])
+        return _halved(g, op, x, of_integers)  # ONNX has no such reduction
+
+    core(name)(handler)
+
+
+_enter_bitwise("reduce_and", "ReduceMin", "BitwiseAnd")
+_enter_bitwise("reduce_or", "ReduceMax", "BitwiseOr")
+
+
+# -- positions -------------------------------------------------------------------------------------
+
+
+def _enter_position(name: str, kind: str, extreme: str) -> None:
+    def handler(g, op, x):
+        if g.guards and x.dtype.is_float:
+            made = g.emit("ArgMax", _scores(g, op, x, extreme), axis=op["axis"], keepdims=0)
+        else:
+            made = g.emit(kind, x, axis=op["axis"], keepdims=0)
+        return g.cast(made, op["dtype"])
+
+    core(name)(handler)
+
+
+def _scores(g: Emitter, op: Op, x: Tensor, extreme: str) -> Tensor:
+    """2 for what is wanted, 1 for a zero of the other sign beside it, else 0.
+
+    NaN is wanted before all else; +0 is larger than -0.
+    """
+    best = reduced(g, extreme, x, (op["axis"],), keep=True)
+    nan = g.is_nan(x)
+    found = reduced(g, "ReduceMax", nan, (op["axis"],), keep=True)
+    hit = g.where(found, nan, g.emit("Equal", x, best))
+    zero = g.scalar(0, x.dtype)
+    side = "Greater" if extreme == "ReduceMax" else "Less"
+    own = g.emit("Equal", best, zero)
+    other = g.emit("And", own, g.emit("Not", g.emit(side, g.emit("Reciprocal", x), zero)))
+    return g.where(hit, g.where(other, g.scalar(1, I32), g.scalar(2, I32)), g.scalar(0, I32))
+
+
+_enter_position("argmax", "ArgMax", "ReduceMax")
+_enter_position("argmin", "ArgMin", "ReduceMin")

@@ -1,0 +1,71 @@
+"""Running sums, products and extremes along an axis.
+
+What has no op of its own (extremes; products before opset 26) is ONNX's Scan: one step for each
+place of the axis, which carries the running value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core_compiler.exporters.onnx.graph import Graph, Tensor
+from core_compiler.exporters.onnx.table import F32, Emitter, core
+from core_compiler.ir import DType, Op
+
+
+@core("cumsum")
+def cumsum(g, op, x):
+    """onnxruntime has no kernel for 16-bit floats: the running value is one of f32, rounded where
+    it is written, as ours is."""
+    return _cumulative(g, op, x, "CumSum")
+
+
+@core("cumprod")
+def cumprod(g, op, x):
+    if g.has("CumProd"):
+        return _cumulative(g, op, x, "CumProd")
+    return _scanned(g, op, x, "Mul", 1)
+
+
+def _cumulative(g: Emitter, op: Op, x: Tensor, kind: str) -> Tensor:
+    wide = g.cast(x, F32) if x.dtype.is_float and x.dtype.bits < 32 else x
+    made = g.emit(kind, wide, g.constant(np.int64(op["axis"])), reverse=int(op["reverse"]),
+                  exclusive=int(op["exclusive"]))  # fmt: skip
+    return g.cast(made, x.dtype)
+
+
+@core("cummax")
+def cummax(g, op, x):
+    return _scanned(g, op, x, "Max", _limit(x.dtype, lowest=True))
+
+
+@core("cummin")
+def cummin(g, op, x):
+    return _scanned(g, op, x, "Min", _limit(x.dtype, lowest=False))
+
+
+def _limit(kind: DType, lowest: bool) -> float:
+    if kind.is_float:
+        return -np.inf if lowest else np.inf
+    limits = np.iinfo(kind.numpy)
+    return int(limits.min if lowest else limits.max)
+
+
+def _scanned(g: Emitter, op: Op, x: Tensor, kind: str, start: float) -> Tensor:
+    """``kind`` joins the running value and the next element; f32 carries 16-bit floats."""
+    axis, shape = op["axis"], op.result.type.shape
+    wide = g.cast(x, F32) if x.dtype.is_float and x.dtype.bits < 32 else x
+    kept = tuple(size for a, size in enumerate(shape) if a != axis)
+    first = g.expand(g.scalar(start, wide.dtype), kept)
+    running, element = Tensor(wide.dtype, kept), Tensor(wide.dtype, kept)
+    body = Graph([running, element])
+    with g.inside(body):
+        joined = g.emit(kind, running, element)
+        shown = running if op["exclusive"] else joined
+        body.outputs = [joined, g.emit("Identity", shown)]
+    last, made = Tensor(wide.dtype), Tensor(wide.dtype)
+    back = [int(op["reverse"])]
+    g.node("Scan", (first, wide), (last, made), body=body, num_scan_inputs=1,
+           scan_input_axes=[axis], scan_output_axes=[axis], scan_input_directions=back,
+           scan_output_directions=back)  # fmt: skip
+    return g.cast(made, x.dtype)

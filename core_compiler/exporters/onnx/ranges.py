@@ -1,0 +1,165 @@
+"""What the elements of a value can be at most, as far as the ops that make it say.
+
+It spares guards: positions that lie on their axis need no clamp, and floats that some integer
+holds no saturation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from core_compiler.exporters.base import short
+from core_compiler.ir import Op, Value
+
+Bounds = tuple[float, float]
+#: How many ops back a bound is looked for.
+DEPTH = 24
+
+#: Ops whose elements are elements of their first operand.
+_MOVES = frozenset({
+    "broadcast", "reshape", "transpose", "slice", "reverse", "dynamic_slice", "take", "take_along",
+    "gather_nd", "sort", "reduce_max", "reduce_min", "cummax", "cummin",
+})  # fmt: skip
+#: Ops whose result is a position on an axis of their operand.
+_POSITIONS = frozenset({"argmax", "argmin", "argsort"})
+
+
+class Ranges:
+    """Bounds of values, from their makers; ``numbers`` answers the elements of a constant."""
+
+    def __init__(self, numbers: Callable[[Value], np.ndarray | None]):
+        self._numbers = numbers
+        self._makers: dict[Value, Op] = {}
+        self._same: dict[Value, Value] = {}
+        self._known: dict[Value, Bounds | None] = {}
+
+    def made(self, op: Op) -> None:
+        """Note who makes the results of ``op``."""
+        self._makers |= dict.fromkeys(op.results, op)
+
+    def alias(self, value: Value, other: Value) -> None:
+        """``value``, an argument of a region, is ``other``."""
+        self._same[value] = other
+
+    def of(self, value: Value, depth: int = DEPTH) -> Bounds | None:
+        """The least and the greatest element, ends included, and none is NaN; None if nothing is
+        known."""
+        while value in self._same:
+            value = self._same[value]
+        op = self._makers.get(value)
+        if op is None or not depth or not value.type.elements:
+            return None
+        if value not in self._known:
+            constant = op.kind == "core.constant"
+            found = self._of_constant(value) if constant else self._of_op(op, value, depth - 1)
+            self._known[value] = found if found and _holds(value, found) else None
+        return self._known[value]
+
+    def _of_constant(self, value: Value) -> Bounds | None:
+        held = self._numbers(value)
+        if held is None or held.dtype.kind not in "biuf" or not held.size:
+            return None
+        low, high = held.min().item(), held.max().item()
+        return None if low != low or high != high else (low, high)
+
+    def _of_op(self, op: Op, value: Value, depth: int) -> Bounds | None:
+        name = short(op)
+        if name in _POSITIONS:
+            return 0, op.operands[0].type.shape[op["axis"]] - 1
+        if name == "topk" and value is op.results[1]:
+            return 0, op.operands[0].type.shape[op["axis"]] - 1
+        if name in _MOVES or name == "topk":
+            return self.of(op.operands[0], depth)
+        if name == "iota":
+            return 0, op["shape"][op.get("axis", 0)] - 1
+        if value.type.dtype.kind == "bool":
+            return 0, 1
+        rule = _RULES.get(name)
+        if rule is None:
+            return None
+        return rule(op, [self.of(v, depth) for v in op.operands])
+
+
+def _holds(value: Value, found: Bounds) -> bool:
+    """Whether the value's dtype holds the bounds, so that nothing wraps on the way."""
+    kind = value.type.dtype
+    if kind.kind in ("int", "uint") and kind.bits >= 8:
+        limits = np.iinfo(kind.numpy)
+        return limits.min <= found[0] and found[1] <= limits.max
+    small = max(map(abs, found)) <= 1 << 24
+    return kind.kind == "bool" or (kind.name in ("f32", "f64") and small)
+
+
+def _union(found) -> Bounds | None:
+    if any(f is None for f in found):
+        return None
+    return min(f[0] for f in found), max(f[1] for f in found)
+
+
+def _cast(op: Op, found) -> Bounds | None:
+    """Integers keep their value where the new dtype holds them; floats are no question here."""
+    whole = op.operands[0].type.dtype.kind != "float"
+    return found[0] if whole or op.result.type.dtype.is_float else None
+
+
+def _sum(op: Op, found) -> Bounds | None:
+    a, b = found
+    return None if a is None or b is None else (a[0] + b[0], a[1] + b[1])
+
+
+def _difference(op: Op, found) -> Bounds | None:
+    a, b = found
+    return None if a is None or b is None else (a[0] - b[1], a[1] - b[0])
+
+
+def _product(op: Op, found) -> Bounds | None:
+    a, b = found
+    if a is None or b is None:
+        return None
+    corners = [x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _larger(op: Op, found) -> Bounds | None:
+    """One known bound of two is enough for one end."""
+    a, b = (f or _all(op) for f in found)
+    return None if a is None or b is None else (max(a[0], b[0]), max(a[1], b[1]))
+
+
+def _smaller(op: Op, found) -> Bounds | None:
+    a, b = (f or _all(op) for f in found)
+    return None if a is None or b is None else (min(a[0], b[0]), min(a[1], b[1]))
+
+
+def _clamp(op: Op, found) -> Bounds | None:
+    held = found[0] or _all(op)
+    for limit, end in ((op.get("low"), max), (op.get("high"), min)):
+        if held is not None and limit is not None:
+            held = end(held[0], limit), end(held[1], limit)
+    return held
+
+
+def _all(op: Op) -> Bounds | None:
+    """All that the dtype of the result holds; None of a float, which may be NaN."""
+    kind = op.results[0].type.dtype
+    if not kind.is_integer or kind.bits < 8:
+        return None
+    limits = np.iinfo(kind.numpy)
+    return int(limits.min), int(limits.max)
+
+
+def _remainder(op: Op, found) -> Bounds | None:
+    """Of the sign of a positive divisor, and below it."""
+    divisor = found[1]
+    if divisor is None or divisor[0] <= 0 or not op.result.type.dtype.is_integer:
+        return None
+    return 0, divisor[1] - 1
+
+
+_RULES: dict[str, Callable[[Op, list[Bounds | None]], Bounds | None]] = {
+    "cast": _cast, "add": _sum, "sub": _difference, "mul": _product, "max": _larger,
+    "min": _smaller, "clamp": _clamp, "mod": _remainder,
+    "select": lambda op, found: _union(found[1:]), "concat": lambda op, found: _union(found),
+}  # fmt: skip

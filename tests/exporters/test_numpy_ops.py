@@ -1,0 +1,186 @@
+"""Every op of the registry as NumPy: the file computes what our reference does."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from core_compiler.ir import Value, dtype, tensor
+from core_compiler.ops import REGISTRY, Builder, TypeRuleError, evaluate, evaluate_block
+from tests.exporters.numpy_runs import computed
+from tests.exporters.onnx_runs import alike, module_of
+from tests.exporters.test_onnx_ops import marked
+from tests.exporters.test_onnx_properties import (
+    BINARY,
+    CORNERS,
+    FLOATS,
+    FULL,
+    INTEGERS,
+    SEEDS,
+    SHAPES,
+    few,
+    last_tensor_stage,
+    positions,
+    whole,
+    windows,
+)
+from tests.exporters.test_onnx_properties import module_of as module_from
+from tests.ops.samples import SAMPLES, Sample
+from tests.ops.test_special_values import CASES
+from tests.passes.programs import inputs, programs
+
+FEW = settings(max_examples=60)
+
+
+def same(build, *arrays: np.ndarray) -> None:
+    """A module built from arrays of these types, exported and run on them."""
+    check(module_from(build, *arrays), arrays)
+
+
+def check(module, arrays) -> None:
+    wanted = evaluate_block(module.main.body, list(arrays), module.weights)
+    with tempfile.TemporaryDirectory() as folder:
+        alike(computed(module, Path(folder), arrays), wanted)
+
+
+def test_every_op_is_written():
+    assert {s.kind for s in SAMPLES} == set(REGISTRY)
+
+
+@pytest.mark.parametrize("sample", marked(SAMPLES))
+def test_the_file_computes_the_same(sample: Sample, tmp_path: Path):
+    op = sample.op()
+    found = computed(module_of(op), tmp_path, sample.operands)
+    alike(found, evaluate(op, sample.operands), sample.slack)
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:Degrees of freedom <= 0")
+@pytest.mark.parametrize("case", CASES, ids=[f"{n}-{c[0]}" for n, c in enumerate(CASES)])
+def test_corners_of_the_contract_are_kept(case, tmp_path: Path):
+    kind, operands, attributes, wanted = case
+    builder = Builder()
+    builder.op(f"core.{kind}", [Value(tensor(a.shape, a.dtype)) for a in operands], **attributes)
+    alike(computed(module_of(builder.ops[-1]), tmp_path, operands), [wanted])
+
+
+@FEW
+@given(st.sampled_from(BINARY), st.sampled_from(INTEGERS), st.booleans(), SEEDS)
+def test_integers(kind, name, constant, seed):
+    """Two tensors, or one and a number."""
+    method = f"{kind}_" if kind in ("and", "or") else kind
+    a, b = whole(name, (100,), seed), whole(name, (100,), seed + 1)
+    if constant:
+        same(lambda c, x: getattr(c, method)(x, c.scalar_like(b[0].item(), x)), a)
+        same(lambda c, x: getattr(c, method)(c.scalar_like(b[0].item(), x), x), a)
+    else:
+        same(lambda c, x, y: getattr(c, method)(x, y), a, b)
+
+
+NARROW = ("bf16", "f16", "f8E4M3FN", "f8E4M3", "f8E3M4", "f8E4M3B11FNUZ", "f8E5M2FNUZ",
+          "f4E2M1FN", "i4", "ui4", "i2", "ui2")  # fmt: skip
+
+
+@FEW
+@given(st.sampled_from((*NARROW, *INTEGERS, "f64", "f32")),
+       st.sampled_from((*NARROW, *INTEGERS, "f64", "f32", "i1")), st.booleans())  # fmt: skip
+def test_casts(source, target, saturate):
+    """Of numbers around the limits of integers; among narrow dtypes too."""
+    kind = dtype(source)
+    if kind.is_float:
+        numbers = FLOATS if kind.bits > 4 else [0.0, -0.0, 0.5, -6, 3]
+        with np.errstate(all="ignore"):
+            x = np.array(numbers).astype(kind.numpy)
+    else:
+        x = np.arange(-8, 8).astype(np.int8).astype(kind.numpy)
+    same(lambda b, v: b.cast(v, dtype=target, saturate=saturate), x)
+
+
+@FEW
+@given(st.sampled_from(("argmax", "argmin", "sort", "argsort", "topk", "reduce_max", "reduce_min")),
+       st.booleans(), st.integers(0, 2), st.sampled_from(("f32", "bf16")), SEEDS)  # fmt: skip
+def test_nan_and_signed_zeros_have_their_places(kind, flag, axis, name, seed):
+    x = few((3, 5, 4), seed, *(CORNERS if flag else CORNERS[:4])).astype(dtype(name).numpy)
+    options = {
+        "argmax": {"axis": axis}, "argmin": {"axis": axis},
+        "sort": {"axis": axis, "descending": flag}, "argsort": {"axis": axis, "descending": flag},
+        "topk": {"axis": axis, "k": 2, "largest": flag},
+        "reduce_max": {"axes": (axis,)}, "reduce_min": {"axes": (axis,)},
+    }[kind]  # fmt: skip
+    same(lambda b, v: b.op(f"core.{kind}", (v,), **options), x)
+
+
+@FEW
+@given(st.data(), SHAPES, st.sampled_from(("f32", "bf16", "i4", "i1")), SEEDS)
+def test_pads_and_boxes(data, shape, name, seed):
+    def draw(low: int, high: int) -> list[int]:
+        return [data.draw(st.integers(low, high)) for _ in shape]
+
+    x = whole("i64", shape, seed, 0, 1).astype(dtype(name).numpy)
+    options = {"low": draw(-4, 4), "high": draw(-4, 4), "interior": draw(0, 2)}
+    try:
+        module = module_from(lambda b, v: b.pad(v, b.constant(1, name), **options), x)
+    except TypeRuleError:  # cropped to less than nothing
+        assume(False)
+    check(module, [x])
+    sizes = tuple(data.draw(st.integers(0, n)) for n in shape)
+    starts = [whole("ui32", (), seed + i) for i in range(len(shape))]
+    same(lambda b, v, *s: b.dynamic_slice(v, *s, sizes=sizes), x, *starts)
+
+
+@FEW
+@given(
+    st.data(), FULL.filter(len), st.sampled_from(INTEGERS), SEEDS,
+    st.sampled_from(("set", "add", "mul", "max", "min")),
+)  # fmt: skip
+def test_gathers_clamp_and_scatters_drop(data, shape, name, seed, mode):
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    x = few(shape, seed, -2.0, 1.0, 2.0)
+    same(lambda b, v, i: b.take(v, i, axis=axis), x, positions(name, (3,), seed))
+    box = [data.draw(st.integers(1, n)) for n in shape]
+    box[axis] = data.draw(st.integers(1, 5))
+    places, updates = positions(name, box, seed), few(box, seed + 1, 1.0, 2.0, -2.0)
+    same(lambda b, v, i: b.take_along(v, i, axis=axis), x, places)
+    same(lambda b, v, i, u: b.scatter_along(v, i, u, axis=axis, mode=mode), x, places, updates)
+    batch = data.draw(st.integers(0, len(shape) - 1))
+    depth = data.draw(st.integers(0, len(shape) - batch))
+    same(lambda b, v, i: b.gather_nd(v, i, batch_dims=batch), x,
+         positions(name, (*shape[:batch], 3, depth), seed))  # fmt: skip
+    same(lambda b, v, i, u: b.scatter_nd(v, i, u, mode=mode), x, positions(name, (3, depth), seed),
+         few((3, *shape[depth:]), seed + 2, 1.0, 2.0, -2.0))  # fmt: skip
+
+
+@FEW
+@given(windows(-2), st.sampled_from(("conv", "conv_transpose", "pools")), st.data(), SEEDS)
+def test_windows(case, kind, data, seed):
+    spatial, window, strides, low, high, dilations = case
+    groups = data.draw(st.integers(1, 2))
+    x = whole("i64", (2, 2 * groups, *spatial), seed, -9, 9).astype(np.float32)
+    options = {"strides": strides, "low": low, "high": high, "dilations": dilations}
+    shape = (2 * groups, 3, *window) if kind == "conv_transpose" else (3 * groups, 2, *window)
+    w = whole("i64", shape, seed + 1, -9, 9).astype(np.float32)
+
+    def build(b, v, u):
+        if kind == "conv":
+            return b.conv(v, u, groups=groups, **options)
+        if kind == "conv_transpose":
+            return b.conv_transpose(v, u, groups=groups, output_padding=(0,) * len(low), **options)
+        counted = data.draw(st.booleans())
+        return (b.max_pool(v, window=window, **options),
+                b.avg_pool(v, window=window, count_padding=counted, **options))  # fmt: skip
+
+    try:
+        module = module_from(build, x, w)
+    except TypeRuleError:  # pools take no crops; a window may be larger than the image
+        assume(False)
+    check(module, [x, w])
+
+
+@settings(max_examples=60)
+@given(programs(), st.booleans())
+def test_programs_at_the_first_and_the_last_tensor_stage(module, last):
+    check(last_tensor_stage(module) if last else module, inputs(module))
