@@ -68,6 +68,8 @@ class Stage:
     diagnostics: Sequence[Diagnostic] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
     before: Module | None = None
+    #: What the model calls its inputs and its outputs; empty where nobody said.
+    names: tuple[Sequence[str], Sequence[str]] = ((), ())
 
     def diff(self, whole: bool = False, context: int = 3) -> TextDiff:
         """What the pass changed, as text: changed lines with ``context`` lines around them, or the
@@ -84,6 +86,17 @@ class Stage:
     def text(self) -> str:
         """The module as MLIR."""
         return print_module(self.module)
+
+    def export(self, path: str | Path, **options: Any) -> list[Path]:
+        """Write the stage as a file for another tool: ``.onnx`` or ``.py`` (NumPy); the files
+        written.  ``options`` are the format's own; see `core_compiler.export`."""
+        from core_compiler.export import export
+
+        inputs, outputs = self.names
+        body = self.module.main.body
+        inputs = inputs or [v.name or f"input{i}" for i, v in enumerate(body.arguments)]
+        outputs = outputs or [f"output{i}" for i in range(len(body.outputs))]
+        return export(self.module, path, inputs=inputs, outputs=outputs, **options)
 
     def draw(self) -> Drawing:
         """The module as a drawing: ``.dot``, ``.svg``; UserError where it is too large for one."""
@@ -274,6 +287,11 @@ class Compilation:
         arrays out: the model's own results."""
         return tuple(self.trim(self.executable(*self.leaves(arrays))))
 
+    def call(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Say what the model calls its inputs and outputs (before a pass runs)."""
+        self.names = inputs, outputs
+        self.stages[0] = replace(self.stages[0], names=self._named(self.stages[0].module))
+
     def keep(self, state: Sequence[np.ndarray]) -> None:
         """Hold the model's state between calls: its first values are ``state``, the last arguments
         of main; a call takes and returns what is the model's own, and leaves the next state."""
@@ -401,13 +419,20 @@ class Compilation:
         figures["changed"] = float(module is not before)
         stage = Stage(
             len(self.stages), step.label, module, step, tuple(context.rewrites), seconds,
-            tuple(found), figures, before,
+            tuple(found), figures, before, self._named(module),
         )  # fmt: skip
         errors = [d for d in found if d.severity == "error"]
         if errors:
             self.observer.stage(stage.record())
             raise InvalidModule(step.label, errors)
         return stage
+
+    def _named(self, module: Module) -> tuple[Sequence[str], Sequence[str]]:
+        """The model's names where they are those of a module's arguments and results."""
+        inputs, outputs = self.names
+        main = module.main
+        return (inputs if len(inputs) == len(main.arguments) else (),
+                outputs if len(outputs) == len(main.outputs) else ())  # fmt: skip
 
     def _called(self, step: Step, before: Module, context: PassContext) -> Module:
         """What the pass returns; PassRaised where one that is not ours raises, PassTimeout where it

@@ -51,7 +51,7 @@ def compile(
     found = targets.target(target) if isinstance(target, str) else target
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
-    made.names = (imported.inputs, imported.outputs)
+    made.call(imported.inputs, imported.outputs)
     if made.level == "tensor":
         made.trim = imported.trimmed
     if imported.state:

@@ -51,6 +51,7 @@ def compile(
         made = compiler.start(
             model.imported.module, target, options, model.inputs, watching, cancelled
         )
+        made.call(model.imported.inputs, model.imported.outputs)
         if made.level == "tensor":
             made.trim = model.imported.trimmed
         if model.imported.state:

@@ -1,5 +1,6 @@
 """``workbench export RUN -o FILE.run``: a complete copy; ``-o FILE.trace.json``: a trace for
-Perfetto; ``--stage N -o x.mlir`` (or ``.dot``, ``.svg``): a stage."""
+Perfetto; ``--stage N -o x.mlir`` (or ``.dot``, ``.svg``): a stage; ``-o x.onnx`` (or ``.py``): a
+stage with its weights, for other tools."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from core_compiler.errors import UserError
-from workbench.commands import subject
+from core_compiler.errors import UserError, nearest
+from core_compiler.export import FORMATS
+from workbench.commands import common, subject
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
 
@@ -24,9 +26,14 @@ def add_arguments(parser) -> None:
         "--output",
         required=True,
         metavar="FILE",
-        help="a .run, a .json (a trace for Perfetto), or with --stage a .mlir, .dot or .svg",
+        help="a .run, a .json (a trace for Perfetto), with --stage a .mlir, .dot or .svg; a .onnx "
+        "or .py (NumPy) of a stage with its weights",
     )
-    parser.add_argument("--stage", metavar="N|PASS", help="only this stage: MLIR text, or drawn")
+    parser.add_argument(
+        "--stage",
+        metavar="N|PASS",
+        help="only this stage (of .onnx and .py by default the last that all targets share)",
+    )
     parser.add_argument(
         "--locations",
         choices=("none", "short", "full"),
@@ -36,6 +43,8 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> None:
+    if Path(arguments.output).suffix.lower() in FORMATS:
+        return _for_other_tools(arguments)
     as_trace = arguments.stage is None and arguments.output.lower().endswith(".json")
     given = Path(arguments.output).suffix.lower()
     of_stage = given if given in DRAWINGS else ".mlir"
@@ -63,6 +72,63 @@ def run(arguments) -> None:
             locations = "" if arguments.locations == "none" else arguments.locations
             _write(path, opened.text(stage, locations=locations))
     _told(arguments, path, stage)
+
+
+def _for_other_tools(arguments) -> None:
+    """A stage of a compile that runs now, as far as that stage: a recording has no weights."""
+    path = output(arguments.output, Path(arguments.output).suffix.lower())
+    made = _begun(arguments)
+    wanted = arguments.stage
+    last = {"onnx": "source"}.get(made.level if path.suffix == ".onnx" else "", "meaning")
+    while made.next is not None and not _is_stage(made.stages[-1], wanted):
+        if wanted is None and made.next.half not in ("source", last):
+            break
+        if wanted is None and last == "source" and made.next.label == "import_onnx":
+            break
+        made.step()
+    stage = made.stages[-1]
+    if wanted is not None and not _is_stage(stage, wanted):
+        names = [s.name for s in made.stages]
+        fix = nearest(wanted, names, f"give 0 to {len(names) - 1} or a pass")
+        raise UserError(f"no stage is called {wanted!r}", "--stage", fix)
+    files = stage.export(path)
+    sizes = {str(f): f.stat().st_size for f in files}
+    data = {"file": str(path), "files": sizes, "stage": stage.index, "pass": stage.name}
+    told = "\n".join(f"{name}: {size:,} bytes" for name, size in sizes.items())
+    emit(arguments, data, f"stage {stage.index} ({stage.name})\n{told}")
+
+
+def _is_stage(stage, wanted: str | None) -> bool:
+    return wanted is not None and wanted in (str(stage.index), stage.name)
+
+
+def _begun(arguments):
+    """The compile that the arguments name, or that their recording tells of, before its first
+    pass."""
+    from core_compiler import compiler
+    from workbench import edits, memory_need, models
+
+    if not subject.is_recording(arguments.model):
+        model, options = common.load(arguments), common.options(arguments)
+        target = arguments.target
+    else:
+        from core_compiler.record import Recording
+
+        with Recording.open(arguments.model) as opened:
+            meta = opened.meta()
+        wanted = models.spec(str(meta.get("spec")), str(meta.get("frontend")) or None,
+                             **(meta.get("sizes") or {}))  # fmt: skip
+        memory_need.before_import(wanted)
+        model, target = models.load(wanted), str(meta.get("target") or "cpu")
+        edit = edits.checked(meta.get("edit"))
+        if edit["insert"]:
+            raise UserError("the recording was made with passes of a person's own", arguments.model,
+                            "name the model instead, and --insert them")  # fmt: skip
+        options = compiler.Options(edit=edits.from_json(edit),
+                                   target=dict(meta.get("target_options") or {}))  # fmt: skip
+    made = compiler.start(model.imported.module, target, options, model.inputs)
+    made.call(model.imported.inputs, model.imported.outputs)
+    return made
 
 
 def _told(arguments, path: Path, stage: int | None) -> None:
