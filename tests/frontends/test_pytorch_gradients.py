@@ -102,3 +102,25 @@ def test_a_permutation_is_one_and_random_numbers_are_drawn_once():
     assert ((one >= 0) & (one < 1)).all()
     assert abs(float(one.mean()) - 0.5) < 0.1
     assert not torch.equal(one, other)
+
+
+def test_rows_by_groups_each_with_a_matrix_of_its_own():
+    """Empty groups, and rows behind the last group, which give zeros."""
+    x, w = _drawn(9, 4), _drawn(3, 4, 5, seed=1)
+
+    @torch.library.custom_op("transformers::grouped_mm_fallback", mutates_args=())
+    def grouped(x: torch.Tensor, w: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+        made, start = torch.zeros(len(x), w.shape[2], dtype=x.dtype), 0
+        for i, end in enumerate(offs.tolist()):
+            made[start:end], start = x[start:end] @ w[i], end
+        return made
+
+    grouped.register_fake(lambda x, w, offs: x.new_empty(x.shape[0], w.shape[2]))
+    for ends in ([2, 2, 9], [0, 4, 7]):
+        agrees(grouped, x, w, torch.tensor(ends, dtype=torch.int32))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 7), (-1.5, 1.5)])
+def test_a_histogram(low, high):
+    x = torch.cat([_drawn(40).float(), torch.arange(-2.0, 9.0)])
+    agrees(lambda x: torch.histc(x, bins=8, min=low, max=high), x)

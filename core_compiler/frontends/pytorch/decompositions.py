@@ -19,7 +19,7 @@ def lookup(target: str):
     """The translation of an op by its name (``aten.add_.Tensor``), or None."""
     parts = target.split(".")
     if parts[0] not in ("aten", "prims") or len(parts) < 2:
-        return None
+        return TABLE.get(".".join(parts[:2]))  # a library's own op, by its whole name
     packet = parts[1] if parts[1].startswith("_") else parts[1].rstrip("_")
     return TABLE.get(".".join([packet, *parts[2:]])) or TABLE.get(packet)
 
