@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_file, import_proto
-from tests.frontends.onnx_models import F, I, agrees, execute, model_of
+from tests.frontends.onnx_models import F, I, agrees, execute, model_of, one_node
 
 
 def _small():
@@ -490,3 +490,11 @@ def test_microsofts_skip_layer_norm_and_fused_matmul():
     _agrees(
         model, **{n: generator.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
     )
+
+
+def test_ops_of_an_early_version_that_mean_the_same_are_read():
+    """Not has one definition since version 1; Add of version 1 said for itself how to broadcast."""
+    x = np.array([True, False])
+    agrees(one_node("Not", {"x": x}, "y", opset=1, types={"y": TensorProto.BOOL}), {"x": x})
+    with pytest.raises(UserError, match=r"opset 1 is too old: it means something else by Add"):
+        import_proto(one_node("Add", {"x": np.ones(2, "f"), "z": np.ones(2, "f")}, "y", opset=1))

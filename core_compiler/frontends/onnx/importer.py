@@ -63,6 +63,8 @@ TAKE_SIZES = frozenset(
      "ReduceL1", "ReduceL2", "ReduceSumSquare", "Reshape", "Shape", "Size", "Slice",
      "Softmax", "Squeeze", "Sum", "TopK", "Transpose", "Unsqueeze", "Where", *POINTWISE}
 )  # fmt: skip
+#: The oldest version of the default domain that is read as it stands.
+OLDEST = 6
 #: Nodes that one import translates at most (functions and unrolled loops included).
 NODES = 500_000
 
@@ -112,8 +114,9 @@ def import_proto(
     """
     opsets = {o.domain: o.version for o in model.opset_import}
     opset = next((opsets[d] for d in DOMAINS if d in opsets), 0)
-    if opset and opset < 6:
-        raise UserError(f"opset {opset} is too old", name, "convert it to opset 6 or newer")
+    if opset and opset < OLDEST:
+        _need_unchanged(model, opset, name)
+        opset = OLDEST
     examples = _by_name(model, inputs or {}, name)
     importer = Importer(model, opset or 18, folder, sizes or {}, examples, name, origins or {})
     try:
@@ -142,6 +145,26 @@ def import_proto(
         tuple(importer.result_names),
         {LISTING: listing(model.graph)}, facts,
     )  # fmt: skip
+
+
+def _need_unchanged(model, opset: int, name: str) -> None:
+    """UserError where a node of a version before the oldest that is read meant something else then
+    (or ONNX does not say)."""
+    import onnx
+
+    def defined(op_type: str, version: int) -> int:
+        try:
+            return int(onnx.defs.get_schema(op_type, version).since_version)
+        except onnx.defs.SchemaError:
+            return 0
+
+    kinds = dict.fromkeys(node.op_type for node in model.graph.node if node.domain in DOMAINS)
+    other = [k for k in kinds if not defined(k, opset) or defined(k, opset) != defined(k, OLDEST)]
+    if other:
+        raise UserError(
+            f"opset {opset} is too old: it means something else by {', '.join(other[:5])}", name,
+            f"convert it to opset {OLDEST} or newer",
+        )  # fmt: skip
 
 
 def _by_name(model, inputs: Mapping[str, Example] | Sequence[Example], name: str):
