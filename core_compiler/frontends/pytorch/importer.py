@@ -15,7 +15,7 @@ import numpy as np
 from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
 from core_compiler.frontends.pytorch.aliasing import functional, is_in_place
-from core_compiler.frontends.pytorch.aten import Context, NotSupported
+from core_compiler.frontends.pytorch.aten import Context, NotSupported, Refused
 from core_compiler.frontends.pytorch.decompositions import (
     decomposed,
     definition,
@@ -136,7 +136,9 @@ def _walk(program, symbols: Symbols, name: str) -> _Walker:
         if not found:
             return walker
         first = first or walker.unsupported
-        further = None if found <= refused else decomposed(program, refused | found)
+        further = None
+        if not walker.final and not found <= refused:
+            further = decomposed(program, refused | found)
         refused |= found
         if further is None:
             break
@@ -208,6 +210,8 @@ class _Walker:
         self.counts: dict[str, Value] = {}  # of symbols that depend on data
         #: The nodes whose decompositions are being walked, the model's own first.
         self.within: list[FrontendNode] = []
+        #: Whether something was refused on purpose.
+        self.final = False
 
     def walk(self) -> None:
         states = {**self.program.state_dict, **self.program.constants}
@@ -301,6 +305,10 @@ class _Walker:
             keywords = self._read(dict(node.kwargs))
             made = self._translate(target, context, arguments, keywords, node)
             self.ops += context.ops
+        except Refused as reason:
+            self.unsupported.append(Unsupported(target, str(reason), described))
+            self.final = True
+            made = self._stand_in(node)
         except (NotSupported, TypeRuleError) as reason:
             made = self._otherwise(node, Unsupported(target, str(reason), described))
         except (

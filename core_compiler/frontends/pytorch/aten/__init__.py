@@ -15,12 +15,13 @@ from core_compiler.frontends.pytorch.aten import (
     reduction,
     shape,
 )
-from core_compiler.frontends.pytorch.aten.table import TABLE, Context, NotSupported
+from core_compiler.frontends.pytorch.aten.table import TABLE, Context, NotSupported, Refused
 
 __all__ = [
     "TABLE",
     "Context",
     "NotSupported",
+    "Refused",
     "backward",
     "bags",
     "contraction",

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import math
 
-from core_compiler.frontends.pytorch.aten.table import BOOL, NotSupported, aten, broadcast_shape
+from core_compiler.frontends.pytorch.aten.table import (
+    BOOL,
+    NotSupported,
+    Refused,
+    aten,
+    broadcast_shape,
+)
 
 
 def _swap_last(b, x):
@@ -70,7 +76,7 @@ def attention(
     b, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
 ):
     if dropout_p:
-        raise NotSupported("attention with dropout; call model.eval()")
+        raise Refused("attention with dropout; call model.eval()")
     if enable_gqa and k.type.shape[-3] != q.type.shape[-3]:
         k, v = (_repeat_heads(b, x, q.type.shape[-3]) for x in (k, v))
     batch = broadcast_shape(*(x.type.shape[:-2] for x in (q, k, v)))

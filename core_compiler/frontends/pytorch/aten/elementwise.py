@@ -9,6 +9,7 @@ from core_compiler.frontends.pytorch.aten.table import (
     TABLE,
     Context,
     NotSupported,
+    Refused,
     aten,
 )
 from core_compiler.frontends.pytorch.tensors import dtype_of
@@ -445,7 +446,7 @@ def view_dtype(b, x, wanted):
 @aten("dropout", "native_dropout", "feature_dropout", "alpha_dropout")
 def dropout(b, x, p=0.5, train=False):
     if train and p:
-        raise NotSupported("dropout in training mode; call model.eval()")
+        raise Refused("dropout in training mode; call model.eval()")
     return x
 
 

@@ -19,6 +19,10 @@ class NotSupported(Exception):
     """This use of an op has no translation; the message says why."""
 
 
+class Refused(NotSupported):
+    """This use is refused on purpose: what torch decomposes it to would hide what it means."""
+
+
 class Context(SizedBuilder):
     """A builder that knows the fx node it translates: the shapes and dtypes torch gave it."""
 
@@ -151,5 +155,5 @@ def per_axis(x, count: int) -> tuple[int, ...]:
     return x * count if len(x) == 1 else x
 
 
-__all__ = ["BOOL", "F32", "I64", "TABLE", "Context", "NotSupported", "aten", "axes_of", "axis_of",
-           "broadcast_shape", "per_axis"]  # fmt: skip
+__all__ = ["BOOL", "F32", "I64", "TABLE", "Context", "NotSupported", "Refused", "aten", "axes_of",
+           "axis_of", "broadcast_shape", "per_axis"]  # fmt: skip
