@@ -39,7 +39,7 @@ from core_compiler.ir.verifier import verify
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.legality import levels
 from core_compiler.ops.base import cost
-from core_compiler.passes.base import PassContext
+from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext
 from core_compiler.pipelines import (
     AT_FIRST,
     AT_LEVEL,
@@ -182,6 +182,7 @@ class Compilation:
     log: Log = field(default_factory=Log)
     #: The model's state as the last call left it; see :meth:`keep`.
     state: list[np.ndarray] = field(default_factory=list)
+    _plain: tuple[Callable, Callable] | None = None  # trim and leaves without it
     _checker: Checker | None = None
     _position: int = 0
 
@@ -253,8 +254,10 @@ class Compilation:
             fresh.identity = self.identity
         fresh.checks = {i: r for i, r in self.checks.items() if i <= stage}
         fresh.accumulated = {i: e for i, e in self.accumulated.items() if i <= stage}
-        fresh.names, fresh.about, fresh.trim = self.names, self.about, self.trim
-        fresh.leaves = self.leaves
+        fresh.names, fresh.about = self.names, self.about
+        fresh.trim, fresh.leaves = self._plain or (self.trim, self.leaves)
+        if self.state:
+            fresh.keep(self.state)
         fresh._announce()
         return fresh
 
@@ -295,7 +298,8 @@ class Compilation:
     def keep(self, state: Sequence[np.ndarray]) -> None:
         """Hold the model's state between calls: its first values are ``state``, the last arguments
         of main; a call takes and returns what is the model's own, and leaves the next state."""
-        trim, leaves, count = self.trim, self.leaves, len(self.module.main.arguments)
+        trim, leaves = self._plain = self.trim, self.leaves
+        count = len(self.stages[0].module.main.arguments)
         self.state = [np.array(array) for array in state]
 
         def with_state(arrays: Sequence) -> Sequence[np.ndarray]:
@@ -592,12 +596,12 @@ def start(
         raise InvalidModule("import", errors)
     stage = Stage(0, "import", module, figures=module_figures(module))
     steps = build(chosen, options.target, options.edit, module.main.level)
-    facts = {} if inputs is None else {"examples": tuple(inputs)}
+    facts = {} if inputs is None else {EXAMPLES: tuple(inputs)}
     made = Compilation(
         chosen, options, [stage], steps, inputs, observer or Observer(), facts=facts,
         cancelled=cancelled,
     )  # fmt: skip
     if module.main.level != "tensor":  # which results depend on data is known when it is imported
-        made.trim = lambda results: made.facts["imported"].trimmed(results)
+        made.trim = lambda results: made.facts[IMPORTED].trimmed(results)
     made._announce()
     return made

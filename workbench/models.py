@@ -20,7 +20,7 @@ import numpy as np
 
 from core_compiler.errors import UserError, nearest, raised_at
 from core_compiler.frontends.base import Imported
-from core_compiler.ir import dtype
+from core_compiler.ir import TensorType, dtype
 from workbench import import_cache, user_code
 
 _FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
@@ -127,7 +127,7 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
 def load(wanted: Spec, cache: bool = True) -> Model:
     """Import a model, from the import cache where it is there (``cache`` off: always anew)."""
     if wanted.frontend == AS_GRAPH:
-        return _as_graph(wanted, load(replace(wanted, frontend="onnx"), cache))
+        return _as_graph(wanted, cache)
     key = import_cache.key(wanted) if cache else None
     if key is not None:
         found = import_cache.get(key)
@@ -145,8 +145,9 @@ def load(wanted: Spec, cache: bool = True) -> Model:
     return model
 
 
-def _as_graph(wanted: Spec, imported: Model) -> Model:
-    """The same model as a graph of ONNX, with the names and the inputs of its import."""
+def _as_graph(wanted: Spec, cache: bool) -> Model:
+    """The model as a graph of ONNX, with the names and the inputs of its import; of one that cannot
+    be imported (its passes may work all the same) with inputs of the graph's own types."""
     from core_compiler.onnx_level.read import read_file
 
     if wanted.kind == "sample":
@@ -155,8 +156,17 @@ def _as_graph(wanted: Spec, imported: Model) -> Model:
         path = export_onnx(wanted.text, **wanted.sizes)
     else:
         path = Path(wanted.text)
-    return replace(imported, spec=wanted, imported=replace(
-        imported.imported, module=read_file(path)))  # fmt: skip
+    module = read_file(path)
+    try:
+        found = load(replace(wanted, frontend="onnx"), cache)
+        return replace(found, spec=wanted, imported=replace(found.imported, module=module))
+    except UserError:
+        main = module.main
+        if not all(isinstance(v.type, TensorType) for v in main.arguments):
+            raise
+        names = tuple(v.name or "" for v in main.arguments), main.attributes["outputs"]
+        imported = Imported(module, *names, {}, {"frontend": AS_GRAPH})
+        return Model(wanted, imported, example_inputs(imported, 0), example_inputs(imported, 1))
 
 
 # -- the kinds --------------------------------------------------------------------------------
@@ -286,10 +296,11 @@ def example_inputs(imported: Imported, seed: int, like: Sequence[np.ndarray] = (
     generator = np.random.default_rng(seed)
     made = []
     for i, value in enumerate(imported.module.main.arguments):
-        kind: Any = value.type  # static: a compile binds its sizes before there are inputs
+        kind: Any = value.type
         counts = not kind.dtype.is_float and i < len(like) and like[i].size
         high = int(like[i].max()) + 1 if counts else 2
-        made.append(_drawn(generator, kind.shape, kind.dtype, high))
+        shape = [1 if isinstance(size, str) else size for size in kind.shape]
+        made.append(_drawn(generator, shape, kind.dtype, high))
     return tuple(made)
 
 

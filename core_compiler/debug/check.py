@@ -99,7 +99,13 @@ class Checker:
         self.evaluator = Evaluator(module.weights, keep_bytes, module.functions)
         self.values = Values(self.evaluator, dict(zip(arguments, inputs, strict=True)))
         self.values.learn(module.main.body.ops)
-        self.reference = [self.values[v] for v in module.main.outputs]
+        try:
+            self.reference = [self.values[v] for v in module.main.outputs]
+        except InternalError as problem:
+            if module.main.level == "tensor":
+                raise
+            raise UserError(f"the model cannot be checked: {problem}", "check",
+                            "compile it without checking") from None  # fmt: skip
         #: The values of the last stage before buffers, and which of them each buffer holds.
         self.sealed = self.values
         self.stands_for: dict[Value, Value] = {}

@@ -14,6 +14,10 @@ from core_compiler.ir.events import Diagnostic
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.rewriter import Budget, RewriteLimit
 
+#: Facts of a compile that begins above the tensor level: the example inputs, in order, and what the
+#: import made of the model (a ``frontends.base.Imported``).
+EXAMPLES, IMPORTED = "examples", "imported"
+
 
 @dataclass
 class PassContext:

@@ -183,6 +183,25 @@ def test_a_model_keeps_its_state_from_call_to_call():
     assert made.state[3] == module.norm.num_batches_tracked == 3
 
 
+def test_a_stage_further_on_keeps_the_state_of_its_own() -> None:
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x):
+            self.calls.add_(1)
+            return x + self.calls
+
+    program = torch.export.export(Counts(), (torch.zeros(2),), strict=False)
+    first = cc.compile(program, (torch.zeros(2),))
+    x = torch.zeros(2).numpy()
+    assert first(x)[0].tolist() == [1, 1]
+    second = first.rerun(3).finish()
+    assert second(x)[0].tolist() == [2, 2]
+    assert first(x)[0].tolist() == [2, 2]
+
+
 def test_batch_norm_that_keeps_no_statistics_normalises_by_the_batch():
     module = torch.nn.BatchNorm1d(6, track_running_stats=False).train()
     x = _input(4, 6)

@@ -233,3 +233,19 @@ def test_initializers_that_are_inputs_too_are_told_apart(tmp_path: Path) -> None
     assert [i.name for i in made.graph.input] == ["x", "w"]
     (y,) = cc.compile(model, [np.ones(2, np.float32)], frontend="onnx-passes")(np.ones(2, "f"))
     np.testing.assert_array_equal(y, [2, 2])
+
+
+def test_a_file_that_cannot_be_imported_is_transformed_and_written(tmp_path: Path, capsys) -> None:
+    """The command line steps through its graph as far as it goes, and says what stops it."""
+    nodes = [helper.make_node("Identity", ["x"], ["h"]), helper.make_node("Mystery", ["h"], ["y"],
+             domain="elsewhere")]  # fmt: skip
+    model = model_of(nodes, [("x", F, ("n", 2))], [("y", F, ("n", 2))],
+                     opsets=[helper.make_opsetid("elsewhere", 1)])  # fmt: skip
+    path, made = tmp_path / "odd.onnx", tmp_path / "made.onnx"
+    onnx.save(model, path)
+    assert main(["export", str(path), "--frontend", "onnx-passes", "-o", str(made)]) == 0
+    assert [n.op_type for n in onnx.load(made).graph.node] == ["Mystery"]
+    assert main(["compile", str(path), "--frontend", "onnx-passes"]) == 2
+    assert "elsewhere::Mystery" in capsys.readouterr().err
+    assert main(["compile", str(path), "--frontend", "onnx-passes", "--check"]) == 2
+    assert "cannot be checked" in capsys.readouterr().err

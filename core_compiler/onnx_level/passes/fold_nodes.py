@@ -65,11 +65,13 @@ class FoldNodes(Pass):
             return
         makers = [rewriter.producer(v) or outer.get(v) for v in op.operands]
         arrays: list[Any] = []
+        read = 0
         for value, maker in zip(op.operands, makers, strict=True):
             if maker is not None and maker.kind == ABSENT:
                 arrays.append(ABSENT_ARRAY)
             elif _known(value, rewriter, outer):
                 arrays.append(as_array(constant(maker), module.weights))
+                read += arrays[-1].nbytes
             else:  # only its type is read: no byte of it is ever touched
                 arrays.append(np.broadcast_to(np.zeros((), value.type.dtype.numpy),
                                               value.type.shape))  # fmt: skip
@@ -77,7 +79,6 @@ class FoldNodes(Pass):
             results = evaluate(op, arrays, module.weights, {}, module.functions)
         except InternalError:
             return
-        read = sum(a.nbytes for a in arrays if a.base is None or a.flags.c_contiguous)
         made = sum(a.nbytes for a in results)
         if any(isinstance(a, Held) for a in results) or made > max(self.most, read):
             return

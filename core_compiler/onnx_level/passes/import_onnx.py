@@ -11,12 +11,7 @@ from core_compiler.frontends.onnx import import_proto
 from core_compiler.ir import Module, Op, Origin, Rewrite, Value
 from core_compiler.onnx_level.dialect import PREFIX
 from core_compiler.onnx_level.write import named
-from core_compiler.passes.base import Pass
-
-#: Under which facts of a compile what was imported is found.
-IMPORTED = "imported"
-#: Under which its example inputs are: sizes that the model leaves open are theirs.
-EXAMPLES = "examples"
+from core_compiler.passes.base import EXAMPLES, IMPORTED, Pass
 
 
 @dataclass(frozen=True)
