@@ -255,7 +255,7 @@ def test_a_file_runs_alone(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", slow_but(("digits-mlp", "digits-cnn", "gpt2"), NARROW))
+@pytest.mark.parametrize("name", slow_but(("digits-mlp", "digits-cnn"), NARROW))
 def test_a_model_computes_the_same_and_runs_alone(name, tmp_path: Path):
     model = models.load(models.spec(name, "torch", **NARROW[name]))
     imported, arrays = model.imported, list(model.inputs)

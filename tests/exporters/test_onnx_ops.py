@@ -14,6 +14,7 @@ from core_compiler.ops import REGISTRY, Builder, evaluate, evaluate_block
 from tests.exporters.onnx_runs import alike, exported, in_reference, in_runtime, module_of, named
 from tests.ops.samples import SAMPLES, Sample
 from tests.ops.test_special_values import CASES
+from tests.slow import slow_but
 
 #: Ops of ONNX that onnxruntime's CPU has no kernel for in a dtype: its reference computes them.
 WITHOUT_KERNEL = {
@@ -140,7 +141,7 @@ def test_runs_and_comes_back(sample: Sample):
     alike(again, wanted, sample.slack)
 
 
-@pytest.mark.parametrize("opset", [OLDEST, 18, 20, 21, 22, 23, 24, 25])
+@pytest.mark.parametrize("opset", slow_but((OLDEST,), (OLDEST, 18, 20, 21, 22, 23, 24, 25)))
 def test_runs_at_older_opsets(opset: int):
     """In f32 and integers, what the opset has."""
     for sample in first_of_each(EXPORTED):
