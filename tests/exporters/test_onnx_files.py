@@ -295,6 +295,13 @@ def test_a_failure_leaves_what_was_there(module, tmp_path, monkeypatch):
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
+def test_what_has_no_large_weight_is_one_file_whatever_is_asked(tmp_path):
+    path = tmp_path / "model.onnx"
+    module = program(lambda b, x: b.add(x, b.constant(WEIGHT[0])), "64xf32")
+    assert write(module, path, **ENDS, largest=0) == [path]
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+
+
 def test_a_folder_that_is_not_there(module, tmp_path):
     with pytest.raises(UserError, match="cannot be written: No such file or directory"):
         write(module, tmp_path / "none" / "model.onnx", **ENDS)

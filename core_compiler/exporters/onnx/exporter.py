@@ -122,6 +122,8 @@ class Exporter(Emitter):
             return (self._spread(op),)
         if op.kind == "core.group":
             return self._group(op)
+        if not op.results:  # a loop that gives nothing is for nothing
+            return ()
         for value in op.results:
             missing = dtypes.missing(value.type.dtype, self.opset)
             if missing:
