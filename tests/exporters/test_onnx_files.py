@@ -96,6 +96,18 @@ def test_equal_weights_are_stored_once():
     assert {n.input[1] for n in graph.node} == {"tied"}
 
 
+def test_a_broadcast_is_shaped_once_and_expanded_only_where_it_must_be():
+    def build(b, x, y):
+        wide = b.broadcast(y, shape=(2, 3, 4), dims=(1,))
+        summed = b.add(b.mul(x, wide), wide)
+        return summed, b.exp(b.neg(wide)), b.concat(wide, x, axis=0)
+
+    module = program(build, "2x3x4xf32", "3xf32")
+    kinds = [n.op_type for n in exported(module).graph.node]
+    assert kinds == ["Reshape", "Mul", "Add", "Neg", "Exp", "Expand", "Concat", "Expand"]
+    agrees(module, inputs(module))
+
+
 def test_guards_can_be_left_out():
     def build(b, x, i):
         pooled = b.max_pool(x, window=(2,), strides=(2,), low=(0,), high=(0,), dilations=(1,))

@@ -239,7 +239,10 @@ class Exporter(Emitter):
         held = self.env[value]
         if isinstance(held, Tensor):
             return held, value.type.shape
-        return self.reshape(held.source, held.padded), held.padded
+        made, shape = self.reshape(held.source, held.padded), held.padded
+        lead = len(held.shape) - len(shape)
+        self.env[value] = Spread(made, held.shape, tuple(range(lead, len(held.shape))))
+        return made, shape
 
     def numbers(self, value: Value) -> np.ndarray | None:
         held = self.env[value]
