@@ -14,7 +14,7 @@ from core_compiler.ir import Value, dtype, tensor
 from core_compiler.ops import REGISTRY, Builder, TypeRuleError, evaluate, evaluate_block
 from tests.exporters.numpy_runs import computed
 from tests.exporters.onnx_runs import alike, module_of
-from tests.exporters.test_onnx_ops import marked
+from tests.exporters.test_onnx_ops import marked, slack_of
 from tests.exporters.test_onnx_properties import (
     BINARY,
     CORNERS,
@@ -34,7 +34,7 @@ from tests.ops.samples import SAMPLES, Sample
 from tests.ops.test_special_values import CASES
 from tests.passes.programs import inputs, programs
 
-FEW = settings(max_examples=60)
+FEW = settings(max_examples=40)
 
 
 def same(build, *arrays: np.ndarray) -> None:
@@ -56,7 +56,7 @@ def test_every_op_is_written():
 def test_the_file_computes_the_same(sample: Sample, tmp_path: Path):
     op = sample.op()
     found = computed(module_of(op), tmp_path, sample.operands)
-    alike(found, evaluate(op, sample.operands), sample.slack)
+    alike(found, evaluate(op, sample.operands), slack_of(sample))
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:Degrees of freedom <= 0")
@@ -180,7 +180,7 @@ def test_windows(case, kind, data, seed):
     check(module, [x, w])
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(programs(), st.booleans())
 def test_programs_at_the_first_and_the_last_tensor_stage(module, last):
     check(last_tensor_stage(module) if last else module, inputs(module))

@@ -96,6 +96,18 @@ def test_equal_weights_are_stored_once():
     assert {n.input[1] for n in graph.node} == {"tied"}
 
 
+def test_a_broadcast_is_shaped_once_and_expanded_only_where_it_must_be():
+    def build(b, x, y):
+        wide = b.broadcast(y, shape=(2, 3, 4), dims=(1,))
+        summed = b.add(b.mul(x, wide), wide)
+        return summed, b.exp(b.neg(wide)), b.concat(wide, x, axis=0)
+
+    module = program(build, "2x3x4xf32", "3xf32")
+    kinds = [n.op_type for n in exported(module).graph.node]
+    assert kinds == ["Reshape", "Mul", "Add", "Neg", "Exp", "Expand", "Concat", "Expand"]
+    agrees(module, inputs(module))
+
+
 def test_guards_can_be_left_out():
     def build(b, x, i):
         pooled = b.max_pool(x, window=(2,), strides=(2,), low=(0,), high=(0,), dilations=(1,))
@@ -293,6 +305,13 @@ def test_a_failure_leaves_what_was_there(module, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="cannot be written: No space left on device"):
         write(module, path, **ENDS, largest=0)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_what_has_no_large_weight_is_one_file_whatever_is_asked(tmp_path):
+    path = tmp_path / "model.onnx"
+    module = program(lambda b, x: b.add(x, b.constant(WEIGHT[0])), "64xf32")
+    assert write(module, path, **ENDS, largest=0) == [path]
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
 
 
 def test_a_folder_that_is_not_there(module, tmp_path):

@@ -20,7 +20,7 @@ DIVIDING = ("div", "rem", "mod", "pow", "shl", "shr")
 BINARY = (*DIVIDING, "add", "sub", "mul", "max", "min", "and", "or", "xor", "lt", "eq")
 INTEGERS = ("i8", "ui8", "i16", "ui16", "i32", "ui32", "i64", "ui64")
 OPSETS = st.sampled_from((OLDEST, 18, 20, 21, 22, 23, 24, OPSET))
-FEW = settings(max_examples=60)
+FEW = settings(max_examples=40)
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 FULL = st.lists(st.integers(1, 4), max_size=4).map(tuple)

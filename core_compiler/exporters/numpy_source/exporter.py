@@ -5,19 +5,15 @@ Broadcasts and constants are written where they are read: NumPy broadcasts by it
 
 from __future__ import annotations
 
-import ast
-import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from core_compiler import __version__
 from core_compiler.exporters import base
-from core_compiler.exporters.base import Names, entry, is_uniform, short
+from core_compiler.exporters.base import Names, is_uniform, short
 from core_compiler.exporters.numpy_source import ops  # noqa: F401  (fills the table)
 from core_compiler.exporters.numpy_source.table import TABLE
 from core_compiler.exporters.numpy_source.text import (
@@ -75,14 +71,17 @@ Held = Text | Constant | Spread
 
 
 class Writer:
-    """One export: statements, the helpers that they call, the weights that they read."""
+    """One export: statements, the ``helpers`` that they call, the ``weights`` that they read.
 
-    def __init__(self, module: Module):
+    ``reserved`` are names that no variable may have.
+    """
+
+    def __init__(self, module: Module, reserved: Iterable[str]):
         self.module = module
         self.statements: list[Statement] = []
         self.weights: dict[str, np.ndarray] = {}
         self.helpers: dict[str, None] = {}
-        self.names = Names({*taken(), *helper_names()}, identifier)
+        self.names = Names({*taken(), *reserved}, identifier)
         self.env: dict[Value, Held] = {}
         self.depth = 1
         self.op: Op | None = None
@@ -91,6 +90,17 @@ class Writer:
         self._groups = 0
         self._place = ("", "")
         self._line = ""
+
+    def function(self, body: Block, inputs: Sequence[str]) -> list[str]:
+        """Write a function's statements; the names of its arguments."""
+        arguments = []
+        for value, given in zip(body.arguments, inputs, strict=True):
+            arguments.append(self.names.fresh(given))
+            self.env[value] = Text(arguments[-1], value.type.shape)
+        self.block(body)
+        results = [self.text(v) for v in body.outputs]
+        self.write(f"return {', '.join(results) if len(results) > 1 else sequence(results)}")
+        return arguments
 
     # -- what handlers write with ------------------------------------------------------------------
 
@@ -124,7 +134,8 @@ class Writer:
     def _translate(self, op: Op) -> None:
         special = _SPECIAL.get(op.kind)
         if special is not None:
-            special(self, op)
+            if op.results:  # a loop that gives nothing is for nothing
+                special(self, op)
             return
         if all(v.type.elements == 0 for v in op.results):
             for value in op.results:
@@ -304,7 +315,7 @@ class Writer:
             with self._indented():
                 self.block(region)
                 made = ", ".join(map(self.text, region.outputs))
-                self.write(made if names else "pass", ", ".join(names))
+                self.write(made, ", ".join(names))
         self.env = known
         for value, name in zip(op.results, names, strict=True):
             self.env[value] = Text(name, value.type.shape)
@@ -315,8 +326,7 @@ class Writer:
         self._say_where()
         start = ", ".join(map(self.text, op.operands))
         names = [self.names.fresh(v.name or "carried") for v in op.results]
-        if names:
-            self.write(start, ", ".join(names))
+        self.write(start, ", ".join(names))
         for values in (op.results, condition.arguments, body.arguments):
             for value, name in zip(values, names, strict=True):
                 self.env[value] = Text(name, value.type.shape)
@@ -337,7 +347,7 @@ class Writer:
         with self._indented():
             self.block(body)
             made = ", ".join(map(self.text, body.outputs))
-            self.write(made if names else "pass", ", ".join(names))
+            self.write(made, ", ".join(names))
 
 
 _SPECIAL = {
@@ -349,102 +359,3 @@ _SPECIAL = {
 def _short_line(place: str) -> str:
     """``model.py:12`` of a long path."""
     return place.replace("\\", "/").rpartition("/")[2]
-
-
-# -- helpers ---------------------------------------------------------------------------------------
-
-
-@cache
-def _helpers() -> Mapping[str, str]:
-    """The source of each helper, in the order of their file."""
-    from core_compiler.exporters.numpy_source import helpers
-
-    text = inspect.getsource(helpers)
-    found = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)]
-    lines = text.splitlines()
-    return {n.name: "\n".join(lines[n.lineno - 1 : n.end_lineno]) for n in found}
-
-
-def helper_names() -> Sequence[str]:
-    return list(_helpers())
-
-
-def _with_what_they_call(wanted: Sequence[str]) -> list[str]:
-    """The sources of helpers and of those that they call, in the order of their file."""
-    sources, needed, work = _helpers(), set(), list(wanted)
-    while work:
-        name = work.pop()
-        if name not in needed:
-            needed.add(name)
-            work += [n.id for n in ast.walk(ast.parse(sources[name]))
-                     if isinstance(n, ast.Name) and n.id in sources]  # fmt: skip
-    return [text for name, text in sources.items() if name in needed]
-
-
-# -- the file --------------------------------------------------------------------------------------
-
-
-def to_source(
-    module: Module, inputs: Sequence[str], outputs: Sequence[str], name: str
-) -> tuple[str, dict[str, np.ndarray]]:
-    """(text of the file, weights by name)."""
-    body = entry(module, inputs, outputs)
-    writer = Writer(module)
-    arguments = []
-    for value, given in zip(body.arguments, inputs, strict=True):
-        arguments.append(writer.names.fresh(given))
-        writer.env[value] = Text(arguments[-1], value.type.shape)
-    writer.block(body)
-    results = ", ".join(map(writer.text, body.outputs))
-    writer.op = None
-    writer.write(f"return ({results},)" if len(body.outputs) == 1 else f"return {results}")
-    helpers = _with_what_they_call([*writer.helpers])
-    lines = [line for s in writer.statements for line in s.lines()]
-    main = "\n".join([
-        '@np.errstate(all="ignore")', f"def main({', '.join(arguments)}):",
-        f'    """{_signature(body, arguments, outputs)}"""', *lines,
-    ])  # fmt: skip
-    parts = [*helpers, main, _run_alone(body, arguments, outputs)]
-    text = "\n\n\n".join(filter(None, [_head(name, writer.weights, parts), *parts])) + "\n"
-    return text, writer.weights
-
-
-def _signature(body: Block, arguments: Sequence[str], outputs: Sequence[str]) -> str:
-    def shown(name: str, value: Value) -> str:
-        return f"{plain(name)} {value.type.dtype.numpy.name} {list(value.type.shape)}"
-
-    given = ", ".join(map(shown, arguments, body.arguments)) or "nothing"
-    return f"{given} -> {', '.join(map(shown, outputs, body.outputs))}"
-
-
-def _head(name: str, weights: Mapping[str, np.ndarray], parts: Sequence[str]) -> str:
-    """What the file is, its imports, and its weights."""
-    title = f"{plain(name)}: a" if name else "A"
-    by = f"written by Compiler Workbench {__version__}"
-    lines = [f'"""{title} tensor program in NumPy 2, {by}."""', ""]
-    narrow = {n: dtype(a.dtype) for n, a in weights.items() if not is_native(dtype(a.dtype))}
-    text = "\n".join(parts)
-    lines += ["import math", ""] if "math." in text else []
-    lines += ["import ml_dtypes"] if narrow or "ml_dtypes." in text else []
-    lines += ["import numpy as np"]
-    if weights:
-        lines += ["", 'W = dict(np.load(__file__.removesuffix(".py") + ".npz"))']
-    for weight, kind in narrow.items():
-        lines.append(f"W[{quoted(weight)}] = W[{quoted(weight)}].view({dtype_text(kind)})")
-    return "\n".join(lines)
-
-
-def _run_alone(body: Block, arguments: Sequence[str], outputs: Sequence[str]) -> str:
-    """What ``python file.py`` does: main on random numbers."""
-    lines = ['if __name__ == "__main__":', "    rng = np.random.default_rng(0)"]
-    for name, value in zip(arguments, body.arguments, strict=True):
-        shape, kind = sequence(value.type.shape), value.type.dtype
-        if kind.is_float:
-            made = f"np.asarray(rng.standard_normal({shape})).astype({dtype_text(kind)})"
-        else:
-            made = f"np.{'ones' if kind.kind == 'bool' else 'zeros'}({shape}, {dtype_text(kind)})"
-        lines.append(f"    {name} = {made}")
-    lines.append(f"    results = main({', '.join(arguments)})")
-    lines.append(f"    for name, result in zip({sequence(map(quoted, outputs))}, results):")
-    lines.append("        print(name, result.dtype, list(result.shape))")
-    return "\n".join(lines)

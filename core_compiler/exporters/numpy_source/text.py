@@ -100,15 +100,10 @@ def sequence(items: Iterable[Any]) -> str:
 
 
 def atom(expression: str) -> str:
-    """An expression in parentheses, unless it is a name, a call or an index already."""
-    depth = 0
-    for place, sign in enumerate(expression):
-        depth += (sign in "([") - (sign in ")]")
-        if depth == 0 and not (sign.isalnum() or sign in "_.)]\"'"):
-            return f"({expression})"
-        if depth < 0 or (depth == 0 and sign in "\"'" and place == 0):
-            return f"({expression})"
-    return expression
+    """An expression in parentheses, unless it is a name, a call or an index already.  Operators of
+    two operands have spaces around them."""
+    bare = expression[0] in "-~" or _operator(expression) is not None
+    return f"({expression})" if bare else expression
 
 
 # -- statements ------------------------------------------------------------------------------------

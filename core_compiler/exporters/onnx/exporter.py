@@ -122,6 +122,8 @@ class Exporter(Emitter):
             return (self._spread(op),)
         if op.kind == "core.group":
             return self._group(op)
+        if not op.results:  # a loop that gives nothing is for nothing
+            return ()
         for value in op.results:
             missing = dtypes.missing(value.type.dtype, self.opset)
             if missing:
@@ -237,7 +239,10 @@ class Exporter(Emitter):
         held = self.env[value]
         if isinstance(held, Tensor):
             return held, value.type.shape
-        return self.reshape(held.source, held.padded), held.padded
+        made, shape = self.reshape(held.source, held.padded), held.padded
+        lead = len(held.shape) - len(shape)
+        self.env[value] = Spread(made, held.shape, tuple(range(lead, len(held.shape))))
+        return made, shape
 
     def numbers(self, value: Value) -> np.ndarray | None:
         held = self.env[value]

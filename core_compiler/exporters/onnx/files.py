@@ -15,6 +15,7 @@ import numpy as np
 from core_compiler.errors import UserError
 from core_compiler.exporters.base import replacing
 from core_compiler.exporters.onnx.proto import Unfilled
+from core_compiler.ir import dtype
 
 #: The largest message of protobuf, with room for what its own encoding adds.
 LARGEST = (1 << 31) - (1 << 20)
@@ -37,10 +38,8 @@ def fill(weights: Sequence[tuple[Any, np.ndarray]]) -> None:
     """Put the arrays into their ``TensorProto``s."""
     from onnx import numpy_helper
 
-    from core_compiler.ir import dtype
-
     for held, array in weights:
-        if dtype(array.dtype).bits < 8 and array.dtype != np.bool_:
+        if _is_packed(array):
             held.raw_data = numpy_helper.from_array(array).raw_data  # several to a byte
         else:
             held.raw_data = np.ascontiguousarray(array).tobytes()
@@ -52,16 +51,15 @@ def write(made: Unfilled, path: Path, largest: int) -> list[Path]:
 
     Each file takes the place of an older one when it is complete, the model's last.
     """
-    if size(made) <= min(largest, LARGEST):
-        fill(made.weights)
-        _save(made, path)
-        return [path]
-    beside = path.with_name(f"{path.name}.data")
-    inside = [pair for pair in made.weights if not _lies_beside(pair[1])]
+    inside, apart = list(made.weights), []
+    if size(made) > min(largest, LARGEST):
+        inside = [pair for pair in made.weights if not _lies_beside(pair[1])]
+        apart = [pair for pair in made.weights if _lies_beside(pair[1])]
     fill(inside)
-    with replacing(beside) as stream:
-        for held, array in made.weights:
-            if _lies_beside(array):
+    beside = path.with_name(f"{path.name}.data")
+    if apart:
+        with replacing(beside) as stream:
+            for held, array in apart:
                 offset = -(-stream.tell() // PAGE) * PAGE
                 stream.write(bytes(offset - stream.tell()))
                 _stream(stream, array)
@@ -71,17 +69,20 @@ def write(made: Unfilled, path: Path, largest: int) -> list[Path]:
             f"the model has {made.model.ByteSize():,} bytes without its weights", str(path),
             "protobuf writes no more than 2 GiB",
         )  # fmt: skip
-    _save(made, path)
-    return [path, beside]
+    with replacing(path) as stream:
+        stream.write(made.model.SerializeToString(deterministic=True))
+    return [path, beside] if apart else [path]
 
 
 def _lies_beside(array: np.ndarray) -> bool:
     """Whether an array is stored in the data file: small ones, and those of which several elements
     share a byte, stay in the model."""
-    from core_compiler.ir import dtype
+    return not _is_packed(array) and _bytes(array) >= BESIDE_FROM
 
-    packed = dtype(array.dtype).bits < 8 and array.dtype != np.bool_
-    return not packed and _bytes(array) >= BESIDE_FROM
+
+def _is_packed(array: np.ndarray) -> bool:
+    """Whether ONNX stores several elements in a byte."""
+    return dtype(array.dtype).bits < 8 and array.dtype != np.bool_
 
 
 def _stream(stream, array: np.ndarray) -> None:
@@ -97,8 +98,3 @@ def _refer(held, location: str, offset: int, length: int) -> None:
     held.data_location = onnx.TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", offset), ("length", length)):
         held.external_data.add(key=key, value=str(value))
-
-
-def _save(made: Unfilled, path: Path) -> None:
-    with replacing(path) as stream:
-        stream.write(made.model.SerializeToString(deterministic=True))

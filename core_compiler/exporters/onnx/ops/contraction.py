@@ -15,7 +15,7 @@ from core_compiler.exporters.onnx.table import F32, Emitter, NotInOnnx, core
 from core_compiler.ir import DType, Op, dtype
 
 #: 8-bit integers, whose products ONNX sums in i32.
-_BYTES = tuple(map(dtype, ("i8", "ui8")))
+BYTES = tuple(map(dtype, ("i8", "ui8")))
 
 
 def _ready(g: Emitter, op: Op, *operands: Tensor) -> tuple[Tensor, ...]:
@@ -36,7 +36,7 @@ def _of_nothing(g: Emitter, op: Op) -> Tensor:
 
 def _product(g: Emitter, op: Op, a: Tensor, b: Tensor) -> Tensor:
     """MatMul; of bytes MatMulInteger."""
-    if a.dtype in _BYTES:
+    if a.dtype in BYTES:
         return g.emit("MatMulInteger", a, b)
     return g.cast(g.emit("MatMul", *_ready(g, op, a, b)), op.result.type.dtype)
 

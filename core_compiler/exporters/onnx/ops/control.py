@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.table import BOOL, I64, core
+from core_compiler.ir import Op
+
+if TYPE_CHECKING:
+    from core_compiler.exporters.onnx.exporter import Exporter
 
 
 @core("if")
-def if_(g, op, condition, *captures):
+def if_(g: Exporter, op: Op, condition: Tensor, *captures: Tensor) -> list[Tensor]:
     graphs = []
     for region in op.regions:
         with g.region() as graph:
@@ -23,7 +29,7 @@ def if_(g, op, condition, *captures):
 
 
 @core("while")
-def while_(g, op, *carried):
+def while_(g: Exporter, op: Op, *carried: Tensor) -> list[Tensor]:
     """ONNX asks for the next condition at the end of the body, so it is computed there, and once
     before the loop."""
     condition, body = op.regions

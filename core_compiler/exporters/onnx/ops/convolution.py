@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from core_compiler.exporters.onnx.graph import Tensor
-from core_compiler.exporters.onnx.ops.contraction import _BYTES
+from core_compiler.exporters.onnx.ops.contraction import BYTES
 from core_compiler.exporters.onnx.ops.shape import padded
 from core_compiler.exporters.onnx.table import F32, I64, Emitter, NotInOnnx, core
 from core_compiler.ir import DType, Op, dtype
@@ -51,7 +51,7 @@ def conv(g, op, x, w):
         around = (0, 0, *op["low"]), (0, 0, *op["high"])
         x = padded(g, x, op.operands[0].type.shape, g.scalar(0, x.dtype), *around)
         pads = [0] * len(pads)
-    if x.dtype in _BYTES and g.has("ConvInteger"):
+    if x.dtype in BYTES and g.has("ConvInteger"):
         return g.emit("ConvInteger", x, w, pads=pads, **_window(op))
     wide = _computing(g, op)
     made = g.emit("Conv", g.cast(x, wide), g.cast(w, wide), pads=pads, **_window(op))
