@@ -86,14 +86,14 @@ class _File:
         _need_tensors(module)
         self.parameters: dict[str, np.ndarray] | None = {} if weights == "arguments" else None
         self._shared = Shared(module.weights, self.parameters)
-        self._locations = Locations()
-        self._functions: list[list[str]] = []
+        self._functions: list[_Translated] = []
         for function in module.functions.values():
             if function.level == "tensor":
                 main = function is module.functions.get("main")
                 names = (inputs, outputs) if main else _own_names(function)
                 _need_names(function, *names)
-                self._functions.append(self._function(DIALECTS[dialect], function, *names))
+                made = _Translated(DIALECTS[dialect](self._shared), function, *names)
+                self._functions.append(made)
         if self._shared.missing:
             raise refusal(self._shared.missing, DIALECTS[dialect].NAME, "export to MLIR")
 
@@ -102,42 +102,43 @@ class _File:
         for text, alias in self._shared.maps.items():
             yield f"{alias} = {text}\n"
         yield "module {\n"
-        for lines in self._functions:
-            yield "\n".join(lines) + "\n"
+        locations = Locations()
+        for function in self._functions:
+            yield "\n".join(function.lines(locations)) + "\n"
         yield "}\n"
-        for line in self._locations.table():
+        for line in locations.table():
             yield line + "\n"
         yield from resources(self._shared.arrays)
 
-    def _function(
-        self, dialect: type[Context], function: Function, inputs: Sequence[str],
-        outputs: Sequence[str],
-    ) -> list[str]:  # fmt: skip
+
+class _Translated:
+    """A function whose lines are written, but not yet named."""
+
+    def __init__(
+        self, context: Context, function: Function, inputs: Sequence[str], outputs: Sequence[str]
+    ):
+        self._symbol = function.name if function.name.isidentifier() else quoted(function.name)
         arguments = [
             Ref(plain(value.type), name)
             for value, name in zip(function.arguments, inputs, strict=True)
         ]
-        context = dialect(self._shared)
         made = context.block(function.body, arguments)
-        arguments += context.parameters.values()
-        types = [type_text(plain(v.type)) for v in function.outputs]
-        writer = context.writer
-        writer.origin = None
-        if made:
-            writer.end(f"return {', '.join(f'{v}' for v in made)} : {', '.join(types)}")
-        else:
-            writer.end("return")
+        self._arguments = [*arguments, *context.parameters.values()]
+        self._results = list(zip([type_text(plain(v.type)) for v in made], outputs, strict=True))
+        self._writer = context.writer
+        self._writer.origin = None
+        types = ", ".join(text for text, _ in self._results)
+        self._writer.end(f"return {', '.join(f'{v}' for v in made)} : {types}" if made else "return")
+
+    def lines(self, locations: Locations) -> list[str]:
         names = Names()
         head = ", ".join(
-            f"{names.define(v)}: {type_text(v.type)} {_named(v.name)}" for v in arguments
+            f"{names.define(v)}: {type_text(v.type)} {_named(v.name)}" for v in self._arguments
         )
-        results = ", ".join(
-            f"{t} {_named(name)}" for t, name in zip(types, outputs, strict=True)
-        )
-        lines = [*writer.constants.lines, *writer.body.lines]
-        body = printed(lines, names, "    ", type_text, self._locations.of)
-        symbol = function.name if function.name.isidentifier() else quoted(function.name)
-        return [f"  func.func @{symbol}({head}) -> ({results}) {{", *body, "  }"]
+        results = ", ".join(f"{text} {_named(name)}" for text, name in self._results)
+        lines = [*self._writer.constants.lines, *self._writer.body.lines]
+        body = printed(lines, names, "    ", type_text, locations.of)
+        return [f"  func.func @{self._symbol}({head}) -> ({results}) {{", *body, "  }"]
 
 
 def _named(name: str | None) -> str:

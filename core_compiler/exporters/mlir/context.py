@@ -125,7 +125,7 @@ class Context:
     def block(self, block: Block, arguments: Sequence[Ref]) -> tuple[Ref, ...]:
         """Write the ops of a block; the values that it gives."""
         self.env.update(zip(block.arguments, arguments, strict=True))
-        for op in block.ops:
+        for op in _needed(block):
             self._op(op)
         return tuple(self.env[v] for v in block.outputs)
 
@@ -142,11 +142,18 @@ class Context:
                 ref.name = value.name
         self.writer.origin = outer
 
+    def refused(self, op: Op) -> str:
+        """Why the dialect cannot hold the op's types; "" where it can."""
+        return ""
+
     def _said(self, op: Op, operands: Sequence[Ref]) -> tuple[Ref, ...] | None:
         """The op's results; None where nothing says it (which is noted)."""
         if op.kind in _HOLDERS:
             return self.block(op.regions[0], operands)
-        handler, reason = self.TABLE.get(op.kind), ""
+        handler, reason = self.TABLE.get(op.kind), self.refused(op)
+        if reason:
+            self.shared.missing.append(Missing(op.kind, reason, self.writer.origin))
+            return None
         if handler is not None:
             try:
                 made = handler(self, op, *operands)
@@ -156,9 +163,9 @@ class Context:
         formula = self.COMPOSED.get(op.kind)
         try:
             if formula is not None:
-                return self.inline(self._composed(op, formula), operands)
+                return self.block(self._composed(op, formula), operands)
             if definition(op).decompose is not None:
-                return self.inline(decomposed(op), operands)
+                return self.block(decomposed(op), operands)
         except NoWord as problem:
             reason = str(problem)
         self.shared.missing.append(Missing(op.kind, reason, self.writer.origin))
@@ -166,16 +173,23 @@ class Context:
 
     def _composed(self, op: Op, formula: Composition) -> Block:
         """``formula`` of ``op`` as a block over its operands."""
-        arguments = tuple(Value(v.type, v.name) for v in op.operands)
-        builder = Builder(self.shared.made)
         settled = definition(op).settle(op.attributes)
-        made = formula(builder, op.with_(operands=arguments, attributes=settled))
+        return self._formula(
+            lambda b, *given: formula(b, op.with_(operands=given, attributes=settled)),
+            [v.type for v in op.operands],
+        )
+
+    def _formula(self, formula: Callable[..., Any], types: Sequence[TensorType]) -> Block:
+        arguments = tuple(Value(t) for t in types)
+        builder = Builder(self.shared.made)
+        made = formula(builder, *arguments)
         outputs = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         return Block(arguments, tuple(builder.ops), outputs)
 
-    def inline(self, block: Block, operands: Sequence[Ref]) -> tuple[Ref, ...]:
-        """A block of our ops in place of one."""
-        return self.block(block, operands)
+    def core(self, formula: Callable[..., Any], *refs: Ref) -> Any:
+        """What ``formula(builder, *values)`` says of refs in our ops, said in the dialect."""
+        made = self.block(self._formula(formula, [v.type for v in refs]), refs)
+        return made[0] if len(made) == 1 else made
 
     def parameter(self, op: Op) -> Ref | None:
         """The argument that a constant is, if it is one."""
@@ -183,6 +197,17 @@ class Context:
         if name is None:
             return None
         return self.parameters.setdefault(name, Ref(plain(op.result.type), name))
+
+
+def _needed(block: Block) -> list[Op]:
+    """The ops of a block that its outputs are made of, in order."""
+    live = set(block.outputs)
+    made = []
+    for op in reversed(block.ops):
+        if not live.isdisjoint(op.results):
+            made.append(op)
+            live.update(op.uses())
+    return made[::-1]
 
 
 def _digest_name(value: Resource) -> str:

@@ -124,6 +124,18 @@ class Writer:
         finally:
             self.body = outer
 
+    @contextmanager
+    def isolated(self, types: Sequence[Any]):
+        """A region that sees its arguments only: its constants stand at its own start."""
+        constants, known = self.constants, self._known
+        self.constants, self._known = Region(header=False), {}
+        try:
+            with self.region(types) as made:
+                yield made
+            made.lines[:0] = self.constants.lines
+        finally:
+            self.constants, self._known = constants, known
+
 
 # -- printing --------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from core_compiler.ops.rules import I32, replaced
 # -- scans -----------------------------------------------------------------------------------------
 
 
-def _bound(kind: DType, least: bool):
+def bound(kind: DType, least: bool) -> float | int:
     """The least or the greatest value of a dtype."""
     if kind.is_float:
         return -np.inf if least else np.inf
@@ -26,8 +26,8 @@ def _bound(kind: DType, least: bool):
 _SCANS: dict[str, tuple[str, Callable, Callable]] = {
     "cumsum": ("add", lambda kind: -0.0 if kind.is_float else 0, lambda kind: 0),
     "cumprod": ("mul", lambda kind: 1, lambda kind: 1),
-    "cummax": ("max", lambda kind: _bound(kind, True), lambda kind: _bound(kind, True)),
-    "cummin": ("min", lambda kind: _bound(kind, False), lambda kind: _bound(kind, False)),
+    "cummax": ("max", lambda kind: bound(kind, True), lambda kind: bound(kind, True)),
+    "cummin": ("min", lambda kind: bound(kind, False), lambda kind: bound(kind, False)),
 }
 
 

@@ -5,7 +5,7 @@ fills, reductions, softmax), else generic ops with bodies of arith and math.  Wh
 undefined and we define is kept from happening.
 """
 
-from core_compiler.exporters.mlir.compositions import ordering, windows as window_compositions
+from core_compiler.exporters.mlir.compositions import ordering, windows as taps
 from core_compiler.exporters.mlir.linalg import (
     contraction,
     control,
@@ -26,5 +26,5 @@ __all__ = [
 Linalg.COMPOSED.update({
     **{f"core.{name}": ordering.scan for name in ("cumsum", "cumprod", "cummax", "cummin")},
     "core.sort": ordering.sort, "core.argsort": ordering.argsort, "core.topk": ordering.topk,
-    "core.conv_transpose": window_compositions.conv_transpose,
+    "core.conv_transpose": taps.conv_transpose,
 })  # fmt: skip

@@ -49,8 +49,10 @@ class Linalg(Context):
 
     def __init__(self, shared: Shared):
         super().__init__(shared)
-        #: Constants of one element, by the number of their ref.
+        #: Constants that are one number everywhere, by the number of their ref.
         self.numbers: dict[int, np.ndarray] = {}
+        #: What was broadcast, and the map that reads it so, by the number of the result's ref.
+        self.spread: dict[int, tuple[Ref, Map]] = {}
 
     # -- scalars ---------------------------------------------------------------------------------
 
@@ -166,12 +168,27 @@ class Linalg(Context):
         return self.writer.lines(text, [v.type for v, _ in results], regions=(region,))
 
     def each(self, body: Body, *inputs: Ref, dtype: DType) -> Ref:
-        """A generic op that computes every element from those of ``inputs`` at the same place."""
+        """A generic op that computes every element from those of ``inputs`` at the same place.
+
+        What was broadcast is read where it was before, and a number stands in the body itself.
+        """
         made = tensor(inputs[0].type.shape, dtype)
         same = identity(made.rank)
+        numbers = [self.numbers.get(v.number) for v in inputs]
+        read = [
+            self.spread.get(v.number, (v, same))
+            for v, number in zip(inputs, numbers, strict=True) if number is None
+        ]  # fmt: skip
+
+        def whole(*given: Ref) -> Any:
+            elements = iter(given)
+            return body(*(
+                next(elements) if number is None else self.scalar(number, v.type.dtype)
+                for v, number in zip(inputs, numbers, strict=True)
+            ))  # fmt: skip
+
         results = [(self.empty(made), same)]
-        body_ = lambda *given: body(*given[: len(inputs)])  # noqa: E731
-        return self.generic([(v, same) for v in inputs], results, [PARALLEL] * made.rank, body_)[0]
+        return self.generic(read, results, [PARALLEL] * made.rank, whole)[0]
 
 
 def identity(rank: int) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_compiler.exporters.mlir.context import NoWord
+from core_compiler.exporters.mlir.compositions.normalization import softmax_or_zero
 from core_compiler.exporters.mlir.linalg.context import F32, Linalg, op
 from core_compiler.exporters.mlir.linalg.reduction import rounded
 from core_compiler.exporters.mlir.literals import type_text
@@ -13,8 +13,8 @@ from core_compiler.ir import Op
 @op("softmax")
 def softmax(b: Linalg, op: Op, x: Ref) -> Ref:
     """The same formula: maximum, difference, exponential, sum, division."""
-    if op["empty_rows"] != "nan":
-        raise NoWord("rows of -infinity that give 0")
+    if op["empty_rows"] == "zero":
+        return b.core(lambda c, v: softmax_or_zero(c, v, op["axis"]), x)
     kind = x.type.dtype
     wide = rounded(b, x, F32) if kind.bits < 32 else x
     text = type_text(wide.type)

@@ -66,25 +66,28 @@ def from_places(b: Linalg, type_: TensorType, body) -> Ref:
 
 @op("broadcast")
 def broadcast(b: Linalg, op: Op, x: Ref) -> Ref:
-    """A constant of one element becomes one of the result's shape; else axes of one element go
-    first, for ``linalg.broadcast`` adds axes and stretches none."""
+    """A number becomes a constant of the result's shape; else axes of one element go first, for
+    ``linalg.broadcast`` adds axes and stretches none."""
     made = tensor(op.result.type.shape, op.result.type.dtype)
     if x.number in b.numbers:
         number = b.numbers[x.number]
         text = constant_text(number.reshape((1,)), made.dtype)
-        return b.writer.constant(
-            f"arith.constant {text[: text.rindex(' : ')]} : {type_text(made)}", made
-        )
+        splat = f"arith.constant {text[: text.rindex(' : ')]} : {type_text(made)}"
+        ref = b.writer.constant(splat, made)
+        b.numbers[ref.number] = number
+        return ref
     kept = [i for i, axis in enumerate(op["dims"]) if x.type.shape[i] == made.shape[axis]]
     x = reshaped(b, x, [x.type.shape[i] for i in kept])
     axes = [op["dims"][i] for i in kept]
     added = [a for a in range(made.rank) if a not in axes]
     if not added:
         return x
-    return b.writer.line(
+    ref = b.writer.line(
         f"linalg.broadcast ins({x} : {type_text(x.type)}) "
         f"outs({b.empty(made)} : {type_text(made)}) dimensions = {added}", made,
     )  # fmt: skip
+    b.spread[ref.number] = x, [identity(made.rank)[a] for a in axes]
+    return ref
 
 
 @op("reshape")
