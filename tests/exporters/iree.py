@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from core_compiler.ir import Block, DType, Function, Module, TensorType, dtype
 from core_compiler.exporters.mlir import export
+from core_compiler.ir import Block, DType, Function, Module, TensorType, dtype
 from tests.ops.samples import Sample
 
 _BIN = Path(sys.executable).parent
@@ -103,6 +103,5 @@ class Loaded:
     def _array(self, made, place: int, type_: TensorType) -> np.ndarray:
         view = made.get_as_object(place, self._runtime.HalBufferView)
         assert tuple(view.shape) == type_.shape
-        data = self._runtime.DeviceArray(self._device, view, implicit_host_transfer=True)
         raw = bytes(view.map().asarray((view.byte_length,), np.dtype(np.uint8)))
         return np.frombuffer(raw, type_.dtype.numpy).reshape(type_.shape)

@@ -78,8 +78,8 @@ class _File:
         weights: str,
     ):  # fmt: skip
         if dialect not in DIALECTS:
-            raise UserError(f"no dialect is called {dialect!r}", "export to MLIR",
-                            nearest(dialect, DIALECTS, f"there are {', '.join(DIALECTS)}"))  # fmt: skip
+            fix = nearest(dialect, DIALECTS, f"there are {', '.join(DIALECTS)}")
+            raise UserError(f"no dialect is called {dialect!r}", "export to MLIR", fix)
         if weights not in WEIGHTS:
             raise UserError(f"weights cannot be {weights!r}", "export to MLIR",
                             f"they are {' or '.join(WEIGHTS)}")  # fmt: skip
@@ -95,7 +95,9 @@ class _File:
                 made = _Translated(DIALECTS[dialect](self._shared), function, *names)
                 self._functions.append(made)
         if self._shared.missing:
-            raise refusal(self._shared.missing, DIALECTS[dialect].NAME, "export to MLIR")
+            fix = "replace them in the model"
+            fix = f"export to linalg, or {fix}" if dialect == "tosa" else fix
+            raise refusal(self._shared.missing, DIALECTS[dialect].NAME, fix)
 
     def pieces(self) -> Iterator[str]:
         """The text, in pieces."""
@@ -128,7 +130,9 @@ class _Translated:
         self._writer = context.writer
         self._writer.origin = None
         types = ", ".join(text for text, _ in self._results)
-        self._writer.end(f"return {', '.join(f'{v}' for v in made)} : {types}" if made else "return")
+        self._writer.end(
+            f"return {', '.join(f'{v}' for v in made)} : {types}" if made else "return"
+        )
 
     def lines(self, locations: Locations) -> list[str]:
         names = Names()

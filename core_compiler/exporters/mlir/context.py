@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from core_compiler.ir import (
     tensor,
 )
 from core_compiler.ops.base import definition
-from core_compiler.ops.builder import Builder, decomposed
+from core_compiler.ops.builder import Builder
 
 #: Ops that stand for the ops in their region, which reads its arguments only.
 _HOLDERS = frozenset({"core.group", "target.launch"})
@@ -110,9 +110,9 @@ class Context:
     """
 
     #: The dialect's name for people.
-    NAME: str = ""
-    TABLE: Mapping[str, Handler] = {}
-    COMPOSED: Mapping[str, Composition] = {}
+    NAME: ClassVar[str]
+    TABLE: ClassVar[dict[str, Handler]]
+    COMPOSED: ClassVar[dict[str, Composition]]
 
     def __init__(self, shared: Shared):
         self.shared, self.writer = shared, Writer()
@@ -150,36 +150,28 @@ class Context:
         """The op's results; None where nothing says it (which is noted)."""
         if op.kind in _HOLDERS:
             return self.block(op.regions[0], operands)
-        handler, reason = self.TABLE.get(op.kind), self.refused(op)
-        if reason:
-            self.shared.missing.append(Missing(op.kind, reason, self.writer.origin))
-            return None
-        if handler is not None:
+        declared, reason = definition(op), self.refused(op)
+        op = op.with_(attributes=declared.settle(op.attributes))
+        handler = self.TABLE.get(op.kind)
+        if not reason and handler is not None:
             try:
                 made = handler(self, op, *operands)
                 return tuple(made) if isinstance(made, (tuple, list)) else (made,)
             except NoWord as problem:
                 reason = str(problem)
-        formula = self.COMPOSED.get(op.kind)
-        try:
-            if formula is not None:
-                return self.block(self._composed(op, formula), operands)
-            if definition(op).decompose is not None:
-                return self.block(decomposed(op), operands)
-        except NoWord as problem:
-            reason = str(problem)
-        self.shared.missing.append(Missing(op.kind, reason, self.writer.origin))
-        return None
+        formula = self.COMPOSED.get(op.kind) or declared.decompose
+        if formula is None or self.refused(op):
+            self.shared.missing.append(Missing(op.kind, reason, self.writer.origin))
+            return None
+        given = formula
 
-    def _composed(self, op: Op, formula: Composition) -> Block:
-        """``formula`` of ``op`` as a block over its operands."""
-        settled = definition(op).settle(op.attributes)
-        return self._formula(
-            lambda b, *given: formula(b, op.with_(operands=given, attributes=settled)),
-            [v.type for v in op.operands],
-        )
+        def composed(builder: Builder, *values: Value) -> Any:
+            return given(builder, op.with_(operands=values))
+
+        return self.block(self._formula(composed, [v.type for v in op.operands]), operands)
 
     def _formula(self, formula: Callable[..., Any], types: Sequence[TensorType]) -> Block:
+        """What ``formula(builder, *values)`` makes of values of these types, as a block."""
         arguments = tuple(Value(t) for t in types)
         builder = Builder(self.shared.made)
         made = formula(builder, *arguments)
@@ -192,11 +184,26 @@ class Context:
         return made[0] if len(made) == 1 else made
 
     def parameter(self, op: Op) -> Ref | None:
-        """The argument that a constant is, if it is one."""
+        """The argument that a constant is, if it is one: not where arguments cannot be seen."""
+        if self.writer.is_isolated:
+            return None
         name = self.shared.parameter(op["value"], op.result.name)
         if name is None:
             return None
         return self.parameters.setdefault(name, Ref(plain(op.result.type), name))
+
+
+def entering(table: dict[str, Handler]) -> Callable[..., Callable[[Handler], Handler]]:
+    """A decorator that enters a handler in ``table`` under kinds (given without ``core.``)."""
+
+    def op(*kinds: str) -> Callable[[Handler], Handler]:
+        def enter(handler: Handler) -> Handler:
+            table.update({f"core.{kind}": handler for kind in kinds})
+            return handler
+
+        return enter
+
+    return op
 
 
 def _needed(block: Block) -> list[Op]:
@@ -219,7 +226,7 @@ def plain(type_: Any) -> Any:
     return tensor(type_.shape, type_.dtype) if isinstance(type_, TensorType) else type_
 
 
-def refusal(missing: Sequence[Missing], dialect: str, where: str) -> UserError:
+def refusal(missing: Sequence[Missing], dialect: str, fix: str) -> UserError:
     """One error that names every op without a word: kind, what is missing, count and places."""
     groups: dict[tuple[str, str], list[Origin | None]] = {}
     for each in missing:
@@ -233,8 +240,10 @@ def refusal(missing: Sequence[Missing], dialect: str, where: str) -> UserError:
         times = f"{len(origins)} times" if len(origins) > 1 else "once"
         parts.append(f"{kind} ({'; '.join(filter(None, (reason, times, shown)))})")
     number = len(groups)
-    what = f"{number} op{'s have' if number > 1 else ' has'} no word in {dialect}: {', '.join(parts)}"
-    return UserError(what, where, "export to the other dialect, or replace them in the model")
+    what = (
+        f"{number} op{'s have' if number > 1 else ' has'} no word in {dialect}: {', '.join(parts)}"
+    )
+    return UserError(what, "export to MLIR", fix)
 
 
 def _places(origin: Origin | None) -> list[str]:

@@ -75,7 +75,7 @@ def resources(arrays: Mapping[str, tuple[np.ndarray, DType]]) -> Iterator[str]:
         yield f'{between}      {name}: "{head}'
         held = as_stored(array, kind).reshape(-1).view(np.uint8).data
         for start in range(0, len(held), _CHUNK):
-            yield held[start : start + _CHUNK].hex().upper()
+            yield held[start : start + _CHUNK].hex()
         yield '"'
         between = ",\n"
     yield "\n    }\n  }\n#-}\n"

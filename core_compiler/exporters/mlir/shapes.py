@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
 
-def groups(wide: Sequence[int], narrow: Sequence[int]) -> list[list[int]] | None:
+def groups(wide: Sequence[Any], narrow: Sequence[Any]) -> list[list[int]] | None:
     """For each axis of ``narrow`` the neighbouring axes of ``wide`` that it merges; None where it
     is no such merger.  Shapes without elements have no answer that is worth one."""
     made: list[list[int]] = []
@@ -29,18 +30,18 @@ def groups(wide: Sequence[int], narrow: Sequence[int]) -> list[list[int]] | None
     return made
 
 
-def placed(size: int, low: int, extent: int, interior: int) -> tuple[int, int, int]:
-    """Where an axis of ``size`` elements stands in a padded one of ``extent``: (its first element
-    that is not cropped, how many are kept, the place of that first one)."""
-    step = interior + 1
-    first = max(0, -(low // step))
-    last = min(size, (extent - 1 - low) // step + 1)
-    return first, max(0, last - first), low + first * step
-
-
-def reduced_last(rank: int, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(axes that stay, ``axes``)."""
-    return tuple(a for a in range(rank) if a not in axes), tuple(axes)
+def kept_of(
+    shape: Sequence[Any], low: Sequence[int], extents: Sequence[Any], interior: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """Where ``core.pad`` puts a tensor in a padded one of ``extents``, for each axis: (its first
+    element that is not cropped, how many are kept, the place of that first one)."""
+    made = []
+    for size, before, extent, between in zip(shape, low, extents, interior, strict=True):
+        step = between + 1
+        first = max(0, -(before // step))
+        last = min(size, (extent - 1 - before) // step + 1)
+        made.append((first, max(0, last - first), before + first * step))
+    return made
 
 
 def positions_inside(

@@ -83,6 +83,8 @@ class Writer:
     body: Region = field(default_factory=lambda: Region(header=False))
     constants: Region = field(default_factory=lambda: Region(header=False))
     origin: Origin | None = None
+    #: Whether a region is written that sees its arguments only.
+    is_isolated: bool = False
     _known: dict[tuple[str, Any], Ref] = field(default_factory=dict)
 
     def line(
@@ -127,14 +129,14 @@ class Writer:
     @contextmanager
     def isolated(self, types: Sequence[Any]):
         """A region that sees its arguments only: its constants stand at its own start."""
-        constants, known = self.constants, self._known
-        self.constants, self._known = Region(header=False), {}
+        outer = self.constants, self._known, self.is_isolated
+        self.constants, self._known, self.is_isolated = Region(header=False), {}, True
         try:
             with self.region(types) as made:
                 yield made
             made.lines[:0] = self.constants.lines
         finally:
-            self.constants, self._known = constants, known
+            self.constants, self._known, self.is_isolated = outer
 
 
 # -- printing --------------------------------------------------------------------------------------

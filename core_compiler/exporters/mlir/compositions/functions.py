@@ -80,9 +80,10 @@ def expm1(b: Builder, op: Op, x: Value) -> Value:
 def log1p(b: Builder, op: Op, x: Value) -> Value:
     """With u = 1 + x rounded: log(u) x / (u - 1), whose errors cancel (Goldberg, 1991)."""
     u = _shifted(b, x, 1)
-    near = b.mul(b.log(u), b.div(x, _shifted(b, u, -1)))
-    far = b.eq(u, _n(b, math.inf, x))
-    return b.select(b.eq(u, _n(b, 1, x)), x, b.select(far, u, near))
+    far = b.log(u)
+    near = b.mul(far, b.div(x, _shifted(b, u, -1)))
+    near = b.select(b.gt(u, _n(b, 1e9, x)), far, near)
+    return b.select(b.eq(u, _n(b, 1, x)), x, near)
 
 
 @in_f32
@@ -131,7 +132,8 @@ def asinh(b: Builder, op: Op, x: Value) -> Value:
 def acosh(b: Builder, op: Op, x: Value) -> Value:
     t = _shifted(b, x, -1)
     near = b.log1p(b.add(t, b.sqrt(b.add(_scaled(b, 2, t), b.mul(t, t)))))
-    return _or_logarithm(b, x, near)
+    made = _or_logarithm(b, x, near)
+    return b.select(b.lt(x, _n(b, 1, x)), _n(b, math.nan, x), made)
 
 
 def _or_logarithm(b: Builder, x: Value, near: Value) -> Value:
@@ -197,6 +199,9 @@ def atan2(b: Builder, op: Op, y: Value, x: Value) -> Value:
     """The angle of |y| / |x|, turned into its quadrant by the signs, those of zeros too."""
     zero = _n(b, 0, x)
     tall, wide = b.abs(y), b.abs(x)
+    huge = b.gt(b.max(tall, wide), _n(b, 1e37, x))  # whose reciprocal is subnormal
+    factor = b.select(huge, _n(b, 2.0**-8, x), _n(b, 1, x))
+    tall, wide = b.mul(tall, factor), b.mul(wide, factor)
     angle = b.atan(b.div(tall, wide))
     angle = b.select(b.and_(b.eq(tall, zero), b.eq(wide, zero)), zero, angle)
     both = b.and_(b.is_inf(tall), b.is_inf(wide))
@@ -260,9 +265,7 @@ def rem(b: Builder, op: Op, x: Value, y: Value) -> Value:
         rest = c.select(c.ge(rest, step), c.sub(rest, step), rest)
         return rest, c.select(c.gt(step, own), _scaled(c, 0.5, step), step), own
 
-    rest, _, _ = _loop(
-        b, lambda c, rest, step, own: any_of(c, c.ge(rest, own)), taken, *grown
-    )
+    rest, _, _ = _loop(b, lambda c, rest, step, own: any_of(c, c.ge(rest, own)), taken, *grown)
     signed = b.select(b.lt(x, zero), b.neg(rest), b.select(b.eq(x, zero), x, rest))
     return b.select(valid, signed, _n(b, math.nan, x))
 

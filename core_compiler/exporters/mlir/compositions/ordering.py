@@ -44,8 +44,7 @@ def scan(b: Builder, op: Op, x: Value) -> Value:
 
 
 def _moved(b: Builder, op: Op, x: Value, places: int, number) -> Value:
-    """``x`` moved along the axis in the direction it is scanned in, ``number`` in the free places.
-    """
+    """``x`` moved along the axis as it is scanned, ``number`` in the places that become free."""
     axis, size = op["axis"], x.type.shape[op["axis"]]
     free = b.expand(b.constant(number, x.type.dtype), replaced(x.type.shape, axis, places))
     if op["reverse"]:
@@ -77,8 +76,8 @@ def topk(b: Builder, op: Op) -> tuple[Value, Value]:
 def _order(b: Builder, x: Value, axis: int, descending: bool, count: int) -> Value:
     """The first ``count`` positions (i32) of the stable order along ``axis``.
 
-    An element's rank is how many come before it; then each rank looks for its element.  Both compare
-    all pairs of a row: n * n and n * count steps.
+    An element's rank is how many come before it; then each rank looks for its element.  Both
+    compare all pairs of a row: n * n and n * count steps.
     """
     if x.type.dtype.kind == "bool":
         x = b.cast(x, dtype=I32)

@@ -5,7 +5,8 @@ fills, reductions, softmax), else generic ops with bodies of arith and math.  Wh
 undefined and we define is kept from happening.
 """
 
-from core_compiler.exporters.mlir.compositions import ordering, windows as taps
+from core_compiler.exporters.mlir.compositions import ordering
+from core_compiler.exporters.mlir.compositions import windows as taps
 from core_compiler.exporters.mlir.linalg import (
     contraction,
     control,

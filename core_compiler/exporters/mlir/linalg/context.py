@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from core_compiler.exporters.mlir.context import Composition, Context, Handler, Shared
+from core_compiler.exporters.mlir.context import (
+    Composition,
+    Context,
+    Handler,
+    Shared,
+    entering,
+)
 from core_compiler.exporters.mlir.literals import scalar_text, type_text
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.ir import DType, TensorType, dtype, tensor
@@ -22,19 +28,6 @@ Body = Callable[..., Any]
 
 PARALLEL, REDUCTION = "parallel", "reduction"
 
-_TABLE: dict[str, Handler] = {}
-
-
-def op(*kinds: str) -> Callable[[Handler], Handler]:
-    """Enter a handler under these kinds (without ``core.``)."""
-
-    def enter(handler: Handler) -> Handler:
-        for kind in kinds:
-            _TABLE[f"core.{kind}"] = handler
-        return handler
-
-    return enter
-
 
 class Linalg(Context):
     """Writes a function in linalg on tensors.
@@ -44,8 +37,8 @@ class Linalg(Context):
     """
 
     NAME = "linalg"
-    TABLE = _TABLE
-    COMPOSED: dict[str, Composition] = {}
+    TABLE: ClassVar[dict[str, Handler]] = {}
+    COMPOSED: ClassVar[dict[str, Composition]] = {}
 
     def __init__(self, shared: Shared):
         super().__init__(shared)
@@ -81,15 +74,11 @@ class Linalg(Context):
         return self.writer.line(f"arith.{name} {predicate}, {a}, {b} : {type_text(a.type)}", I1)
 
     def chosen(self, condition: Ref, a: Ref, b: Ref) -> Ref:
-        return self.writer.line(
-            f"arith.select {condition}, {a}, {b} : {type_text(a.type)}", a.type
-        )
+        return self.writer.line(f"arith.select {condition}, {a}, {b} : {type_text(a.type)}", a.type)
 
     def converted(self, name: str, x: Ref, kind: Any) -> Ref:
         """``name x : from to kind``."""
-        return self.writer.line(
-            f"{name} {x} : {type_text(x.type)} to {type_text(kind)}", kind
-        )
+        return self.writer.line(f"{name} {x} : {type_text(x.type)} to {type_text(kind)}", kind)
 
     def element(self, x: Ref, *places: Ref) -> Ref:
         """The scalar of a tensor at places of type index."""
@@ -202,3 +191,6 @@ def _listed(word: str, values: Sequence[tuple[Ref, Map]]) -> str:
         return ""
     names = ", ".join(f"{v}" for v, _ in values)
     return f"{word}({names} : {', '.join(type_text(v.type) for v, _ in values)})"
+
+
+op = entering(Linalg.TABLE)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core_compiler.exporters.mlir.context import plain
 from core_compiler.exporters.mlir.linalg import scalars
-from core_compiler.exporters.mlir.linalg.context import F32, I32, I64, Linalg, op
+from core_compiler.exporters.mlir.linalg.context import F32, I64, Linalg, op
 from core_compiler.exporters.mlir.linalg.shape import from_places
 from core_compiler.exporters.mlir.literals import type_text
-from core_compiler.exporters.mlir.context import plain
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.ir import Block, Op, dtype, tensor
+from core_compiler.ir import Op, dtype, tensor
 from core_compiler.ir.types import row_major
 
 UI32 = dtype("ui32")
@@ -41,9 +41,7 @@ def while_(b: Linalg, op: Op, *carried: Ref) -> tuple[Ref, ...]:
     with b.writer.region(types, names) as after:
         _yield(b, b.block(body, after.arguments))
     starts = ", ".join(f"{v} = {c}" for v, c in zip(before.arguments, carried, strict=True))
-    text = (
-        f"scf.while ({starts}) : ({_listed(types)}) -> ({_listed(types)}) {before} do {after}"
-    )
+    text = f"scf.while ({starts}) : ({_listed(types)}) -> ({_listed(types)}) {before} do {after}"
     return b.writer.lines(text, types, [v.name for v in op.results], (before, after))
 
 

@@ -98,7 +98,11 @@ def arg(b: Linalg, op: Op, x: Ref) -> Ref:
     kind = x.type.dtype
     key_kind = kind if not kind.is_float else I64 if kind is F64 else I32
     rank, shape = x.type.rank, without(x.type.shape, (axis,))
-    loops = [*(f"d{i}" for i in range(axis)), f"d{rank - 1}", *(f"d{i}" for i in range(axis, rank - 1))]
+    loops = [
+        *(f"d{i}" for i in range(axis)),
+        f"d{rank - 1}",
+        *(f"d{i}" for i in range(axis, rank - 1)),
+    ]
     kept = [f"d{i}" for i in range(rank - 1)]
     start = (least if largest else greatest)(key_kind)
     results = [

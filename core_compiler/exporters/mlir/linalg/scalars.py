@@ -224,7 +224,7 @@ def convert(b: Linalg, x: Ref, target: DType, saturate: bool = True) -> Ref:
     name = "arith.sitofp" if signed else "arith.uitofp"
     if target.bits >= 32:
         return b.converted(name, x, target)
-    if source.bits <= 16:  # exact in f32
+    if source.bits <= 16 or target.bits <= 8:  # exact in f32, or beyond what the target holds
         return _narrowed(b, b.converted(name, x, F32), target, saturate)
     if source.bits == 64:
         x = _sticky(b, x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from core_compiler.exporters.mlir.linalg.context import (
     I64,
@@ -13,7 +14,7 @@ from core_compiler.exporters.mlir.linalg.context import (
 )
 from core_compiler.exporters.mlir.linalg.scalars import convert
 from core_compiler.exporters.mlir.literals import constant_text, stored, type_text
-from core_compiler.exporters.mlir.shapes import groups, placed
+from core_compiler.exporters.mlir.shapes import groups, kept_of
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.ir import Dense, Op, TensorType, tensor
 from core_compiler.ir.types import INDEX
@@ -95,7 +96,7 @@ def reshape(b: Linalg, op: Op, x: Ref) -> Ref:
     return reshaped(b, x, op.result.type.shape)
 
 
-def reshaped(b: Linalg, x: Ref, shape: Sequence[int]) -> Ref:
+def reshaped(b: Linalg, x: Ref, shape: Sequence[Any]) -> Ref:
     """``x`` under another shape: axes merged, split, or merged into one and split."""
     made = tensor(shape, x.type.dtype)
     if made is x.type:
@@ -176,17 +177,18 @@ def reverse(b: Linalg, op: Op, x: Ref) -> Ref:
 
 @op("pad")
 def pad(b: Linalg, op: Op, x: Ref, value: Ref) -> Ref:
-    scalar = b.number(value)
+    scalar, interior = b.number(value), op["interior"]
     made = tensor(op.result.type.shape, x.type.dtype)
-    rows = zip(x.type.shape, op["low"], made.shape, op["interior"], strict=True)
-    first, sizes, begin = zip(*(placed(*row) for row in rows), strict=True) if made.rank else ((),) * 3
-    if 0 in sizes:
+    extents: Sequence[Any] = made.shape
+    kept = kept_of(x.type.shape, op["low"], extents, interior)
+    if any(count == 0 for _, count, _ in kept):
         return b.filled(scalar, made)
-    if sizes != x.type.shape:
+    first, sizes, begin = ([row[i] for row in kept] for i in range(3))
+    if tuple(sizes) != x.type.shape:
         x = cut(b, x, first, sizes)
-    if any(op["interior"]):
-        return put(b, x, b.filled(scalar, made), begin, [i + 1 for i in op["interior"]])
-    high = [e - p - n for e, p, n in zip(made.shape, begin, sizes, strict=True)]
+    if any(interior):
+        return put(b, x, b.filled(scalar, made), begin, [i + 1 for i in interior])
+    high = [e - p - n for e, p, n in zip(extents, begin, sizes, strict=True)]
     return padded(b, x, scalar, begin, high)
 
 

@@ -7,12 +7,18 @@ booleans, are of 1.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from core_compiler.exporters.mlir.context import Composition, Context, Handler, Shared
+from core_compiler.exporters.mlir.context import (
+    Composition,
+    Context,
+    Handler,
+    Shared,
+    entering,
+)
 from core_compiler.exporters.mlir.literals import constant_text, signless, type_text
 from core_compiler.exporters.mlir.text import Ref, Region
 from core_compiler.ir import Dense, DType, Op, TensorType, dtype, tensor
@@ -26,26 +32,13 @@ KNOWN = frozenset({
     *(dtype(f"{sign}i{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)),
 })  # fmt: skip
 
-_TABLE: dict[str, Handler] = {}
-
-
-def op(*kinds: str) -> Callable[[Handler], Handler]:
-    """Enter a handler under these kinds (without ``core.``)."""
-
-    def enter(handler: Handler) -> Handler:
-        for kind in kinds:
-            _TABLE[f"core.{kind}"] = handler
-        return handler
-
-    return enter
-
 
 class Tosa(Context):
     """Writes a function in TOSA.  The type of a ref is ours, unsigned dtypes included."""
 
     NAME = "TOSA"
-    TABLE = _TABLE
-    COMPOSED: dict[str, Composition] = {}
+    TABLE: ClassVar[dict[str, Handler]] = {}
+    COMPOSED: ClassVar[dict[str, Composition]] = {}
 
     def __init__(self, shared: Shared):
         super().__init__(shared)
@@ -107,7 +100,9 @@ class Tosa(Context):
 
     # -- constants -------------------------------------------------------------------------------
 
-    def constant(self, array: np.ndarray, kind: DType | None = None, name: str | None = None) -> Ref:
+    def constant(
+        self, array: np.ndarray, kind: DType | None = None, name: str | None = None
+    ) -> Ref:
         """A constant of the file's own."""
         return self.held(self.shared.made.add(np.asarray(array)), kind, name)
 
@@ -118,11 +113,11 @@ class Tosa(Context):
         if isinstance(value, Dense):
             text = constant_text(self.shared.array(value), found)
         elif found is I1:  # MLIR packs large constants of i1
-            plain = self.constant(self.shared.array(value).astype(np.int8), name=name)
-            return self.op("cast", [plain], made)
+            numbers = self.constant(self.shared.array(value).astype(np.int8), name=name)
+            return self.op("cast", [numbers], made)
         else:
-            plain = tensor(made.shape, signless(found))
-            text = f"dense_resource<{self.shared.resource(value)}> : {type_text(plain)}"
+            stored = tensor(made.shape, signless(found))
+            text = f"dense_resource<{self.shared.resource(value)}> : {type_text(stored)}"
         return self.writer.constant(f'"tosa.const"() {{values = {text}}} : () -> {type_text(made)}',
                                     made, name)  # fmt: skip
 
@@ -135,7 +130,7 @@ class Tosa(Context):
     def zero_point(self, kind: DType, number: int = 0) -> Ref:
         return self.constant(np.full(1, number, kind.numpy), kind)
 
-    def shape(self, sizes: Sequence[int]) -> Ref:
+    def shape(self, sizes: Sequence[Any]) -> Ref:
         """A constant of type shape."""
         body = ", ".join(map(str, sizes))
         type_ = f"!tosa.shape<{len(sizes)}>"
@@ -146,7 +141,7 @@ class Tosa(Context):
 
     # -- shapes ----------------------------------------------------------------------------------
 
-    def reshaped(self, x: Ref, shape: Sequence[int]) -> Ref:
+    def reshaped(self, x: Ref, shape: Sequence[Any]) -> Ref:
         made = tensor(shape, x.type.dtype)
         return x if made is x.type else self.op("reshape", [x, self.shape(made.shape)], made)
 
@@ -159,7 +154,7 @@ class Tosa(Context):
         perms = f"array<i32: {', '.join(map(str, permutation))}>"
         return self.op("transpose", [x], made, {"perms": perms})
 
-    def cut(self, x: Ref, starts: Sequence[int], sizes: Sequence[int]) -> Ref:
+    def cut(self, x: Ref, starts: Sequence[int], sizes: Sequence[Any]) -> Ref:
         made = tensor(sizes, x.type.dtype)
         if made is x.type:
             return x
@@ -174,10 +169,13 @@ class Tosa(Context):
         made = tensor([size + sum(row) for size, row in sizes], x.type.dtype)
         return self.op("pad", [x, self.shape([p for row in rows for p in row]), value], made)
 
-    def tiled(self, x: Ref, shape: Sequence[int]) -> Ref:
+    def tiled(self, x: Ref, shape: Sequence[Any]) -> Ref:
         """``x`` repeated along its axes of one element."""
         made = tensor(shape, x.type.dtype)
         if made is x.type:
             return x
         times = [n // m for n, m in zip(made.shape, x.type.shape, strict=True)]
         return self.op("tile", [x, self.shape(times)], made)
+
+
+op = entering(Tosa.TABLE)

@@ -131,13 +131,10 @@ def _scattered(b: Tosa, mode: str, table: Ref, rows: Ref, updates: Ref) -> Ref:
     """[N, K, C] with [N, W, C] put at, or joined to, rows [N, W] of K (K: nowhere)."""
     kind = table.type.dtype
     (n, k, c), w = table.type.shape, rows.type.shape[1]
-    rows, updates = b.core(
-        lambda *values: scatters.apart(*values, mode=mode), table, rows, updates
-    )
+    rows, updates = b.core(lambda *values: scatters.apart(*values, mode=mode), table, rows, updates)
     zeros = b.tiled(b.constant(np.zeros((1, 1, 1), kind.numpy), kind), (n, w, c))
     wide = tensor((n, k + w, c), kind)
     if kind.bits == 64:  # as for gathers
         rows = b.each("cast", rows, kind=I64)
     made = b.op("scatter", [joined(b, [table, zeros], 1), rows, updates], wide)
     return b.cut(made, (0, 0, 0), (n, k, c))
-

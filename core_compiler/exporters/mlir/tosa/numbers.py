@@ -10,6 +10,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import (
     BF16,
     F16,
@@ -20,7 +21,6 @@ from core_compiler.exporters.mlir.tosa.context import (
     I64,
     Tosa,
 )
-from core_compiler.exporters.mlir.text import Ref
 from core_compiler.ir import DType, dtype
 
 UI64 = dtype("ui64")

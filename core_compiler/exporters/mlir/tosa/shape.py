@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from core_compiler.exporters.mlir.shapes import placed
+from core_compiler.exporters.mlir.shapes import kept_of
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import Tosa, op
 from core_compiler.ir import Op, tensor
@@ -38,7 +39,7 @@ def broadcast(b: Tosa, op: Op, x: Ref) -> Ref:
     return _repeated(b, b.reshaped(x, ones), op.result.type.shape)
 
 
-def _repeated(b: Tosa, x: Ref, shape: Sequence[int]) -> Ref:
+def _repeated(b: Tosa, x: Ref, shape: Sequence[Any]) -> Ref:
     """``x`` repeated to ``shape``; elementwise ops read ``x`` itself."""
     made = b.tiled(x, shape)
     if made is not x:
@@ -96,8 +97,7 @@ def pad(b: Tosa, op: Op, x: Ref, value: Ref) -> Ref:
     for axis, between in enumerate(op["interior"]):
         if between and x.type.shape[axis] > 1:
             x = _parted(b, x, value, axis, between)
-    rows = list(zip(x.type.shape, op["low"], made.shape, strict=True))
-    kept = [placed(size, low, extent, 0) for size, low, extent in rows]
+    kept = kept_of(x.type.shape, op["low"], made.shape, (0,) * made.rank)
     if any(count == 0 for _, count, _ in kept):
         return b.tiled(b.reshaped(value, (1,) * made.rank), made.shape)
     x = b.cut(x, [first for first, _, _ in kept], [count for _, count, _ in kept])
