@@ -18,7 +18,7 @@ import numpy as np
 from core_compiler.errors import UserError, nearest
 from core_compiler.exporters.mlir.context import Context, Shared, plain, refusal
 from core_compiler.exporters.mlir.linalg import Linalg
-from core_compiler.exporters.mlir.literals import resources, stored, type_text
+from core_compiler.exporters.mlir.literals import resources, resources_in, stored, type_text
 from core_compiler.exporters.mlir.locations import Locations
 from core_compiler.exporters.mlir.text import Names, Ref, printed
 from core_compiler.exporters.mlir.tosa import Tosa
@@ -104,13 +104,16 @@ class _File:
         for text, alias in self._shared.maps.items():
             yield f"{alias} = {text}\n"
         yield "module {\n"
-        locations = Locations()
+        locations, read = Locations(), set()
         for function in self._functions:
-            yield "\n".join(function.lines(locations)) + "\n"
+            text = "\n".join(function.lines(locations)) + "\n"
+            read.update(resources_in(text))
+            yield text
         yield "}\n"
         for line in locations.table():
             yield line + "\n"
-        yield from resources(self._shared.arrays)
+        arrays = self._shared.arrays
+        yield from resources({name: arrays[name] for name in arrays if name in read})
 
 
 class _Translated:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -117,6 +118,8 @@ class Context:
     def __init__(self, shared: Shared):
         self.shared, self.writer = shared, Writer()
         self.env: dict[Value, Ref] = {}
+        #: How many ops read each value of the blocks that have been entered.
+        self.readers: Counter[Value] = Counter()
         #: Arguments that parameters became, in the order they were met.
         self.parameters: dict[str, Ref] = {}
 
@@ -125,7 +128,9 @@ class Context:
     def block(self, block: Block, arguments: Sequence[Ref]) -> tuple[Ref, ...]:
         """Write the ops of a block; the values that it gives."""
         self.env.update(zip(block.arguments, arguments, strict=True))
-        for op in _needed(block):
+        needed = _needed(block)
+        self.readers.update(v for op in needed for v in op.uses())
+        for op in needed:
             self._op(op)
         return tuple(self.env[v] for v in block.outputs)
 

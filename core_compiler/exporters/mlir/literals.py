@@ -6,6 +6,7 @@ exporter chooses.  Large constants are named resources whose bytes stand at the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from core_compiler.ir.literals import dense_text
 
 #: What a resource's bytes are aligned to; MLIR reads this number in front of them.
 ALIGNMENT = 64
+_RESOURCE = re.compile(r"dense_resource<(\w+)>")
 #: Bytes of a resource that are written at once.
 _CHUNK = 1 << 20
 
@@ -62,6 +64,11 @@ def scalar_text(number: Any, kind: DType) -> str:
     body = constant_text(np.array(number).astype(kind.numpy), kind)
     text = body[body.index("<") + 1 : body.rindex("> : ")]
     return text if kind.kind == "bool" else f"{text} : {signless(kind).name}"
+
+
+def resources_in(text: str) -> list[str]:
+    """The names of the resources that a text reads."""
+    return _RESOURCE.findall(text)
 
 
 def resources(arrays: Mapping[str, tuple[np.ndarray, DType]]) -> Iterator[str]:

@@ -8,6 +8,7 @@ booleans, are of 1.1).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from core_compiler.exporters.mlir.context import (
     Shared,
     entering,
 )
-from core_compiler.exporters.mlir.literals import constant_text, signless, type_text
+from core_compiler.exporters.mlir.literals import constant_text, type_text
 from core_compiler.exporters.mlir.text import Ref, Region
 from core_compiler.ir import Dense, DType, Op, TensorType, dtype, tensor
 
@@ -33,6 +34,17 @@ KNOWN = frozenset({
 })  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A constant: its array, the shape it is read in, the name of its resource ("" where it stands
+    in the text), and whether one op alone reads it."""
+
+    array: np.ndarray
+    shape: tuple[Any, ...]
+    label: str = ""
+    once: bool = True
+
+
 class Tosa(Context):
     """Writes a function in TOSA.  The type of a ref is ours, unsigned dtypes included."""
 
@@ -44,6 +56,8 @@ class Tosa(Context):
         super().__init__(shared)
         #: What was broadcast, and it before, of the same rank, by the number of the result's ref.
         self.spread: dict[int, Ref] = {}
+        #: Constants by the number of their ref.
+        self.known: dict[int, _Held] = {}
 
     def refused(self, op: Op) -> str:
         """Tensors without elements may be constants, and joined to others."""
@@ -106,20 +120,29 @@ class Tosa(Context):
         """A constant of the file's own."""
         return self.held(self.shared.made.add(np.asarray(array)), kind, name)
 
-    def held(self, value: Any, kind: DType | None = None, name: str | None = None) -> Ref:
-        """A constant, read as ``kind``."""
-        found = value.type.dtype
-        made = tensor(value.type.shape, kind or found)
+    def held(
+        self, value: Any, kind: DType | None = None, name: str | None = None, once: bool = True
+    ) -> Ref:
+        """A constant, read as ``kind``; ``once`` where no other op reads it."""
+        array, found = self.shared.array(value), value.type.dtype
         if isinstance(value, Dense):
-            text = constant_text(self.shared.array(value), found)
-        elif found is I1:  # MLIR packs large constants of i1
-            numbers = self.constant(self.shared.array(value).astype(np.int8), name=name)
-            return self.op("cast", [numbers], made)
+            return self._held(_Held(array, array.shape), kind or found, name)
+        if found is I1:  # MLIR packs large constants of i1
+            numbers = self.constant(array.astype(np.int8), name=name)
+            return self.op("cast", [numbers], tensor(array.shape, I1))
+        held = _Held(array, array.shape, self.shared.resource(value), once)
+        return self._held(held, kind or found, name)
+
+    def _held(self, held: _Held, kind: DType, name: str | None) -> Ref:
+        made = tensor(held.shape, kind)
+        if held.label:
+            text = f"dense_resource<{held.label}> : {type_text(made)}"
         else:
-            stored = tensor(made.shape, signless(found))
-            text = f"dense_resource<{self.shared.resource(value)}> : {type_text(stored)}"
-        return self.writer.constant(f'"tosa.const"() {{values = {text}}} : () -> {type_text(made)}',
-                                    made, name)  # fmt: skip
+            text = constant_text(held.array.reshape(held.shape), kind)
+        text = f'"tosa.const"() {{values = {text}}} : () -> {type_text(made)}'
+        ref = self.writer.constant(text, made, name)
+        self.known[ref.number] = held
+        return ref
 
     def splat(self, number: Any, like: Ref, kind: DType | None = None) -> Ref:
         """A number that elementwise ops repeat over ``like``."""
@@ -142,15 +165,28 @@ class Tosa(Context):
     # -- shapes ----------------------------------------------------------------------------------
 
     def reshaped(self, x: Ref, shape: Sequence[Any]) -> Ref:
-        made = tensor(shape, x.type.dtype)
-        return x if made is x.type else self.op("reshape", [x, self.shape(made.shape)], made)
+        """A reshape; of a constant another one, with the same bytes."""
+        made, held = tensor(shape, x.type.dtype), self.known.get(x.number)
+        if made is x.type:
+            return x
+        if held is not None:
+            return self._held(replace(held, shape=made.shape), made.dtype, x.name)
+        return self.op("reshape", [x, self.shape(made.shape)], made)
 
     def transposed(self, x: Ref, permutation: Sequence[int]) -> Ref:
-        """A transpose; where no two axes of several elements change places, a reshape."""
+        """A transpose; where no two axes of several elements change places, a reshape; of a
+        constant that one op alone reads another one, for tools want weights to be constants."""
         made = tensor([x.type.shape[a] for a in permutation], x.type.dtype)
         wide = [a for a in permutation if x.type.shape[a] != 1]
         if wide == sorted(wide):
             return self.reshaped(x, made.shape)
+        held = self.known.get(x.number)
+        if held is not None and held.once and held.shape == held.array.shape:
+            label = f"{held.label}_{''.join(map(str, permutation))}" if held.label else ""
+            turned = _Held(held.array.transpose(permutation), made.shape, label)
+            if label:
+                self.shared.arrays[label] = turned.array, made.dtype
+            return self._held(turned, made.dtype, x.name)
         perms = f"array<i32: {', '.join(map(str, permutation))}>"
         return self.op("transpose", [x], made, {"perms": perms})
 

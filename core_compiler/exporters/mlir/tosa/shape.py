@@ -19,7 +19,9 @@ def constant(b: Tosa, op: Op) -> Ref:
     if 0 in op.result.type.shape:  # only a concat reads it, which leaves it out
         return Ref(op.result.type)
     argument = b.parameter(op)
-    return b.held(op["value"], name=op.result.name) if argument is None else argument
+    if argument is not None:
+        return argument
+    return b.held(op["value"], name=op.result.name, once=b.readers[op.result] == 1)
 
 
 @op("iota")
