@@ -1,4 +1,4 @@
-"""The sample models in both dialects: accepted by MLIR, and run by IREE as our own CPU runs them."""
+"""The sample models in both dialects: accepted by MLIR, and run by IREE as our CPU runs them."""
 
 from __future__ import annotations
 
