@@ -1,0 +1,219 @@
+"""A module at the tensor level as MLIR in standard dialects, for MLIR's own tools.
+
+``tosa`` is TOSA 1.0, with its extensions for 64-bit integers, bf16 and 8-bit floats (1.1 draft)
+where the model has these types.  ``linalg`` is linalg on tensors with arith, math, tensor and scf.
+``docs/mlir.md`` says what becomes of each op.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from core_compiler.errors import UserError, nearest
+from core_compiler.exporters.mlir.context import Context, Shared, plain, refusal
+from core_compiler.exporters.mlir.linalg import Linalg
+from core_compiler.exporters.mlir.literals import resources, resources_in, stored, type_text
+from core_compiler.exporters.mlir.locations import Locations
+from core_compiler.exporters.mlir.text import Names, Ref, printed
+from core_compiler.exporters.mlir.tosa import Tosa
+from core_compiler.ir import Function, Module, TensorType, dtype
+from core_compiler.ir.types import quoted
+
+__all__ = ["DIALECTS", "WEIGHTS", "export", "write"]
+
+DIALECTS: dict[str, type[Context]] = {"tosa": Tosa, "linalg": Linalg}
+#: Where the large constants go.
+WEIGHTS = ("embedded", "arguments")
+#: The attribute that says what a model calls an argument or a result.
+_NAME = "ml_program.identifier"
+
+
+def export(
+    module: Module, *, dialect: str, inputs: Sequence[str], outputs: Sequence[str],
+    weights: str = "embedded",
+) -> str:  # fmt: skip
+    """The module as MLIR text.
+
+    ``dialect``   ``tosa`` or ``linalg``.
+    ``inputs``, ``outputs``  what the model calls main's arguments and results.
+    ``weights``   ``embedded`` in the file, or ``arguments`` behind the model's own, named as the
+                  model names them.
+    UserError where a function is not at the tensor level, where sizes are symbolic, and for ops
+    that the dialect has no word for (all at once).
+    """
+    return "".join(_File(module, dialect, inputs, outputs, weights).pieces())
+
+
+def write(
+    module: Module, path: Path | str, *, dialect: str, inputs: Sequence[str],
+    outputs: Sequence[str], weights: str = "embedded",
+) -> list[Path]:  # fmt: skip
+    """Write the text of :func:`export` to ``path``; the files written.
+
+    Weights that are arguments go to ``<name>.npz`` beside it, in the arguments' order, types that
+    NumPy does not know as the unsigned integers of their bits.  Memory does not grow with the
+    weights, and a file that was there before goes only when the new one is complete.
+    """
+    path = Path(path)
+    file = _File(module, dialect, inputs, outputs, weights)
+    _write(path, file.pieces())
+    if file.parameters is None:
+        return [path]
+    beside = path.with_suffix(".npz")
+    _write(beside, file.parameters)
+    return [path, beside]
+
+
+class _File:
+    """A module written as one file; its functions are translated when this is made."""
+
+    def __init__(
+        self, module: Module, dialect: str, inputs: Sequence[str], outputs: Sequence[str],
+        weights: str,
+    ):  # fmt: skip
+        if dialect not in DIALECTS:
+            fix = nearest(dialect, DIALECTS, f"there are {', '.join(DIALECTS)}")
+            raise UserError(f"no dialect is called {dialect!r}", "export to MLIR", fix)
+        if weights not in WEIGHTS:
+            raise UserError(f"weights cannot be {weights!r}", "export to MLIR",
+                            f"they are {' or '.join(WEIGHTS)}")  # fmt: skip
+        _need_tensors(module)
+        self.parameters: dict[str, np.ndarray] | None = {} if weights == "arguments" else None
+        self._shared = Shared(module.weights, self.parameters)
+        self._functions: list[_Translated] = []
+        for function in module.functions.values():
+            if function.level == "tensor":
+                main = function is module.functions.get("main")
+                names = (inputs, outputs) if main else _own_names(function)
+                _need_names(function, *names)
+                made = _Translated(DIALECTS[dialect](self._shared), function, *names)
+                self._functions.append(made)
+        if self._shared.missing:
+            fix = "replace them in the model"
+            fix = f"export to linalg, or {fix}" if dialect == "tosa" else fix
+            raise refusal(self._shared.missing, DIALECTS[dialect].NAME, fix)
+
+    def pieces(self) -> Iterator[str]:
+        """The text, in pieces."""
+        for text, alias in self._shared.maps.items():
+            yield f"{alias} = {text}\n"
+        yield "module {\n"
+        locations, read = Locations(), set()
+        for function in self._functions:
+            text = "\n".join(function.lines(locations)) + "\n"
+            read.update(resources_in(text))
+            yield text
+        yield "}\n"
+        for line in locations.table():
+            yield line + "\n"
+        arrays = self._shared.arrays
+        yield from resources({name: arrays[name] for name in arrays if name in read})
+
+
+class _Translated:
+    """A function whose lines are written, but not yet named."""
+
+    def __init__(
+        self, context: Context, function: Function, inputs: Sequence[str], outputs: Sequence[str]
+    ):
+        self._symbol = function.name if function.name.isidentifier() else quoted(function.name)
+        arguments = [
+            Ref(plain(value.type), name)
+            for value, name in zip(function.arguments, inputs, strict=True)
+        ]
+        made = context.block(function.body, arguments)
+        self._arguments = [*arguments, *context.parameters.values()]
+        self._results = list(zip([type_text(plain(v.type)) for v in made], outputs, strict=True))
+        self._writer = context.writer
+        self._writer.origin = None
+        types = ", ".join(text for text, _ in self._results)
+        self._writer.end(
+            f"return {', '.join(f'{v}' for v in made)} : {types}" if made else "return"
+        )
+
+    def lines(self, locations: Locations) -> list[str]:
+        names = Names()
+        head = ", ".join(
+            f"{names.define(v)}: {type_text(v.type)} {_named(v.name)}" for v in self._arguments
+        )
+        results = ", ".join(f"{text} {_named(name)}" for text, name in self._results)
+        lines = [*self._writer.constants.lines, *self._writer.body.lines]
+        body = printed(lines, names, "    ", type_text, locations.of)
+        return [f"  func.func @{self._symbol}({head}) -> ({results}) {{", *body, "  }"]
+
+
+def _named(name: str | None) -> str:
+    return f"{{{_NAME} = {quoted(name or '')}}}"
+
+
+def _own_names(function: Function) -> tuple[Sequence[str], Sequence[str]]:
+    return (
+        [v.name or f"input{i}" for i, v in enumerate(function.arguments)],
+        [v.name or f"output{i}" for i, v in enumerate(function.outputs)],
+    )
+
+
+def _need_names(function: Function, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """As many names as there are arguments and results."""
+    for what, names, values in (
+        ("inputs", inputs, function.arguments), ("outputs", outputs, function.outputs)
+    ):  # fmt: skip
+        if len(names) != len(values):
+            raise UserError(f"{len(names)} names for {len(values)} {what}",
+                            f"function {function.name}", "name each once, in order")  # fmt: skip
+
+
+def _need_tensors(module: Module) -> None:
+    """There is a function of tensors, and all sizes are numbers."""
+    levels = {f.name: f.level for f in module.functions.values()}
+    if levels.get("main", "tensor") != "tensor" or "tensor" not in levels.values():
+        level = levels.get("main", "no")
+        raise UserError(f"the module is at the {level} level, after its ops became launches on "
+                        "buffers", "export to MLIR", "export an earlier stage")  # fmt: skip
+    symbols: dict[str, None] = {}
+    for function in module.functions.values():
+        if function.level == "tensor":
+            ops = function.body.walk()
+            values = [*function.arguments, *(v for op in ops for v in op.results)]
+            symbols |= dict.fromkeys(
+                size for v in values if isinstance(v.type, TensorType) for size in v.type.shape
+                if isinstance(size, str)
+            )  # fmt: skip
+    if symbols:
+        raise UserError(f"the sizes {', '.join(symbols)} are symbolic", "export to MLIR",
+                        "bind them to numbers first (--size name=number)")  # fmt: skip
+
+
+def _write(path: Path, content: Iterator[str] | Mapping[str, np.ndarray]) -> None:
+    """Text in pieces, or arrays by name, as a file."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if isinstance(content, Mapping):
+            _write_arrays(draft, content)
+        else:
+            with draft.open("w", encoding="utf-8") as file:
+                file.writelines(content)
+        draft.replace(path)
+    except OSError as problem:
+        raise UserError(f"cannot be written: {problem.strerror}", str(path),
+                        "choose another place") from None  # fmt: skip
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """An ``.npz`` as NumPy reads it; ``numpy.savez`` takes no array that is called ``file``."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, array in arrays.items():
+            kind = dtype(array.dtype)
+            known = array.dtype.kind in "biuf"
+            held = array if known else array.view(np.dtype(f"u{stored(kind).bytes}"))
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, held, allow_pickle=False)

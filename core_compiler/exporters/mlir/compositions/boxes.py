@@ -1,0 +1,46 @@
+"""Boxes at run-time places, by gathers and choices."""
+
+from __future__ import annotations
+
+from core_compiler.ir import Op, Value
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.rules import I32
+
+
+def dynamic_slice(b: Builder, op: Op) -> Value:
+    """The positions from each start on, taken axis by axis."""
+    x, *starts = op.operands
+    for axis, start in enumerate(starts):
+        size, part = x.type.shape[axis], op.result.type.shape[axis]
+        if part < size:
+            places = b.iota(shape=(part,), dtype=I32)
+            places = b.add(places, b.expand(_clamped(b, start, size - part), (part,)))
+            x = b.take(x, places, axis=axis)
+    return x
+
+
+def dynamic_update_slice(b: Builder, op: Op) -> Value:
+    """Where all places lie in the box the update's element, else the old one."""
+    x, update, *starts = op.operands
+    inside = None
+    for axis, start in enumerate(starts):
+        size, part = x.type.shape[axis], update.type.shape[axis]
+        if part == size:
+            continue
+        places = b.iota(shape=(size,), dtype=I32)
+        places = b.sub(places, b.expand(_clamped(b, start, size - part), (size,)))
+        update = b.take(update, places, axis=axis)
+        covered = b.and_(b.ge(places, b.scalar_like(0, places)),
+                         b.lt(places, b.scalar_like(part, places)))  # fmt: skip
+        covered = b.broadcast(covered, shape=x.type.shape, dims=(axis,))
+        inside = covered if inside is None else b.and_(inside, covered)
+    return update if inside is None else b.select(inside, update, x)
+
+
+def _clamped(b: Builder, start: Value, room: int) -> Value:
+    """A start as i32 in ``0..room``; a narrow dtype holds less than that."""
+    kind = start.type.dtype
+    if kind.bits < 32:
+        start = b.cast(start, dtype=I32)
+    start = b.max(start, b.constant(0, start.type.dtype))
+    return b.cast(b.min(start, b.constant(room, start.type.dtype)), dtype=I32)

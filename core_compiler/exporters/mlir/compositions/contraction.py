@@ -1,0 +1,36 @@
+"""Contractions as batched products, and products of integers as sums."""
+
+from __future__ import annotations
+
+from math import prod
+
+from core_compiler.ir import Op, Value
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.composite import others
+from core_compiler.ops.rules import accumulator
+
+
+def contract(b: Builder, op: Op) -> Value:
+    """Axes moved and merged, a product of [batch, M, K] and [batch, K, N], axes split again."""
+    x, y = op.operands
+    free_x = others(x.type.rank, (*op["batch_a"], *op["contract_a"]))
+    free_y = others(y.type.rank, (*op["batch_b"], *op["contract_b"]))
+    batch = prod(x.type.shape[a] for a in op["batch_a"])
+    k = prod(x.type.shape[a] for a in op["contract_a"])
+    x = b.transpose(x, permutation=(*op["batch_a"], *free_x, *op["contract_a"]))
+    y = b.transpose(y, permutation=(*op["batch_b"], *op["contract_b"], *free_y))
+    x = b.reshape(x, shape=(batch, x.type.elements // (batch * k), k))
+    y = b.reshape(y, shape=(batch, k, y.type.elements // (batch * k)))
+    options = {"accumulate": op["accumulate"]} if op.get("accumulate") is not None else {}
+    return b.reshape(b.matmul(x, y, **options), shape=op.result.type.shape)
+
+
+def integer_matmul(b: Builder, op: Op) -> Value:
+    """All products, summed over K in the accumulator's dtype: exact, and M * K * N of them."""
+    x, y = op.operands
+    *batch, m, k = x.type.shape
+    lead, each = tuple(range(len(batch))), (*batch, m, k, y.type.shape[-1])
+    wide, last = accumulator(x.type.dtype), len(batch)
+    x = b.broadcast(b.cast(x, dtype=wide), shape=each, dims=(*lead, last, last + 1))
+    y = b.broadcast(b.cast(y, dtype=wide), shape=each, dims=(*lead, last + 1, last + 2))
+    return b.reduce_sum(b.mul(x, y), axes=(last + 1,))

@@ -1,0 +1,256 @@
+"""The walk over a function that both dialects share: tables, compositions, what has no word."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, ClassVar
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.exporters.mlir.text import Ref, Writer
+from core_compiler.ir import (
+    Block,
+    Dense,
+    DType,
+    Op,
+    Origin,
+    Resource,
+    TensorType,
+    Value,
+    WeightStore,
+    as_array,
+    tensor,
+)
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import Builder
+
+#: Ops that stand for the ops in their region, which reads its arguments only.
+_HOLDERS = frozenset({"core.group", "target.launch"})
+#: Places of an op that an error names; the others are counted.
+_NAMED = 3
+
+#: ``(context, op, operands) -> result(s)``: how a dialect says one of our ops.
+Handler = Callable[..., Any]
+#: ``(builder, op) -> value(s)``: an op said in other ops of ours, as a decomposition says it.
+Composition = Callable[[Builder, Op], Any]
+
+
+class NoWord(Exception):
+    """The dialect has no op for this one; the message says what is missing, for what dtype."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """An op that a dialect has no word for: its kind, what is missing, and where it comes from."""
+
+    kind: str
+    reason: str
+    origin: Origin | None
+
+
+@dataclass
+class Shared:
+    """What all functions of one file share.
+
+    ``arrays``     resources by name: large constants that the file embeds.
+    ``parameters`` large constants that are arguments instead, by name; None where they are
+                   embedded.
+    ``missing``    the ops that have no word, in program order.
+    """
+
+    weights: WeightStore
+    parameters: dict[str, np.ndarray] | None = None
+    arrays: dict[str, tuple[np.ndarray, DType]] = field(default_factory=dict)
+    missing: list[Missing] = field(default_factory=list)
+    made: WeightStore = field(default_factory=WeightStore)
+    maps: dict[str, str] = field(default_factory=dict)
+    _parameters: dict[str, str] = field(default_factory=dict)
+
+    def array(self, value: Dense | Resource) -> np.ndarray:
+        """The array of a constant, in its logical shape; ``made`` holds those of compositions."""
+        if isinstance(value, Resource) and value.digest in self.made:
+            return self.made[value.digest]
+        return as_array(value, self.weights)
+
+    def resource(self, value: Resource) -> str:
+        """The name of an embedded constant."""
+        name = _digest_name(value)
+        self.arrays[name] = self.array(value), value.type.dtype
+        return name
+
+    def parameter(self, value: Dense | Resource, name: str | None) -> str | None:
+        """The name of the argument that a large constant of the model is; None for others, and
+        where constants are embedded.  ``name``: what the model calls it."""
+        if self.parameters is None or isinstance(value, Dense) or value.digest in self.made:
+            return None
+        if value.digest not in self._parameters:
+            plain = chosen = name or _digest_name(value)
+            for repeat in count(2):
+                if chosen not in self.parameters:
+                    break
+                chosen = f"{plain}_{repeat}"
+            self._parameters[value.digest] = chosen
+            self.parameters[chosen] = self.array(value)
+        return self._parameters[value.digest]
+
+    def map(self, text: str) -> str:
+        """The alias of an affine map."""
+        return self.maps.setdefault(text, f"#map{len(self.maps) or ''}")
+
+
+class Context:
+    """Writes one function.
+
+    A subclass is a dialect: its ``TABLE`` says our ops in its own, its ``COMPOSED`` says ops in
+    other ops of ours where it has no word; composites without either become their declared
+    decomposition.
+    """
+
+    #: The dialect's name for people.
+    NAME: ClassVar[str]
+    TABLE: ClassVar[dict[str, Handler]]
+    COMPOSED: ClassVar[dict[str, Composition]]
+
+    def __init__(self, shared: Shared):
+        self.shared, self.writer = shared, Writer()
+        self.env: dict[Value, Ref] = {}
+        #: How many ops read each value of the blocks that have been entered.
+        self.readers: Counter[Value] = Counter()
+        #: Arguments that parameters became, in the order they were met.
+        self.parameters: dict[str, Ref] = {}
+
+    # -- walking ---------------------------------------------------------------------------------
+
+    def block(self, block: Block, arguments: Sequence[Ref]) -> tuple[Ref, ...]:
+        """Write the ops of a block; the values that it gives."""
+        self.env.update(zip(block.arguments, arguments, strict=True))
+        needed = _needed(block)
+        self.readers.update(v for op in needed for v in op.uses())
+        for op in needed:
+            self._op(op)
+        return tuple(self.env[v] for v in block.outputs)
+
+    def _op(self, op: Op) -> None:
+        outer = self.writer.origin
+        self.writer.origin = op.origin if op.origin is not None else outer
+        operands = [self.env[v] for v in op.operands]
+        made = self._said(op, operands)
+        if made is None:
+            made = tuple(Ref(plain(v.type), v.name) for v in op.results)
+        for value, ref in zip(op.results, made, strict=True):
+            self.env[value] = ref
+            if value.name and not ref.name:
+                ref.name = value.name
+        self.writer.origin = outer
+
+    def refused(self, op: Op) -> str:
+        """Why the dialect cannot hold the op's types; "" where it can."""
+        return ""
+
+    def _said(self, op: Op, operands: Sequence[Ref]) -> tuple[Ref, ...] | None:
+        """The op's results; None where nothing says it (which is noted)."""
+        if op.kind in _HOLDERS:
+            return self.block(op.regions[0], operands)
+        declared, reason = definition(op), self.refused(op)
+        op = op.with_(attributes=declared.settle(op.attributes))
+        handler = self.TABLE.get(op.kind)
+        if not reason and handler is not None:
+            try:
+                made = handler(self, op, *operands)
+                return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+            except NoWord as problem:
+                reason = str(problem)
+        formula = self.COMPOSED.get(op.kind) or declared.decompose
+        if formula is None or self.refused(op):
+            self.shared.missing.append(Missing(op.kind, reason, self.writer.origin))
+            return None
+        given = formula
+
+        def composed(builder: Builder, *values: Value) -> Any:
+            return given(builder, op.with_(operands=values))
+
+        return self.block(self._formula(composed, [v.type for v in op.operands]), operands)
+
+    def _formula(self, formula: Callable[..., Any], types: Sequence[TensorType]) -> Block:
+        """What ``formula(builder, *values)`` makes of values of these types, as a block."""
+        arguments = tuple(Value(t) for t in types)
+        builder = Builder(self.shared.made)
+        made = formula(builder, *arguments)
+        outputs = tuple(made) if isinstance(made, (tuple, list)) else (made,)
+        return Block(arguments, tuple(builder.ops), outputs)
+
+    def core(self, formula: Callable[..., Any], *refs: Ref) -> Any:
+        """What ``formula(builder, *values)`` says of refs in our ops, said in the dialect."""
+        made = self.block(self._formula(formula, [v.type for v in refs]), refs)
+        return made[0] if len(made) == 1 else made
+
+    def parameter(self, op: Op) -> Ref | None:
+        """The argument that a constant is, if it is one: not where arguments cannot be seen."""
+        if self.writer.is_isolated:
+            return None
+        name = self.shared.parameter(op["value"], op.result.name)
+        if name is None:
+            return None
+        return self.parameters.setdefault(name, Ref(plain(op.result.type), name))
+
+
+def entering(table: dict[str, Handler]) -> Callable[..., Callable[[Handler], Handler]]:
+    """A decorator that enters a handler in ``table`` under kinds (given without ``core.``)."""
+
+    def op(*kinds: str) -> Callable[[Handler], Handler]:
+        def enter(handler: Handler) -> Handler:
+            table.update({f"core.{kind}": handler for kind in kinds})
+            return handler
+
+        return enter
+
+    return op
+
+
+def _needed(block: Block) -> list[Op]:
+    """The ops of a block that its outputs are made of, in order."""
+    live = set(block.outputs)
+    made = []
+    for op in reversed(block.ops):
+        if not live.isdisjoint(op.results):
+            made.append(op)
+            live.update(op.uses())
+    return made[::-1]
+
+
+def _digest_name(value: Resource) -> str:
+    return f"w_{value.digest[:16]}"
+
+
+def plain(type_: Any) -> Any:
+    """A type without its memory order."""
+    return tensor(type_.shape, type_.dtype) if isinstance(type_, TensorType) else type_
+
+
+def refusal(missing: Sequence[Missing], dialect: str, fix: str) -> UserError:
+    """One error that names every op without a word: kind, what is missing, count and places."""
+    groups: dict[tuple[str, str], list[Origin | None]] = {}
+    for each in missing:
+        groups.setdefault((each.kind, each.reason), []).append(each.origin)
+    parts = []
+    for (kind, reason), origins in groups.items():
+        places = list(dict.fromkeys(p for origin in origins for p in _places(origin)))
+        shown = ", ".join(places[:_NAMED])
+        if len(places) > _NAMED:
+            shown += f" and {len(places) - _NAMED} more"
+        times = f"{len(origins)} times" if len(origins) > 1 else "once"
+        parts.append(f"{kind} ({'; '.join(filter(None, (reason, times, shown)))})")
+    number = len(groups)
+    what = (
+        f"{number} op{'s have' if number > 1 else ' has'} no word in {dialect}: {', '.join(parts)}"
+    )
+    return UserError(what, "export to MLIR", fix)
+
+
+def _places(origin: Origin | None) -> list[str]:
+    nodes = origin.nodes() if origin is not None else ()
+    return [f"{n.file}:{n.line}" if n.file else n.name for n in nodes]

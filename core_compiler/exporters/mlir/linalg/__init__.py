@@ -1,0 +1,31 @@
+"""linalg on tensors, with arith, math, tensor and scf.
+
+Named ops where they say what ours says (products, convolutions, pooling, transposes, broadcasts,
+fills, reductions, softmax), else generic ops with bodies of arith and math.  What MLIR leaves
+undefined and we define is kept from happening.
+"""
+
+from core_compiler.exporters.mlir.compositions import ordering
+from core_compiler.exporters.mlir.compositions import windows as taps
+from core_compiler.exporters.mlir.linalg import (
+    contraction,
+    control,
+    elementwise,
+    indexing,
+    normalization,
+    reduction,
+    shape,
+    windows,
+)
+from core_compiler.exporters.mlir.linalg.context import Linalg
+
+__all__ = [
+    "Linalg", "contraction", "control", "elementwise", "indexing", "normalization", "reduction",
+    "shape", "windows",
+]  # fmt: skip
+
+Linalg.COMPOSED.update({
+    **{f"core.{name}": ordering.scan for name in ("cumsum", "cumprod", "cummax", "cummin")},
+    "core.sort": ordering.sort, "core.argsort": ordering.argsort, "core.topk": ordering.topk,
+    "core.conv_transpose": taps.conv_transpose,
+})  # fmt: skip

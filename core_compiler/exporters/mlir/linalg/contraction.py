@@ -1,0 +1,78 @@
+"""Products: named ops, floats below 32 bits and integers widened by the op itself."""
+
+from __future__ import annotations
+
+from core_compiler.exporters.mlir.linalg import scalars
+from core_compiler.exporters.mlir.linalg.context import PARALLEL, Linalg, op
+from core_compiler.exporters.mlir.linalg.reduction import rounded
+from core_compiler.exporters.mlir.linalg.shape import reshaped
+from core_compiler.exporters.mlir.literals import type_text
+from core_compiler.exporters.mlir.text import Ref
+from core_compiler.ir import DType, Op, TensorType, tensor
+from core_compiler.ops.rules import accumulator
+
+
+def zeros(b: Linalg, shape, kind: DType) -> Ref:
+    """The start of a sum of products."""
+    return b.filled(b.scalar(0, kind), tensor(shape, kind))
+
+
+def named(b: Linalg, name: str, x: Ref, y: Ref, made: TensorType, facts: str = "") -> Ref:
+    """A named product of ``x`` and ``y``, summed in ``made``'s dtype from 0."""
+    start = zeros(b, made.shape, made.dtype)
+    return b.writer.line(
+        f"linalg.{name}{facts} ins({x}, {y} : {type_text(x.type)}, {type_text(y.type)}) "
+        f"outs({start} : {type_text(made)}) -> {type_text(made)}", made,
+    )  # fmt: skip
+
+
+def added_product(b: Linalg, x: Ref, y: Ref, sum_: Ref) -> Ref:
+    """A body: the sum and one more product, operands widened to its dtype."""
+    kind = sum_.type
+    x, y = (scalars.convert(b, v, kind) for v in (x, y))
+    return scalars.scalar("add", kind)(b, sum_, scalars.scalar("mul", kind)(b, x, y))
+
+
+def unsigned(x: Ref) -> str:
+    """The attribute that says that a named op widens its operands as unsigned."""
+    return " {cast = #linalg.type_fn<cast_unsigned>}" if x.type.dtype.kind == "uint" else ""
+
+
+@op("matmul")
+def matmul(b: Linalg, op: Op, x: Ref, y: Ref) -> Ref:
+    *batch, m, k = x.type.shape
+    n = y.type.shape[-1]
+    made, wide = op.result.type, accumulator(x.type.dtype)
+    if made.elements == 0 or k == 0:
+        return zeros(b, made.shape, made.dtype)
+    if not batch:
+        product = named(b, "matmul", x, y, tensor((m, n), wide), unsigned(x))
+        return rounded(b, product, made.dtype)
+    count = made.elements // (m * n)
+    x, y = reshaped(b, x, (count, m, k)), reshaped(b, y, (count, k, n))
+    product = named(b, "batch_matmul", x, y, tensor((count, m, n), wide), unsigned(x))
+    return rounded(b, reshaped(b, product, made.shape), made.dtype)
+
+
+@op("contract")
+def contract(b: Linalg, op: Op, x: Ref, y: Ref) -> Ref:
+    """``linalg.contract``; its loops are the result's axes, then the contracted ones in order."""
+    made, wide = op.result.type, accumulator(x.type.dtype)
+    if made.elements == 0 or 0 in x.type.shape:
+        return zeros(b, made.shape, made.dtype)
+    loops = [f"d{i}" for i in range(made.rank + len(op["contract_a"]))]
+    free = iter(loops[len(op["batch_a"]) : made.rank])
+    maps = []
+    for side, operand in (("a", x), ("b", y)):
+        known = dict(zip(op[f"batch_{side}"], loops, strict=False))
+        known |= zip(op[f"contract_{side}"], loops[made.rank :], strict=True)
+        maps.append([known.get(axis) or next(free) for axis in range(operand.type.rank)])
+    maps.append(loops[: made.rank])
+    if not op["contract_a"]:  # an outer product, which linalg.contract refuses
+        start = (zeros(b, made.shape, wide), maps[2])
+        outer = b.generic([(x, maps[0]), (y, maps[1])], [start], [PARALLEL] * made.rank,
+                          lambda p, q, sum_: added_product(b, p, q, sum_))[0]  # fmt: skip
+        return rounded(b, outer, made.dtype)
+    names = [b.affine(len(loops), m) for m in maps]
+    facts = f" indexing_maps = [{', '.join(names)}]{unsigned(x)}"
+    return rounded(b, named(b, "contract", x, y, tensor(made.shape, wide), facts), made.dtype)

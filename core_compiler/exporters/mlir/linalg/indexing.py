@@ -1,0 +1,198 @@
+"""Gathers, as generic ops that read elements at places, and scatters, as gathers of updates.
+
+A scatter has no word in linalg: ``tensor.scatter`` wants unique positions.  Each element of the
+result looks at all updates that may meet it, which costs (elements) x (updates of its row).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from core_compiler.exporters.mlir.linalg import scalars
+from core_compiler.exporters.mlir.linalg.context import (
+    I1,
+    I64,
+    PARALLEL,
+    REDUCTION,
+    Linalg,
+    Map,
+    identity,
+    op,
+)
+from core_compiler.exporters.mlir.linalg.reduction import JOINS, accumulated
+from core_compiler.exporters.mlir.linalg.shape import from_places, padded, reshaped
+from core_compiler.exporters.mlir.text import Ref
+from core_compiler.ir import Op, tensor
+from core_compiler.ir.types import INDEX
+
+#: A tensor of updates or of their positions, and its map, given the loop over the updates.
+Updates = tuple[Ref, Callable[[str], Map]]
+
+
+@op("take")
+def take(b: Linalg, op: Op, x: Ref, indices: Ref) -> Ref:
+    made, axis, depth = op.result.type, op["axis"], indices.type.rank
+    if made.elements == 0:
+        return b.empty(tensor(made.shape, made.dtype))
+
+    def body(position: Ref, _: Ref) -> Ref:
+        places = [b.loop_index(i) for i in range(made.rank) if not axis <= i < axis + depth]
+        places.insert(axis, b.clamped(position, x.type.shape[axis] - 1))
+        return b.element(x, *places)
+
+    return _gathered(b, made, (indices, identity(made.rank)[axis : axis + depth]), body)
+
+
+@op("take_along")
+def take_along(b: Linalg, op: Op, x: Ref, indices: Ref) -> Ref:
+    made, axis = op.result.type, op["axis"]
+    if made.elements == 0:
+        return b.empty(tensor(made.shape, made.dtype))
+
+    def body(position: Ref, _: Ref) -> Ref:
+        places = [b.loop_index(i) for i in range(made.rank) if i != axis]
+        places.insert(axis, b.clamped(position, x.type.shape[axis] - 1))
+        return b.element(x, *places)
+
+    return _gathered(b, made, (indices, identity(made.rank)), body)
+
+
+def _gathered(b: Linalg, made, indices: tuple[Ref, Map], body) -> Ref:
+    results = [(b.empty(tensor(made.shape, made.dtype)), identity(made.rank))]
+    return b.generic([indices], results, [PARALLEL] * made.rank, body)[0]
+
+
+@op("gather_nd")
+def gather_nd(b: Linalg, op: Op, x: Ref, indices: Ref) -> Ref:
+    made, batch = tensor(op.result.type.shape, x.type.dtype), op["batch_dims"]
+    if made.elements == 0:
+        return b.empty(made)
+    lead, depth = indices.type.rank - 1, indices.type.shape[-1]
+
+    def body(_: Ref) -> Ref:
+        loops = [b.loop_index(i) for i in range(made.rank)]
+        found = [
+            b.clamped(b.element(indices, *loops[:lead], b.place(i)), x.type.shape[batch + i] - 1)
+            for i in range(depth)
+        ]
+        return b.element(x, *loops[:batch], *found, *loops[lead:])
+
+    return from_places(b, made, body)
+
+
+# -- scatters --------------------------------------------------------------------------------------
+
+
+@op("scatter_along")
+def scatter_along(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
+    """Positions and updates fill ``x``'s other axes, where no update is at -1."""
+    axis, rank = op["axis"], x.type.rank
+    if 0 in indices.type.shape or x.type.elements == 0:
+        return x
+    rows = _signed(b, indices)
+    high = [
+        0 if i == axis else n - m
+        for i, (n, m) in enumerate(zip(x.type.shape, indices.type.shape, strict=True))
+    ]
+    rows = padded(b, rows, b.scalar(-1, I64), [0] * rank, high)
+    updates = padded(b, updates, b.scalar(0, x.type.dtype), [0] * rank, high)
+
+    def places(update: str) -> list[str]:
+        return [update if i == axis else f"d{i}" for i in range(rank)]
+
+    return _scattered(b, op["mode"], x, axis, rank, (rows, places), (updates, places))
+
+
+@op("scatter_nd")
+def scatter_nd(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
+    """Positions become one row number each, -1 where any is out of range."""
+    depth = indices.type.shape[-1]
+    count = tensor(indices.type.shape[:-1], I64)
+    if updates.type.elements == 0 or x.type.elements == 0:
+        return x
+    sizes = x.type.shape[:depth]
+
+    def row(_: Ref) -> Ref:
+        loops = [b.loop_index(i) for i in range(count.rank)]
+        number, inside = b.scalar(0, I64), b.scalar(True, I1)
+        for i, size in enumerate(sizes):
+            found = b.element(indices, *loops, b.place(i))
+            place = scalars.convert(b, found, I64)
+            number = b.same("arith.muli", number, b.scalar(size, I64))
+            number = b.same("arith.addi", number, place)
+            for fits in (b.compared("ge", place, b.scalar(0, I64)),
+                         b.compared("lt", place, b.scalar(size, I64))):  # fmt: skip
+                inside = b.same("arith.andi", inside, fits)
+        return b.chosen(inside, number, b.scalar(-1, I64))
+
+    rows = reshaped(b, from_places(b, count, row), (count.elements,))
+    height = int(np.prod(sizes, dtype=np.int64))
+    width = x.type.elements // height
+    table = reshaped(b, x, (height, width))
+    updates = reshaped(b, updates, (count.elements, width))
+    made = _scattered(b, op["mode"], table, 0, 1, (rows, lambda u: [u]),
+                      (updates, lambda u: [u, "d1"]))  # fmt: skip
+    return reshaped(b, made, x.type.shape)
+
+
+def _signed(b: Linalg, indices: Ref) -> Ref:
+    """Positions as i64; those of ui64 beyond its range come out negative, and so drop out too."""
+    return b.each(lambda v: scalars.convert(b, v, I64), indices, dtype=I64)
+
+
+def _scattered(
+    b: Linalg, mode: str, x: Ref, axis: int, lead: int, rows: Updates, updates: Updates
+) -> Ref:
+    """``x`` with those updates that name an element's place on ``axis`` put there or joined to it.
+
+    Elements of ``x`` that agree in their first ``lead`` axes are met by the same updates.
+    """
+    rank, kind = x.type.rank, x.type.dtype
+    (positions, place_of), (held, element_of) = rows, updates
+    same = identity(rank)
+
+    def hits(row: Ref) -> Ref:
+        own = b.converted("arith.index_cast", b.loop_index(axis), I64)
+        return b.compared("eq", row, own)
+
+    def last(row: Ref, best: Ref) -> Ref:
+        number = b.converted("arith.index_cast", b.loop_index(lead), I64)
+        return b.same("arith.maxsi", b.chosen(hits(row), number, b.scalar(-1, I64)), best)
+
+    def is_hit(at: Ref) -> Ref:
+        return b.compared("ge", at, b.scalar(0, I64))
+
+    start = b.filled(b.scalar(-1, I64), tensor(x.type.shape[:lead], I64))
+    winner = b.generic([(positions, place_of(f"d{lead}"))], [(start, same[:lead])],
+                       [PARALLEL] * lead + [REDUCTION], last)[0]  # fmt: skip
+    if mode == "set":
+
+        def chosen(old: Ref, at: Ref, _: Ref) -> Ref:
+            number = b.converted("arith.index_cast", b.same("arith.maxsi", at, b.scalar(0, I64)),
+                                 INDEX)  # fmt: skip
+            loops = {name: b.loop_index(i) for i, name in enumerate(same)}
+            places = [loops.get(name, number) for name in element_of("update")]
+            return b.chosen(is_hit(at), b.element(held, *places), old)
+
+        return b.generic([(x, same), (winner, same[:lead])], [(b.empty(x.type), same)],
+                         [PARALLEL] * rank, chosen)[0]  # fmt: skip
+    name = {"add": "sum", "mul": "prod"}.get(mode, mode)
+    held = accumulated(b, held, name)
+    wide = held.type.dtype
+    join, neutral_of = JOINS[name]
+    neutral, joined = b.scalar(neutral_of(wide), wide), scalars.scalar(join, wide)
+    update = f"d{rank}"
+    total = b.generic(
+        [(positions, place_of(update)), (held, element_of(update))],
+        [(b.filled(neutral, tensor(x.type.shape, wide)), same)], [PARALLEL] * rank + [REDUCTION],
+        lambda row, value, acc: joined(b, acc, b.chosen(hits(row), value, neutral)),
+    )[0]  # fmt: skip
+
+    def combined(old: Ref, at: Ref, sum_: Ref, _: Ref) -> Ref:
+        new = joined(b, scalars.convert(b, old, wide), sum_)
+        return b.chosen(is_hit(at), scalars.convert(b, new, kind), old)
+
+    return b.generic([(x, same), (winner, same[:lead]), (total, same)], [(b.empty(x.type), same)],
+                     [PARALLEL] * rank, combined)[0]  # fmt: skip

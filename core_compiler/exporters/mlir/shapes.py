@@ -1,0 +1,57 @@
+"""Facts of shapes that both dialects need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+
+def groups(wide: Sequence[Any], narrow: Sequence[Any]) -> list[list[int]] | None:
+    """For each axis of ``narrow`` the neighbouring axes of ``wide`` that it merges; None where it
+    is no such merger.  Shapes without elements have no answer that is worth one."""
+    made: list[list[int]] = []
+    place = 0
+    for size in narrow:
+        group: list[int] = []
+        while place < len(wide) and (not group or prod(wide[i] for i in group) < size):
+            group.append(place)
+            place += 1
+        if prod(wide[i] for i in group) != size or not group:
+            return None
+        made.append(group)
+    rest = list(range(place, len(wide)))
+    if any(wide[i] != 1 for i in rest):
+        return None
+    if made:
+        made[-1] += rest
+    return made
+
+
+def kept_of(
+    shape: Sequence[Any], low: Sequence[int], extents: Sequence[Any], interior: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """Where ``core.pad`` puts a tensor in a padded one of ``extents``, for each axis: (its first
+    element that is not cropped, how many are kept, the place of that first one)."""
+    made = []
+    for size, before, extent, between in zip(shape, low, extents, interior, strict=True):
+        step = between + 1
+        first = max(0, -(before // step))
+        last = min(size, (extent - 1 - before) // step + 1)
+        made.append((first, max(0, last - first), before + first * step))
+    return made
+
+
+def positions_inside(
+    sizes: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+    low: Sequence[int], outputs: Sequence[int],
+) -> np.ndarray:  # fmt: skip
+    """How many positions of the window at each output lie inside an image of ``sizes``."""
+    counts = np.ones(())
+    rows = zip(sizes, window, strides, dilations, low, outputs, strict=True)
+    for size, taps, stride, dilation, before, count in rows:
+        at = np.arange(count)[:, None] * stride + np.arange(taps) * dilation - before
+        counts = np.multiply.outer(counts, ((at >= 0) & (at < size)).sum(1).astype(np.float64))
+    return counts

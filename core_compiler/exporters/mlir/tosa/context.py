@@ -1,0 +1,217 @@
+"""How TOSA is written: ops in MLIR's generic form, constants, casts, ranks filled up.
+
+The generic form is read by versions of MLIR whose pretty forms of TOSA differ.  Dtypes and shapes
+are those that the specification's table of each op has (TOSA 1.0; 64-bit integers, and gathers of
+booleans, are of 1.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from core_compiler.exporters.mlir.context import (
+    Composition,
+    Context,
+    Handler,
+    Shared,
+    entering,
+)
+from core_compiler.exporters.mlir.literals import constant_text, type_text
+from core_compiler.exporters.mlir.text import Ref, Region
+from core_compiler.ir import Dense, DType, Op, TensorType, dtype, tensor
+
+I1, I8, I16, I32, I64 = map(dtype, ("i1", "i8", "i16", "i32", "i64"))
+F16, BF16, F32 = map(dtype, ("f16", "bf16", "f32"))
+FP8 = (dtype("f8E4M3FN"), dtype("f8E5M2"))
+#: The dtypes that TOSA has tensors of; unsigned integers travel as those of their width.
+KNOWN = frozenset({
+    I1, F16, BF16, F32, *FP8,
+    *(dtype(f"{sign}i{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)),
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A constant: its array, the shape it is read in, the name of its resource ("" where it stands
+    in the text), and whether one op alone reads it."""
+
+    array: np.ndarray
+    shape: tuple[Any, ...]
+    label: str = ""
+    once: bool = True
+
+
+class Tosa(Context):
+    """Writes a function in TOSA.  The type of a ref is ours, unsigned dtypes included."""
+
+    NAME = "TOSA"
+    TABLE: ClassVar[dict[str, Handler]] = {}
+    COMPOSED: ClassVar[dict[str, Composition]] = {}
+
+    def __init__(self, shared: Shared):
+        super().__init__(shared)
+        #: What was broadcast, and it before, of the same rank, by the number of the result's ref.
+        self.spread: dict[int, Ref] = {}
+        #: Constants by the number of their ref.
+        self.known: dict[int, _Held] = {}
+
+    def refused(self, op: Op) -> str:
+        """Tensors without elements may be constants, and joined to others."""
+        types = [v.type for v in (*op.operands, *op.results)]
+        unknown = dict.fromkeys(t.dtype.name for t in types if t.dtype not in KNOWN)
+        if unknown:
+            return f"there is no {' and no '.join(unknown)}"
+        if op.kind == "core.concat":
+            types = [v.type for v in op.results]
+        empty = op.kind != "core.constant" and any(0 in t.shape for t in types)
+        return "there are no tensors without elements" if empty else ""
+
+    # -- ops -------------------------------------------------------------------------------------
+
+    def op(
+        self, name: str, operands: Sequence[Ref], made: TensorType, facts: Mapping[str, str] = {}
+    ) -> Ref:  # fmt: skip
+        """``tosa.name`` with one result; ``facts`` are attributes as they stand in the text."""
+        return self.writer.line(self._text(name, operands, [made], facts), made)
+
+    def _text(
+        self, name: str, operands: Sequence[Ref], made: Sequence[TensorType],
+        facts: Mapping[str, str] = {}, regions: str = "",
+    ) -> str:  # fmt: skip
+        given = ", ".join(f"{v}" for v in operands)
+        types = ", ".join(type_text(v.type) for v in operands)
+        results = ", ".join(map(type_text, made))
+        results = results if len(made) == 1 else f"({results})"
+        rows = ", ".join(f"{key} = {value}" for key, value in facts.items())
+        return (
+            f'"tosa.{name}"({given}){regions}{f" {{{rows}}}" if rows else ""} : ({types}) -> '
+            f"{results}"
+        )
+
+    def regional(
+        self, name: str, operands: Sequence[Ref], types: Sequence[TensorType],
+        regions: Sequence[Region],
+    ) -> tuple[Ref, ...]:  # fmt: skip
+        """``tosa.name`` with regions."""
+        held = f" ({', '.join(f'{region}' for region in regions)})"
+        return self.writer.lines(self._text(name, operands, types, {}, held), types, (), regions)
+
+    def each(self, name: str, *operands: Ref, kind: DType | None = None) -> Ref:
+        """An elementwise op; what was broadcast is given as it was before, for TOSA repeats axes
+        of one element by itself."""
+        shape = np.broadcast_shapes(*(v.type.shape for v in operands))
+        made = tensor(shape, kind or operands[-1].type.dtype)
+        before = [self.spread.get(v.number, v) for v in operands]
+        if np.broadcast_shapes(*(v.type.shape for v in before)) != shape:
+            whole = next(i for i, v in enumerate(operands) if v.type.shape == shape)
+            before[whole] = operands[whole]
+        shift = [self.constant(np.zeros(1, np.int8))] if name == "mul" else []
+        return self.op(name, [*before, *shift], made)
+
+    # -- constants -------------------------------------------------------------------------------
+
+    def constant(
+        self, array: np.ndarray, kind: DType | None = None, name: str | None = None
+    ) -> Ref:
+        """A constant of the file's own."""
+        return self.held(self.shared.made.add(np.asarray(array)), kind, name)
+
+    def held(
+        self, value: Any, kind: DType | None = None, name: str | None = None, once: bool = True
+    ) -> Ref:
+        """A constant, read as ``kind``; ``once`` where no other op reads it."""
+        array, found = self.shared.array(value), value.type.dtype
+        if isinstance(value, Dense):
+            return self._held(_Held(array, array.shape), kind or found, name)
+        if found is I1:  # MLIR packs large constants of i1
+            numbers = self.constant(array.astype(np.int8), name=name)
+            return self.op("cast", [numbers], tensor(array.shape, I1))
+        held = _Held(array, array.shape, self.shared.resource(value), once)
+        return self._held(held, kind or found, name)
+
+    def _held(self, held: _Held, kind: DType, name: str | None) -> Ref:
+        made = tensor(held.shape, kind)
+        if held.label:
+            text = f"dense_resource<{held.label}> : {type_text(made)}"
+        else:
+            text = constant_text(held.array.reshape(held.shape), kind)
+        text = f'"tosa.const"() {{values = {text}}} : () -> {type_text(made)}'
+        ref = self.writer.constant(text, made, name)
+        self.known[ref.number] = held
+        return ref
+
+    def splat(self, number: Any, like: Ref, kind: DType | None = None) -> Ref:
+        """A number that elementwise ops repeat over ``like``."""
+        kind = kind or like.type.dtype
+        ones = (1,) * like.type.rank
+        return self.constant(np.full(ones, number, kind.numpy), kind)
+
+    def zero_point(self, kind: DType, number: int = 0) -> Ref:
+        return self.constant(np.full(1, number, kind.numpy), kind)
+
+    def shape(self, sizes: Sequence[Any]) -> Ref:
+        """A constant of type shape."""
+        body = ", ".join(map(str, sizes))
+        type_ = f"!tosa.shape<{len(sizes)}>"
+        values = f"dense<{f'[{body}]' if sizes else ''}> : tensor<{len(sizes)}xindex>"
+        return self.writer.constant(
+            f'"tosa.const_shape"() {{values = {values}}} : () -> {type_}', type_
+        )
+
+    # -- shapes ----------------------------------------------------------------------------------
+
+    def reshaped(self, x: Ref, shape: Sequence[Any]) -> Ref:
+        """A reshape; of a constant another one, with the same bytes."""
+        made, held = tensor(shape, x.type.dtype), self.known.get(x.number)
+        if made is x.type:
+            return x
+        if held is not None:
+            return self._held(replace(held, shape=made.shape), made.dtype, x.name)
+        return self.op("reshape", [x, self.shape(made.shape)], made)
+
+    def transposed(self, x: Ref, permutation: Sequence[int]) -> Ref:
+        """A transpose; where no two axes of several elements change places, a reshape; of a
+        constant that one op alone reads another one, for tools want weights to be constants."""
+        made = tensor([x.type.shape[a] for a in permutation], x.type.dtype)
+        wide = [a for a in permutation if x.type.shape[a] != 1]
+        if wide == sorted(wide):
+            return self.reshaped(x, made.shape)
+        held = self.known.get(x.number)
+        if held is not None and held.once and held.shape == held.array.shape:
+            label = f"{held.label}_{''.join(map(str, permutation))}" if held.label else ""
+            turned = _Held(held.array.transpose(permutation), made.shape, label)
+            if label:
+                self.shared.arrays[label] = turned.array, made.dtype
+            return self._held(turned, made.dtype, x.name)
+        perms = f"array<i32: {', '.join(map(str, permutation))}>"
+        return self.op("transpose", [x], made, {"perms": perms})
+
+    def cut(self, x: Ref, starts: Sequence[int], sizes: Sequence[Any]) -> Ref:
+        made = tensor(sizes, x.type.dtype)
+        if made is x.type:
+            return x
+        return self.op("slice", [x, self.shape(starts), self.shape(made.shape)], made)
+
+    def padded(self, x: Ref, value: Ref, low: Sequence[int], high: Sequence[int]) -> Ref:
+        """``x`` with ``value`` (of one element, rank 1) around it."""
+        if not any((*low, *high)):
+            return x
+        rows = list(zip(low, high, strict=True))
+        sizes = zip(x.type.shape, rows, strict=True)
+        made = tensor([size + sum(row) for size, row in sizes], x.type.dtype)
+        return self.op("pad", [x, self.shape([p for row in rows for p in row]), value], made)
+
+    def tiled(self, x: Ref, shape: Sequence[Any]) -> Ref:
+        """``x`` repeated along its axes of one element."""
+        made = tensor(shape, x.type.dtype)
+        if made is x.type:
+            return x
+        times = [n // m for n, m in zip(made.shape, x.type.shape, strict=True)]
+        return self.op("tile", [x, self.shape(times)], made)
+
+
+op = entering(Tosa.TABLE)

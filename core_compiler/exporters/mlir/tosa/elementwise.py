@@ -1,0 +1,330 @@
+"""Elementwise ops, by float and integer.
+
+Functions of 16-bit floats are computed in f32 and rounded once.  A division is a product with a
+reciprocal: TOSA has no other, so quotients may differ in the last bits, and are lost where the
+reciprocal itself is subnormal or too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from core_compiler.exporters.mlir.context import NoWord
+from core_compiler.exporters.mlir.literals import signless
+from core_compiler.exporters.mlir.text import Ref
+from core_compiler.exporters.mlir.tosa.context import F32, FP8, I1, I32, I64, Tosa, op
+from core_compiler.exporters.mlir.tosa.numbers import (
+    UI64,
+    at_home,
+    convert,
+    resized,
+    to_float,
+    truncated,
+)
+from core_compiler.ir import DType, Op, tensor
+
+#: ``(context, *refs) -> ref``.
+Each = Callable[..., Ref]
+
+#: Floats: the op that says it in any dtype, and those that are computed in f32.
+_EXACT = {
+    "abs": "abs", "floor": "floor", "ceil": "ceil", "add": "add", "sub": "sub", "mul": "mul",
+    "max": "maximum", "min": "minimum",
+}  # fmt: skip
+_FUNCTIONS = {name: name for name in (
+    "exp", "log", "sin", "cos", "tanh", "erf", "sigmoid", "rsqrt", "pow",
+)}  # fmt: skip
+#: Integers, in the dtype of ``numbers.home``; shifts and bits in their own.
+_ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
+_BITS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
+_LOGIC = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
+
+
+def _in_f32(each: Each) -> Each:
+    def run(b: Tosa, *x: Ref) -> Ref:
+        made = each(b, *(to_float(b, v, F32) for v in x))
+        return to_float(b, made, x[0].type.dtype)
+
+    return run
+
+
+def _named(name: str) -> Each:
+    return lambda b, *x: b.each(name, *x)
+
+
+def _at_home(each: Each) -> Each:
+    def run(b: Tosa, *x: Ref) -> Ref:
+        return resized(b, each(b, *(at_home(b, v) for v in x)), x[0].type.dtype)
+
+    return run
+
+
+# -- floats ----------------------------------------------------------------------------------------
+
+
+def negated(b: Tosa, x: Ref) -> Ref:
+    zero = b.zero_point(x.type.dtype)
+    return b.op("negate", [x, zero, zero], x.type)
+
+
+def _divide(b: Tosa, x: Ref, y: Ref) -> Ref:
+    return b.each("mul", x, b.each("reciprocal", y))
+
+
+def _sqrt(b: Tosa, x: Ref) -> Ref:
+    """1 / (1 / sqrt(x)): right at 0, -0 and infinity too."""
+    return b.each("reciprocal", b.each("rsqrt", x))
+
+
+def _round(b: Tosa, x: Ref) -> Ref:
+    """A cast to i32 rounds to nearest even; from 2**23 on floats are whole, and a zero keeps x's
+    sign."""
+    small = b.each("greater", b.splat(2.0**23, x), b.each("abs", x), kind=I1)
+    held = b.each("select", small, x, b.splat(0, x))
+    whole = b.each("cast", b.each("cast", held, kind=I32), kind=F32)
+    nothing = b.splat(0, held)
+    own = b.each("select", b.each("equal", held, nothing, kind=I1), held, nothing)
+    minus = b.each("greater", nothing, held, kind=I1)
+    own = b.each("select", minus, b.splat(-0.0, held), own)
+    whole = b.each("select", b.each("equal", whole, nothing, kind=I1), own, whole)
+    return b.each("select", small, whole, x)
+
+
+def _is_nan(b: Tosa, x: Ref) -> Ref:
+    return b.each("logical_not", b.each("equal", x, x, kind=I1))
+
+
+def _is_inf(b: Tosa, x: Ref) -> Ref:
+    return b.each("equal", b.each("abs", x), b.splat(np.inf, x), kind=I1)
+
+
+def _is_finite(b: Tosa, x: Ref) -> Ref:
+    return b.each("greater", b.splat(np.inf, x), b.each("abs", x), kind=I1)
+
+
+def _no_remainder(b: Tosa, x: Ref, y: Ref) -> Ref:
+    raise NoWord(f"remainders of {x.type.dtype}")
+
+
+FLOATS: dict[str, Each] = {
+    **{kind: _named(name) for kind, name in _EXACT.items()},
+    **{kind: _in_f32(_named(name)) for kind, name in _FUNCTIONS.items()},
+    "neg": negated, "div": _in_f32(_divide), "sqrt": _in_f32(_sqrt), "round": _in_f32(_round),
+    "trunc": truncated, "is_nan": _is_nan, "is_inf": _is_inf, "is_finite": _is_finite,
+    "rem": _no_remainder, "mod": _no_remainder,
+}  # fmt: skip
+
+
+# -- integers --------------------------------------------------------------------------------------
+
+
+def ordered(b: Tosa, x: Ref) -> Ref:
+    """Integers whose signed order is theirs: in their home; the top bit of ui64 is flipped."""
+    if x.type.dtype is not UI64:
+        return at_home(b, x)
+    bits = x.read_as(x.type.with_(dtype=I64))
+    return b.each("bitwise_xor", bits, b.splat(np.iinfo(np.int64).min, bits))
+
+
+def from_order(b: Tosa, x: Ref, kind: DType) -> Ref:
+    """What :func:`ordered` made, as it was."""
+    if kind is UI64:
+        x = b.each("bitwise_xor", x, b.splat(np.iinfo(np.int64).min, x))
+    return resized(b, x, kind)
+
+
+def _extreme(name: str) -> Each:
+    return lambda b, x, y: from_order(b, b.each(name, ordered(b, x), ordered(b, y)), x.type.dtype)
+
+
+def _quotient(b: Tosa, x: Ref, y: Ref) -> tuple[Ref, Ref, Ref]:
+    """(truncated quotient, divisor) with 1 for the divisors 0 and -1; whether y is 0."""
+    zero = b.each("equal", y, b.splat(0, y), kind=I1)
+    minus_one = b.each("equal", y, b.splat(-1, y), kind=I1)
+    safe = b.each("select", b.each("logical_or", zero, minus_one), b.splat(1, y), y)
+    return b.each("intdiv", x, safe), safe, zero
+
+
+def _integer_div(b: Tosa, x: Ref, y: Ref) -> Ref:
+    made, _, zero = _quotient(b, x, y)
+    minus_one = b.each("equal", y, b.splat(-1, y), kind=I1)
+    made = b.each("select", minus_one, b.each("sub", b.splat(0, x), x), made)
+    return b.each("select", zero, b.splat(0, made), made)
+
+
+def _integer_rem(b: Tosa, x: Ref, y: Ref) -> Ref:
+    """By 0 and by -1 it is 0, as by 1."""
+    made, safe, _ = _quotient(b, x, y)
+    return b.each("sub", x, b.each("mul", made, safe))
+
+
+def _integer_mod(b: Tosa, x: Ref, y: Ref) -> Ref:
+    made = _integer_rem(b, x, y)
+    zero = b.splat(0, made)
+    unlike = b.each("logical_xor", b.each("greater", zero, made, kind=I1),
+                    b.each("greater", zero, y, kind=I1))  # fmt: skip
+    whole = b.each("equal", made, zero, kind=I1)
+    differ = b.each("logical_and", unlike, b.each("logical_not", whole))
+    return b.each("select", differ, b.each("add", made, y), made)
+
+
+def _unsigned_division(b: Tosa, x: Ref, y: Ref) -> tuple[Ref, Ref]:
+    """(quotient, remainder) of ui64 by 63-bit signed division: twice the quotient of half of x, and
+    1 more where the rest still holds y (Warren, Hacker's Delight, 9-3); 0 and 0 by zero."""
+    x, y = (v.read_as(v.type.with_(dtype=I64)) for v in (x, y))
+    one, zero = b.splat(1, y), b.splat(0, y)
+    by_zero = b.each("equal", y, zero, kind=I1)
+    large = b.each("greater", zero, y, kind=I1)
+    safe = b.each("select", b.each("logical_or", by_zero, large), one, y)
+    half = b.each("intdiv", b.each("logical_right_shift", x, one), safe)
+    quotient = b.each("select", large, zero, b.each("logical_left_shift", half, one))
+    rest = b.each("sub", x, b.each("mul", quotient, y))
+    flip = b.splat(np.iinfo(np.int64).min, y)
+    more = b.each("greater_equal", b.each("bitwise_xor", rest, flip),
+                  b.each("bitwise_xor", y, flip), kind=I1)  # fmt: skip
+    quotient = b.each("add", quotient, b.each("cast", more, kind=I64))
+    rest = b.each("select", more, b.each("sub", rest, y), rest)
+    return (b.each("select", by_zero, zero, quotient), b.each("select", by_zero, zero, rest))
+
+
+def _divided(each: Each, part: int) -> Each:
+    """A division where ui64 takes ``part`` of :func:`_unsigned_division`."""
+
+    def run(b: Tosa, x: Ref, y: Ref) -> Ref:
+        if x.type.dtype is not UI64:
+            return _at_home(each)(b, x, y)
+        made = _unsigned_division(b, x, y)[part]
+        return made.read_as(made.type.with_(dtype=UI64))
+
+    return run
+
+
+def _shift(left: bool) -> Each:
+    """0 where the count is not in 0..width-1; TOSA defines shifts by these only."""
+
+    def run(b: Tosa, x: Ref, count: Ref) -> Ref:
+        kind = x.type.dtype
+        bits = x.read_as(x.type.with_(dtype=signless(kind)))
+        number = ordered(b, count)
+        start = np.iinfo(np.int64).min if kind is UI64 else 0
+        inside = b.each("greater", b.splat(start + kind.bits, number), number, kind=I1)
+        if kind.kind == "int":
+            positive = b.each("greater_equal", number, b.splat(0, number), kind=I1)
+            inside = b.each("logical_and", inside, positive)
+        plain = count.read_as(bits.type)
+        safe = b.each("select", inside, plain, b.splat(0, plain))
+        if left or kind.kind == "uint":
+            made = b.each(f"logical_{'left' if left else 'right'}_shift", bits, safe)
+        else:
+            made = b.op("arithmetic_right_shift", [bits, safe], bits.type, {"round": "false"})
+        made = b.each("select", inside, made, b.splat(0, made))
+        return made.read_as(x.type)
+
+    return run
+
+
+def _own(name: str) -> Each:
+    """Bits in their own width."""
+
+    def run(b: Tosa, *x: Ref) -> Ref:
+        if x[0].type.dtype is I1:
+            return b.each(_LOGIC[{v: k for k, v in _BITS.items()}[name]], *x)
+        return b.each(name, *x)
+
+    return run
+
+
+def _negative(b: Tosa, x: Ref) -> Ref:
+    return b.each("sub", b.splat(0, x), x)
+
+
+def _integer_abs(b: Tosa, x: Ref) -> Ref:
+    """``tosa.abs`` has no result for the lowest number; the larger of x and -x is itself."""
+    return b.each("maximum", x, _negative(b, x))
+
+
+def _integer_pow(b: Tosa, x: Ref, y: Ref) -> Ref:
+    """By squaring, a step for each bit of the exponent; a negative one gives 1 or -1 for these
+    bases, else 0."""
+    kind, base = y.type.dtype, at_home(b, x)
+    bits = at_home(b, y)
+    one, zero = b.splat(1, base), b.splat(0, base)
+    made = one
+    for step in range(kind.bits - (kind.kind == "int")):
+        shifted = b.each("logical_right_shift", bits, b.splat(step, bits)) if step else bits
+        odd = b.each("cast", b.each("bitwise_and", shifted, one), kind=I1)
+        made = b.each("select", odd, b.each("mul", made, base), made)
+        base = b.each("mul", base, base)
+    if kind.kind == "int":
+        home_x = at_home(b, x)
+        minus_one = b.each("equal", home_x, b.splat(-1, home_x), kind=I1)
+        odd = b.each("cast", b.each("bitwise_and", bits, one), kind=I1)
+        unit = b.each("select", b.each("logical_and", minus_one, odd), b.splat(-1, base), one)
+        is_unit = b.each("logical_or", minus_one, b.each("equal", home_x, one, kind=I1))
+        tail = b.each("select", is_unit, unit, zero)
+        made = b.each("select", b.each("greater", zero, bits, kind=I1), tail, made)
+    return resized(b, made, x.type.dtype)
+
+
+INTEGERS: dict[str, Each] = {
+    **{kind: _at_home(_named(name)) for kind, name in _ARITHMETIC.items()},
+    **{kind: _own(name) for kind, name in _BITS.items()},
+    "max": _extreme("maximum"), "min": _extreme("minimum"), "neg": _at_home(_negative),
+    "abs": _at_home(_integer_abs), "bitnot": _named("bitwise_not"), "not": _named("logical_not"),
+    "div": _divided(_integer_div, 0), "rem": _divided(_integer_rem, 1),
+    "mod": _divided(_integer_mod, 1),
+    "shl": _shift(True), "shr": _shift(False), "pow": _integer_pow,
+}  # fmt: skip
+
+
+def _elementwise(b: Tosa, op: Op, *x: Ref) -> Ref:
+    table = FLOATS if x[0].type.dtype.is_float else INTEGERS
+    return table[op.kind.removeprefix("core.")](b, *x)
+
+
+op(*FLOATS, *INTEGERS)(_elementwise)
+
+
+# -- comparisons, choices, conversions -------------------------------------------------------------
+
+#: comparison -> (TOSA's, operands exchanged, result inverted); a comparison with NaN is false.
+_COMPARISONS = {
+    "eq": ("equal", False, False), "ne": ("equal", False, True), "gt": ("greater", False, False),
+    "ge": ("greater_equal", False, False), "lt": ("greater", True, False),
+    "le": ("greater_equal", True, False),
+}  # fmt: skip
+
+
+def _compare(b: Tosa, op: Op, x: Ref, y: Ref) -> Ref:
+    name, exchanged, inverted = _COMPARISONS[op.kind.removeprefix("core.")]
+    if not x.type.dtype.is_float:
+        x, y = (b.each("cast", v, kind=I32) if v.type.dtype is I1 else v for v in (x, y))
+        x, y = ordered(b, x), ordered(b, y)
+    made = b.each(name, *((y, x) if exchanged else (x, y)), kind=I1)
+    return b.each("logical_not", made) if inverted else made
+
+
+op(*_COMPARISONS)(_compare)
+
+
+@op("select")
+def select(b: Tosa, op: Op, p: Ref, x: Ref, y: Ref) -> Ref:
+    kind = x.type.dtype
+    if kind in FP8:  # not in the op's table; f32 holds them
+        return to_float(b, b.each("select", p, *(to_float(b, v, F32) for v in (x, y))), kind)
+    return b.each("select", p, x, y)
+
+
+@op("cast")
+def cast(b: Tosa, op: Op, x: Ref) -> Ref:
+    return convert(b, x, op["dtype"], op["saturate"])
+
+
+@op("bitcast")
+def bitcast(b: Tosa, op: Op, x: Ref) -> Ref:
+    made = tensor(x.type.shape, op["dtype"])
+    if x.type.dtype.is_float or made.dtype.is_float:
+        raise NoWord("the bits of floats")
+    return x.read_as(made)

@@ -1,0 +1,102 @@
+"""Reductions, one axis after another, and arg-reductions.
+
+16-bit floats are summed in f32, integers in 32 or 64 bits.  What TOSA cannot reduce by (products
+and bits of integers) is folded in halves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core_compiler.exporters.mlir.compositions.normalization import softmax_or_zero
+from core_compiler.exporters.mlir.context import NoWord
+from core_compiler.exporters.mlir.text import Ref
+from core_compiler.exporters.mlir.tosa.context import F32, I1, I32, I64, Tosa, op
+from core_compiler.exporters.mlir.tosa.elementwise import INTEGERS, from_order, negated, ordered
+from core_compiler.exporters.mlir.tosa.numbers import at_home, convert, resized, to_float
+from core_compiler.exporters.mlir.tosa.shape import joined
+from core_compiler.ir import Op, tensor
+from core_compiler.ops.rules import replaced, without
+
+
+def reduced(b: Tosa, x: Ref, axes: Sequence[int], name: str) -> Ref:
+    """``tosa.reduce_*`` over the axes, which vanish."""
+    shape = without(x.type.shape, axes)
+    for axis in axes:
+        made = tensor(replaced(x.type.shape, axis, 1), x.type.dtype)
+        x = b.op(f"reduce_{name}", [x], made, {"axis": f"{axis} : i32"})
+    return b.reshaped(x, shape)
+
+
+def folded(b: Tosa, x: Ref, axes: Sequence[int], name: str) -> Ref:
+    """The axes joined by an elementwise op of integers, halves at a time."""
+    shape = without(x.type.shape, axes)
+    for axis in axes:
+        while (size := x.type.shape[axis]) > 1:
+            half = size // 2
+            kept, start = replaced(x.type.shape, axis, half), [0] * x.type.rank
+            first = b.cut(x, start, kept)
+            start[axis] = half
+            made = INTEGERS[name](b, first, b.cut(x, start, kept))
+            if size % 2:
+                start[axis] = size - 1
+                rest = b.cut(x, start, replaced(x.type.shape, axis, 1))
+                made = joined(b, [made, rest], axis)
+            x = made
+    return b.reshaped(x, shape)
+
+
+@op("reduce_sum")
+def reduce_sum(b: Tosa, op: Op, x: Ref) -> Ref:
+    kind = x.type.dtype
+    if kind.is_float:
+        return to_float(b, reduced(b, to_float(b, x, F32), op["axes"], "sum"), kind)
+    return resized(b, reduced(b, at_home(b, x), op["axes"], "sum"), kind)
+
+
+@op("reduce_prod")
+def reduce_prod(b: Tosa, op: Op, x: Ref) -> Ref:
+    kind = x.type.dtype
+    if kind.is_float:
+        return to_float(b, reduced(b, to_float(b, x, F32), op["axes"], "product"), kind)
+    return resized(b, folded(b, at_home(b, x), op["axes"], "mul"), kind)
+
+
+def _extreme(b: Tosa, op: Op, x: Ref) -> Ref:
+    name, kind = op.kind.removeprefix("core.reduce_"), x.type.dtype
+    if kind.is_float:
+        return reduced(b, x, op["axes"], name)
+    return from_order(b, reduced(b, ordered(b, x), op["axes"], name), kind)
+
+
+op("reduce_max", "reduce_min")(_extreme)
+
+
+def _logical(b: Tosa, op: Op, x: Ref) -> Ref:
+    name = op.kind.removeprefix("core.reduce_")
+    if x.type.dtype is not I1:
+        return folded(b, x, op["axes"], name)
+    return reduced(b, x, op["axes"], {"and": "all", "or": "any"}[name])
+
+
+op("reduce_and", "reduce_or")(_logical)
+
+
+@op("argmax", "argmin")
+def arg(b: Tosa, op: Op, x: Ref) -> Ref:
+    """The largest of x, or of -x (of integers: with every bit inverted).  -0 equals +0."""
+    if x.type.dtype.is_float:
+        x = negated(b, x) if op.kind == "core.argmin" else x
+    else:
+        x = ordered(b, x)
+        x = b.each("bitwise_not", x) if op.kind == "core.argmin" else x
+    # Positions of 32-bit integers come as i64 alone in the op's table.
+    made = tensor(op.result.type.shape, I32 if x.type.dtype.is_float else I64)
+    return convert(b, b.op("argmax", [x], made, {"axis": f"{op['axis']} : i32"}), op["dtype"])
+
+
+@op("softmax")
+def softmax(b: Tosa, op: Op, x: Ref) -> Ref:
+    if op["empty_rows"] != "zero":
+        raise NoWord("softmax")
+    return b.core(lambda c, v: softmax_or_zero(c, v, op["axis"]), x)

@@ -1,0 +1,53 @@
+"""Pooling in TOSA: two spatial axes, no dilation, padding narrower than the window."""
+
+from __future__ import annotations
+
+from core_compiler.exporters.mlir.context import NoWord
+from core_compiler.exporters.mlir.text import Ref
+from core_compiler.exporters.mlir.tosa.context import BF16, F16, F32, I8, I16, Tosa, op
+from core_compiler.exporters.mlir.tosa.contraction import settled
+from core_compiler.ir import Op, tensor
+
+
+@op("max_pool")
+def max_pool(b: Tosa, op: Op, x: Ref) -> Ref:
+    if x.type.dtype not in (I8, I16, F16, BF16, F32):
+        raise NoWord(f"pooling of {x.type.dtype}")
+    return _pooled(b, op, x, "max_pool2d")
+
+
+@op("avg_pool")
+def avg_pool(b: Tosa, op: Op, x: Ref) -> Ref:
+    """TOSA divides by the positions inside the image; where ours counts padding, zeros are part of
+    the image."""
+    if op["count_padding"]:
+        low, high = (0, 0, *op["low"]), (0, 0, *op["high"])
+        x = b.padded(x, b.zero_point(x.type.dtype), low, high)
+        none = (0,) * len(op["low"])
+        op = op.with_(attributes={**op.attributes, "low": none, "high": none})
+    return _pooled(b, op, x, "avg_pool2d")
+
+
+def _pooled(b: Tosa, op: Op, x: Ref, name: str) -> Ref:
+    window, strides, made = op["window"], op["strides"], op.result.type
+    if len(window) > 2 or set(op["dilations"]) != {1}:
+        raise NoWord("windows of three axes, or with gaps")
+    x, pads = settled(b, x, window, op)
+    if any(max(pair) >= size for pair, size in zip(pads, window, strict=True)):
+        raise NoWord("windows of padding alone")
+    n, channels, *spatial = x.type.shape
+    lead = [1] * (2 - len(window))
+    x = b.transposed(b.reshaped(x, (n, channels, *lead, *spatial)), (0, 2, 3, 1))
+    rows = [(0, 0)] * len(lead) + pads
+    facts = {
+        name: f"array<i64: {', '.join(map(str, numbers))}>"
+        for name, numbers in (("kernel", (*lead, *window)), ("stride", (*lead, *strides)),
+                              ("pad", [p for pair in rows for p in pair]))
+    }  # fmt: skip
+    operands = [x]
+    if name == "avg_pool2d":
+        zero = b.zero_point(x.type.dtype)
+        operands, facts = [x, zero, zero], {**facts, "acc_type": "f32"}
+    sizes = (n, *lead, *made.shape[2:], channels)
+    result = b.op(name, operands, tensor(sizes, x.type.dtype), facts)
+    return b.reshaped(b.transposed(result, (0, 3, 1, 2)), made.shape)
