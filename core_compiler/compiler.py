@@ -88,8 +88,9 @@ class Stage:
         return print_module(self.module)
 
     def export(self, path: str | Path, **options: Any) -> list[Path]:
-        """Write the stage as a file for another tool: ``.onnx`` or ``.py`` (NumPy); the files
-        written.  ``options`` are the format's own; see `core_compiler.export`."""
+        """Write the stage as a file for another tool: ``.onnx``, ``.py`` (NumPy), ``.tosa.mlir``,
+        ``.linalg.mlir``, or ``.mlir`` (our IR, any level); the files written.  ``options`` are the
+        format's own; see `core_compiler.export`."""
         from core_compiler.export import export
 
         inputs, outputs = self.names

@@ -6,6 +6,7 @@ Everything here is exact: reading what was written gives the same bits and the s
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NoReturn
 
@@ -164,3 +165,27 @@ def _scalar_bytes(token: str, type_: TensorType) -> bytes:
 
 def _bad(token: str) -> NoReturn:
     raise ValueError(f"{token!r} is not true or false")
+
+
+# -- resources -------------------------------------------------------------------------------------
+
+#: Bytes of a resource that are written at once.
+_CHUNK = 1 << 20
+
+
+def resource_section(arrays: Mapping[str, np.ndarray], alignment: int) -> Iterator[str]:
+    """MLIR's section with the bytes of named arrays, in pieces: for each the alignment that it asks
+    for (bytes, as u32), then the data."""
+    if not arrays:
+        return
+    yield "\n{-#\n  dialect_resources: {\n    builtin: {\n"
+    head = "0x" + alignment.to_bytes(4, "little").hex()
+    between = ""
+    for name, array in arrays.items():
+        yield f'{between}      {name}: "{head}'
+        held = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        for start in range(0, len(held), _CHUNK):
+            yield held[start : start + _CHUNK].hex()
+        yield '"'
+        between = ",\n"
+    yield "\n    }\n  }\n#-}\n"

@@ -9,14 +9,14 @@ program order.  Weights are named by digest.  :mod:`core_compiler.ir.parser` rea
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from core_compiler.ir.attributes import Attribute, Dense, Resource
 from core_compiler.ir.core import Block, Function, Module, Op, Value
-from core_compiler.ir.literals import dense_text, float_text, value_name
+from core_compiler.ir.literals import dense_text, float_text, resource_section, value_name
 from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.ir.types import Type, quoted
 
@@ -62,11 +62,23 @@ def print_module(
     (round-trips).  ``embed_weights`` adds the weights' bytes.  ``numbers`` names unnamed values by
     numbers of the caller instead of their order (a recording's ids, stable from stage to stage).
     """
+    pieces = module_pieces(
+        module, locations=locations, embed_weights=embed_weights, numbers=numbers
+    )
+    return "".join(pieces)
+
+
+def module_pieces(
+    module: Module, *, locations: str = "", embed_weights: bool = False, numbers=None
+) -> Iterator[str]:
+    """The text of :func:`print_module` in pieces, for files: weights are read as they are written."""
     printer = Printer(locations=locations, numbers=numbers)
     printer.module(module)
+    for line in printer.lines:
+        yield line + "\n"
     if embed_weights:
-        printer.resources(module)
-    return "\n".join(printer.lines) + "\n"
+        names = weight_names(module)
+        yield from resource_section({name: module.weights[d] for d, name in names.items()}, 4)
 
 
 def line_table(module: Module, *, locations: str = "", numbers=None) -> LineTable:
@@ -352,19 +364,6 @@ class Printer:
         return "{" + ", ".join(f"{k} = {self.attribute(v, True)}" for k, v in facts.items()) + "}"
 
     # -- weights ---------------------------------------------------------------------------------
-
-    def resources(self, module: Module) -> None:
-        """The section with the weights' bytes (MLIR: alignment as u32, then the data)."""
-        if not self._weights:
-            return
-        self._line("{-# dialect_resources: { builtin: {", None)
-        rows = []
-        for digest, name in self._weights.items():
-            data = np.ascontiguousarray(module.weights[digest]).tobytes()
-            rows.append(f'  {name}: "0x{(4).to_bytes(4, "little").hex()}{data.hex()}"')
-        self.lines.extend(",\n".join(rows).split("\n"))
-        self.keys.extend([None] * len(rows))
-        self._line("} } #-}", None)
 
 
 _LOCATION_PRINTERS = {

@@ -14,7 +14,10 @@ import pytest
 
 import core_compiler as cc
 from core_compiler.errors import UserError
+from core_compiler.ir.parser import parse
+from core_compiler.ir.text import print_module, weight_names
 from sample_models.catalogue import build
+from tests.exporters.iree import Loaded, compile_file, refusal
 from workbench.cli import main
 
 
@@ -54,6 +57,31 @@ def test_a_stage_of_a_compile(made, pixels, stage: int, tmp_path: Path) -> None:
     source, weights = chosen.export(tmp_path / "m.py")
     assert weights.name == "m.npz"
     np.testing.assert_allclose(_numpy(source, pixels), want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dialect", ["tosa", "linalg"])
+def test_a_stage_in_a_standard_dialect(made, pixels, dialect: str, tmp_path: Path) -> None:
+    (want,) = made(pixels)
+    path = tmp_path / f"m.{dialect}.mlir"
+    assert main(["export", "digits-mlp", "-o", str(path)]) == 0
+    assert refusal(path) == ""
+    compiled, problem = compile_file(path, dialect)
+    assert compiled is not None, problem
+    (got,) = Loaded(compiled)("main", [pixels], [made.stages[0].module.main.outputs[0].type])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("stage", [0, -1])
+def test_any_stage_as_our_own_text(made, stage: int, tmp_path: Path) -> None:
+    """Weights are in the file; a real MLIR reads it (tests/ir) and so do we."""
+    (path,) = made.stages[stage].export(tmp_path / "m.mlir")
+    again = parse(path.read_text())
+    assert print_module(again, locations="full", embed_weights=True) == path.read_text()
+    assert set(again.weights) >= set(weight_names(again))
+    (short,) = made.stages[stage].export(tmp_path / "n.mlir", weights="named", locations="")
+    assert short.read_text() == made.stages[stage].text()
+    with pytest.raises(UserError, match="weights cannot be 'apart'"):
+        made.stages[stage].export(tmp_path / "o.mlir", weights="apart")
 
 
 def test_an_ending_that_stands_for_nothing(made, tmp_path: Path) -> None:

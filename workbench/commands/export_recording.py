@@ -1,6 +1,6 @@
 """``workbench export RUN -o FILE.run``: a complete copy; ``-o FILE.trace.json``: a trace for
-Perfetto; ``--stage N -o x.mlir`` (or ``.dot``, ``.svg``): a stage; ``-o x.onnx`` (or ``.py``): a
-stage with its weights, for other tools."""
+Perfetto; ``--stage N -o x.mlir`` (or ``.dot``, ``.svg``): a stage; ``-o x.onnx`` (or ``.py``,
+``.tosa.mlir``, ``.linalg.mlir``): a stage with its weights, for other tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from core_compiler.errors import UserError, nearest
-from core_compiler.export import FORMATS
+from core_compiler.export import ending
 from workbench.commands import common, subject
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
@@ -26,13 +26,13 @@ def add_arguments(parser) -> None:
         "--output",
         required=True,
         metavar="FILE",
-        help="a .run, a .json (a trace for Perfetto), with --stage a .mlir, .dot or .svg; a .onnx "
-        "or .py (NumPy) of a stage with its weights",
+        help="a .run, a .json (a trace for Perfetto), with --stage a .mlir, .dot or .svg; a .onnx, "
+        ".py (NumPy), .tosa.mlir or .linalg.mlir of a stage with its weights",
     )
     parser.add_argument(
         "--stage",
         metavar="N|PASS",
-        help="only this stage (of .onnx and .py by default the last that all targets share)",
+        help="only this stage (with weights by default the last that all targets share)",
     )
     parser.add_argument(
         "--locations",
@@ -43,7 +43,7 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> None:
-    if Path(arguments.output).suffix.lower() in FORMATS:
+    if ending(arguments.output) not in (None, ".mlir"):
         return _for_other_tools(arguments)
     as_trace = arguments.stage is None and arguments.output.lower().endswith(".json")
     given = Path(arguments.output).suffix.lower()

@@ -7,22 +7,20 @@ where the model has these types.  ``linalg`` is linalg on tensors with arith, ma
 
 from __future__ import annotations
 
-import os
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from core_compiler.errors import UserError, nearest
 from core_compiler.exporters.mlir.context import Context, Shared, plain, refusal
+from core_compiler.exporters.mlir.files import write_file
 from core_compiler.exporters.mlir.linalg import Linalg
-from core_compiler.exporters.mlir.literals import resources, resources_in, stored, type_text
+from core_compiler.exporters.mlir.literals import resources, resources_in, type_text
 from core_compiler.exporters.mlir.locations import Locations
 from core_compiler.exporters.mlir.text import Names, Ref, printed
 from core_compiler.exporters.mlir.tosa import Tosa
-from core_compiler.ir import Function, Module, TensorType, dtype
+from core_compiler.ir import Function, Module, TensorType
 from core_compiler.ir.types import quoted
 
 __all__ = ["DIALECTS", "WEIGHTS", "export", "write"]
@@ -62,11 +60,11 @@ def write(
     """
     path = Path(path)
     file = _File(module, dialect, inputs, outputs, weights)
-    _write(path, file.pieces())
+    write_file(path, file.pieces())
     if file.parameters is None:
         return [path]
     beside = path.with_suffix(".npz")
-    _write(beside, file.parameters)
+    write_file(beside, file.parameters)
     return [path, beside]
 
 
@@ -189,31 +187,3 @@ def _need_tensors(module: Module) -> None:
         raise UserError(f"the sizes {', '.join(symbols)} are symbolic", "export to MLIR",
                         "bind them to numbers first (--size name=number)")  # fmt: skip
 
-
-def _write(path: Path, content: Iterator[str] | Mapping[str, np.ndarray]) -> None:
-    """Text in pieces, or arrays by name, as a file."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        if isinstance(content, Mapping):
-            _write_arrays(draft, content)
-        else:
-            with draft.open("w", encoding="utf-8") as file:
-                file.writelines(content)
-        draft.replace(path)
-    except OSError as problem:
-        raise UserError(f"cannot be written: {problem.strerror}", str(path),
-                        "choose another place") from None  # fmt: skip
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-
-
-def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """An ``.npz`` as NumPy reads it; ``numpy.savez`` takes no array that is called ``file``."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for name, array in arrays.items():
-            kind = dtype(array.dtype)
-            known = array.dtype.kind in "biuf"
-            held = array if known else array.view(np.dtype(f"u{stored(kind).bytes}"))
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, held, allow_pickle=False)

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir import Dense, DType, TensorType, dtype, tensor
-from core_compiler.ir.literals import dense_text
+from core_compiler.ir.literals import dense_text, resource_section
 
 #: What a resource's bytes are aligned to; MLIR reads this number in front of them.
 ALIGNMENT = 64
 _RESOURCE = re.compile(r"dense_resource<(\w+)>")
-#: Bytes of a resource that are written at once.
-_CHUNK = 1 << 20
 
 
 def signless(kind: DType) -> DType:
@@ -71,18 +69,22 @@ def resources_in(text: str) -> list[str]:
     return _RESOURCE.findall(text)
 
 
+class Stored(Mapping[str, np.ndarray]):
+    """Arrays by name as they are stored, each made when it is asked for."""
+
+    def __init__(self, arrays: Mapping[str, tuple[np.ndarray, DType]]):
+        self._arrays = arrays
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return as_stored(*self._arrays[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
 def resources(arrays: Mapping[str, tuple[np.ndarray, DType]]) -> Iterator[str]:
     """The section with the bytes of all resources, in pieces."""
-    if not arrays:
-        return
-    yield "\n{-#\n  dialect_resources: {\n    builtin: {\n"
-    head = "0x" + ALIGNMENT.to_bytes(4, "little").hex()
-    between = ""
-    for name, (array, kind) in arrays.items():
-        yield f'{between}      {name}: "{head}'
-        held = as_stored(array, kind).reshape(-1).view(np.uint8).data
-        for start in range(0, len(held), _CHUNK):
-            yield held[start : start + _CHUNK].hex()
-        yield '"'
-        between = ",\n"
-    yield "\n    }\n  }\n#-}\n"
+    return resource_section(Stored(arrays), ALIGNMENT)
