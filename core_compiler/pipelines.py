@@ -26,8 +26,8 @@ def meaning() -> tuple[Pass, ...]:
     """The meaning half, the same for every target."""
     return (
         EliminateDeadCode(),
-        Canonicalise(),
         FoldConstants(),
+        Canonicalise(),
         SimplifyShapes(),
         EliminateCommonSubexpressions(),
         Decompose(),

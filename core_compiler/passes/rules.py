@@ -25,16 +25,34 @@ from core_compiler.ops.builder import Builder
 # -- patterns --------------------------------------------------------------------------------------
 
 
+#: Whether a pattern looks through an op, at its first operand.
+Through = Callable[[Op], bool]
+
+
+#: What only rearranges or repeats elements.
+VIEWS = frozenset({"core.reshape", "core.transpose", "core.broadcast"})
+
+
+def views(op_: Op) -> bool:
+    """Looks through ops that only rearrange or repeat elements."""
+    return op_.kind in VIEWS
+
+
 @dataclass(frozen=True, slots=True)
 class Any_:
-    """Any value, bound to ``name``; the same name twice asks for the same value."""
+    """Any value, bound to ``name``; the same name twice asks for the same value.
+
+    ``through``: the value behind all such ops is bound.
+    """
 
     name: str
+    through: Through | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A constant (also seen through broadcasts and reshapes of one), bound to ``name``.
+    """A constant (also seen through broadcasts and reshapes of one), bound to ``name``; the same
+    name twice asks for the same numbers.
 
     ``test`` gets its array: ``Const("c", is_all(1))``.
     """
@@ -46,22 +64,48 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An op of ``kind`` whose operands match; ``where`` tests the op (attributes, types)."""
+    """An op of ``kind`` whose operands match; ``where`` tests the op (attributes, types).
+
+    ``through``: as an operand it may stand behind such ops, which then belong to the match.
+    The same ``name`` twice asks for equal ops.
+    """
 
     kind: str
     operands: tuple = ()
     name: str = ""
     where: Callable[[Op], bool] | None = None
     once: bool = False
+    through: Through | None = None
 
     def __str__(self):
         return self.kind
 
 
-def op(kind: str, *operands, name: str = "", where=None, once: bool = False) -> Node:
+@dataclass(frozen=True, slots=True)
+class Either:
+    """The first of several patterns that matches, with all that is matched after it."""
+
+    options: tuple
+
+    def __str__(self):
+        return " or ".join(map(str, self.options))
+
+
+def op(
+    kind: str, *operands, name: str = "", where=None, once: bool = False,
+    through: Through | None = None,
+) -> Node:  # fmt: skip
     """Pattern node ``core.<kind>``; ``once`` demands that nobody else uses its result."""
-    return Node(f"core.{kind}", tuple(Any_(o) if isinstance(o, str) else o for o in operands),
-                name, where, once)  # fmt: skip
+    return Node(f"core.{kind}", tuple(map(_pattern, operands)), name, where, once, through)
+
+
+def either(*options) -> Either:
+    """The pattern that any of these matches."""
+    return Either(tuple(map(_pattern, options)))
+
+
+def _pattern(of):
+    return Any_(of) if isinstance(of, str) else of
 
 
 def is_float(array: np.ndarray) -> bool:
@@ -99,6 +143,9 @@ class Match:
 
     def __getitem__(self, name: str) -> Value:
         return self.values[name]
+
+    def copy(self) -> Match:
+        return Match(self.view, dict(self.values), dict(self.named), list(self.ops))
 
     @property
     def root(self) -> Op:
@@ -165,14 +212,30 @@ def _match_node(pattern: Node, op_: Op, state: Match, depth: int):
         yield _refused(state, depth, "{0:kind} has {1} operands, not {2}", op_,
                        len(op_.operands), len(pattern.operands))  # fmt: skip
         return
+    bound = state.named.get(pattern.name)
+    if bound is not None and not _equal(bound, op_):
+        yield _refused(
+            state, depth, "{0} would have to be two different ops: {1} and {2}",
+            pattern.name, bound, op_,
+        )  # fmt: skip
+        return
     orders = [op_.operands]
-    if len(op_.operands) == 2 and "commutative" in definition(op_).traits and pattern.operands:
+    two = len(op_.operands) == 2 and op_.operands[0] is not op_.operands[1]
+    if two and "commutative" in definition(op_).traits and pattern.operands:
         orders.append(op_.operands[::-1])
     for order in orders:
         start = Match(state.view, dict(state.values), dict(state.named), [*state.ops, op_])
         if pattern.name:
-            start.named[pattern.name] = op_
+            start.named.setdefault(pattern.name, op_)
         yield from _match_operands(list(zip(pattern.operands, order, strict=False)), start, depth)
+
+
+def _equal(one: Op, other: Op) -> bool:
+    """Whether two ops do the same with the same values."""
+    return one is other or (
+        one.kind == other.kind and one.operands == other.operands
+        and one.attributes == other.attributes and not one.regions and not other.regions
+    )  # fmt: skip
 
 
 def _match_operands(pairs, state: Match, depth: int):
@@ -180,7 +243,13 @@ def _match_operands(pairs, state: Match, depth: int):
         yield state
         return
     (pattern, value), rest = pairs[0], pairs[1:]
+    if isinstance(pattern, Either):
+        for option in pattern.options:
+            yield from _match_operands([(option, value), *rest], state.copy(), depth)
+        return
     if isinstance(pattern, Any_):
+        value, skipped = _behind(value, pattern.through, "", state.view)
+        state.ops += skipped
         bound = state.values.get(pattern.name)
         if bound is not None and bound is not value:
             yield _refused(
@@ -204,10 +273,16 @@ def _match_operands(pairs, state: Match, depth: int):
                 "the constant {0} is not {1}: {2} of {3} is {4}",
                 pattern.name, pattern.wanted, value, state.ops[-1], _Told(array),
             )  # fmt: skip
+        elif not _agrees(state, pattern.name, array):
+            yield _refused(
+                state, depth + 1, "{0} would have to be two different constants: {1} of {2} is {3}",
+                pattern.name, value, state.ops[-1], _Told(array),
+            )  # fmt: skip
         else:
             state.values[pattern.name] = value
             yield from _match_operands(rest, state, depth + 1)
         return
+    value, skipped = _behind(value, pattern.through, pattern.kind, state.view)
     maker = state.view.producer(value)
     if maker is None:
         yield _refused(
@@ -215,8 +290,11 @@ def _match_operands(pairs, state: Match, depth: int):
             state.ops[-1], pattern.kind, value,
         )  # fmt: skip
         return
-    if pattern.once and not state.view.block.has_one_use(value):
-        others = tuple(u for u in state.view.block.users(value) if u is not state.ops[-1])
+    read = [value, *(o.result for o in reversed(skipped))] if pattern.once else []
+    shared = next((v for v in read if not state.view.block.has_one_use(v)), None)
+    if shared is not None:
+        reader = skipped[-1] if skipped and shared is value else state.ops[-1]
+        others = tuple(u for u in state.view.block.users(shared) if u is not reader)
         text = "the result of this {0:kind} has other uses: {0:value} is also read by {1}"
         if not others:
             text = (
@@ -224,12 +302,34 @@ def _match_operands(pairs, state: Match, depth: int):
             )
         yield Refusal("one use", text, (maker, others), "", depth + 1, state.ops)
         return
+    state = Match(state.view, state.values, state.named, [*state.ops, *skipped])
     for inner in _match_node(pattern, maker, state, depth + 1):
         if isinstance(inner, Refusal):
             yield inner
         else:
-            copied = Match(inner.view, dict(inner.values), dict(inner.named), list(inner.ops))
-            yield from _match_operands(rest, copied, depth + 1)
+            yield from _match_operands(rest, inner.copy(), depth + 1)
+
+
+def _agrees(state: Match, name: str, array: np.ndarray) -> bool:
+    """Whether a constant holds the numbers that ``name`` stands for already, if it does."""
+    if name not in state.values:
+        return True
+    bound = state.array(name)
+    if bound.shape == array.shape:
+        return bool(np.all(bound == array))
+    first = bound.flat[0]  # one number for different shapes
+    return bool(np.all(bound == first) and np.all(array == first))
+
+
+def _behind(value: Value, through: Through | None, kind: str, view: View) -> tuple[Value, list[Op]]:
+    """The value behind the ops that ``through`` lets pass, up to one of ``kind``, and these ops."""
+    skipped: list[Op] = []
+    maker = view.producer(value) if through else None
+    while maker is not None and through is not None and maker.kind != kind and through(maker):
+        skipped.append(maker)
+        value = maker.operands[0]
+        maker = view.producer(value)
+    return value, skipped
 
 
 # -- rules and the driver --------------------------------------------------------------------------
@@ -259,6 +359,23 @@ class _Told:
         if self.array.size == 1:
             return f"{self.array.reshape(-1)[0]}"
         return f"{self.array.size} numbers from {self.array.min()} to {self.array.max()}"
+
+
+class Unfit(Exception):
+    """Why a match is not what a rule is about, raised from deep inside its check."""
+
+
+def fits(read: Callable[[Match], Any]) -> Callable[[Match], str | None]:
+    """The check that ``read`` finds what it looks for (and raises no :class:`Unfit`)."""
+
+    def check(m: Match) -> str | None:
+        try:
+            read(m)
+        except Unfit as reason:
+            return str(reason)
+        return None
+
+    return check
 
 
 @dataclass(frozen=True)
@@ -339,11 +456,16 @@ def dying(matched: Sequence[Op], rewriter: Rewriter, needed: set[Value]) -> list
     """The matched ops that nobody needs once the root is gone, in program order, root last;
     ``needed`` are values that the replacement reads."""
     root, gone = matched[0], {matched[0]}
-    for op_ in dict.fromkeys(matched[1:]):
-        users = {u for v in op_.results for u in rewriter.users(v)}
-        kept = any(rewriter.is_output(v) or v in needed for v in op_.results)
-        if users <= gone and not kept:
-            gone.add(op_)
+    left = list(dict.fromkeys(matched[1:]))
+    before = 0
+    while before != len(gone):  # an op may stand before one of its users in the match
+        before = len(gone)
+        for op_ in left:
+            users = {u for v in op_.results for u in rewriter.users(v)}
+            kept = any(rewriter.is_output(v) or v in needed for v in op_.results)
+            if users <= gone and not kept:
+                gone.add(op_)
+        left = [op_ for op_ in left if op_ not in gone]
     return [o for o in reversed(list(dict.fromkeys(matched))) if o in gone and o is not root] + [
         root
     ]

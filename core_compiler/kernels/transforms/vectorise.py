@@ -19,7 +19,6 @@ from core_compiler.kernels.transforms.edit import (
     rebuild,
 )  # fmt: skip
 
-
 I64 = dtype("i64")
 
 
