@@ -26,8 +26,8 @@ def meaning() -> tuple[Pass, ...]:
     """The meaning half, the same for every target."""
     return (
         EliminateDeadCode(),
-        FoldConstants(),
         Canonicalise(),
+        FoldConstants(),
         SimplifyShapes(),
         EliminateCommonSubexpressions(),
         Decompose(),

@@ -300,9 +300,11 @@ def _match_operands(pairs, state: Match, depth: int):
             text = (
                 "the result of this {0:kind} has other uses: {0:value} is a result, or read twice"
             )
-        yield Refusal("one use", text, (maker, others), "", depth + 1, state.ops)
+        matched = [*state.ops, *skipped, maker]  # as far as its kind goes
+        yield Refusal("one use", text, (maker, others), "", depth + 1, matched)
         return
-    state = Match(state.view, state.values, state.named, [*state.ops, *skipped])
+    if maker.kind == pattern.kind:
+        state = Match(state.view, state.values, state.named, [*state.ops, *skipped])
     for inner in _match_node(pattern, maker, state, depth + 1):
         if isinstance(inner, Refusal):
             yield inner
@@ -472,7 +474,10 @@ def dying(matched: Sequence[Op], rewriter: Rewriter, needed: set[Value]) -> list
 
 
 def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore) -> int:
-    """Apply rules in program order until none fires; returns how many rewrites were made."""
+    """Apply rules in program order until none fires; returns how many rewrites were made.
+
+    What a rewrite made is asked next, so that an op that reads it later finds its last form.
+    """
     table: dict[str, list[Rule]] = {}
     for rule in rules:
         table.setdefault(rule.pattern.kind, []).append(rule)
@@ -504,9 +509,9 @@ def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore)
                 fresh += [user] if user in rewriter else []
             for value in rewriter.events[-1].values.values():
                 fresh += rewriter.users(value)
-            for op_ in fresh:
+            for op_ in reversed(fresh):  # before what comes later and may ask for them
                 if op_ in rewriter and op_ not in queued:
-                    work.append(op_)
+                    work.appendleft(op_)
                     queued.add(op_)
             break
     return count

@@ -135,7 +135,6 @@ def _rearranged(b, m: Match):
 
 
 _CHAIN = Any_("x", through=lambda o: o.kind in _MOVES)
-_CHAIN_NAME = "reshapes and transposes => fewer of them"
 
 RULES = (
     Rule("reshape to the same shape => x", op("reshape", "x", where=_same_shape), _same),
@@ -158,8 +157,10 @@ RULES = (
     Rule("broadcast(reshape(x)) => broadcast(x)",
          op("broadcast", op("reshape", "x", name="inner")), _broadcast_through_reshape,
          check=_needs_progress),
-    Rule(_CHAIN_NAME, op("reshape", _CHAIN), _rearranged, check=_fewer),
-    Rule(_CHAIN_NAME, op("transpose", _CHAIN), _rearranged, check=_fewer),
+    Rule("reshape(reshapes and transposes) => fewer of them", op("reshape", _CHAIN), _rearranged,
+         check=_fewer),
+    Rule("transpose(reshapes and transposes) => fewer of them", op("transpose", _CHAIN),
+         _rearranged, check=_fewer),
     Rule("slice(slice(x)) => slice(x)",
          op("slice", op("slice", "x", name="inner")), _compose_slices),
     Rule("take of places in a row => slice",

@@ -9,7 +9,6 @@ from tests.cuda.lint import complaints
 from tests.kernels.kernel_helpers import assert_same_bits, group, normal, reference
 
 
-
 def below_the_diagonal(b, x, w):
     product = b.matmul(x, w)
     rows, columns = (b.iota(shape=product.type.shape, dtype="i32", axis=a) for a in (0, 1))

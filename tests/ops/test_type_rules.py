@@ -118,6 +118,8 @@ REFUSED = [
     ("batch_norm", [t(2, 3), t(3), t(3), t(3), t(2)], {},
      "variance has shape (2), wanted (3)"),
     ("group_norm", [t(2, 3, 4)], {"groups": 2}, "3 channels do not divide into 2 groups"),
+    ("group_norm", [t(2, 4, 3)], {"groups": 2, "axis": 2}, "3 channels do not divide into 2 groups"),
+    ("instance_norm", [t(2, 3, 4)], {"axis": 0}, "axis 0 is the batch, not the channels"),
     ("attention", [t(2, 4, 8), t(2, 5, 8), t(2, 6, 8)], {}, "k has 5 keys but v has 6"),
     ("attention", [t(2, 4, 8), t(2, 5, 8), t(2, 5, 8), t(3, 4, 5)], {},
      "mask of shape (3, 4, 5) does not broadcast to the scores (2, 4, 5)"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core_compiler.passes import canonicalise
 from core_compiler.passes.base import Pass
 from core_compiler.passes.recompose import (
     activation,
@@ -20,7 +21,11 @@ from core_compiler.passes.recompose import (
 )
 from core_compiler.passes.rules import apply_rules
 
+#: Choices that folding has decided since canonicalise ran.
+DECIDED = tuple(r for r in canonicalise.RULES if r.name.startswith(("select(true", "select(false")))
+
 RULES = (
+    *DECIDED,
     *special.RULES,
     *activation.RULES,
     *softmax.RULES,

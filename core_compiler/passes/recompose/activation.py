@@ -113,6 +113,13 @@ _SIXTH = number("sixth", 1 / 6)
 _STEP = op("mul", "x", single("slope"))
 
 
+def _branches(above, under) -> tuple:
+    """The ways to write ``above`` where x > 0, else ``under``, which are equal at 0."""
+    positive = either(op("gt", "x", _ZERO), op("ge", "x", _ZERO))
+    negative = either(op("lt", "x", _ZERO), op("le", "x", _ZERO))
+    return op("select", positive, above, under), op("select", negative, under, above)
+
+
 def _leaky_relu(b, m: Match):
     return b.leaky_relu(m["x"], slope=worth(m, "slope"))
 
@@ -151,10 +158,8 @@ _PIECEWISE = (
            lambda b, m: b.hard_swish(m["x"]), wide, TOLERANCE)
       for pattern in (op("div", op("mul", "x", _SIX), number("six", 6)),
                       op("mul", op("mul", "x", _SIX), _SIXTH))),
-    *(Rule("x > 0 ? x : slope x => leaky_relu(x)", op("select", op(test, "x", _ZERO), *sides),
-           _leaky_relu, wide, 0.0)
-      for test, sides in (("gt", ("x", _STEP)), ("ge", ("x", _STEP)),
-                          ("lt", (_STEP, "x")), ("le", (_STEP, "x")))),
+    *(Rule("x > 0 ? x : slope x => leaky_relu(x)", pattern, _leaky_relu, wide, 0.0)
+      for pattern in _branches("x", _STEP)),
     Rule("max(x, slope x) => leaky_relu(x)", op("max", "x", _STEP), _leaky_relu,
          all_of(wide, _below_one), 0.0),
 )  # fmt: skip
@@ -165,13 +170,6 @@ _PIECEWISE = (
 #: x where only its negative part matters: it may be kept from overflowing first.
 _NEGATIVE = either("x", op("select", op("gt", "x", _ZERO), _ZERO, "x"), op("min", "x", _ZERO))
 _GROWTH = either(op("expm1", _NEGATIVE), op("sub", op("exp", _NEGATIVE), _ONE))
-_BRANCHES = (("gt", False), ("ge", False), ("lt", True), ("le", True))
-
-
-def _branch(test: str, swapped: bool, above, under):
-    """``above`` where x > 0, else ``under``."""
-    sides = (under, above) if swapped else (above, under)
-    return op("select", op(test, "x", _ZERO), *sides)
 
 
 def _elu(b, m: Match):
@@ -187,7 +185,12 @@ def _is_selu_alpha(o) -> bool:
 
 
 _SCALE = number("scale", SELU_SCALE)
-_SCALED_GROWTH = op("mul", _GROWTH, number("alpha", SELU_SCALE * SELU_ALPHA))
+_SELU_ALPHA = number("alpha", SELU_ALPHA)
+_SCALED_GROWTH = either(
+    op("mul", _GROWTH, number("both", SELU_SCALE * SELU_ALPHA)),
+    op("mul", op("sub", op("mul", op("exp", "x"), _SELU_ALPHA), _SELU_ALPHA), _SCALE),
+    op("mul", op("mul", _GROWTH, _SELU_ALPHA), _SCALE),
+)
 
 _LARGE = Const(
     "threshold", lambda a: _is_large(a), "one number, 15 at least: what is cut off there shows"
@@ -218,12 +221,10 @@ def _inverse(m: Match) -> str | None:
 
 
 _EXPONENTIAL = (
-    *(Rule("x > 0 ? x : alpha expm1(x) => elu(x)", _branch(*how, "x", under), _elu, wide,
-           TOLERANCE)
-      for how in _BRANCHES for under in (op("mul", _GROWTH, single("alpha")), _GROWTH)),
-    *(Rule("x > 0 ? s x : s a expm1(x) => selu(x)",
-           _branch(*how, op("mul", "x", _SCALE), _SCALED_GROWTH), _selu, wide, TOLERANCE)
-      for how in _BRANCHES),
+    *(Rule("x > 0 ? x : alpha expm1(x) => elu(x)", pattern, _elu, wide, TOLERANCE)
+      for pattern in _branches("x", either(op("mul", _GROWTH, single("alpha")), _GROWTH))),
+    *(Rule("x > 0 ? s x : s a expm1(x) => selu(x)", pattern, _selu, wide, TOLERANCE)
+      for pattern in _branches(op("mul", "x", _SCALE), _SCALED_GROWTH)),
     Rule("elu(x, a) * s => selu(x)", op("mul", op("elu", "x", where=_is_selu_alpha), _SCALE),
          _selu, wide, TOLERANCE),
     Rule("max(x, 0) + log1p(exp(-abs(x))) => softplus(x)", _SOFTPLUS, _softplus, wide, TOLERANCE),

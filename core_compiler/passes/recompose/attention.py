@@ -24,6 +24,7 @@ from core_compiler.passes.axes import (
     below,
     covers,
     flat,
+    length,
     rearrange,
     refined,
     small,
@@ -206,10 +207,12 @@ class _Attention:
         array = mask.small.array
         if mask.hidden is None or array is None:
             return False
-        if [flat([axis]) for axis in mask.small.axes] != [self.query, self.key]:
+        wanted, told = (self.query, self.key), [flat([axis]) for axis in mask.small.axes]
+        if told != [axis for axis in wanted if axis in told]:
             return False
-        seen = ~array if mask.inverted else array
-        return bool(np.array_equal(seen, np.tri(*seen.shape, dtype=bool)))
+        seen = array.reshape([length(axis) if axis in told else 1 for axis in wanted])
+        below = np.tri(length(self.query), length(self.key)) > 0
+        return bool(np.array_equal(np.broadcast_to(seen, below.shape) ^ mask.inverted, below))
 
 
 @dataclass(frozen=True)
@@ -281,7 +284,7 @@ def _read(m: Match, shares_at: int) -> _Attention:
     rows = _pick(axes, shares.own)
     result = (*kept, *rows, *ends) if shares_at == 0 else (*kept, *ends, *rows)
     told = tuple(axis for mask in scores.masks for axis in mask.small.axes)
-    groups = _grouped(queries, keys, met, told, spread_over(batch))
+    groups = _grouped(queries, keys, met, scores.masks, spread_over(batch))
     if not covers([*groups[0], groups[1], key], told):
         raise Unfit("a mask varies along axes that are not those of the scores")
     found = _Attention(scores, queries, keys, met, *groups, key, flat(widths), flat(ends), result)
@@ -294,13 +297,15 @@ def _labelled(name: str, sizes: Sequence[int]) -> Axes:
 
 
 def _grouped(
-    queries: _Operand, keys: _Operand, values: _Operand, told: Axes, batch: Axis
+    queries: _Operand, keys: _Operand, values: _Operand, masks: Sequence[_Mask], batch: Axis
 ) -> tuple[Axes, Axis]:
     """The batch axes and the one of queries, in the order of the queries' axes.
 
     Keys and values that a group of heads shares are met by all queries of the group as if these
-    were more queries, unless a mask tells some of them apart: then the others are batch axes.
+    were more queries, unless a mask tells some of them apart (of two masks the last, which may be
+    causal): then the others are batch axes.
     """
+    told = masks[-1].small.axes if masks else ()
     cut = refined(queries.axes, keys.axes, values.axes, told, [batch])
     if cut is None:
         raise Unfit("axes are cut so that they do not meet")
@@ -308,8 +313,10 @@ def _grouped(
     by_keys, by_values, by_mask, batched = (
         {d for axis in axes for d in axis} for axes in cut[1:]
     )  # fmt: skip
-    rows = {d for axis in own for d in axis} - (batched & (by_keys | by_values))
-    rows = rows & by_mask or rows
+    rows = {d for axis in own for d in axis} - batched
+    grouped = batched - by_keys - by_values
+    apart = len(masks) > 1 or by_mask & (rows | grouped)
+    rows = rows & by_mask or rows if apart else rows | grouped
     runs: list[Axis] = []
     for axis in own:
         run: list[Digit] = []

@@ -99,13 +99,14 @@ def _pick_loss(b, m: Match):
     return made if shape == root else b.reshape(made, shape=root)
 
 
-def _losses(kind: str, reduction: str):
-    """A loss of ``kind`` that nobody else reads."""
-    return op(kind, name="loss", once=True, where=lambda o: o["reduction"] == reduction,
-              through=reshapes)  # fmt: skip
+def _losses(reduction: str, *kinds: str):
+    """A loss of one of these kinds that nobody else reads."""
+    return either(*(op(kind, name="loss", once=True, where=lambda o: o["reduction"] == reduction,
+                       through=reshapes) for kind in kinds))  # fmt: skip
 
 
-_LOSSES = _losses("nll_loss", "none")
+_CLASSES = ("nll_loss", "cross_entropy")
+_LOSSES = _losses("none", *_CLASSES)
 _SUM = op("reduce_sum", _LOSSES, name="sum")
 
 
@@ -298,14 +299,14 @@ RULES = (
     Rule("-x[target] => nll_loss(x, target)",
          op("neg", op("take_along", "x", _NO_TARGET_IGNORED, name="pick", through=reshapes)),
          _pick_loss, all_of(wide, _picks_classes, _never_none)),
-    Rule("total loss / counted => mean loss", op("div", _losses("nll_loss", "sum"), _COUNT),
+    Rule("total loss / counted => mean loss", op("div", _losses("sum", *_CLASSES), _COUNT),
          _reduced("mean"), all_of(wide, _counts_all), 1e-6),
     Rule("nll_loss(x * w, t) => nll_loss(x, t, w)",
          op("nll_loss", op("mul", "x", "w", once=True), "t", name="loss",
             where=lambda o: o["reduction"] != "mean"),
          _weighted, all_of(wide, _weight_of_class)),
     Rule("total loss / counted weights => mean loss",
-         op("div", _losses("nll_loss", "sum"), _COUNTED_WEIGHTS), _reduced("mean"),
+         op("div", _losses("sum", *_CLASSES), _COUNTED_WEIGHTS), _reduced("mean"),
          all_of(wide, _counts_weights), 1e-6),
     Rule("mean(losses) => mean loss", op("mean", _LOSSES, name="sum"), _reduced("mean"),
          all_of(wide, _all_axes, _ignores_none), 1e-6),
@@ -320,7 +321,7 @@ RULES = (
          all_of(wide, _every("mean"), _two_values), 3e-7),
     Rule("sum((x - y)**2) => mse_loss(x, y)", op("reduce_sum", _SQUARES, name="sum"), _mse("sum"),
          all_of(wide, _every("sum"), _two_values)),
-    *(Rule("total squares / n => mean loss", op(kind, _losses("mse_loss", "sum"), single("n")),
+    *(Rule("total squares / n => mean loss", op(kind, _losses("sum", "mse_loss"), single("n")),
            _reduced("mean"), all_of(wide, _divides(kind == "mul")), 3e-7)
       for kind in ("div", "mul")),
 )  # fmt: skip
