@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from core_compiler.frontends.stablehlo import import_program
-from core_compiler.passes import rules
+from core_compiler.passes import patterns
 from core_compiler.passes.recompose import RULES, Recompose
 from core_compiler.passes.rules import explain
 from tests.passes import specs
@@ -583,13 +583,13 @@ def _stack(blocks: int):
 
 
 def test_matching_is_linear_in_the_size_of_the_module(monkeypatch):
-    visits, met = [], rules._match_node
+    visits, met = [], patterns._match_node
 
     def counted(*given):
         visits.append(1)
         return met(*given)
 
-    monkeypatch.setattr(rules, "_match_node", counted)
+    monkeypatch.setattr(patterns, "_match_node", counted)
     totals = []
     for blocks in (4, 8, 16):
         visits.clear()

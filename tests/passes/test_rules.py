@@ -16,7 +16,6 @@ from core_compiler.passes.rules import (
     View,
     either,
     fits,
-    match,
     op,
     views,
 )
@@ -28,7 +27,8 @@ X = "2x3xf32"
 
 def found(pattern, build, *types) -> Match | Refusal:
     module = program(build, *types)
-    return match(pattern, specs.root_of(module), View(Rewriter(module.main.body), module.weights))
+    rule = Rule("x => x", pattern, lambda b, m: m["x"])
+    return rule.attempt(specs.root_of(module), View(Rewriter(module.main.body), module.weights))
 
 
 def moved(b, x):
