@@ -131,7 +131,7 @@ class Canonicalise(Pass):
     exact = False
     tolerance = "signs of zero, and one rounding where a power becomes a product"
 
-    def rules(self):
+    def table(self):
         return RULES
 
     def run(self, module, context):

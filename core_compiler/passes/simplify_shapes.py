@@ -173,7 +173,7 @@ RULES = (
 class SimplifyShapes(Pass):
     """Collapses chains of reshape, transpose, broadcast and slice."""
 
-    def rules(self):
+    def table(self):
         return RULES
 
     def run(self, module, context):

@@ -48,7 +48,7 @@ class Recompose(Pass):
         "variance was a difference of squares"
     )
 
-    def rules(self):
+    def table(self):
         return RULES
 
     def run(self, module, context):
