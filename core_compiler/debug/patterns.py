@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Op, Rewriter
 from core_compiler.ir.refusal import Refusal
 from core_compiler.passes.base import Scene
-from core_compiler.passes.rules import Match, Node, Rule, view_of
+from core_compiler.passes.rules import MOVES, Either, Match, Node, Rule, view_of
 
 
 @dataclass(frozen=True)
@@ -23,17 +24,37 @@ class Closest:
 
 
 def nodes(pattern: Node) -> Iterator[Node]:
-    """The ops of a pattern, root first."""
+    """The ops of a pattern, root first; of alternatives all of them."""
     yield pattern
-    for operand in pattern.operands:
-        if isinstance(operand, Node):
-            yield from nodes(operand)
+    for operand in _nodes_below(pattern):
+        yield from nodes(operand)
+
+
+def _nodes_below(pattern: Node | Either) -> Iterator[Node]:
+    for part in pattern.operands if isinstance(pattern, Node) else pattern.options:
+        if isinstance(part, Node):
+            yield part
+        elif isinstance(part, Either):
+            yield from _nodes_below(part)
 
 
 def depth(pattern: Node) -> int:
-    """How many ops the longest way down a pattern has."""
-    below = (depth(o) for o in pattern.operands if isinstance(o, Node))
-    return 1 + max(below, default=0)
+    """How many ops the longest way down a pattern has, two at each place that it looks through."""
+    below = max(map(depth, _nodes_below(pattern)), default=0)
+    return 1 + below + (2 if pattern.through else 0)
+
+
+def size(pattern: Node | Either | Any) -> int:
+    """How many ops a match has, those it looks through aside; of alternatives the most."""
+    if isinstance(pattern, Either):
+        return max(map(size, pattern.options))
+    return 1 + sum(map(size, pattern.operands)) if isinstance(pattern, Node) else 0
+
+
+def kinds_of(rule: Rule) -> set[str]:
+    """The kinds of the ops that a rule is about."""
+    found = {node.kind for node in nodes(rule.pattern)}
+    return found | (MOVES if any(node.through for node in nodes(rule.pattern)) else frozenset())
 
 
 def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) -> Closest | None:
@@ -48,7 +69,7 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
     best: tuple[tuple[int, int, int], Refusal, Rule] | None = None
     asked = False
     for rule in rows:
-        kinds = {node.kind for node in nodes(rule.pattern)}
+        kinds = kinds_of(rule)
         if not all(any(op.kind in kinds for op in some) for some in sets):
             continue
         asked = True
@@ -76,9 +97,9 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
     if best is None:
         if not asked or len(sets) == 2:
             return None
-        kinds_of = " or ".join(sorted({rule.pattern.kind for rule in rows}))
+        roots = " or ".join(sorted({rule.pattern.kind for rule in rows}))
         text = "the rule begins with {1}, and {0} feeds none within its reach"
-        return Closest("refused", Refusal("pattern", text, (sets[0][0], kinds_of), rows[0].row), 0,
+        return Closest("refused", Refusal("pattern", text, (sets[0][0], roots), rows[0].row), 0,
                        tuple(sets[0][:1]))  # fmt: skip
     _, refused, rule = best
     return _told(refused, rule)
@@ -90,7 +111,7 @@ def matched(
     """The one of ``roots`` at which a rule of ``rows`` matches one op of each set."""
     view = view_of(rows, scene.rewriter, scene.module.weights)
     for rule in rows:
-        kinds = {node.kind for node in nodes(rule.pattern)}
+        kinds = kinds_of(rule)
         for root in _roots(rule, sets, scene.rewriter, kinds):
             if root not in roots:
                 continue
@@ -106,13 +127,14 @@ def matched(
 def _told(refused: Refusal, rule: Rule) -> Closest:
     """The refusal with how far the pattern had matched."""
     matched = tuple(dict.fromkeys(refused.matched))
-    whole = sum(1 for _ in nodes(rule.pattern))
+    whole, wanted = size(rule.pattern), {node.kind for node in nodes(rule.pattern)}
+    held = sum(op.kind in wanted for op in refused.matched)
     if not matched or refused.condition in ("check", "a rewrite left"):
         return Closest("refused", refused, len(refused.matched), matched)
     kinds = ", ".join(op.kind.partition(".")[2] for op in refused.matched)
     count = len(refused.about)
     text = f"matched {{{count}}} ({{{count + 1}}} of {{{count + 2}}} ops): {refused.text}"
-    about = (*refused.about, kinds, len(refused.matched), whole)
+    about = (*refused.about, kinds, min(held, whole), whole)
     told = Refusal(refused.condition, text, about, refused.asked, refused.depth, refused.matched)
     return Closest("refused", told, len(refused.matched), matched)
 

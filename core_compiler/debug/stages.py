@@ -74,7 +74,7 @@ class Stages:
         """The last stage whose pass has conditions to ask (or is not known here)."""
         for number in range(self.count - 1, 0, -1):
             pass_ = self.pass_(number)
-            if pass_ is None or pass_.asks or pass_.rules() or pass_.fusion() is not None:
+            if pass_ is None or pass_.asks or pass_.table() or pass_.fusion() is not None:
                 return number
         return 0
 

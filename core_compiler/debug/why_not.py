@@ -222,7 +222,7 @@ class WhyNot:
         """What a person may call the pass of a stage, and its rules."""
         made = self.stages.pass_(number)
         label = self.stages.label(number)
-        rules = [r.name for r in made.rules()] if made else []
+        rules = [r.name for r in made.table()] if made else []
         fusion = made.fusion() if made else None
         return [label, label.partition("#")[0], *rules, *([fusion.rule] if fusion else [])]
 
@@ -457,7 +457,7 @@ class _Step:
     def rules(self, pass_: Pass, rule: str | None) -> Iterator[Answer]:
         """Each rule that could have taken the ops: fired, or how far its pattern matched."""
         by_name: dict[str, list] = {}
-        for row in pass_.rules():
+        for row in pass_.table():
             if rule is None or self.meant(rule, row.name):
                 by_name.setdefault(row.name, []).append(row)
         for name, rows in by_name.items():

@@ -12,8 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from core_compiler.ir.attributes import Attribute, Dense, Resource
 from core_compiler.ir.core import Block, Function, Module, Op, Value
 from core_compiler.ir.literals import dense_text, float_text, resource_section, value_name
@@ -71,7 +69,7 @@ def print_module(
 def module_pieces(
     module: Module, *, locations: str = "", embed_weights: bool = False, numbers=None
 ) -> Iterator[str]:
-    """The text of :func:`print_module` in pieces, for files: weights are read as they are written."""
+    """The text of :func:`print_module` in pieces: weights are read as they are written."""
     printer = Printer(locations=locations, numbers=numbers)
     printer.module(module)
     for line in printer.lines:

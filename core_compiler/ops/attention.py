@@ -2,12 +2,13 @@
 
 Vaswani et al., "Attention is all you need" (2017).  Scores and softmax of 16-bit floats run in f32;
 the shares are rounded to the operands' dtype before they meet the values.  Keys that a mask or
-``causal`` hides have score -infinity, so share +0: they stay terms of the sum over values.
+``causal`` hides have the score ``hidden``, -infinity unless it is given, so share +0: they stay
+terms of the sum over values.
 """
 
 from __future__ import annotations
 
-from math import sqrt
+from math import inf, sqrt
 
 from core_compiler.ir import Value, tensor
 from core_compiler.ops.base import Attr, OpDef, declare
@@ -69,21 +70,21 @@ def _attention(b, op):
     factor = 1 / sqrt(q.type.shape[-1]) if scale is None else scale
     scores = b.mul(scores, b.scalar_like(factor, scores))
     if mask:
-        scores = _masked(b, scores, mask[0])
+        scores = _masked(b, scores, mask[0], op["hidden"])
     if op["causal"]:
-        scores = _where(b, _not_after(b, scores), scores)
+        scores = _where(b, _not_after(b, scores), scores, op["hidden"])
     shares = b.softmax(scores, axis=rank - 1, empty_rows=op["empty_rows"])
     return b.matmul(as_dtype(b, shares, dtype), v)
 
 
-def _masked(b, scores: Value, mask: Value) -> Value:
+def _masked(b, scores: Value, mask: Value, hidden: float) -> Value:
     wide = b.expand(widened(b, mask), scores.type.shape)
-    return _where(b, wide, scores) if mask.type.dtype is BOOL else b.add(scores, wide)
+    return _where(b, wide, scores, hidden) if mask.type.dtype is BOOL else b.add(scores, wide)
 
 
-def _where(b, seen: Value, scores: Value) -> Value:
-    """The scores, -infinity where not ``seen``."""
-    return b.select(seen, scores, b.scalar_like(float("-inf"), scores))
+def _where(b, seen: Value, scores: Value, hidden: float) -> Value:
+    """The scores, ``hidden`` where not ``seen``."""
+    return b.select(seen, scores, b.scalar_like(hidden, scores))
 
 
 def _not_after(b, scores: Value) -> Value:
@@ -103,6 +104,12 @@ declare(
         attributes={
             "scale": Attr(float, None, "factor of the scores; absent: 1 / sqrt(width)"),
             "causal": Attr(bool, False, "query i sees keys 0..i"),
+            "hidden": Attr(
+                float,
+                -inf,
+                "the score of a key that a mask of booleans or causal "
+                "hides; a finite one leaves equal shares where it hides all",
+            ),
             "empty_rows": Attr(
                 str, "nan", "the shares of a query that sees no key", choices=("nan", "zero")
             ),

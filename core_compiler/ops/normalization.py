@@ -248,17 +248,23 @@ declare(
 )
 
 
-def _need_channels(types) -> None:
+_CHANNELS = Attr(int, 1, "the channel axis, not the first one")
+
+
+def _need_channels(types, axis: int) -> None:
     x, *parameters = types
     need_dtype("x", x, FLOATS)
     need(x.rank >= 2, f"x has rank {x.rank}, wanted [N, C, ..]")
-    _need_parameters(x, parameters, ("scale", "bias"), (x.shape[1],))
+    need_axis(axis, x.rank)
+    need(axis != 0, "axis 0 is the batch, not the channels")
+    _need_parameters(x, parameters, ("scale", "bias"), (x.shape[axis],))
 
 
 def _group_norm_rule(types, attributes):
-    _need_channels(types)
+    axis = attributes["axis"]
+    _need_channels(types, axis)
     x, groups = types[0], attributes["groups"]
-    channels = need_static("the number of channels", x.shape[1])
+    channels = need_static("the number of channels", x.shape[axis])
     need(groups >= 1 and channels % groups == 0,
          f"{channels} channels do not divide into {groups} groups")  # fmt: skip
     return _same(x)
@@ -266,11 +272,10 @@ def _group_norm_rule(types, attributes):
 
 @in_f32
 def _group_norm(b, op, x, *parameters):
-    batch, channels, *spatial = x.type.shape
-    shape = (batch, op["groups"], channels // op["groups"], *spatial)
-    grouped = b.reshape(x, shape=shape)
-    made = _standardise(b, grouped, tuple(range(2, len(shape))), op["epsilon"])
-    return _affine(b, b.reshape(made, shape=x.type.shape), parameters, (1,))
+    axis, groups, shape = op["axis"], op["groups"], x.type.shape
+    split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
+    made = _standardise(b, b.reshape(x, shape=split), others(len(split), (0, axis)), op["epsilon"])
+    return _affine(b, b.reshape(made, shape=shape), parameters, (axis,))
 
 
 declare(
@@ -279,7 +284,11 @@ declare(
         "As layer_norm over the channels of a group and all spatial axes; scale, bias by channel",
         ("x", "scale?", "bias?"),
         _group_norm_rule,
-        attributes={"groups": Attr(int, doc="groups of neighbouring channels"), "epsilon": EPSILON},
+        attributes={
+            "groups": Attr(int, doc="groups of neighbouring channels"),
+            "epsilon": EPSILON,
+            "axis": _CHANNELS,
+        },
         decompose=_group_norm,
         traits=COMPOSITE,
     )
@@ -287,15 +296,16 @@ declare(
 
 
 def _instance_norm_rule(types, attributes):
-    _need_channels(types)
+    _need_channels(types, attributes["axis"])
     need(types[0].rank >= 3, f"x has rank {types[0].rank}, wanted [N, C, spatial..]")
     return _same(types[0])
 
 
 @in_f32
 def _instance_norm(b, op, x, *parameters):
-    made = _standardise(b, x, tuple(range(2, x.type.rank)), op["epsilon"])
-    return _affine(b, made, parameters, (1,))
+    kept = (0, op["axis"])
+    made = _standardise(b, x, others(x.type.rank, kept), op["epsilon"])
+    return _affine(b, made, parameters, kept[1:])
 
 
 declare(
@@ -304,7 +314,7 @@ declare(
         "As layer_norm over the spatial axes; scale, bias by channel",
         ("x", "scale?", "bias?"),
         _instance_norm_rule,
-        attributes={"epsilon": EPSILON},
+        attributes={"epsilon": EPSILON, "axis": _CHANNELS},
         decompose=_instance_norm,
         traits=COMPOSITE,
     )

@@ -126,7 +126,7 @@ class Pass:
 
     # What "why not?" asks: the conditions that decide are the ones that explain.
 
-    def rules(self) -> tuple:
+    def table(self) -> tuple:
         """The rules this pass applies, for "why did my rule not fire?"; empty for other passes."""
         return ()
 

@@ -22,6 +22,31 @@ def _no_float(m: Match) -> str | None:
     return "a NaN would lose its canonical form" if m["x"].type.dtype.is_float else None
 
 
+_LARGEST = frozenset({"core.reduce_max", "core.reduce_min", "core.max", "core.min"})
+
+
+def _canonical_nan(m: Match) -> str | None:
+    """A NaN of the operand is canonical already: another maximum or minimum has made it."""
+    maker = m.view.producer(m["x"])
+    if not m["x"].type.dtype.is_float or (maker is not None and maker.kind in _LARGEST):
+        return None
+    return "a NaN would lose its canonical form"
+
+
+def _limit(number: float) -> Const:
+    """The number that leaves a maximum or minimum as it is, of any dtype."""
+
+    def test(array: np.ndarray) -> bool:
+        if is_float(array):
+            return bool(is_all(number)(array))
+        if array.dtype.kind not in "iu":
+            return False
+        info = np.iinfo(array.dtype)
+        return bool(is_all(info.min if number < 0 else info.max)(array))
+
+    return Const("c", test, f"the {'lowest' if number < 0 else 'highest'} number")
+
+
 def _booleans(m: Match) -> str | None:
     return None if m["x"].type.dtype.kind == "bool" else "the operands are not booleans"
 
@@ -75,6 +100,8 @@ RULES = (
     Rule("relu(relu(x)) => relu(x)", op("relu", op("relu", "x")), lambda b, m: b.relu(m["x"])),
     Rule("max(x, x) => x", op("max", "x", "x"), _same,
          check=_no_float),
+    Rule("max(x, lowest) => x", op("max", "x", _limit(-np.inf)), _same, check=_canonical_nan),
+    Rule("min(x, highest) => x", op("min", "x", _limit(np.inf)), _same, check=_canonical_nan),
     Rule("select(p, x, x) => x", op("select", "p", "x", "x"), _same),
     Rule("select(true, x, y) => x",
          op("select", Const("c", is_all(True), "all true"), "x", "y"), _same),
@@ -104,7 +131,7 @@ class Canonicalise(Pass):
     exact = False
     tolerance = "signs of zero, and one rounding where a power becomes a product"
 
-    def rules(self):
+    def table(self):
         return RULES
 
     def run(self, module, context):

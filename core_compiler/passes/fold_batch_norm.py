@@ -58,7 +58,7 @@ class FoldBatchNorm(Pass):
     exact = False
     tolerance = "the weights are scaled and rounded once: 2e-5 of the largest output a layer"
 
-    def rules(self):
+    def table(self):
         return RULES
 
     def run(self, module, context):

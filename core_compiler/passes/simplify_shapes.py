@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from core_compiler.ops.builder import Builder
+from core_compiler.passes.axes import Axes, below, rearrange, whole
 from core_compiler.passes.base import Pass
 from core_compiler.passes.canonicalise import _identity_slice, _same
-from core_compiler.passes.rules import Const, Match, Rule, apply_rules, op
+from core_compiler.passes.rules import Any_, Const, Match, Rule, apply_rules, op
 
 
 def _same_shape(o) -> bool:
@@ -102,6 +104,38 @@ def _take_as_slice(b, m: Match):
     return b.reshape(cut, shape=m.root.result.type.shape)
 
 
+_MOVES = frozenset({"core.reshape", "core.transpose"})
+
+
+def _moved(m: Match) -> tuple[Axes, Axes] | None:
+    """(axes of x, those of the result) where x is the value behind the chain of reshapes and
+    transposes that ends here."""
+    target = whole(m.root.result.type.shape)
+    axes = below(m.root, target)
+    for op_ in m.ops[1:]:
+        axes = None if axes is None else below(op_, axes)
+    return None if axes is None else (axes, target)
+
+
+def _fewer(m: Match) -> str | None:
+    """Fewer reshapes and transposes do the same."""
+    if not m["x"].type.is_static:
+        return "a size is not known"
+    moved = _moved(m)
+    if moved is None:
+        return "a reshape cuts axes so that no transpose says it"
+    b = Builder()
+    rearrange(b, m["x"], *moved)
+    return None if len(b.ops) < len(m.ops) else f"{len(m.ops)} is as few as it can be"
+
+
+def _rearranged(b, m: Match):
+    moved = _moved(m)
+    return None if moved is None else rearrange(b, m["x"], *moved)
+
+
+_CHAIN = Any_("x", through=lambda o: o.kind in _MOVES)
+
 RULES = (
     Rule("reshape to the same shape => x", op("reshape", "x", where=_same_shape), _same),
     Rule("broadcast to the same shape => x",
@@ -123,6 +157,10 @@ RULES = (
     Rule("broadcast(reshape(x)) => broadcast(x)",
          op("broadcast", op("reshape", "x", name="inner")), _broadcast_through_reshape,
          check=_needs_progress),
+    Rule("reshape(reshapes and transposes) => fewer of them", op("reshape", _CHAIN), _rearranged,
+         check=_fewer),
+    Rule("transpose(reshapes and transposes) => fewer of them", op("transpose", _CHAIN),
+         _rearranged, check=_fewer),
     Rule("slice(slice(x)) => slice(x)",
          op("slice", op("slice", "x", name="inner")), _compose_slices),
     Rule("take of places in a row => slice",
@@ -135,7 +173,7 @@ RULES = (
 class SimplifyShapes(Pass):
     """Collapses chains of reshape, transpose, broadcast and slice."""
 
-    def rules(self):
+    def table(self):
         return RULES
 
     def run(self, module, context):

@@ -227,7 +227,7 @@ def test_a_rule_says_how_far_its_pattern_matched_and_what_did_not():
         assert "matched div, exp, sub, broadcast, reduce_max" in answer.sentence
         assert "found core.reduce_max where the rule wants core.reduce_sum" in answer.sentence
         assert "Rule(" in written(answer)
-        assert answer.source.startswith("core_compiler/passes/recompose.py:")
+        assert answer.source.startswith("core_compiler/passes/recompose/softmax.py:")
 
 
 def test_a_rule_whose_check_refuses_says_the_check():

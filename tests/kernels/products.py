@@ -44,12 +44,16 @@ def group(types, build, order=None) -> Op:
 
 
 def linear(m, k, n, epilogue="bias") -> Op:
-    """[m, k] x [k, n], then + bias, gelu(+ bias) or + bias + residual; ``none``: the product."""
+    """[m, k] x [k, n], then + bias, gelu(+ bias) or + bias + residual; ``none``: the product,
+    ``causal``: it, and -infinity above the diagonal."""
 
     def build(b, x, w, bias, *rest):
         y = b.matmul(x, w)
         if epilogue == "none":
             return y
+        if epilogue == "causal":
+            rows, columns = (b.iota(shape=(m, n), dtype="i32", axis=axis) for axis in (0, 1))
+            return b.select(b.le(columns, rows), y, b.scalar_like(float("-inf"), y))
         y = b.add(y, b.broadcast(bias, shape=(m, n), dims=(1,)))
         if epilogue == "gelu":
             return b.gelu(y, approximate="none")

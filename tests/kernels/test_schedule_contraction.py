@@ -22,6 +22,7 @@ GOLDEN = Path(__file__).parent / "golden"
 SMALL = {
     "edges": linear(7, 11, 19, "gelu"),
     "residual": linear(4, 6, 8, "residual"),
+    "causal": linear(7, 11, 19, "causal"),
     "two chunks": linear(2, 259, 5),
     "one row": linear(1, 9, 19),
     "one column": linear(5, 9, 1),

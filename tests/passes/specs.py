@@ -15,6 +15,9 @@ from core_compiler.ir.text import print_module
 from core_compiler.ir.verifier import verify
 from core_compiler.legality import levels
 from core_compiler.passes.base import Pass, PassContext
+from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from core_compiler.passes.fold_constants import FoldConstants
+from core_compiler.passes.simplify_shapes import SimplifyShapes
 from tests.passes.programs import inputs
 
 
@@ -63,6 +66,14 @@ def assert_same_program(got: Module, wanted: Module) -> None:
             wanted_text.splitlines(), got_text.splitlines(), "expected", "got", lineterm=""
         )
         raise AssertionError("\n".join(lines))
+
+
+def simplified(module: Module) -> Module:
+    """The module with its views and equal ops merged: what two programs share that move data in
+    different steps."""
+    for pass_ in (FoldConstants(), SimplifyShapes(), EliminateCommonSubexpressions()):
+        module, _ = apply(pass_, module)
+    return module
 
 
 def body_text(module: Module) -> list[str]:

@@ -284,7 +284,7 @@ def rule_names(run: Run) -> list[str]:
             if made is None:
                 continue
             fusion = made.fusion()
-            rules = [r.name for r in made.rules()] + ([fusion.rule] if fusion else [])
+            rules = [r.name for r in made.table()] + ([fusion.rule] if fusion else [])
             if rules or made.asks:
                 names |= dict.fromkeys([stages.label(number).partition("#")[0], *rules])
         return list(names)

@@ -15,6 +15,7 @@
 ``gather_f32x4(p, i, step, count)``              lanes i, i+step, ...
 ``scatter_f32x4(p, i, v, step, count)``
 ``splat_f32x4(x)``, ``lane_f32x4_3(v)``          all lanes x; lane 3
+``lanes_i64x4()``                        0, 1, 2, 3
 ``exp_f32(x)``, ``fma_f32x4(a, b, c)``   a contract function, on scalars or on lanes
 ``and_bool(p, q)``, ``not_bool(p)``      logic on i1
 =======================================  ========================================================
@@ -320,6 +321,18 @@ def _splat(dtype: str, width: int):
     return splat
 
 
+def _lanes(dtype: str, width: int):
+    @intrinsic
+    def lanes(typing):
+        def codegen(context, builder, sig, values):
+            kind = numba_type(dtype, width)
+            return ir.Constant(context.get_value_type(kind), list(range(width)))
+
+        return Vector(dtype, width)(), codegen
+
+    return lanes
+
+
 def _lane(dtype: str, width: int, number: int):
     @intrinsic
     def lane(typing, vector):
@@ -333,5 +346,5 @@ def _lane(dtype: str, width: int, number: int):
 
 _VALUE_FORMS: dict[str, Callable] = {
     "load": _load, "load_some": _load_some, "gather": _gather, "store": _store,
-    "store_some": _store_some, "scatter": _scatter, "splat": _splat,
+    "store_some": _store_some, "scatter": _scatter, "splat": _splat, "lanes": _lanes,
 }  # fmt: skip

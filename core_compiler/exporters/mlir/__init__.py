@@ -186,4 +186,3 @@ def _need_tensors(module: Module) -> None:
     if symbols:
         raise UserError(f"the sizes {', '.join(symbols)} are symbolic", "export to MLIR",
                         "bind them to numbers first (--size name=number)")  # fmt: skip
-

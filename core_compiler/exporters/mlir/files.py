@@ -16,7 +16,7 @@ from core_compiler.ir import dtype
 
 
 def write_file(path: Path, content: Iterable[str] | Mapping[str, np.ndarray]) -> None:
-    """Text in pieces, or arrays by name (``.npz``), as a file; UserError where there can be none."""
+    """Text in pieces, or arrays by name (``.npz``), as a file; UserError where none can be."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if isinstance(content, Mapping):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -29,24 +30,39 @@ def import_function(
     """
     need_jax()
     import jax
-    from jax import export
 
     from core_compiler.frontends.stablehlo.importer import import_program
 
     try:
-        kept = jax.jit(function, keep_unused=True)  # an argument stays one, used or not
-        exported = export.export(kept, platforms=["cpu"])(*arguments)
+        program = _lowered(jax.jit(function, keep_unused=True), arguments, jax)
     except Exception as problem:  # a person's own code
         raise UserError(f"jax cannot trace it: {raised_at(problem)}", name,
                         "see that jax.jit(function)(*arguments) runs") from None  # fmt: skip
     held = dict(enumerate((weights or {}).items()))
     named = inputs_named or _names(function, arguments, jax)[len(held) :]
     imported = import_program(
-        exported.mlir_module_serialized, name=name, read_files=True,
+        program, name=name, read_files=True,
         inputs_named=named, outputs_named=outputs_named, weights=held,
     )  # fmt: skip
     facts = {**imported.facts, "frontend": "jax", "jax": version("jax")}
     return Imported(imported.module, imported.inputs, imported.outputs, imported.sources, facts)
+
+
+def _lowered(function: Any, arguments: Sequence[Any], jax: Any) -> bytes:
+    """The jitted function as bytecode (``keep_unused``: an argument stays one, used or not).
+
+    It holds CHLO's ops as they are (erf, erfc..); ``jax.export`` takes them apart into polynomials,
+    and is asked only where a size is symbolic.
+    """
+    shapes = [getattr(leaf, "shape", ()) for leaf in jax.tree.leaves(tuple(arguments))]
+    if not all(isinstance(size, int) for shape in shapes for size in shape):
+        from jax import export
+
+        return export.export(function, platforms=["cpu"])(*arguments).mlir_module_serialized
+    lowered = function.trace(*arguments).lower(lowering_platforms=("cpu",))
+    held = BytesIO()
+    lowered.compiler_ir("stablehlo").operation.write_bytecode(held)
+    return held.getvalue()
 
 
 def _names(function: Callable, arguments: Sequence[Any], jax: Any) -> list[str]:

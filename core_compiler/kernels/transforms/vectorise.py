@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core_compiler.ir import DType, Function, Op, Value, VectorType, vector
+from core_compiler.ir import DType, Function, Op, Value, VectorType, dtype, vector
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
 from core_compiler.kernels.ops import INDEPENDENT, access, element
@@ -19,6 +19,8 @@ from core_compiler.kernels.transforms.edit import (
     rebuild,
 )  # fmt: skip
 
+I64 = dtype("i64")
+
 
 def vectorise(
     function: Function, loop: str, width: int, pad: int | None = None, rest: bool = False
@@ -26,7 +28,8 @@ def vectorise(
     """Run ``width`` iterations of an independent loop at once.
 
     Loads and stores whose index advances by one with the loop become vector accesses, those that do
-    not depend on it are spread over the lanes, arithmetic goes lane by lane.  Where the trip count
+    not depend on it are spread over the lanes, arithmetic goes lane by lane; an index that becomes
+    a number counts up from lane to lane.  Where the trip count
     is not a multiple of ``width`` the accesses carry a count.  With ``pad`` the loop runs ``pad``
     iterations whatever its bound: what the extra lanes load is +0, and they store into a private
     buffer that has room.  With ``rest`` only a last, partial vector carries a count (loop
@@ -182,6 +185,8 @@ class _Lanes:
             return  # a branch's condition: it becomes a count
         elif op.kind in ("kernel.invoke", "kernel.alloc", "kernel.view"):
             need(False, f"{op.kind} cannot run lane by lane")
+        elif op.kind == "kernel.cast" and self.steps.get(op.operands[0]) and self._counts(op):
+            return
         elif not any(v in self.varying for v in op.operands):
             bad = [v for v in op.operands if self.steps.get(v, 0) != 0]
             need(not bad or op.result.type is INDEX, f"{op} differs from lane to lane")
@@ -197,6 +202,18 @@ class _Lanes:
             need(scalars.has_lanes(name, lane), f"{op.kind} on {lane} runs one at a time")
             args = [self.vector(v) for v in op.operands]
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
+
+    def _counts(self, op: Op) -> bool:
+        """An index that advances from lane to lane, as a number."""
+        kb, step = self.copier.kb, self.steps[op.operands[0]]
+        if op.result.type is not I64 or step is None:
+            return False
+        made = kb.lanes(self.width)
+        if step != 1:
+            made = kb.mul(made, kb.broadcast(kb.number(step, I64), self.width))
+        base = kb.cast(self.copier[op.operands[0]], I64)
+        self._define(op, kb.add(kb.broadcast(base, self.width), made))
+        return True
 
     def _picks_whole(self, op: Op) -> bool:
         condition, *sides = op.operands

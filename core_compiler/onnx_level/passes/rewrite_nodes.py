@@ -10,7 +10,7 @@ from core_compiler.ir import Op, TensorType, Value, as_array
 from core_compiler.onnx_level.builder import Nodes
 from core_compiler.onnx_level.dialect import LEVEL, OVERRIDABLE, PREFIX, SINCE, constant
 from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import VIEWS, Any_, Const, Match, Node, Rule, View, apply_rules
+from core_compiler.passes.rules import LEVELS, Any_, Const, Match, Node, Rule, View, apply_rules
 
 _COMMUTE = frozenset(f"{PREFIX}{name}" for name in ("Add", "Mul", "And", "Or", "Xor", "Equal"))
 
@@ -32,7 +32,7 @@ class NodeView(View):
         return Nodes(self.weights)
 
 
-VIEWS["onnx"] = NodeView
+LEVELS["onnx"] = NodeView
 
 
 @dataclass(frozen=True)

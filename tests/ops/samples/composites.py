@@ -128,6 +128,19 @@ def _normalisations() -> list[Sample]:
         "instance_norm", x, scale, bias, slack=8,
         oracle=torch_oracle(lambda x, s, b: functional.instance_norm(x, weight=s, bias=b)),
     )  # fmt: skip
+    last = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+
+    def channels_last(norm):
+        return torch_oracle(lambda x, *w: norm(x.movedim(-1, 1), *w).movedim(1, -1))
+
+    made += in_floats(
+        "group_norm", last, scale, bias, groups=3, axis=last.ndim - 1, slack=8, label="last",
+        oracle=channels_last(lambda x, s, b: functional.group_norm(x, 3, s, b)),
+    )  # fmt: skip
+    made += in_floats(
+        "instance_norm", last, scale, bias, axis=last.ndim - 1, slack=8, label="last",
+        oracle=channels_last(lambda x, s, b: functional.instance_norm(x, weight=s, bias=b)),
+    )  # fmt: skip
     return made
 
 
@@ -150,6 +163,13 @@ def _attentions() -> list[Sample]:
                       oracle=torch_oracle(attend))  # fmt: skip
     made += in_floats("attention", q, k, v, causal=True, label="causal", slack=8,
                       oracle=torch_oracle(lambda *a: attend(*a, is_causal=True)))  # fmt: skip
+
+    def hidden_by_number(q, k, v, seen):  # all keys hidden: equal shares
+        scores = torch.where(seen, q @ k.mT / 8**0.5, -1e4)
+        return torch.softmax(scores, -1) @ v
+
+    made += in_floats("attention", q, k, v, blind, label="hidden", slack=8, hidden=-1e4,
+                      oracle=torch_oracle(hidden_by_number))  # fmt: skip
     return made
 
 

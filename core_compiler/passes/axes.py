@@ -1,0 +1,271 @@
+"""Where the axes of one value lie in those of another, through views; and moving values by that.
+
+An axis is a tuple of digits ``(of, stride, size)``: positions along it count through ``size`` steps
+of ``stride`` along axis ``of`` of the value that all is measured by, the last digit fastest.  So
+an axis of 6 that a reshape cuts into 2 and 3 is ``((0, 3, 2),)`` and ``((0, 1, 3),)``, one that
+merges axes 0 and 1 is ``((0, 1, 2), (1, 1, 3))``, one of size 1 has no digits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from core_compiler.errors import InternalError
+from core_compiler.ir import Op, Value
+from core_compiler.ops.base import definition
+from core_compiler.passes.rules import MOVES, Match, Unfit, View
+
+#: The number of an axis, or a name and a number of one that the measuring value does not have.
+Of = int | tuple[str, int]
+Digit = tuple[Of, int, int]
+Axis = tuple[Digit, ...]
+Axes = tuple[Axis, ...]
+
+
+def whole(shape: Sequence[int]) -> Axes:
+    """The axes of a value measured by themselves."""
+    return tuple(((axis, 1, size),) if size != 1 else () for axis, size in enumerate(shape))
+
+
+def length(axis: Axis) -> int:
+    return prod(size for _, _, size in axis)
+
+
+def flat(axes: Sequence[Axis]) -> Axis:
+    """All digits as of one axis, neighbours that count through one axis merged."""
+    out: list[Digit] = []
+    for of, stride, size in (digit for axis in axes for digit in axis):
+        if out and out[-1][0] == of and out[-1][1] == stride * size:
+            size *= out.pop()[2]
+        out.append((of, stride, size))
+    return tuple(out)
+
+
+def spread_over(axes: Sequence[Axis]) -> Axis:
+    """The digits in one fixed order: equal for axes that cover the same, however they lie."""
+    found = {digit for axis in axes for digit in axis}
+    return flat([tuple(sorted(found, key=lambda d: (repr(d[0]), -d[1])))])
+
+
+def below(op: Op, axes: Axes) -> Axes | None:
+    """The axes of a view's operand, given those of its result; None where a reshape cuts them so
+    that no digits say it."""
+    (x,) = op.operands
+    if op.kind == "core.transpose":
+        at = {axis: place for place, axis in enumerate(op["permutation"])}
+        return tuple(axes[at[axis]] for axis in range(x.type.rank))
+    if op.kind == "core.broadcast":
+        sizes = zip(op["dims"], x.type.shape, strict=True)
+        return tuple(axes[d] if size == op["shape"][d] else () for d, size in sizes)
+    return cut(flat(axes), x.type.shape)
+
+
+def cut(digits: Axis, sizes: Sequence[int]) -> Axes | None:
+    """Digits dealt out to axes of these sizes, in order; None where a digit does not divide so."""
+    rest = list(reversed(digits))
+    out: list[Axis] = []
+    for size in sizes:
+        axis: list[Digit] = []
+        while size != 1:
+            if not rest:
+                return None
+            of, stride, count = rest.pop()
+            if count > size and count % size == 0:
+                rest.append((of, stride, count // size))
+                stride, count = stride * (count // size), size
+            if size % count:
+                return None
+            axis.append((of, stride, count))
+            size //= count
+        out.append(tuple(axis))
+    return tuple(out) if not rest else None
+
+
+def behind(value: Value, axes: Axes, view: View, repeats: bool) -> Iterator[tuple[Value, Axes]]:
+    """``value`` and the values that it is a view of, each with its axes; ``repeats``: also through
+    a broadcast that repeats elements."""
+    while True:
+        yield value, axes
+        maker = view.producer(value)
+        if maker is None or maker.kind not in MOVES:
+            return
+        (x,) = maker.operands
+        if not repeats and x.type.elements != value.type.elements:
+            return
+        found = below(maker, axes)
+        if found is None:
+            return
+        value, axes = x, found
+
+
+class Places:
+    """Where the values of a match lie in the axes of its root's result, through the elementwise ops
+    and views of the match.
+
+    ``places[value]`` is None where nothing says so, or where a value is read in two arrangements.
+    """
+
+    def __init__(self, m: Match):
+        self.view = m.view
+        self._known: dict[Value, Axes | None] = {}
+        inside = set(m.ops)
+        work = []
+        if m.root.result.type.is_static:
+            work = [(m.root.result, whole(m.root.result.type.shape))]
+        while work:
+            value, axes = work.pop()
+            if value in self._known:
+                if self._known[value] != axes:
+                    self._clash(value, m)
+                continue
+            self._known[value] = axes
+            maker = m.view.producer(value)
+            if maker not in inside or maker is None:
+                continue
+            if "elementwise" in definition(maker).traits:
+                work += [(v, axes) for v in maker.operands]
+            elif maker.kind in MOVES:
+                found = below(maker, axes)
+                work += [(maker.operands[0], found)] if found is not None else []
+
+    def _clash(self, value: Value, m: Match) -> None:
+        """A value in two arrangements: a constant lies nowhere then; of others nothing is known."""
+        if m.view.constant(value, through=()) is not None:
+            self._known[value] = None
+        else:
+            self._known = dict.fromkeys(self._known)
+
+    def __getitem__(self, value: Value) -> Axes | None:
+        """The axes of ``value``; a value that only a view of is read has them from that."""
+        if value in self._known:
+            return self._known[value]
+        for known, axes in list(self._known.items()):
+            if axes is not None:
+                for found, its in behind(known, axes, self.view, repeats=False):
+                    if found is value:
+                        return its
+        return None
+
+    def taken(self, reduction: Op, source: Axes | None = None) -> Axis:
+        """What a reduction takes away; Unfit where its result does not come back just where the
+        rest of its operand lies (``source``, if that is known from elsewhere)."""
+        source, back = source or self[reduction.operands[0]], self[reduction.result]
+        if source is None or back is None:
+            raise Unfit("a reduction and what reads it lie in different ways")
+        gone = reduction["axes"]
+        if flat(back) != flat([a for i, a in enumerate(source) if i not in gone]):
+            raise Unfit("a broadcast does not undo its reduction")
+        return flat([source[axis] for axis in gone])
+
+    def parameter(self, value: Value, wanted: Sequence[Axis]) -> Parameter | None:
+        """``value`` as a tensor over the axes ``wanted``; None where it varies along others."""
+        axes = self._known.get(value)
+        if axes is None:
+            return None
+        found = small(value, axes, self.view)
+        return Parameter(found, tuple(wanted)) if covers(wanted, found.axes) else None
+
+
+@dataclass(frozen=True)
+class Small:
+    """A value without what views repeat of it; of a constant its ``array``, without the axes along
+    which it repeats itself."""
+
+    value: Value
+    axes: Axes
+    array: np.ndarray | None
+
+    def build(self, b) -> Value:
+        if self.array is None or self.array.shape == self.value.type.shape:
+            return self.value
+        return b.constant(self.array)
+
+
+def small(value: Value, axes: Axes, view: View) -> Small:
+    *_, (value, axes) = behind(value, axes, view, repeats=True)
+    array = view.constant(value, through=())
+    if array is None:
+        return Small(value, axes, None)
+    kept = list(range(len(axes)))
+    left = array
+    for axis in reversed(kept[:]):
+        first = left.take([0], axis) if left.size else left
+        if np.array_equal(np.broadcast_to(first, left.shape), left):
+            left = first.reshape(first.shape[:axis] + first.shape[axis + 1 :])
+            kept.remove(axis)
+    return Small(value, tuple(axes[a] for a in kept), left)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A value that varies along nothing but ``wanted``, ready to be built over these axes."""
+
+    small: Small
+    wanted: Axes
+
+    @property
+    def axes(self) -> Axes:
+        return self.small.axes
+
+    def build(self, b) -> Value:
+        return rearrange(b, self.small.build(b), self.small.axes, self.wanted)
+
+
+def covers(wanted: Sequence[Axis], axes: Sequence[Axis]) -> bool:
+    """Whether every digit of ``axes`` is one of ``wanted``."""
+    made = refined(wanted, axes)
+    if made is None:
+        return False
+    return {d for axis in made[1] for d in axis} <= {d for axis in made[0] for d in axis}
+
+
+def refined(*many: Sequence[Axis]) -> list[list[Axis]] | None:
+    """The axes with digits cut so finely that any two are equal or apart; None where that is not
+    possible."""
+    bounds: dict[Of, set[int]] = {}
+    for of, stride, size in (d for axes in many for axis in axes for d in axis):
+        bounds.setdefault(of, set()).update((stride, stride * size))
+    out: list[list[Axis]] = []
+    for axes in many:
+        fine: list[Axis] = []
+        for axis in axes:
+            digits: list[Digit] = []
+            for of, stride, size in axis:
+                edges = sorted(e for e in bounds[of] if stride <= e <= stride * size)[::-1]
+                pairs = list(itertools.pairwise(edges))
+                if any(high % low for high, low in pairs):
+                    return None
+                digits += [(of, low, high // low) for high, low in pairs]
+            fine.append(tuple(digits))
+        out.append(fine)
+    return out
+
+
+def rearrange(b, value: Value, axes: Sequence[Axis], target: Sequence[Axis]) -> Value:
+    """``value``, whose axes are ``axes``, with the axes ``target``: what is missing is repeated.
+
+    At most a reshape, a transpose, a broadcast and a reshape.  ``target`` covers ``axes``.
+    """
+    made = refined(axes, target)
+    if made is None:
+        raise InternalError(f"{value} cannot be rearranged: ask covers() first")
+    own = [d for axis in made[0] for d in axis]
+    wanted = [d for axis in made[1] for d in axis]
+    present = [d for d in wanted if d in own]
+    value = _reshape(b, value, [size for _, _, size in own])
+    order = tuple(own.index(d) for d in present)
+    if order != tuple(range(len(order))):
+        value = b.transpose(value, permutation=order)
+    if len(present) < len(wanted):
+        dims = tuple(place for place, d in enumerate(wanted) if d in own)
+        value = b.broadcast(value, shape=tuple(size for _, _, size in wanted), dims=dims)
+    return _reshape(b, value, [length(axis) for axis in target])
+
+
+def _reshape(b, value: Value, shape: Sequence[int]) -> Value:
+    return value if value.type.shape == tuple(shape) else b.reshape(value, shape=tuple(shape))

@@ -1,0 +1,425 @@
+"""Patterns of rules and the matcher, which says why a rule did not fire.
+
+A pattern is a small tree of ops, constants and names, with alternatives, that may look through ops
+that only move elements.  The matcher asks a view for the ops that make a value: in a block there is
+one, in an e-graph (see the package saturation) there are all that are known to be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from core_compiler.ir import Op, Rewriter, Value, WeightStore, as_array
+from core_compiler.ir.refusal import Refusal
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import Builder
+
+# -- patterns --------------------------------------------------------------------------------------
+
+
+#: Whether a pattern looks through an op, at its first operand.
+Through = Callable[[Op], bool]
+
+
+#: What only rearranges or repeats elements.
+MOVES = frozenset({"core.reshape", "core.transpose", "core.broadcast"})
+
+
+def views(op_: Op) -> bool:
+    """Looks through ops that only rearrange or repeat elements."""
+    return op_.kind in MOVES
+
+
+@dataclass(frozen=True, slots=True)
+class Any_:
+    """Any value, bound to ``name``; the same name twice asks for the same value.
+
+    ``through``: the value behind all such ops is bound.
+    """
+
+    name: str
+    through: Through | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A constant (also seen through broadcasts and reshapes of one), bound to ``name``; the same
+    name twice asks for the same numbers.
+
+    ``test`` gets its array: ``Const("c", is_all(1))``.
+    """
+
+    name: str
+    test: Callable[[np.ndarray], bool] | None = None
+    wanted: str = "a constant"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An op of ``kind`` whose operands match; ``where`` tests the op (attributes, types).
+
+    ``through``: as an operand it may stand behind such ops, which then belong to the match.
+    The same ``name`` twice asks for equal ops.
+    """
+
+    kind: str
+    operands: tuple = ()
+    name: str = ""
+    where: Callable[[Op], bool] | None = None
+    once: bool = False
+    through: Through | None = None
+
+    def __str__(self):
+        return self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """The first of several patterns that matches, with all that is matched after it."""
+
+    options: tuple
+
+    def __str__(self):
+        return " or ".join(map(str, self.options))
+
+
+def op(
+    kind: str, *operands, name: str = "", where=None, once: bool = False,
+    through: Through | None = None,
+) -> Node:  # fmt: skip
+    """Pattern node ``core.<kind>``; ``once`` demands that nobody else uses its result."""
+    return Node(f"core.{kind}", tuple(map(_pattern, operands)), name, where, once, through)
+
+
+def either(*options) -> Either:
+    """The pattern that any of these matches."""
+    return Either(tuple(map(_pattern, options)))
+
+
+def _pattern(of):
+    return Any_(of) if isinstance(of, str) else of
+
+
+def is_float(array: np.ndarray) -> bool:
+    """Whether an array holds floats (those of ml_dtypes are not of NumPy's kind ``f``)."""
+    return array.dtype.kind not in "biuc"
+
+
+def is_all(number) -> Callable[[np.ndarray], bool]:
+    """Whether every element equals ``number`` (and, for zero, carries its sign)."""
+
+    def test(array: np.ndarray) -> bool:
+        if array.size == 0:
+            return False
+        same = np.all(array == np.asarray(number, array.dtype))
+        if same and number == 0 and is_float(array):
+            return bool(
+                np.all(np.signbit(array.astype(np.float64)) == np.signbit(np.float64(number)))
+            )
+        return bool(same)
+
+    return test
+
+
+# -- matching --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Match:
+    """Bindings of a matched pattern: values by name, and the matched ops, root first."""
+
+    view: View
+    values: dict[str, Value] = field(default_factory=dict)
+    named: dict[str, Op] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> Value:
+        return self.values[name]
+
+    def copy(self) -> Match:
+        return Match(self.view, dict(self.values), dict(self.named), list(self.ops))
+
+    @property
+    def root(self) -> Op:
+        return self.ops[0]
+
+    def array(self, name: str) -> np.ndarray:
+        """The array of a value bound by ``Const`` (before broadcasting)."""
+        return self.view.constant(self.values[name])
+
+
+@dataclass
+class View:
+    """What matching may look at: a rewriter's block (or any block) and the weights."""
+
+    block: Rewriter
+    weights: WeightStore
+
+    def producer(self, value: Value) -> Op | None:
+        """The op that makes ``value``; of several (see :meth:`makers`) one."""
+        return self.block.producer(value)
+
+    def makers(self, value: Value) -> Sequence[Op]:
+        """The ops that each make ``value``: one in a block, all that are equal in an e-graph."""
+        maker = self.block.producer(value)
+        return () if maker is None else (maker,)
+
+    def along(self, ops: Sequence[Op]) -> View:
+        """The view in which these ops, that a match has chosen, make their results."""
+        return self
+
+    def constant(self, value: Value, through=("core.broadcast", "core.reshape")):
+        """The array a value is made of (through broadcasts and reshapes); None if no constant."""
+        op = self.producer(value)
+        while op is not None and op.kind in through:
+            op = self.producer(op.operands[0])
+        if op is None or op.kind != "core.constant":
+            return None
+        return as_array(op["value"], self.weights)
+
+    def commutes(self, op: Op) -> bool:
+        """Whether the two operands of ``op`` may change places."""
+        return "commutative" in definition(op).traits
+
+    def builder(self) -> Any:
+        """What a rule builds its replacement with."""
+        return Builder(self.weights)
+
+
+#: The prefix of a level's ops -> how rules see its blocks.
+LEVELS: dict[str, type[View]] = {"core": View}
+
+
+def view_of(rules: Sequence[Any], block: Rewriter, weights: WeightStore) -> View:
+    """What ``rules`` (with patterns), which are of one level, see of a block."""
+    prefix = rules[0].pattern.kind.partition(".")[0] if rules else "core"
+    return LEVELS[prefix](block, weights)
+
+
+def matches(pattern: Node, root: Op, view: View) -> Iterator[Match | Refusal]:
+    """Every way that ``pattern`` matches at ``root``, and the refusals met on the way."""
+    if root.kind != pattern.kind:
+        yield Refusal("pattern", "{0:kind} is not {1}", (root, pattern.kind))
+        return
+    for state in _match_node(pattern, root, Match(view), 1):
+        if isinstance(state, Match):
+            state.view = view.along(state.ops)
+        yield state
+
+
+def furthest(one: Refusal | None, other: Refusal) -> Refusal:
+    """Of two refusals the one of the attempt that matched more ops before it was refused; of equals
+    the one further down, then the later."""
+    if one is None or (len(one.matched), one.depth) <= (len(other.matched), other.depth):
+        return other
+    return one
+
+
+def _refused(state: Match, depth: int, text: str, *about: Any) -> Refusal:
+    """The pattern does not go on from ``state``; its place is the rule's (see Rule.attempt)."""
+    return Refusal("pattern", text, about, "", depth, state.ops)
+
+
+def _match_node(pattern: Node, op_: Op, state: Match, depth: int):
+    """Yield every way to match (operand orders of commutative ops) and the refusals met."""
+    if op_.kind != pattern.kind:
+        yield _refused(state, depth, "found {0:kind} where the rule wants {1}", op_, pattern.kind)
+        return
+    if pattern.where is not None and not pattern.where(op_):
+        yield Refusal(
+            "attributes", "the attributes or types of this {0:kind} do not fit: {0:attributes}",
+            (op_,), code_of(pattern.where), depth, state.ops,
+        )  # fmt: skip
+        return
+    if pattern.operands and len(op_.operands) != len(pattern.operands):
+        yield _refused(state, depth, "{0:kind} has {1} operands, not {2}", op_,
+                       len(op_.operands), len(pattern.operands))  # fmt: skip
+        return
+    bound = state.named.get(pattern.name)
+    if bound is not None and not _equal(bound, op_):
+        yield _refused(
+            state, depth, "{0} would have to be two different ops: {1} and {2}",
+            pattern.name, bound, op_,
+        )  # fmt: skip
+        return
+    orders = [op_.operands]
+    two = len(op_.operands) == 2 and op_.operands[0] is not op_.operands[1]
+    if two and pattern.operands and state.view.commutes(op_):
+        orders.append(op_.operands[::-1])
+    for order in orders:
+        start = Match(state.view, dict(state.values), dict(state.named), [*state.ops, op_])
+        if pattern.name:
+            start.named.setdefault(pattern.name, op_)
+        yield from _match_operands(list(zip(pattern.operands, order, strict=False)), start, depth)
+
+
+def _equal(one: Op, other: Op) -> bool:
+    """Whether two ops do the same with the same values."""
+    return one is other or (
+        one.kind == other.kind and one.operands == other.operands
+        and one.attributes == other.attributes and not one.regions and not other.regions
+    )  # fmt: skip
+
+
+def _match_operands(pairs, state: Match, depth: int):
+    if not pairs:
+        yield state
+        return
+    (pattern, value), rest = pairs[0], pairs[1:]
+    if isinstance(pattern, Either):
+        for option in pattern.options:
+            yield from _match_operands([(option, value), *rest], state.copy(), depth)
+        return
+    if isinstance(pattern, Any_):
+        value, skipped = _behind(value, pattern.through, state.view)
+        state.ops += skipped
+        bound = state.values.get(pattern.name)
+        if bound is not None and bound is not value:
+            yield _refused(
+                state, depth, "{0} would have to be two different values: {1} and {2}",
+                pattern.name, bound, value, state.ops[-1],
+            )  # fmt: skip
+            return
+        state.values[pattern.name] = value
+        yield from _match_operands(rest, state, depth + 1)
+        return
+    if isinstance(pattern, Const):
+        array = state.view.constant(value)
+        if array is None:
+            yield _refused(
+                state, depth, "operand {0} is not a constant: {1} of {2}",
+                pattern.name, value, state.ops[-1],
+            )  # fmt: skip
+        elif pattern.test is not None and not pattern.test(array):
+            yield _refused(
+                state, depth + 1,  # closer than no constant at all
+                "the constant {0} is not {1}: {2} of {3} is {4}",
+                pattern.name, pattern.wanted, value, state.ops[-1], _Told(array),
+            )  # fmt: skip
+        elif not _agrees(state, pattern.name, array):
+            yield _refused(
+                state, depth + 1, "{0} would have to be two different constants: {1} of {2} is {3}",
+                pattern.name, value, state.ops[-1], _Told(array),
+            )  # fmt: skip
+        else:
+            state.values[pattern.name] = value
+            yield from _match_operands(rest, state, depth + 1)
+        return
+    for found, skipped, maker in _makers(pattern, value, state.view):
+        yield from _match_made(pattern, found, skipped, maker, rest, state, depth)
+
+
+def _match_made(pattern: Node, value: Value, skipped, maker: Op | None, rest, state: Match, depth):
+    """``pattern`` at ``maker``, which makes ``value`` and is met behind ``skipped``, then the rest
+    of the operands."""
+    if maker is None:
+        yield _refused(
+            state, depth, "an operand is an input of the block, not {1}: {2} of {0}",
+            state.ops[-1], pattern.kind, value,
+        )  # fmt: skip
+        return
+    read = [value, *(o.result for o in reversed(skipped))] if pattern.once else []
+    shared = next((v for v in read if not state.view.block.has_one_use(v)), None)
+    if shared is not None:
+        reader = skipped[-1] if skipped and shared is value else state.ops[-1]
+        others = tuple(u for u in state.view.block.users(shared) if u is not reader)
+        text = "the result of this {0:kind} has other uses: {0:value} is also read by {1}"
+        if not others:
+            text = (
+                "the result of this {0:kind} has other uses: {0:value} is a result, or read twice"
+            )
+        matched = [*state.ops, *skipped, maker]  # as far as its kind goes
+        yield Refusal("one use", text, (maker, others), "", depth + 1, matched)
+        return
+    if maker.kind == pattern.kind:
+        state = Match(state.view, state.values, state.named, [*state.ops, *skipped])
+    for inner in _match_node(pattern, maker, state, depth + 1):
+        if isinstance(inner, Refusal):
+            yield inner
+        else:
+            yield from _match_operands(rest, inner.copy(), depth + 1)
+
+
+def _makers(pattern: Node, value: Value, view: View) -> Iterator[tuple[Value, list[Op], Op | None]]:
+    """What makes ``value``, behind the ops that ``pattern`` looks through: the value there, these
+    ops, and the op (None: nothing of the block)."""
+    work: list[tuple[Value, list[Op]]] = [(value, [])]
+    seen = {value}
+    while work:
+        value, skipped = work.pop()
+        makers = view.makers(value)
+        if not makers:
+            yield value, skipped, None
+        for maker in makers:
+            if maker.kind == pattern.kind or pattern.through is None or not pattern.through(maker):
+                yield value, skipped, maker
+            elif maker.operands[0] not in seen:
+                seen.add(maker.operands[0])
+                work.append((maker.operands[0], [*skipped, maker]))
+
+
+def _agrees(state: Match, name: str, array: np.ndarray) -> bool:
+    """Whether a constant holds the numbers that ``name`` stands for already, if it does."""
+    if name not in state.values:
+        return True
+    bound = state.array(name)
+    if bound.shape == array.shape:
+        return bool(np.all(bound == array))
+    first = bound.flat[0]  # one number for different shapes
+    return bool(np.all(bound == first) and np.all(array == first))
+
+
+def _behind(value: Value, through: Through | None, view: View) -> tuple[Value, list[Op]]:
+    """The value behind all ops that ``through`` lets pass, and these ops."""
+    skipped: list[Op] = []
+    maker = view.producer(value) if through else None
+    while maker is not None and through is not None and through(maker) and maker not in skipped:
+        skipped.append(maker)
+        value = maker.operands[0]
+        maker = view.producer(value)
+    return value, skipped
+
+
+def code_of(function: Callable) -> tuple[CodeType, int] | str:
+    """Where a function is written: its code at its first instruction; "" of one not Python's."""
+    code = getattr(function, "__code__", None)
+    return "" if code is None else (code, 0)
+
+
+class _Told:
+    """A constant in a sentence."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+    def __format__(self, what: str) -> str:
+        if self.array.size == 1:
+            return f"{self.array.reshape(-1)[0]}"
+        return f"{self.array.size} numbers from {self.array.min()} to {self.array.max()}"
+
+
+# -- checks ------------------------------------------------------------------------------------
+
+
+class Unfit(Exception):
+    """Why a match is not what a rule is about, raised from deep inside its check."""
+
+
+def fits(read: Callable[[Match], Any]) -> Callable[[Match], str | None]:
+    """The check that ``read`` finds what it looks for (and raises no :class:`Unfit`)."""
+
+    def check(m: Match) -> str | None:
+        try:
+            read(m)
+        except Unfit as reason:
+            return str(reason)
+        return None
+
+    return check

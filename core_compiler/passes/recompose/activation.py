@@ -1,0 +1,250 @@
+"""Spellings of the activations: one row each, the commutative forms come with the matcher."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+
+import numpy as np
+
+from core_compiler.ops.activation import GELU_KAPPA, SELU_ALPHA, SELU_SCALE
+from core_compiler.passes.recompose.spelling import (
+    TOLERANCE,
+    all_of,
+    near,
+    number,
+    single,
+    wide,
+    worth,
+)
+from core_compiler.passes.rules import Const, Match, Rule, either, is_all, is_float, op
+
+_ONE, _HALF = number("one", 1), number("half", 0.5)
+_ZERO = Const("zero", lambda a: bool(np.all(a == 0)), "zero")
+_PLUS_ZERO = Const("zero", lambda a: is_float(a) and is_all(0.0)(a), "+0")
+
+
+# -- gelu, sigmoid and silu ------------------------------------------------------------------------
+
+_ROOT, _INVERSE = sqrt(2), sqrt(0.5)
+_SCALED = either(op("div", "x", number("root", _ROOT)), op("mul", "x", number("root", _INVERSE)))
+_TURNED = either(
+    op("mul", op("neg", "x"), number("root", _INVERSE)),
+    op("div", op("neg", "x"), number("root", _ROOT)),
+    op("neg", _SCALED),
+    op("mul", "x", number("root", -_INVERSE)),
+    op("div", "x", number("root", -_ROOT)),
+)
+#: Twice the share of a normal distribution below x.
+_TWICE_SHARE = either(op("add", op("erf", _SCALED), _ONE), op("erfc", _TURNED))
+
+_SQUARE = op("mul", "x", "x")
+_CUBE = either(op("pow", "x", number("three", 3)), op("mul", _SQUARE, "x"))
+_KAPPA, _BETA = number("c", GELU_KAPPA), number("k", sqrt(2 / pi))
+_LINE = op("add", op("mul", _SQUARE, _KAPPA), _ONE)
+_BENT = either(
+    op("mul", either(op("add", "x", op("mul", _CUBE, _KAPPA)), op("mul", "x", _LINE)), _BETA),
+    op("mul", op("mul", "x", _BETA), _LINE),
+)
+_TWICE_BEND = op("add", op("tanh", _BENT), _ONE)
+
+
+def _halved(gate) -> tuple:
+    """The ways to write x * gate / 2."""
+    return (op("mul", op("mul", "x", _HALF), gate), op("mul", op("mul", "x", gate), _HALF),
+            op("mul", "x", op("mul", _HALF, gate)))  # fmt: skip
+
+
+def _gelu(approximate: str):
+    return lambda b, m: b.gelu(m["x"], approximate=approximate)
+
+
+_GROWN = op("add", op("exp", op("neg", "x")), _ONE)
+
+_SMOOTH = (
+    *(Rule("x * (1 + erf(x / sqrt 2)) / 2 => gelu(x)", pattern, _gelu("none"), wide, TOLERANCE)
+      for pattern in _halved(_TWICE_SHARE)),
+    *(Rule("x * (1 + tanh(k (x + c x**3))) / 2 => gelu(x, tanh)", pattern, _gelu("tanh"), wide,
+           TOLERANCE)
+      for pattern in _halved(_TWICE_BEND)),
+    Rule("1 / (1 + exp(-x)) => sigmoid(x)", op("div", _ONE, _GROWN),
+         lambda b, m: b.sigmoid(m["x"]), wide, TOLERANCE),
+    Rule("x * sigmoid(x) => silu(x)", op("mul", "x", op("sigmoid", "x")),
+         lambda b, m: b.silu(m["x"]), wide, TOLERANCE),
+    Rule("x / (1 + exp(-x)) => silu(x)", op("div", "x", _GROWN),
+         lambda b, m: b.silu(m["x"]), wide, TOLERANCE),
+)  # fmt: skip
+
+
+# -- piecewise linear ------------------------------------------------------------------------------
+
+_LOW, _HIGH = single("low"), single("high")
+
+
+def _clamp(b, m: Match):
+    return b.clamp(m["x"], low=worth(m, "low"), high=worth(m, "high"))
+
+
+def _ordered(m: Match) -> str | None:
+    return None if worth(m, "low") <= worth(m, "high") else "the lower bound is above the upper one"
+
+
+def _clamp_twice(b, m: Match):
+    return b.clamp(m["x"], low=m.named["inner"]["low"], high=m.root["high"])
+
+
+def _only(bound: str, other: str):
+    return lambda o: o.get(bound) is not None and o.get(other) is None
+
+
+def _bounds(low: float, high: float):
+    return lambda o: (o.get("low"), o.get("high")) == (low, high)
+
+
+def _hard_sigmoid(b, m: Match):
+    return b.hard_sigmoid(m["x"], alpha=worth(m, "alpha"), beta=worth(m, "beta"))
+
+
+def _sixth(o) -> bool:
+    return bool(near(1 / 6)(np.asarray(o["alpha"]))) and o["beta"] == 0.5
+
+
+_SIX = op("clamp", op("add", "x", number("three", 3)), where=_bounds(0, 6))
+_SIXTH = number("sixth", 1 / 6)
+_STEP = op("mul", "x", single("slope"))
+
+
+def _branches(above, under) -> tuple:
+    """The ways to write ``above`` where x > 0, else ``under``, which are equal at 0."""
+    positive = either(op("gt", "x", _ZERO), op("ge", "x", _ZERO))
+    negative = either(op("lt", "x", _ZERO), op("le", "x", _ZERO))
+    return op("select", positive, above, under), op("select", negative, under, above)
+
+
+def _leaky_relu(b, m: Match):
+    return b.leaky_relu(m["x"], slope=worth(m, "slope"))
+
+
+def _below_one(m: Match) -> str | None:
+    return None if 0 <= worth(m, "slope") <= 1 else "the slope is not between 0 and 1"
+
+
+_PIECEWISE = (
+    Rule("max(x, 0) => relu(x)", op("max", "x", _PLUS_ZERO), lambda b, m: b.relu(m["x"])),
+    Rule("min(max(x, low), high) => clamp(x)",
+         op("min", op("max", "x", _LOW), _HIGH), _clamp),
+    Rule("min(relu(x), high) => clamp(x)", op("min", op("relu", "x"), _HIGH),
+         lambda b, m: b.clamp(m["x"], low=0.0, high=worth(m, "high"))),
+    Rule("max(min(x, high), low) => clamp(x)", op("max", op("min", "x", _HIGH), _LOW), _clamp,
+         _ordered),
+    Rule("relu(min(x, high)) => clamp(x)", op("relu", op("min", "x", _HIGH)),
+         lambda b, m: b.clamp(m["x"], low=0.0, high=worth(m, "high")),
+         lambda m: None if worth(m, "high") >= 0 else "the upper bound is below 0"),
+    Rule("clamp(clamp(x, low), high) => clamp(x)",
+         op("clamp", op("clamp", "x", name="inner", where=_only("low", "high")),
+            where=_only("high", "low")), _clamp_twice),
+    Rule("x > high ? high : x < low ? low : x => clamp(x)",
+         op("select", op("gt", "x", _HIGH), _HIGH,
+            op("select", op("lt", "x", _LOW), _LOW, "x")), _clamp, _ordered, 0.0),
+    Rule("clamp(alpha x + beta, 0, 1) => hard_sigmoid(x)",
+         op("clamp", op("add", op("mul", "x", single("alpha")), single("beta")),
+            where=_bounds(0, 1)), _hard_sigmoid, wide, TOLERANCE),
+    *(Rule("clamp(x + 3, 0, 6) / 6 => hard_sigmoid(x)", pattern,
+           lambda b, m: b.hard_sigmoid(m["x"], alpha=1 / 6, beta=0.5), wide, TOLERANCE)
+      for pattern in (op("div", _SIX, number("six", 6)), op("mul", _SIX, _SIXTH))),
+    Rule("x * hard_sigmoid(x) => hard_swish(x)",
+         op("mul", "x", op("hard_sigmoid", "x", where=_sixth)),
+         lambda b, m: b.hard_swish(m["x"]), wide, TOLERANCE),
+    *(Rule("x * clamp(x + 3, 0, 6) / 6 => hard_swish(x)", pattern,
+           lambda b, m: b.hard_swish(m["x"]), wide, TOLERANCE)
+      for pattern in (op("div", op("mul", "x", _SIX), number("six", 6)),
+                      op("mul", op("mul", "x", _SIX), _SIXTH))),
+    *(Rule("x > 0 ? x : slope x => leaky_relu(x)", pattern, _leaky_relu, wide, 0.0)
+      for pattern in _branches("x", _STEP)),
+    Rule("max(x, slope x) => leaky_relu(x)", op("max", "x", _STEP), _leaky_relu,
+         all_of(wide, _below_one), 0.0),
+)  # fmt: skip
+
+
+# -- exponential -----------------------------------------------------------------------------------
+
+#: x where only its negative part matters: it may be kept from overflowing first.
+_NEGATIVE = either("x", op("select", op("gt", "x", _ZERO), _ZERO, "x"), op("min", "x", _ZERO))
+_GROWTH = either(op("expm1", _NEGATIVE), op("sub", op("exp", _NEGATIVE), _ONE))
+
+
+def _elu(b, m: Match):
+    return b.elu(m["x"], alpha=worth(m, "alpha") if "alpha" in m.values else 1.0)
+
+
+def _selu(b, m: Match):
+    return b.selu(m["x"])
+
+
+def _is_selu_alpha(o) -> bool:
+    return bool(near(SELU_ALPHA)(np.asarray(o["alpha"])))
+
+
+_SCALE = number("scale", SELU_SCALE)
+_SELU_ALPHA = number("alpha", SELU_ALPHA)
+_SCALED_GROWTH = either(
+    op("mul", _GROWTH, number("both", SELU_SCALE * SELU_ALPHA)),
+    op("mul", op("sub", op("mul", op("exp", "x"), _SELU_ALPHA), _SELU_ALPHA), _SCALE),
+    op("mul", op("mul", _GROWTH, _SELU_ALPHA), _SCALE),
+)
+
+_LARGE = Const(
+    "threshold", lambda a: _is_large(a), "one number, 15 at least: what is cut off there shows"
+)
+
+
+def _is_large(array: np.ndarray) -> bool:
+    """Whether softplus(x) - x is below the tolerance from here on."""
+    return array.dtype.kind == "f" and array.size > 0 and bool(np.all(array >= 15))
+
+
+_SOFTPLUS = op(
+    "add", either(op("relu", "x"), op("max", "x", _ZERO)),
+    op("log1p", op("exp", op("neg", op("abs", "x")))),
+)  # fmt: skip
+_STEEP = op("mul", "x", single("beta"))
+_LOG = op("log1p", op("exp", _STEEP))
+
+
+def _softplus(b, m: Match):
+    return b.softplus(m["x"], beta=worth(m, "beta") if "beta" in m.values else 1.0)
+
+
+def _inverse(m: Match) -> str | None:
+    beta, inverse = worth(m, "beta"), worth(m, "inverse")
+    same = abs(beta * inverse - 1) < 1e-6
+    return None if same else f"it is multiplied by {beta:.6g}, and then by {inverse:.6g}"
+
+
+_EXPONENTIAL = (
+    *(Rule("x > 0 ? x : alpha expm1(x) => elu(x)", pattern, _elu, wide, TOLERANCE)
+      for pattern in _branches("x", either(op("mul", _GROWTH, single("alpha")), _GROWTH))),
+    *(Rule("x > 0 ? s x : s a expm1(x) => selu(x)", pattern, _selu, wide, TOLERANCE)
+      for pattern in _branches(op("mul", "x", _SCALE), _SCALED_GROWTH)),
+    Rule("elu(x, a) * s => selu(x)", op("mul", op("elu", "x", where=_is_selu_alpha), _SCALE),
+         _selu, wide, TOLERANCE),
+    Rule("max(x, 0) + log1p(exp(-abs(x))) => softplus(x)", _SOFTPLUS, _softplus, wide, TOLERANCE),
+    Rule("x is NaN ? x : softplus(x) => softplus(x)",
+         op("select", either(op("ne", "x", "x"), op("is_nan", "x")), "x", op("softplus", "x")),
+         _softplus, wide, TOLERANCE),
+    Rule("x > threshold ? x : log1p(exp(x)) => softplus(x)",
+         op("select", op("gt", "x", _LARGE), "x", op("log1p", op("exp", "x"))), _softplus, wide,
+         TOLERANCE),
+    Rule("beta x > threshold ? x : log1p(exp(beta x)) / beta => softplus(x, beta)",
+         op("select", op("gt", _STEEP, _LARGE), "x", op("div", _LOG, single("beta"))), _softplus,
+         wide, TOLERANCE),
+    Rule("beta x > threshold ? x : log1p(exp(beta x)) / beta => softplus(x, beta)",
+         op("select", op("gt", _STEEP, _LARGE), "x", op("mul", _LOG, single("inverse"))),
+         _softplus, all_of(wide, _inverse), TOLERANCE),
+    Rule("x * tanh(softplus(x)) => mish(x)",
+         op("mul", "x", op("tanh", op("softplus", "x", where=lambda o: o["beta"] == 1))),
+         lambda b, m: b.mish(m["x"]), wide, TOLERANCE),
+    Rule("x / (1 + abs(x)) => softsign(x)", op("div", "x", op("add", op("abs", "x"), _ONE)),
+         lambda b, m: b.softsign(m["x"]), wide, TOLERANCE),
+)  # fmt: skip
+
+RULES = (*_SMOOTH, *_PIECEWISE, *_EXPONENTIAL)

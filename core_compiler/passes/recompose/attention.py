@@ -1,0 +1,380 @@
+"""Attention: a product of queries and keys, its softmax over the keys, a product with values.
+
+One pattern, two products around a softmax.  Between them may stand views, a scale and a mask in any
+place; which axes are batch, queries, keys and widths is read off the products, whatever order they
+lie in (``bhqd``, ``bqhd``, batches and heads merged, keys shared by a group of heads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+
+import numpy as np
+
+from core_compiler.ir import Op, Value
+from core_compiler.passes.axes import (
+    Axes,
+    Axis,
+    Digit,
+    Small,
+    behind,
+    below,
+    covers,
+    flat,
+    length,
+    rearrange,
+    refined,
+    small,
+    spread_over,
+    whole,
+)
+from core_compiler.passes.recompose.spelling import all_of, one, wide
+from core_compiler.passes.rules import MOVES, Match, Rule, Unfit, View, fits, is_float, op, views
+
+_PRODUCTS = frozenset({"core.matmul", "core.contract"})
+TOLERANCE = 1e-5
+
+# -- products --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Side:
+    """An operand of a product: its axes that are paired and kept, summed, and its own."""
+
+    value: Value
+    batch: tuple[int, ...]
+    summed: tuple[int, ...]
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        taken = (*self.batch, *self.summed)
+        return tuple(a for a in range(self.value.type.rank) if a not in taken)
+
+
+def _sides(product: Op) -> tuple[_Side, _Side]:
+    a, b = product.operands
+    if product.kind == "core.contract":
+        return (_Side(a, product["batch_a"], product["contract_a"]),
+                _Side(b, product["batch_b"], product["contract_b"]))  # fmt: skip
+    batch, rank = tuple(range(a.type.rank - 2)), a.type.rank
+    return _Side(a, batch, (rank - 1,)), _Side(b, batch, (rank - 2,))
+
+
+# -- from the softmax down to the scores -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """A mask, where it lies, and what it does: ``hidden`` None: it is added to the scores; a
+    number: it says which keys are seen (``inverted``: which are not), that is the others' score."""
+
+    small: Small
+    hidden: float | None = None
+    inverted: bool = False
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """What was met on the way down: the product that makes the scores, whose axes are ``axes``,
+    their ``scale``, masks from the product up, and the ops between."""
+
+    product: Op
+    axes: Axes
+    scale: float = 1.0
+    masks: tuple[_Mask, ...] = ()
+    met: tuple[Op, ...] = ()
+
+    def masked(self, mask: _Mask) -> _Scores:
+        return replace(self, masks=(*self.masks, mask))
+
+
+#: How many ops may stand between a product and its softmax.
+_FAR = 12
+
+
+def _number(value: Value, view: View) -> float | None:
+    """The number that a constant is everywhere."""
+    array = view.constant(value)
+    return float(array.flat[0]) if array is not None and is_float(array) and one(array) else None
+
+
+def _factor(maker: Op, view: View) -> tuple[Value, float] | None:
+    """What a product with or a quotient by one number scales, and by which."""
+    if maker.kind not in ("core.mul", "core.div"):
+        return None
+    x, y = maker.operands
+    number = _number(y, view)
+    if number is not None:
+        return (x, number) if maker.kind == "core.mul" else (x, 1 / number)
+    number = _number(x, view) if maker.kind == "core.mul" else None
+    return None if number is None else (y, number)
+
+
+def _down(value: Value, axes: Axes, view: View, left: int = _FAR) -> _Scores:
+    """The scores that ``value`` is made of; Unfit says what stands between."""
+    maker = view.producer(value)
+    if maker is None or left == 0:
+        raise Unfit("the scores come from outside" if left else "the scores lie too far away")
+    if maker.kind in _PRODUCTS:
+        return _Scores(maker, axes)
+    for kinds, step in _STEPS:
+        if maker.kind in kinds:
+            found = step(maker, axes, view, left - 1)
+            return replace(found, met=(maker, *found.met))
+    raise Unfit(f"{maker.kind} stands between the product and its softmax")
+
+
+def _viewed(maker: Op, axes: Axes, view: View, left: int) -> _Scores:
+    (x,) = maker.operands
+    inner = below(maker, axes)
+    if inner is None or x.type.elements != maker.result.type.elements:
+        raise Unfit("the scores are repeated")
+    return _down(x, inner, view, left)
+
+
+def _scaled(maker: Op, axes: Axes, view: View, left: int) -> _Scores:
+    factor = _factor(maker, view)
+    if factor is None:
+        raise Unfit("the scores are scaled by more than one number")
+    found = _down(factor[0], axes, view, left)
+    if found.masks:
+        raise Unfit("the mask is scaled with the scores")
+    return replace(found, scale=found.scale * factor[1])
+
+
+def _biased(maker: Op, axes: Axes, view: View, left: int) -> _Scores:
+    scores, mask = maker.operands
+    try:
+        return _down(scores, axes, view, left).masked(_Mask(small(mask, axes, view)))
+    except Unfit:
+        return _down(mask, axes, view, left).masked(_Mask(small(scores, axes, view)))
+
+
+def _chosen(maker: Op, axes: Axes, view: View, left: int) -> _Scores:
+    seen, above, under = maker.operands
+    for x, other in ((above, under), (under, above)):
+        number = _number(other, view)
+        if number is not None:
+            mask = _Mask(small(seen, axes, view), number, inverted=x is under)
+            return _down(x, axes, view, left).masked(mask)
+    raise Unfit("what is hidden has no one score")
+
+
+#: What may stand between the product and its softmax, and how to go on below it.
+_STEPS: tuple[tuple[frozenset[str], Callable[..., _Scores]], ...] = (
+    (MOVES, _viewed),
+    (frozenset({"core.mul", "core.div"}), _scaled),
+    (frozenset({"core.add"}), _biased),
+    (frozenset({"core.select"}), _chosen),
+)
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """All operands with their axes measured by those of the shares, and the axes of the op."""
+
+    scores: _Scores
+    queries: _Operand
+    keys: _Operand
+    values: _Operand
+    batch: Axes
+    query: Axis
+    key: Axis
+    width: Axis
+    value: Axis
+    result: Axes
+
+    def masks(self) -> tuple[_Mask | None, bool, float]:
+        """The mask that is an operand, whether there is a causal one, the score of the hidden."""
+        masks = self.scores.masks
+        causal = bool(masks) and self._is_causal(masks[-1])
+        rest = masks[:-1] if causal else masks
+        if len(rest) > 1:
+            raise Unfit("the scores have two masks")
+        scores = {m.hidden for m in masks if m.hidden is not None}
+        if len(scores) > 1:
+            raise Unfit("two masks hide keys with different scores")
+        return (rest[0] if rest else None), causal, (scores.pop() if scores else -inf)
+
+    def _is_causal(self, mask: _Mask) -> bool:
+        """Whether a constant mask shows query i the keys 0 to i."""
+        array = mask.small.array
+        if mask.hidden is None or array is None:
+            return False
+        wanted, told = (self.query, self.key), [flat([axis]) for axis in mask.small.axes]
+        if told != [axis for axis in wanted if axis in told]:
+            return False
+        seen = array.reshape([length(axis) if axis in told else 1 for axis in wanted])
+        below = np.tri(length(self.query), length(self.key)) > 0
+        return bool(np.array_equal(np.broadcast_to(seen, below.shape) ^ mask.inverted, below))
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A value and where it lies, the number that it was multiplied by, the ops that did that."""
+
+    value: Value
+    axes: Axes
+    scale: float = 1.0
+    met: tuple[Op, ...] = ()
+
+
+def _plain(value: Value, axes: Axes, view: View, repeats: bool = True) -> _Operand:
+    """An operand without its views and without a factor for all of it."""
+    found = _Operand(value, axes)
+    while True:
+        *passed, (value, axes) = behind(found.value, found.axes, view, repeats)
+        viewed = tuple(o for v, _ in passed if (o := view.producer(v)) is not None)
+        found = replace(found, value=value, axes=axes, met=found.met + viewed)
+        maker = view.producer(value)
+        factor = None if maker is None else _factor(maker, view)
+        if maker is None or factor is None:
+            return found
+        met = (*found.met, maker)
+        found = _Operand(factor[0], axes, found.scale * factor[1], met)
+
+
+def _pick(axes: Sequence[Axis], places: Sequence[int]) -> Axes:
+    return tuple(axes[place] for place in places)
+
+
+def _dealt(side: _Side, batch: Axes, summed: Axes, own: Axes) -> Axes:
+    """The axes of an operand, put together from those of its three kinds."""
+    at = dict(zip((*side.batch, *side.summed, *side.own), (*batch, *summed, *own), strict=True))
+    return tuple(at[axis] for axis in range(side.value.type.rank))
+
+
+def _read(m: Match, shares_at: int) -> _Attention:
+    """The attention around the softmax that operand ``shares_at`` of the root comes from."""
+    soft, view = m.named["soft"], m.view
+    sides = _sides(m.root)
+    shares, values = sides[shares_at], sides[1 - shares_at]
+    axes = whole(shares.value.type.shape)
+    chain = behind(shares.value, axes, view, repeats=False)
+    soft_axes = next((its for v, its in chain if v is soft.result), None)
+    if soft_axes is None:
+        raise Unfit("the shares are repeated")
+    key = flat(_pick(axes, shares.summed))
+    if flat([soft_axes[soft["axis"]]]) != key:
+        raise Unfit("the softmax is not over what is summed up, the keys")
+    scores = _down(soft.operands[0], soft_axes, view)
+    a, b = _sides(scores.product)
+    batch, own = scores.axes[: len(a.batch)], scores.axes[len(a.batch) :]
+    mine, others = own[: len(a.own)], own[len(a.own) :]
+    if flat(others) != key:
+        a, b, mine, others = b, a, others, mine
+    if flat(others) != key:
+        raise Unfit("the axis of the softmax is not that of the keys")
+    kept = _pick(axes, shares.batch)
+    if spread_over(batch) != spread_over(kept):
+        raise Unfit("queries, keys and values have different batch axes")
+    widths = _labelled("width", [a.value.type.shape[axis] for axis in a.summed])
+    ends = _labelled("value", [values.value.type.shape[axis] for axis in values.own])
+    queries = _plain(a.value, _dealt(a, batch, widths, mine), view, repeats=False)
+    keys = _plain(b.value, _dealt(b, batch, widths, others), view)
+    along = _dealt(values, kept, _pick(axes, shares.summed), ends)
+    met = _plain(values.value, along, view)
+    met = met if met.scale == 1.0 else _Operand(values.value, along)
+    rows = _pick(axes, shares.own)
+    result = (*kept, *rows, *ends) if shares_at == 0 else (*kept, *ends, *rows)
+    told = tuple(axis for mask in scores.masks for axis in mask.small.axes)
+    groups = _grouped(queries, keys, met, scores.masks, spread_over(batch))
+    if not covers([*groups[0], groups[1], key], told):
+        raise Unfit("a mask varies along axes that are not those of the scores")
+    found = _Attention(scores, queries, keys, met, *groups, key, flat(widths), flat(ends), result)
+    found.masks()
+    return found
+
+
+def _labelled(name: str, sizes: Sequence[int]) -> Axes:
+    return tuple((((name, i), 1, size),) if size != 1 else () for i, size in enumerate(sizes))
+
+
+def _grouped(
+    queries: _Operand, keys: _Operand, values: _Operand, masks: Sequence[_Mask], batch: Axis
+) -> tuple[Axes, Axis]:
+    """The batch axes and the one of queries, in the order of the queries' axes.
+
+    Keys and values that a group of heads shares are met by all queries of the group as if these
+    were more queries, unless a mask tells some of them apart (of two masks the last, which may be
+    causal): then the others are batch axes.
+    """
+    told = masks[-1].small.axes if masks else ()
+    cut = refined(queries.axes, keys.axes, values.axes, told, [batch])
+    if cut is None:
+        raise Unfit("axes are cut so that they do not meet")
+    own = [[d for d in axis if not isinstance(d[0], tuple)] for axis in cut[0]]  # not the width
+    by_keys, by_values, by_mask, batched = (
+        {d for axis in axes for d in axis} for axes in cut[1:]
+    )  # fmt: skip
+    rows = {d for axis in own for d in axis} - batched
+    grouped = batched - by_keys - by_values
+    apart = len(masks) > 1 or by_mask & (rows | grouped)
+    rows = rows & by_mask or rows if apart else rows | grouped
+    runs: list[Axis] = []
+    for axis in own:
+        run: list[Digit] = []
+        for digit in axis:
+            if run and (digit in by_keys, digit in by_values) != (
+                run[-1] in by_keys, run[-1] in by_values
+            ):  # fmt: skip
+                runs.append(tuple(run))
+                run = []
+            if digit not in rows:
+                run.append(digit)
+        runs.append(tuple(run))
+    query = tuple(d for axis in own for d in axis if d in rows)
+    return tuple(flat([run]) for run in runs if run), flat([query])
+
+
+def _raise(shares_at: int):
+    def rewrite(b, m: Match):
+        found = _read(m, shares_at)
+        mask, causal, hidden = found.masks()
+        parts = found.queries, found.keys, found.values
+        ends = ((found.query, found.width), (found.key, found.width), (found.key, found.value))
+        operands = [
+            rearrange(b, part.value, part.axes, (*found.batch, *end))
+            for part, end in zip(parts, ends, strict=True)
+        ]
+        if mask is not None:
+            operands.append(_built(b, mask, (*found.batch, found.query, found.key)))
+        made = b.attention(
+            *operands, causal=causal, hidden=hidden, empty_rows=m.named["soft"]["empty_rows"],
+            scale=found.scores.scale * found.queries.scale * found.keys.scale,
+        )  # fmt: skip
+        m.ops += [*found.scores.met, found.scores.product, *(o for part in parts for o in part.met)]
+        return rearrange(b, made, (*found.batch, found.query, found.value), found.result)
+
+    return rewrite
+
+
+def _built(b, mask: _Mask, axes: Axes) -> Value:
+    """The mask over axes of the scores, of size 1 where all is alike."""
+    value = mask.small.build(b)
+    value = b.not_(value) if mask.inverted else value
+    told = [axis if _overlap(axis, mask.small.axes) else () for axis in axes]
+    return rearrange(b, value, mask.small.axes, told)
+
+
+def _overlap(axis: Axis, axes: Axes) -> bool:
+    cut = refined([axis], axes)
+    return cut is not None and bool(set(cut[0][0]) & {d for a in cut[1] for d in a})
+
+
+def _rows() -> Iterator[Rule]:
+    shares = op("softmax", "scores", name="soft", once=True, through=views)
+    for kind in ("matmul", "contract"):
+        for at, operands in ((0, (shares, "v")), (1, ("v", shares))):
+            check = all_of(wide, fits(partial(_read, shares_at=at)))
+            yield Rule("softmax(q k^T scale + mask) v => attention", op(kind, *operands),
+                       _raise(at), check, TOLERANCE)  # fmt: skip
+
+
+RULES = tuple(_rows())

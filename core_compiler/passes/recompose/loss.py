@@ -1,0 +1,327 @@
+"""Spellings of one_hot and of the losses: for each element first, then reduced.
+
+A loss over classes is raised only where targets out of range mean the same: what gives NaN or 0 for
+them (``jnp.take_along_axis``, a product with ``jax.nn.one_hot``) stays as it is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core_compiler.ir import Op, Value
+from core_compiler.ops.rules import I64
+from core_compiler.passes.axes import Parameter, Places, covers, rearrange, small, whole
+from core_compiler.passes.recompose.spelling import all_of, reshapes, single, wide, worth
+from core_compiler.passes.rules import MOVES, Any_, Const, Match, Rule, Unfit, either, fits, op
+
+# -- one_hot ---------------------------------------------------------------------------------------
+
+
+def _indices(m: Match) -> Parameter:
+    """The index, repeated over the last axis, where the other side counts along that."""
+    shape, places = m.root.result.type.shape, Places(m)
+    for index, count in (("x", "y"), ("y", "x")):
+        found = places.parameter(m[index], whole(shape)[:-1]) if shape else None
+        if found is not None and _counts(m, m[count]):
+            return found
+    raise Unfit("neither side counts along the last axis")
+
+
+def _counts(m: Match, value: Value) -> bool:
+    """Whether a value is 0, 1, 2.. along its last axis, the same along the others."""
+    axes = whole(value.type.shape)
+    found = small(value, axes, m.view)
+    if found.array is not None:
+        return found.axes == axes[-1:] and np.array_equal(
+            found.array, np.arange(value.type.shape[-1])
+        )
+    maker = m.view.producer(found.value)
+    counts = maker is not None and maker.kind == "core.iota"
+    return counts and maker is not None and (found.axes[maker["axis"]],) == axes[-1:]
+
+
+def _one_hot(b, m: Match):
+    classes = m.root.result.type.shape[-1]
+    return b.one_hot(_indices(m).build(b), classes=classes, dtype=m.root["dtype"])
+
+
+# -- negative log likelihood -----------------------------------------------------------------------
+
+#: No target is this: nothing is ignored.
+_NONE = -(2**63)
+
+_TARGETS = Any_("t")
+_IGNORE = Const("ignore", lambda a: a.dtype.kind == "i" and a.size > 0 and _same(a), "one integer")
+_ZERO = Const("zero", lambda a: bool(np.all(a == 0)), "zero")
+_COUNTS = op("ne", _TARGETS, _IGNORE, name="counts")
+_KEPT = op("select", _COUNTS, _TARGETS, _ZERO, through=reshapes)
+_NO_TARGET_IGNORED = either(
+    op("select", op("lt", "t", _ZERO), op("add", "t", single("classes")), "t", name="wrapped"), "t"
+)
+
+
+def _same(array: np.ndarray) -> bool:
+    return bool(np.all(array == array.flat[0]))
+
+
+def _picked(targets) -> object:
+    return op("neg", op("take_along", "x", targets, name="pick", through=reshapes))
+
+
+def _picks_classes(m: Match) -> str | None:
+    """The element of axis 1 that the target of each position says."""
+    pick, x = m.named["pick"], m["x"].type
+    wanted = (x.shape[0], 1, *x.shape[2:])
+    if pick["axis"] != 1 or x.rank < 2:
+        return "the classes are not axis 1"
+    if pick.result.type.shape != wanted:
+        return "it is not one element of the classes at each position"
+    return None
+
+
+def _never_none(m: Match) -> str | None:
+    """No target is the number that stands for nothing to ignore."""
+    if m["t"].type.dtype is not I64 or "wrapped" in m.named:
+        return None
+    return "a target may be any number"
+
+
+def _pick_loss(b, m: Match):
+    shape = (m["x"].type.shape[0], *m["x"].type.shape[2:])
+    indices, ignore = m["t"], _NONE
+    if "counts" in m.named:
+        ignore = worth(m, "ignore")
+    elif "wrapped" in m.named:
+        indices = m.named["wrapped"].result
+    targets = indices if indices.type.shape == shape else b.reshape(indices, shape=shape)
+    made = b.nll_loss(m["x"], targets, reduction="none", ignore_index=ignore)
+    root = m.root.result.type.shape
+    return made if shape == root else b.reshape(made, shape=root)
+
+
+def _losses(reduction: str, *kinds: str):
+    """A loss of one of these kinds that nobody else reads."""
+    return either(*(op(kind, name="loss", once=True, where=lambda o: o["reduction"] == reduction,
+                       through=reshapes) for kind in kinds))  # fmt: skip
+
+
+_CLASSES = ("nll_loss", "cross_entropy")
+_LOSSES = _losses("none", *_CLASSES)
+_SUM = op("reduce_sum", _LOSSES, name="sum")
+
+
+def _all_axes(m: Match) -> str | None:
+    total = m.named["sum"]
+    if total["axes"] != tuple(range(total.operands[0].type.rank)):
+        return "the sum is not over all positions"
+    return "the sum has an order of its own" if total.get("orders") else None
+
+
+def _reduced(reduction: str):
+    def rewrite(b, m: Match):
+        loss = m.named["loss"]
+        return b.op(loss.kind, loss.operands, **{**loss.attributes, "reduction": reduction})
+
+    return rewrite
+
+
+def _counts_all(m: Match) -> str | None:
+    """The divisor is the number of targets that count, of the same targets."""
+    loss, counts = m.named["loss"], m.named["counts"]
+    if worth(m, "ignore") != loss["ignore_index"]:
+        return "other targets are counted than those that the loss ignores"
+    if _origin(m, counts.operands[0]) is not _origin(m, loss.operands[1]):
+        return "the targets counted are not those of the loss"
+    every = tuple(range(counts.result.type.rank))
+    return None if m.named["count"]["axes"] == every else "not all targets are counted"
+
+
+def _divides(inverse: bool):
+    """The divisor is the number of errors."""
+
+    def check(m: Match) -> str | None:
+        size, found = m.named["loss"].operands[0].type.elements, worth(m, "n")
+        given = m.array("n").dtype.type(1 / size if inverse else size)
+        return None if found == given else f"{found:.6g} does not make a mean of {size}"
+
+    return check
+
+
+def _origin(m: Match, value: Value) -> Value:
+    """What a value is a reshape of."""
+    maker: Op | None = m.view.producer(value)
+    while maker is not None and reshapes(maker):
+        value = maker.operands[0]
+        maker = m.view.producer(value)
+    return value
+
+
+def _ignores_none(m: Match) -> str | None:
+    ignored = m.named["loss"]["ignore_index"]
+    return None if ignored == _NONE else f"targets of {ignored} are not counted by the loss"
+
+
+def _weight_of_class(m: Match) -> str | None:
+    """The factor is one number for each class, axis 1."""
+    shape = m["x"].type.shape
+    found = small(m["w"], whole(shape), m.view) if m["w"].type.shape == shape else None
+    if found is None or not covers([whole(shape)[1]], found.axes):
+        return "the weight is not one number for each class"
+    return None
+
+
+def _weighted(b, m: Match):
+    loss, classes = m.named["loss"], whole(m["x"].type.shape)[1:2]
+    found = small(m["w"], whole(m["x"].type.shape), m.view)
+    weight = rearrange(b, found.build(b), found.axes, classes)
+    return b.nll_loss(m["x"], loss.operands[1], weight, **loss.attributes)
+
+
+def _counts_weights(m: Match) -> str | None:
+    """The divisor is the sum of the weights that the loss used."""
+    loss, shape = m.named["loss"], m["w"].type.shape
+    if len(loss.operands) < 3:
+        return "the loss has no weight"
+    if worth(m, "ignore") != loss["ignore_index"]:
+        return "other targets are counted than those that the loss ignores"
+    if _origin(m, m["t"]) is not _origin(m, loss.operands[1]):
+        return "the targets counted are not those of the loss"
+    mine, used = m.view.constant(loss.operands[2]), small(m["w"], whole(shape), m.view)
+    if used.value is not loss.operands[2] and (
+        mine is None or used.array is None or not np.array_equal(used.array, mine)
+    ):
+        return "the weights counted are not those of the loss"
+    if m.named["pick"]["axis"] != 1 or not covers([whole(shape)[1]], used.axes):
+        return "the weights counted are not those of the loss"
+    return _all_axes(m)
+
+
+_COUNTED_WEIGHTS = op(
+    "reduce_sum", op("select", op("ne", Any_("t", reshapes), _IGNORE),
+                     op("take_along", "w", op("select", op("ne", Any_("t", reshapes), _IGNORE),
+                                              Any_("t", reshapes), _ZERO, through=reshapes),
+                        name="pick", through=reshapes), _ZERO), name="sum",
+)  # fmt: skip
+_COUNT = op("cast", op("reduce_sum", op("cast", op("ne", "counted", _IGNORE, name="counts")),
+                       name="count"))  # fmt: skip
+
+
+def _cross_entropy(b, m: Match):
+    loss = m.named["loss"]
+    shape = loss.operands[0].type.shape
+    x = m["logits"] if m["logits"].type.shape == shape else b.reshape(m["logits"], shape=shape)
+    return b.cross_entropy(x, *loss.operands[1:], **loss.attributes)
+
+
+def _over_classes(m: Match) -> str | None:
+    """The softmax is over the classes, axis 1 of what the loss reads."""
+    soft, x = m.named["soft"], m.named["loss"].operands[0].type
+    shape = list(soft.result.type.shape)
+    classes = shape.pop(soft["axis"])
+    if classes != x.shape[1] or [d for d in shape if d != 1] != [
+        d for i, d in enumerate(x.shape) if i != 1 and d != 1
+    ]:  # fmt: skip
+        return "the softmax is not over the classes"
+    before = [d for d in soft.result.type.shape[: soft["axis"]] if d != 1]
+    same = before == [d for d in x.shape[:1] if d != 1]
+    return None if same else "the softmax is not over the classes"
+
+
+# -- label smoothing -------------------------------------------------------------------------------
+
+_SHARES = op("log_softmax", "x", name="soft", through=reshapes)
+_IGNORED = op("eq", "t", _IGNORE)
+_UNIFORM = op("reduce_sum", op("select", _IGNORED, _ZERO,
+                               op("neg", op("reduce_sum", _SHARES, name="classes"))),
+              name="sum")  # fmt: skip
+_OTHERS = op("cast", op("reduce_sum", op("cast", op("not", _IGNORED)), name="count"))
+_HARD = op("nll_loss", _SHARES, "t", name="loss", where=lambda o: o["reduction"] == "mean")
+_SMOOTHED = op("add", op("mul", _HARD, single("kept")),
+               op("mul", op("div", _UNIFORM, _OTHERS), single("share")))  # fmt: skip
+
+
+def _smooths(m: Match) -> str | None:
+    """The rest of the target is spread over all classes evenly."""
+    soft, every = m.named["soft"], (0, *range(2, m["x"].type.rank))
+    if soft["axis"] != 1 or m.named["classes"]["axes"] != (1,):
+        return "the classes are not axis 1"
+    if worth(m, "ignore") != m.named["loss"]["ignore_index"]:
+        return "other targets are counted than those that the loss ignores"
+    whole_sum = tuple(range(len(every)))
+    if m.named["sum"]["axes"] != whole_sum or m.named["count"]["axes"] != whole_sum:
+        return "not all positions are counted"
+    spread = worth(m, "share") * m["x"].type.shape[1]
+    return None if abs(worth(m, "kept") + spread - 1) < 1e-6 else "the shares do not make 1"
+
+
+def _smoothed(b, m: Match):
+    loss = m.named["loss"].attributes
+    return b.cross_entropy(m["x"], m["t"], label_smoothing=1 - worth(m, "kept"), **loss)
+
+
+# -- mean squared error ----------------------------------------------------------------------------
+
+_ERROR = op("sub", "x", "y")
+_SQUARES = op("mul", _ERROR, _ERROR)
+
+
+def _two_values(m: Match) -> str | None:
+    """Both are values of their own: a mean that is taken away makes a variance."""
+    for name in "xy":
+        maker = m.view.producer(m[name])
+        if maker is not None and maker.kind in MOVES:
+            inner = maker.operands[0].type.elements
+            if inner != m[name].type.elements:
+                return f"{name} is repeated: this is the variance of something"
+    return None
+
+
+def _every(name: str):
+    def check(m: Match) -> str | None:
+        op_ = m.named[name]
+        if op_["axes"] != tuple(range(op_.operands[0].type.rank)):
+            return "it is not over all elements"
+        return "the sum has an order of its own" if op_.get("orders") else None
+
+    return check
+
+
+def _mse(reduction: str):
+    return lambda b, m: b.mse_loss(m["x"], m["y"], reduction=reduction)
+
+
+RULES = (
+    Rule("cast(index == 0, 1, 2..) => one_hot(index)", op("cast", op("eq", "x", "y")), _one_hot,
+         fits(_indices)),
+    Rule("-x[target], 0 where it is ignored => nll_loss(x, target)",
+         op("select", _COUNTS, _picked(_KEPT), _ZERO), _pick_loss,
+         all_of(wide, _picks_classes)),
+    Rule("-x[target] => nll_loss(x, target)",
+         op("neg", op("take_along", "x", _NO_TARGET_IGNORED, name="pick", through=reshapes)),
+         _pick_loss, all_of(wide, _picks_classes, _never_none)),
+    Rule("total loss / counted => mean loss", op("div", _losses("sum", *_CLASSES), _COUNT),
+         _reduced("mean"), all_of(wide, _counts_all), 1e-6),
+    Rule("nll_loss(x * w, t) => nll_loss(x, t, w)",
+         op("nll_loss", op("mul", "x", "w", once=True), "t", name="loss",
+            where=lambda o: o["reduction"] != "mean"),
+         _weighted, all_of(wide, _weight_of_class)),
+    Rule("total loss / counted weights => mean loss",
+         op("div", _losses("sum", *_CLASSES), _COUNTED_WEIGHTS), _reduced("mean"),
+         all_of(wide, _counts_weights), 1e-6),
+    Rule("mean(losses) => mean loss", op("mean", _LOSSES, name="sum"), _reduced("mean"),
+         all_of(wide, _all_axes, _ignores_none), 1e-6),
+    Rule("sum(losses) => total loss", _SUM, _reduced("sum"), all_of(wide, _all_axes)),
+    *(Rule("nll_loss(log_softmax(x)) => cross_entropy(x)",
+           op("nll_loss", op("log_softmax", "logits", name="soft", once=True, through=reshapes),
+              *others, name="loss"), _cross_entropy, all_of(wide, _over_classes))
+      for others in (("t",), ("t", "weight"))),
+    Rule("(1 - s) * nll_loss(x, t) + s * mean over classes => cross_entropy(x, t) smoothed",
+         _SMOOTHED, _smoothed, all_of(wide, _smooths), 1e-6),
+    Rule("mean((x - y)**2) => mse_loss(x, y)", op("mean", _SQUARES, name="mean"), _mse("mean"),
+         all_of(wide, _every("mean"), _two_values), 3e-7),
+    Rule("sum((x - y)**2) => mse_loss(x, y)", op("reduce_sum", _SQUARES, name="sum"), _mse("sum"),
+         all_of(wide, _every("sum"), _two_values)),
+    *(Rule("total squares / n => mean loss", op(kind, _losses("sum", "mse_loss"), single("n")),
+           _reduced("mean"), all_of(wide, _divides(kind == "mul")), 3e-7)
+      for kind in ("div", "mul")),
+)  # fmt: skip

@@ -1,0 +1,146 @@
+"""Spellings of softmax and its logarithm, and of the mean."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core_compiler.ops.composite import size_of
+from core_compiler.passes.axes import Axis, Places, behind, whole
+from core_compiler.passes.recompose.spelling import (
+    TOLERANCE,
+    Check,
+    all_of,
+    lowest,
+    reshapes,
+    single,
+    wide,
+    worth,
+)
+from core_compiler.passes.rules import Any_, Const, Match, Rule, Unfit, fits, op, views
+
+# -- mean ------------------------------------------------------------------------------------------
+
+_SUM = op("reduce_sum", "x", name="sum", through=reshapes)
+
+
+def _divides(name: str, inverse: bool) -> Check:
+    """The constant is the number of elements summed up, or its reciprocal."""
+
+    def check(m: Match) -> str | None:
+        total = m.named["sum"]
+        if total["orders"]:
+            return "the sum has an order of its own"
+        size = size_of(total.operands[0], total["axes"])
+        found = worth(m, name)
+        given = m.array(name).dtype.type(1 / size if inverse else size)
+        return None if found == given else f"{found:.6g} does not make a mean of {size}"
+
+    return check
+
+
+def _mean(b, m: Match):
+    made = b.mean(m["x"], axes=m.named["sum"]["axes"])
+    shape = m.root.result.type.shape
+    return made if made.type.shape == shape else b.reshape(made, shape=shape)
+
+
+_MEANS = (
+    Rule("sum(x) / n => mean(x)", op("div", _SUM, single("n")), _mean,
+         all_of(wide, _divides("n", inverse=False))),
+    Rule("sum(x) * (1 / n) => mean(x)", op("mul", _SUM, single("n")), _mean,
+         all_of(wide, _divides("n", inverse=True)), 3e-7),
+)  # fmt: skip
+
+
+# -- softmax and its logarithm ---------------------------------------------------------------------
+
+
+def _axis(m: Match, digits: Axis) -> int:
+    """The one axis of the result that the digits make up."""
+    shape = m.root.result.type.shape
+    for axis in range(len(shape)):
+        if digits == whole(shape)[axis]:
+            return axis
+    raise Unfit("the reduction is not over just one axis")
+
+
+def _softmax_axis(m: Match) -> int:
+    axes = whole(m["x"].type.shape)
+    if all(v is not m["y"] for v, _ in behind(m["x"], axes, m.view, repeats=False)):
+        raise Unfit("what is subtracted is not the largest of what it is subtracted from")
+    places = Places(m)
+    taken = [places.taken(m.named["max"]), places.taken(m.named["sum"], axes)]
+    if taken[0] != taken[1]:
+        raise Unfit("the reductions are over different axes")
+    return _axis(m, taken[0])
+
+
+def _over(kind: str):
+    return lambda b, m: b.op(f"core.{kind}", (m["x"],), axis=_softmax_axis(m))
+
+
+_SHIFTED = op("sub", "x", op("reduce_max", "y", name="max", through=views))
+_WEIGHTS = op("exp", _SHIFTED)
+_TOTAL = op("reduce_sum", _WEIGHTS, name="sum", through=views)
+_ZERO = Const("zero", lambda a: bool(np.all(a == 0)), "all zeros")
+_SOFT = op("softmax", "x", name="soft")
+
+
+def _gives_nan(m: Match) -> str | None:
+    return None if m.named["soft"]["empty_rows"] == "nan" else "it gives zeros already"
+
+
+def _rows_of_softmax(m: Match) -> None:
+    """A condition on whole rows is on those of the softmax."""
+    digits = Places(m).taken(m.named["any"], whole(m["x"].type.shape))
+    if _axis(m, digits) != m.named["soft"]["axis"]:
+        raise Unfit("the rows are not those of the softmax")
+
+
+def _rows_of_mask(m: Match) -> None:
+    """A condition on whole rows of a mask that is added to the scores is on those of the softmax.
+
+    Where every key of a row is masked the sum is -infinity for all finite scores.
+    """
+    places = Places(m)
+    for operand in m.named["scores"].operands:
+        for value, axes in behind(operand, whole(operand.type.shape), m.view, repeats=True):
+            digits = places.taken(m.named["any"], axes) if value is m["mask"] else ()
+            if digits and _axis(m, digits) == m.named["soft"]["axis"]:
+                return
+    raise Unfit("the rows are not those of the softmax")
+
+
+def _zero_rows(b, m: Match):
+    (x,) = m.named["soft"].operands
+    return b.softmax(x, axis=m.named["soft"]["axis"], empty_rows="zero")
+
+
+_LOWEST = lowest("low")
+#: Whether anything of a row is above -infinity; the same asked of the row's largest.
+_SEEN = op("reduce_or", op("not", op("eq", "x", _LOWEST)), name="any", through=views)
+_HIDDEN = op("eq", op("reduce_max", "x", name="any", through=views), _LOWEST, through=views)
+_MASKED = op("eq", op("reduce_max", Any_("mask", views), name="any", through=views), _LOWEST,
+             through=views)  # fmt: skip
+_SOFT_OF_MASKED = op("softmax", op("add", "s", Any_("mask", views), name="scores"), name="soft")
+
+RULES = (
+    *_MEANS,
+    Rule("exp(x - max) / sum => softmax(x)",
+         op("div", _WEIGHTS, _TOTAL), _over("softmax"), all_of(wide, fits(_softmax_axis)),
+         TOLERANCE),
+    Rule("x - max - log(sum(exp(x - max))) => log_softmax(x)",
+         op("sub", _SHIFTED, op("log", _TOTAL, through=views)), _over("log_softmax"),
+         all_of(wide, fits(_softmax_axis)), TOLERANCE),
+    Rule("select(is_nan(softmax(x)), 0, softmax(x)) => softmax(x) with empty rows 0",
+         op("select", op("is_nan", _SOFT), _ZERO, _SOFT), _zero_rows, _gives_nan, 0.0),
+    Rule("select(no x > -inf, 0, softmax(x)) => softmax(x) with empty rows 0",
+         op("select", op("not", _SEEN, through=views), _ZERO, _SOFT), _zero_rows,
+         all_of(_gives_nan, fits(_rows_of_softmax)), 0.0),
+    Rule("select(max == -inf, 0, softmax(x)) => softmax(x) with empty rows 0",
+         op("select", _HIDDEN, _ZERO, _SOFT), _zero_rows,
+         all_of(_gives_nan, fits(_rows_of_softmax)), 0.0),
+    Rule("select(max of mask == -inf, 0, softmax(x + mask)) => softmax with empty rows 0",
+         op("select", _MASKED, _ZERO, _SOFT_OF_MASKED), _zero_rows,
+         all_of(_gives_nan, fits(_rows_of_mask)), 0.0),
+)  # fmt: skip

@@ -1,0 +1,81 @@
+"""What the tables of spellings share: constants that stand for a number, checks put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from core_compiler.ir import Op
+from core_compiler.passes.rules import Const, Match, is_float
+
+#: What a composite may differ by from primitives that mean the same, in f32 (some 16 roundings).
+TOLERANCE = 2e-6
+
+Check = Callable[[Match], str | None]
+
+
+def near(number: float, relative: float = 1e-6) -> Callable[[np.ndarray], bool]:
+    """Whether a constant equals ``number`` everywhere, up to the rounding of its dtype."""
+
+    def test(array: np.ndarray) -> bool:
+        if array.size == 0 or array.dtype.kind != "f":
+            return False
+        bound = relative * abs(number)
+        if not abs(float(array.flat[0]) - number) <= bound:  # weights are large: mostly this tells
+            return False
+        return bool(np.all(np.abs(array.astype(np.float64) - number) <= bound))
+
+    return test
+
+
+def number(name: str, value: float) -> Const:
+    return Const(name, near(value), f"{value:.6g}")
+
+
+def one(array: np.ndarray) -> bool:
+    """Whether a constant is one number everywhere."""
+    if array.size == 0 or array.flat[0] != array.flat[-1]:
+        return False
+    return bool(np.all(array == array.flat[0]))
+
+
+def single(name: str) -> Const:
+    """A constant that is one number everywhere."""
+    return Const(name, one, "one number")
+
+
+def worth(m: Match, name: str):
+    """The number that a constant is everywhere, as Python has it."""
+    found = m.array(name).flat[0]
+    return float(found) if is_float(m.array(name)) else found.item()
+
+
+def lowest(name: str) -> Const:
+    """A constant of -infinity."""
+    return Const(name, lambda a: is_float(a) and bool(np.all(np.isneginf(a))), "-infinity")
+
+
+def reshapes(op: Op) -> bool:
+    """Looks through what keeps elements in their order."""
+    if op.kind == "core.broadcast":
+        return op.operands[0].type.elements == op.result.type.elements
+    return op.kind == "core.reshape"
+
+
+def wide(m: Match) -> str | None:
+    """The result is of f32 or f64: narrower floats are rounded after each op of the program, but
+    once by a composite, which is more than the tolerances say."""
+    kind = m.root.result.type.dtype
+    if not kind.is_float:
+        return "it is not floating point"
+    return None if kind.bits >= 32 else f"{kind.name} is rounded after each of these ops"
+
+
+def all_of(*checks: Check) -> Check:
+    """The first refusal of several checks."""
+
+    def check(m: Match) -> str | None:
+        return next(filter(None, (each(m) for each in checks)), None)
+
+    return check

@@ -1,0 +1,242 @@
+"""The e-graph of a block: values, the ops known to make each, and which values are equal.
+
+egglog (Zhang et al., "Better Together: Unifying Datalog and Equality Saturation", 2023) holds it: a
+constructor for each number of operands, the signature of an op (kind, attributes, result type) as a
+number, so that congruence, commutativity and rebuilding are egglog's.  What our rules do with an op
+(attributes, constants, types) is Python; they match on the classes that egglog answers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Op, Value
+from core_compiler.ops.base import definition
+
+_SCHEMA = """
+(sort V)
+(constructor Id (i64) V)
+(relation Commutes (i64))
+(ruleset equal)
+"""
+_OPS = "(constructor Op{count} (i64{operands}) V)"
+_COMMUTES = "(rule ((= e (Op2 s a b)) (Commutes s)) ((union e (Op2 s b a))) :ruleset equal)"
+
+
+def need_egglog() -> Any:
+    """egglog's bindings; UserError (exit code 3) where it is not installed."""
+    if importlib.util.find_spec("egglog") is None:
+        raise UserError("egglog is not installed", "pass saturate",
+                        "pip install 'compiler-workbench[egglog]'", 3)  # fmt: skip
+    from egglog import bindings
+
+    return bindings
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What an op does, its operands aside.  ``op``: the one op of the block that this is, of an op
+    with regions or several results (then also which ``result``): it is never matched."""
+
+    kind: str
+    attributes: tuple[tuple[str, Any], ...]
+    type: Any
+    op: Op | None = None
+    result: int = 0
+
+    @staticmethod
+    def of(op: Op) -> Signature:
+        return Signature(op.kind, tuple(op.attributes.items()), op.result.type)
+
+    @property
+    def key(self) -> tuple:
+        """What tells it from others: floats by their bits (+0 is not -0)."""
+        told = tuple((k, _exact(v)) for k, v in self.attributes)
+        return self.kind, told, self.type, self.op, self.result
+
+
+def _exact(attribute: Any) -> Any:
+    if isinstance(attribute, tuple):
+        return tuple(map(_exact, attribute))
+    return attribute.hex() if isinstance(attribute, float) else attribute
+
+
+def is_plain(op: Op) -> bool:
+    """Whether rules may look at an op: one result, no code of its own."""
+    return not op.regions and len(op.results) == 1
+
+
+@dataclass(frozen=True)
+class Node:
+    """An op on classes.  ``order``: when it was added; those of the block come first."""
+
+    signature: Signature
+    operands: tuple[int, ...]
+    order: int
+
+
+@dataclass
+class Classes:
+    """What is equal: the classes by the least number of their values, in that order.
+
+    ``nodes``: the ops that each make the class (none of an argument's, unless something equal is
+    known); ``values``: the values that it holds; ``of``: the class of a value's number.
+    """
+
+    of: dict[int, int]
+    values: dict[int, list[Value]] = field(default_factory=dict)
+    nodes: dict[int, list[Node]] = field(default_factory=dict)
+
+    def readers(self) -> dict[int, dict[int, None]]:
+        """The classes that an e-node of which reads each class."""
+        made: dict[int, dict[int, None]] = {}
+        for number, nodes in self.nodes.items():
+            for node in nodes:
+                for operand in node.operands:
+                    made.setdefault(operand, {})[number] = None
+        return made
+
+
+class EGraph:
+    """Values by number; ops and equalities wait until :meth:`classes` asks egglog."""
+
+    def __init__(self) -> None:
+        self._api = need_egglog()
+        self._egraph = self._api.EGraph()
+        self._span = self._api.RustSpan(__name__, 0, 0)
+        self._run(*self._egraph.parse_program(_SCHEMA))
+        self._arities: set[int] = set()
+        self._signatures: dict[tuple, int] = {}
+        self._held: list[Signature] = []
+        self.values: list[Value] = []
+        self.given: tuple[Value, ...] = ()  # no op makes these
+        self._numbers: dict[Value, int] = {}
+        self._nodes: list[tuple[int, tuple[int, ...], int]] = []  # signature, operands, result
+        self._known: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._class: dict[int, int] = {}
+        self._waiting: list[Any] = []
+
+    def __len__(self) -> int:
+        """How many e-nodes it has."""
+        return len(self._nodes)
+
+    # -- filling ---------------------------------------------------------------------------------
+
+    def number(self, value: Value) -> int:
+        """The number of a value, given when it is met first."""
+        if value not in self._numbers:
+            self._numbers[value] = len(self.values)
+            self.values.append(value)
+            self._tell(self._api.Expr_(self._span, self._id(self._numbers[value])))
+        return self._numbers[value]
+
+    def add(self, op: Op) -> None:
+        """``op`` makes its results; one that is known already makes nothing new."""
+        if is_plain(op):
+            self._add(Signature.of(op), op.operands, op.result)
+            return
+        for place, value in enumerate(op.results):
+            self._add(Signature(op.kind, (), value.type, op, place), op.uses(), value)
+
+    def _add(self, signature: Signature, operands: Sequence[Value], result: Value) -> None:
+        name = self._signature(signature, len(operands))
+        numbers = tuple(self.number(v) for v in operands)
+        key = name, tuple(self._class.get(n, n) for n in numbers)
+        if result not in self._numbers and key in self._known:
+            self._numbers[result] = self._known[key]
+            return
+        made = self.number(result)
+        self._known.setdefault(key, made)
+        self._nodes.append((name, numbers, made))
+        self._ensure(len(numbers))
+        given = [self._literal(name), *map(self._id, numbers)]
+        term = self._api.Call(self._span, f"Op{len(numbers)}", given)
+        self._tell(self._api.Union(self._span, self._id(made), term))
+
+    def union(self, one: Value, other: Value) -> bool:
+        """The two values are equal; whether that is news."""
+        a, b = self.number(one), self.number(other)
+        if self._class.get(a, a) == self._class.get(b, b):
+            return False
+        self._tell(self._api.Union(self._span, self._id(a), self._id(b)))
+        return True
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def classes(self) -> Classes:
+        """The classes now, congruence and commutativity closed."""
+        api, span = self._api, self._span
+        self._run(*self._waiting)
+        self._waiting.clear()
+        schedule = api.Saturate(span, api.Run(span, api.RunConfig("equal")))
+        self._run(api.RunSchedule(schedule))
+        rows = self._egraph.freeze().functions["Id"].rows
+        held: dict[Any, list[int]] = {}
+        for row in rows:
+            held.setdefault(row.output, []).append(self._egraph.value_to_i64(row.inputs[0]))
+        made = Classes({n: min(numbers) for numbers in held.values() for n in numbers})
+        self._class = made.of
+        for number, value in enumerate(self.values):
+            made.values.setdefault(made.of[number], []).append(value)
+        made.nodes = {number: [] for number in made.values}
+        self._known = {}
+        for order, (name, operands, result) in enumerate(self._nodes):
+            key = name, tuple(made.of[n] for n in operands)
+            if key not in self._known:
+                self._known[key] = result
+                made.nodes[made.of[result]].append(Node(self._held[name], key[1], order))
+        return made
+
+    # -- egglog's terms --------------------------------------------------------------------------
+
+    def _signature(self, signature: Signature, count: int) -> int:
+        key = (*signature.key, count)
+        if key not in self._signatures:
+            self._signatures[key] = len(self._held)
+            self._held.append(signature)
+            commutes = signature.op is None and "commutative" in definition(signature.kind).traits
+            if commutes and count == 2:
+                self._ensure(2)
+                fact = [self._literal(self._signatures[key])]
+                self._tell(
+                    self._api.Expr_(self._span, self._api.Call(self._span, "Commutes", fact))
+                )
+        return self._signatures[key]
+
+    def _ensure(self, count: int) -> None:
+        """A constructor for ops of ``count`` operands."""
+        if count not in self._arities:
+            self._arities.add(count)
+            text = _OPS.format(count=count, operands=" V" * count)
+            text += _COMMUTES if count == 2 else ""
+            self._run(*self._egraph.parse_program(text))
+
+    def _literal(self, number: int) -> Any:
+        return self._api.Lit(self._span, self._api.Int(number))
+
+    def _id(self, number: int) -> Any:
+        return self._api.Call(self._span, "Id", [self._literal(number)])
+
+    def _tell(self, action: Any) -> None:
+        self._waiting.append(self._api.ActionCommand(action))
+
+    def _run(self, *commands: Any) -> None:
+        self._egraph.run_program(*commands)
+
+
+def filled(ops: Iterable[Op], arguments: Iterable[Value]) -> EGraph:
+    """The e-graph of a block: its values have the numbers of program order."""
+    made = EGraph()
+    ops = list(ops)
+    own = {v for op in ops for v in op.results}
+    outer = dict.fromkeys(v for op in ops for v in op.uses() if v not in own)
+    made.given = tuple(dict.fromkeys((*arguments, *outer)))
+    for value in made.given:
+        made.number(value)
+    for op in ops:
+        made.add(op)
+    return made

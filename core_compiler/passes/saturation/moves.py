@@ -1,0 +1,124 @@
+"""Rules for exploring: where a view may stand.  All keep every bit.
+
+A pipeline of rewrites needs one direction for these, and no direction is right everywhere; an
+e-graph holds both sides.  Views sink below elementwise ops (there they meet their inverse, and a
+broadcast repeats results instead of operands); slices rise above them (less is computed).
+"""
+
+from __future__ import annotations
+
+from core_compiler.ops.base import REGISTRY
+from core_compiler.passes.patterns import Any_, Match, op
+from core_compiler.passes.rules import Rule
+
+_SINKING = ("transpose", "reshape", "broadcast")
+
+
+def _kinds(count: int) -> tuple[str, ...]:
+    """Elementwise ops of ``count`` operands."""
+    return tuple(
+        declared.name for declared in REGISTRY.values()
+        if "elementwise" in declared.traits and len(declared.operands) == count
+        and not declared.operands[-1].startswith("*")
+    )  # fmt: skip
+
+
+def _same_view(m: Match) -> str | None:
+    """All operands are moved alike."""
+    first, *others = [m.named[name] for name in sorted(m.named)]
+    for other in others:
+        alike = first.attributes == other.attributes
+        if not alike or first.operands[0].type.shape != other.operands[0].type.shape:
+            return "the operands are moved in different ways"
+    return None
+
+
+def _sunk(m: Match):
+    return [m[name] for name in sorted(m.values)]
+
+
+def _below(kind: str, view: str):
+    def rewrite(b, m: Match):
+        made = b.op(f"core.{kind}", _sunk(m), **m.root.attributes)
+        return b.op(f"core.{view}", (made,), **m.named["v0"].attributes)
+
+    return rewrite
+
+
+def _sink(kind: str, count: int, view: str) -> Rule:
+    operands = [op(view, Any_(f"x{i}"), name=f"v{i}") for i in range(count)]
+    given = ", ".join(f"{view}({'xyz'[i]})" for i in range(count))
+    return Rule(f"{kind}({given}) => {view}({kind}({', '.join('xyz'[:count])}))",
+                op(kind, *operands), _below(kind, view), _same_view)  # fmt: skip
+
+
+def _splat(m: Match) -> str | None:
+    """The other operand is one number everywhere: it looks the same before the view."""
+    return None if m["c"].type.elements == 1 else "the other operand is no single number"
+
+
+def _with_number(kind: str, view: str, first: bool) -> Rule:
+    moved, number = op(view, "x", name="v"), op("broadcast", "c", name="spread")
+
+    def rewrite(b, m: Match):
+        x, c = m["x"], m["c"]
+        c = c if c.type.shape == () else b.reshape(c, shape=())
+        pair = (x, b.expand(c, x.type.shape))
+        made = b.op(f"core.{kind}", pair if first else pair[::-1], **m.root.attributes)
+        return b.op(f"core.{view}", (made,), **m.named["v"].attributes)
+
+    told = f"{view}(x), c" if first else f"c, {view}(x)"
+    pair = (moved, number) if first else (number, moved)
+    return Rule(f"{kind}({told}) => {view}({kind}({'x, c' if first else 'c, x'}))",
+                op(kind, *pair), rewrite, _splat)  # fmt: skip
+
+
+def _along_one_axis(m: Match) -> str | None:
+    """The other operand is repeated from one axis (or none), so its transpose is a broadcast."""
+    return None if m["c"].type.rank == 1 else "the other operand has more axes than one"
+
+
+def _with_vector(kind: str, first: bool) -> Rule:
+    """A transpose sinks below an op with one number a channel."""
+    moved, vector = op("transpose", "x", name="v"), op("broadcast", "c", name="spread")
+
+    def rewrite(b, m: Match):
+        x, order = m["x"], m.named["v"]["permutation"]
+        (axis,) = m.named["spread"]["dims"]
+        c = b.broadcast(m["c"], shape=x.type.shape, dims=(order[axis],))
+        made = b.op(f"core.{kind}", (x, c) if first else (c, x), **m.root.attributes)
+        return b.transpose(made, permutation=order)
+
+    told = "transpose(x), v" if first else "v, transpose(x)"
+    pair = (moved, vector) if first else (vector, moved)
+    return Rule(f"{kind}({told}) => transpose({kind}({'x, v' if first else 'v, x'}))",
+                op(kind, *pair), rewrite, _along_one_axis)  # fmt: skip
+
+
+def _rise(kind: str, count: int) -> Rule:
+    inner = op(kind, *(f"x{i}" for i in range(count)), name="f")
+
+    def rewrite(b, m: Match):
+        parts = [b.slice(m[f"x{i}"], **m.root.attributes) for i in range(count)]
+        return b.op(f"core.{kind}", parts, **m.named["f"].attributes)
+
+    names = ", ".join("xyz"[:count])
+    given = ", ".join(f"slice({n})" for n in "xyz"[:count])
+    return Rule(f"slice({kind}({names})) => {kind}({given})", op("slice", inner), rewrite)
+
+
+def _rules() -> tuple[Rule, ...]:
+    rules = []
+    for count in (1, 2, 3):
+        for kind in _kinds(count):
+            rules += [_sink(kind, count, view) for view in _SINKING]
+            rules.append(_rise(kind, count))
+    for kind in _kinds(2):
+        commutes = "commutative" in REGISTRY[f"core.{kind}"].traits
+        for first in (True,) if commutes else (True, False):
+            rules += [_with_number(kind, view, first) for view in _SINKING]
+            rules.append(_with_vector(kind, first))
+    return tuple(rules)
+
+
+RULES = _rules()

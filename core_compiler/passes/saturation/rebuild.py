@@ -1,0 +1,184 @@
+"""The chosen forms put into the block through the rewriter, one event for each class that changes.
+
+An event holds the ops that a class no longer needs, the ops of its new form (with classes that the
+block did not have) and the map of its values, so that origins, checks and the page work as for any
+rewrite; its note lists the forms of the class and the rules that made them equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core_compiler.ir import Op, Rewriter, Value
+from core_compiler.passes.saturation.egraph import Classes, Node
+from core_compiler.passes.saturation.extraction import Choice
+
+#: Forms and rules that a note lists.
+_LISTED = 4
+
+
+@dataclass
+class Reasons:
+    """The rules that have put values into one class, with their tolerances."""
+
+    rules: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def tolerances(self) -> list[float]:
+        return [t for t in self.rules.values() if t is not None]
+
+
+def rebuild(
+    rewriter: Rewriter, classes: Classes, made: Mapping[int, Choice], order: Sequence[int],
+    given: Mapping[int, Value], reasons: Mapping[int, Reasons],
+) -> list[int]:  # fmt: skip
+    """Bring the block into the chosen form; the classes that changed.
+
+    ``order``: the classes that the block needs, each after those that it needs; ``given``: those
+    that are no op's of the block, with the values that they are.
+    """
+    return _Rebuild(rewriter, classes, made, order, given, reasons).run()
+
+
+class _Rebuild:
+    def __init__(self, rewriter, classes, made, order, given, reasons):
+        self.rewriter, self.classes, self.made, self.order = rewriter, classes, made, order
+        self.given, self.reasons = given, reasons
+        self.tolerant = any(found.tolerances for found in reasons.values())
+        self.values: dict[int, Value] = {}
+        self.waiting: dict[int, Op] = {}  # new ops of classes that the block did not have
+        self.changed: list[int] = []
+        known = set(rewriter.block.arguments) | set(given.values())
+        for op in rewriter.ops:
+            known.update(op.results)
+        #: The block's own values of each class, in program order.
+        self.own = {c: [v for v in classes.values[c] if v in known] for c in order}
+        #: What must stay: values of classes that are not settled, and one of each that is.
+        self.kept = {v for values in self.own.values() for v in values}
+
+    def run(self) -> list[int]:
+        for number in self.order:
+            self._settle(number)
+        return self.changed
+
+    def _settle(self, number: int) -> None:
+        node, own = self.made[number].node, self.own[number]
+        if node is None or node.signature.op is not None:
+            held = node.signature if node is not None else None
+            kept = held.op.results[held.result] if held else self.given[number]
+            self._merge(number, kept, None)
+            return
+        operands = tuple(self.values[n] for n in node.operands)
+        for value in own:
+            maker = self.rewriter.producer(value)
+            if maker is not None and _is(maker, node, operands):
+                self._merge(number, value, None)
+                return
+        value = own[0] if own else Value(self.classes.values[number][0].type)
+        op = Op(node.signature.kind, operands, (value,), dict(node.signature.attributes))
+        if own:
+            self._merge(number, value, op)
+        else:
+            self.values[number], self.waiting[number] = value, op
+
+    def _merge(self, number: int, kept: Value, new: Op | None) -> None:
+        """``kept`` is the class from here on (where given, made by ``new``); the block's others of
+        the class are replaced by it."""
+        self.values[number] = kept
+        gone = [v for v in self.own[number] if new is not None or v is not kept]
+        self.kept -= set(gone)
+        self.kept.add(kept)
+        makers = [m for v in gone if (m := self.rewriter.producer(v)) is not None]
+        if not makers:
+            return
+        placed = [] if new is None else [*self._needed(new), new]
+        values = {v: kept for v in gone if v is not kept}
+        self.rewriter.replace(
+            self._old(makers, placed), placed, values, at=makers[-1],
+            rule="take the form that costs least", tolerance=self._tolerance(number, placed),
+            note=self._told(number), source=_SOURCE,
+        )  # fmt: skip
+        self.changed.append(number)
+
+    def _needed(self, op: Op) -> list[Op]:
+        """The waiting ops that ``op`` reads, each after those that it reads."""
+        out: list[Op] = []
+        makers = {op.result: number for number, op in self.waiting.items()}
+        stack = [(v, False) for v in reversed(op.operands)]
+        while stack:
+            value, entered = stack.pop()
+            number = makers.get(value)
+            if number is None or number not in self.waiting:
+                continue
+            if entered:
+                out.append(self.waiting.pop(number))
+                self.kept.add(value)
+                continue
+            stack.append((value, True))
+            stack += [(v, False) for v in reversed(self.waiting[number].operands)]
+        return out
+
+    def _old(self, makers: Sequence[Op], placed: Sequence[Op]) -> list[Op]:
+        """The ops replaced, with those that nobody needs once they are gone, in program order."""
+        needed = {v for op in placed for v in op.uses()} | self.kept
+        gone = dict.fromkeys(makers)
+        work = list(makers)
+        while work:
+            for value in work.pop().uses():
+                maker = self.rewriter.producer(value)
+                if maker is None or maker in gone or maker.regions:
+                    continue
+                users = {u for v in maker.results for u in self.rewriter.users(v)}
+                stay = any(self.rewriter.is_output(v) or v in needed for v in maker.results)
+                if not stay and users <= gone.keys():
+                    gone[maker] = None
+                    work.append(maker)
+        return [*reversed([op for op in gone if op not in makers]), *makers]
+
+    def _told(self, number: int) -> str:
+        """What the e-class holds, and by which rules."""
+        nodes, chosen = self.classes.nodes[number], self.made[number].node
+        forms = _listed([n.signature.kind.removeprefix("core.") for n in nodes])
+        rules = list(self.reasons[number].rules) if number in self.reasons else []
+        text = f"an e-class of {'one form' if len(nodes) == 1 else f'{len(nodes)} forms'}: {forms}"
+        if chosen is not None and len(nodes) > 1:
+            text += f"; {chosen.signature.kind.removeprefix('core.')} costs least"
+        return text + (f"; equal by {_listed([f'`{rule}`' for rule in rules])}" if rules else "")
+
+    def _tolerance(self, number: int, placed: Sequence[Op]) -> float | None:
+        """What the rules between the event's operands and its result may change in all: those of
+        the classes that any form of it goes through, down to values that are settled."""
+        stated: list[float] = []
+        fresh = {v for op in placed for v in op.results}
+        seen, work = {number}, [number]
+        while self.tolerant and work:
+            current = work.pop()
+            stated += self.reasons[current].tolerances if current in self.reasons else []
+            for node in self.classes.nodes[current]:
+                for n in node.operands:
+                    if n not in seen and (n not in self.values or self.values[n] in fresh):
+                        seen.add(n)
+                        work.append(n)
+        return sum(stated) if stated else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    told = [name if count == 1 else f"{count} {name}" for name, count in counts.items()]
+    more = f" and {len(told) - _LISTED} more" if len(told) > _LISTED else ""
+    return ", ".join(told[:_LISTED]) + more
+
+
+_SOURCE = "core_compiler/passes/saturation/rebuild.py"
+
+
+def _is(op: Op, node: Node, operands: tuple[Value, ...]) -> bool:
+    """Whether an op of the block is an e-node on these values."""
+    signature = node.signature
+    return (
+        op.kind == signature.kind and op.operands == operands
+        and tuple(op.attributes.items()) == signature.attributes
+    )  # fmt: skip
