@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from core_compiler import compiler
+from core_compiler.kernels.lowering import MOST_OPS
 from core_compiler.ops.base import evaluate_block
 from tests.passes.programs import inputs, program
 
@@ -38,3 +39,22 @@ def test_a_result_that_is_kept_and_read_beside_its_place(name):
     wanted = evaluate_block(module.main.body, arrays, module.weights)
     for ours, theirs in zip(compiler.start(module, "cpu").finish()(*arrays), wanted, strict=True):
         assert ours.tobytes() == np.asarray(theirs).tobytes()
+
+
+def test_a_long_chain_becomes_several_kernels():
+    """A program that is unrolled may be a chain of hundreds of ops (a pool of 401 taps): in one
+    kernel they compile for a minute, and deeper than Python's stack."""
+
+    def build(b, x, y):
+        for _ in range(250):
+            x = b.abs(b.sub(x, y))
+        return [x]
+
+    module = program(build, "4x5xf32", "4x5xf32")
+    arrays = inputs(module)
+    made = compiler.start(module, "cpu").finish()
+    (wanted,) = evaluate_block(module.main.body, arrays, module.weights)
+    assert made(*arrays)[0].tobytes() == np.asarray(wanted).tobytes()
+    fused = next(s for s in made.stages if s.name == "fuse_elementwise")
+    sizes = [len(op.regions[0].ops) for op in fused.module.main.body.ops if op.regions]
+    assert len(sizes) > 1 and max(sizes) <= MOST_OPS
