@@ -81,10 +81,9 @@ def import_exported(
     """Import a ``torch.export.ExportedProgram``; UserError names all unsupported ops at once.
 
     ``sizes`` binds symbolic dimensions (by the program's names for them, ``s77``); the others take
-    the example inputs' sizes.  ``facts["bound"]`` says for each its ``size`` and the range
-    ``low`` to
-    ``high`` (-1: unbounded) that the program allows.  ``read_files`` off: the source files that the
-    program names are not read (for programs that nobody has vouched for).
+    the example inputs' sizes.  ``facts["bound"]`` says for each its ``size`` and the range ``low``
+    to ``high`` (-1: unbounded) that the program allows.  ``read_files`` off: the source files that
+    the program names are not read (for programs that nobody has vouched for).
     """
     import torch
 
