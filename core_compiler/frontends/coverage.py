@@ -87,7 +87,7 @@ def pytorch() -> Coverage:
     """The ops that torch tags as core ATen."""
     import torch
 
-    from core_compiler.frontends.pytorch.decompositions import decomposable, lookup
+    from core_compiler.frontends.pytorch.decompositions import decomposable, known
 
     entries = []
     # Not dir(torch.ops.aten): that lists what has been used so far.
@@ -97,7 +97,7 @@ def pytorch() -> Coverage:
         packet, _, overload = name.removeprefix("aten::").partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default", None)
         if op is not None and torch.Tag.core in op.tags:
-            status = (SUPPORTED if lookup(str(op)) is not None
+            status = (SUPPORTED if known(str(op))
                       else COMPOSED if decomposable(op) else MISSING)  # fmt: skip
             entries.append(Entry(str(op), "core ATen", 0, status))
     return Coverage("pytorch", f"torch {version('torch')}", _sorted(entries))

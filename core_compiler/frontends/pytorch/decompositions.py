@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from core_compiler.frontends.pytorch.aten import TABLE
+from core_compiler.frontends.pytorch.aten.complex_numbers import COMPLEX
 
 
 def lookup(target: str):
@@ -24,6 +25,12 @@ def lookup(target: str):
     return TABLE.get(".".join([packet, *parts[2:]])) or TABLE.get(packet)
 
 
+def known(target: str) -> bool:
+    """Whether an op has a translation, be it for complex numbers only."""
+    packet = target.removeprefix("aten.").partition(".")[0]
+    return lookup(target) is not None or packet in COMPLEX
+
+
 def decomposed(program, refused: Collection[str]):
     """The program with torch's decompositions of every op that we do not translate, and of those in
     ``refused`` (names of ops that a translation turned down); None where torch has none for
@@ -31,7 +38,7 @@ def decomposed(program, refused: Collection[str]):
     table = {
         op: rule
         for op, rule in _every().items()
-        if str(op) in refused or (lookup(str(op)) is None and not _is_inert(op))
+        if str(op) in refused or (not known(str(op)) and not _is_inert(op))
     }
     if not any(str(op) in refused for op in table):
         return None

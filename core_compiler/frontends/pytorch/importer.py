@@ -15,16 +15,24 @@ import numpy as np
 from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
 from core_compiler.frontends.pytorch.aliasing import functional, is_in_place
-from core_compiler.frontends.pytorch.aten import Context, NotSupported, Refused
+from core_compiler.frontends.pytorch.aten import (
+    Complex,
+    Context,
+    NotSupported,
+    Refused,
+    leaves,
+    lookup_complex,
+)
 from core_compiler.frontends.pytorch.decompositions import (
     decomposed,
     definition,
+    known,
     lookup,
     tensors_of,
 )
 from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
-from core_compiler.frontends.pytorch.tensors import dtype_of, to_numpy
+from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, to_numpy
 from core_compiler.frontends.run_time_sizes import RunTimeNumber, RunTimeSizes, with_counts
 from core_compiler.ir import (
     Block,
@@ -119,6 +127,8 @@ def import_exported(
     )
 
 
+#: Stands in for the result of an unsupported op whose type we cannot say.
+UNKNOWN = object()
 #: Rounds of decomposing what has no translation; each may show further such ops.
 ROUNDS = 4
 
@@ -179,15 +189,6 @@ def _refuse_mutation(program, name: str) -> None:
             name,
             "return the new value instead",
         )
-
-
-def _leaves(held):
-    """All values in nested tuples, lists and dicts."""
-    if isinstance(held, dict):
-        held = tuple(held.values())
-    if isinstance(held, list | tuple):
-        return [leaf for part in held for leaf in _leaves(part)]
-    return [held]
 
 
 class _Walker:
@@ -260,7 +261,7 @@ class _Walker:
             return
         try:
             argument = Value(self._type(value), node.name)
-        except KeyError:
+        except NotSupported:
             raise UserError(
                 f"input {node.name} is of type {value.dtype}",
                 node.name,
@@ -279,6 +280,11 @@ class _Walker:
             return
         origin = Origin.root(FrontendNode(target, "parameter", scope=_path(target)))
         builder = Context(self.weights, origin, node, self.symbols, self.sizes)
+        if held.dtype.is_complex:
+            parts = (builder.constant(to_numpy(part)) for part in (held.real, held.imag))
+            self.env[node] = Complex(*parts)
+            self.ops += builder.ops
+            return
         try:
             array = to_numpy(held)
         except (KeyError, RuntimeError, TypeError):
@@ -302,6 +308,9 @@ class _Walker:
         try:
             arguments = self._read(node.args)
             keywords = self._read(dict(node.kwargs))
+            if any(part is UNKNOWN for part in leaves((arguments, keywords))) and known(target):
+                self.env[node] = self._stand_in(node)  # what it reads has been reported
+                return
             made = self._translate(target, context, arguments, keywords, node)
             self.ops += context.ops
         except Refused as reason:
@@ -359,7 +368,7 @@ class _Walker:
         if target.startswith("<built-in function getitem"):
             return arguments[0][arguments[1]]
         if target in CONTROL_FLOW:
-            if any(map(self._sized, _leaves((arguments, keywords)))):
+            if any(map(self._sized, leaves((arguments, keywords)))):
                 raise NotSupported("it is given a tensor or a number whose size depends on data")
             made = getattr(self, f"_{target}")(context, *arguments, **keywords)
             self._compare(made, node.meta.get("val"), target)
@@ -368,13 +377,14 @@ class _Walker:
             place = next(i for i, given in enumerate(arguments) if hasattr(given, "graph"))
             made = self._walked(arguments[place], arguments[place + 1 :])
             return tuple(made) if isinstance(made, list) else made
-        handler = lookup(target)
+        of_complex = lookup_complex(target, (arguments, keywords), node.meta.get("val"))
+        handler = of_complex or lookup(target)
         if handler is None:
             raise NotSupported("no translation")
-        for part in _leaves((arguments, keywords)):
+        for part in leaves((arguments, keywords)):
             if is_symbolic(part):
                 self.symbols.number(part)  # raises: a size in the graph was bound when it was read
-        if handler not in TAKE_SIZES and any(map(self._sized, _leaves((arguments, keywords)))):
+        if handler not in TAKE_SIZES and any(map(self._sized, leaves((arguments, keywords)))):
             raise NotSupported("it is given a tensor or a number whose size depends on data")
         made = handler(context, *arguments, **keywords)
         self._bind(made, node.meta.get("val"))
@@ -416,6 +426,8 @@ class _Walker:
             self.ops = around
 
     def _sized(self, part) -> bool:
+        if isinstance(part, Complex):
+            return self._sized(part.real) or self._sized(part.imag)
         return isinstance(part, RunTimeNumber) or (
             isinstance(part, Value) and bool(self.sizes.of(part))
         )
@@ -436,13 +448,21 @@ class _Walker:
         """What we made must have torch's own shape and dtype: a wrong translation stops here."""
         pairs = zip(made, expected, strict=False) if isinstance(made, tuple) else [(made, expected)]
         for value, meta in pairs:
-            if isinstance(value, Value) and hasattr(meta, "shape"):
+            if isinstance(value, Complex) and meta.dtype.is_complex:
+                value, kind = value.real, element_of(meta.dtype)
+                wanted = tensor([self.symbols.number(d) for d in meta.shape], kind)
+            elif isinstance(value, Value | Complex) and hasattr(meta, "shape"):
                 wanted = self._type(meta)
-                if value.type.shape != wanted.shape or value.type.dtype is not wanted.dtype:
-                    raise NotSupported(f"our form gives {value.type}, torch {wanted}")
+            else:
+                continue
+            if isinstance(value, Complex):
+                raise NotSupported(f"our form gives complex numbers, torch {wanted}")
+            if value.type.shape != wanted.shape or value.type.dtype is not wanted.dtype:
+                raise NotSupported(f"our form gives {value.type}, torch {wanted}")
 
     def _stand_in(self, node):
-        """A placeholder result, so that the walk goes on and finds every unsupported op."""
+        """A placeholder result, so that the walk goes on and finds every unsupported op: a value of
+        torch's type, or :data:`UNKNOWN` where that is none of ours."""
         value = node.meta.get("val")
         if isinstance(value, list | tuple):
             return tuple(self._placebo(v) for v in value)
@@ -464,12 +484,16 @@ class _Walker:
             return meta
         try:
             return Value(self._type(meta))
-        except (NotSupported, KeyError):
-            return Value(tensor((), "f32"))
+        except NotSupported:
+            return UNKNOWN
 
     def _type(self, meta):
-        """The type of a fake tensor, symbols bound; KeyError for a dtype that we have not."""
-        return tensor([self.symbols.number(d) for d in meta.shape], dtype_of(meta.dtype))
+        """The type of a fake tensor, symbols bound; NotSupported for a dtype that we have not."""
+        try:
+            kind = dtype_of(meta.dtype)
+        except KeyError:
+            raise NotSupported(f"elements of type {meta.dtype}") from None
+        return tensor([self.symbols.number(d) for d in meta.shape], kind)
 
     def _read(self, argument):
         if isinstance(argument, list | tuple):
@@ -491,6 +515,8 @@ class _Walker:
             if not isinstance(value, bool | int | float | Value):
                 if not self.unsupported:
                     reason = "it is no tensor, or a result that its op's translation leaves out"
+                    if isinstance(value, Complex):
+                        reason = "complex numbers; return torch.view_as_real of them"
                     gap = Unsupported(f"result {source}", reason, describe(source))
                     self.unsupported.append(gap)
                 continue

@@ -14,6 +14,9 @@ _NAMES = {
     "uint8": "ui8", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64", "bool": "i1",
 }  # fmt: skip
 
+#: Of complex dtypes the dtype of the two parts.
+_PARTS = {"complex32": "f16", "complex64": "f32", "complex128": "f64"}
+
 _VIEWED = {
     "bf16": ("int16", ml_dtypes.bfloat16), "f8E4M3FN": ("uint8", ml_dtypes.float8_e4m3fn),
     "f8E4M3FNUZ": ("uint8", ml_dtypes.float8_e4m3fnuz), "f8E5M2": ("uint8", ml_dtypes.float8_e5m2),
@@ -24,6 +27,12 @@ _VIEWED = {
 def dtype_of(torch_dtype) -> DType:
     """Our dtype of a torch dtype; KeyError where there is none (complex, quantised)."""
     return dtype(_NAMES[str(torch_dtype).removeprefix("torch.")])
+
+
+def element_of(torch_dtype) -> DType:
+    """Our dtype of a torch dtype, of a complex one that of its parts; KeyError as above."""
+    name = str(torch_dtype).removeprefix("torch.")
+    return dtype(_PARTS[name]) if name in _PARTS else dtype_of(torch_dtype)
 
 
 def to_numpy(held) -> np.ndarray:

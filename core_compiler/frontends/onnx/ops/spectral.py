@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from core_compiler.frontends import spectra
 from core_compiler.frontends.onnx.reading import dtype_of
 from core_compiler.frontends.onnx.table import FOLDED_ELEMENTS, NotSupported, axis_of, onnx_op
 from core_compiler.ir import Value, dtype
@@ -41,35 +42,16 @@ def _transformed(b, x: Value, count: int, inverse: bool, onesided: bool) -> Valu
     Computed in f64: a sum of so many terms in f32 is less exact than a fast transform's.
     """
     *lead, size, parts = x.type.shape
-    matrix = _matrix(size, parts, count, inverse, onesided)
+    try:
+        matrix = spectra.matrix(size, parts, count, inverse, onesided, FOLDED_ELEMENTS)
+    except ValueError as error:
+        raise NotSupported(str(error)) from None
+    if inverse:
+        matrix = matrix / count
     made = 1 if inverse and onesided else 2
     rows = b.to(b.reshape(x, shape=(math.prod(lead), size * parts)), F64)
     y = b.to(b.matmul(rows, b.constant(matrix)), x.type.dtype)
     return b.reshape(y, shape=(*lead, matrix.shape[1] // made, made))
-
-
-def _matrix(size: int, parts: int, count: int, inverse: bool, onesided: bool) -> np.ndarray:
-    """(size * parts, bins * 2), or (size * parts, count) from the one side of a real signal's
-    spectrum back to it."""
-    bins = count // 2 + 1 if onesided and not inverse else count
-    if size * parts * bins * 2 > FOLDED_ELEMENTS:
-        raise NotSupported(f"a transform of {count} points: its matrix is too large")
-    used = min(size, count // 2 + 1 if onesided and inverse else count)
-    turns = np.outer(np.arange(used), np.arange(bins)) % count  # exact, however long
-    angle = 2 * math.pi * turns / count * (1 if inverse else -1)
-    cos, sin = np.cos(angle), np.sin(angle)
-    if inverse and onesided:
-        twice = np.where((np.arange(used) == 0) | (2 * np.arange(used) == count), 1, 2)[:, None]
-        table = np.stack([cos * twice, -sin * twice][:parts], axis=1)  # (used, parts, count)
-    else:
-        real = np.stack([cos, sin], axis=-1)  # what a real part adds to (bins, 2)
-        imaginary = np.stack([-sin, cos], axis=-1)
-        table = np.stack([real, imaginary][:parts], axis=1)  # (used, parts, bins, 2)
-    if inverse:
-        table = table / count
-    whole = np.zeros((size, *table.shape[1:]))
-    whole[:used] = table
-    return whole.reshape(size * parts, -1)
 
 
 @onnx_op("STFT")

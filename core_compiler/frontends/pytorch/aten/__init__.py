@@ -3,6 +3,7 @@
 from core_compiler.frontends.pytorch.aten import (
     backward,
     bags,
+    complex_numbers,
     contraction,
     creation,
     distance,
@@ -15,21 +16,32 @@ from core_compiler.frontends.pytorch.aten import (
     reduction,
     shape,
 )
-from core_compiler.frontends.pytorch.aten.table import TABLE, Context, NotSupported, Refused
+from core_compiler.frontends.pytorch.aten.complex_numbers import Complex, lookup_complex
+from core_compiler.frontends.pytorch.aten.table import (
+    TABLE,
+    Context,
+    NotSupported,
+    Refused,
+    leaves,
+)
 
 __all__ = [
     "TABLE",
+    "Complex",
     "Context",
     "NotSupported",
     "Refused",
     "backward",
     "bags",
+    "complex_numbers",
     "contraction",
     "creation",
     "distance",
     "elementwise",
     "experts",
     "indexing",
+    "leaves",
+    "lookup_complex",
     "network",
     "pooling",
     "random",

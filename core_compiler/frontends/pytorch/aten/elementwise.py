@@ -26,7 +26,7 @@ _UNARY = {
     "special_erf": "erf", "special_expm1": "expm1", "special_log1p": "log1p",
     "special_exp2": "exp2", "special_expit": "sigmoid", "special_erfc": "erfc",
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh",
-    "arctanh": "atanh", "absolute": "abs", "negative": "neg", "sgn": "sign",
+    "arctanh": "atanh", "absolute": "abs", "negative": "neg", "sgn": "sign", "_neg_view": "neg",
 }  # fmt: skip
 _KEEPS_INTEGERS = frozenset(("abs", "neg", "floor", "ceil", "round", "trunc", "sign"))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from core_compiler.frontends.pytorch.tensors import dtype_of
+from core_compiler.frontends.pytorch.tensors import dtype_of, element_of
 from core_compiler.frontends.run_time_sizes import RunTimeNumber, SizedBuilder
 from core_compiler.ir import DType, Value, dtype
 from core_compiler.ops.builder import broadcast_shape
@@ -37,9 +37,9 @@ class Context(SizedBuilder):
 
     @property
     def dtype(self) -> DType:
-        """The dtype torch gives the (first) result."""
+        """The dtype torch gives the (first) result; of complex numbers that of their parts."""
         meta = self.meta[0] if isinstance(self.meta, list | tuple) else self.meta
-        return dtype_of(meta.dtype)
+        return element_of(meta.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -134,6 +134,15 @@ def aten(*names: str):
     return enter
 
 
+def leaves(held) -> list:
+    """All values in nested tuples, lists and dicts."""
+    if isinstance(held, dict):
+        held = tuple(held.values())
+    if isinstance(held, list | tuple):
+        return [leaf for part in held for leaf in leaves(part)]
+    return [held]
+
+
 def axis_of(axis: int, rank: int) -> int:
     """A non-negative axis (torch counts negative ones from the end; rank 0 has axes 0 and -1)."""
     return axis + max(rank, 1) if axis < 0 else axis
@@ -156,4 +165,4 @@ def per_axis(x, count: int) -> tuple[int, ...]:
 
 
 __all__ = ["BOOL", "F32", "I64", "TABLE", "Context", "NotSupported", "Refused", "aten", "axes_of",
-           "axis_of", "broadcast_shape", "per_axis"]  # fmt: skip
+           "axis_of", "broadcast_shape", "leaves", "per_axis"]  # fmt: skip

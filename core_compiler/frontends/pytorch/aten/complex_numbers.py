@@ -1,0 +1,383 @@
+"""Complex numbers: two tensors, of which a program may use either.
+
+They live between a program's inputs and its results (rotary embeddings, Fourier transforms), which
+are real.  What only moves, adds or scales does so with both parts; products and functions say here
+what they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core_compiler.frontends import spectra
+from core_compiler.frontends.pytorch.aten.table import (
+    TABLE,
+    Context,
+    NotSupported,
+    axis_of,
+    leaves,
+)
+from core_compiler.ir import DType, Value, dtype
+
+
+@dataclass(frozen=True)
+class Complex:
+    """A complex tensor: two values of one type."""
+
+    real: Value
+    imag: Value
+
+
+#: ``packet`` or ``packet.overload`` -> handler(context, *arguments), where an argument is complex.
+COMPLEX: dict[str, Callable] = {}
+
+#: Ops that do the same with the real and with the imaginary part.
+_PARTWISE = (
+    "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "expand", "permute", "transpose",
+    "t", "slice", "select", "index", "index_select", "gather", "cat", "stack", "clone",
+    "contiguous", "flip", "roll", "split", "split_with_sizes", "chunk", "unbind", "narrow",
+    "repeat", "tile", "flatten", "unflatten", "alias", "detach", "constant_pad_nd", "movedim",
+    "swapaxes", "sum", "mean", "neg", "where", "tril", "triu", "diagonal", "cumsum", "numpy_T",
+    "mT", "copy", "lift_fresh_copy",
+)  # fmt: skip
+#: The largest matrix of a transform, in elements.
+_LARGEST = 1 << 24
+_F64 = dtype("f64")
+
+
+def lookup_complex(target: str, arguments: Any, meta: Any) -> Callable | None:
+    """The translation of an op (``aten.mul.Tensor``) that reads complex numbers or makes them
+    (``meta``: torch's description of its result); None for others."""
+    first = meta[0] if isinstance(meta, list | tuple) and meta else meta
+    makes = hasattr(first, "dtype") and first.dtype.is_complex
+    if not makes and not any(isinstance(x, Complex) for x in leaves(arguments)):
+        return None
+    packet, _, overload = target.removeprefix("aten.").partition(".")
+    packet = packet if packet.startswith("_") else packet.rstrip("_")
+    names = f"{packet}.{overload}", packet
+    found = next((COMPLEX[name] for name in names if name in COMPLEX), None)
+    if found is None and packet in _PARTWISE:
+        found = next((_both(TABLE[name]) for name in names if name in TABLE), None)
+    if found is None:
+        raise NotSupported("it has no form for complex numbers")
+    return found
+
+
+def _complex(*names: str):
+    def enter(handler):
+        COMPLEX.update(dict.fromkeys(names, handler))
+        return handler
+
+    return enter
+
+
+# -- what does the same with both parts ------------------------------------------------------------
+
+
+def _part(b: Context, held: Any, imaginary: bool) -> Any:
+    """The real (or imaginary) part of all complex values in ``held``; of real floats it is 0."""
+    if isinstance(held, list | tuple):
+        return type(held)(_part(b, x, imaginary) for x in held)
+    if isinstance(held, Complex):
+        return held.imag if imaginary else held.real
+    if imaginary and isinstance(held, Value) and held.type.dtype.is_float:
+        zero = b.constant(np.zeros((), held.type.dtype.numpy))
+        return b.expand(zero, held.type.shape)
+    return held
+
+
+def _both(real_handler: Callable):
+    def handler(b: Context, *arguments: Any, **keywords: Any):
+        real, imag = (
+            real_handler(b, *(_part(b, x, i) for x in arguments), **keywords) for i in (False, True)
+        )
+        if isinstance(real, tuple | list):
+            return tuple(map(Complex, real, imag))
+        return Complex(real, imag)
+
+    return handler
+
+
+@_complex("to", "_to_copy")
+def _to(b: Context, x: Value | Complex, *_: Any, **__: Any):
+    if not b.meta.dtype.is_complex:
+        raise NotSupported("it drops the imaginary part; take .real or .imag")
+    real, imag = (_part(b, x, i) for i in (False, True))
+    return Complex(b.to(real, b.dtype), b.to(imag, b.dtype))
+
+
+# -- into complex numbers and out ------------------------------------------------------------------
+
+
+@_complex("polar")
+def _polar(b: Context, length: Value, angle: Value):
+    real = b.op("core.mul", b.pair(length, b.cos(angle), b.dtype))
+    return Complex(real, b.op("core.mul", b.pair(length, b.sin(angle), b.dtype)))
+
+
+@_complex("complex")
+def _of_parts(b: Context, real: Value, imag: Value):
+    return Complex(*b.pair(real, imag, b.dtype))
+
+
+@_complex("view_as_complex")
+def _view_as_complex(b: Context, x: Value):
+    return _of_pairs(b, x)
+
+
+def _of_pairs(b: Context, x: Value) -> Complex:
+    """The parts that lie along a last axis of two."""
+    *shape, _ = x.type.shape
+    start, ones = (0,) * len(shape), (1,) * (len(shape) + 1)
+    parts = (
+        b.slice(x, starts=(*start, part), limits=(*shape, part + 1), strides=ones)
+        for part in (0, 1)
+    )
+    return Complex(*(b.reshape(part, shape=tuple(shape)) for part in parts))
+
+
+@_complex("view_as_real")
+def _view_as_real(b: Context, x: Complex):
+    return _pairs(b, x)
+
+
+def _pairs(b: Context, x: Complex) -> Value:
+    """The parts along a last axis of two."""
+    shape = (*x.real.type.shape, 1)
+    parts = [b.reshape(part, shape=shape) for part in (x.real, x.imag)]
+    return b.concat(*parts, axis=len(shape) - 1)
+
+
+@_complex("real")
+def _real(b: Context, x: Complex):
+    return x.real
+
+
+@_complex("imag")
+def _imag(b: Context, x: Complex):
+    return x.imag
+
+
+@_complex("resolve_conj", "resolve_neg")
+def _same(b: Context, x: Complex):
+    return x
+
+
+@_complex("conj", "_conj", "conj_physical", "_conj_physical")
+def _conj(b: Context, x: Complex):
+    return Complex(x.real, b.neg(x.imag))
+
+
+@_complex("abs", "absolute")
+def _abs(b: Context, x: Complex):
+    """The longer part times sqrt(1 + (shorter / longer)^2): squares alone would overflow."""
+    first, second = b.abs(x.real), b.abs(x.imag)
+    long, short = b.max(first, second), b.min(first, second)
+    zero, one = (b.value(n, long.type.dtype) for n in (0.0, 1.0))
+    is_zero = b.eq(*b.together(long, zero))
+    ratio = b.div(short, b.select(is_zero, *b.together(one, long)))
+    return b.mul(long, b.sqrt(b.add(*b.together(b.mul(ratio, ratio), one))))
+
+
+@_complex("angle")
+def _angle(b: Context, x: Complex):
+    return b.atan2(x.imag, x.real)
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+
+
+def _whole(b: Context, x: Any, kind: DType) -> Complex:
+    """A complex value, a real one or a Python number, as a complex value."""
+    if isinstance(x, Complex):
+        return Complex(b.to(x.real, kind), b.to(x.imag, kind))
+    if isinstance(x, Value):
+        real = b.to(x, kind)
+        return Complex(real, _part(b, real, True))
+    return Complex(b.value(complex(x).real, kind), b.value(complex(x).imag, kind))
+
+
+def _times(b: Context, x: Value, y: Value) -> Value:
+    return b.mul(*b.together(x, y))
+
+
+def _is_real(x: Any) -> bool:
+    return isinstance(x, Value) or (not isinstance(x, Complex) and complex(x).imag == 0)
+
+
+def _added(sign: int):
+    def handler(b: Context, x: Any, y: Any, alpha: Any = 1):
+        one, other = _whole(b, x, b.dtype), _whole(b, y, b.dtype)
+        if alpha != 1:
+            scale = b.value(alpha, b.dtype)
+            other = Complex(_times(b, other.real, scale), _times(b, other.imag, scale))
+        join = b.add if sign > 0 else b.sub
+        return Complex(
+            join(*b.together(one.real, other.real)), join(*b.together(one.imag, other.imag))
+        )
+
+    return handler
+
+
+_sub = _added(-1)
+COMPLEX.update({"add": _added(1), "sub": _sub})
+
+
+@_complex("rsub")
+def _rsub(b: Context, x: Any, y: Any, alpha: Any = 1):
+    if alpha != 1:
+        raise NotSupported("rsub with a factor")
+    return _sub(b, y, x)
+
+
+@_complex("mul", "multiply")
+def _mul(b: Context, x: Any, y: Any):
+    if _is_real(y):
+        x, y = y, x
+    if _is_real(x):
+        scale, whole = b.value(x if isinstance(x, Value) else complex(x).real, b.dtype), y
+        return Complex(_times(b, whole.real, scale), _times(b, whole.imag, scale))
+    p, q = _whole(b, x, b.dtype), _whole(b, y, b.dtype)
+    return Complex(
+        b.sub(_times(b, p.real, q.real), _times(b, p.imag, q.imag)),
+        b.add(_times(b, p.real, q.imag), _times(b, p.imag, q.real)),
+    )
+
+
+@_complex("div.Tensor", "div.Scalar", "true_divide")
+def _div(b: Context, x: Any, y: Any):
+    p = _whole(b, x, b.dtype)
+    if _is_real(y):
+        by = b.value(y if isinstance(y, Value) else complex(y).real, b.dtype)
+        return Complex(b.div(*b.together(p.real, by)), b.div(*b.together(p.imag, by)))
+    q = _whole(b, y, b.dtype)
+    norm = b.add(b.mul(q.real, q.real), b.mul(q.imag, q.imag))
+    real = b.add(_times(b, p.real, q.real), _times(b, p.imag, q.imag))
+    imag = b.sub(_times(b, p.imag, q.real), _times(b, p.real, q.imag))
+    return Complex(b.div(*b.together(real, norm)), b.div(*b.together(imag, norm)))
+
+
+@_complex("exp")
+def _exp(b: Context, x: Complex):
+    length = b.exp(x.real)
+    return Complex(b.mul(length, b.cos(x.imag)), b.mul(length, b.sin(x.imag)))
+
+
+@_complex("mm", "bmm", "matmul")
+def _matmul(b: Context, x: Any, y: Any):
+    p, q = (_whole_tensor(b, each) for each in (x, y))
+    product = TABLE["matmul"]
+    real = b.sub(product(b, p.real, q.real), product(b, p.imag, q.imag))
+    imag = b.add(product(b, p.real, q.imag), product(b, p.imag, q.real))
+    return Complex(real, imag)
+
+
+def _whole_tensor(b: Context, x: Any) -> Complex:
+    return x if isinstance(x, Complex) else Complex(_part(b, x, False), _part(b, x, True))
+
+
+# -- Fourier transforms ----------------------------------------------------------------------------
+
+
+def _scale(count: int, normalization: int) -> float:
+    """What a transform is multiplied by (torch's fft_norm_mode: none, by the root, by the
+    count)."""
+    return (1.0, 1 / math.sqrt(count), 1 / count)[normalization]
+
+
+def _along(
+    b: Context, x: Value | Complex, axis: int, count: int, inverse: bool, onesided: bool
+) -> Any:
+    """The transform along one axis, summed in f64 and rounded once; a real signal from a spectrum's
+    one side."""
+    first = x.real if isinstance(x, Complex) else x
+    rank, kind = first.type.rank, first.type.dtype
+    axis = axis_of(axis, rank)
+    pairs = _pairs(b, x) if isinstance(x, Complex) else b.reshape(x, shape=(*x.type.shape, 1))
+    size, parts = first.type.shape[axis], pairs.type.shape[-1]
+    table = spectra.matrix(size, parts, count, inverse, onesided, _LARGEST)
+    order = [*(i for i in range(rank) if i != axis), axis]
+    lead = [first.type.shape[i] for i in order[:-1]]
+    rows = b.reshape(b.transpose(pairs, permutation=(*order, rank)),
+                     shape=(math.prod(lead), size * parts))  # fmt: skip
+    made = b.to(b.matmul(b.to(rows, _F64), b.constant(table)), kind)
+    back = tuple(order.index(i) for i in range(rank))
+    if inverse and onesided:
+        return b.transpose(b.reshape(made, shape=(*lead, count)), permutation=back)
+    whole = b.transpose(b.reshape(made, shape=(*lead, table.shape[1] // 2, 2)),
+                        permutation=(*back, rank))  # fmt: skip
+    return _of_pairs(b, whole)
+
+
+def _scaled(b: Context, x: Any, factor: float) -> Any:
+    """A real or complex value times a number."""
+    if factor == 1.0:
+        return x
+    if isinstance(x, Complex):
+        return Complex(_scaled(b, x.real, factor), _scaled(b, x.imag, factor))
+    return _times(b, x, b.value(factor, x.type.dtype))
+
+
+def _sizes(x: Value | Complex) -> tuple[int, ...]:
+    return (x.real if isinstance(x, Complex) else x).type.shape
+
+
+@_complex("_fft_c2c")
+def _fft_c2c(b: Context, x: Complex, dim: Any, normalization: int, forward: bool):
+    made: Any = x
+    count = 1
+    for axis in dim:
+        size = _sizes(x)[axis]
+        made, count = _along(b, made, axis, size, not forward, False), count * size
+    return _scaled(b, made, _scale(count, normalization))
+
+
+@_complex("_fft_r2c")
+def _fft_r2c(b: Context, x: Value, dim: Any, normalization: int, onesided: bool):
+    *others, last = dim
+    count = math.prod(_sizes(x)[axis] for axis in dim)
+    made = _along(b, x, last, _sizes(x)[last], False, onesided)
+    for axis in others:
+        made = _along(b, made, axis, _sizes(x)[axis], False, False)
+    return _scaled(b, made, _scale(count, normalization))
+
+
+@_complex("_fft_c2r")
+def _fft_c2r(b: Context, x: Complex, dim: Any, normalization: int, last_dim_size: int):
+    *others, last = dim
+    count = math.prod(_sizes(x)[axis] for axis in others) * last_dim_size
+    made: Any = x
+    for axis in others:
+        made = _along(b, made, axis, _sizes(x)[axis], True, False)
+    return _scaled(b, _along(b, made, last, last_dim_size, True, True),
+                   _scale(count, normalization))  # fmt: skip
+
+
+@_complex("stft")
+def _stft(
+    b: Context, x: Value, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Value | None = None, normalized: bool = False, onesided: bool | None = None,
+    return_complex: bool | None = None, align_to_window: bool | None = None,
+):  # fmt: skip
+    """Windows of ``n_fft`` samples every ``hop_length`` and their transforms, along the last
+    axis."""
+    *lead, size = x.type.shape
+    hop, width = hop_length or n_fft // 4, win_length or n_fft
+    places = np.arange(1 + (size - n_fft) // hop)[:, None] * hop + np.arange(n_fft)
+    frames: Value = b.take(x, b.constant(places.astype(np.int64)), axis=len(lead))
+    if window is None:
+        window = b.constant(np.ones(width, x.type.dtype.numpy))
+    before = (n_fft - width) // 2
+    zero = b.constant(np.zeros((), x.type.dtype.numpy))
+    window = b.pad(window, zero, low=(before,), high=(n_fft - width - before,), interior=(0,))
+    frames = b.mul(frames, b.broadcast(window, shape=frames.type.shape, dims=(len(lead) + 1,)))
+    one_side = True if onesided is None else onesided
+    made = _along(b, frames, -1, n_fft, False, one_side)
+    made = _scaled(b, made, 1 / math.sqrt(n_fft) if normalized else 1.0)
+    order = (*range(len(lead)), len(lead) + 1, len(lead))
+    return Complex(*(b.transpose(part, permutation=order) for part in (made.real, made.imag)))

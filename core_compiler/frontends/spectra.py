@@ -1,0 +1,36 @@
+"""Discrete Fourier transforms as products with constant matrices."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def matrix(
+    size: int, parts: int, count: int, inverse: bool, onesided: bool, largest: int
+) -> np.ndarray:
+    """What takes a signal along ``size * parts`` to its transform of ``count`` points, in f64:
+    (size * parts, bins * 2), or (size * parts, count) from the one side of a real signal's spectrum
+    back to it.  Nothing is divided by the count.
+
+    ``parts``: 2 where the signal holds pairs (real, imaginary), else 1.  A longer signal is cut, a
+    shorter one continued by zeros.  ValueError for a matrix of more than ``largest`` elements.
+    """
+    bins = count // 2 + 1 if onesided and not inverse else count
+    if size * parts * bins * 2 > largest:
+        raise ValueError(f"a transform of {count} points: its matrix is too large")
+    used = min(size, count // 2 + 1 if onesided and inverse else count)
+    turns = np.outer(np.arange(used), np.arange(bins)) % count  # exact, however long
+    angle = 2 * math.pi * turns / count * (1 if inverse else -1)
+    cos, sin = np.cos(angle), np.sin(angle)
+    if inverse and onesided:
+        twice = np.where((np.arange(used) == 0) | (2 * np.arange(used) == count), 1, 2)[:, None]
+        table = np.stack([cos * twice, -sin * twice][:parts], axis=1)  # (used, parts, count)
+    else:
+        real = np.stack([cos, sin], axis=-1)  # what a real part adds to (bins, 2)
+        imaginary = np.stack([-sin, cos], axis=-1)
+        table = np.stack([real, imaginary][:parts], axis=1)  # (used, parts, bins, 2)
+    whole = np.zeros((size, *table.shape[1:]))
+    whole[:used] = table
+    return whole.reshape(size * parts, -1)

@@ -1,0 +1,102 @@
+"""Complex numbers inside torch programs, whose inputs and results are real: equal to torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import core_compiler as cc
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.errors import UserError
+from core_compiler.frontends.pytorch import import_module
+
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
+#: The largest difference, of the largest value of the result.
+CLOSE = 1e-6
+
+
+def _z(x):
+    return torch.view_as_complex(x.reshape(4, 3, 2))
+
+
+CASES: dict[str, Callable] = {
+    "rotary": lambda x, y: torch.view_as_real(_z(x) * torch.polar(y.abs(), y)).flatten(1),
+    "parts": lambda x, y: _z(x).real - _z(x).imag,
+    "made of parts": lambda x, y: torch.view_as_real(torch.complex(y, y + 1)),
+    "conjugate": lambda x, y: (_z(x).conj() * _z(x)).real + _z(x).conj().imag,
+    "length": lambda x, y: _z(x).abs() + (0 * _z(x)).abs(),
+    "angle": lambda x, y: _z(x).angle(),
+    "sums": lambda x, y: torch.view_as_real(2 - _z(x) + y - 3j + torch.add(_z(x), y, alpha=2)),
+    "products with numbers": lambda x, y: torch.view_as_real(_z(x) * 2j * y * 0.5 / 3),
+    "quotients": lambda x, y: torch.view_as_real(_z(x) / (_z(x) + 4) + y / (2 + _z(x))),
+    "exp": lambda x, y: torch.view_as_real(torch.exp(_z(x))),
+    "matmul": lambda x, y: torch.view_as_real(_z(x) @ _z(x).T),
+    "moved": lambda x, y: torch.view_as_real(torch.cat([_z(x), y + 0j])[1:, None].transpose(0, 2)),
+    "reduced": lambda x, y: torch.view_as_real(_z(x).sum(0) + _z(x).mean(0)),
+    "fft": lambda x, y: torch.view_as_real(torch.fft.fft(x) + torch.fft.ifft(_z(x), n=6)),
+    "rfft": lambda x, y: torch.view_as_real(torch.fft.rfft(x, norm="ortho")),
+    "irfft": lambda x, y: torch.fft.irfft(torch.fft.rfft(x) * 2.0, n=5),
+    "irfft of an odd length": lambda x, y: torch.fft.irfft(torch.fft.rfft(y), n=3),
+    "fft2": lambda x, y: torch.view_as_real(torch.fft.fft2(x, norm="forward")),
+    "irfft2": lambda x, y: torch.fft.irfft2(torch.fft.rfft2(x), s=(4, 6)),
+    "hfft": lambda x, y: torch.fft.hfft(_z(x)) + torch.fft.ihfft(x).imag.sum(),
+    "stft": lambda x, y: torch.view_as_real(torch.stft(
+        x.flatten(), 8, 4, window=torch.hann_window(8), return_complex=True)),
+}  # fmt: skip
+
+
+class _Of(torch.nn.Module):
+    def __init__(self, function: Callable):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x, y):
+        return self.function(x, y)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_computes_what_torch_computes(name: str) -> None:
+    model = _Of(CASES[name])
+    want = model(X, Y).numpy()
+    imported = import_module(model, (X, Y))
+    (found,) = Evaluator(imported.module.weights).block(
+        imported.module.main.body, [X.numpy(), Y.numpy()]
+    )
+    assert found.dtype == want.dtype and found.shape == want.shape
+    assert np.abs(found - want).max() <= CLOSE * np.abs(want).max()
+
+
+def test_a_complex_buffer_and_the_whole_path() -> None:
+    class Rotary(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("turns", torch.polar(torch.ones(4, 3), Y))
+
+        def forward(self, x):
+            return torch.view_as_real(_z(x) * self.turns).flatten(1)
+
+    want = Rotary()(X).numpy()
+    (found,) = cc.compile(Rotary(), (X,), check=True)(X.numpy())
+    assert np.abs(found - want).max() <= CLOSE * np.abs(want).max()
+
+
+@pytest.mark.parametrize(("function", "said"), [
+    (lambda x, y: _z(x), "complex numbers; return torch.view_as_real of them"),
+    (lambda x, y: _z(x).sqrt().real, "aten.sqrt.default (it has no form for complex numbers"),
+    (lambda x, y: _z(x).to(torch.float32), "it drops the imaginary part"),
+])  # fmt: skip
+def test_what_has_no_form_is_said(function: Callable, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        import_module(_Of(function), (X, Y))
+    assert said in refused.value.what
+
+
+def test_what_reads_an_unsupported_result_is_not_listed_too() -> None:
+    """The type of a complex square root is none of ours; its readers are not at fault."""
+    with pytest.raises(UserError) as refused:
+        import_module(_Of(lambda x, y: (_z(x).sqrt() * 2 + y).abs().exp()), (X, Y))
+    assert refused.value.what.startswith("1 op is not supported: aten.sqrt.default")
