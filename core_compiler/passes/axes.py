@@ -66,7 +66,10 @@ def below(op: Op, axes: Axes) -> Axes | None:
 
 
 def cut(digits: Axis, sizes: Sequence[int]) -> Axes | None:
-    """Digits dealt out to axes of these sizes, in order; None where a digit does not divide so."""
+    """Digits dealt out to axes of these sizes, in order; None where a digit does not divide so (and
+    where there are no elements, which lie nowhere)."""
+    if 0 in sizes or any(count == 0 for _, _, count in digits):
+        return None
     rest = list(reversed(digits))
     out: list[Axis] = []
     for size in sizes:
@@ -228,6 +231,8 @@ def refined(*many: Sequence[Axis]) -> list[list[Axis]] | None:
     """The axes with digits cut so finely that any two are equal or apart; None where that is not
     possible."""
     bounds: dict[Of, set[int]] = {}
+    if any(size == 0 for axes in many for axis in axes for _, _, size in axis):
+        return None
     for of, stride, size in (d for axes in many for axis in axes for d in axis):
         bounds.setdefault(of, set()).update((stride, stride * size))
     out: list[list[Axis]] = []

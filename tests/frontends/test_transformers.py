@@ -66,7 +66,8 @@ MODELS: Mapping[str, tuple[type, Mapping, Callable[[], dict]]] = {
     "opt": (t.OPTForCausalLM, {"hidden_size": 32, "ffn_dim": 64, "num_hidden_layers": 2,
                                "num_attention_heads": 4, "vocab_size": 99,
                                "word_embed_proj_dim": 32, "use_cache": False}, _text),
-    "llama4": (t.Llama4ForCausalLM, {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 4,
+    "llama4": (t.Llama4ForCausalLM, {"num_key_value_heads": 2, "head_dim": 8,
+                                     "num_local_experts": 4,
                                      "intermediate_size_mlp": 64, **_DECODER}, _text),
     # both
     "t5": (t.T5ForConditionalGeneration, {"d_model": 32, "d_ff": 64, "d_kv": 8, "num_layers": 2,

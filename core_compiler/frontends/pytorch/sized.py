@@ -10,7 +10,7 @@ _NAMES = (
     "embedding", "index", "sum", "mean", "amax", "amin", "any", "all", "argmax", "argmin",
     "softmax", "_softmax", "log_softmax", "_log_softmax", "cumsum", "topk", "sort", "mm", "bmm",
     "matmul", "linear", "addmm", "layer_norm", "batch_norm", "conv1d", "conv2d", "conv3d",
-    "nonzero", "nonzero_static", "argwhere", "masked_select",
+    "nonzero", "nonzero_static", "argwhere", "masked_select", "index_put",
 )  # fmt: skip
 #: Handlers, whatever name leads to them.
 TAKE_SIZES = frozenset(

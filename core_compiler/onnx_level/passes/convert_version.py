@@ -91,16 +91,30 @@ def _makers(module: Module) -> Callable[[Value], Op | None]:
     return {v: op for op in module.walk() for v in op.results}.get
 
 
+#: Versions of the format in which weights need not be inputs, and that has local functions.
+_WEIGHTS_APART_SINCE, _FUNCTIONS_SINCE = 4, 8
+
+
 def _of_version(module: Module, version: int) -> Module:
-    """``module`` saying that it is of this version, and of the format that has it."""
+    """``module`` saying that it is of this version, and of the format that has it.
+
+    For an older version that is an older format too, which older runtimes read, as far as the rest
+    of the model allows.
+    """
     import onnx
 
     for function in module.functions.values():
-        opsets = {**dict(function.attributes["opsets"]), "": version}
+        before = dict(function.attributes["opsets"])
+        opsets = {**before, "": version}
         facts = {**function.attributes, "opsets": tuple(sorted(opsets.items()))}
         if "ir_version" in facts:
             imports = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
             needed = onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)
-            facts["ir_version"] = max(facts["ir_version"], needed)
+            had = facts["ir_version"]
+            if version < before.get("", version):
+                least = _FUNCTIONS_SINCE if len(module.functions) > 1 else _WEIGHTS_APART_SINCE
+                facts["ir_version"] = min(had, max(needed, least))
+            else:
+                facts["ir_version"] = max(had, needed)
         module = module.with_function(function.with_(attributes=facts))
     return module

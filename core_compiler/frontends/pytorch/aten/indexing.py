@@ -9,6 +9,7 @@ import numpy as np
 from core_compiler.frontends.pytorch.aten.table import (
     BOOL,
     I64,
+    TABLE,
     NotSupported,
     aten,
     axis_of,
@@ -141,16 +142,11 @@ def _from_front(b, indices, size):
 def index_put(b, x, indices, values, accumulate=False):
     """Assignment at integer positions: one scatter over tuples of the leading axes."""
     if any(i is not None and i.type.dtype is BOOL for i in indices):
-        mask = next(i for i in indices if i is not None)
-        if (
-            len(indices) > 1
-            or accumulate
-            or values.type.elements != 1
-            or mask.type.shape != x.type.shape
-        ):
-            raise NotSupported("a boolean mask makes a shape that depends on data")
-        fill = b.expand(b.reshape(b.to(values, x.type.dtype), shape=()), x.type.shape)
-        return b.select(mask, fill, x)
+        if [i for i, v in enumerate(indices) if v is not None] != [0]:
+            raise NotSupported("a boolean mask beside other indices, or not over the first axes")
+        return _put_where_true(b, x, indices[0], b.to(values, x.type.dtype), accumulate)
+    if any(b.sizes.of(v) for v in (x, values, *indices) if v is not None):
+        raise NotSupported("it is given a tensor whose size depends on data")
     used = [i for i, v in enumerate(indices) if v is not None]
     rank = x.type.rank
     rest = [i for i in range(rank) if i not in used]
@@ -179,6 +175,28 @@ def index_put(b, x, indices, values, accumulate=False):
     made = b.scatter_nd(moved, tuples, b.to(updates, x.type.dtype), mode=mode)
     back = [(*used, *rest).index(i) for i in range(rank)]
     return b.transpose(made, permutation=tuple(back))
+
+
+def _put_where_true(b, x, mask, values, accumulate):
+    """The entries of x where the mask (over its first axes) holds, in order, become ``values``: one
+    for all, or a row for each."""
+    if b.sizes.of(x) or b.sizes.of(mask):
+        raise NotSupported("it changes a tensor whose size depends on data")
+    shape, lead = x.type.shape, mask.type.rank
+    tail, rows = shape[lead:], math.prod(shape[:lead])
+    if values.type.rank <= len(tail) or (values.type.shape[0] == 1 and not b.sizes.of(values)):
+        at = max(values.type.rank - len(tail), 0)
+        row = b.reshape(values, shape=values.type.shape[at:])
+        fill = b.expand(b.expand(row, tail), shape)
+    elif not values.type.elements:
+        return x
+    else:
+        held = b.to(b.reshape(mask, shape=(rows,)), I64)
+        place = b.sub(b.cumsum(held, axis=0), b.scalar_like(1, held))
+        spread = b.expand(values, (values.type.shape[0], *tail))
+        fill = b.reshape(b.take(spread, place, axis=0), shape=shape)
+    fill = b.add(x, fill) if accumulate else fill
+    return b.select(b.broadcast(mask, shape=shape, dims=tuple(range(lead))), fill, x)
 
 
 def _scatter(b, x, axis, indices, updates, mode):
@@ -210,20 +228,24 @@ def scatter_add(b, x, axis, indices, updates):
 
 @aten("scatter_reduce")
 def scatter_reduce(b, x, axis, indices, updates, reduce, include_self=True):
-    modes = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-    if reduce not in modes:
-        raise NotSupported(f"scatter_reduce {reduce}")
+    modes = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
     if not include_self:
         start = _identity(b, x, reduce)
         x = _scatter(b, x, axis, indices, start, "set")
-    return _scatter(b, x, axis, indices, updates, modes[reduce])
+    made = _scatter(b, x, axis, indices, updates, modes[reduce])
+    if reduce != "mean":
+        return made
+    counts = b.expand(b.constant(int(include_self), I64), x.type.shape)
+    counts = _scatter(b, counts, axis, indices, 1, "add")
+    counts = b.to(b.max(counts, b.scalar_like(1, counts)), x.type.dtype)
+    return b.div(made, counts) if x.type.dtype.is_float else TABLE["floor_divide"](b, made, counts)
 
 
 def _identity(b, x, reduce: str):
     """What an element is set to before updates are combined with it."""
     kind = x.type.dtype
-    if reduce in ("sum", "prod"):
-        return 0 if reduce == "sum" else 1
+    if reduce in ("sum", "mean", "prod"):
+        return 1 if reduce == "prod" else 0
     if kind.is_float:
         return float("-inf") if reduce == "amax" else float("inf")
     info = np.iinfo(kind.numpy)

@@ -210,8 +210,8 @@ def sort(b, x, axis=-1, descending=False):
 
 
 @aten("sort.stable")
-def sort_stable(b, x, stable=None, axis=-1, descending=False):
-    return _sorted(b, x, axis, descending)
+def sort_stable(b, x, *, stable=None, dim=-1, descending=False):
+    return _sorted(b, x, dim, descending)
 
 
 def _sorted(b, x, axis, descending):
