@@ -78,6 +78,11 @@ class Node:
     operands: tuple[int, ...]
     order: int
 
+    @property
+    def whole(self) -> Op | None:
+        """The op of the block that this e-node is a result of, where that is never matched."""
+        return self.signature.op
+
 
 @dataclass
 class Classes:
@@ -117,7 +122,8 @@ class EGraph:
         self._numbers: dict[Value, int] = {}
         self._nodes: list[tuple[int, tuple[int, ...], int]] = []  # signature, operands, result
         self._known: dict[tuple[int, tuple[int, ...]], int] = {}
-        self._class: dict[int, int] = {}
+        #: Number -> one that is equal, or its own: of each class one leads to itself.
+        self._equal: dict[int, int] = {}
         self._waiting: list[Any] = []
 
     def __len__(self) -> int:
@@ -145,7 +151,7 @@ class EGraph:
     def _add(self, signature: Signature, operands: Sequence[Value], result: Value) -> None:
         name = self._signature(signature, len(operands))
         numbers = tuple(self.number(v) for v in operands)
-        key = name, tuple(self._class.get(n, n) for n in numbers)
+        key = name, tuple(map(self._leader, numbers))
         if result not in self._numbers and key in self._known:
             self._numbers[result] = self._known[key]
             return
@@ -159,11 +165,17 @@ class EGraph:
 
     def union(self, one: Value, other: Value) -> bool:
         """The two values are equal; whether that is news."""
-        a, b = self.number(one), self.number(other)
-        if self._class.get(a, a) == self._class.get(b, b):
+        a, b = self._leader(self.number(one)), self._leader(self.number(other))
+        if a == b:
             return False
+        self._equal[max(a, b)] = min(a, b)
         self._tell(self._api.Union(self._span, self._id(a), self._id(b)))
         return True
+
+    def _leader(self, number: int) -> int:
+        while self._equal.get(number, number) != number:
+            number = self._equal[number]
+        return number
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -179,7 +191,7 @@ class EGraph:
         for row in rows:
             held.setdefault(row.output, []).append(self._egraph.value_to_i64(row.inputs[0]))
         made = Classes({n: min(numbers) for numbers in held.values() for n in numbers})
-        self._class = made.of
+        self._equal = dict(made.of)
         for number, value in enumerate(self.values):
             made.values.setdefault(made.of[number], []).append(value)
         made.nodes = {number: [] for number in made.values}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,8 +15,9 @@ from core_compiler.passes.patterns import Match, View, matches
 from core_compiler.passes.rules import Rule
 from core_compiler.passes.saturation.egraph import Classes, Node
 
-#: Ways that one rule is tried at one op; patterns with alternatives have many.
-_WAYS = 24
+#: Ways that one rule may match at one op, and how many it is tried: patterns with alternatives that
+#: look through views have very many.
+_WAYS, _TRIES = 24, 1000
 #: Results up to this many bytes are folded where all operands are constants.
 _FOLDED = 4096
 
@@ -33,7 +34,7 @@ class _Anywhere:
 
 class ClassView(View):
     """The classes as a view: each class is the value that it holds first, each of its e-nodes an
-    op on such values."""
+    op on such values.  ``touched`` gets the values that anybody asks about."""
 
     def __init__(self, classes: Classes, weights: WeightStore):
         super().__init__(_Anywhere(), weights)  # type: ignore[arg-type]
@@ -43,7 +44,7 @@ class ClassView(View):
         for number, nodes in classes.nodes.items():
             found = [op for node in nodes if (op := self.op(number, node)) is not None]
             self.ops[self.of[number]] = found
-        self._constants: dict[tuple[Value, tuple], np.ndarray | None] = {}
+        self.touched: set[Value] = set()
         self._chosen: dict[Value, Op] = {}
 
     def op(self, number: int, node: Node) -> Op | None:
@@ -55,11 +56,13 @@ class ClassView(View):
         return Op(signature.kind, operands, (self.of[number],), dict(signature.attributes))
 
     def producer(self, value: Value) -> Op | None:
+        self.touched.add(value)
         if value in self._chosen:
             return self._chosen[value]
         return next(iter(self.ops.get(value, ())), None)
 
     def makers(self, value: Value) -> Sequence[Op]:
+        self.touched.add(value)
         return self.ops.get(value, ())
 
     def along(self, ops: Sequence[Op]) -> ClassView:
@@ -69,17 +72,15 @@ class ClassView(View):
         return made
 
     def constant(self, value: Value, through=("core.broadcast", "core.reshape")):
-        key = value, tuple(through)
-        if key not in self._constants:
-            self._constants[key] = self._constant(value, through, set())
-        return self._constants[key]
+        return self._constant(value, through, set())
 
     def _constant(self, value: Value, through: Collection[str], seen: set[Value]):
         seen.add(value)
-        for op in self.makers(value):
+        makers = self.makers(value)
+        for op in makers:
             if op.kind == "core.constant":
                 return as_array(op["value"], self.weights)
-        for op in self.makers(value):
+        for op in makers:
             if op.kind in through and op.operands[0] not in seen:
                 found = self._constant(op.operands[0], through, seen)
                 if found is not None:
@@ -98,33 +99,55 @@ class Equality:
     ops: tuple[Op, ...]
 
 
-def equalities(
-    view: ClassView, table: dict[str, list[Rule]], asked: set[tuple]
-) -> Iterator[Equality]:
-    """What the rules say of the classes; ``asked`` holds the matches that were used before."""
-    for value, ops in view.ops.items():
-        for op in ops:
-            for rule in table.get(op.kind, ()):
-                yield from _by_rule(rule, op, view, asked)
-            folded = _folded(op, view)
-            if folded is not None:
-                yield Equality("fold", None, value, folded.result, (folded,))
+class Asker:
+    """Asks the rules of a table, again and again as the classes grow.
 
+    An op is asked anew only where something has changed of what its rules looked at; a match is
+    used once.
+    """
 
-def _by_rule(rule: Rule, op: Op, view: ClassView, asked: set[tuple]) -> Iterator[Equality]:
-    found = (m for m in matches(rule.pattern, op, view) if isinstance(m, Match))
-    for m in islice(found, _WAYS):
-        key = rule.name, rule.row, tuple(m.values.items()), tuple(map(_key, m.ops))
-        if key in asked:
-            continue
-        asked.add(key)
-        if rule.check is not None and rule.check(m):
-            continue
-        builder = Builder(view.weights)
-        result = rule.rewrite(builder, m)
-        if isinstance(result, Value) and result.type is op.result.type:
-            ops = tuple(builder.ops)
-            yield Equality(rule.name, rule.tolerance, op.result, result, ops)
+    def __init__(self, table: Mapping[str, Sequence[Rule]]):
+        self._table = table
+        self._used: set[tuple] = set()
+        #: Op -> the values that its rules looked at.
+        self._looked: dict[tuple, set[Value]] = {}
+        #: Value of a class -> its ops, when it was asked last.
+        self._known: dict[Value, list[tuple]] = {}
+
+    def equalities(self, view: ClassView, late: Callable[[], bool]) -> Iterator[Equality]:
+        """What the rules say of the classes; it ends early when it is ``late``."""
+        known = {value: list(map(_key, ops)) for value, ops in view.ops.items()}
+        changed = {v for v in {**known, **self._known} if known.get(v) != self._known.get(v)}
+        self._known = known
+        for value, ops in view.ops.items():
+            for op, key in zip(ops, known[value], strict=True):
+                looked = self._looked.get(key)
+                if looked is not None and looked.isdisjoint(changed):
+                    continue
+                if late():
+                    return
+                view.touched = {value}
+                yield from self._of(op, view)
+                self._looked[key] = view.touched
+
+    def _of(self, op: Op, view: ClassView) -> Iterator[Equality]:
+        for rule in self._table.get(op.kind, ()):
+            yield from self._by_rule(rule, op, view)
+        folded = _folded(op, view)
+        if folded is not None:
+            yield Equality("fold", None, op.result, folded.result, (folded,))
+
+    def _by_rule(self, rule: Rule, op: Op, view: ClassView) -> Iterator[Equality]:
+        tried = islice(matches(rule.pattern, op, view), _TRIES)
+        for m in islice((m for m in tried if isinstance(m, Match)), _WAYS):
+            key = rule.name, rule.row, tuple(m.values.items()), tuple(map(_key, m.ops))
+            if key in self._used or (rule.check is not None and rule.check(m)):
+                continue
+            self._used.add(key)
+            builder = Builder(view.weights)
+            result = rule.rewrite(builder, m)
+            if isinstance(result, Value) and result.type is op.result.type:
+                yield Equality(rule.name, rule.tolerance, op.result, result, tuple(builder.ops))
 
 
 def _key(op: Op) -> tuple:

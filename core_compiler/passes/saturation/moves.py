@@ -2,7 +2,8 @@
 
 A pipeline of rewrites needs one direction for these, and no direction is right everywhere; an
 e-graph holds both sides.  Views sink below elementwise ops (there they meet their inverse, and a
-broadcast repeats results instead of operands); slices rise above them (less is computed).
+broadcast repeats results instead of operands); slices rise above them (less is computed), and
+transposes where one operand may be their inverse.
 """
 
 from __future__ import annotations
@@ -95,16 +96,24 @@ def _with_vector(kind: str, first: bool) -> Rule:
                 op(kind, *pair), rewrite, _along_one_axis)  # fmt: skip
 
 
-def _rise(kind: str, count: int) -> Rule:
+def _one_is_transposed(m: Match) -> str | None:
+    """What rises may meet its inverse on one operand, and leave one transpose for two."""
+    for name in sorted(m.values):
+        if any(maker.kind == "core.transpose" for maker in m.view.makers(m[name])):
+            return None
+    return "no operand is a transpose"
+
+
+def _rise(kind: str, count: int, view: str, check=None) -> Rule:
     inner = op(kind, *(f"x{i}" for i in range(count)), name="f")
 
     def rewrite(b, m: Match):
-        parts = [b.slice(m[f"x{i}"], **m.root.attributes) for i in range(count)]
-        return b.op(f"core.{kind}", parts, **m.named["f"].attributes)
+        moved = [b.op(f"core.{view}", (m[f"x{i}"],), **m.root.attributes) for i in range(count)]
+        return b.op(f"core.{kind}", moved, **m.named["f"].attributes)
 
     names = ", ".join("xyz"[:count])
-    given = ", ".join(f"slice({n})" for n in "xyz"[:count])
-    return Rule(f"slice({kind}({names})) => {kind}({given})", op("slice", inner), rewrite)
+    given = ", ".join(f"{view}({n})" for n in "xyz"[:count])
+    return Rule(f"{view}({kind}({names})) => {kind}({given})", op(view, inner), rewrite, check)
 
 
 def _rules() -> tuple[Rule, ...]:
@@ -112,7 +121,9 @@ def _rules() -> tuple[Rule, ...]:
     for count in (1, 2, 3):
         for kind in _kinds(count):
             rules += [_sink(kind, count, view) for view in _SINKING]
-            rules.append(_rise(kind, count))
+            rules.append(_rise(kind, count, "slice"))
+            if count > 1:
+                rules.append(_rise(kind, count, "transpose", _one_is_transposed))
     for kind in _kinds(2):
         commutes = "commutative" in REGISTRY[f"core.{kind}"].traits
         for first in (True,) if commutes else (True, False):
