@@ -24,9 +24,10 @@ PARTIAL = frozenset(
 #: f32 operations in the time of a byte, for machines that do not say: processors of 200 to 4,000
 #: GFLOP/s do 5 to 15.
 DEFAULT_BALANCE = 8.0
-#: A transpose, slice or broadcast costs this part of its bytes: most become addressing, some a
-#: copy.
+#: A transpose or slice costs this part of its bytes: most become addressing, some a copy.
 _VIEW = 16
+#: Ops that are only another way to index their operand.
+_ADDRESSING = frozenset({"core.reshape", "core.broadcast"})
 
 
 def _bytes(value: Value) -> int:
@@ -51,14 +52,14 @@ class CostModel:
         """The cost of ``op`` in bytes, at least 1; ``read``: bytes that an operand's elements take
         where they lie (fewer than its own where it repeats them).
 
-        A constant costs nothing, a reshape 1, and so does what cannot be told: ops with regions
-        (their blocks are priced alone) and of sizes that are not known.
+        A constant costs nothing; a reshape and a broadcast 1, and so does what cannot be told: ops
+        with regions (their blocks are priced alone) and of sizes that are not known.
         """
         if op.kind == "core.constant":
             return 0
         values = (*op.uses(), *op.results)
         known = all(isinstance(v.type, TensorType) and v.type.is_static for v in values)
-        if op.regions or not known or op.kind == "core.reshape":
+        if op.regions or not known or op.kind in _ADDRESSING:
             return 1
         written = sum(v.type.bytes for v in op.results)
         traits = definition(op).traits

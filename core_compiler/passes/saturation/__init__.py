@@ -20,8 +20,9 @@ from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.rules import Rule
 from core_compiler.passes.saturation import moves
 from core_compiler.passes.saturation.egraph import Classes, filled, need_egglog
-from core_compiler.passes.saturation.extraction import Choice, Prices, choices, total
+from core_compiler.passes.saturation.extraction import Taken, choose
 from core_compiler.passes.saturation.matching import Asker, ClassView, Equality
+from core_compiler.passes.saturation.prices import Prices, total
 from core_compiler.passes.saturation.rebuild import Reasons, listed, rebuild
 
 TABLES = (
@@ -127,9 +128,7 @@ class Saturate(Pass):
 class _Saturation:
     """One block: fill, saturate, choose, rebuild."""
 
-    def __init__(
-        self, pass_: Saturate, rewriter: Rewriter, weights: WeightStore, model: CostModel
-    ):
+    def __init__(self, pass_: Saturate, rewriter: Rewriter, weights: WeightStore, model: CostModel):
         self.started = time.perf_counter()
         self.pass_, self.rewriter, self.weights, self.model = pass_, rewriter, weights, model
         self.table: dict[str, list[Rule]] = {}
@@ -139,7 +138,7 @@ class _Saturation:
         self.reasons: list[tuple[Value, str, float | None]] = []
         self.before = total(live(rewriter), model)
         self.classes = Classes({})
-        self.made: dict[int, Choice] = {}
+        self.taken: Taken = {}
         self.order: list[int] = []
         self.changed: list[int] = []
         self.iterations, self.stopped = 0, "saturated"
@@ -151,7 +150,7 @@ class _Saturation:
         if self._choose(view) < self.before:
             given = self._given()
             rebuild(
-                self.rewriter, view.classes, self.made, self.order, given, self._reasons(),
+                self.rewriter, view.classes, self.taken, self.order, given, self._reasons(),
                 self.changed,
             )  # fmt: skip
 
@@ -200,20 +199,15 @@ class _Saturation:
     # -- choosing ----------------------------------------------------------------------------------
 
     def _choose(self, view: ClassView) -> int:
-        """Settle ``made`` and ``order`` on the cheapest of the choices; what it costs."""
+        """Settle on what is ``taken`` and in which ``order``; what that costs."""
         roots = list(dict.fromkeys(map(self._class, self.rewriter.outputs)))
         prices = Prices(view.ops, self.model)
         by_order = {
-            node.order: prices.of(node.whole or view.op(number, node))
+            node.order: prices.of(view.op(number, node))
             for number, nodes in view.classes.nodes.items() for node in nodes
         }  # fmt: skip
-        best: int | None = None
-        for made, order in choices(view.classes, by_order, self._given(), roots):
-            cost = total(_chosen(view, made, order), self.model)
-            if best is None or cost < best:
-                best, self.made, self.order = cost, made, order
-        assert best is not None
-        return best
+        self.taken, self.order = choose(view.classes, by_order, self._given(), roots)
+        return total(_taken(view, self.taken, self.order), self.model)
 
     def _class(self, value: Value) -> int:
         return self.classes.of[self.egraph.number(value)]
@@ -235,7 +229,7 @@ class _Saturation:
         for number, nodes in self.classes.nodes.items():
             if len(nodes) < 2:
                 continue
-            chosen = self.made[number].node if number in needed else None
+            chosen = self.taken[number] if number in needed else None
             rules = reasons[number].rules if number in reasons else {}
             made.append(Merged(
                 str(self.classes.values[number][0].type),
@@ -257,11 +251,7 @@ def live(rewriter: Rewriter) -> list[Op]:
     return list(found)
 
 
-def _chosen(view: ClassView, made: dict[int, Choice], order: Sequence[int]) -> list[Op]:
+def _taken(view: ClassView, taken: Taken, order: Sequence[int]) -> list[Op]:
     """The ops of a choice, one of several results once."""
-    found: dict[Op, None] = {}
-    for number in order:
-        node = made[number].node
-        if node is not None:
-            found[node.whole or view.op(number, node)] = None
-    return list(found)
+    nodes = [(number, node) for number in order if (node := taken[number]) is not None]
+    return list(dict.fromkeys(view.op(number, node) for number, node in nodes))

@@ -1,100 +1,85 @@
 """Which e-node stands for each class: the one whose ops, shared ones counted once, cost least.
 
-Costs are those of a :class:`core_compiler.hardware.costs.CostModel`, in bytes.
+Finding the best choice is NP-hard; these are two greedy searches and a climb from each.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core_compiler.errors import InternalError
-from core_compiler.hardware.costs import CostModel
-from core_compiler.ir import Op, Value
-from core_compiler.ops.base import definition
+from core_compiler.ir import Op
 from core_compiler.passes.saturation.egraph import Classes, Node
 
-#: Constants up to this many bytes are folded whatever they are made of (as fold_constants does).
-_SMALL = 256
+#: Class -> the e-node that makes it; None: it is an argument.
+Taken = dict[int, Node | None]
 
 
-class Prices:
-    """What an op costs among others; ``makers``: the ops that each make a value.
+def choose(
+    classes: Classes, prices: Mapping[int, int], given: Collection[int], roots: Sequence[int]
+) -> tuple[Taken, list[int]]:
+    """The e-nodes taken for the classes that the roots need, and these classes in order.
 
-    Elementwise ops read what a broadcast repeats where it lies.  An op on constants alone costs 1
-    where it is worth a constant of its own: constant folding makes it one.
+    ``prices``: what each e-node costs, by its order; ``given``: classes that are arguments.  The
+    best of three beginnings, each improved class by class: the block as it was written, and what
+    the greedy searches found.  Its prices add up to no more than those of the block.
     """
-
-    def __init__(self, makers: Mapping[Value, Sequence[Op]], model: CostModel):
-        self.makers, self.model = makers, model
-        self.constants = _constants(makers)
-        self._read: dict[Value, int] = {}
-
-    def of(self, op: Op) -> int:
-        """The price of ``op`` in bytes."""
-        made = self.constants.get(op.results[0]) if op.kind != "core.constant" else None
-        if made is not None and op.results[0].type.bytes <= max(_SMALL, made):
-            return 1
-        return self.model.price(op, self.read)
-
-    def read(self, value: Value) -> int:
-        """The bytes that the elements of ``value`` take where they lie."""
-        if value not in self._read:
-            self._read[value] = least = value.type.bytes
-            for op in self.makers.get(value, ()):
-                if op.kind == "core.broadcast":
-                    least = min(least, self.read(op.operands[0]))
-            self._read[value] = least
-        return self._read[value]
+    first: Taken = {
+        number: None if number in given else min(nodes, key=lambda node: node.order)
+        for number, nodes in classes.nodes.items() if nodes or number in given
+    }  # fmt: skip
+    once, each = (_Search(classes, prices, given, shared).run() for shared in (True, False))
+    climbs = [
+        _Climb(classes, prices, begin, aside, roots)
+        for begin, aside in ((first, once), (once, once), (each, each))
+    ]
+    for climb in climbs:
+        climb.run()
+    best = min(climbs, key=lambda climb: climb.cost)
+    return best.node, best.order()
 
 
-def total(ops: Iterable[Op], model: CostModel) -> int:
-    """What ops cost together, in bytes."""
-    ops = list(ops)
-    prices = Prices({v: (op,) for op in ops for v in op.results}, model)
-    return sum(map(prices.of, ops))
+def in_order(
+    node: Taken, starts: Iterable[int], known: Callable[[int], bool] = lambda number: False,
+    above: int | None = None,
+) -> list[int] | None:  # fmt: skip
+    """The classes that ``starts`` need, each after those that it needs, without those ``known``
+    (nor what they need); None where one needs itself or the one ``above`` them all."""
+    done: dict[int, bool] = {} if above is None else {above: False}  # False: on the way
+    order: list[int] = []
+    stack = [(start, False) for start in reversed(list(starts))]
+    while stack:
+        number, entered = stack.pop()
+        if entered:
+            done[number] = True
+            order.append(number)
+            continue
+        if number in done:
+            if not done[number]:
+                return None
+            continue
+        if known(number):
+            continue
+        done[number] = False
+        stack.append((number, True))
+        stack += [(operand, False) for operand in reversed(_operands(node[number]))
+                  if not done.get(operand)]  # fmt: skip
+    return order
 
 
-def _constants(makers: Mapping[Value, Sequence[Op]]) -> dict[Value, int]:
-    """The values that depend on constants alone, with the bytes of those."""
-    made: dict[Value, int] = {}
-    readers: dict[Value, dict[Value, None]] = {}
-    for value, ops in makers.items():
-        for op in ops:
-            for operand in op.operands:
-                readers.setdefault(operand, {})[value] = None
-    work = deque(makers)
-    waiting = set(work)
-    while work:
-        value = work.popleft()
-        waiting.discard(value)
-        found = [bytes_ for op in makers[value] if (bytes_ := _made_of(op, made)) is not None]
-        if found and (value not in made or min(found) < made[value]):
-            made[value] = min(found)
-            for reader in readers.get(value, ()):
-                if reader not in waiting:
-                    waiting.add(reader)
-                    work.append(reader)
-    return made
+def _operands(node: Node | None) -> tuple[int, ...]:
+    return node.operands if node is not None else ()
 
 
-def _made_of(op: Op, made: Mapping[Value, int]) -> int | None:
-    if op.kind == "core.constant":
-        return op.result.type.bytes
-    fixed = op.operands and not op.regions and "random" not in definition(op).traits
-    known = fixed and len(op.results) == 1 and all(v in made for v in op.operands)
-    static = known and op.result.type.is_static
-    return sum(made[v] for v in op.operands) if static else None
-
-
-# -- choosing --------------------------------------------------------------------------------------
+# -- greedy ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The e-node that makes a class (None: it is an argument); what it costs with all that it
-    needs, and which places of the choice's prices these are (a bit each)."""
+class _Choice:
+    """The e-node that makes a class; what it costs with all that it needs, and the places (a bit
+    each) of what that is."""
 
     node: Node | None
     total: int
@@ -107,71 +92,74 @@ class _Search:
     that costs least with everything below it, until none changes its choice.
 
     Of equal ones the earliest wins: that of the block before one that a rule made.  ``shared``:
-    what several need counts once; else each time, and then a class always costs more than what it
-    needs, so that no circle can be chosen.
+    what several operands need counts once; else each time.  Either way a class costs more than
+    what it needs, and ever less the longer this takes: no circle is chosen.
     """
 
     classes: Classes
     prices: Mapping[int, int]
+    given: Collection[int]
     shared: bool
-    made: dict[int, Choice]
+    made: dict[int, _Choice] = field(default_factory=dict)
     #: Class -> its place; an op of several results has one of its own, after them.
     places: dict[int | Op, int] = field(default_factory=dict)
     #: Of each place, what the choice for it costs by itself.
     own: list[int] = field(default_factory=list)
 
-    def run(self) -> dict[int, Choice]:
+    def run(self) -> Taken:
         readers = self.classes.readers()
         numbers = sorted(self.classes.values)
         self.places = {number: i for i, number in enumerate(numbers)}
         self.own = [0] * len(numbers)
+        self.made = {number: _Choice(None, 0) for number in self.given}
         work, waiting = deque(numbers), set(numbers)
         while work:
             number = work.popleft()
             waiting.discard(number)
-            held = self.made.get(number)
-            if held is not None and held.node is None:
+            best = None if number in self.given else self._best(number)
+            if best is None or not _better(best, self.made.get(number)):
                 continue
-            best = self._best(number)
-            if best is None or (held is not None and not _better(best, held)):
-                continue
-            self.made[number] = best
             self._enter(number, best)
             for reader in readers.get(number, ()):
                 if reader not in waiting:
                     waiting.add(reader)
                     work.append(reader)
-        return self.made
+        return {number: choice.node for number, choice in self.made.items()}
 
-    def _best(self, number: int) -> Choice | None:
-        best: Choice | None = None
+    def _best(self, number: int) -> _Choice | None:
+        best: _Choice | None = None
         for node in self.classes.nodes[number]:
-            below = [self.made.get(operand) for operand in node.operands]
-            found = [choice for choice in below if choice is not None]
-            if len(found) < len(below):
+            below = [self.made[operand] for operand in node.operands if operand in self.made]
+            if len(below) < len(node.operands):
                 continue
-            choice = self._with(number, node, found)
-            if choice is not None and (best is None or _better(choice, best)):
+            choice = self._with(number, node, below)
+            if choice is not None and _better(choice, best):
                 best = choice
         return best
 
-    def _with(self, number: int, node: Node, below: list[Choice]) -> Choice | None:
+    def _with(self, number: int, node: Node, below: list[_Choice]) -> _Choice | None:
         """``node`` on these choices for its operands; None where it would need itself."""
         price, bit = self.prices[node.order], 1 << self.places[number]
         if not self.shared:
-            return Choice(node, price + sum(choice.total for choice in below))
+            return _Choice(node, price + sum(choice.total for choice in below))
         below.sort(key=lambda choice: -choice.total)
         cost, needs = (below[0].total, below[0].needs) if below else (0, 0)
         for choice in below[1:]:
-            more = choice.needs & ~needs
-            cost += sum(self.own[place] for place in _bits(more))
-            needs |= more
+            cost += sum(self.own[place] for place in _bits(choice.needs & ~needs))
+            needs |= choice.needs
         if needs & bit:
             return None
         if node.whole is None:
-            return Choice(node, cost + price, needs | bit)
+            return _Choice(node, cost + price, needs | bit)
         one = 1 << self._place(node.whole)
-        return Choice(node, cost if needs & one else cost + price, needs | bit | one)
+        return _Choice(node, cost if needs & one else cost + price, needs | bit | one)
+
+    def _enter(self, number: int, choice: _Choice) -> None:
+        assert choice.node is not None
+        self.made[number] = choice
+        whole = choice.node.whole
+        place = self.places[number] if whole is None else self._place(whole)
+        self.own[place] = self.prices[choice.node.order]
 
     def _place(self, op: Op) -> int:
         if op not in self.places:
@@ -179,18 +167,10 @@ class _Search:
             self.own.append(0)
         return self.places[op]
 
-    def _enter(self, number: int, choice: Choice) -> None:
-        assert choice.node is not None
-        price = self.prices[choice.node.order]
-        whole = choice.node.whole
-        if whole is None:
-            self.own[self.places[number]] = price
-        else:
-            self.own[self._place(whole)] = price
 
-
-def _better(one: Choice, other: Choice) -> bool:
-    assert one.node is not None and other.node is not None
+def _better(one: _Choice, other: _Choice | None) -> bool:
+    if other is None or other.node is None or one.node is None:
+        return other is None
     return (one.total, one.node.order) < (other.total, other.node.order)
 
 
@@ -202,43 +182,100 @@ def _bits(of: int) -> Iterator[int]:
         of ^= low
 
 
-def choices(
-    classes: Classes, prices: Mapping[int, int], given: Collection[int], roots: Sequence[int]
-) -> Iterator[tuple[dict[int, Choice], list[int]]]:
-    """Ways to choose, each with the classes that it needs in order: the greedy one on shared costs
-    where it meets no circle, and the one that counts what is shared each time.
+# -- climbing --------------------------------------------------------------------------------------
 
-    ``prices``: what each e-node costs, by its order; ``given``: classes that are arguments.
+
+class _Climb:
+    """A choice that is improved class by class, by what all that is needed costs.
+
+    ``node``: what is taken for each class, also for those not needed now.
     """
-    for shared in (True, False):
-        start = {number: Choice(None, 0) for number in given}
-        made = _Search(classes, prices, shared, start).run()
-        order = in_order(made, roots)
-        if order is not None:
-            yield made, order
-        elif not shared:
+
+    def __init__(self, classes: Classes, prices: Mapping[int, int], begin: Taken, aside: Taken,
+                 roots: Sequence[int]):  # fmt: skip
+        """``begin`` with what the roots need; ``aside`` for classes that come to be needed."""
+        self.classes, self.prices, self.roots = classes, prices, roots
+        self.node = dict(begin)
+        order = self.order()
+        self.node = begin | aside | {number: begin[number] for number in order}
+        #: Where a class that is needed stands in an order of them.
+        self.place = {number: i for i, number in enumerate(order)}
+        #: The e-node that stands for an op of several results.
+        self.whole = {node.whole: node for nodes in classes.nodes.values() for node in nodes
+                      if node.whole is not None}  # fmt: skip
+        #: How often a class, or an op of several results, is needed.
+        self.users: dict[int | Op, int] = {}
+        change: dict[int | Op, int] = {}
+        self.cost = self._count(roots, 1, change)
+        self.users = change
+
+    def order(self) -> list[int]:
+        """The classes that the roots need, each after those that it needs."""
+        found = in_order(self.node, self.roots)
+        if found is None:
             raise InternalError("the classes of a block need each other in a circle")
+        return found
+
+    def run(self) -> None:
+        """Until no class has an e-node with which all costs less."""
+        improved = True
+        while improved:
+            improved = False
+            for number in list(self.place):
+                for node in self.classes.nodes[number]:
+                    held = self.node[number]
+                    if self.users.get(number) and held is not None and node is not held:
+                        improved |= self._try(number, held, node)
+
+    def _try(self, number: int, held: Node, node: Node) -> bool:
+        """Take ``node`` instead of ``held`` for a class, where all costs less then."""
+        change: dict[int | Op, int] = {}
+        less = self._price(node) + self._count(_reads(node), 1, change)
+        less -= self._price(held) - self._count(_reads(held), -1, change)
+        if less >= 0 or not self._fits(number, node):
+            return False
+        settled = all(self._before(operand, number) for operand in node.operands)
+        self.node[number] = node
+        self.cost += less
+        for unit, step in change.items():
+            self.users[unit] = self.users.get(unit, 0) + step
+        if not settled:
+            self.place = {other: i for i, other in enumerate(self.order())}
+        return True
+
+    def _fits(self, number: int, node: Node) -> bool:
+        """Whether ``node`` does not need the class that it is to make."""
+        found = in_order(
+            self.node, node.operands, lambda operand: self._before(operand, number), number
+        )
+        return found is not None
+
+    def _before(self, operand: int, number: int) -> bool:
+        """Whether a class is needed now and stands before another (which it then cannot need)."""
+        return bool(self.users.get(operand)) and self.place[operand] < self.place[number]
+
+    def _count(self, units: Iterable[int | Op], step: int, change: dict[int | Op, int]) -> int:
+        """Enter into ``change`` that all of ``units`` are needed once more (``step`` 1) or less
+        (-1), with what they need in turn; what that costs."""
+        cost, stack = 0, list(units)
+        while stack:
+            unit = stack.pop()
+            before = self.users.get(unit, 0) + change.get(unit, 0)
+            change[unit] = change.get(unit, 0) + step
+            if before != (0 if step > 0 else 1):
+                continue
+            if isinstance(unit, Op):
+                cost += step * self.prices[self.whole[unit].order]
+                stack += self.whole[unit].operands
+            elif (node := self.node[unit]) is not None:
+                cost += step * self._price(node)
+                stack += _reads(node)
+        return cost
+
+    def _price(self, node: Node) -> int:
+        """What an e-node costs beside what it reads; one of several results reads the whole op."""
+        return 0 if node.whole is not None else self.prices[node.order]
 
 
-def in_order(made: Mapping[int, Choice], roots: Sequence[int]) -> list[int] | None:
-    """The classes that the roots need, each after those that it needs; None of a circle."""
-    done: dict[int, bool] = {}  # False: on the way
-    order: list[int] = []
-    stack = [(root, False) for root in reversed(roots)]
-    while stack:
-        number, entered = stack.pop()
-        if entered:
-            done[number] = True
-            order.append(number)
-            continue
-        if number in done:
-            if not done[number]:
-                return None
-            continue
-        done[number] = False
-        stack.append((number, True))
-        node = made[number].node
-        for operand in reversed(node.operands if node is not None else ()):
-            if not done.get(operand):
-                stack.append((operand, False))
-    return order
+def _reads(node: Node) -> tuple[int | Op, ...]:
+    return node.operands if node.whole is None else (node.whole,)

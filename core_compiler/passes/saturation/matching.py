@@ -42,16 +42,15 @@ class ClassView(View):
         self.of = {c: values[0] for c, values in classes.values.items()}
         self.ops: dict[Value, list[Op]] = {}
         for number, nodes in classes.nodes.items():
-            found = [op for node in nodes if (op := self.op(number, node)) is not None]
-            self.ops[self.of[number]] = found
+            self.ops[self.of[number]] = [self.op(number, n) for n in nodes if n.whole is None]
         self.touched: set[Value] = set()
         self._chosen: dict[Value, Op] = {}
 
-    def op(self, number: int, node: Node) -> Op | None:
-        """An e-node as an op; None of one that is never matched."""
+    def op(self, number: int, node: Node) -> Op:
+        """An e-node as an op on such values; one of several results as it is in the block."""
+        if node.whole is not None:
+            return node.whole
         signature = node.signature
-        if signature.op is not None:
-            return None
         operands = tuple(self.of[n] for n in node.operands)
         return Op(signature.kind, operands, (self.of[number],), dict(signature.attributes))
 

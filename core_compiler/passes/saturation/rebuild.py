@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from core_compiler.ir import Op, Rewriter, Value
 from core_compiler.passes.saturation.egraph import Classes, Node
-from core_compiler.passes.saturation.extraction import Choice
+from core_compiler.passes.saturation.extraction import Taken
 
 #: Forms and rules that a note lists.
 _LISTED = 4
@@ -32,7 +32,7 @@ class Reasons:
 
 
 def rebuild(
-    rewriter: Rewriter, classes: Classes, made: Mapping[int, Choice], order: Sequence[int],
+    rewriter: Rewriter, classes: Classes, taken: Taken, order: Sequence[int],
     given: Mapping[int, Value], reasons: Mapping[int, Reasons], changed: list[int],
 ) -> None:  # fmt: skip
     """Bring the block into the chosen form; ``changed`` gets the classes that change.
@@ -40,12 +40,12 @@ def rebuild(
     ``order``: the classes that the block needs, each after those that it needs; ``given``: those
     that are no op's of the block, with the values that they are.
     """
-    _Rebuild(rewriter, classes, made, order, given, reasons, changed).run()
+    _Rebuild(rewriter, classes, taken, order, given, reasons, changed).run()
 
 
 class _Rebuild:
-    def __init__(self, rewriter, classes, made, order, given, reasons, changed):
-        self.rewriter, self.classes, self.made, self.order = rewriter, classes, made, order
+    def __init__(self, rewriter, classes, taken, order, given, reasons, changed):
+        self.rewriter, self.classes, self.taken, self.order = rewriter, classes, taken, order
         self.given, self.reasons, self.changed = given, reasons, changed
         self.tolerant = any(found.tolerances for found in reasons.values())
         self.values: dict[int, Value] = {}
@@ -63,8 +63,8 @@ class _Rebuild:
             self._settle(number)
 
     def _settle(self, number: int) -> None:
-        node, own = self.made[number].node, self.own[number]
-        if node is None or node.signature.op is not None:
+        node, own = self.taken[number], self.own[number]
+        if node is None or node.whole is not None:
             held = node.signature if node is not None else None
             kept = held.op.results[held.result] if held else self.given[number]
             self._merge(number, kept, None)
@@ -138,7 +138,7 @@ class _Rebuild:
 
     def _told(self, number: int) -> str:
         """What the e-class holds, and by which rules."""
-        nodes, chosen = self.classes.nodes[number], self.made[number].node
+        nodes, chosen = self.classes.nodes[number], self.taken[number]
         forms = listed([n.signature.kind.removeprefix("core.") for n in nodes])
         rules = list(self.reasons[number].rules) if number in self.reasons else []
         text = f"an e-class of {'one form' if len(nodes) == 1 else f'{len(nodes)} forms'}: {forms}"
