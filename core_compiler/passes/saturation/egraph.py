@@ -120,6 +120,7 @@ class EGraph:
         self.values: list[Value] = []
         self.given: tuple[Value, ...] = ()  # no op makes these
         self._numbers: dict[Value, int] = {}
+        self._again: list[Value] = []  # that have the number of an equal one
         self._nodes: list[tuple[int, tuple[int, ...], int]] = []  # signature, operands, result
         self._known: dict[tuple[int, tuple[int, ...]], int] = {}
         #: Number -> one that is equal, or its own: of each class one leads to itself.
@@ -154,6 +155,7 @@ class EGraph:
         key = name, tuple(map(self._leader, numbers))
         if result not in self._numbers and key in self._known:
             self._numbers[result] = self._known[key]
+            self._again.append(result)
             return
         made = self.number(result)
         self._known.setdefault(key, made)
@@ -194,6 +196,8 @@ class EGraph:
         self._equal = dict(made.of)
         for number, value in enumerate(self.values):
             made.values.setdefault(made.of[number], []).append(value)
+        for value in self._again:
+            made.values[made.of[self._numbers[value]]].append(value)
         made.nodes = {number: [] for number in made.values}
         self._known = {}
         for order, (name, operands, result) in enumerate(self._nodes):

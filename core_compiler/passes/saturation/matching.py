@@ -165,6 +165,4 @@ def _folded(op: Op, view: ClassView) -> Op | None:
         return None
     (array,) = evaluate(op, arrays, view.weights)
     value = Value(op.result.type)
-    return Op(
-        "core.constant", (), (value,), {"value": view.weights.add(np.ascontiguousarray(array))}
-    )
+    return Op("core.constant", (), (value,), {"value": view.weights.add(array)})
