@@ -131,9 +131,6 @@ class _Saturation:
     def __init__(self, pass_: Saturate, rewriter: Rewriter, weights: WeightStore, model: CostModel):
         self.started = time.perf_counter()
         self.pass_, self.rewriter, self.weights, self.model = pass_, rewriter, weights, model
-        self.table: dict[str, list[Rule]] = {}
-        for rule in rules_of(pass_.rules):
-            self.table.setdefault(rule.pattern.kind, []).append(rule)
         self.egraph = filled(rewriter.ops, rewriter.block.arguments)
         self.reasons: list[tuple[Value, str, float | None]] = []
         self.before = total(live(rewriter), model)
@@ -169,7 +166,7 @@ class _Saturation:
 
     def _saturate(self) -> None:
         """Ask the rules until they have nothing to add, or a limit ends it."""
-        asker = Asker(self.table)
+        asker = Asker(rules_of(self.pass_.rules))
         self.stopped = "iterations"
         while self.iterations < self.pass_.iterations:
             self.iterations += 1

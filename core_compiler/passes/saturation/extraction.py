@@ -5,9 +5,9 @@ Finding the best choice is NP-hard; these are two greedy searches and a climb fr
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from core_compiler.errors import InternalError
 from core_compiler.ir import Op
@@ -30,7 +30,8 @@ def choose(
         number: None if number in given else min(nodes, key=lambda node: node.order)
         for number, nodes in classes.nodes.items() if nodes or number in given
     }  # fmt: skip
-    once, each = (_Search(classes, prices, given, shared).run() for shared in (True, False))
+    order = in_order(first, first) or []
+    once, each = (_Search(classes, prices, given, order, shared).run() for shared in (True, False))
     climbs = [
         _Climb(classes, prices, begin, aside, roots)
         for begin, aside in ((first, once), (once, once), (each, each))
@@ -99,6 +100,7 @@ class _Search:
     classes: Classes
     prices: Mapping[int, int]
     given: Collection[int]
+    order: Sequence[int]  # in which what one needs comes first, mostly
     shared: bool
     made: dict[int, _Choice] = field(default_factory=dict)
     #: Class -> its place; an op of several results has one of its own, after them.
@@ -108,22 +110,23 @@ class _Search:
 
     def run(self) -> Taken:
         readers = self.classes.readers()
-        numbers = sorted(self.classes.values)
-        self.places = {number: i for i, number in enumerate(numbers)}
-        self.own = [0] * len(numbers)
+        place = {number: i for i, number in enumerate(self.order)}
+        self.places = dict(place)
+        self.own = [0] * len(place)
         self.made = {number: _Choice(None, 0) for number in self.given}
-        work, waiting = deque(numbers), set(numbers)
+        work = list(range(len(place)))  # a heap
+        waiting = set(work)
         while work:
-            number = work.popleft()
-            waiting.discard(number)
+            number = self.order[heappop(work)]
+            waiting.discard(place[number])
             best = None if number in self.given else self._best(number)
             if best is None or not _better(best, self.made.get(number)):
                 continue
             self._enter(number, best)
             for reader in readers.get(number, ()):
-                if reader not in waiting:
-                    waiting.add(reader)
-                    work.append(reader)
+                if place[reader] not in waiting:
+                    waiting.add(place[reader])
+                    heappush(work, place[reader])
         return {number: choice.node for number, choice in self.made.items()}
 
     def _best(self, number: int) -> _Choice | None:

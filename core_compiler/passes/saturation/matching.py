@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-
-import numpy as np
 
 from core_compiler.ir import Op, Value, WeightStore, as_array
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.patterns import Match, View, matches
+from core_compiler.passes.patterns import Node as PatternNode
 from core_compiler.passes.rules import Rule
 from core_compiler.passes.saturation.egraph import Classes, Node
 
@@ -43,6 +42,7 @@ class ClassView(View):
         self.ops: dict[Value, list[Op]] = {}
         for number, nodes in classes.nodes.items():
             self.ops[self.of[number]] = [self.op(number, n) for n in nodes if n.whole is None]
+        self._kinds = {value: {op.kind for op in ops} for value, ops in self.ops.items()}
         self.touched: set[Value] = set()
         self._chosen: dict[Value, Op] = {}
 
@@ -63,6 +63,11 @@ class ClassView(View):
     def makers(self, value: Value) -> Sequence[Op]:
         self.touched.add(value)
         return self.ops.get(value, ())
+
+    def kinds(self, value: Value) -> Collection[str]:
+        """The kinds of op that make ``value``."""
+        self.touched.add(value)
+        return self._kinds.get(value, ())
 
     def along(self, ops: Sequence[Op]) -> ClassView:
         made = object.__new__(ClassView)
@@ -105,8 +110,11 @@ class Asker:
     used once.
     """
 
-    def __init__(self, table: Mapping[str, Sequence[Rule]]):
-        self._table = table
+    def __init__(self, rules: Sequence[Rule]):
+        #: Kind of root -> rules, with the kinds that the pattern wants to make the operands.
+        self._table: dict[str, list[tuple[Rule, tuple[str, ...]]]] = {}
+        for rule in rules:
+            self._table.setdefault(rule.pattern.kind, []).append((rule, _wanted(rule.pattern)))
         self._used: set[tuple] = set()
         #: Op -> the values that its rules looked at.
         self._looked: dict[tuple, set[Value]] = {}
@@ -130,8 +138,11 @@ class Asker:
                 self._looked[key] = view.touched
 
     def _of(self, op: Op, view: ClassView) -> Iterator[Equality]:
-        for rule in self._table.get(op.kind, ()):
-            yield from self._by_rule(rule, op, view)
+        there = [view.kinds(v) for v in op.operands]
+        orders = [there, there[::-1]] if len(there) == 2 and view.commutes(op) else [there]
+        for rule, wanted in self._table.get(op.kind, ()):
+            if not wanted or any(_fit(wanted, kinds) for kinds in orders):
+                yield from self._by_rule(rule, op, view)
         folded = _folded(op, view)
         if folded is not None:
             yield Equality("fold", None, op.result, folded.result, (folded,))
@@ -147,6 +158,21 @@ class Asker:
             result = rule.rewrite(builder, m)
             if isinstance(result, Value) and result.type is op.result.type:
                 yield Equality(rule.name, rule.tolerance, op.result, result, tuple(builder.ops))
+
+
+def _wanted(pattern: PatternNode) -> tuple[str, ...]:
+    """The kinds of op that the operands must have ("": any); () where that is not to be told."""
+    kinds = tuple(
+        p.kind if isinstance(p, PatternNode) and p.through is None else ""
+        for p in pattern.operands
+    )  # fmt: skip
+    return kinds if any(kinds) else ()
+
+
+def _fit(wanted: tuple[str, ...], kinds: Sequence[Collection[str]]) -> bool:
+    return len(wanted) == len(kinds) and all(
+        not want or want in held for want, held in zip(wanted, kinds, strict=True)
+    )
 
 
 def _key(op: Op) -> tuple:

@@ -54,8 +54,9 @@ def _sink(kind: str, count: int, view: str) -> Rule:
 
 
 def _splat(m: Match) -> str | None:
-    """The other operand is one number everywhere: it looks the same before the view."""
-    return None if m["c"].type.elements == 1 else "the other operand is no single number"
+    """What is repeated is one number: it looks the same before a view as behind it."""
+    kind = m["c"].type
+    return None if kind.is_static and kind.elements == 1 else "it is no single number"
 
 
 def _with_number(kind: str, view: str, first: bool) -> Rule:
@@ -116,8 +117,19 @@ def _rise(kind: str, count: int, view: str, check=None) -> Rule:
     return Rule(f"{view}({kind}({names})) => {kind}({given})", op(view, inner), rewrite, check)
 
 
+def _of_number(view: str) -> Rule:
+    """However one number is moved that stands everywhere, it stands everywhere."""
+
+    def rewrite(b, m: Match):
+        c = m["c"] if m["c"].type.shape == () else b.reshape(m["c"], shape=())
+        return b.broadcast(c, shape=m.root.result.type.shape, dims=())
+
+    return Rule(f"{view}(broadcast(number)) => broadcast(number)",
+                op(view, op("broadcast", "c")), rewrite, _splat)  # fmt: skip
+
+
 def _rules() -> tuple[Rule, ...]:
-    rules = []
+    rules = [_of_number(view) for view in ("transpose", "reshape", "slice")]
     for count in (1, 2, 3):
         for kind in _kinds(count):
             rules += [_sink(kind, count, view) for view in _SINKING]
