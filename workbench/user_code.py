@@ -92,6 +92,10 @@ def load_pass(text: str) -> Pass:
     sys.path.insert(0, "")
     try:
         module = _from_file(Path(place), text) if place.endswith(".py") else _module(place, text)
+    except UserError as error:
+        if "." in text or ":" in text:
+            raise
+        raise UserError(error.what, error.where, nearest(text, OPTIONAL, error.fix)) from None
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove("")

@@ -198,7 +198,7 @@ def test_an_event_tells_the_class_and_the_rules():
     module = program(between, X)
     after, (event,), figures, notes = saturated(module)
     assert event.note == (
-        "an e-class of 4 forms: 2 transpose, relu, reshape; relu costs least; equal by "
+        "an e-class of 2 forms: transpose, relu; relu costs least; equal by "
         "`transpose(transpose(x)) => transpose(x)`, `transpose by the identity => x`, "
         "`transpose of axes of size 1 => reshape`"
     )
@@ -211,7 +211,7 @@ def test_an_event_tells_the_class_and_the_rules():
     merged = [m for m in figures["merged"] if m["changed"]]
     assert [m["taken"] for m in merged] == ["core.relu"]
     (note,) = notes
-    assert note.severity == "note" and note.message == str(note.message)
+    assert note.severity == "note"
     assert "1 classes take another form" in note.message and "nothing more to find" in note.message
 
 
