@@ -338,6 +338,16 @@ def test_zeros_of_different_signs_are_different_constants():
     assert after.main.outputs[1] is after.main.arguments[0]
 
 
+def test_zeros_of_different_signs_are_different_attributes():
+    def build_(b, x):
+        return b.clamp(x, low=0.0, high=1.0), b.clamp(x, low=-0.0, high=1.0), b.neg(b.neg(x))
+
+    module = program(build_, X)
+    after, _, _, _ = saturated(module)
+    specs.assert_same_results(module, after)
+    assert len(set(after.main.outputs)) == 3
+
+
 def test_results_may_be_arguments_and_each_other():
     def build_(b, x, y):
         return b.neg(b.neg(x)), x, b.mul(y, b.scalar_like(1, y)), swapped(b, swapped(b, y))

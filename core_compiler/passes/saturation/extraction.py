@@ -111,7 +111,7 @@ class _Search:
     def run(self) -> Taken:
         readers = self.classes.readers()
         place = {number: i for i, number in enumerate(self.order)}
-        self.places = {**place}
+        self.places = {number: i for i, number in enumerate(self.order)}
         self.own = [0] * len(place)
         self.made = {number: _Choice(None, 0) for number in self.given}
         work = list(range(len(place)))  # a heap
