@@ -16,6 +16,7 @@ from core_compiler.pipelines import meaning
 from tests.passes import specs
 from tests.passes.programs import STEPS, inputs, programs
 from tests.sample_models.narrow import NARROW
+from tests.slow import slow_but
 from workbench import models
 
 pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
@@ -96,9 +97,7 @@ def test_tolerant_rules_keep_what_they_state(module):
 QUICK = ("digits-mlp", "digits-cnn", "gpt2-decode")
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NARROW]
-)
+@pytest.mark.parametrize("name", slow_but(QUICK, NARROW))
 def test_sample_models_keep_every_bit(name):
     """As imported, and after the meaning half: each rewrite bitwise, and so is the result."""
     model = models.load(models.spec(name, "torch", **NARROW[name]), cache=False)
