@@ -56,7 +56,7 @@ $(VENV)/.installed-%: pyproject.toml hatch_build.py | $(BIN)/python
 	@echo '                               build: see PIP_ARGS in the Makefile)'
 	@echo '  the rest, all prebuilt       0.7 GB, of which NVIDIA compilers 0.2 GB'
 	@case '$*' in test | dev) \
-	echo '  what only the tests need     0.2 GB';; esac
+	echo '  what only the tests need     0.3 GB';; esac
 	@echo 'and $(VENV) takes 2 to 3 GB of disk with a CPU build of torch. No model weights are downloaded.'
 	$(INSTALL) '$(TORCH_SPEC)'
 	$(INSTALL) --editable '.[$*]'

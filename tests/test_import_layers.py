@@ -49,6 +49,7 @@ PACKAGES = {
 FRAMEWORKS = (
     "anywidget",
     "bokeh",
+    "egglog",
     "ipywidgets",
     "jax",
     "onnx",

@@ -78,7 +78,10 @@ def imported(package: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("package", "extras"),
     [
-        ("core_compiler", ("torch", "onnx", "keras", "tensorflow", "peers", "cuda", "draw")),
+        (
+            "core_compiler",
+            ("torch", "onnx", "keras", "tensorflow", "peers", "cuda", "draw", "egglog"),
+        ),
         ("sample_models", ("models",)),
         ("workbench", ("all",)),
         ("widgets", ("ui",)),

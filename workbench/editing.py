@@ -17,6 +17,7 @@ from core_compiler.passes.base import Pass, with_options
 from core_compiler.pipelines import (
     LEVEL,
     LEVELS,
+    OPTIONAL,
     PipelineEdit,
     Step,
     arrange,
@@ -317,8 +318,12 @@ def _end(rows: Sequence[Row], row: Row) -> int:
 
 
 def _insert(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
-    """A pass of one's own after row ``at``, with the template's text."""
-    item = {"code": own_pass.TEMPLATE}
+    """A pass after row ``at``: one of ours (``pass``), else one's own with the template's text."""
+    name = str(done.get("pass") or "")
+    if name and name not in OPTIONAL:
+        raise UserError(f"no pass is called {name[:60]!r}", "edit of the pipeline",
+                        f"insert one of {', '.join(OPTIONAL)}")  # fmt: skip
+    item = {"source": name} if name else {"code": own_pass.TEMPLATE}
     made = Row("", own_pass.stand_in(item), item=item)
     return [*rows[: at + 1], made, *rows[at + 1 :]]
 
@@ -425,6 +430,7 @@ def shown(on: Ground, draft: Draft, meta: Mapping[str, Any]) -> dict[str, Any]:
         "edited": draft["edit"] != on.base["edit"] or draft["target"] != on.base["target"],
         "plain": not edits.words(edit, draft["target"]),
         "words": edits.words(edit, draft["target"]),
+        "optional": [{"name": name, "summary": p.summary()} for name, p in OPTIONAL.items()],
         "target": [{"name": name, "text": str(draft["target"].get(name, "")),
                     "what": on.target.options.get(name, "where every bit is the same"),
                     "choices": list(LEVELS) if name == LEVEL else []}
@@ -456,7 +462,8 @@ def _row(row: Row, base: Row | None) -> dict[str, Any]:
     if row.item is not None:
         code = str(row.item.get("code") or "")
         found = own_pass.outline(code, str(row.item.get("class") or "")) if code else None
-        made |= {"code": code, "source": str(row.item.get("source") or ""),
+        made |= {"ours": own_pass.of_ours(row.item) is not None,
+                 "code": code, "source": str(row.item.get("source") or ""),
                  "file": own_pass.file_name(found) if found else "",
                  "problem": found.problem if found else ""}  # fmt: skip
     return made

@@ -193,8 +193,7 @@ def python(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str
     lines = ["import core_compiler as cc"]
     own = []
     for item in edit["insert"]:
-        file, _, name = _reference(item).rpartition(":")
-        module = file.removesuffix(".py").replace("/", ".").strip(".")
+        module, name = _home(item)
         lines.append(f"from {module} import {name}")
         options = ", ".join(f"{k}={_literal(v)}" for k, v in item.get("options", {}).items())
         own.append(f"({item['place']!r}, {name}({options}))")
@@ -208,6 +207,15 @@ def python(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str
     call += [f"options={dict(target)!r}"] if target else []
     call += ["check=True"] if check else []
     return "\n".join([*lines, f"made = cc.compile({', '.join(call)})"]) + "\n"
+
+
+def _home(item: Mapping[str, Any]) -> tuple[str, str]:
+    """The module that an inserted pass is imported from, and its class."""
+    ours = own_pass.of_ours(item)
+    if ours is not None:
+        return type(ours).__module__, type(ours).__name__
+    file, _, name = _reference(item).rpartition(":")
+    return file.removesuffix(".py").replace("/", ".").strip("."), name
 
 
 def _literal(text: str) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 from core_compiler.errors import UserError, raised_at
 from core_compiler.passes.base import Pass, with_options
+from core_compiler.pipelines import OPTIONAL
 
 #: Longest text of a pass that is taken (characters).
 MAX_TEXT = 200_000
@@ -138,10 +139,19 @@ def _constant(node: ast.expr | None) -> Any:
         return None
 
 
+def of_ours(item: Mapping[str, Any]) -> Pass | None:
+    """The pass that ``item`` describes where it is one of ours (it has no code of a person's)."""
+    return None if item.get("code") else OPTIONAL.get(str(item.get("source") or ""))
+
+
 def stand_in(item: Mapping[str, Any]) -> Pass:
     """A pass that has the name, the facts and the options of the one that ``item`` describes, as
-    far as they can be read, and does nothing."""
+    far as they can be read, and does nothing (one of ours: itself)."""
     code = str(item.get("code") or "")
+    ours = of_ours(item)
+    if ours is not None:
+        given = {n: t for n, t in _options(item).items() if n in ours.options()}
+        return with_options(ours, given)
     if code:
         found = outline(code, str(item.get("class") or ""))
     else:
@@ -159,7 +169,8 @@ def stand_in(item: Mapping[str, Any]) -> Pass:
 
 def load(item: Mapping[str, Any]) -> Pass:
     """The pass that ``item`` describes: ``code`` (and which ``class`` of it), or ``source`` (a file
-    or module, ``my_pass.py:Class``), and its ``options``.  This executes the person's code."""
+    or module, ``my_pass.py:Class``, or one of ours by name), and its ``options``.  This executes
+    the person's code."""
     code = str(item.get("code") or "")
     if code:
         pass_ = _load_text(code, str(item.get("class") or ""), str(item.get("file") or ""))
@@ -219,7 +230,9 @@ def recorded(pass_: Pass, with_text: bool = True) -> dict[str, Any]:
     if changed:
         item["options"] = changed
     home = sys.modules.get(kind.__module__)
-    if kind.__module__ in _texts:
+    if type(OPTIONAL.get(pass_.name())) is kind:
+        item["source"] = pass_.name()
+    elif kind.__module__ in _texts:
         item |= {"code": _texts[kind.__module__], "class": kind.__name__}
     elif "." in kind.__module__:
         item["source"] = f"{kind.__module__}:{kind.__qualname__}"

@@ -77,17 +77,25 @@ def _is_of(model: Any, package: str) -> bool:
 
 
 def load_pass(text: str) -> Pass:
-    """The pass that ``my_pass.py:Class`` or ``package.module:Class`` names, with its defaults.
+    """The pass that ``my_pass.py:Class`` or ``package.module:Class`` names, or the name of one of
+    ours that stands in no pipeline (``saturate``), with its defaults.
 
     The class may be left out of a file that defines one pass.  UserError where it cannot be
     imported, is no pass, or needs options.
     """
     from core_compiler.passes.base import Pass
+    from core_compiler.pipelines import OPTIONAL
 
+    if text in OPTIONAL:
+        return OPTIONAL[text]
     place, _, name = text.partition(":")
     sys.path.insert(0, "")
     try:
         module = _from_file(Path(place), text) if place.endswith(".py") else _module(place, text)
+    except UserError as error:
+        if "." in text or ":" in text:
+            raise
+        raise UserError(error.what, error.where, nearest(text, OPTIONAL, error.fix)) from None
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove("")

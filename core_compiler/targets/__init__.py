@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from core_compiler.errors import UserError, nearest
+from core_compiler.hardware.costs import CostModel
 from core_compiler.ir import Function, Module, Op
 
 GROUP = "core_compiler.targets"
@@ -34,6 +35,11 @@ class Target:
     @property
     def machine(self):
         raise NotImplementedError(f"{self.name}: machine")
+
+    @property
+    def costs(self) -> CostModel:
+        """What ops cost here, for passes that choose among forms of a program (``saturate``)."""
+        return CostModel.of(self.machine)
 
     def claims(self, op: Op) -> bool:
         """Whether this target executes ``op`` whole: a claimed composite is not decomposed, a

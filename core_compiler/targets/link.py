@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.errors import InternalError
+from core_compiler.hardware.costs import PARTIAL
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.attributes import Dense
 from core_compiler.ir.weights import array_digest
@@ -171,12 +172,6 @@ class Linker:
         return Ref("packed", self.packed[own])
 
 
-#: Ops that read only some elements of their first operand.
-_PARTIAL = frozenset(
-    {"core.take", "core.take_along", "core.gather_nd", "core.slice", "core.dynamic_slice"}
-)
-
-
 def launch_cost(op: Op) -> tuple[int, int]:
     """Flops of a launch, and the bytes it must read and write at least once: of a table that is
     only looked up in, the elements that are."""
@@ -191,7 +186,7 @@ def launch_cost(op: Op) -> tuple[int, int]:
 
 
 def _read(op: Op, argument: Value) -> int:
-    if op.kind in _PARTIAL and op.operands[0] is argument:
+    if op.kind in PARTIAL and op.operands[0] is argument:
         return op.result.type.bytes
     return argument.type.bytes
 

@@ -413,3 +413,46 @@ def test_the_template_is_a_pass_that_works():
     after, rewrites = specs.apply(made, before)
     assert specs.rules_fired(rewrites) == ["core.relu of core.relu"]
     specs.assert_same_program(after, program(lambda b, x: b.relu(b.neg(x)), "4xf32"))
+
+
+# -- passes of ours that stand in no pipeline ------------------------------------------------------
+
+
+def test_one_of_ours_is_inserted_by_name_with_its_own_options(on):
+    shown = editing.shown(on, on.base, META)
+    assert [each["name"] for each in shown["optional"]] == ["saturate"]
+    draft = do(on, on.base, do="insert", label="simplify_shapes", **{"pass": "saturate"})
+    draft = do(on, draft, do="option", label="saturate", option="nodes", text="500")
+    assert draft["edit"]["insert"] == [
+        {"place": "after:simplify_shapes", "source": "saturate", "options": {"nodes": "500"}}
+    ]
+    told = row(on, draft, "saturate")
+    assert told["ours"] and told["own"] and not told["problem"] and told["exact"]
+    assert {o["name"]: o["text"] for o in told["options"]}["nodes"] == "500"
+    draft = do(on, draft, do="option", label="saturate", option="rules", text="tolerant")
+    assert not row(on, draft, "saturate")["exact"]
+    assert do(on, draft, do="remove", label="saturate") == on.base
+    with pytest.raises(UserError, match="no pass is called 'sat'"):
+        do(on, on.base, do="insert", label="simplify_shapes", **{"pass": "sat"})
+
+
+def test_one_of_ours_as_text_and_back(on):
+    draft = do(on, on.base, do="insert", label="simplify_shapes", **{"pass": "saturate"})
+    draft = do(on, draft, do="option", label="saturate", option="nodes", text="500")
+    shown = editing.shown(on, draft, META)
+    assert "--insert saturate@after:simplify_shapes" in shown["command"]
+    assert "--set saturate.nodes=500" in shown["command"]
+    assert "from core_compiler.passes.saturation import Saturate\n" in shown["python"]
+    edit = edits.from_json(draft["edit"])
+    ((_, pass_),) = edit.insert
+    assert pass_.spelled() == "saturate{nodes=500}"
+    assert edits.to_json(edit)["insert"] == [
+        {"place": "after:simplify_shapes", "pass": "saturate{nodes=500}", "source": "saturate",
+         "options": {"nodes": "500"}}
+    ]  # fmt: skip
+
+
+def test_a_name_that_is_nearly_one_of_ours_is_corrected():
+    with pytest.raises(UserError, match="did you mean saturate"):
+        common._own_pass("saturat@before:decompose")
+    assert common._own_pass("saturate@before:decompose")[0] == "before:decompose"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import editing
+from workbench import editing, own_pass
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Workspace
 from workbench.state import Sight
@@ -42,7 +42,8 @@ def job(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str,
 
 
 def _code(draft: editing.Draft) -> set[tuple[Any, Any]]:
-    return {(item.get("code"), item.get("source")) for item in draft["edit"]["insert"]}
+    items = [item for item in draft["edit"]["insert"] if own_pass.of_ours(item) is None]
+    return {(item.get("code"), item.get("source")) for item in items}
 
 
 class Distrust(UserError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import edits
+from workbench import edits, own_pass
 from workbench.app.compiles import Compiles
 from workbench.app.library import MAX_UPLOAD, SHIPPED, Library
 from workbench.models import AS_GRAPH, FILES
@@ -111,9 +111,10 @@ class Workspace:
             self._check_sample(model)
         sizes = dict(options.get("sizes") or {})
         edit = edits.checked(options.get("edit"))
-        if edit["insert"] and not self._code:
+        foreign = [item for item in edit["insert"] if own_pass.of_ours(item) is None]
+        if foreign and not self._code:
             raise UserError("running a pass of your own is off on this address",
-                            edits.name_of(edit["insert"][0]),
+                            edits.name_of(foreign[0]),
                             "start the server with --allow-code, or on localhost")  # fmt: skip
         if options.get("width") and not file.suffix and options["width"] != 1:
             sizes["width"] = float(options["width"])

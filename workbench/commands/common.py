@@ -72,9 +72,9 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
         "--insert",
         action="append",
         default=[],
-        metavar="FILE.py[:CLASS][@PLACE]",
-        help="run a pass of your own, at after:PASS, before:PASS or a position (default: at the "
-        "end of the meaning half)",
+        metavar="FILE.py[:CLASS]|NAME[@PLACE]",
+        help="run a pass of your own, or one of ours that stands in no pipeline (saturate), at "
+        "after:PASS, before:PASS or a position (default: at the end of the meaning half)",
     )
     parser.add_argument(
         "--order",

@@ -213,7 +213,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   function tags(row) {
     const found = [];
-    if (row.own) found.push(row.problem ? h('span', { class: 'tag bad', title: row.problem }, 'own ✗') : h('span', { class: 'tag', title: 'inserted; its own code' }, 'own'));
+    if (row.ours) found.push(h('span', { class: 'tag', title: row.summary }, 'inserted'));
+    else if (row.own) found.push(row.problem ? h('span', { class: 'tag bad', title: row.problem }, 'own ✗') : h('span', { class: 'tag', title: 'inserted; its own code' }, 'own'));
     if (row.limit !== null) found.push(h('span', { class: 'tag', title: `stops after ${row.limit} rewrites` }, `≤ ${row.limit}`));
     if (row.repeat) found.push(h('span', { class: 'tag', title: 'runs twice in a row' }, '× 2'));
     const set = row.options.filter((option) => option.set);
@@ -320,7 +321,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   function drawSide() {
     const row = shown.rows.find((each) => each.label === chosen);
-    body.classList.toggle('writes', Boolean(row?.own));
+    body.classList.toggle('writes', Boolean(row?.own && !row.ours));
     if (!row) {
       facts.replaceChildren(h('p', {}, 'Select a pass.'));
       editor.replaceChildren();
@@ -342,11 +343,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     form.push(h('label', { for: 'limit' }, 'stop after'), h('input', { id: 'limit', type: 'text', inputmode: 'numeric', value: row.limit ?? '', placeholder: 'no limit', disabled: disabled || row.mandatory, 'data-option': 'limit',
       title: row.mandatory ? 'the compile needs all of it' : '', change: (event) => act({ do: 'limit', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites'));
     form.push(h('label', { for: 'repeat' }, 'run twice'), h('input', { id: 'repeat', type: 'checkbox', checked: row.repeat, disabled, 'data-option': 'repeat', change: (event) => act({ do: 'repeat', label: row.label, on: event.target.checked }) }), h('small', {}, 'in a row'));
-    const button = (name, title, done, off = disabled) => h('button', { 'data-do': done.do + (done.by ?? ''), title, disabled: off, click: () => act({ label: row.label, ...done }) }, name);
+    const button = (name, title, done, off = disabled) => h('button', { 'data-do': done.do + (done.by ?? '') + (done.pass ? `-${done.pass}` : ''), title, disabled: off, click: () => act({ label: row.label, ...done }) }, name);
     more.replaceChildren(h('h4', {}, 'Options'), h('div', { class: 'form' }, form),
       h('div', { class: 'actions' },
         button('↑', 'Earlier  (Alt up)', { do: 'move', by: -1 }), button('↓', 'Later  (Alt down)', { do: 'move', by: 1 }),
         button('Insert own pass after', 'A pass of your own, as Python  (Insert)', { do: 'insert' }, fixed()),
+        ...(shown.optional ?? []).map((each) => button(`Insert ${each.name} after`, each.summary, { do: 'insert', pass: each.name }, fixed())),
         button('Begin here', 'The next compile begins with this pass: what stands before it stays as it was, edited or not', { do: 'start' }, fixed() || !did || shown.draft.start === row.label),
         button(row.own ? 'Remove' : 'Reset', row.own ? 'Take the pass out  (Delete)' : 'Take back all that is set of it  (Delete)', { do: 'remove' }, disabled || !row.set)),
       ...(shown.target.length && !fixed() ? [h('h4', {}, `Options of the target ${data.target}`), h('div', { class: 'form' }, shown.target.flatMap((each) => [
@@ -364,7 +366,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   // The text of a pass stays while it is typed: only what is said about it is drawn again.
   const held = { key: '', area: null, source: null, problem: null, save: null };
   function drawEditor(row) {
-    if (!row.own) {
+    if (!row.own || row.ours) {
       held.key = '';
       editor.replaceChildren();
       return;

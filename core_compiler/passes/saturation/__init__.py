@@ -4,23 +4,26 @@ A pass that rewrites decides at each step and never goes back.  Here nothing is 
 forms that the rules know (within limits) are held side by side in the e-graph of a block; then the
 cheapest is taken out.  The rules are those of the other passes, and a table of moves that only
 make sense with both sides at hand (moves.py).  It stands in no pipeline: insert it where it is
-wanted.
+wanted (docs/saturation.md).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from core_compiler.hardware.costs import CostModel
 from core_compiler.ir import Module, Op, Rewriter, Value, WeightStore
 from core_compiler.passes import canonicalise, fold_batch_norm, recompose, simplify_shapes
-from core_compiler.passes.base import Pass
+from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.rules import Rule
 from core_compiler.passes.saturation import moves
 from core_compiler.passes.saturation.egraph import Classes, filled, need_egglog
-from core_compiler.passes.saturation.extraction import Prices, choose, in_order
-from core_compiler.passes.saturation.matching import ClassView, Equality, equalities
-from core_compiler.passes.saturation.rebuild import Reasons, rebuild
+from core_compiler.passes.saturation.extraction import Taken, choose
+from core_compiler.passes.saturation.matching import Asker, ClassView, Equality
+from core_compiler.passes.saturation.prices import Prices, total
+from core_compiler.passes.saturation.rebuild import Reasons, listed, rebuild
 
 TABLES = (
     canonicalise.RULES, simplify_shapes.RULES, recompose.RULES, fold_batch_norm.RULES, moves.RULES,
@@ -34,33 +37,48 @@ def rules_of(kinds: str) -> tuple[Rule, ...]:
 
 
 @dataclass(frozen=True)
+class Merged:
+    """A class of several forms: the ``type`` of its values, the kinds of the ``forms``, the
+    ``rules`` that found them equal, and the kind that is ``taken`` ("" of what the block does not
+    need).  ``changed``: it had another form."""
+
+    type: str
+    forms: tuple[str, ...]
+    rules: tuple[str, ...]
+    taken: str
+    changed: bool
+
+
+@dataclass(frozen=True)
 class Figures:
     """What happened to one block.
 
-    ``cost`` of the block as it was and as it is now, in bytes moved (see extraction.py); ``forms``
-    of its values, in ``classes`` of equal ones, found in ``iterations``; ``several``: the classes
-    of more than one form; ``changed``: those that took another form than they had; ``stopped``:
-    ``saturated``, or the limit that ended it; ``rules``: how many equalities each rule found.
+    ``cost`` of the block as it was and as it is now, in bytes (see hardware/costs.py); ``forms`` of
+    its values (e-nodes), in ``classes`` of equal ones, found in ``iterations``; ``merged``: the
+    classes of more than one form; ``changed``: how many took another form than they had;
+    ``stopped``: ``saturated``, or the limit that ended it; ``rules``: how many equalities each rule
+    found.
     """
 
     function: str
     cost: tuple[int, int]
     forms: int
     classes: int
-    several: int
     iterations: int
     changed: int
     stopped: str
     seconds: float
     rules: dict[str, int]
+    merged: tuple[Merged, ...]
 
     def __str__(self) -> str:
         before, after = self.cost
         ended = "nothing more to find" if self.stopped == "saturated" else f"limit: {self.stopped}"
+        by = listed([f"`{rule}`" for rule, count in self.rules.items() for _ in range(count)])
         return (
-            f"{self.function}: {self.forms} forms in {self.classes} classes ({self.several} of "
-            f"several forms) after {self.iterations} iterations ({ended}); {self.changed} classes "
-            f"take another form, cost {before:,} -> {after:,}"
+            f"{self.function}: {self.forms} forms in {self.classes} classes ({len(self.merged)} of "
+            f"several forms{f', by {by}' if by else ''}) after {self.iterations} iterations "
+            f"({ended}); {self.changed} classes take another form, cost {before:,} -> {after:,}"
         )
 
 
@@ -71,12 +89,15 @@ class Saturate(Pass):
     ``rules``: ``exact`` for those that keep every bit, ``tolerant`` for all.  It stops where
     nothing new is found, after ``iterations``, or beyond ``nodes`` forms; ``seconds`` are for
     emergencies: what is found by then depends on the machine, and a warning says so.
+
+    Costs are the target's, but for tolerant rules, where a choice changes bits: then they are the
+    same for all targets, so that these go on computing the same numbers.
     """
 
     tolerance = "the rules' own, added where one value is made by several"
 
     rules: str = field(default="exact", metadata={"choices": ("exact", "tolerant")})
-    iterations: int = 12
+    iterations: int = 30
     nodes: int = 20_000
     seconds: float = 120.0
 
@@ -84,12 +105,18 @@ class Saturate(Pass):
     def exact(self) -> bool:  # type: ignore[override]
         return self.rules == "exact"
 
-    def run(self, module: Module, context) -> Module:
+    def run(self, module: Module, context: PassContext) -> Module:
         need_egglog()
+        ours = context.target is None or not self.exact
+        model = CostModel() if ours else context.target.costs
         found: list[Figures] = []
 
         def edit(rewriter: Rewriter) -> None:
-            _Saturation(self, rewriter, module.weights, found).run()
+            saturation = _Saturation(self, rewriter, module.weights, model)
+            try:
+                saturation.run()
+            finally:  # also where the budget of rewrites ends
+                found.append(saturation.figures())
 
         made = context.rewrite(module, edit)
         context.facts["saturation"] = [asdict(figures) for figures in found]
@@ -101,80 +128,127 @@ class Saturate(Pass):
 class _Saturation:
     """One block: fill, saturate, choose, rebuild."""
 
-    def __init__(self, pass_: Saturate, rewriter: Rewriter, weights: WeightStore, found: list):
-        self.pass_, self.rewriter, self.weights, self.found = pass_, rewriter, weights, found
-        self.table: dict[str, list[Rule]] = {}
-        for rule in rules_of(pass_.rules):
-            self.table.setdefault(rule.pattern.kind, []).append(rule)
+    def __init__(self, pass_: Saturate, rewriter: Rewriter, weights: WeightStore, model: CostModel):
+        self.started = time.perf_counter()
+        self.pass_, self.rewriter, self.weights, self.model = pass_, rewriter, weights, model
         self.egraph = filled(rewriter.ops, rewriter.block.arguments)
         self.reasons: list[tuple[Value, str, float | None]] = []
-        self.counts: dict[str, int] = {}
-        self.started = time.perf_counter()
+        self.before = total(live(rewriter), model)
+        self.classes = Classes({})
+        self.taken: Taken = {}
+        self.order: list[int] = []
+        self.changed: list[int] = []
+        self.iterations, self.stopped = 0, "saturated"
 
     def run(self) -> None:
-        iterations, stopped = self._saturate()
+        self._saturate()
         view = ClassView(self.egraph.classes(), self.weights)
-        prices = Prices(view)
-        roots = list(dict.fromkeys(self._class(view.classes, v) for v in self.rewriter.outputs))
-        made = choose(view.classes, prices.nodes, self._given(view.classes), roots)
-        order = in_order(made, roots) or []
-        live = self._live()
-        before = sum(prices.of(op, self._class(view.classes, op.results[0])) for op in live)
-        after = sum(prices.nodes[n.order] for c in order if (n := made[c].node) is not None)
-        changed = []
-        if after < before:
-            given = self._given(view.classes)
-            changed = rebuild(self.rewriter, view.classes, made, order, given, self._reasons(view))
-        self.found.append(Figures(
-            self.rewriter.function, (before, min(before, after)), len(self.egraph),
-            len(view.classes.nodes), sum(len(n) > 1 for n in view.classes.nodes.values()),
-            iterations, len(changed), stopped, time.perf_counter() - self.started, self.counts,
-        ))  # fmt: skip
+        self.classes = view.classes
+        if self._choose(view) < self.before:
+            given = self._given()
+            rebuild(
+                self.rewriter, view.classes, self.taken, self.order, given, self._reasons(),
+                self.changed,
+            )  # fmt: skip
 
-    def _saturate(self) -> tuple[int, str]:
-        """Ask the rules until they have nothing to add: how often, and what ended it."""
-        asked: set[tuple] = set()
-        for iteration in range(1, self.pass_.iterations + 1):
+    def figures(self) -> Figures:
+        """What has happened so far."""
+        counts: dict[str, int] = {}
+        for _, rule, _ in self.reasons:
+            counts[rule] = counts.get(rule, 0) + 1
+        return Figures(
+            self.rewriter.function, (self.before, total(live(self.rewriter), self.model)),
+            len(self.egraph), len(self.classes.nodes), self.iterations, len(self.changed),
+            self.stopped, time.perf_counter() - self.started, counts, tuple(self._merged()),
+        )  # fmt: skip
+
+    # -- saturating --------------------------------------------------------------------------------
+
+    def _saturate(self) -> None:
+        """Ask the rules until they have nothing to add, or a limit ends it."""
+        asker = Asker(rules_of(self.pass_.rules))
+        self.stopped = "iterations"
+        while self.iterations < self.pass_.iterations:
+            self.iterations += 1
             view = ClassView(self.egraph.classes(), self.weights)
             before = len(self.reasons)
-            for found in equalities(view, self.table, asked):
+            for found in asker.equalities(view, self._late):
                 self._enter(found)
                 if len(self.egraph) > self.pass_.nodes:
-                    return iteration, "nodes"
-                if time.perf_counter() - self.started > self.pass_.seconds:
-                    return iteration, "seconds"
+                    self.stopped = "nodes"
+                    return
+            if self._late():
+                self.stopped = "seconds"
+                return
             if len(self.reasons) == before:
-                return iteration, "saturated"
-        return self.pass_.iterations, "iterations"
+                self.stopped = "saturated"
+                return
+
+    def _late(self) -> bool:
+        return time.perf_counter() - self.started > self.pass_.seconds
 
     def _enter(self, found: Equality) -> None:
         for op in found.ops:
             self.egraph.add(op)
         if self.egraph.union(found.root, found.value):
             self.reasons.append((found.root, found.rule, found.tolerance))
-            self.counts[found.rule] = self.counts.get(found.rule, 0) + 1
 
-    def _class(self, classes: Classes, value: Value) -> int:
-        return classes.of[self.egraph.number(value)]
+    # -- choosing ----------------------------------------------------------------------------------
 
-    def _given(self, classes: Classes) -> dict[int, Value]:
+    def _choose(self, view: ClassView) -> int:
+        """Settle on what is ``taken`` and in which ``order``; what that costs."""
+        roots = list(dict.fromkeys(map(self._class, self.rewriter.outputs)))
+        prices = Prices(view.ops, self.model)
+        by_order = {
+            node.order: prices.of(view.op(number, node))
+            for number, nodes in view.classes.nodes.items() for node in nodes
+        }  # fmt: skip
+        self.taken, self.order = choose(view.classes, by_order, self._given(), roots)
+        return total(_taken(view, self.taken, self.order), self.model)
+
+    def _class(self, value: Value) -> int:
+        return self.classes.of[self.egraph.number(value)]
+
+    def _given(self) -> dict[int, Value]:
         """The classes of arguments and of values of the blocks around this one."""
-        return {self._class(classes, v): v for v in reversed(self.egraph.given)}
+        return {self._class(v): v for v in reversed(self.egraph.given)}
 
-    def _reasons(self, view: ClassView) -> dict[int, Reasons]:
+    def _reasons(self) -> dict[int, Reasons]:
         made: dict[int, Reasons] = {}
         for value, rule, tolerance in self.reasons:
-            rules = made.setdefault(self._class(view.classes, value), Reasons()).rules
-            rules[rule] = tolerance
+            made.setdefault(self._class(value), Reasons()).add(rule, tolerance)
         return made
 
-    def _live(self) -> list[Op]:
-        """The ops of the block that its outputs need."""
-        live: dict[Op, None] = {}
-        work = list(self.rewriter.outputs)
-        while work:
-            op = self.rewriter.producer(work.pop())
-            if op is not None and op not in live:
-                live[op] = None
-                work += op.uses()
-        return list(live)
+    def _merged(self) -> list[Merged]:
+        reasons = self._reasons() if self.classes.of else {}
+        changed, needed = set(self.changed), set(self.order)
+        made = []
+        for number, nodes in self.classes.nodes.items():
+            if len(nodes) < 2:
+                continue
+            chosen = self.taken[number] if number in needed else None
+            rules = reasons[number].rules if number in reasons else {}
+            made.append(Merged(
+                str(self.classes.values[number][0].type),
+                tuple(node.signature.kind for node in nodes), tuple(rules),
+                chosen.signature.kind if chosen is not None else "", number in changed,
+            ))  # fmt: skip
+        return made
+
+
+def live(rewriter: Rewriter) -> list[Op]:
+    """The ops of a block that its outputs need."""
+    found: dict[Op, None] = {}
+    work = list(rewriter.outputs)
+    while work:
+        op = rewriter.producer(work.pop())
+        if op is not None and op not in found:
+            found[op] = None
+            work += op.uses()
+    return list(found)
+
+
+def _taken(view: ClassView, taken: Taken, order: Sequence[int]) -> list[Op]:
+    """The ops of a choice, one of several results once."""
+    nodes = [(number, node) for number in order if (node := taken[number]) is not None]
+    return list(dict.fromkeys(view.op(number, node) for number, node in nodes))

@@ -78,6 +78,11 @@ class Node:
     operands: tuple[int, ...]
     order: int
 
+    @property
+    def whole(self) -> Op | None:
+        """The op of the block that this e-node is a result of, where that is never matched."""
+        return self.signature.op
+
 
 @dataclass
 class Classes:
@@ -115,9 +120,14 @@ class EGraph:
         self.values: list[Value] = []
         self.given: tuple[Value, ...] = ()  # no op makes these
         self._numbers: dict[Value, int] = {}
-        self._nodes: list[tuple[int, tuple[int, ...], int]] = []  # signature, operands, result
+        self._again: list[Value] = []  # that have the number of an equal one
+        #: When it was added, signature, operands, result.
+        self._nodes: list[tuple[int, int, tuple[int, ...], int]] = []
+        self._added = 0
+        self._commuting: set[int] = set()
         self._known: dict[tuple[int, tuple[int, ...]], int] = {}
-        self._class: dict[int, int] = {}
+        #: Number -> one that is equal, or its own: of each class one leads to itself.
+        self._equal: dict[int, int] = {}
         self._waiting: list[Any] = []
 
     def __len__(self) -> int:
@@ -145,13 +155,15 @@ class EGraph:
     def _add(self, signature: Signature, operands: Sequence[Value], result: Value) -> None:
         name = self._signature(signature, len(operands))
         numbers = tuple(self.number(v) for v in operands)
-        key = name, tuple(self._class.get(n, n) for n in numbers)
+        key = self._key(name, tuple(map(self._leader, numbers)))
         if result not in self._numbers and key in self._known:
             self._numbers[result] = self._known[key]
+            self._again.append(result)
             return
         made = self.number(result)
         self._known.setdefault(key, made)
-        self._nodes.append((name, numbers, made))
+        self._nodes.append((self._added, name, numbers, made))
+        self._added += 1
         self._ensure(len(numbers))
         given = [self._literal(name), *map(self._id, numbers)]
         term = self._api.Call(self._span, f"Op{len(numbers)}", given)
@@ -159,16 +171,30 @@ class EGraph:
 
     def union(self, one: Value, other: Value) -> bool:
         """The two values are equal; whether that is news."""
-        a, b = self.number(one), self.number(other)
-        if self._class.get(a, a) == self._class.get(b, b):
+        a, b = self._leader(self.number(one)), self._leader(self.number(other))
+        if a == b:
             return False
+        self._equal[max(a, b)] = min(a, b)
         self._tell(self._api.Union(self._span, self._id(a), self._id(b)))
         return True
+
+    def _key(self, name: int, operands: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        """What tells an e-node from others."""
+        return name, tuple(sorted(operands)) if name in self._commuting else operands
+
+    def _leader(self, number: int) -> int:
+        while self._equal.get(number, number) != number:
+            number = self._equal[number]
+        return number
 
     # -- asking ----------------------------------------------------------------------------------
 
     def classes(self) -> Classes:
-        """The classes now, congruence and commutativity closed."""
+        """The classes now, congruence and commutativity closed.
+
+        E-nodes that have become equal are one from here on.  Those that read their own class are
+        left out: nothing can be made of them, and that they do nothing is known.
+        """
         api, span = self._api, self._span
         self._run(*self._waiting)
         self._waiting.clear()
@@ -179,16 +205,21 @@ class EGraph:
         for row in rows:
             held.setdefault(row.output, []).append(self._egraph.value_to_i64(row.inputs[0]))
         made = Classes({n: min(numbers) for numbers in held.values() for n in numbers})
-        self._class = made.of
+        self._equal = dict(made.of)
         for number, value in enumerate(self.values):
             made.values.setdefault(made.of[number], []).append(value)
+        for value in self._again:
+            made.values[made.of[self._numbers[value]]].append(value)
         made.nodes = {number: [] for number in made.values}
-        self._known = {}
-        for order, (name, operands, result) in enumerate(self._nodes):
-            key = name, tuple(made.of[n] for n in operands)
+        nodes, self._nodes, self._known = self._nodes, [], {}
+        for order, name, numbers, result in nodes:
+            operands, number = tuple(made.of[n] for n in numbers), made.of[result]
+            key = self._key(name, operands)
             if key not in self._known:
                 self._known[key] = result
-                made.nodes[made.of[result]].append(Node(self._held[name], key[1], order))
+                if number not in operands:
+                    self._nodes.append((order, name, numbers, result))
+                    made.nodes[number].append(Node(self._held[name], operands, order))
         return made
 
     # -- egglog's terms --------------------------------------------------------------------------
@@ -200,6 +231,7 @@ class EGraph:
             self._held.append(signature)
             commutes = signature.op is None and "commutative" in definition(signature.kind).traits
             if commutes and count == 2:
+                self._commuting.add(self._signatures[key])
                 self._ensure(2)
                 fact = [self._literal(self._signatures[key])]
                 self._tell(

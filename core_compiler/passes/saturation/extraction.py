@@ -1,157 +1,56 @@
 """Which e-node stands for each class: the one whose ops, shared ones counted once, cost least.
 
-The costs are those of the ops' declarations (compulsory bytes and operations), the same for all
-machines and targets: what comes out of the meaning half is one module everywhere (numerics.md), and
-a cost that asked the machine would make it another on each.
+Finding the best choice is NP-hard; these are two greedy searches and a climb from each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from core_compiler.errors import InternalError
-from core_compiler.ir import Op, TensorType
-from core_compiler.ops.base import cost, definition
+from core_compiler.ir import Op
 from core_compiler.passes.saturation.egraph import Classes, Node
-from core_compiler.passes.saturation.matching import ClassView
 
-#: Operations that take as long as moving a byte: processors are balanced for about as many.
-_BALANCE = 8
-#: What a view costs of the bytes that it shows: most become addressing, some a copy.
-_VIEW = 16
-
-
-class Prices:
-    """What each e-node costs, by its order (``nodes``), in bytes moved; constants cost nothing,
-    every other op at least 1.
-
-    An op on constants costs no more than that either, where it is worth a constant of its own
-    (constant folding makes it one).
-    """
-
-    def __init__(self, view: ClassView):
-        self.constants = _constants(view)
-        self.nodes: dict[int, int] = {}
-        for number, nodes in view.classes.nodes.items():
-            for node in nodes:
-                op = node.signature.op or view.op(number, node)
-                self.nodes[node.order] = self.of(op, number)
-
-    def of(self, op: Op, number: int) -> int:
-        """The price of an op that makes class ``number``."""
-        if op.kind == "core.constant":
-            return 0
-        static = all(isinstance(v.type, TensorType) and v.type.is_static
-                     for v in (*op.uses(), *op.results))  # fmt: skip
-        if op.regions or not static:
-            return 1
-        if number in self.constants and op.result.type.bytes <= max(256, self.constants[number]):
-            return 1
-        if "view" in definition(op).traits:
-            return 1 + sum(v.type.bytes for v in op.results) // _VIEW
-        found = cost(op)
-        return 1 + found.bytes + found.flops // _BALANCE
-
-
-def _constants(view: ClassView) -> dict[int, int]:
-    """The classes that depend on constants alone, with the bytes of those."""
-    made: dict[int, int] = {}
-    readers = view.classes.readers()
-    work = dict.fromkeys(view.classes.nodes)
-    while work:
-        number = next(iter(work))
-        del work[number]
-        found = made.get(number)
-        for node in view.classes.nodes[number]:
-            if node.signature.op is not None or "random" in definition(node.signature.kind).traits:
-                continue
-            if node.signature.kind == "core.constant":
-                found = view.of[number].type.bytes
-            elif node.operands and all(n in made for n in node.operands):
-                bytes_ = sum(made[n] for n in node.operands)
-                found = bytes_ if found is None else min(found, bytes_)
-        if found is not None and (number not in made or found < made[number]):
-            made[number] = found
-            work.update(readers.get(number, {}))
-    return made
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The e-node that makes a class (None: it is an argument), what it costs with all that it
-    needs, and what each class needed costs alone."""
-
-    node: Node | None
-    total: int
-    needs: dict[int, int]
+#: Class -> the e-node that makes it; None: it is an argument.
+Taken = dict[int, Node | None]
 
 
 def choose(
-    classes: Classes, prices: dict[int, int], given: Collection[int], roots: Sequence[int]
-) -> dict[int, Choice]:
-    """The choice for every class that can be made; following it from ``roots`` meets no cycle.
+    classes: Classes, prices: Mapping[int, int], given: Collection[int], roots: Sequence[int]
+) -> tuple[Taken, list[int]]:
+    """The e-nodes taken for the classes that the roots need, and these classes in order.
 
-    ``prices``: what each e-node costs, by its order.  ``given``: classes that are arguments.
-
-    Greedy on the acyclic graph (``greedy-dag`` of the extraction gym): a class takes the e-node
-    that costs least with everything below it, shared classes once, until none changes its choice.
-    Of equal ones the earliest wins: that of the block before one that a rule made.  Should such
-    choices, made one after another, need each other in a circle, shared classes count each time
-    that they are needed: then a class always costs more than what it needs.
+    ``prices``: what each e-node costs, by its order; ``given``: classes that are arguments.  The
+    best of three beginnings, each improved class by class: the block as it was written, and what
+    the greedy searches found.  Its prices add up to no more than those of the block.
     """
-    for shared in (True, False):
-        made = _settled(classes, prices, given, shared)
-        if in_order(made, roots) is not None:
-            return made
-    raise InternalError("the classes of a block need each other in a circle")
+    first: Taken = {
+        number: None if number in given else min(nodes, key=lambda node: node.order)
+        for number, nodes in classes.nodes.items() if nodes or number in given
+    }  # fmt: skip
+    order = in_order(first, first) or []
+    once, each = (_Search(classes, prices, given, order, shared).run() for shared in (True, False))
+    climbs = [
+        _Climb(classes, prices, begin, aside, roots)
+        for begin, aside in ((first, once), (once, once), (each, each))
+    ]
+    for climb in climbs:
+        climb.run()
+    best = min(climbs, key=lambda climb: climb.cost)
+    return best.node, best.order()
 
 
-def _settled(classes: Classes, prices, given: Collection[int], shared: bool) -> dict[int, Choice]:
-    made = {number: Choice(None, 0, {}) for number in given}
-    readers = classes.readers()
-    work = dict.fromkeys(sorted(classes.nodes))
-    while work:
-        number = next(iter(work))
-        del work[number]
-        if number in made and made[number].node is None:
-            continue
-        best = _best(number, classes.nodes[number], prices, made, shared)
-        if best is not None and _better(best, made.get(number)):
-            made[number] = best
-            work.update(readers.get(number, {}))
-    return made
-
-
-def _best(number: int, nodes: Sequence[Node], prices, made: dict[int, Choice], shared: bool):
-    best: Choice | None = None
-    for node in nodes:
-        if any(operand not in made for operand in node.operands):
-            continue
-        needs: dict[int, int] = {}
-        for operand in node.operands if shared else ():
-            needs |= made[operand].needs
-        if number in needs:  # it would need itself
-            continue
-        needs[number] = prices[node.order]
-        below = 0 if shared else sum(made[operand].total for operand in node.operands)
-        choice = Choice(node, sum(needs.values()) + below, needs)
-        if _better(choice, best):
-            best = choice
-    return best
-
-
-def _better(one: Choice, other: Choice | None) -> bool:
-    if one.node is None or other is None or other.node is None:
-        return other is None
-    return (one.total, one.node.order) < (other.total, other.node.order)
-
-
-def in_order(made: dict[int, Choice], roots: Sequence[int]) -> list[int] | None:
-    """The classes that the roots need, each after those that it needs; None of a circle."""
-    done: dict[int, bool] = {}  # False: on the way
+def in_order(
+    node: Taken, starts: Iterable[int], known: Callable[[int], bool] = lambda number: False,
+    above: int | None = None,
+) -> list[int] | None:  # fmt: skip
+    """The classes that ``starts`` need, each after those that it needs, without those ``known``
+    (nor what they need); None where one needs itself or the one ``above`` them all."""
+    done: dict[int, bool] = {} if above is None else {above: False}  # False: on the way
     order: list[int] = []
-    stack = [(root, False) for root in reversed(roots)]
+    stack = [(start, False) for start in reversed(list(starts))]
     while stack:
         number, entered = stack.pop()
         if entered:
@@ -162,10 +61,224 @@ def in_order(made: dict[int, Choice], roots: Sequence[int]) -> list[int] | None:
             if not done[number]:
                 return None
             continue
+        if known(number):
+            continue
         done[number] = False
         stack.append((number, True))
-        node = made[number].node
-        for operand in reversed(node.operands if node is not None else ()):
-            if not done.get(operand):
-                stack.append((operand, False))
+        stack += [(operand, False) for operand in reversed(_operands(node[number]))
+                  if not done.get(operand)]  # fmt: skip
     return order
+
+
+def _operands(node: Node | None) -> tuple[int, ...]:
+    return node.operands if node is not None else ()
+
+
+# -- greedy ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The e-node that makes a class; what it costs with all that it needs, and the places (a bit
+    each) of what that is."""
+
+    node: Node | None
+    total: int
+    needs: int = 0
+
+
+@dataclass
+class _Search:
+    """Greedy on the acyclic graph (``greedy-dag`` of the extraction gym): a class takes the e-node
+    that costs least with everything below it, until none changes its choice.
+
+    Of equal ones the earliest wins: that of the block before one that a rule made.  ``shared``:
+    what several operands need counts once; else each time.  Either way a class costs more than
+    what it needs, and ever less the longer this takes: no circle is chosen.
+    """
+
+    classes: Classes
+    prices: Mapping[int, int]
+    given: Collection[int]
+    order: Sequence[int]  # in which what one needs comes first, mostly
+    shared: bool
+    made: dict[int, _Choice] = field(default_factory=dict)
+    #: Class -> its place; an op of several results has one of its own, after them.
+    places: dict[int | Op, int] = field(default_factory=dict)
+    #: Of each place, what the choice for it costs by itself.
+    own: list[int] = field(default_factory=list)
+
+    def run(self) -> Taken:
+        readers = self.classes.readers()
+        place = {number: i for i, number in enumerate(self.order)}
+        self.places = {number: i for i, number in enumerate(self.order)}
+        self.own = [0] * len(place)
+        self.made = {number: _Choice(None, 0) for number in self.given}
+        work = list(range(len(place)))  # a heap
+        waiting = set(work)
+        while work:
+            number = self.order[heappop(work)]
+            waiting.discard(place[number])
+            best = None if number in self.given else self._best(number)
+            if best is None or not _better(best, self.made.get(number)):
+                continue
+            self._enter(number, best)
+            for reader in readers.get(number, ()):
+                if place[reader] not in waiting:
+                    waiting.add(place[reader])
+                    heappush(work, place[reader])
+        return {number: choice.node for number, choice in self.made.items()}
+
+    def _best(self, number: int) -> _Choice | None:
+        best: _Choice | None = None
+        for node in self.classes.nodes[number]:
+            below = [self.made[operand] for operand in node.operands if operand in self.made]
+            if len(below) < len(node.operands):
+                continue
+            choice = self._with(number, node, below)
+            if choice is not None and _better(choice, best):
+                best = choice
+        return best
+
+    def _with(self, number: int, node: Node, below: list[_Choice]) -> _Choice | None:
+        """``node`` on these choices for its operands; None where it would need itself."""
+        price, bit = self.prices[node.order], 1 << self.places[number]
+        if not self.shared:
+            return _Choice(node, price + sum(choice.total for choice in below))
+        below.sort(key=lambda choice: -choice.total)
+        cost, needs = (below[0].total, below[0].needs) if below else (0, 0)
+        for choice in below[1:]:
+            cost += sum(self.own[place] for place in _bits(choice.needs & ~needs))
+            needs |= choice.needs
+        if needs & bit:
+            return None
+        if node.whole is None:
+            return _Choice(node, cost + price, needs | bit)
+        one = 1 << self._place(node.whole)
+        return _Choice(node, cost if needs & one else cost + price, needs | bit | one)
+
+    def _enter(self, number: int, choice: _Choice) -> None:
+        assert choice.node is not None
+        self.made[number] = choice
+        whole = choice.node.whole
+        place = self.places[number] if whole is None else self._place(whole)
+        self.own[place] = self.prices[choice.node.order]
+
+    def _place(self, op: Op) -> int:
+        if op not in self.places:
+            self.places[op] = len(self.own)
+            self.own.append(0)
+        return self.places[op]
+
+
+def _better(one: _Choice, other: _Choice | None) -> bool:
+    if other is None or other.node is None or one.node is None:
+        return other is None
+    return (one.total, one.node.order) < (other.total, other.node.order)
+
+
+def _bits(of: int) -> Iterator[int]:
+    """The places of the bits that are set."""
+    while of:
+        low = of & -of
+        yield low.bit_length() - 1
+        of ^= low
+
+
+# -- climbing --------------------------------------------------------------------------------------
+
+
+class _Climb:
+    """A choice that is improved class by class, by what all that is needed costs.
+
+    ``node``: what is taken for each class, also for those not needed now.
+    """
+
+    def __init__(self, classes: Classes, prices: Mapping[int, int], begin: Taken, aside: Taken,
+                 roots: Sequence[int]):  # fmt: skip
+        """``begin`` with what the roots need; ``aside`` for classes that come to be needed."""
+        self.classes, self.prices, self.roots = classes, prices, roots
+        self.node = dict(begin)
+        order = self.order()
+        self.node = begin | aside | {number: begin[number] for number in order}
+        #: Where a class that is needed stands in an order of them.
+        self.place = {number: i for i, number in enumerate(order)}
+        #: The e-node that stands for an op of several results.
+        self.whole = {node.whole: node for nodes in classes.nodes.values() for node in nodes
+                      if node.whole is not None}  # fmt: skip
+        #: How often a class, or an op of several results, is needed.
+        self.users: dict[int | Op, int] = {}
+        change: dict[int | Op, int] = {}
+        self.cost = self._count(roots, 1, change)
+        self.users = change
+
+    def order(self) -> list[int]:
+        """The classes that the roots need, each after those that it needs."""
+        found = in_order(self.node, self.roots)
+        if found is None:
+            raise InternalError("the classes of a block need each other in a circle")
+        return found
+
+    def run(self) -> None:
+        """Until no class has an e-node with which all costs less."""
+        improved = True
+        while improved:
+            improved = False
+            for number in list(self.place):
+                for node in self.classes.nodes[number]:
+                    held = self.node[number]
+                    if self.users.get(number) and held is not None and node is not held:
+                        improved |= self._try(number, held, node)
+
+    def _try(self, number: int, held: Node, node: Node) -> bool:
+        """Take ``node`` instead of ``held`` for a class, where all costs less then."""
+        change: dict[int | Op, int] = {}
+        less = self._price(node) + self._count(_reads(node), 1, change)
+        less -= self._price(held) - self._count(_reads(held), -1, change)
+        if less >= 0 or not self._fits(number, node):
+            return False
+        settled = all(self._before(operand, number) for operand in node.operands)
+        self.node[number] = node
+        self.cost += less
+        for unit, step in change.items():
+            self.users[unit] = self.users.get(unit, 0) + step
+        if not settled:
+            self.place = {other: i for i, other in enumerate(self.order())}
+        return True
+
+    def _fits(self, number: int, node: Node) -> bool:
+        """Whether ``node`` does not need the class that it is to make."""
+        found = in_order(
+            self.node, node.operands, lambda operand: self._before(operand, number), number
+        )
+        return found is not None
+
+    def _before(self, operand: int, number: int) -> bool:
+        """Whether a class is needed now and stands before another (which it then cannot need)."""
+        return bool(self.users.get(operand)) and self.place[operand] < self.place[number]
+
+    def _count(self, units: Iterable[int | Op], step: int, change: dict[int | Op, int]) -> int:
+        """Enter into ``change`` that all of ``units`` are needed once more (``step`` 1) or less
+        (-1), with what they need in turn; what that costs."""
+        cost, stack = 0, list(units)
+        while stack:
+            unit = stack.pop()
+            before = self.users.get(unit, 0) + change.get(unit, 0)
+            change[unit] = change.get(unit, 0) + step
+            if before != (0 if step > 0 else 1):
+                continue
+            if isinstance(unit, Op):
+                cost += step * self.prices[self.whole[unit].order]
+                stack += self.whole[unit].operands
+            elif (node := self.node[unit]) is not None:
+                cost += step * self._price(node)
+                stack += _reads(node)
+        return cost
+
+    def _price(self, node: Node) -> int:
+        """What an e-node costs beside what it reads; one of several results reads the whole op."""
+        return 0 if node.whole is not None else self.prices[node.order]
+
+
+def _reads(node: Node) -> tuple[int | Op, ...]:
+    return node.operands if node.whole is None else (node.whole,)

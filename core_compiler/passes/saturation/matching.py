@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-
-import numpy as np
 
 from core_compiler.ir import Op, Value, WeightStore, as_array
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.patterns import Match, View, matches
+from core_compiler.passes.patterns import Node as PatternNode
 from core_compiler.passes.rules import Rule
 from core_compiler.passes.saturation.egraph import Classes, Node
 
-#: Ways that one rule is tried at one op; patterns with alternatives have many.
-_WAYS = 24
+#: Ways that one rule may match at one op, and how many it is tried: patterns with alternatives that
+#: look through views have very many.
+_WAYS, _TRIES = 24, 1000
 #: Results up to this many bytes are folded where all operands are constants.
 _FOLDED = 4096
 
@@ -33,7 +33,7 @@ class _Anywhere:
 
 class ClassView(View):
     """The classes as a view: each class is the value that it holds first, each of its e-nodes an
-    op on such values."""
+    op on such values.  ``touched`` gets the values that anybody asks about."""
 
     def __init__(self, classes: Classes, weights: WeightStore):
         super().__init__(_Anywhere(), weights)  # type: ignore[arg-type]
@@ -41,26 +41,33 @@ class ClassView(View):
         self.of = {c: values[0] for c, values in classes.values.items()}
         self.ops: dict[Value, list[Op]] = {}
         for number, nodes in classes.nodes.items():
-            found = [op for node in nodes if (op := self.op(number, node)) is not None]
-            self.ops[self.of[number]] = found
-        self._constants: dict[tuple[Value, tuple], np.ndarray | None] = {}
+            self.ops[self.of[number]] = [self.op(number, n) for n in nodes if n.whole is None]
+        self._kinds = {value: {op.kind for op in ops} for value, ops in self.ops.items()}
+        self.touched: set[Value] = set()
         self._chosen: dict[Value, Op] = {}
 
-    def op(self, number: int, node: Node) -> Op | None:
-        """An e-node as an op; None of one that is never matched."""
+    def op(self, number: int, node: Node) -> Op:
+        """An e-node as an op on such values; one of several results as it is in the block."""
+        if node.whole is not None:
+            return node.whole
         signature = node.signature
-        if signature.op is not None:
-            return None
         operands = tuple(self.of[n] for n in node.operands)
         return Op(signature.kind, operands, (self.of[number],), dict(signature.attributes))
 
     def producer(self, value: Value) -> Op | None:
+        self.touched.add(value)
         if value in self._chosen:
             return self._chosen[value]
         return next(iter(self.ops.get(value, ())), None)
 
     def makers(self, value: Value) -> Sequence[Op]:
+        self.touched.add(value)
         return self.ops.get(value, ())
+
+    def kinds(self, value: Value) -> Collection[str]:
+        """The kinds of op that make ``value``."""
+        self.touched.add(value)
+        return self._kinds.get(value, ())
 
     def along(self, ops: Sequence[Op]) -> ClassView:
         made = object.__new__(ClassView)
@@ -69,17 +76,15 @@ class ClassView(View):
         return made
 
     def constant(self, value: Value, through=("core.broadcast", "core.reshape")):
-        key = value, tuple(through)
-        if key not in self._constants:
-            self._constants[key] = self._constant(value, through, set())
-        return self._constants[key]
+        return self._constant(value, through, set())
 
     def _constant(self, value: Value, through: Collection[str], seen: set[Value]):
         seen.add(value)
-        for op in self.makers(value):
+        makers = self.makers(value)
+        for op in makers:
             if op.kind == "core.constant":
                 return as_array(op["value"], self.weights)
-        for op in self.makers(value):
+        for op in makers:
             if op.kind in through and op.operands[0] not in seen:
                 found = self._constant(op.operands[0], through, seen)
                 if found is not None:
@@ -98,33 +103,76 @@ class Equality:
     ops: tuple[Op, ...]
 
 
-def equalities(
-    view: ClassView, table: dict[str, list[Rule]], asked: set[tuple]
-) -> Iterator[Equality]:
-    """What the rules say of the classes; ``asked`` holds the matches that were used before."""
-    for value, ops in view.ops.items():
-        for op in ops:
-            for rule in table.get(op.kind, ()):
-                yield from _by_rule(rule, op, view, asked)
-            folded = _folded(op, view)
-            if folded is not None:
-                yield Equality("fold", None, value, folded.result, (folded,))
+class Asker:
+    """Asks the rules of a table, again and again as the classes grow.
+
+    An op is asked anew only where something has changed of what its rules looked at; a match is
+    used once.
+    """
+
+    def __init__(self, rules: Sequence[Rule]):
+        #: Kind of root -> rules, with the kinds that the pattern wants to make the operands.
+        self._table: dict[str, list[tuple[Rule, tuple[str, ...]]]] = {}
+        for rule in rules:
+            self._table.setdefault(rule.pattern.kind, []).append((rule, _wanted(rule.pattern)))
+        self._used: set[tuple] = set()
+        #: Op -> the values that its rules looked at.
+        self._looked: dict[tuple, set[Value]] = {}
+        #: Value of a class -> its ops, when it was asked last.
+        self._known: dict[Value, list[tuple]] = {}
+
+    def equalities(self, view: ClassView, late: Callable[[], bool]) -> Iterator[Equality]:
+        """What the rules say of the classes; it ends early when it is ``late``."""
+        known = {value: list(map(_key, ops)) for value, ops in view.ops.items()}
+        changed = {v for v in {**known, **self._known} if known.get(v) != self._known.get(v)}
+        self._known = known
+        for value, ops in view.ops.items():
+            for op, key in zip(ops, known[value], strict=True):
+                looked = self._looked.get(key)
+                if looked is not None and looked.isdisjoint(changed):
+                    continue
+                if late():
+                    return
+                view.touched = {value}
+                yield from self._of(op, view)
+                self._looked[key] = view.touched
+
+    def _of(self, op: Op, view: ClassView) -> Iterator[Equality]:
+        there = [view.kinds(v) for v in op.operands]
+        orders = [there, there[::-1]] if len(there) == 2 and view.commutes(op) else [there]
+        for rule, wanted in self._table.get(op.kind, ()):
+            if not wanted or any(_fit(wanted, kinds) for kinds in orders):
+                yield from self._by_rule(rule, op, view)
+        folded = _folded(op, view)
+        if folded is not None:
+            yield Equality("fold", None, op.result, folded.result, (folded,))
+
+    def _by_rule(self, rule: Rule, op: Op, view: ClassView) -> Iterator[Equality]:
+        tried = islice(matches(rule.pattern, op, view), _TRIES)
+        for m in islice((m for m in tried if isinstance(m, Match)), _WAYS):
+            key = rule.name, rule.row, tuple(m.values.items()), tuple(map(_key, m.ops))
+            if key in self._used or (rule.check is not None and rule.check(m)):
+                continue
+            self._used.add(key)
+            builder = Builder(view.weights)
+            result = rule.rewrite(builder, m)
+            if isinstance(result, Value) and result.type is op.result.type:
+                yield Equality(rule.name, rule.tolerance, op.result, result, tuple(builder.ops))
 
 
-def _by_rule(rule: Rule, op: Op, view: ClassView, asked: set[tuple]) -> Iterator[Equality]:
-    found = (m for m in matches(rule.pattern, op, view) if isinstance(m, Match))
-    for m in islice(found, _WAYS):
-        key = rule.name, rule.row, tuple(m.values.items()), tuple(map(_key, m.ops))
-        if key in asked:
-            continue
-        asked.add(key)
-        if rule.check is not None and rule.check(m):
-            continue
-        builder = Builder(view.weights)
-        result = rule.rewrite(builder, m)
-        if isinstance(result, Value) and result.type is op.result.type:
-            ops = tuple(builder.ops)
-            yield Equality(rule.name, rule.tolerance, op.result, result, ops)
+def _wanted(pattern: PatternNode) -> tuple[str, ...]:
+    """The kinds of op that the operands must have ("": any); () where that is not to be told."""
+    kinds = tuple(
+        p.kind if isinstance(p, PatternNode) and p.through is None else ""
+        for p in pattern.operands
+    )  # fmt: skip
+    return kinds if any(kinds) else ()
+
+
+def _fit(wanted: tuple[str, ...], kinds: Sequence[Collection[str]]) -> bool:
+    return len(wanted) == len(kinds) and all(
+        not want or want in held for want, held in zip(wanted, kinds, strict=True)
+    )
 
 
 def _key(op: Op) -> tuple:
@@ -143,6 +191,4 @@ def _folded(op: Op, view: ClassView) -> Op | None:
         return None
     (array,) = evaluate(op, arrays, view.weights)
     value = Value(op.result.type)
-    return Op(
-        "core.constant", (), (value,), {"value": view.weights.add(np.ascontiguousarray(array))}
-    )
+    return Op("core.constant", (), (value,), {"value": view.weights.add(array)})

@@ -2,7 +2,8 @@
 
 A pipeline of rewrites needs one direction for these, and no direction is right everywhere; an
 e-graph holds both sides.  Views sink below elementwise ops (there they meet their inverse, and a
-broadcast repeats results instead of operands); slices rise above them (less is computed).
+broadcast repeats results instead of operands); slices rise above them (less is computed), and
+transposes where one operand may be their inverse.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def _sink(kind: str, count: int, view: str) -> Rule:
 
 
 def _splat(m: Match) -> str | None:
-    """The other operand is one number everywhere: it looks the same before the view."""
-    return None if m["c"].type.elements == 1 else "the other operand is no single number"
+    """What is repeated is one number: it looks the same before a view as behind it."""
+    kind = m["c"].type
+    return None if kind.is_static and kind.elements == 1 else "it is no single number"
 
 
 def _with_number(kind: str, view: str, first: bool) -> Rule:
@@ -95,24 +97,45 @@ def _with_vector(kind: str, first: bool) -> Rule:
                 op(kind, *pair), rewrite, _along_one_axis)  # fmt: skip
 
 
-def _rise(kind: str, count: int) -> Rule:
+def _one_is_transposed(m: Match) -> str | None:
+    """What rises may meet its inverse on one operand, and leave one transpose for two."""
+    for name in sorted(m.values):
+        if any(maker.kind == "core.transpose" for maker in m.view.makers(m[name])):
+            return None
+    return "no operand is a transpose"
+
+
+def _rise(kind: str, count: int, view: str, check=None) -> Rule:
     inner = op(kind, *(f"x{i}" for i in range(count)), name="f")
 
     def rewrite(b, m: Match):
-        parts = [b.slice(m[f"x{i}"], **m.root.attributes) for i in range(count)]
-        return b.op(f"core.{kind}", parts, **m.named["f"].attributes)
+        moved = [b.op(f"core.{view}", (m[f"x{i}"],), **m.root.attributes) for i in range(count)]
+        return b.op(f"core.{kind}", moved, **m.named["f"].attributes)
 
     names = ", ".join("xyz"[:count])
-    given = ", ".join(f"slice({n})" for n in "xyz"[:count])
-    return Rule(f"slice({kind}({names})) => {kind}({given})", op("slice", inner), rewrite)
+    given = ", ".join(f"{view}({n})" for n in "xyz"[:count])
+    return Rule(f"{view}({kind}({names})) => {kind}({given})", op(view, inner), rewrite, check)
+
+
+def _of_number(view: str) -> Rule:
+    """However one number is moved that stands everywhere, it stands everywhere."""
+
+    def rewrite(b, m: Match):
+        c = m["c"] if m["c"].type.shape == () else b.reshape(m["c"], shape=())
+        return b.broadcast(c, shape=m.root.result.type.shape, dims=())
+
+    return Rule(f"{view}(broadcast(number)) => broadcast(number)",
+                op(view, op("broadcast", "c")), rewrite, _splat)  # fmt: skip
 
 
 def _rules() -> tuple[Rule, ...]:
-    rules = []
+    rules = [_of_number(view) for view in ("transpose", "reshape", "slice")]
     for count in (1, 2, 3):
         for kind in _kinds(count):
             rules += [_sink(kind, count, view) for view in _SINKING]
-            rules.append(_rise(kind, count))
+            rules.append(_rise(kind, count, "slice"))
+            if count > 1:
+                rules.append(_rise(kind, count, "transpose", _one_is_transposed))
     for kind in _kinds(2):
         commutes = "commutative" in REGISTRY[f"core.{kind}"].traits
         for first in (True,) if commutes else (True, False):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from core_compiler.ir import Op, Rewriter, Value
 from core_compiler.passes.saturation.egraph import Classes, Node
-from core_compiler.passes.saturation.extraction import Choice
+from core_compiler.passes.saturation.extraction import Taken
 
 #: Forms and rules that a note lists.
 _LISTED = 4
@@ -20,35 +20,36 @@ _LISTED = 4
 
 @dataclass
 class Reasons:
-    """The rules that have put values into one class, with their tolerances."""
+    """The rules that have put values into one class, how often each, and the tolerances of these
+    equalities: no two members are further apart than their sum."""
 
-    rules: dict[str, float | None] = field(default_factory=dict)
+    rules: dict[str, int] = field(default_factory=dict)
+    tolerances: list[float] = field(default_factory=list)
 
-    @property
-    def tolerances(self) -> list[float]:
-        return [t for t in self.rules.values() if t is not None]
+    def add(self, rule: str, tolerance: float | None) -> None:
+        self.rules[rule] = self.rules.get(rule, 0) + 1
+        self.tolerances += [] if tolerance is None else [tolerance]
 
 
 def rebuild(
-    rewriter: Rewriter, classes: Classes, made: Mapping[int, Choice], order: Sequence[int],
-    given: Mapping[int, Value], reasons: Mapping[int, Reasons],
-) -> list[int]:  # fmt: skip
-    """Bring the block into the chosen form; the classes that changed.
+    rewriter: Rewriter, classes: Classes, taken: Taken, order: Sequence[int],
+    given: Mapping[int, Value], reasons: Mapping[int, Reasons], changed: list[int],
+) -> None:  # fmt: skip
+    """Bring the block into the chosen form; ``changed`` gets the classes that change.
 
     ``order``: the classes that the block needs, each after those that it needs; ``given``: those
     that are no op's of the block, with the values that they are.
     """
-    return _Rebuild(rewriter, classes, made, order, given, reasons).run()
+    _Rebuild(rewriter, classes, taken, order, given, reasons, changed).run()
 
 
 class _Rebuild:
-    def __init__(self, rewriter, classes, made, order, given, reasons):
-        self.rewriter, self.classes, self.made, self.order = rewriter, classes, made, order
-        self.given, self.reasons = given, reasons
+    def __init__(self, rewriter, classes, taken, order, given, reasons, changed):
+        self.rewriter, self.classes, self.taken, self.order = rewriter, classes, taken, order
+        self.given, self.reasons, self.changed = given, reasons, changed
         self.tolerant = any(found.tolerances for found in reasons.values())
         self.values: dict[int, Value] = {}
         self.waiting: dict[int, Op] = {}  # new ops of classes that the block did not have
-        self.changed: list[int] = []
         known = set(rewriter.block.arguments) | set(given.values())
         for op in rewriter.ops:
             known.update(op.results)
@@ -57,14 +58,13 @@ class _Rebuild:
         #: What must stay: values of classes that are not settled, and one of each that is.
         self.kept = {v for values in self.own.values() for v in values}
 
-    def run(self) -> list[int]:
+    def run(self) -> None:
         for number in self.order:
             self._settle(number)
-        return self.changed
 
     def _settle(self, number: int) -> None:
-        node, own = self.made[number].node, self.own[number]
-        if node is None or node.signature.op is not None:
+        node, own = self.taken[number], self.own[number]
+        if node is None or node.whole is not None:
             held = node.signature if node is not None else None
             kept = held.op.results[held.result] if held else self.given[number]
             self._merge(number, kept, None)
@@ -138,13 +138,13 @@ class _Rebuild:
 
     def _told(self, number: int) -> str:
         """What the e-class holds, and by which rules."""
-        nodes, chosen = self.classes.nodes[number], self.made[number].node
-        forms = _listed([n.signature.kind.removeprefix("core.") for n in nodes])
+        nodes, chosen = self.classes.nodes[number], self.taken[number]
+        forms = listed([n.signature.kind.removeprefix("core.") for n in nodes])
         rules = list(self.reasons[number].rules) if number in self.reasons else []
         text = f"an e-class of {'one form' if len(nodes) == 1 else f'{len(nodes)} forms'}: {forms}"
         if chosen is not None and len(nodes) > 1:
             text += f"; {chosen.signature.kind.removeprefix('core.')} costs least"
-        return text + (f"; equal by {_listed([f'`{rule}`' for rule in rules])}" if rules else "")
+        return text + (f"; equal by {listed([f'`{rule}`' for rule in rules])}" if rules else "")
 
     def _tolerance(self, number: int, placed: Sequence[Op]) -> float | None:
         """What the rules between the event's operands and its result may change in all: those of
@@ -163,7 +163,8 @@ class _Rebuild:
         return sum(stated) if stated else None
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names, equal ones once with how many they are; the first few."""
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1

@@ -149,6 +149,8 @@ def test_on_a_public_address_a_pass_of_ones_own_needs_allow_code(tmp_path):
     with pytest.raises(UserError, match="own is off on this address; start the server with"):
         public.job("digits-cnn", draft)
     assert public.job("digits-cnn", {"edit": {"skip": ["recompose"]}})["edit"]["skip"]
+    ours = {"insert": [{"place": "after:recompose", "source": "saturate"}]}
+    assert public.job("digits-cnn", {"edit": ours})["edit"]["insert"]
     allowed = Workspace(local=False, allow_code=True, root=tmp_path)
     assert allowed.job("digits-cnn", draft)["edit"]["insert"]
 
@@ -337,6 +339,23 @@ def test_a_failing_pass_of_ones_own_tells_its_line_and_is_mended(opened, server)
     with Recording.open(server.root / "recordings" / opened.query("run")) as file:
         assert [stage.pass_name for stage in file.stages()][7:9] == ["recompose", "mine"]
     assert opened.locate(VIEW + ".row").count() == len(LABELS) + 1
+
+
+def test_one_of_our_optional_passes_is_inserted_without_code(opened, server):
+    pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
+    opened.locate(row("simplify_shapes")).click()
+    opened.locate(VIEW + "[data-do=insert-saturate]").click()
+    opened.wait(row("saturate") + " .tag >> text=inserted")
+    assert opened.locate(VIEW + "textarea").count() == 0
+    opened.locate(VIEW + "[data-option=nodes]").fill("500")
+    opened.locate(VIEW + "[data-option=nodes]").press("Enter")
+    opened.wait(row("saturate") + " .tag >> text=nodes")
+    opened.locate(VIEW + "[data-do=run]").click()
+    ran(opened)
+    with Recording.open(server.root / "recordings" / opened.query("run")) as file:
+        names = [stage.pass_name for stage in file.stages()]
+        assert names[names.index("saturate") - 1] == "simplify_shapes"
+        assert any("nothing more to find" in str(d) for d in file.diagnostics())
 
 
 def test_a_pass_that_never_ends_is_cancelled_and_what_was_done_is_kept(opened):
