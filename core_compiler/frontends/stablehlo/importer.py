@@ -10,9 +10,14 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
-from core_compiler.frontends.stablehlo import ops, polymorphic
+from core_compiler.frontends.stablehlo import apart, ops, polymorphic
 from core_compiler.frontends.stablehlo.origins import LISTING, Origins
-from core_compiler.frontends.stablehlo.reading import NotSupported, parsed, read_file, type_of
+from core_compiler.frontends.stablehlo.reading import (
+    NotSupported,
+    check_file,
+    parsed,
+    type_of,
+)
 from core_compiler.frontends.stablehlo.regions import signature
 from core_compiler.frontends.stablehlo.table import TABLE, Context
 from core_compiler.ir import (
@@ -37,10 +42,11 @@ def import_file(
     path: Path | str, inputs: Sequence[np.ndarray] | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Imported:  # fmt: skip
-    """Import a ``.mlir`` file of StableHLO text, its bytecode or a portable artifact; see
-    :func:`import_program`."""
+    """Import a ``.mlir`` file of StableHLO text, its bytecode or a portable artifact, in a process
+    of its own (:mod:`~core_compiler.frontends.stablehlo.apart`); see :func:`import_program`."""
     path = Path(path)
-    return import_program(read_file(path), name=str(path), inputs=inputs, sizes=sizes)
+    check_file(path)
+    return apart.imported(path, inputs, sizes)
 
 
 def import_program(
@@ -50,7 +56,8 @@ def import_program(
     weights: Mapping[int, tuple[str, np.ndarray]] | None = None,
     places: Mapping[str, tuple[str, int]] | None = None,
 ) -> Imported:  # fmt: skip
-    """Import StableHLO text or bytecode.
+    """Import StableHLO text or bytecode that somebody vouches for: what MLIR's parser does with a
+    damaged program, it does in this process.
 
     ``inputs``      example inputs in order: their sizes bind those that the program leaves open.
     ``sizes``       sizes of open dimensions by name: ``input`` and axis, as ``x_0``; what neither

@@ -41,6 +41,10 @@ class InlineFunctions(Pass):
                 function = functions.get(called(call))
                 if function is None:
                     continue
+                if len(call.results) > len(function.outputs):
+                    raise UserError(f"function {function.name} makes {len(function.outputs)} "
+                                    f"tensors, a call of it names {len(call.results)}",
+                                    "inline_functions", "the file is damaged")  # fmt: skip
                 ops, values = expanded(function, call)
                 made += len(ops)
                 if made > NODES:

@@ -23,7 +23,9 @@ I64 = dtype("i64")
 
 @onnx_op("Constant")
 def constant(b):
-    name, value = next(iter(b.attributes.items()))
+    if len(b.attributes) != 1:
+        raise NotSupported(f"a constant with {len(b.attributes)} values")
+    ((name, value),) = b.attributes.items()
     if name == "value":
         return b.constant(to_array(value, b.importer.folder))
     kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64,
@@ -139,7 +141,9 @@ def split(b, x, sizes=None):
     given = b.ints(sizes, "the sizes") if sizes is not None else b.attr("split")
     total = x.type.shape[axis]
     if given is None:
-        count = b.attr("num_outputs") or len(b.node.output)
+        count = len(b.node.output)
+        if b.attr("num_outputs", count) != count:
+            raise NotSupported(f"{b.attr('num_outputs')} parts with names for {count}")
         part = -(-total // count)
         given = [max(0, min(part, total - i * part)) for i in range(count)]
     parts, start = [], 0
