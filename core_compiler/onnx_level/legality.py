@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from core_compiler.ir import Op
 from core_compiler.onnx_level.dialect import (
     ABSENT,
     INITIALIZER,
     PREFIX,
     REGIONS,
+    SINCE,
     constant,
     is_node,
     schema_of,
@@ -28,7 +31,7 @@ def complaint(op: Op) -> str | None:
     if len(op.get(REGIONS, ())) != len(op.regions):
         return f"{len(op.regions)} subgraphs, {len(op.get(REGIONS, ()))} names of such"
     found = schema_of(op)
-    return None if found is None else _against(op, found)
+    return None if found is None else _against(op, found) or _against_subgraphs(op)
 
 
 def _against(op: Op, schema) -> str | None:
@@ -45,3 +48,26 @@ def _against(op: Op, schema) -> str | None:
         return f"{name} has no attribute {unknown[0]!r} since version {schema.since_version}"
     needed = sorted(n for n, a in schema.attributes.items() if a.required and n not in own)
     return f"{name} needs the attribute {needed[0]!r}" if needed else None
+
+
+def _against_subgraphs(op: Op) -> str | None:
+    """What is wrong with how many tensors the subgraphs of control flow take and make."""
+    name = spelled(op)[1]
+    if not op.regions or name not in _SUBGRAPHS:
+        return None
+    takes, more = _SUBGRAPHS[name](op)
+    makes = len(op.results) + more
+    for own, body in zip(op.get(REGIONS, ()), op.regions, strict=True):
+        if takes not in (None, len(body.arguments)):
+            return f"{own} of {name} takes {len(body.arguments)} tensors, it is given {takes}"
+        if len(body.outputs) != makes:
+            return f"{own} of {name} makes {len(body.outputs)} tensors, {makes} are taken"
+    return None
+
+
+#: Op type -> (what its subgraphs take, None: anything; how much more than the node they make).
+_SUBGRAPHS: dict[str, Callable[[Op], tuple[int | None, int]]] = {
+    "If": lambda op: (0, 0),
+    "Loop": lambda op: (max(2, len(op.operands)), 1),
+    "Scan": lambda op: (None if op.get(SINCE) == 8 else len(op.operands), 0),
+}

@@ -18,6 +18,7 @@ from core_compiler.frontends.onnx.origins import LISTING, describe, listing, sco
 from core_compiler.frontends.onnx.reading import (
     dtype_of,
     external_files,
+    need_rank,
     need_sound,
     read_model,
     to_array,
@@ -299,6 +300,7 @@ class Importer:
                 raise UserError(f"input {name!r} has no shape", self.name, "give example inputs")
             return list(example.shape)
         declared = list(kind.shape.dim)
+        need_rank(len(declared), f"input {name!r}")
         if example is not None and example.ndim != len(declared):
             raise UserError(
                 f"input {name!r} has rank {example.ndim}, the model wants {len(declared)}",

@@ -29,6 +29,8 @@ DTYPES = {
 STORED = "weights:"
 #: The largest file that protobuf reads.
 LARGEST = (1 << 31) - 1
+#: Axes that an array of NumPy may have.
+MOST_AXES = 64
 #: The longest name of a node or a tensor (characters): what functions and unrolled loops repeat.
 LONGEST_NAME = 4096
 
@@ -144,6 +146,7 @@ def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
     where = f"tensor {tensor.name!r}"
     kind = dtype_of(tensor.data_type, where)
     shape = tuple(tensor.dims)
+    need_rank(len(shape), where)
     if any(d < 0 for d in shape):
         raise UserError(f"negative dimension in {shape}", where, "the file is damaged")
     if tensor.HasField("segment"):
@@ -163,6 +166,12 @@ def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
     except Exception as error:  # numpy_helper trusts the file and fails in many ways
         raise UserError(f"cannot be read ({_short(error)})", where,
                         "the file is damaged; export it again") from None  # fmt: skip
+
+
+def need_rank(rank: int, where: str) -> None:
+    """UserError where a tensor has more axes than an array can have."""
+    if rank > MOST_AXES:
+        raise UserError(f"{rank} axes", where, f"tensors have at most {MOST_AXES} axes")
 
 
 def external_files(model) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from core_compiler.frontends.base import Imported, Unsupported, read_sources, re
 from core_compiler.frontends.stablehlo import apart, ops, polymorphic
 from core_compiler.frontends.stablehlo.origins import LISTING, Origins
 from core_compiler.frontends.stablehlo.reading import (
+    AGAIN,
     NotSupported,
     check_file,
     parsed,
@@ -70,7 +72,7 @@ def import_program(
     The function ``main``, or the only public one, is the model.  UserError for text that MLIR
     refuses, for open dimensions that cannot be bound, and for unsupported ops (all at once).
     """
-    with parsed(program, name) as module:
+    with parsed(program, name) as module, _telling(name):
         importer = Importer(module, name, isinstance(program, str), places or {})
         bound = polymorphic.bind(module, importer.public(), name, inputs or (), sizes or {})
         try:
@@ -89,6 +91,20 @@ def import_program(
         tuple(v.name or "" for v in importer.arguments), tuple(importer.result_names),
         {LISTING: listing, **files}, facts,
     )  # fmt: skip
+
+
+@contextmanager
+def _telling(name: str) -> Iterator[None]:
+    """UserError for what only the whole walk over a program shows."""
+    try:
+        yield
+    except RecursionError:
+        raise UserError("regions or calls are nested too deep", name,
+                        "write it again with its functions inlined") from None  # fmt: skip
+    except (RuntimeError, UnicodeDecodeError) as problem:
+        if isinstance(problem, RuntimeError) and "conversion error" not in str(problem):
+            raise  # nobody but the bindings says so, of text in bytecode
+        raise UserError("a name in it is no text (UTF-8)", name, AGAIN) from None
 
 
 class Importer:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from core_compiler.errors import UserError
 from core_compiler.ir import Function, Module, Op
 from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.ir.verifier import where_of
 from core_compiler.onnx_level.dialect import LEVEL, OVERLOAD, spelled
 from core_compiler.onnx_level.inline import expanded, settled
 from core_compiler.onnx_level.passes.convert_version import converted
@@ -41,10 +42,7 @@ class InlineFunctions(Pass):
                 function = functions.get(called(call))
                 if function is None:
                     continue
-                if len(call.results) > len(function.outputs):
-                    raise UserError(f"function {function.name} makes {len(function.outputs)} "
-                                    f"tensors, a call of it names {len(call.results)}",
-                                    "inline_functions", "the file is damaged")  # fmt: skip
+                _check_call(call, function)
                 ops, values = expanded(function, call)
                 made += len(ops)
                 if made > NODES:
@@ -72,6 +70,16 @@ class InlineFunctions(Pass):
         left = {called(op) for op in main.walk()} & functions.keys()
         kept = functions if left else {}
         return module.with_(functions={"main": main.main.with_(attributes=facts), **kept})
+
+
+def _check_call(call: Op, function: Function) -> None:
+    """UserError where a call names more tensors than its function has."""
+    for what, given, own in (("takes", call.operands, function.arguments),
+                             ("makes", call.results, function.outputs)):  # fmt: skip
+        if len(given) > len(own):
+            raise UserError(f"function {function.name} {what} {len(own)} tensors, a call of it "
+                            f"names {len(given)}", where_of(call) or "inline_functions",
+                            "the file is damaged")  # fmt: skip
 
 
 def called(op: Op) -> str:
