@@ -13,6 +13,19 @@ from core_compiler.errors import UserError, one_line
 from core_compiler.ir import FrontendNode, Module
 
 
+#: Elements of an array that an import makes because a model declares a size: positions, weights
+#: of windows, matrices of transforms.
+MADE_ELEMENTS = 1 << 24
+#: Times that an import writes ops out for one op of a model: each tap of a window, each part.
+WRITTEN_OUT = 1 << 14
+
+
+def need_small(count: int, what: str, most: int = MADE_ELEMENTS) -> None:
+    """ValueError where ``count`` of something, which an import would write out, are too many."""
+    if count > most:
+        raise ValueError(f"{count} {what} (at most {most} are written out)")
+
+
 @dataclass(frozen=True, eq=False)
 class Imported:
     """A model in tensor IR.

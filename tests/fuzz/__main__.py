@@ -90,7 +90,8 @@ def _write(where: Path, case: Case, kind: str, key: str, text: str, count: int) 
     (where / f"{stem}.case").write_bytes(pickle.dumps(case))
     (where / f"{stem}.bytes").write_bytes(case.data)
     (where / f"{stem}.txt").write_text(
-        f"{kind}: {key}\n{count} times, first input {case.number} of {case.made_from}\n\n{text}\n")
+        f"{kind}: {key}\n{count} times, first input {case.number} of {case.made_from}\n\n{text}\n"
+    )
 
 
 def _replayed(frontend: str, path: Path) -> int:

@@ -183,7 +183,9 @@ def _place(error: BaseException) -> str:
     if not frames:
         return "?"
     own = [f for f in frames if "core_compiler" in f.filename]
-    return " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in (frames[-1], (own or frames)[-1]))
+    return " < ".join(
+        f"{Path(f.filename).name}:{f.lineno}" for f in (frames[-1], (own or frames)[-1])
+    )
 
 
 def _told(error: BaseException) -> str:

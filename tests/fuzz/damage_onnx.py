@@ -19,8 +19,20 @@ NUMBERS = (0, 1, -1, 2, -2, 3, 7, 17, 64, 1000, 1 << 16, 1 << 20, 1 << 24, (1 <<
            1 << 32, 1 << 40, 10**15, 1 << 62, (1 << 63) - 1, -(1 << 31), -(1 << 63))  # fmt: skip
 _FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, float("inf"), float("-inf"), float("nan"))
 _LOCATIONS = (
-    DATA_FILE, "../secret.bin", "/etc/passwd", "link.bin", "loop.bin", "folder", ".", "", "\0",
-    "folder/../../secret.bin", "a" * 5000, "folder/" * 100 + DATA_FILE, "weights:00", "missing.bin",
+    DATA_FILE,
+    "../secret.bin",
+    "/etc/passwd",
+    "link.bin",
+    "loop.bin",
+    "folder",
+    ".",
+    "",
+    "\0",
+    "folder/../../secret.bin",
+    "a" * 5000,
+    "folder/" * 100 + DATA_FILE,
+    "weights:00",
+    "missing.bin",
 )
 _WORDS = ("", "x", "NOTSET", "SAME_UPPER", "VALID", "linear", "cubic", "reflect", "none", "add",
           "bogus", "i,j->", "...ij,...jk->...ik", "i" * 100, "Relu", "n,,->", "\n", "é" * 50)  # fmt: skip
@@ -391,6 +403,20 @@ def _shape_of_operand(p: _Parts) -> None:
         shape.dim.add().dim_value = size
 
 
+def _grown(p: _Parts) -> None:
+    """A size of the inputs made large wherever it stands, so that shapes still fit."""
+    dims = [d for i in p.model.graph.input for d in i.type.tensor_type.shape.dim if d.dim_value]
+    chosen = p.one(dims)
+    if chosen is None:
+        return
+    old, new = chosen.dim_value, p.random.choice((100_000, 1 << 24, 1 << 31, 10**12, 10**15))
+    for dim in dims if p.random.random() < 0.8 else (chosen,):
+        if dim.dim_value == old:
+            dim.dim_value = new
+    for info in (*p.model.graph.output, *p.model.graph.value_info):
+        info.type.tensor_type.ClearField("shape")
+
+
 # -- structure -------------------------------------------------------------------------------------
 
 
@@ -486,6 +512,6 @@ def _aside(p: _Parts) -> None:
 _KINDS: tuple[Callable[[_Parts], None], ...] = (
     _rewire, _rewire, _same_name, _operands, _order, _outputs, _long_name, _other_op, _other_op,
     _domain, _versions, _attribute, _attribute, _attribute, _tensor, _tensor, _numbers, _numbers,
-    _constant_input, _constant_input, _type, _type, _shape_of_operand, _deep, _function, _foreign,
+    _constant_input, _constant_input, _type, _type, _grown, _grown, _shape_of_operand, _deep, _function, _foreign,
     _aside,
 )  # fmt: skip

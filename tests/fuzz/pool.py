@@ -21,7 +21,18 @@ from typing import Any
 
 import psutil
 
-from tests.fuzz.cases import CONTAINED, CRASH, FINE, TIME, Case, Cases, Outcome, contained, folder, outcome
+from tests.fuzz.cases import (
+    CONTAINED,
+    CRASH,
+    FINE,
+    TIME,
+    Case,
+    Cases,
+    Outcome,
+    contained,
+    folder,
+    outcome,
+)
 from tests.fuzz.seeds import Seed
 
 #: Address space that an input may take beyond what the process has when its libraries are loaded
@@ -97,8 +108,8 @@ class _Worker:
         self.connection, theirs = context.Pipe()
         self.place.mkdir(exist_ok=True)
         self.process = context.Process(
-            target=_work, args=(theirs, self.corpus, self.numbers[:_EACH], self.place),
-            daemon=True)
+            target=_work, args=(theirs, self.corpus, self.numbers[:_EACH], self.place), daemon=True
+        )
         self.process.start()
         theirs.close()
         found.starts += 1

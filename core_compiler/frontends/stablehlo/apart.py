@@ -153,7 +153,9 @@ def _limit(size: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         _, hard = resource.getrlimit(what)
-        resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+        resource.setrlimit(
+            what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+        )
 
 
 if __name__ == "__main__":

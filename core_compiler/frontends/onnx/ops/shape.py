@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from core_compiler.frontends.base import need_small
 from core_compiler.frontends.onnx.reading import dtype_of, to_array
 from core_compiler.frontends.onnx.table import (
     FOLDED_ELEMENTS,
@@ -267,8 +268,7 @@ def pad(b, x, pads=None, value=None, axes=None):
 
 def _mirrored(size: int, low: int, high: int, mode: str) -> np.ndarray:
     """Source positions of an axis padded by reflection, edge or wrap (negative amounts crop)."""
-    if low + size + high > FOLDED_ELEMENTS:
-        raise NotSupported(f"an axis padded to {low + size + high}")
+    need_small(max(size, low + size + high), "positions of a padded axis")
     places = np.arange(-low, size + high)
     if mode == "edge":
         return np.clip(places, 0, size - 1)
