@@ -12,7 +12,6 @@ import numpy as np
 from core_compiler.errors import UserError, one_line
 from core_compiler.ir import FrontendNode, Module
 
-
 #: Elements of an array that an import makes because a model declares a size: positions, weights
 #: of windows, matrices of transforms.
 MADE_ELEMENTS = 1 << 24

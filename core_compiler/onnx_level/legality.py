@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from core_compiler.ir import Op
+from core_compiler.ir import Dense, Op, Resource, Type
 from core_compiler.onnx_level.dialect import (
     ABSENT,
     INITIALIZER,
@@ -13,6 +14,7 @@ from core_compiler.onnx_level.dialect import (
     SINCE,
     constant,
     is_node,
+    is_reference,
     schema_of,
     spelled,
 )
@@ -47,7 +49,30 @@ def _against(op: Op, schema) -> str | None:
     if unknown:
         return f"{name} has no attribute {unknown[0]!r} since version {schema.since_version}"
     needed = sorted(n for n, a in schema.attributes.items() if a.required and n not in own)
-    return f"{name} needs the attribute {needed[0]!r}" if needed else None
+    if needed:
+        return f"{name} needs the attribute {needed[0]!r}"
+    for attribute in sorted(own & op.attributes.keys()):
+        kind = schema.attributes[attribute].type.name
+        if not _is_of(op[attribute], kind):
+            return f"attribute {attribute!r} of {name} is not of type {kind}"
+    return None
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    """Whether an attribute's value is of the ``AttrType`` called ``kind``."""
+    if is_reference(value):
+        return True
+    if isinstance(value, tuple):
+        one = _TYPES.get(kind.removesuffix("S")) if kind.endswith("S") else None
+        return one is not None and all(isinstance(item, one) for item in value)
+    return isinstance(value, _TYPES.get(kind, ()))
+
+
+#: ``AttrType`` -> what holds such a value here; subgraphs are regions.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "FLOAT": (float,), "INT": (int,), "STRING": (str,), "TENSOR": (Dense, Resource),
+    "TYPE_PROTO": (Type,),
+}  # fmt: skip
 
 
 def _against_subgraphs(op: Op) -> str | None:

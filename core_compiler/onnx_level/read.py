@@ -37,6 +37,7 @@ from core_compiler.onnx_level.dialect import (
     NOTHING,
     OVERLOAD,
     OVERRIDABLE,
+    REFERENCE,
     REGIONS,
     SINCE,
     UNKNOWN,
@@ -45,15 +46,6 @@ from core_compiler.onnx_level.dialect import (
     type_of,
 )
 from core_compiler.onnx_level.legality import complaint
-
-#: Marks an attribute that a function takes from its call: ``(REFERENCE, its name, its type)``.
-REFERENCE = "@"
-
-
-def is_reference(value: Any) -> bool:
-    """Whether an attribute's value is one that a function takes from its call."""
-    return (isinstance(value, tuple) and len(value) == 3 and value[0] == REFERENCE
-            and type(value[2]) is int)  # fmt: skip
 
 
 def read_file(path: Path | str) -> Module:

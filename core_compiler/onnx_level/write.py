@@ -35,11 +35,11 @@ from core_compiler.onnx_level.dialect import (
     PREFIX,
     REGIONS,
     element_number,
+    is_reference,
     proto_of,
     schema_of,
     spelled,
 )
-from core_compiler.onnx_level.read import is_reference
 
 #: A model file with more bytes of tensors has them in a file beside it (protobuf reads 2 GiB).
 MOST_INSIDE = 1 << 30

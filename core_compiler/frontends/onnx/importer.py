@@ -440,8 +440,10 @@ class Importer:
         for what, given, own in (("takes", node.input, function.input),
                                  ("makes", node.output, function.output)):  # fmt: skip
             if len(given) > len(own):
-                raise UserError(f"function {node.op_type} {what} {len(own)} tensors, a call of it "
-                                f"names {len(given)}", self.name, "the file is damaged")  # fmt: skip
+                raise UserError(
+                    f"function {node.op_type} {what} {len(own)} tensors, a call of it names "
+                    f"{len(given)}", self.name, "the file is damaged",
+                )  # fmt: skip
         self.calls.append(key)
         outer, opset = self.env, self.opset
         own = {o.domain: o.version for o in function.opset_import}

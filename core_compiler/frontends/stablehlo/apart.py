@@ -1,10 +1,10 @@
 """Program files in a process of their own.
 
-Damaged programs make MLIR's parser (which jaxlib brings) overflow its stack, abort or run for ever,
-in all its forms, and later than in parsing, too: a fuzzer found each (``python -m tests.fuzz
-stablehlo``).  So a file, which anybody may have written, is imported by a child process with limits,
-and what comes back is the finished module.  A program that JAX hands over in memory is no file and
-is read in place.  This is no sandbox: the child has the user's rights.
+Damaged programs make MLIR (which jaxlib brings) overflow its stack, abort or run for ever: text,
+bytecode and portable artifacts, while they are parsed and later (``python -m tests.fuzz stablehlo``
+finds such files).  So a file, which anybody may have written, is imported by a child process with
+limits, and what comes back is the finished module.  A program that JAX hands over in memory is no
+file and is read in place.  This is no sandbox: the child has the user's rights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def _seconds(size: int) -> int:
 class _Pickler(pickle.Pickler):
     """Ops are immutable: they are made again from their parts."""
 
-    dispatch_table = {
+    dispatch_table: ClassVar[dict] = {
         Op: lambda op: (Op, (op.kind, op.operands, op.results, dict(op.attributes), op.regions,
                              op.origin)),
         MappingProxyType: lambda held: (MappingProxyType, (dict(held),)),

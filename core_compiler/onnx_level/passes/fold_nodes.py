@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from core_compiler.errors import InternalError
+from core_compiler.frontends.onnx.reading import MOST_AXES
 from core_compiler.ir import Op, Rewriter, TensorType, Value, as_array
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.onnx_level.builder import Nodes
@@ -111,7 +113,11 @@ class FoldNodes(Pass):
 
 
 def _is_static(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.is_static
+    """Whether an array of a value's type, of one number repeated, can be (NumPy counts in 64
+    bits)."""
+    held = value.type
+    return (isinstance(held, TensorType) and held.is_static and held.rank <= MOST_AXES
+            and prod(max(size, 1) for size in held.shape) * held.dtype.bytes < 1 << 63)  # fmt: skip
 
 
 def _known(value: Value, rewriter: Rewriter, outer) -> bool:
