@@ -1,5 +1,5 @@
-"""ONNX files that nobody has vouched for: every kind of damage that a fuzzer or a reader thought of,
-with the reason that is told, by both ways to read a file.
+"""ONNX files that nobody has vouched for: every kind of damage that a fuzzer or a reader thought
+of, with the reason that is told, by both ways to read a file.
 
 (`python -m tests.fuzz onnx` finds more; what it finds becomes a row here.)
 """
@@ -11,6 +11,7 @@ import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -33,20 +34,30 @@ def parsed(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18, "own" : 1]> {text}')
 
 
+def compiled(path: Path, frontend: str | None) -> Any:
+    """The compile of a file as far as the tensor level."""
+    made = cc.compile(path, finish=False, frontend=frontend)
+    while made.module.main.level != "tensor":
+        made.step()
+    return made
+
+
 def refusal(path: Path, frontend: str | None) -> UserError:
     """The error of reading a file; a bounded amount of memory is taken for it."""
     tracemalloc.start()
     try:
-        made = cc.compile(path, finish=False, frontend=frontend)
-        while made.module.main.level != "tensor":
-            made.step()
-    except UserError as error:
-        assert tracemalloc.get_traced_memory()[1] < MEMORY
-        assert error.what and error.where and error.fix and "\n" not in str(error)
-        return error
+        with pytest.raises(UserError) as caught:
+            compiled(path, frontend)
+        peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    pytest.fail("the file was read")
+    error = caught.value
+    assert peak < MEMORY
+    assert error.what
+    assert error.where
+    assert error.fix
+    assert "\n" not in str(error)
+    return error
 
 
 BOTH = pytest.mark.parametrize("frontend", [None, "onnx-passes"])
@@ -135,27 +146,32 @@ def test_a_damaged_file_is_refused_with_the_reason(name: str, frontend, tmp_path
 
 HUGE = 10**15
 GRAPHS = {
-    "a constant of no value": ("g (float[2] x) => (y) { c = Constant()  y = Add(x, c) }",
-                               "Constant"),
+    "a constant of no value": (
+        "g (float[2] x) => (y) { c = Constant()  y = Add(x, c) }", "Constant"),
     "parts without end": (
         f"g (float[2] x) => (y, z) {{ y, z = Split <num_outputs = {HUGE}> (x) }}", "parts"),
-    "scanned inputs without end": (
-        f"g (float[2,2] x) => (y) {{ y = Scan <num_scan_inputs = {HUGE}, body = b (float[2] a) => "
-        "(float[2] c) { c = Neg(a) }> (x) }", "scanned inputs"),
-    "a function called with too much": (
-        "g (float[2] x) => (y) { y = own.f(x, x) } "
-        '<domain: "own", opset_import: ["" : 18]> f (a) => (b) { b = Neg(a) }',
+    "scanned inputs without end": (f"""
+        g (float[2,2] x) => (y) {{ y = Scan <num_scan_inputs = {HUGE},
+            body = b (float[2] a) => (float[2] c) {{ c = Neg(a) }}> (x) }}""", "scanned inputs"),
+    "a list where a number is due": (
+        "g (float[2,2] x) => (y) { y = Softmax <axis = [1]> (x) }", "Softmax|axis"),
+    "a number where a list is due": (
+        "g (float[2,2] x) => (y) { h = Transpose <perm = 1> (x)  y = Transpose (h) }",
+        "Transpose|perm"),
+    "a function called with too much": ("""
+        g (float[2] x) => (y) { y = own.f(x, x) }
+        <domain: "own", opset_import: ["" : 18]> f (a) => (b) { b = Neg(a) }""",
         "f takes 1 tensors, a call of it names 2"),
-    "a function that makes less": (
-        "g (float[2] x) => (y, z) { y, z = own.f(x) } "
-        '<domain: "own", opset_import: ["" : 18]> f (a) => (b) { b = Neg(a) }',
+    "a function that makes less": ("""
+        g (float[2] x) => (y, z) { y, z = own.f(x) }
+        <domain: "own", opset_import: ["" : 18]> f (a) => (b) { b = Neg(a) }""",
         "f makes 1 tensors, a call of it names 2"),
-    "functions that call each other": (
-        "g (float[2] x) => (y) { y = own.f(x) } "
-        '<domain: "own", opset_import: ["" : 18, "own" : 1]> f (a) => (b) { b = own.e(a) } '
-        '<domain: "own", opset_import: ["" : 18, "own" : 1]> e (a) => (b) { b = own.f(a) }',
+    "functions that call each other": ("""
+        g (float[2] x) => (y) { y = own.f(x) }
+        <domain: "own", opset_import: ["" : 18, "own" : 1]> f (a) => (b) { b = own.e(a) }
+        <domain: "own", opset_import: ["" : 18, "own" : 1]> e (a) => (b) { b = own.f(a) }""",
         "calls itself"),
-    "an op that nobody knows, thrice": (
+    "ops that nobody knows": (
         "g (float[2] x) => (y) { a = Bogus(x)  b = Bogus(a)  y = own.Other(b) }",
         r"2 ops are not supported: Bogus \(.*model.onnx:1, model.onnx:2\); own::Other \(.*:3\)"),
 }  # fmt: skip
@@ -178,6 +194,16 @@ def test_branches_that_make_less_than_their_node_are_refused(tmp_path: Path) -> 
             y, z = Loop (n, go, x) <body = b (int64 i, bool c, float[2] s) => (bool d, float[2] t)
                 { d = Identity(c)  t = Neg(s) }> }"""), path)  # fmt: skip
     assert "body of Loop makes 2 tensors, 3 are taken" in str(refusal(path, "onnx-passes"))
+
+
+def test_attributes_that_a_function_cannot_take_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(parsed("""
+        g (float[2] x) => (y) { y = own.f <alpha = [1.0]> (x) }
+        <domain: "own", opset_import: ["" : 18]> f <alpha> (a) => (b) {
+            k = Constant <value_float: float = @alpha> ()  b = Add(a, k) }"""), path)  # fmt: skip
+    error = refusal(path, "onnx-passes")
+    assert "'value_float' of Constant is not of type FLOAT, as own::f is called" in str(error)
 
 
 @pytest.mark.parametrize("depth", [200, 3000])
@@ -239,10 +265,7 @@ def test_a_declared_input_of_any_size_takes_no_memory(frontend, tmp_path: Path) 
     """ONNX's shape inference would make an object for each of these elements."""
     path = tmp_path / "m.onnx"
     onnx.save(parsed(f"g (int64[{HUGE}] x) => (y) {{ h = Add(x, x)  y = Identity(h) }}"), path)
-    made = cc.compile(path, finish=False, frontend=frontend)
-    while made.module.main.level != "tensor":
-        made.step()
-    assert made.module.main.outputs[0].type.shape == (HUGE,)
+    assert compiled(path, frontend).module.main.outputs[0].type.shape == (HUGE,)
 
 
 def test_shape_inference_that_takes_too_much_leaves_types_open() -> None:
@@ -262,9 +285,7 @@ def test_what_constants_cost_is_bounded(tmp_path: Path) -> None:
             i = Cast <to = 7> (s)  j = Unsqueeze(i, i)  y = Reshape(x, j) }}"""), path)  # fmt: skip
     for frontend in (None, "onnx-passes"):
         with pytest.raises(UserError, match="not supported"):
-            made = cc.compile(path, finish=False, frontend=frontend)
-            while made.module.main.level != "tensor":
-                made.step()
+            compiled(path, frontend)
 
 
 # -- external data ---------------------------------------------------------------------------------

@@ -113,14 +113,15 @@ def _record(path: Path, frontend: str, figures: dict) -> None:
 
 
 def _text(frontend: str, figures: dict) -> str:
-    lines = [f"{frontend}: {figures['inputs']} inputs, {figures['imported']} imported, "
-             f"{figures['refused']} refused, {figures['contained']} contained, "
-             f"{figures['findings']} findings; "
-             f"{figures['seconds']} s, at most {figures['peak_memory_mib']} MiB, slowest input "
-             f"{figures['slowest_input_s']} s"]  # fmt: skip
-    lines += [f"  {c['count']} x {c['kind']}: {c['at']} (input {c['input']}: {c['of']})"
+    head = (
+        f"{frontend}: {figures['inputs']} inputs, {figures['imported']} imported, "
+        f"{figures['refused']} refused, {figures['contained']} contained, "
+        f"{figures['findings']} findings; {figures['seconds']} s, at most "
+        f"{figures['peak_memory_mib']} MiB, slowest input {figures['slowest_input_s']} s"
+    )
+    lines = [f"  {c['count']} x {c['kind']}: {c['at']} (input {c['input']}: {c['of']})"
               for c in figures["causes"]]  # fmt: skip
-    return "\n".join(lines)
+    return "\n".join([head, *lines])
 
 
 def _git(*words: str) -> str:

@@ -35,7 +35,8 @@ _LOCATIONS = (
     "missing.bin",
 )
 _WORDS = ("", "x", "NOTSET", "SAME_UPPER", "VALID", "linear", "cubic", "reflect", "none", "add",
-          "bogus", "i,j->", "...ij,...jk->...ik", "i" * 100, "Relu", "n,,->", "\n", "é" * 50)  # fmt: skip
+          "bogus", "i,j->", "...ij,...jk->...ik", "i" * 100, "Relu", "n,,->", "\n",
+          "é" * 50)  # fmt: skip
 
 
 class Damage:
@@ -219,7 +220,8 @@ def _attribute(p: _Parts) -> None:
     if not node.attribute or p.random.random() < 0.2:
         pool = [a for n in p.foreign.graph.node for a in n.attribute]
         name = p.random.choice(("axis", "axes", "to", "perm", "shape", "k", "mode", "value",
-                                "keepdims", "kernel_shape", "pads", "strides", "group"))  # fmt: skip
+                                "keepdims", "kernel_shape", "pads", "strides",
+                                "group"))  # fmt: skip
         fresh = p.one(pool) if pool and p.random.random() < 0.5 else (
             helper.make_attribute(name, p.number()))  # fmt: skip
         node.attribute.add().CopyFrom(fresh)
@@ -493,8 +495,9 @@ def _aside(p: _Parts) -> None:
     elif kind == 1:
         p.model.training_info.add().algorithm.CopyFrom(graph)
     elif kind == 2:
-        text = p.random.choice(("[" * 50_000, "['a', 'b'", "['a', 3]", 'File "x", line 3, in f\n' * 9,
-                                'File "", line 99999999999999999999, in f', "é", "\0"))  # fmt: skip
+        text = p.random.choice(("[" * 50_000, "['a', 'b'", "['a', 3]", "é", "\0",
+                                'File "x", line 3, in f\n' * 9,
+                                'File "", line 99999999999999999999, in f'))  # fmt: skip
         node = p.node()
         if node is not None:
             key = p.random.choice(("pkg.torch.onnx.stack_trace", "pkg.torch.onnx.name_scopes",
@@ -512,6 +515,6 @@ def _aside(p: _Parts) -> None:
 _KINDS: tuple[Callable[[_Parts], None], ...] = (
     _rewire, _rewire, _same_name, _operands, _order, _outputs, _long_name, _other_op, _other_op,
     _domain, _versions, _attribute, _attribute, _attribute, _tensor, _tensor, _numbers, _numbers,
-    _constant_input, _constant_input, _type, _type, _grown, _grown, _shape_of_operand, _deep, _function, _foreign,
-    _aside,
+    _constant_input, _constant_input, _type, _type, _grown, _grown, _shape_of_operand,
+    _deep, _function, _foreign, _aside,
 )  # fmt: skip

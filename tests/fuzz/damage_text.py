@@ -21,8 +21,8 @@ _NUMBERS = ("0", "-1", "1", "2", "7", "64", "1000000", "2147483647", "2147483648
 _ELEMENTS = ("f32", "f64", "f16", "bf16", "i1", "i4", "i8", "i32", "i64", "ui8", "ui64", "i3",
              "i128", "f8E4M3FN", "f4E2M1FN", "complex<f32>", "index", "!stablehlo.token",
              "!quant.uniform<i8:f32, 0.1>", "tuple<f32>")  # fmt: skip
-_OPS = tuple(
-    f"stablehlo.{name}" for name in (
+_OPS = (
+    *(f"stablehlo.{name}" for name in (
         "abs", "add", "batch_norm_inference", "bitcast_convert", "broadcast_in_dim", "case",
         "cholesky", "clamp", "compare", "complex", "composite", "concatenate", "constant",
         "convert", "convolution", "custom_call", "dot_general", "dynamic_broadcast_in_dim",
@@ -32,9 +32,10 @@ _OPS = tuple(
         "reshape", "return", "reverse", "rng", "rng_bit_generator", "scatter", "select",
         "select_and_scatter", "set_dimension_size", "slice", "sort", "torch_index_select",
         "transpose", "triangular_solve", "tuple", "while",
-    )
-) + ("chlo.erf_inv", "chlo.top_k", "chlo.lgamma", "chlo.ragged_dot", "func.call", "func.return",
-     "no.such_op")  # fmt: skip
+    )),
+    "chlo.erf_inv", "chlo.top_k", "chlo.lgamma", "chlo.ragged_dot", "func.call", "func.return",
+    "no.such_op",
+)  # fmt: skip
 _TYPES = ("tensor<f32>", "tensor<?xf32>", "tensor<4x?xf32>", "tensor<*xf32>", "tensor<0x3xf32>",
           "tensor<1000000x1000000x1000000xf32>", "tensor<9223372036854775807xi8>",
           "tensor<4x6xcomplex<f32>>", "tensor<2x!quant.uniform<i8:f32, 0.1>>", "tuple<>",
@@ -121,7 +122,7 @@ def _token(text: str, other: str, random: Random) -> str:
 
 def _nested(text: str, other: str, random: Random) -> str:
     """Something that may nest, nested deep, in the place of an attribute or at the end."""
-    deep = random.choice((3, 50, 1000, 30_000))
+    deep = random.choice((3, 10, 30, 100, 300, 300, 300, 30_000))
     opening, inside, closing = random.choice((
         ("[", "1", "]"), ("{a = ", "1", "}"), ("tuple<", "f32", ">"), ("(", "", ")"),
         ("loc(fused[", "unknown", "])"), ("loc(callsite(unknown at ", "unknown", "))"),

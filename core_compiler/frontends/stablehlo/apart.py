@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -55,21 +55,21 @@ def imported(
         )  # fmt: skip
         with child:
             try:
-                answer, _ = child.communicate(request)
+                reply, _ = child.communicate(request)
             except BaseException:  # Ctrl-C is the child's end, too
                 child.kill()
                 raise
         said.seek(0)
         told = said.read().decode(errors="replace")
     if child.returncode:
-        raise _ended(child.returncode, path, told)
-    found = pickle.loads(answer)
+        raise ended(child.returncode, path, told)
+    found = pickle.loads(reply)
     if isinstance(found, UserError):
         raise found
     return _read_only(found)
 
 
-def _ended(code: int, path: Path, told: str) -> Exception:
+def ended(code: int, path: Path, told: str) -> Exception:
     """The error for a child that died."""
     if code > 0:
         return InternalError(f"{path} could not be imported:\n{told[-4000:]}")
@@ -99,25 +99,27 @@ def _seconds(size: int) -> int:
 class _Pickler(pickle.Pickler):
     """Ops are immutable: they are made again from their parts."""
 
-    dispatch_table: ClassVar[dict] = {
-        Op: lambda op: (Op, (op.kind, op.operands, op.results, dict(op.attributes), op.regions,
-                             op.origin)),
-        MappingProxyType: lambda held: (MappingProxyType, (dict(held),)),
-    }  # fmt: skip
+    def reducer_override(self, held: Any) -> Any:
+        if isinstance(held, Op):
+            parts = (held.kind, held.operands, held.results, dict(held.attributes), held.regions)
+            return Op, (*parts, held.origin)
+        if isinstance(held, MappingProxyType):
+            return MappingProxyType, (dict(held),)
+        return NotImplemented
 
 
 def main() -> None:
     """Answer the request on standard input."""
     path, shapes, sizes = pickle.loads(sys.stdin.buffer.read())
-    answer = os.fdopen(os.dup(1), "wb")
+    output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever libraries print
     held = io.BytesIO()
-    _Pickler(held, protocol=5).dump(_made(path, shapes, sizes))
-    with answer:
-        answer.write(held.getbuffer())
+    _Pickler(held, protocol=5).dump(answer(path, shapes, sizes))
+    with output:
+        output.write(held.getbuffer())
 
 
-def _made(path: Path, shapes: Sequence | None, sizes: Mapping[str, int] | None) -> Any:
+def answer(path: Path, shapes: Sequence | None, sizes: Mapping[str, int] | None) -> Any:
     from core_compiler.frontends.stablehlo.importer import import_program
 
     try:

@@ -65,8 +65,7 @@ def parsed(program: str | bytes, where: str) -> Iterator[Any]:
     need_jax()
     from jaxlib.mlir import ir
 
-    artifact = isinstance(program, bytes) and program.startswith(MAGIC)
-    if isinstance(program, bytes) and not artifact:
+    if isinstance(program, bytes) and not program.startswith(MAGIC):
         try:
             program = program.decode()
         except UnicodeDecodeError:
@@ -74,7 +73,7 @@ def parsed(program: str | bytes, where: str) -> Iterator[Any]:
     with context() as made:
         made.enable_multithreading(False)
         try:
-            if artifact:
+            if isinstance(program, bytes):
                 module = _deserialised(made, program)
             else:
                 module = ir.Module.parse(program)

@@ -116,8 +116,9 @@ def _is_static(value: Value) -> bool:
     """Whether an array of a value's type, of one number repeated, can be (NumPy counts in 64
     bits)."""
     held = value.type
-    return (isinstance(held, TensorType) and held.is_static and held.rank <= MOST_AXES
-            and prod(max(size, 1) for size in held.shape) * held.dtype.bytes < 1 << 63)  # fmt: skip
+    if not isinstance(held, TensorType) or not held.is_static or held.rank > MOST_AXES:
+        return False
+    return prod(max(int(size), 1) for size in held.shape) * held.dtype.bytes < 1 << 63
 
 
 def _known(value: Value, rewriter: Rewriter, outer) -> bool:

@@ -36,7 +36,8 @@ class ImportOnnx(Pass):
         tensors: dict[str, Any] = {}
         imported = import_proto(
             proto, folder=module.weights, name=one_line(proto.graph.name, 80) or "model",
-            sizes=_sizes(self.sizes), inputs=context.facts.get(EXAMPLES), origins=origins, tensors=tensors,
+            sizes=_sizes(self.sizes), inputs=context.facts.get(EXAMPLES), origins=origins,
+            tensors=tensors,
         )  # fmt: skip
         context.facts[IMPORTED] = imported
         became = {v: tensors[name] for v, name in names.items()

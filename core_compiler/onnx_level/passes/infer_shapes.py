@@ -12,8 +12,8 @@ from core_compiler.onnx_level.dialect import ANY_SIZE, LEVEL, UNKNOWN, is_node, 
 from core_compiler.onnx_level.write import named
 from core_compiler.passes.base import Pass
 
-#: Bytes that an inference may take.
-MEMORY = 1 << 30
+#: Bytes that an inference may take: at least, and for each of the model without its weights.
+MEMORY, MEMORY_A_BYTE = 1 << 28, 16
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def _inferred(proto, context):
     import onnx
 
     try:
-        with _bounded():
+        with _bounded(MEMORY + MEMORY_A_BYTE * proto.ByteSize()):
             return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, MemoryError) as problem:
         context.note("warning", f"ONNX infers no shapes: {one_line(str(problem), 300)}")
@@ -62,8 +62,8 @@ def _inferred(proto, context):
 
 
 @contextmanager
-def _bounded() -> Iterator[None]:
-    """Holds the process to :data:`MEMORY` more than it has.
+def _bounded(memory: int) -> Iterator[None]:
+    """Holds the process to ``memory`` bytes more than it has.
 
     Where it follows the values of small tensors, ONNX 1.23 makes an object for each element of any
     vector of known size that an Add or a Gather reads: petabytes for a size that a file merely
@@ -77,7 +77,7 @@ def _bounded() -> Iterator[None]:
     import psutil
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    bound = psutil.Process().memory_info().vms + MEMORY
+    bound = psutil.Process().memory_info().vms + memory
     limits = [n for n in (bound, soft, hard) if n != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.ir.verifier import where_of
 from core_compiler.onnx_level.dialect import LEVEL, OVERLOAD, spelled
 from core_compiler.onnx_level.inline import expanded, settled
+from core_compiler.onnx_level.legality import complaint
 from core_compiler.onnx_level.passes.convert_version import converted
 from core_compiler.passes.base import Pass
 
@@ -44,6 +45,7 @@ class InlineFunctions(Pass):
                     continue
                 _check_call(call, function)
                 ops, values = expanded(function, call)
+                _check_attributes(call, ops)
                 made += len(ops)
                 if made > NODES:
                     raise UserError(f"the functions make more than {NODES} nodes", "inline",
@@ -80,6 +82,14 @@ def _check_call(call: Op, function: Function) -> None:
             raise UserError(f"function {function.name} {what} {len(own)} tensors, a call of it "
                             f"names {len(given)}", where_of(call) or "inline_functions",
                             "the file is damaged")  # fmt: skip
+
+
+def _check_attributes(call: Op, body: Sequence[Op]) -> None:
+    """UserError where what a call gives its function does not suit the nodes that take it."""
+    problem = next((found for op in body if (found := complaint(op))), None)
+    if problem:
+        raise UserError(f"{problem}, as {called(call)} is called",
+                        where_of(call) or "inline_functions", "the file is damaged")  # fmt: skip
 
 
 def called(op: Op) -> str:
