@@ -92,6 +92,13 @@ def test_a_constant_of_any_declared_size_takes_no_memory(tmp_path: Path) -> None
     assert [op.kind for op in made.module.walk()] == ["core.constant", "core.broadcast"]
 
 
+def test_what_is_no_name_of_a_result_is_none() -> None:
+    named = "func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32> {jax.result_info = NAME})"
+    for told, name in (('"loss"', "loss"), ("[1]", "output0"), ("7", "output0"), ('""', "output0")):
+        text = f"{named.replace('NAME', told)} {{\n  return %x : tensor<4xf32>\n}}"
+        assert import_program(text).outputs == (name,)
+
+
 def test_names_that_are_no_text_are_told(tmp_path: Path) -> None:
     exported = export.export(jax.jit(jnp.tanh), platforms=["cpu"])(X).mlir_module_serialized
     assert b"jax.result_info" in exported

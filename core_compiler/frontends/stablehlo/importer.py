@@ -18,6 +18,7 @@ from core_compiler.frontends.stablehlo.reading import (
     NotSupported,
     check_file,
     parsed,
+    python_of,
     type_of,
 )
 from core_compiler.frontends.stablehlo.regions import signature
@@ -353,7 +354,8 @@ def _dictionaries(function: Any, name: str, count: int) -> list[Mapping[str, Any
 def _result_name(facts: Mapping[str, Any], index: int) -> str:
     """JAX's own name of a result (``result['loss']``), or its number."""
     told = facts.get("jax.result_info")
-    return str(told.value) if told is not None and told.value else f"output{index}"
+    name = None if told is None else python_of(told)
+    return name if isinstance(name, str) and name else f"output{index}"
 
 
 def _name_in(location: str) -> str:
