@@ -96,16 +96,17 @@ def _seconds(size: int) -> int:
 # -- the child -------------------------------------------------------------------------------------
 
 
-class _Pickler(pickle.Pickler):
-    """Ops are immutable: they are made again from their parts."""
-
-    def reducer_override(self, held: Any) -> Any:
-        if isinstance(held, Op):
-            parts = (held.kind, held.operands, held.results, dict(held.attributes), held.regions)
-            return Op, (*parts, held.origin)
-        if isinstance(held, MappingProxyType):
-            return MappingProxyType, (dict(held),)
-        return NotImplemented
+def _pickled(held: Any) -> memoryview:
+    """``held`` as bytes; ops are immutable, so they are made again from their parts."""
+    stream = io.BytesIO()
+    pickler = pickle.Pickler(stream, protocol=5)
+    pickler.dispatch_table = {
+        Op: lambda op: (Op, (op.kind, op.operands, op.results, dict(op.attributes), op.regions,
+                             op.origin)),
+        MappingProxyType: lambda each: (MappingProxyType, (dict(each),)),
+    }  # fmt: skip
+    pickler.dump(held)
+    return stream.getbuffer()
 
 
 def main() -> None:
@@ -113,13 +114,14 @@ def main() -> None:
     path, shapes, sizes = pickle.loads(sys.stdin.buffer.read())
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever libraries print
-    held = io.BytesIO()
-    _Pickler(held, protocol=5).dump(answer(path, shapes, sizes))
     with output:
-        output.write(held.getbuffer())
+        output.write(_pickled(answer(path, shapes, sizes)))
 
 
-def answer(path: Path, shapes: Sequence | None, sizes: Mapping[str, int] | None) -> Any:
+def answer(
+    path: Path, shapes: Sequence | None, sizes: Mapping[str, int] | None
+) -> Imported | UserError:
+    """What the file holds, imported within the limits, or what is wrong with it."""
     from core_compiler.frontends.stablehlo.importer import import_program
 
     try:
