@@ -66,6 +66,14 @@ class InternalError(Exception):
     """The compiler broke one of its own rules: a bug of ours, never the user's input."""
 
 
+def one_line(text: str, most: int) -> str:
+    """Text of a file for a message: on one line, what does not print as ``\\x..``, ``most``
+    characters at most."""
+    told = "".join(c if c.isprintable() else c.encode("unicode_escape").decode()
+                   for c in " ".join(text[: 4 * most].split()))  # fmt: skip
+    return told if len(told) <= most else f"{told[: most - 1]}…"
+
+
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     """A ``fix`` for a name that nothing has: the names close to it, else ``otherwise``."""
     by_case = {k.lower(): k for k in reversed(list(known))}

@@ -231,11 +231,16 @@ def _arrays(inputs: Sequence | None) -> list[np.ndarray] | None:
     if inputs is None:
         return None
     made = []
-    for given in inputs:
+    for place, given in enumerate(inputs):
         if type(given).__module__.partition(".")[0] == "torch":
             from core_compiler.frontends.pytorch.tensors import to_numpy
 
             made.append(to_numpy(given).copy())
         else:
-            made.append(np.array(given))
+            try:
+                made.append(np.array(given))
+            except ValueError:  # of several shapes
+                raise UserError(f"example input {place} is no array", "compile",
+                                "give tensors of known sizes; sequences of tensors go to the "
+                                "frontend's import_file") from None  # fmt: skip
     return made

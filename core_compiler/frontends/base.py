@@ -9,8 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.errors import UserError, one_line
 from core_compiler.ir import FrontendNode, Module
+
+#: Elements of an array that an import makes because a model declares a size: positions, weights
+#: of windows, matrices of transforms.
+MADE_ELEMENTS = 1 << 24
+#: Times that an import writes ops out for one op of a model: each tap of a window, each part.
+WRITTEN_OUT = 1 << 14
+
+
+def need_small(count: int, what: str, most: int = MADE_ELEMENTS) -> None:
+    """ValueError where ``count`` of something, which an import would write out, are too many."""
+    if count > most:
+        raise ValueError(f"{count} {what} (at most {most} are written out)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +76,13 @@ def refuse(found: Sequence[Unsupported], where: str) -> UserError:
     lines."""
     groups: dict[tuple[str, str], list[FrontendNode]] = {}
     for item in found:
-        groups.setdefault((item.kind, item.reason), []).append(item.node)
+        key = one_line(item.kind, 120), one_line(item.reason, 400)
+        groups.setdefault(key, []).append(item.node)
     parts = []
     for (kind, reason), nodes in groups.items():
-        places = dict.fromkeys(f"{n.file}:{n.line}" if n.file else n.name for n in nodes)
+        places = dict.fromkeys(
+            f"{one_line(n.file, 200)}:{n.line}" if n.file else one_line(n.name, 200) for n in nodes
+        )
         shown = ", ".join(list(places)[:3]) + (
             f" and {len(places) - 3} more" if len(places) > 3 else ""
         )

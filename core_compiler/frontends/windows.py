@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.frontends.base import WRITTEN_OUT, need_small
 from core_compiler.ir import Value, dtype
 from core_compiler.ops.builder import Builder
 
@@ -48,6 +49,8 @@ def places_of_largest(
         steps = [prod(sizes[:i]) for i in range(len(sizes))]
     else:
         steps = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    need_small(prod(pool["window"]), "elements of a window", WRITTEN_OUT)
+    need_small(prod(out), "windows")
     parts, offsets = [], []
     for taps in itertools.product(*map(range, pool["window"])):
         start = [tap * dilation for tap, dilation in zip(taps, pool["dilations"], strict=True)]
@@ -91,6 +94,7 @@ def adaptive(b: Builder, x: Value, sizes: Sequence[int], kind: str) -> Value:
     count = 1.0
     for axis, n in zip(range(x.type.rank - len(sizes), x.type.rank), sizes, strict=True):
         size = x.type.shape[axis]
+        need_small(max(n, size, -(-size // max(n, 1)) * n), "positions of windows")
         start = np.arange(n) * size // n
         length = -(-(np.arange(1, n + 1) * size) // n) - start
         reach = np.arange(length.max())
@@ -106,6 +110,7 @@ def adaptive(b: Builder, x: Value, sizes: Sequence[int], kind: str) -> Value:
         count = count * length.reshape(shape)
     if kind == "max":
         return x
+    need_small(prod(sizes), "windows")
     scale = b.constant(np.broadcast_to(count, sizes).astype(x.type.dtype.numpy))
     dims = tuple(range(x.type.rank - len(sizes), x.type.rank))
     return b.div(x, b.broadcast(scale, shape=x.type.shape, dims=dims))

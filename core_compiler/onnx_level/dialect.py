@@ -54,6 +54,16 @@ _NUMBERS = {name: number for number, name in DTYPES.items()}
 _OTHERS = {8: "string", 14: "complex64", 15: "complex128"}
 
 
+#: Marks an attribute that a function takes from its call: ``(REFERENCE, its name, its type)``.
+REFERENCE = "@"
+
+
+def is_reference(value: Any) -> bool:
+    """Whether an attribute's value is one that a function takes from its call."""
+    return (isinstance(value, tuple) and len(value) == 3 and value[0] == REFERENCE
+            and type(value[2]) is int)  # fmt: skip
+
+
 def kind(domain: str, op_type: str) -> str:
     """The op kind of a node."""
     return f"{PREFIX}{op_type}" if domain in DEFAULT else f"{PREFIX}{domain}.{op_type}"

@@ -7,12 +7,14 @@ compares like with like.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from core_compiler.errors import InternalError, UserError
 from core_compiler.frontends.onnx import import_proto
+from core_compiler.frontends.onnx.table import FOLDED_WORK, work_of
 from core_compiler.ir import Block, Function, Module, Op, Value, WeightStore, as_array, tensor
 from core_compiler.onnx_level.dialect import (
     ABSENT,
@@ -37,6 +39,24 @@ class Held(tuple):
         return sum(array.nbytes for array in self)
 
 
+@dataclass
+class Budget:
+    """What evaluations may take: ``most`` bytes for each of their tensors, ``work`` operations in
+    all."""
+
+    most: int = 0
+    work: int = FOLDED_WORK
+
+    def spend(self, op: Op, body: Block) -> None:
+        """InternalError where evaluating ``body``, which is what ``op`` means, takes more."""
+        if any(v.type.bytes > self.most for inner in body.walk() for v in inner.results):
+            raise InternalError(f"{op.kind} makes tensors of more than {self.most} bytes")
+        needed = sum(work_of(inner) for inner in body.ops)
+        if needed > self.work:
+            raise InternalError(f"{op.kind} takes {needed} operations, {self.work} are left")
+        self.work -= needed
+
+
 #: Inputs that say which way to go: the other way may be none for these shapes.
 _DECIDES = {"onnx.If": (0,), "onnx.Loop": (0, 1)}
 #: What stands for an input that a node leaves out.
@@ -45,12 +65,12 @@ ABSENT_ARRAY = np.empty(0, np.bool_)
 
 def evaluate(
     op: Op, arrays: Sequence[Any], weights: WeightStore,
-    outer: Mapping[Value, Any], functions: Mapping[str, Function],
+    outer: Mapping[Value, Any], functions: Mapping[str, Function], budget: Budget | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """The results of ``op``: arrays, or a :class:`Held` where one is a sequence.
 
     ``outer`` holds the values around it that its subgraphs read, ``functions`` the model's own.
-    InternalError where the op has no translation.
+    InternalError where the op has no translation, or takes more than the ``budget``.
     """
     held = constant(op)
     if held is not None:
@@ -68,6 +88,8 @@ def evaluate(
         raise InternalError(f"{op.kind} cannot be evaluated: {problem.what}") from None
     flat = [a for held in examples.values() for a in (held if isinstance(held, Held) else (held,))]
     body = made.module.main.body
+    if budget is not None:
+        budget.spend(op, body)
     results = made.trimmed(evaluate_block(body, flat, made.module.weights))
     return tuple(_gathered(op, made, results))
 

@@ -14,10 +14,11 @@ from core_compiler.onnx_level.dialect import (
     NOTHING,
     PREFIX,
     SINCE,
+    is_reference,
     proto_of,
     spelled,
 )
-from core_compiler.onnx_level.read import is_reference, read_function
+from core_compiler.onnx_level.read import read_function
 from core_compiler.onnx_level.write import write
 
 

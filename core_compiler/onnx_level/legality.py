@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from core_compiler.ir import Op
+from collections.abc import Callable
+from typing import Any
+
+from core_compiler.ir import Dense, Op, Resource, Type
 from core_compiler.onnx_level.dialect import (
     ABSENT,
     INITIALIZER,
     PREFIX,
     REGIONS,
+    SINCE,
     constant,
     is_node,
+    is_reference,
     schema_of,
     spelled,
 )
@@ -28,7 +33,7 @@ def complaint(op: Op) -> str | None:
     if len(op.get(REGIONS, ())) != len(op.regions):
         return f"{len(op.regions)} subgraphs, {len(op.get(REGIONS, ()))} names of such"
     found = schema_of(op)
-    return None if found is None else _against(op, found)
+    return None if found is None else _against(op, found) or _against_subgraphs(op)
 
 
 def _against(op: Op, schema) -> str | None:
@@ -44,4 +49,50 @@ def _against(op: Op, schema) -> str | None:
     if unknown:
         return f"{name} has no attribute {unknown[0]!r} since version {schema.since_version}"
     needed = sorted(n for n, a in schema.attributes.items() if a.required and n not in own)
-    return f"{name} needs the attribute {needed[0]!r}" if needed else None
+    if needed:
+        return f"{name} needs the attribute {needed[0]!r}"
+    for attribute in sorted(own & op.attributes.keys()):
+        kind = schema.attributes[attribute].type.name
+        if not _is_of(op[attribute], kind):
+            return f"attribute {attribute!r} of {name} is not of type {kind}"
+    return None
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    """Whether an attribute's value is of the ``AttrType`` called ``kind``."""
+    if is_reference(value):
+        return True
+    if isinstance(value, tuple):
+        one = _TYPES.get(kind.removesuffix("S")) if kind.endswith("S") else None
+        return one is not None and all(isinstance(item, one) for item in value)
+    return isinstance(value, _TYPES.get(kind, ()))
+
+
+#: ``AttrType`` -> what holds such a value here; subgraphs are regions.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "FLOAT": (float,), "INT": (int,), "STRING": (str,), "TENSOR": (Dense, Resource),
+    "TYPE_PROTO": (Type,),
+}  # fmt: skip
+
+
+def _against_subgraphs(op: Op) -> str | None:
+    """What is wrong with how many tensors the subgraphs of control flow take and make."""
+    name = spelled(op)[1]
+    if not op.regions or name not in _SUBGRAPHS:
+        return None
+    takes, more = _SUBGRAPHS[name](op)
+    makes = len(op.results) + more
+    for own, body in zip(op.get(REGIONS, ()), op.regions, strict=True):
+        if takes not in (None, len(body.arguments)):
+            return f"{own} of {name} takes {len(body.arguments)} tensors, it is given {takes}"
+        if len(body.outputs) != makes:
+            return f"{own} of {name} makes {len(body.outputs)} tensors, {makes} are taken"
+    return None
+
+
+#: Op type -> (what its subgraphs take, None: anything; how much more than the node they make).
+_SUBGRAPHS: dict[str, Callable[[Op], tuple[int | None, int]]] = {
+    "If": lambda op: (0, 0),
+    "Loop": lambda op: (max(2, len(op.operands)), 1),
+    "Scan": lambda op: (None if op.get(SINCE) == 8 else len(op.operands), 0),
+}

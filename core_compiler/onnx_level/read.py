@@ -9,7 +9,13 @@ from typing import Any
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import Unsupported, refuse
 from core_compiler.frontends.onnx.origins import LISTING, describe, scope_of
-from core_compiler.frontends.onnx.reading import STORED, dtype_of, read_model, to_array
+from core_compiler.frontends.onnx.reading import (
+    STORED,
+    dtype_of,
+    need_sound,
+    read_model,
+    to_array,
+)
 from core_compiler.ir import (
     Block,
     Dense,
@@ -31,6 +37,7 @@ from core_compiler.onnx_level.dialect import (
     NOTHING,
     OVERLOAD,
     OVERRIDABLE,
+    REFERENCE,
     REGIONS,
     SINCE,
     UNKNOWN,
@@ -38,15 +45,7 @@ from core_compiler.onnx_level.dialect import (
     schema,
     type_of,
 )
-
-#: Marks an attribute that a function takes from its call: ``(REFERENCE, its name, its type)``.
-REFERENCE = "@"
-
-
-def is_reference(value: Any) -> bool:
-    """Whether an attribute's value is one that a function takes from its call."""
-    return (isinstance(value, tuple) and len(value) == 3 and value[0] == REFERENCE
-            and type(value[2]) is int)  # fmt: skip
+from core_compiler.onnx_level.legality import complaint
 
 
 def read_file(path: Path | str) -> Module:
@@ -67,6 +66,7 @@ def read(
     that the level cannot carry (all named at once): sparse tensors, tensors of strings, training
     information.
     """
+    need_sound(model, name)
     reader = _Reader(model, folder, name, weights)
     if model.training_info:
         raise UserError("the model holds training information", name,
@@ -184,7 +184,7 @@ class _Reader:
         return ops
 
     def _node(self, node, scope: dict[str, Value], outer: Mapping[str, Value]) -> Op:
-        described = describe(node, self._line)
+        described, gaps = describe(node, self._line), len(self.unsupported)
         domain = "" if node.domain in DEFAULT else node.domain
         given = list(node.input)
         while given and not given[-1]:  # as good as not there
@@ -210,8 +210,12 @@ class _Reader:
             results.append(Value(held, name or None))
             if name:
                 self._define(scope, outer, name, results[-1])
-        return Op(kind(domain, node.op_type), operands, results, attributes, regions,
+        made = Op(kind(domain, node.op_type), operands, results, attributes, regions,
                   Origin.root(described))  # fmt: skip
+        problem = complaint(made)
+        if problem and len(self.unsupported) == gaps:
+            self.unsupported.append(Unsupported(node.op_type, problem, described, misfit=True))
+        return made
 
     def _none(self) -> Value:
         if self._absent is None:

@@ -35,11 +35,11 @@ from core_compiler.onnx_level.dialect import (
     PREFIX,
     REGIONS,
     element_number,
+    is_reference,
     proto_of,
     schema_of,
     spelled,
 )
-from core_compiler.onnx_level.read import is_reference
 
 #: A model file with more bytes of tensors has them in a file beside it (protobuf reads 2 GiB).
 MOST_INSIDE = 1 << 30
@@ -176,6 +176,7 @@ class _Names:
 
     def __init__(self) -> None:
         self._taken: set[str] = {""}
+        self._counts: dict[str, int] = {}
         self.of: dict[Value, str] = {}
 
     def __getitem__(self, value: Value) -> str:
@@ -190,10 +191,11 @@ class _Names:
         return value in self.of
 
     def fresh(self, wanted: str) -> str:
-        name, count = wanted, 1
+        name, count = wanted, self._counts.get(wanted, 1)
         while name in self._taken:
             count += 1
             name = f"{wanted}_{count}"
+        self._counts[wanted] = count  # where to go on: many values may want one name
         self._taken.add(name)
         return name
 

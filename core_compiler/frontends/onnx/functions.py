@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from core_compiler.frontends.onnx.reading import LONGEST_NAME
+
 
 def schema_with_function(node, opset: int):
     """The schema of the op of ``node`` at ``opset`` if ONNX defines it by others, else None."""
@@ -48,7 +50,7 @@ def inlined(function, call) -> Iterator:
     for part in function.node:
         copy = onnx.NodeProto()
         copy.CopyFrom(part)
-        copy.name = f"{call.name or call.op_type}/{part.name or part.op_type}"
+        copy.name = f"{call.name or call.op_type}/{part.name or part.op_type}"[-LONGEST_NAME:]
         if not copy.metadata_props:
             copy.metadata_props.extend(call.metadata_props)
         _resolve(copy, given)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.frontends.base import Imported, Unsupported, refuse
 from core_compiler.frontends.onnx import ops
 from core_compiler.frontends.onnx.functions import definition, inlined, schema_with_function
@@ -18,6 +18,8 @@ from core_compiler.frontends.onnx.origins import LISTING, describe, listing, sco
 from core_compiler.frontends.onnx.reading import (
     dtype_of,
     external_files,
+    need_rank,
+    need_sound,
     read_model,
     to_array,
     type_of,
@@ -112,6 +114,7 @@ def import_proto(
     depends on data has room for the largest, and a result of its own says how many elements count
     (:meth:`Imported.trimmed`).
     """
+    need_sound(model, name)
     opsets = {o.domain: o.version for o in model.opset_import}
     opset = next((opsets[d] for d in DOMAINS if d in opsets), 0)
     if opset and opset < OLDEST:
@@ -124,6 +127,12 @@ def import_proto(
     except UserError as error:
         where = error.where if error.where.startswith(name) else f"{name}: {error.where[:200]}"
         raise UserError(error.what[:400], where, error.fix, error.exit_code) from None
+    except RecursionError:
+        raise UserError("functions or subgraphs are nested too deep", name,
+                        "inline the functions, and export it again") from None  # fmt: skip
+    except MemoryError:
+        raise UserError("importing it takes more memory than there is", name,
+                        "check the sizes that it declares", CANNOT_HERE) from None  # fmt: skip
     if importer.unsupported:
         raise refuse(importer.unsupported, name)
     if tensors is not None:
@@ -205,14 +214,14 @@ class Importer:
         self.opsets = {o.domain: o.version for o in model.opset_import}
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.calls: list[tuple[str, str]] = []
+        #: Operations that computing shapes took so far.
+        self.worked = 0
         self._lines = self._nodes = self._streams = 0
 
     # -- the main graph ----------------------------------------------------------------------------
 
     def graph(self, graph) -> None:
         """The main graph: inputs, initializers, nodes, outputs."""
-        named = (*graph.initializer, *graph.input, *graph.output)
-        self._need_text(*(held.name for held in named))
         stored = {t.name for t in graph.initializer}
         if graph.sparse_initializer:
             raise UserError("sparse weights are not supported", self.name, "store them dense")
@@ -265,6 +274,9 @@ class Importer:
         if not kind.HasField("tensor_type"):
             raise UserError(f"input {info.name!r} is no tensor", self.name,
                             "maps and sparse tensors are not supported")  # fmt: skip
+        if isinstance(example, list | tuple):
+            raise UserError(f"input {info.name!r} is a tensor, its example a sequence", self.name,
+                            "give an array")  # fmt: skip
         shape = self._shape(info.name, kind.tensor_type, example)
         self.define(info.name, self._argument(info.name, kind.tensor_type, shape, example))
 
@@ -288,6 +300,7 @@ class Importer:
                 raise UserError(f"input {name!r} has no shape", self.name, "give example inputs")
             return list(example.shape)
         declared = list(kind.shape.dim)
+        need_rank(len(declared), f"input {name!r}")
         if example is not None and example.ndim != len(declared):
             raise UserError(
                 f"input {name!r} has rank {example.ndim}, the model wants {len(declared)}",
@@ -333,12 +346,6 @@ class Importer:
             raise UserError(f"tensor {name!r} is made twice", self.name, "the file is damaged")
         self.env[name] = value
 
-    def _need_text(self, *names: str | bytes) -> None:
-        """Protobuf hands over bytes for text that is not UTF-8."""
-        if any(isinstance(name, bytes) for name in names):
-            raise UserError("a name in the model is no text (UTF-8)", self.name,
-                            "the file is damaged")  # fmt: skip
-
     def next_stream(self) -> int:
         """The ordinal of one more random op."""
         self._streams += 1
@@ -362,8 +369,6 @@ class Importer:
         if function is not None:
             self._call(function, node)
             return
-        self._need_text(node.op_type, node.domain, node.name, *node.input, *node.output,
-                        *(p.value for p in node.metadata_props))  # fmt: skip
         described = describe(node, self._lines)
         key = node.op_type if node.domain in DOMAINS else f"{node.domain}::{node.op_type}"
         try:
@@ -432,6 +437,13 @@ class Importer:
             raise UserError(
                 f"function {node.op_type} calls itself", self.name, "the file is damaged"
             )
+        for what, given, own in (("takes", node.input, function.input),
+                                 ("makes", node.output, function.output)):  # fmt: skip
+            if len(given) > len(own):
+                raise UserError(
+                    f"function {node.op_type} {what} {len(own)} tensors, a call of it names "
+                    f"{len(given)}", self.name, "the file is damaged",
+                )  # fmt: skip
         self.calls.append(key)
         outer, opset = self.env, self.opset
         own = {o.domain: o.version for o in function.opset_import}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from core_compiler.ir import FrontendNode
 
@@ -58,6 +59,7 @@ def scope_of(name: str) -> str:
     return "/".join(parts[:-1]) if len(parts) > 1 else ""
 
 
+@lru_cache(maxsize=1024)  # functions and unrolled loops repeat it
 def _frames(text: str) -> tuple:
     return tuple(
         (file, min(int(line), 1 << 30) if len(line) < 12 else 0, function, source.strip())

@@ -6,9 +6,10 @@ is taken; a truncated or foreign file is a clear error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,10 @@ DTYPES = {
 STORED = "weights:"
 #: The largest file that protobuf reads.
 LARGEST = (1 << 31) - 1
+#: Axes that an array of NumPy may have.
+MOST_AXES = 64
+#: The longest name of a node or a tensor (characters): what functions and unrolled loops repeat.
+LONGEST_NAME = 4096
 
 
 def read_model(path: Path):
@@ -62,6 +67,42 @@ def read_model(path: Path):
             "not an ONNX model: it has no graph with outputs", where, "give a .onnx file"
         )
     return model
+
+
+def need_sound(model, where: str) -> None:
+    """UserError where text of a model is none (protobuf hands over bytes for what is not UTF-8), a
+    name is too long, or a version of a domain is none."""
+    from google.protobuf.message import Message
+    from onnx import OperatorSetIdProto, TensorProto
+
+    stack: list[Any] = [model]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, TensorProto):  # not its data: reading a field copies it
+            stack += part.external_data
+            _need_text("name", (part.name,), where)
+            continue
+        if isinstance(part, OperatorSetIdProto) and not 0 < part.version < 1 << 31:
+            raise UserError(f"version {part.version} of domain {part.domain!r}", where,
+                            "the file is damaged; export it again")  # fmt: skip
+        for field, held in part.ListFields():
+            if field.type == field.TYPE_STRING:
+                _need_text(field.name, (held,) if isinstance(held, str | bytes) else held, where)
+            elif field.type == field.TYPE_MESSAGE:
+                stack += (held,) if isinstance(held, Message) else held
+
+
+#: Fields that hold text of any length.
+_LONG = frozenset({"doc_string", "value"})
+
+
+def _need_text(field: str, held: Iterable[str | bytes], where: str) -> None:
+    for text in held:
+        if isinstance(text, bytes):
+            raise UserError("a name in the model is no text (UTF-8)", where, "the file is damaged")
+        if len(text) > LONGEST_NAME and field not in _LONG:
+            raise UserError(f"a name of {len(text)} characters", where,
+                            f"names have at most {LONGEST_NAME}: shorten it")  # fmt: skip
 
 
 def _free_memory() -> int:
@@ -105,6 +146,7 @@ def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
     where = f"tensor {tensor.name!r}"
     kind = dtype_of(tensor.data_type, where)
     shape = tuple(tensor.dims)
+    need_rank(len(shape), where)
     if any(d < 0 for d in shape):
         raise UserError(f"negative dimension in {shape}", where, "the file is damaged")
     if tensor.HasField("segment"):
@@ -124,6 +166,12 @@ def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
     except Exception as error:  # numpy_helper trusts the file and fails in many ways
         raise UserError(f"cannot be read ({_short(error)})", where,
                         "the file is damaged; export it again") from None  # fmt: skip
+
+
+def need_rank(rank: int, where: str) -> None:
+    """UserError where a tensor has more axes than an array can have."""
+    if rank > MOST_AXES:
+        raise UserError(f"{rank} axes", where, f"tensors have at most {MOST_AXES} axes")
 
 
 def external_files(model) -> list[str]:

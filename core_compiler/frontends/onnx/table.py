@@ -10,7 +10,7 @@ import numpy as np
 
 from core_compiler.frontends.run_time_sizes import SizedBuilder
 from core_compiler.ir import Value, as_array
-from core_compiler.ops.base import evaluate
+from core_compiler.ops.base import cost, evaluate
 
 #: ``OpType`` (default domain) or ``domain::OpType`` -> handler(context, *inputs) -> value(s).
 TABLE: dict[str, Callable] = {}
@@ -49,6 +49,8 @@ def onnx_op(*names: str):
 
 #: Elements that a value computed at import may have at most: a shape is small.
 FOLDED_ELEMENTS = 1 << 24
+#: Operations (of arithmetic, and elements made) that one import computes at most.
+FOLDED_WORK = 1 << 32
 #: Elements of an input whose values are bound at most.
 BOUND_ELEMENTS = 1 << 12
 
@@ -120,16 +122,26 @@ class Context(SizedBuilder):
                 cache[current] = as_array(op["value"], self.weights)
                 continue
             needed = op.operands
-            if _unfoldable(op) or any(cache.get(v, cache) is None for v in needed):
+            if self._unfoldable(op) or any(cache.get(v, cache) is None for v in needed):
                 cache.update(dict.fromkeys(op.results))
                 continue
             missing = [v for v in needed if v not in cache]
             if missing:
                 stack.append(missing[0])
                 continue
+            self.importer.worked += work_of(op)
             results = evaluate(op, [cache[v] for v in needed], self.weights)
             cache.update(zip(op.results, results, strict=True))
         return cache[value]
+
+    def _unfoldable(self, op) -> bool:
+        """Random ops, ops with regions, results too large and work too much are left to the
+        compiler."""
+        if op.kind.startswith("core.random") or op.regions or any(
+            v.type.elements > FOLDED_ELEMENTS for v in op.results
+        ):  # fmt: skip
+            return True
+        return self.importer.worked + work_of(op) > FOLDED_WORK
 
     def _bound(self, argument: Value) -> np.ndarray | None:
         found = self.importer.given.get(argument)
@@ -160,13 +172,9 @@ class Context(SizedBuilder):
         return self.add(x, self.broadcast(bias, shape=x.type.shape, dims=(axis,)))
 
 
-def _unfoldable(op) -> bool:
-    """Random ops, ops with regions and results too large are left to the compiler."""
-    return bool(
-        op.kind.startswith("core.random")
-        or op.regions
-        or any(v.type.elements > FOLDED_ELEMENTS for v in op.results)
-    )
+def work_of(op) -> int:
+    """How many operations the evaluation of an op takes, about."""
+    return cost(op).flops + sum(v.type.elements for v in op.results)
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,16 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
-from core_compiler.frontends.stablehlo import ops, polymorphic
+from core_compiler.frontends.stablehlo import apart, ops, polymorphic
 from core_compiler.frontends.stablehlo.origins import LISTING, Origins
-from core_compiler.frontends.stablehlo.reading import NotSupported, parsed, read_file, type_of
+from core_compiler.frontends.stablehlo.reading import (
+    AGAIN,
+    NotSupported,
+    check_file,
+    parsed,
+    python_of,
+    type_of,
+)
 from core_compiler.frontends.stablehlo.regions import signature
 from core_compiler.frontends.stablehlo.table import TABLE, Context
 from core_compiler.ir import (
@@ -37,10 +45,11 @@ def import_file(
     path: Path | str, inputs: Sequence[np.ndarray] | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Imported:  # fmt: skip
-    """Import a ``.mlir`` file of StableHLO text, its bytecode or a portable artifact; see
-    :func:`import_program`."""
+    """Import a ``.mlir`` file of StableHLO text, its bytecode or a portable artifact, in a process
+    of its own (:mod:`~core_compiler.frontends.stablehlo.apart`); see :func:`import_program`."""
     path = Path(path)
-    return import_program(read_file(path), name=str(path), inputs=inputs, sizes=sizes)
+    check_file(path)
+    return apart.imported(path, inputs, sizes)
 
 
 def import_program(
@@ -50,7 +59,8 @@ def import_program(
     weights: Mapping[int, tuple[str, np.ndarray]] | None = None,
     places: Mapping[str, tuple[str, int]] | None = None,
 ) -> Imported:  # fmt: skip
-    """Import StableHLO text or bytecode.
+    """Import StableHLO text or bytecode that somebody vouches for: what MLIR's parser does with a
+    damaged program, it does in this process.
 
     ``inputs``      example inputs in order: their sizes bind those that the program leaves open.
     ``sizes``       sizes of open dimensions by name: ``input`` and axis, as ``x_0``; what neither
@@ -63,7 +73,7 @@ def import_program(
     The function ``main``, or the only public one, is the model.  UserError for text that MLIR
     refuses, for open dimensions that cannot be bound, and for unsupported ops (all at once).
     """
-    with parsed(program, name) as module:
+    with parsed(program, name) as module, _telling(name):
         importer = Importer(module, name, isinstance(program, str), places or {})
         bound = polymorphic.bind(module, importer.public(), name, inputs or (), sizes or {})
         try:
@@ -82,6 +92,20 @@ def import_program(
         tuple(v.name or "" for v in importer.arguments), tuple(importer.result_names),
         {LISTING: listing, **files}, facts,
     )  # fmt: skip
+
+
+@contextmanager
+def _telling(name: str) -> Iterator[None]:
+    """UserError for what only the whole walk over a program shows."""
+    try:
+        yield
+    except RecursionError:
+        raise UserError("regions or calls are nested too deep", name,
+                        "write it again with its functions inlined") from None  # fmt: skip
+    except (RuntimeError, UnicodeDecodeError) as problem:
+        if isinstance(problem, RuntimeError) and "conversion error" not in str(problem):
+            raise  # nobody but the bindings says so, of text in bytecode
+        raise UserError("a name in it is no text (UTF-8)", name, AGAIN) from None
 
 
 class Importer:
@@ -330,7 +354,8 @@ def _dictionaries(function: Any, name: str, count: int) -> list[Mapping[str, Any
 def _result_name(facts: Mapping[str, Any], index: int) -> str:
     """JAX's own name of a result (``result['loss']``), or its number."""
     told = facts.get("jax.result_info")
-    return str(told.value) if told is not None and told.value else f"output{index}"
+    name = None if told is None else python_of(told)
+    return name if isinstance(name, str) and name else f"output{index}"
 
 
 def _name_in(location: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,18 +42,18 @@ def context() -> Any:
     return made
 
 
-def read_file(path: Path) -> bytes:
-    """The bytes of a program's file.  UserError where it cannot be read or is too large."""
+def check_file(path: Path) -> None:
+    """UserError where a program's file cannot be read or is too large."""
     try:
-        size = path.stat().st_size
-        if size > LIMIT:
-            raise UserError(f"the file has {size} bytes, at most {LIMIT} are read", str(path),
-                            "pass weights as arguments")  # fmt: skip
-        return path.read_bytes()
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
     except OSError as problem:
         raise UserError(
             f"cannot be read: {problem.strerror}", str(path), "check the path"
         ) from None
+    if size > LIMIT:
+        raise UserError(f"the file has {size} bytes, at most {LIMIT} are read", str(path),
+                        "pass weights as arguments")  # fmt: skip
 
 
 @contextmanager
@@ -63,31 +64,49 @@ def parsed(program: str | bytes, where: str) -> Iterator[Any]:
     """
     need_jax()
     from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import stablehlo
 
-    artifact = isinstance(program, bytes) and program.startswith(MAGIC)
-    if isinstance(program, bytes) and not artifact:
+    if isinstance(program, bytes) and not program.startswith(MAGIC):
         try:
             program = program.decode()
         except UnicodeDecodeError:
-            raise UserError("neither StableHLO text nor bytecode", where, _AGAIN) from None
+            raise UserError("neither StableHLO text nor bytecode", where, AGAIN) from None
     with context() as made:
         made.enable_multithreading(False)
         try:
-            if artifact:
-                module = stablehlo.deserialize_portable_artifact(made, program)
+            if isinstance(program, bytes):
+                module = _deserialised(made, program)
             else:
                 module = ir.Module.parse(program)
             if not module.operation.verify():
-                raise UserError("the program breaks a rule of its dialects", where, _AGAIN)
+                raise UserError("the program breaks a rule of its dialects", where, AGAIN)
         except UserError:
             raise
         except Exception as problem:  # whatever the bindings raise is about the text
-            raise UserError(f"not a StableHLO program: {said(problem)}", where, _AGAIN) from None
+            raise UserError(f"not a StableHLO program: {said(problem)}", where, AGAIN) from None
         yield module
 
 
-_AGAIN = "write it again, with jax.export or stablehlo-translate --serialize"
+def _deserialised(made: Any, program: bytes) -> Any:
+    """The module of an artifact; ValueError with what MLIR has to say against it, which the
+    bindings would print."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    told: list[str] = []
+
+    def keep(diagnostic: Any) -> bool:
+        told.append(str(diagnostic.message))
+        return True
+
+    handler = made.attach_diagnostic_handler(keep)
+    try:
+        return stablehlo.deserialize_portable_artifact(made, program)
+    except Exception:
+        raise ValueError(told[0] if told else "it is no portable artifact") from None
+    finally:
+        handler.detach()
+
+
+AGAIN = "write it again, with jax.export or stablehlo-translate --serialize"
 
 
 def said(problem: Exception) -> str:

@@ -164,16 +164,17 @@ def sum_sequence(x: np.ndarray, kind: str = "sum") -> np.ndarray:
 
 def _extreme(x, axes, kind):
     keys = order_keys(x, nan_least=kind == "min")
-    if kind == "max":
-        initial = lowest_key(x)
-        best = np.maximum.reduce(keys, axis=axes, initial=initial) if axes else keys
+    if not axes:
+        best = keys
+    elif kind == "max":
+        best = np.maximum.reduce(keys, axis=axes, initial=lowest_key(x))
     else:
         initial = (
             order_keys(np.array([np.inf], widen(x[:0]).dtype))[0]
             if is_float(x.dtype)
             else (1 if x.dtype == np.bool_ else np.iinfo(keys.dtype).max)
         )
-        best = np.minimum.reduce(keys, axis=axes, initial=initial) if axes else keys
+        best = np.minimum.reduce(keys, axis=axes, initial=initial)
     return values_of_keys(np.asarray(best, keys.dtype), x.dtype)
 
 

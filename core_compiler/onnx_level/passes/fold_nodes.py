@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from core_compiler.errors import InternalError
+from core_compiler.frontends.onnx.reading import MOST_AXES
 from core_compiler.ir import Op, Rewriter, TensorType, Value, as_array
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.onnx_level.builder import Nodes
@@ -21,7 +23,7 @@ from core_compiler.onnx_level.dialect import (
     constant,
     is_node,
 )
-from core_compiler.onnx_level.evaluate import ABSENT_ARRAY, Held, evaluate
+from core_compiler.onnx_level.evaluate import ABSENT_ARRAY, Budget, Held, evaluate
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import adopt
 
@@ -30,6 +32,8 @@ _LEFT = frozenset(f"{PREFIX}{name}" for name in (
     "Bernoulli", "Dropout", "If", "Loop", "Multinomial", "RandomNormal", "RandomNormalLike",
     "RandomUniform", "RandomUniformLike", "Scan",
 ))  # fmt: skip
+#: Bytes that a tensor on the way to a result may have in any case.
+WITHIN = 1 << 26
 #: Inputs of which only the type is read.
 _TYPES_READ = {f"{PREFIX}{name}": place for name, place in (
     ("Shape", 0), ("Size", 0), ("CastLike", 1),
@@ -51,16 +55,17 @@ class FoldNodes(Pass):
 
     def run(self, module, context):
         outer = {v: op for op in module.walk() for v in op.results}
+        budget = Budget()
 
         def edit(rewriter):
             for op in rewriter.ops:
                 current = rewriter.producer(op.results[0]) if op.results else None
                 if current is not None and is_node(current):
-                    self._fold(current, rewriter, module, outer)
+                    self._fold(current, rewriter, module, outer, budget)
 
         return context.rewrite(module, edit, LEVEL)
 
-    def _fold(self, op: Op, rewriter: Rewriter, module, outer) -> None:
+    def _fold(self, op: Op, rewriter: Rewriter, module, outer, budget: Budget) -> None:
         if self._refused(op, rewriter, outer) is not None:
             return
         makers = [rewriter.producer(v) or outer.get(v) for v in op.operands]
@@ -75,8 +80,9 @@ class FoldNodes(Pass):
             else:  # only its type is read: no byte of it is ever touched
                 arrays.append(np.broadcast_to(np.zeros((), value.type.dtype.numpy),
                                               value.type.shape))  # fmt: skip
+        budget.most = max(WITHIN, self.most, 4 * read)
         try:
-            results = evaluate(op, arrays, module.weights, {}, module.functions)
+            results = evaluate(op, arrays, module.weights, {}, module.functions, budget)
         except InternalError:
             return
         made = sum(a.nbytes for a in results)
@@ -107,7 +113,12 @@ class FoldNodes(Pass):
 
 
 def _is_static(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.is_static
+    """Whether an array of a value's type, of one number repeated, can be (NumPy counts in 64
+    bits)."""
+    held = value.type
+    if not isinstance(held, TensorType) or not held.is_static or held.rank > MOST_AXES:
+        return False
+    return prod(max(int(size), 1) for size in held.shape) * held.dtype.bytes < 1 << 63
 
 
 def _known(value: Value, rewriter: Rewriter, outer) -> bool:

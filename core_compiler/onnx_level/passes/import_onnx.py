@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.errors import UserError, one_line
 from core_compiler.frontends.onnx import import_proto
 from core_compiler.ir import Module, Op, Origin, Rewrite, Value
 from core_compiler.onnx_level.dialect import PREFIX
@@ -35,8 +35,9 @@ class ImportOnnx(Pass):
         origins = {name: origin for name, (_, origin) in nodes.items()}
         tensors: dict[str, Any] = {}
         imported = import_proto(
-            proto, folder=module.weights, name=proto.graph.name, sizes=_sizes(self.sizes),
-            inputs=context.facts.get(EXAMPLES), origins=origins, tensors=tensors,
+            proto, folder=module.weights, name=one_line(proto.graph.name, 80) or "model",
+            sizes=_sizes(self.sizes), inputs=context.facts.get(EXAMPLES), origins=origins,
+            tensors=tensors,
         )  # fmt: skip
         context.facts[IMPORTED] = imported
         became = {v: tensors[name] for v, name in names.items()

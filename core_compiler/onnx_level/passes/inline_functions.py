@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Function, Module, Op
 from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.ir.verifier import where_of
 from core_compiler.onnx_level.dialect import LEVEL, OVERLOAD, spelled
 from core_compiler.onnx_level.inline import expanded, settled
+from core_compiler.onnx_level.legality import complaint
 from core_compiler.onnx_level.passes.convert_version import converted
 from core_compiler.passes.base import Pass
 
@@ -41,7 +43,9 @@ class InlineFunctions(Pass):
                 function = functions.get(called(call))
                 if function is None:
                     continue
+                _check_call(call, function)
                 ops, values = expanded(function, call)
+                _check_attributes(call, ops)
                 made += len(ops)
                 if made > NODES:
                     raise UserError(f"the functions make more than {NODES} nodes", "inline",
@@ -68,6 +72,24 @@ class InlineFunctions(Pass):
         left = {called(op) for op in main.walk()} & functions.keys()
         kept = functions if left else {}
         return module.with_(functions={"main": main.main.with_(attributes=facts), **kept})
+
+
+def _check_call(call: Op, function: Function) -> None:
+    """UserError where a call names more tensors than its function has."""
+    for what, given, own in (("takes", call.operands, function.arguments),
+                             ("makes", call.results, function.outputs)):  # fmt: skip
+        if len(given) > len(own):
+            raise UserError(f"function {function.name} {what} {len(own)} tensors, a call of it "
+                            f"names {len(given)}", where_of(call) or "inline_functions",
+                            "the file is damaged")  # fmt: skip
+
+
+def _check_attributes(call: Op, body: Sequence[Op]) -> None:
+    """UserError where what a call gives its function does not suit the nodes that take it."""
+    problem = next((found for op in body if (found := complaint(op))), None)
+    if problem:
+        raise UserError(f"{problem}, as {called(call)} is called",
+                        where_of(call) or "inline_functions", "the file is damaged")  # fmt: skip
 
 
 def called(op: Op) -> str:

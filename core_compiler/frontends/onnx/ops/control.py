@@ -130,6 +130,8 @@ def _scalar(b, x: Value) -> Value:
 @onnx_op("Scan")
 def scan(b, *operands):
     body, count = b.attr("body"), int(b.attr("num_scan_inputs"))
+    if not 0 < count <= len(operands):
+        raise NotSupported(f"{count} scanned inputs of {len(operands)}")
     states, streams = list(operands[: len(operands) - count]), operands[len(operands) - count :]
     if b.opset < 9:
         raise NotSupported("Scan before opset 9")

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from core_compiler.frontends.base import WRITTEN_OUT, need_small
 from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
 from core_compiler.ops.builder import broadcast_shape
 
@@ -341,6 +342,7 @@ def mean_variance_normalization(b, x):
 @onnx_op("LRN")
 def lrn(b, x):
     size = int(b.attr("size"))
+    need_small(size, "neighbours of a channel", WRITTEN_OUT)
     alpha, beta, bias = (
         float(b.attr(n, d)) for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from math import prod
 
-import numpy as np
-
 from core_compiler.frontends import windows
 from core_compiler.frontends.onnx.ops.network import spatial_pads
 from core_compiler.frontends.onnx.table import onnx_op
+from core_compiler.ir import dtype
+
+I64 = dtype("i64")
 
 
 def _pool(b, x) -> tuple[dict, tuple[int, ...]]:
@@ -50,8 +51,9 @@ def _places(b, x, pool: dict):
     ``storage_order`` 1 a plane's elements count column-major."""
     batch, channels, *sizes = x.type.shape
     found = windows.places_of_largest(b, x, pool, bool(b.attr("storage_order", 0)))
-    first = (np.arange(batch * channels) * prod(sizes)).reshape(batch, channels)
-    plane = b.broadcast(b.constant(first.astype(np.int64)), shape=found.type.shape, dims=(0, 1))
+    first = b.reshape(b.iota(shape=(batch * channels,), axis=0, dtype=I64), shape=(batch, channels))
+    first = b.mul(first, b.scalar_like(prod(sizes), first))
+    plane = b.broadcast(first, shape=found.type.shape, dims=(0, 1))
     return b.add(found, plane)
 
 

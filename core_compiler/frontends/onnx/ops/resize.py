@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core_compiler.frontends.onnx.table import FOLDED_ELEMENTS, NotSupported, axis_of, onnx_op
+from core_compiler.frontends.base import WRITTEN_OUT, need_small
+from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ def taps(x: np.ndarray, axis: Axis, mode: str, antialias: bool, a: float, outsid
     reach = 1 if mode == "linear" else 2
     squeeze = min(axis.scale, 1.0) if antialias else 1.0
     first = math.floor(-reach / squeeze) + 1
+    need_small(2 - 2 * first, "elements that a resized one is made of", WRITTEN_OUT)
+    need_small((2 - 2 * first) * axis.out, "weights of a resized axis")
     steps = (
         np.arange(first, 2 - first)[:, None]
         if antialias
@@ -92,9 +95,8 @@ def taps(x: np.ndarray, axis: Axis, mode: str, antialias: bool, a: float, outsid
 def resize_axis(b, x, number: int, axis: Axis, options: dict):
     """``x`` with one axis resized."""
     mode = options["mode"]
+    need_small(axis.out, "positions of a resized axis")
     at = source_positions(axis, options["transformation"])
-    if max(at.size, 1) > FOLDED_ELEMENTS:
-        raise NotSupported(f"an axis resized to {axis.out}")
     if mode == "nearest":
         places = np.clip(_rounded(at, options["nearest"]), 0, axis.size - 1).astype(np.int64)
         return b.take(x, b.constant(places), axis=number)

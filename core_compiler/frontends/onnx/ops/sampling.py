@@ -11,6 +11,7 @@ from functools import reduce
 
 import numpy as np
 
+from core_compiler.frontends.base import need_small
 from core_compiler.frontends.onnx.table import NotSupported, onnx_op
 from core_compiler.ir import Value, dtype
 
@@ -181,6 +182,7 @@ def roi_align(b, x, rois, batches):
             length = b.max(length, _like(b, 1, length))
         samples = ratio or max(math.ceil(float(b.const(length).max()) / bins), 1)
         steps.append(samples)
+        need_small(bins * samples, "samples of a region")
         places = (np.arange(bins * samples) + 0.5) / (samples * bins)
         wide = (count, bins * samples)
         share = b.constant(places.astype(rois.type.dtype.numpy))
@@ -234,6 +236,7 @@ def deform_conv(b, x, w, offset, bias=None, mask=None):
         raise NotSupported(f"a deformable convolution over {len(sizes)} axes")
     kernel = list(w.type.shape[2:])
     taps, out = math.prod(kernel), list(offset.type.shape[2:])
+    need_small(taps * math.prod(out), "positions of a convolution")
     groups = b.attr("offset_group", 1)
     pads, strides = b.attr("pads") or [0] * 4, b.attr("strides") or [1, 1]
     dilations = b.attr("dilations") or [1, 1]

@@ -28,11 +28,9 @@ def non_zero(b, x):
     flat = b.reshape(x, shape=(math.prod(shape),))
     held = flat if x.type.dtype is I1 else b.ne(flat, b.scalar_like(0, flat))
     places = []
-    for axis, size in enumerate(shape):
-        counter = np.broadcast_to(
-            np.arange(size).reshape(-1, *(1,) * (len(shape) - 1 - axis)), shape
-        )
-        places.append(b.constant(counter.reshape(-1).astype(np.int64)))
+    for axis in range(len(shape)):
+        counter = b.iota(shape=shape, axis=axis, dtype=I64)
+        places.append(b.reshape(counter, shape=(math.prod(shape),)))
     made = b.compacted(held, *places)
     rows = [b.broadcast(row, shape=(1, *row.type.shape), dims=(1,)) for row in made]
     return b.concat(*rows, axis=0)
@@ -102,7 +100,8 @@ def unique(b, x):
 def _differs_from_the_one_before(b, rows: Value) -> Value:
     """(n,): whether a row of (n, m) is not equal to the row before; the first always."""
     size, columns = rows.type.shape
-    start = b.constant(np.arange(size) == 0)
+    place = b.iota(shape=(size,), axis=0, dtype=I64)
+    start = b.eq(place, b.scalar_like(0, place))
     if size < 2 or not columns:
         return start
     before = b.concat(b.cut(rows, 0, 0, 1), b.cut(rows, 0, 0, size - 1), axis=0)

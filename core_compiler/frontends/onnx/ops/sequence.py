@@ -3,6 +3,7 @@ by a known position, and what is left in the module are the tensors."""
 
 from __future__ import annotations
 
+from core_compiler.frontends.base import WRITTEN_OUT, need_small
 from core_compiler.frontends.onnx.table import (
     EMPTY,
     NotSupported,
@@ -55,11 +56,14 @@ def sequence_length(b, sequence):
 def split_to_sequence(b, x, sizes=None):
     axis = axis_of(b.attr("axis", 0), x.type.rank)
     total = x.type.shape[axis]
+    if sizes is None:
+        need_small(total, "parts of a tensor", WRITTEN_OUT)
     given = [1] * total if sizes is None else b.ints(sizes, "the sizes")
     if sizes is not None and not sizes.type.rank:
         (part,) = given
         if part < 1:
             raise NotSupported(f"parts of {part}")
+        need_small(-(-total // part), "parts of a tensor", WRITTEN_OUT)
         given = [min(part, total - start) for start in range(0, total, part)]
     if sum(given) != total or min(given, default=0) < 0:
         raise NotSupported(f"parts of {given} of an axis of {total}")

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from core_compiler.frontends.base import need_small
 from core_compiler.frontends.onnx.reading import dtype_of, to_array
 from core_compiler.frontends.onnx.table import (
     FOLDED_ELEMENTS,
@@ -23,7 +24,9 @@ I64 = dtype("i64")
 
 @onnx_op("Constant")
 def constant(b):
-    name, value = next(iter(b.attributes.items()))
+    if len(b.attributes) != 1:
+        raise NotSupported(f"a constant with {len(b.attributes)} values")
+    ((name, value),) = b.attributes.items()
     if name == "value":
         return b.constant(to_array(value, b.importer.folder))
     kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64,
@@ -139,7 +142,9 @@ def split(b, x, sizes=None):
     given = b.ints(sizes, "the sizes") if sizes is not None else b.attr("split")
     total = x.type.shape[axis]
     if given is None:
-        count = b.attr("num_outputs") or len(b.node.output)
+        count = len(b.node.output)
+        if b.attr("num_outputs", count) != count:
+            raise NotSupported(f"{b.attr('num_outputs')} parts with names for {count}")
         part = -(-total // count)
         given = [max(0, min(part, total - i * part)) for i in range(count)]
     parts, start = [], 0
@@ -263,8 +268,7 @@ def pad(b, x, pads=None, value=None, axes=None):
 
 def _mirrored(size: int, low: int, high: int, mode: str) -> np.ndarray:
     """Source positions of an axis padded by reflection, edge or wrap (negative amounts crop)."""
-    if low + size + high > FOLDED_ELEMENTS:
-        raise NotSupported(f"an axis padded to {low + size + high}")
+    need_small(max(size, low + size + high), "positions of a padded axis")
     places = np.arange(-low, size + high)
     if mode == "edge":
         return np.clip(places, 0, size - 1)

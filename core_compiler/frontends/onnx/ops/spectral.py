@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from core_compiler.frontends import spectra
+from core_compiler.frontends.base import need_small
 from core_compiler.frontends.onnx.reading import dtype_of
 from core_compiler.frontends.onnx.table import FOLDED_ELEMENTS, NotSupported, axis_of, onnx_op
 from core_compiler.ir import Value, dtype
@@ -67,6 +68,7 @@ def stft(b, x, step, window=None, length=None):
     if hop < 1 or not 1 <= count <= size:
         raise NotSupported(f"frames of {count} every {hop} in a signal of {size}")
     frames = 1 + (size - count) // hop
+    need_small(frames * count, "elements of frames")
     places = np.arange(frames)[:, None] * hop + np.arange(count)
     y = b.take(x, b.constant(places.astype(np.int64)), axis=1)  # batch, frames, count, parts
     if window is not None:

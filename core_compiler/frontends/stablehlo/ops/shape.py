@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from core_compiler.frontends.base import MADE_ELEMENTS
 from core_compiler.frontends.stablehlo.reading import array_of
 from core_compiler.frontends.stablehlo.table import NotSupported, op
 
 
 @op("constant", "chlo.constant")
 def constant(b):
-    return b.constant(array_of(b.operation.attributes["value"]))
+    (wanted,) = b.results
+    held = array_of(b.operation.attributes["value"])
+    if held.size > MADE_ELEMENTS and not any(held.strides):  # one number, declared to be many
+        return b.expand(b.constant(held.reshape(-1)[0]), wanted.shape)
+    return b.constant(held)
 
 
 @op("chlo.constant_like")

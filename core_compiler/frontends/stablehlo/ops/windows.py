@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 
+from core_compiler.frontends.base import need_small
 from core_compiler.frontends.stablehlo.ops.elementwise import binary
 from core_compiler.frontends.stablehlo.ops.reduction import is_identity
 from core_compiler.frontends.stablehlo.regions import combiner, signature
@@ -42,6 +43,7 @@ class Windows:
         ``length`` long with its padding."""
         reach = self.step[axis] * (self.size[axis] - 1) + 1
         count = (length - reach) // self.stride[axis] + 1 if length >= reach else 0
+        need_small(self.size[axis], "elements of a window", TAPS)
         starts = [tap * self.step[axis] for tap in range(self.size[axis])]
         span = (count - 1) * self.stride[axis] + 1 if count > 0 else 0
         return [(start, start + span) for start in starts]
@@ -120,6 +122,7 @@ def _pooled(b: Context, kind: str, x: Value, windows: Windows) -> Value | None:
     if kind == "max":
         made = b.max_pool(image, window=window, **pool)
     else:
+        need_small(prod(window), "elements of a window")
         ones = b.constant(np.ones((1, 1, *window)), x.type.dtype)
         made = b.conv(image, ones, **pool)
     made = b.reshape(made, shape=(*lead, *made.type.shape[2:]))
