@@ -49,8 +49,9 @@ def named(module: Module) -> dict[str, list[str]]:
 
 
 def exported(module: Module, opset: int = OPSET, **options) -> onnx.ModelProto:
-    """The module as a model that onnx's checker and its shape inference accept."""
-    model = export(module, **named(module), opset=opset, **options)
+    """The module as a model (guarded, where nothing else is said) that onnx's checker and its shape
+    inference accept."""
+    model = export(module, **named(module), opset=opset, **{"guards": True, **options})
     onnx.checker.check_model(model, full_check=True)
     return model
 

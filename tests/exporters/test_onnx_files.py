@@ -108,7 +108,7 @@ def test_a_broadcast_is_shaped_once_and_expanded_only_where_it_must_be():
     agrees(module, inputs(module))
 
 
-def test_guards_can_be_left_out():
+def test_guards_are_there_where_they_are_asked_for():
     def build(b, x, i):
         pooled = b.max_pool(x, window=(2,), strides=(2,), low=(0,), high=(0,), dilations=(1,))
         return b.take(pooled, i, axis=2), b.argmax(x, axis=1), b.div(i, i), b.cast(x, dtype="i32")

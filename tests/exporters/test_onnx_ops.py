@@ -82,7 +82,7 @@ def why_refused(sample: Sample, opset: int) -> str:
     """What the export says against a sample; "" where it is exported."""
     module = module_of(sample.op())
     try:
-        export(module, **named(module), opset=opset)
+        export(module, **named(module), opset=opset, guards=True)
     except UserError as error:
         return str(error)
     return ""

@@ -1,7 +1,8 @@
 """Tensor-level modules as ONNX models, at any stage before kernels are outlined.
 
-An op of ours becomes the op that ONNX has for it, or the few that keep its meaning; a composite its
-counterpart of the same opset, else its declared decomposition.  Names of nodes, ``doc_string`` and
+An op of ours becomes the op that ONNX has for it, or the few that keep its meaning (with
+``guards`` also where ONNX leaves it open); a composite its counterpart of the same opset, else its
+declared decomposition.  Names of nodes, ``doc_string`` and
 ``metadata_props`` say which op of the model a node is part of, where that stands, and which rules
 made it.  What ONNX has no word for is named all at once.
 
@@ -33,7 +34,7 @@ OPSET, OLDEST = 26, 17
 
 def export(
     module: Module, *, inputs: Sequence[str], outputs: Sequence[str], opset: int | None = None,
-    name: str = "", guards: bool = True,
+    name: str = "", guards: bool = False,
 ) -> onnx.ModelProto:  # fmt: skip
     """The main function of ``module`` as a ``ModelProto`` with its weights inside.
 
@@ -42,7 +43,7 @@ def export(
     ``name``    of the graph.
     ``guards``  also keep our meaning where ONNX leaves it to the runtime: NaN in a maximum, x / 0
                 of integers, positions out of range, floats that the wanted integer does not hold.
-                False gives a node an op, for models that meet none of it.
+                Without them an op is a node, as exporters of frameworks write it.
     UserError names all ops that ONNX has no word for, with counts and places; for a stage below the
     tensor level, and for a model that no message of protobuf holds (``write`` writes those).
     """
@@ -58,7 +59,7 @@ def export(
 
 def write(
     module: Module, path: Path | str, *, inputs: Sequence[str], outputs: Sequence[str],
-    opset: int | None = None, name: str = "", guards: bool = True, largest: int | None = None,
+    opset: int | None = None, name: str = "", guards: bool = False, largest: int | None = None,
 ) -> list[Path]:  # fmt: skip
     """Write ``module`` to the file ``path``; see :func:`export`.  The files that were written.
 
