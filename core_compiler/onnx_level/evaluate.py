@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,12 @@ class Budget:
 
     def spend(self, op: Op, body: Block) -> None:
         """InternalError where evaluating ``body``, which is what ``op`` means, takes more."""
-        if any(v.type.bytes > self.most for inner in body.walk() for v in inner.results):
+        # NumPy counts the other axes of a tensor without elements, too.
+        sizes = (
+            prod(filter(None, v.type.shape)) * v.type.dtype.bytes
+            for inner in body.walk() for v in inner.results
+        )  # fmt: skip
+        if any(size > self.most for size in sizes):
             raise InternalError(f"{op.kind} makes tensors of more than {self.most} bytes")
         needed = sum(work_of(inner) for inner in body.ops)
         if needed > self.work:

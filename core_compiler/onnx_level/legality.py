@@ -9,6 +9,7 @@ from core_compiler.ir import Dense, Op, Resource, Type
 from core_compiler.onnx_level.dialect import (
     ABSENT,
     INITIALIZER,
+    NOTHING,
     PREFIX,
     REGIONS,
     SINCE,
@@ -41,6 +42,9 @@ def _against(op: Op, schema) -> str | None:
     given = len(op.operands)
     if not schema.min_input <= given <= schema.max_input:
         return f"{name} takes {schema.min_input} to {schema.max_input} inputs, not {given}"
+    for value, formal in zip(op.operands, schema.inputs, strict=False):
+        if value.type is NOTHING and formal.option == formal.option.Single:
+            return f"{name} needs its input {formal.name!r}"
     made = len(op.results)
     if not schema.min_output <= made <= schema.max_output:
         return f"{name} makes {schema.min_output} to {schema.max_output} results, not {made}"

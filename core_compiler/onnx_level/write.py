@@ -243,7 +243,7 @@ class _Writer:
                 self._names.reserve(value, name)
             elif self._names[value] != name:
                 self._names.fresh(name)
-        self._absent = {op.result for op in function.body.ops if op.kind == ABSENT}
+        self._absent = {op.result for op in function.body.walk() if op.kind == ABSENT}
 
     def _function(self, made, function: Function) -> None:
         made.domain, _, rest = function.name.partition("::")

@@ -24,6 +24,7 @@ from core_compiler.frontends.onnx.importer import import_proto
 from core_compiler.onnx_level.passes.infer_shapes import InferShapes
 from core_compiler.onnx_level.read import read
 from core_compiler.passes.base import PassContext
+from workbench.cli import main
 
 #: Bytes that reading a damaged file may take.
 MEMORY = 1 << 25
@@ -206,6 +207,29 @@ def test_attributes_that_a_function_cannot_take_are_refused(tmp_path: Path) -> N
     assert "'value_float' of Constant is not of type FLOAT, as own::f is called" in str(error)
 
 
+def test_a_call_that_leaves_out_what_its_function_needs_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(parsed("""
+        g (bool c) => (y) { y = own.f() }
+        <domain: "own", opset_import: ["" : 18]> f (p) => (q) { h = Neg(p) q = Neg(h) }
+        """), path)  # fmt: skip
+    assert "Neg needs its input 'X', as own::f is called" in str(refusal(path, "onnx-passes"))
+
+
+def test_a_call_in_a_branch_may_leave_inputs_out(tmp_path: Path) -> None:
+    path, made = tmp_path / "m.onnx", tmp_path / "made.onnx"
+    onnx.save(parsed("""
+        g (bool c) => (float[2] y) {
+            y = If (c) <then_branch = t () => (float[2] a) { a = own.f() },
+                        else_branch = e () => (float[2] b) {
+                            b = Constant <value_floats = [1.0, 2.0]> () }> }
+        <domain: "own", opset_import: ["" : 18]> f (p) => (q) {
+            k = Constant <value_floats = [3.0, 4.0]> ()  q = Clip(k, p) }"""), path)  # fmt: skip
+    assert main(["export", str(path), "--frontend", "onnx-passes", "-o", str(made)]) == 0
+    (node,) = (n for n in onnx.load(made).graph.node if n.op_type == "If")
+    assert node.input == ["c"]
+
+
 @pytest.mark.parametrize("depth", [200, 3000])
 def test_functions_may_be_nested_as_deep_as_python_goes(depth: int, tmp_path: Path) -> None:
     """A chain of calls is read, or refused where the interpreter's stack ends."""
@@ -243,6 +267,15 @@ FOLDED = {
     "Trilu": "e = ConstantOfShape(square)  c = Trilu(e)",
     "Gather": "e = Expand(one, wide)  c = Gather(e, row)",
 }  # fmt: skip
+
+
+def test_a_tensor_without_elements_may_be_too_wide_to_hold(tmp_path: Path) -> None:
+    """NumPy refuses it, empty as it is: it is not folded."""
+    path = tmp_path / "m.onnx"
+    onnx.save(parsed(f"""
+        g (float[2] x) => (y) <int64[3] wide = {{0, {HUGE}, {HUGE}}}, int64[1] one = {{1}}> {{
+            c = Expand(one, wide)  s = Shape(c)  y = Reshape(x, one) }}"""), path)  # fmt: skip
+    assert "Reshape" in str(refusal(path, "onnx-passes"))
 
 
 @BOTH
