@@ -12,6 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coverage.md"
+#: Has the counts between two marks.
+README = PAGE.parents[1] / "README.md"
+_MARKS = "<!-- coverage -->", "<!-- end of coverage -->"
 #: An op has a translation; it is put in place as others that have one; neither.
 SUPPORTED, COMPOSED, MISSING = STATUSES = ("supported", "composed", "missing")
 #: ONNX's domains (not ``ai.onnx.ml``: trees and text).
@@ -182,5 +185,18 @@ def _local(entry: Entry) -> str:
     return entry.op.removeprefix(f"{entry.group}::").removeprefix("aten.")
 
 
+def readme(text: str, found: Iterable[Coverage]) -> str:
+    """``text`` with the counts of today between its marks."""
+    rows = ["| ops of | supported | composed | missing |", "|---|---|---|---|"]
+    for coverage in found:
+        counts = " | ".join(str(n) for n in coverage.counts.values())
+        rows.append(f"| {coverage.frontend} ({coverage.library}) | {counts} |")
+    before, _, rest = text.partition(_MARKS[0])
+    after = rest.partition(_MARKS[1])[2]
+    return "\n".join([before + _MARKS[0], *rows, _MARKS[1]]) + after
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(make() for make in FRONTENDS.values()))
+    made = [make() for make in FRONTENDS.values()]
+    PAGE.write_text(page(made))
+    README.write_text(readme(README.read_text(), made))

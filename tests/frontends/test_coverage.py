@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from core_compiler.frontends.coverage import COMPOSED, FRONTENDS, PAGE, STATUSES, page
+from core_compiler.frontends.coverage import (
+    COMPOSED,
+    FRONTENDS,
+    PAGE,
+    README,
+    STATUSES,
+    page,
+    readme,
+)
 from workbench.cli import main
 
 
@@ -23,6 +31,8 @@ def test_the_page_is_up_to_date(found):
     assert text == page(found.values()), (
         "run python -m core_compiler.frontends.coverage and commit docs/coverage.md"
     )
+    text = README.read_text()
+    assert text == readme(text, found.values()) and "| 8 |" in text
 
 
 def test_every_op_of_core_aten_and_onnx_has_a_line(found):
