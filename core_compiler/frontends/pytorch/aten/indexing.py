@@ -194,7 +194,8 @@ def _put_where_true(b, x, mask, values, accumulate):
         held = b.to(b.reshape(mask, shape=(rows,)), I64)
         place = b.sub(b.cumsum(held, axis=0), b.scalar_like(1, held))
         spread = b.expand(values, (values.type.shape[0], *tail))
-        fill = b.reshape(b.take(spread, place, axis=0), shape=shape)
+        # As many rows count as the mask holds: no place is behind them.
+        fill = b.reshape(b.plain("core.take", (spread, place), {"axis": 0}), shape=shape)
     fill = b.add(x, fill) if accumulate else fill
     return b.select(b.broadcast(mask, shape=shape, dims=tuple(range(lead))), fill, x)
 
