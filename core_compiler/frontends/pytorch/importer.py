@@ -4,7 +4,6 @@ missing."""
 from __future__ import annotations
 
 import io
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -30,6 +29,7 @@ from core_compiler.frontends.pytorch.decompositions import (
     lookup,
     tensors_of,
 )
+from core_compiler.frontends.pytorch.origins import describe, identifier, is_library, owner_of
 from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
 from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, to_numpy
@@ -59,10 +59,6 @@ CONTROL_FLOW = frozenset({"cond", "while_loop"})
 WRAPPERS = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
 #: How deep decompositions of decompositions are followed.
 DEEPEST = 8
-
-_FRAME = re.compile(
-    r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n?(?P<text>[^\n]*)'
-)
 
 
 def import_module(module, inputs: Sequence, *, name: str = "model") -> Imported:
@@ -110,7 +106,7 @@ def import_exported(
     facts = {"aliases": aliases} if aliases else {}
     module = Module({"main": Function("main", block, attributes=facts)}, walker.weights)
     nodes = dict.fromkeys(n for op in block.ops if op.origin is not None for n in op.origin.nodes())
-    files = [frame[0] for n in nodes for frame in n.stack if not _is_library(frame[0])]
+    files = [frame[0] for n in nodes for frame in n.stack if not is_library(frame[0])]
     return Imported(
         module,
         tuple(v.name or f"input{i}" for i, v in enumerate(arguments)),
@@ -245,7 +241,7 @@ class _Walker:
         kind = spec.kind.name if spec is not None else "USER_INPUT"
         if kind == "BUFFER" and spec.target in self._changed():
             array = to_numpy(states[spec.target]).copy()
-            argument = Value(tensor(array.shape, array.dtype), _identifier(spec.target))
+            argument = Value(tensor(array.shape, array.dtype), identifier(spec.target))
             self.state[spec.target] = argument, array
             self.env[node] = argument
             return
@@ -278,7 +274,7 @@ class _Walker:
     def _constant(self, node, target: str, held) -> None:
         if not node.users:
             return
-        origin = Origin.root(FrontendNode(target, "parameter", scope=_path(target)))
+        origin = Origin.root(FrontendNode(target, "parameter", scope=owner_of(target)))
         builder = Context(self.weights, origin, node, self.symbols, self.sizes)
         if held.dtype.is_complex:
             parts = (builder.constant(to_numpy(part)) for part in (held.real, held.imag))
@@ -293,7 +289,7 @@ class _Walker:
                 target,
                 "store it as a dense tensor of real numbers",
             ) from None
-        self.env[node] = builder.constant(array, name=_identifier(target))
+        self.env[node] = builder.constant(array, name=identifier(target))
         self.ops += builder.ops
 
     def _call(self, node) -> None:
@@ -527,33 +523,3 @@ class _Walker:
                 self.ops += context.ops
             self.outputs.append(value)
             self.output_names.append(getattr(source, "name", f"output{len(self.output_names)}"))
-
-
-def describe(node) -> FrontendNode:
-    """File, line, module path and stack of an fx node; the innermost frame of the user's own
-    code."""
-    trace = node.meta.get("stack_trace") or ""
-    frames = tuple(
-        (m["file"], int(m["line"]), m["function"].strip(), m["text"].strip())
-        for m in _FRAME.finditer(trace)
-    )
-    own = [f for f in frames if not _is_library(f[0])] or list(frames)
-    file, line = (own[-1][0], own[-1][1]) if own else ("", 0)
-    modules = node.meta.get("nn_module_stack") or {}
-    path = [entry[0] for entry in modules.values() if entry[0]]
-    scope = _path(path[-1], keep_last=True) if path else ""
-    return FrontendNode(node.name, str(node.target), file, line, scope, frames)
-
-
-def _path(dotted: str, keep_last: bool = False) -> str:
-    """``layer.0.conv.weight`` -> ``layer/0/conv`` (the module that owns a parameter)."""
-    parts = dotted.split(".")
-    return "/".join(parts if keep_last else parts[:-1])
-
-
-def _is_library(file: str) -> bool:
-    return "/torch/" in file or "\\torch\\" in file
-
-
-def _identifier(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.]", "_", name)
