@@ -118,3 +118,60 @@ declare(
         traits=COMPOSITE,
     )
 )
+
+
+# -- rotary position embeddings --------------------------------------------------------------------
+
+
+def _rotary_rule(types, attributes):
+    x, *angles = types
+    need_dtype("x", x, FLOATS)
+    need(x.rank >= 1, "x is a number, wanted [.., width]")
+    width = need_static("the width of x", x.shape[-1])
+    need(width % 2 == 0, f"the width of x is {width}, which are no pairs")
+    need_same_dtype(("x", "cos", "sin"), types)
+    for name, each in zip(("cos", "sin"), angles, strict=True):
+        need_rank(name, each, x.rank)
+        need(
+            all(mine in (1, size) for mine, size in zip(each.shape, x.shape, strict=True)),
+            f"{name} of shape {show(each.shape)} does not broadcast to x, {show(x.shape)}",
+        )
+    return (x,)
+
+
+def _rotary(b, op):
+    x, cos, sin = op.operands
+    shape = x.type.shape
+    turned = _quarter_turn(b, x, op["interleaved"])
+    cos, sin = (b.expand(v, shape) for v in (cos, sin))
+    return b.add(b.mul(x, cos), b.mul(turned, sin))
+
+
+def _quarter_turn(b, x: Value, interleaved: bool) -> Value:
+    """Of each pair (u, v) of the last axis (-v, u)."""
+    *lead, width = x.type.shape
+    pairs = (*lead, width // 2, 2) if interleaved else (*lead, 2, width // 2)
+    axis = len(lead) + interleaved
+    x = b.reshape(x, shape=pairs)
+    first, second = (
+        b.slice(x, starts=(0,) * axis + (part,) + (0,) * (len(pairs) - axis - 1),
+                limits=(*pairs[:axis], part + 1, *pairs[axis + 1 :]), strides=(1,) * len(pairs))
+        for part in (0, 1)
+    )  # fmt: skip
+    return b.reshape(b.concat(b.neg(second), first, axis=axis), shape=(*lead, width))
+
+
+declare(
+    OpDef(
+        "core.rotary_embedding",
+        "x * cos + y * sin over [.., width], where y has (-v, u) for each pair (u, v) of x, in the "
+        'operands\' dtype (Su et al., "RoFormer", 2021)',
+        ("x", "cos", "sin"),
+        _rotary_rule,
+        attributes={
+            "interleaved": Attr(bool, False, "pairs are neighbours, not elements of two halves"),
+        },
+        decompose=_rotary,
+        traits=COMPOSITE,
+    )
+)

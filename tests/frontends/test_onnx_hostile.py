@@ -207,13 +207,23 @@ def test_attributes_that_a_function_cannot_take_are_refused(tmp_path: Path) -> N
     assert "'value_float' of Constant is not of type FLOAT, as own::f is called" in str(error)
 
 
-def test_a_call_that_leaves_out_what_its_function_needs_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("body", "said"), [
+    ("h = Neg(p) q = Neg(h)", "Neg needs its input 'X', as own::f is called"),
+    (("k = Constant <value = bool {1}> () q = If(k) <then_branch = t () => (a) { a = Neg(p) }, "
+     "else_branch = e () => (b) { b = Neg(k) }>"), "Neg needs its input 'X', as own::f is called"),
+    ("h = own.same(p) q = Neg(h)", "a result is an input that is left out, as own::same is called"),
+])  # fmt: skip
+def test_a_call_that_leaves_out_what_its_function_needs_is_refused(
+    body: str, said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "m.onnx"
-    onnx.save(parsed("""
-        g (bool c) => (y) { y = own.f() }
-        <domain: "own", opset_import: ["" : 18]> f (p) => (q) { h = Neg(p) q = Neg(h) }
-        """), path)  # fmt: skip
-    assert "Neg needs its input 'X', as own::f is called" in str(refusal(path, "onnx-passes"))
+    model = parsed(f"""
+        g (bool c) => (y) {{ y = own.f() }}
+        <domain: "own", opset_import: ["" : 18, "own" : 1]> f (p) => (q) {{ {body} }}""")
+    model.functions.append(helper.make_function(
+        "own", "same", ["p"], ["p"], [], [helper.make_opsetid("", 18)]))  # fmt: skip
+    onnx.save(model, path)
+    assert said in str(refusal(path, "onnx-passes"))
 
 
 def test_a_call_in_a_branch_may_leave_inputs_out(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from core_compiler.errors import UserError
-from core_compiler.ir import Function, Module, Op
+from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.ir.verifier import where_of
-from core_compiler.onnx_level.dialect import LEVEL, OVERLOAD, spelled
+from core_compiler.onnx_level.dialect import LEVEL, NOTHING, OVERLOAD, spelled
 from core_compiler.onnx_level.inline import expanded, settled
 from core_compiler.onnx_level.legality import complaint
 from core_compiler.onnx_level.passes.convert_version import converted
@@ -45,7 +45,7 @@ class InlineFunctions(Pass):
                     continue
                 _check_call(call, function)
                 ops, values = expanded(function, call)
-                _check_attributes(call, ops)
+                _check_body(call, ops, values)
                 made += len(ops)
                 if made > NODES:
                     raise UserError(f"the functions make more than {NODES} nodes", "inline",
@@ -84,9 +84,13 @@ def _check_call(call: Op, function: Function) -> None:
                             "the file is damaged")  # fmt: skip
 
 
-def _check_attributes(call: Op, body: Sequence[Op]) -> None:
-    """UserError where what a call gives its function does not suit the nodes that take it."""
-    problem = next((found for op in body if (found := complaint(op))), None)
+def _check_body(call: Op, body: Sequence[Op], values: Sequence[Value]) -> None:
+    """UserError where what a call gives its function does not suit the nodes that take it, or where
+    a result is an input that the call leaves out."""
+    inner = (op for each in body for op in each.walk())
+    problem = next((found for op in inner if (found := complaint(op))), None)
+    if problem is None and any(v.type is NOTHING for v in values[: len(call.results)]):
+        problem = "a result is an input that is left out"
     if problem:
         raise UserError(f"{problem}, as {called(call)} is called",
                         where_of(call) or "inline_functions", "the file is damaged")  # fmt: skip

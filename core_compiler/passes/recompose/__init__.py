@@ -16,6 +16,7 @@ from core_compiler.passes.recompose import (
     attention,
     loss,
     normalization,
+    rotary,
     softmax,
     special,
 )
@@ -30,6 +31,7 @@ RULES = (
     *activation.RULES,
     *softmax.RULES,
     *normalization.RULES,
+    *rotary.RULES,
     *attention.RULES,
     *loss.RULES,
 )

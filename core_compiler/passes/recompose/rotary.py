@@ -1,0 +1,142 @@
+"""Rotary position embeddings: pairs of the last axis turned by an angle each.
+
+All spellings round where the op does, so the rules are exact: a - b is a + (-b), and sums and
+products of two commute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from core_compiler.ir import Op, Value
+from core_compiler.passes.rules import Match, Rule, either, op
+
+
+def _run(op_: Op, first: int, last: int, step: int) -> bool:
+    """Whether a slice takes elements ``first``, ``first + step``... before ``last`` of the last
+    axis, all of the others."""
+    *lead, _ = op_.operands[0].type.shape
+    rest = (0,) * len(lead)
+    return (
+        op_["starts"] == (*rest, first) and op_["strides"] == (*(1 for _ in lead), step)
+        and op_["limits"] == (*lead, last)
+    )  # fmt: skip
+
+
+def _width(op_: Op) -> int:
+    size = op_.operands[0].type.shape[-1]
+    return size if isinstance(size, int) and size % 2 == 0 else 0
+
+
+def _half(part: int) -> Callable[[Op], bool]:
+    """The lower or the upper half of the last axis."""
+
+    def where(op_: Op) -> bool:
+        half = _width(op_) // 2
+        return half > 0 and _run(op_, part * half, (part + 1) * half, 1)
+
+    return where
+
+
+def _every_other(part: int) -> Callable[[Op], bool]:
+    """The even or the odd elements of the last axis."""
+
+    def where(op_: Op) -> bool:
+        width = _width(op_)
+        return width > 0 and op_.result.type.shape[-1] == width // 2 and any(
+            _run(op_, part, last, 2) for last in (width - 1 + part, width)
+        )  # fmt: skip
+
+    return where
+
+
+def _of_pair(part: int) -> Callable[[Op], bool]:
+    """One of the two elements of the last axis."""
+    return lambda op_: op_.operands[0].type.shape[-1] == 2 and _run(op_, part, part + 1, 1)
+
+
+def _last_axis(op_: Op) -> bool:
+    return op_["axis"] == op_.result.type.rank - 1
+
+
+def _drops_one(op_: Op) -> bool:
+    """A reshape that only leaves out a last axis of one element."""
+    return op_.operands[0].type.shape == (*op_.result.type.shape, 1)
+
+
+def _adds_one(op_: Op) -> bool:
+    shape = op_.operands[0].type.shape
+    in_place = op_.kind == "core.reshape" or op_["dims"] == tuple(range(len(shape)))
+    return in_place and op_.result.type.shape == (*shape, 1)
+
+
+def _with_one(part):
+    """``part`` with a last axis of one element."""
+    return either(*(op(kind, part, where=_adds_one) for kind in ("reshape", "broadcast")))
+
+
+# -- x * cos + turned(x) * sin ---------------------------------------------------------------------
+
+_TURNED = op(
+    "concat", op("neg", op("slice", "x", where=_half(1))), op("slice", "x", where=_half(0)),
+    where=_last_axis,
+)  # fmt: skip
+
+
+def _of_whole(b, m: Match) -> Value:
+    return b.rotary_embedding(m["x"], m["cos"], m["sin"])
+
+
+# -- (u * cos - v * sin, u * sin + v * cos) --------------------------------------------------------
+
+
+def _parts(u, v) -> tuple:
+    """The turned parts of each pair."""
+    return (op("sub", op("mul", u, "cos"), op("mul", v, "sin")),
+            op("add", op("mul", u, "sin"), op("mul", v, "cos")))  # fmt: skip
+
+
+def _halves(m: Match) -> str | None:
+    """Sizes of angles are known, one for each pair."""
+    return None if m["cos"].type.is_static else "a size is not known"
+
+
+def _of_halves(b, m: Match) -> Value:
+    axis = m["x"].type.rank - 1
+    cos, sin = (b.concat(m[name], m[name], axis=axis) for name in ("cos", "sin"))
+    return b.rotary_embedding(m["x"], cos, sin)
+
+
+def _of_pairs(b, m: Match) -> Value:
+    """``x`` has the pairs along its last axis, or side by side along the one before."""
+    pairs = m.root.result.type.shape
+    whole = (*pairs[:-2], pairs[-2] * 2)
+    x = m["x"] if m["x"].type.shape == whole else b.reshape(m["x"], shape=whole)
+    dims = tuple(range(len(pairs) - 1))
+    cos, sin = (
+        b.reshape(b.broadcast(m[name], shape=pairs, dims=dims), shape=whole)
+        for name in ("cos", "sin")
+    )
+    return b.reshape(b.rotary_embedding(x, cos, sin, interleaved=True), shape=pairs)
+
+
+def _lower(part: int):
+    return op("slice", "x", where=_half(part))
+
+
+def _spread(part: int):
+    return either(
+        op("slice", "x", where=_every_other(part)),
+        op("reshape", op("slice", "x", where=_of_pair(part)), where=_drops_one),
+    )
+
+
+RULES = (
+    Rule("x * cos + (-v, u) * sin => rotary_embedding",
+         op("add", op("mul", "x", "cos"), op("mul", _TURNED, "sin")), _of_whole),
+    Rule("(u cos - v sin, u sin + v cos) of halves => rotary_embedding",
+         op("concat", *_parts(_lower(0), _lower(1)), where=_last_axis), _of_halves, _halves),
+    Rule("(u cos - v sin, u sin + v cos) of neighbours => rotary_embedding",
+         op("concat", *map(_with_one, _parts(_spread(0), _spread(1))), where=_last_axis), _of_pairs,
+         _halves),
+)  # fmt: skip
