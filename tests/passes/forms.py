@@ -99,6 +99,14 @@ def _jax_functions() -> Iterator[Form]:
         square = jnp.mean(jnp.square(x), -1, keepdims=True)
         return (x * jax.lax.rsqrt(square + 1e-6)) * (1 + scale)
 
+    def rotary_halves(x, cos, sin):
+        u, v = jnp.split(x, 2, axis=-1)
+        return jnp.concatenate([u * cos - v * sin, v * cos + u * sin], axis=-1)
+
+    def rotary_neighbours(x, cos, sin):
+        u, v = x[..., ::2], x[..., 1::2]
+        return jnp.stack([u * cos - v * sin, u * sin + v * cos], axis=-1).reshape(x.shape)
+
     def flax_attention(q, k, v, mask=None):
         q = q / jnp.sqrt(q.shape[-1]).astype(q.dtype)
         scores = jnp.einsum("...qhd,...khd->...hqk", q, k)
@@ -169,6 +177,10 @@ def _jax_functions() -> Iterator[Form]:
     yield form("bhqd, tril", "attention", heads_first, *[numbers(2, 4, 5, 8)] * 3)
     yield form("attention with capped scores", (), capped, q, k, k,
                why="core.tanh stands between the product and its softmax")  # fmt: skip
+    turned, (cos, sin) = numbers(2, 4, 5, 8), numbers(2, 5, 4)
+    yield form("rotary embedding of halves", "rotary_embedding", rotary_halves, turned, cos, sin)
+    yield form("rotary embedding of neighbours", "rotary_embedding", rotary_neighbours, turned, cos,
+               sin)  # fmt: skip
     yield form("squared error", "mse_loss", lambda a, b: jnp.mean(jnp.square(a - b)), x, x + 1)
     yield form("optax softmax_cross_entropy_with_integer_labels", (), loss_of_integers, logits,
                TARGETS.astype(np.int32), why=OUT_OF_RANGE)  # fmt: skip
@@ -251,6 +263,7 @@ def _torch_modules() -> Iterator[Form]:
     import torch
     from torch import nn
     from torch.nn import functional
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotary
 
     class Of(nn.Module):
         def __init__(self, function):
@@ -272,6 +285,11 @@ def _torch_modules() -> Iterator[Form]:
 
         kinds = (kinds,) if isinstance(kinds, str) else kinds
         return Form("torch", name, kinds, make, why)
+
+    def complex_rotary(x, angles):
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        turns = torch.polar(torch.ones_like(angles), angles)
+        return torch.view_as_real(pairs * turns).flatten(-2)
 
     x, image = numbers(*X), numbers(2, 6, 4, 4)
     q, k = numbers(2, 4, 5, 8), numbers(2, 4, 7, 8, seed=1)
@@ -306,6 +324,11 @@ def _torch_modules() -> Iterator[Form]:
     yield form("scaled_dot_product_attention(enable_gqa)", "attention",
                Of(lambda q, k, v: sdpa(q, k, v, enable_gqa=True)), q, k[:, :2].copy(),
                k[:, :2].copy())  # fmt: skip
+    turned, angles = numbers(2, 4, 5, 8), numbers(2, 5, 8)
+    yield form("transformers apply_rotary_pos_emb", "rotary_embedding", Of(rotary), turned, turned,
+               angles, angles + 1)  # fmt: skip
+    yield form("rotary embedding by complex numbers", "rotary_embedding", Of(complex_rotary),
+               turned, numbers(5, 4))  # fmt: skip
     yield form("MultiheadAttention, which returns its shares too", (),
                nn.MultiheadAttention(8, 2, batch_first=True), *[numbers(2, 3, 8)] * 3,
                why="the result of this core.softmax has other uses")  # fmt: skip
@@ -382,6 +405,9 @@ def _onnx_models() -> Iterator[Form]:
         ("Swish", 24, "silu", [x], {}),
         ("NegativeLogLikelihoodLoss", 13, "nll_loss", [logits, TARGETS], {}),
         ("SoftmaxCrossEntropyLoss", 13, "cross_entropy", [logits, TARGETS], {}),
+        ("RotaryEmbedding", 23, "rotary_embedding", [q, *[numbers(2, 5, 4)] * 2], {}),
+        ("RotaryEmbedding", 23, "rotary_embedding", [q, *[numbers(2, 5, 4)] * 2],
+         {"interleaved": 1}),
         ("Attention", 23, "attention", [q, k, k], {}),
         ("Attention", 23, "attention", [q, q, q], {"is_causal": 1}),
         ("Attention", 23, "attention", [q, q, q, numbers(5, 5)], {}),

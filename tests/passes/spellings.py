@@ -515,3 +515,44 @@ def squared_error(reduction: str, how: str = "mean") -> Build:
             b, squares, every, how)  # fmt: skip
 
     return build
+
+
+# -- rotary embeddings -----------------------------------------------------------------------------
+
+
+def cut(b, x, start: int, stop: int, step: int = 1):
+    """``x[..., start:stop:step]``."""
+    *lead, _ = x.type.shape
+    return b.slice(x, starts=(*(0 for _ in lead), start), limits=(*lead, stop),
+                   strides=(*(1 for _ in lead), step))  # fmt: skip
+
+
+def turned_whole(b, x, cos, sin):
+    """x * cos + (-v, u) * sin, angles for every element."""
+    width, axis = x.type.shape[-1], x.type.rank - 1
+    turned = b.concat(b.neg(cut(b, x, width // 2, width)), cut(b, x, 0, width // 2), axis=axis)
+    return b.add(b.mul(turned, sin), b.mul(x, cos))
+
+
+def turned_pairs(apart: str, swapped: bool) -> Build:
+    """(u cos - v sin, u sin + v cos), an angle for each pair; ``apart``: where the two of a pair
+    are: ``halves``, ``strides`` (neighbours) or ``pairs`` (neighbours, cut by way of an axis)."""
+
+    def build(b, x, cos, sin):
+        *lead, width = x.type.shape
+        if apart == "halves":
+            u, v = cut(b, x, 0, width // 2), cut(b, x, width // 2, width)
+        elif apart == "strides":
+            u, v = cut(b, x, 0, width, 2), cut(b, x, 1, width, 2)
+        else:
+            two = b.reshape(x, shape=(*lead, width // 2, 2))
+            u, v = (b.reshape(cut(b, two, i, i + 1), shape=(*lead, width // 2)) for i in (0, 1))
+        real = b.sub(b.mul(u, cos), b.mul(sin, v))
+        imaginary = (b.mul(u, sin), b.mul(v, cos))
+        imaginary = b.add(*(imaginary[::-1] if swapped else imaginary))
+        if apart == "halves":
+            return b.concat(real, imaginary, axis=len(lead))
+        parts = [b.reshape(p, shape=(*lead, width // 2, 1)) for p in (real, imaginary)]
+        return b.reshape(b.concat(*parts, axis=len(lead) + 1), shape=x.type.shape)
+
+    return build

@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.debug.check import Checker, worst_error
+from core_compiler.debug.check import Checker, same_bits, worst_error
 from core_compiler.passes.recompose import Recompose
 from tests.passes import specs
 from tests.passes import spellings as s
@@ -269,3 +269,32 @@ def test_special_numbers_are_among_the_inputs():
     (array,) = inputs(module, 0, special=True)
     assert {float(np.float32(v)) for v in SPECIAL if v == v} <= set(map(float, array.reshape(-1)))
     assert np.isnan(array).any() and tensor_type("4x4xf32").elements == 16
+
+
+# -- rotary embeddings -----------------------------------------------------------------------------
+
+
+@st.composite
+def rotaries(draw):
+    lead, pairs = draw(shapes(0, 3)), draw(SIZE)
+    apart = draw(st.sampled_from(["whole", "halves", "strides", "pairs"]))
+    if apart == "whole":
+        build, angles = s.turned_whole, (*lead, 2 * pairs)
+    else:
+        build, angles = s.turned_pairs(apart, draw(st.booleans())), (*lead, pairs)
+    dtype = draw(st.sampled_from(["f16", "bf16", "f32", "f64"]))
+    types = typed((*lead, 2 * pairs), dtype), *[typed(angles, dtype)] * 2
+    return Drawn(build, types, "rotary_embedding")
+
+
+@few
+@given(rotaries(), seeds)
+def test_rotary_embeddings_keep_every_bit(drawn, seed):
+    module = program(drawn.build, *drawn.types)
+    made, rewrites = specs.apply(Recompose(), module)
+    assert drawn.kind in {o.kind[5:] for o in specs.live(made).main.body.ops}
+    assert all(r.tolerance is None for r in rewrites)
+    for special in (False, True):
+        given = inputs(module, seed, special=special)
+        pair = zip(specs.outputs(module, given), specs.outputs(made, given), strict=True)
+        assert all(same_bits(old, new) for old, new in pair)

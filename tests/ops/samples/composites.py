@@ -173,6 +173,29 @@ def _attentions() -> list[Sample]:
     return made
 
 
+def _rotaries() -> list[Sample]:
+    """Halves as in transformers, neighbours as in the paper (equation 34); angles of every element,
+    and shared by axes of one."""
+
+    def halves(x, cos, sin):
+        u, v = x.chunk(2, -1)
+        return x * cos + torch.cat([-v, u], -1) * sin
+
+    def neighbours(x, cos, sin):
+        u, v = x[..., ::2], x[..., 1::2]
+        return x * cos + torch.stack([-v, u], -1).reshape(x.shape) * sin
+
+    x, made = values((2, 3, 5, 8), key="x"), []
+    for shape in ((2, 3, 5, 8), (1, 1, 5, 8)):
+        cos, sin = values(shape, key="cos"), values(shape, key="sin")
+        label = "shared" if shape[0] == 1 else "own"
+        made += in_floats("rotary_embedding", x, cos, sin, label=label, slack=4,
+                          oracle=torch_oracle(halves))  # fmt: skip
+        made += in_floats("rotary_embedding", x, cos, sin, label=f"{label}-neighbours", slack=4,
+                          interleaved=True, oracle=torch_oracle(neighbours))  # fmt: skip
+    return made
+
+
 def _losses() -> list[Sample]:
     made = []
     for tail in ((), (4,), (3, 2)):
@@ -209,5 +232,6 @@ def _losses() -> list[Sample]:
 
 
 SAMPLES = [
-    *_activations(), *_softmaxes(), *_statistics(), *_normalisations(), *_attentions(), *_losses(),
+    *_activations(), *_softmaxes(), *_statistics(), *_normalisations(), *_attentions(),
+    *_rotaries(), *_losses(),
 ]  # fmt: skip
