@@ -13,6 +13,7 @@ import importlib.metadata
 import io
 import json
 import mmap
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -65,7 +66,9 @@ def _state(spec: Spec):
 def _file_key(spec: Spec) -> str:
     """What the model file itself and the way to read it decide."""
     state = _state(spec)
-    state.update(json.dumps([spec.kind, spec.trust]).encode())
+    # A .keras file is lowered by the backend that Keras runs on.
+    backend = os.environ.get("KERAS_BACKEND", "") if spec.kind == "keras" else ""
+    state.update(json.dumps([spec.kind, spec.trust, backend]).encode())
     _add_file(state, Path(spec.text))
     return state.hexdigest()
 

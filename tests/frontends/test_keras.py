@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -155,3 +158,29 @@ def test_what_keras_refuses_is_one_line(keras, tmp_path):
     assert "--trust" in caught.value.fix
     with pytest.raises(UserError, match=r"keras cannot call it|jax cannot trace it"):
         import_model(image_model(keras), [image(2, 16, 16, 4)])
+
+
+#: What a process on another backend does with a file: import, compute on the CPU, compare.
+_ON_ANOTHER = """
+import json, sys
+from workbench.cli import main
+sys.exit(main(["run", sys.argv[1], "--against", "keras", "--json"]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_file_is_lowered_by_the_backend_that_is_chosen(name, backend, keras, tmp_path):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    path = tmp_path / f"{name}.keras"
+    make, _ = MODELS[name]
+    shaken(make(keras)).save(path)
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_ANOTHER, str(path)], capture_output=True, text=True, timeout=600,
+        env={**os.environ, "KERAS_BACKEND": backend},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout[done.stdout.index("{") :])
+    assert said["worst_relative_error"] < 1e-4
