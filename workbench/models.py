@@ -255,7 +255,10 @@ def _tensorflow_model(wanted: Spec, function: Any, inputs: tuple[np.ndarray, ...
 def _function(wanted: Spec):
     model, inputs = user_code.call(wanted.text, wanted.sizes)
     if user_code.of_keras(model):
-        return _keras_model(wanted, model, tuple(map(np.asarray, inputs)))
+        from core_compiler.frontends.keras import example_shapes
+
+        given = _all_drawn(example_shapes(model)) if inputs is None else inputs
+        return _keras_model(wanted, model, tuple(map(np.asarray, given)))
     if user_code.of_tensorflow(model):
         return _tensorflow_model(wanted, model, tuple(map(np.asarray, inputs)))
     if not user_code.of_torch(model):

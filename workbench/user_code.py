@@ -26,7 +26,8 @@ def call(text: str, sizes: Mapping[str, Any]):
 
     It must return ``(model, example inputs)``: an nn.Module and a tensor or a tuple of tensors, a
     JAX function and its arguments (a tuple of trees of arrays), or a Keras model or ``tf.function``
-    and an array or a tuple of arrays.  Answers the model and the tuple.
+    and an array or a tuple of arrays.  Answers the model and the tuple, which is None for a Keras
+    model alone: it may say what its inputs are.
     UserError where it cannot be imported, called, or raises.  What it prints goes to standard
     error: standard output is for answers.
     """
@@ -40,6 +41,8 @@ def call(text: str, sizes: Mapping[str, Any]):
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove("")
+    if of_keras(made):
+        return made, None
     if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
         raise UserError(
             "the function did not return (model, example inputs)", text,

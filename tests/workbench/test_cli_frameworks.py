@@ -64,3 +64,20 @@ def test_a_keras_file_is_compared_with_keras_twice(command, tmp_path):
     path.write_bytes(b"this is no zip")
     code, _, err = command("compile", path)
     assert code == 2 and "keras cannot read it" in err and err.count("\n") == 1
+
+
+def test_a_function_may_return_a_keras_model_alone(command, tmp_path, monkeypatch):
+    """It says itself what its inputs are."""
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    pytest.importorskip("keras", reason="needs keras")
+    (tmp_path / "own_keras.py").write_text(
+        "import keras\n\ndef model():\n"
+        "    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    try:
+        code, out, err = command("run", "own_keras:model", "--against", "keras", "--json")
+        assert code == 0, err
+        assert json.loads(out)["worst_relative_error"] < 1e-4
+    finally:
+        del sys.modules["own_keras"]

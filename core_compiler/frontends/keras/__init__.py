@@ -96,7 +96,8 @@ def _by_torch(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
     from core_compiler.frontends.pytorch import import_module
 
     tensors = [torch.from_numpy(np.array(each)) for each in inputs]
-    made = import_module(model.eval(), tensors, name=name)
+    # A second argument of a call is no second input: several go in as a list.
+    made = import_module(model.eval(), tensors if len(tensors) == 1 else [tensors], name=name)
     return Imported(made.module, made.inputs, made.outputs, made.sources, _facts(made.facts))
 
 

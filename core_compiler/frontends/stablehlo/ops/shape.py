@@ -112,6 +112,6 @@ def set_dimension_size(b, x, size):
     return x
 
 
-@op("optimization_barrier")
+@op("optimization_barrier", "mhlo.copy")  # TensorFlow's bridge leaves such copies
 def optimization_barrier(b, *xs):
     return xs
