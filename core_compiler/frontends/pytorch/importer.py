@@ -7,6 +7,7 @@ import io
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
@@ -232,7 +233,7 @@ class _Walker:
         held = owner
         for part in str(node.target).split("."):
             held = getattr(held, part)
-        if hasattr(held, "graph"):  # a branch, or a part of a loop
+        if not hasattr(held, "dtype"):  # a branch, a part of a loop, a description of arguments
             self.env[node] = held
         else:
             self._constant(node, str(node.target), held)
@@ -293,7 +294,8 @@ class _Walker:
         self.ops += builder.ops
 
     def _call(self, node) -> None:
-        target = str(node.target)
+        target = node.target
+        target = target.__name__ if isfunction(target) else str(target)
         if target in IGNORED:
             return
         if is_symbolic(node.meta.get("val")):
