@@ -29,6 +29,7 @@ from tests.ops.samples import SAMPLES as SHARED
 from tests.ops.samples import Sample
 from tests.ops.samples.base import sample as made_sample
 from tests.ops.samples.base import values
+from tests.slow import slow_but
 
 DIALECTS = ("linalg", "tosa")
 
@@ -166,7 +167,7 @@ def problems(samples: Sequence[Sample], dialect: str, folder: Path) -> list[str]
 # -- what has a word -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", slow_but(("tosa",), DIALECTS))
 def test_what_has_no_word(dialect):
     found: dict[str, set[str]] = {}
     for sample in SAMPLES:
@@ -180,12 +181,13 @@ def test_what_has_no_word(dialect):
         assert kinds is None or found[missing] == kinds, missing
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", slow_but(("linalg",), DIALECTS))
 def test_every_op_has_a_word(dialect):
     said = {s.kind for s in SAMPLES if not reason(s, dialect)}
     assert said == set(REGISTRY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_mlir_accepts_every_sample(dialect, tmp_path):
     samples = [s for s in SAMPLES if not reason(s, dialect)]
@@ -264,7 +266,7 @@ def _corners(made: Sequence[Sample], dialect: str) -> list[Sample]:
     return [s for s in made if str(s) not in unlike and not reason(s, dialect)]
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", slow_but(("linalg",), DIALECTS))
 def test_corners_of_a_float_and_an_integer(dialect, tmp_path):
     """Zeros, infinities, NaN and ties; the ends of i8; positions far out of range."""
     few = ("round", "max", "sign", "cast", "argmin", "sort", "max_pool", "div", "mod", "shl",

@@ -38,6 +38,7 @@ from tests.exporters.iree import (
     text_of,
 )
 from tests.ops.samples.effects import block
+from tests.slow import slow_but
 
 GOLDEN = Path(__file__).parent / "golden"
 DIALECTS = ("linalg", "tosa")
@@ -294,7 +295,7 @@ def _small_network() -> Module:
     return Module({"main": main}, store)
 
 
-@both
+@pytest.mark.parametrize("dialect", slow_but(("linalg",), DIALECTS))
 def test_every_tensor_stage_of_a_compile_exports(dialect, tmp_path):
     """Up to the launches of kernels, which hold what they compute; then there is a clear no."""
     module = _small_network()

@@ -220,7 +220,28 @@ LOSSES = [
     (s.squared_error("sum"), raised("mse_loss", reduction="sum"), (X, X)),
 ]  # fmt: skip
 
-FIRES = [*ACTIVATIONS, *ROWS, *NORMS, *LOSSES]
+
+def _by_halves(b, x, cos, sin):
+    cos, sin = (b.concat(v, v, axis=v.type.rank - 1) for v in (cos, sin))
+    return b.rotary_embedding(x, cos, sin)
+
+
+def _by_neighbours(b, x, cos, sin):
+    shape, pairs = x.type.shape, (*cos.type.shape, 2)
+    dims = tuple(range(cos.type.rank))
+    cos, sin = (b.reshape(b.broadcast(v, shape=pairs, dims=dims), shape=shape) for v in (cos, sin))
+    return b.rotary_embedding(x, cos, sin, interleaved=True)
+
+
+_ANGLES = ("2x3x8xf32", "2x3x4xf32", "2x3x4xf32")
+ROTARY = [
+    (s.turned_whole, raised("rotary_embedding"), ("2x3x8xf16",) * 3),
+    *((s.turned_pairs("halves", swapped), _by_halves, _ANGLES) for swapped in (False, True)),
+    *((s.turned_pairs(apart, swapped), _by_neighbours, _ANGLES)
+      for apart in ("strides", "pairs") for swapped in (False, True)),
+]  # fmt: skip
+
+FIRES = [*ACTIVATIONS, *ROWS, *NORMS, *LOSSES, *ROTARY]
 
 
 @pytest.mark.parametrize(("before", "after", "types"), FIRES)
@@ -536,6 +557,20 @@ REFUSES = (
     ("sum((x - y)**2) => mse_loss(x, y)",
      lambda b, x, y: b.reduce_sum(b.mul(d := b.sub(x, y), d), axes=(2,)),
      "it is not over all elements", (X, X)),
+    ("x * cos + (-v, u) * sin => rotary_embedding",
+     lambda b, x, c, d: b.add(b.mul(x, c), b.mul(d, b.concat(
+         s.cut(b, x, 0, 4), b.neg(s.cut(b, x, 4, 8)), axis=2))),
+     "found core.slice where the rule wants core.neg", ("2x3x8xf32",) * 3),
+    ("(u cos - v sin, u sin + v cos) of halves => rotary_embedding",
+     lambda b, x, c, d: b.concat(
+         b.sub(b.mul(s.cut(b, x, 0, 4), c), b.mul(s.cut(b, x, 4, 8), d)),
+         b.add(b.mul(s.cut(b, x, 0, 4), c), b.mul(s.cut(b, x, 4, 8), d)), axis=2),
+     "would have to be two different values", _ANGLES),
+    ("(u cos - v sin, u sin + v cos) of neighbours => rotary_embedding",
+     lambda b, x, c, d: b.concat(*(b.reshape(v, shape=(2, 3, 4, 1)) for v in (
+         b.sub(b.mul(s.cut(b, x, 0, 8, 2), c), b.mul(s.cut(b, x, 1, 8, 2), d)),
+         b.add(b.mul(s.cut(b, x, 0, 8, 2), c), b.mul(s.cut(b, x, 1, 8, 2), d)))), axis=3),
+     "would have to be two different values", _ANGLES),
     ("total squares / n => mean loss",
      lambda b, x, y: b.div(t := b.mse_loss(x, y, reduction="sum"), like(b, 8, t)),
      "8 does not make a mean of 48", (X, X)),
