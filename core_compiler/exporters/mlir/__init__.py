@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from core_compiler.errors import UserError, nearest
+from core_compiler.exporters.base import write_arrays, write_text
 from core_compiler.exporters.mlir.context import Context, Shared, plain, refusal
-from core_compiler.exporters.mlir.files import write_file
 from core_compiler.exporters.mlir.linalg import Linalg
 from core_compiler.exporters.mlir.literals import resources, resources_in, type_text
 from core_compiler.exporters.mlir.locations import Locations
@@ -60,11 +60,11 @@ def write(
     """
     path = Path(path)
     file = _File(module, dialect, inputs, outputs, weights)
-    write_file(path, file.pieces())
+    write_text(path, file.pieces())
     if file.parameters is None:
         return [path]
     beside = path.with_suffix(".npz")
-    write_file(beside, file.parameters)
+    write_arrays(beside, file.parameters)
     return [path, beside]
 
 

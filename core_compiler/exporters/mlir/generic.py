@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core_compiler.errors import UserError
-from core_compiler.exporters.mlir.files import write_file
+from core_compiler.exporters.base import write_text
 from core_compiler.ir import Module
 from core_compiler.ir.text import module_pieces
 
@@ -29,5 +29,5 @@ def write(
         raise UserError(f"weights cannot be {weights!r}", "export to MLIR",
                         f"they are {' or '.join(WEIGHTS)}")  # fmt: skip
     embed = weights == "embedded"
-    write_file(path, module_pieces(module, locations=locations, embed_weights=embed))
+    write_text(path, module_pieces(module, locations=locations, embed_weights=embed))
     return [path]

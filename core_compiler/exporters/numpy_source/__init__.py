@@ -11,7 +11,6 @@ where hundreds of terms are summed), 1e-12 in f64, two units in the last place o
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.exporters.base import replacing
+from core_compiler.exporters.base import replacing, write_arrays
 from core_compiler.ir import Module
 
 __all__ = ["Source", "export", "write"]
@@ -64,21 +63,7 @@ def write(
     files = [path]
     if made.weights:
         files.append(path.with_suffix(".npz"))
-        _write_weights(files[1], made.weights)
+        write_arrays(files[1], made.weights)
     with replacing(path) as stream:
         stream.write(made.text.encode("utf-8"))
     return files
-
-
-def _write_weights(path: Path, weights: Mapping[str, np.ndarray]) -> None:
-    """A ``.npz`` without a copy of any weight; dtypes that NumPy has not are stored as bytes."""
-    from core_compiler.exporters.numpy_source.text import is_native
-    from core_compiler.ir import dtype
-
-    with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
-        for name, array in weights.items():
-            held = zipfile.ZipInfo(f"{name}.npy")  # without a date: equal weights, equal bytes
-            if not is_native(dtype(array.dtype)):
-                array = array.view(f"u{array.dtype.itemsize}")
-            with archive.open(held, "w", force_zip64=True) as part:
-                np.lib.format.write_array(part, array, allow_pickle=False)
