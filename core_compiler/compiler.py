@@ -289,6 +289,7 @@ class Compilation:
     def __call__(self, *arrays):
         """Execute: NumPy arrays in (of a JAX function: its arguments as they are), a tuple of NumPy
         arrays out: the model's own results."""
+        self.module.weights.check()
         return tuple(self.trim(self.executable(*self.leaves(arrays))))
 
     def call(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
@@ -345,6 +346,7 @@ class Compilation:
         of how it was made."""
         from core_compiler.telemetry import tell
 
+        self.module.weights.check()
         observer.begin({**self.about, **more})
         self.log.tell(observer)
         tell(self, observer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +28,23 @@ class WeightStore:
 
     Append-only and shared by all stages of a compile, so that snapshots never copy weights.
     Arrays are held read-only, in memory or memory-mapped from ``folder`` (one ``.npy`` a digest).
+    Memory that a framework shares with us is not copied; see :meth:`watch`.
     """
 
     def __init__(self, folder: Path | None = None):
         self.folder = folder
         self._arrays: dict[str, np.ndarray] = {}
+        self._checks: dict[str, Callable[[], None]] = {}
+
+    def watch(self, digest: str, check: Callable[[], None]) -> None:
+        """The array of ``digest`` lies in memory that somebody else owns: ``check`` raises
+        UserError when they have written to it; asked at every reading and by :meth:`check`."""
+        self._checks.setdefault(digest, check)
+
+    def check(self) -> None:
+        """Raise UserError where an array is not any more what was added."""
+        for check in self._checks.values():
+            check()
 
     def add(self, array) -> Dense | Resource:
         """The attribute that stands for ``array``: inline when small, else a stored resource."""
@@ -53,6 +65,8 @@ class WeightStore:
         self._arrays[digest] = array
 
     def __getitem__(self, digest: str) -> np.ndarray:
+        if digest in self._checks:
+            self._checks[digest]()
         found = self._arrays.get(digest)
         if found is None:
             found = self._load(digest)

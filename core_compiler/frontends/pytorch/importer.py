@@ -33,7 +33,7 @@ from core_compiler.frontends.pytorch.decompositions import (
 from core_compiler.frontends.pytorch.origins import describe, identifier, is_library, owner_of
 from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
-from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, to_numpy
+from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, to_numpy
 from core_compiler.frontends.run_time_sizes import RunTimeNumber, RunTimeSizes, with_counts
 from core_compiler.ir import (
     Block,
@@ -41,6 +41,7 @@ from core_compiler.ir import (
     Function,
     Module,
     Origin,
+    Resource,
     Value,
     WeightStore,
     tensor,
@@ -84,6 +85,9 @@ def import_exported(
     program, *, name: str = "model", sizes: Mapping[str, int] | None = None, read_files: bool = True
 ) -> Imported:
     """Import a ``torch.export.ExportedProgram``; UserError names all unsupported ops at once.
+
+    Weights are not copied: the module reads the model's own memory, and refuses to be used once
+    torch has written to it.
 
     ``sizes`` binds symbolic dimensions (by the program's names for them, ``s77``); the others take
     the example inputs' sizes.  ``facts["bound"]`` says for each its ``size`` and the range ``low``
@@ -283,7 +287,7 @@ class _Walker:
             self.ops += builder.ops
             return
         try:
-            array = to_numpy(held)
+            array, check = lent(target, held)
         except (KeyError, RuntimeError, TypeError):
             raise UserError(
                 f"{target} is a tensor of type {held.dtype}, layout {held.layout}",
@@ -291,6 +295,9 @@ class _Walker:
                 "store it as a dense tensor of real numbers",
             ) from None
         self.env[node] = builder.constant(array, name=identifier(target))
+        kept = builder.ops[-1]["value"]
+        if check is not None and isinstance(kept, Resource):
+            self.weights.watch(kept.digest, check)
         self.ops += builder.ops
 
     def _call(self, node) -> None:

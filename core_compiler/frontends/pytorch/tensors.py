@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 
+from core_compiler.errors import UserError
 from core_compiler.ir import DType, dtype
 
 _NAMES = {
@@ -56,3 +59,31 @@ def from_numpy(held: np.ndarray):
         bits = torch.from_numpy(held.view(_VIEWED[name][0]))
         return bits.view(next(getattr(torch, t) for t, n in _NAMES.items() if n == name))
     return torch.from_numpy(held)
+
+
+def lent(name: str, held) -> tuple[np.ndarray, Callable[[], None] | None]:
+    """The bits of a torch tensor, read-only in its own memory, and a check that raises UserError
+    once that was written to; without a check where they had to be copied or may not be shared.
+
+    Torch counts the changes in place of every tensor; those made through ``.data`` or NumPy escape
+    it, and of inference tensors it counts none.
+    """
+    array = to_numpy(held)
+    if held.is_inference() or held.data_ptr() != array.ctypes.data:
+        return array, None
+    held = held.detach()  # stays with this memory when the parameter is given another
+    version = held._version
+    array = array.view()
+    array.flags.writeable = False
+
+    def check() -> None:
+        if held._version != version:
+            raise UserError(
+                f"{name} was changed in place after the model was imported; its memory is shared, "
+                "not copied",
+                name,
+                "compile the model again, or compile a copy of one that goes on training "
+                "(copy.deepcopy)",
+            )
+
+    return array, check
