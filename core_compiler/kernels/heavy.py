@@ -191,20 +191,72 @@ class HeavyLoops(Writing):
         return kb.results[0]
 
     def _window(self, node: Node) -> Value:
-        start = identity(self.kb, "max" if node.heavy.kind == "max" else "sum", node.heavy.dtype)
-        return self._positions(node, node.heavy.axes, start)
-
-    def _positions(self, node: Node, taps, acc) -> Value:
+        """Positions row-major; what each does to what is carried along is the kind's."""
         kb, heavy = self.kb, node.heavy
+        zero = kb.number(0, heavy.dtype)
+        if heavy.kind == "positions":
+            init = [identity(kb, "max", heavy.terms[0].dtype), kb.number(-1, heavy.dtype)]
+            return self._positions(node, heavy.axes, init, self._place_of_largest)[1]
+        if heavy.kind != "gradient":
+            start = identity(kb, "max" if heavy.kind == "max" else "sum", heavy.dtype)
+            return self._positions(node, heavy.axes, [start], self._combined)[0]
+        if not heavy.facts["chunked"]:
+            return self._positions(node, heavy.axes, [zero], self._contribution)[0]
+        none = kb.number(0, "i64")
+        acc, total, seen = self._positions(node, heavy.axes, [zero, zero, none], self._in_chunks)
+        return kb.select(kb.le(seen, kb.number(CHUNK, "i64")), acc, kb.add(total, acc))
+
+    def _positions(self, node: Node, taps, carried: list[Value], body) -> list[Value]:
+        """The loops over ``taps``; ``body(node, carried)`` gives the next carried values."""
+        kb = self.kb
         if not taps:
-            made = kb.op(heavy.kind, acc, self.emit(heavy.terms[0]))
-            if not heavy.conditions:
-                return made
-            return kb.select(self.condition(heavy.conditions), made, acc)
-        with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=[acc]) as (tap, inner):  # noqa: SIM117
+            return body(node, carried)
+        with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=carried) as (tap, *inner):  # noqa: SIM117
             with self.bound({taps[0]: tap}):
-                kb.carry(self._positions(node, taps[1:], inner))
-        return kb.results[0]
+                kb.carry(*self._positions(node, taps[1:], inner, body))
+        return list(kb.results)
+
+    def _where(self, node: Node, hit: Value | None, new: list[Value], old: list[Value]):
+        """The new carried values where the position counts."""
+        if node.heavy.conditions:
+            inside = self.condition(node.heavy.conditions)
+            hit = inside if hit is None else self.kb.and_(inside, hit)
+        if hit is None:
+            return new
+        return [self.kb.select(hit, a, b) for a, b in zip(new, old, strict=True)]
+
+    def _combined(self, node: Node, carried: list[Value]) -> list[Value]:
+        made = self.kb.op(node.heavy.kind, carried[0], self.emit(node.heavy.terms[0]))
+        return self._where(node, None, [made], carried)
+
+    def _place_of_largest(self, node: Node, carried: list[Value]) -> list[Value]:
+        """The first position counts whatever its value."""
+        kb, (best, place) = self.kb, carried
+        x, here = (self.emit(t) for t in node.heavy.terms)
+        extreme = kb.op("max", best, x)
+        better = kb.or_(kb.ne(self.pattern(extreme), self.pattern(best)),
+                        kb.lt(place, kb.number(0, place.type)))  # fmt: skip
+        return self._where(node, better, [extreme, here], carried)
+
+    def _contribution(self, node: Node, carried: list[Value]) -> list[Value]:
+        """One more term from +0; ``terms``: the element, and whether it belongs here."""
+        value, *belongs = (self.emit(t) for t in node.heavy.terms)
+        made = self.kb.add(carried[0], value)
+        return self._where(node, belongs[0] if belongs else None, [made], carried)
+
+    def _in_chunks(self, node: Node, carried: list[Value]) -> list[Value]:
+        """The same; 256 terms end a chunk, whose sum joins the total."""
+        kb, (acc, total, seen) = self.kb, carried
+        value, *belongs = (self.emit(t) for t in node.heavy.terms)
+        none, chunk = kb.number(0, "i64"), kb.number(CHUNK, "i64")
+        full = kb.and_(kb.gt(seen, none), kb.eq(kb.rem(seen, chunk), none))
+        joined = kb.select(kb.eq(seen, chunk), acc, kb.add(total, acc))
+        begun = kb.select(full, kb.number(0, node.heavy.dtype), acc)
+        new = [
+            kb.add(begun, value), kb.select(full, joined, total),
+            kb.add(seen, kb.number(1, "i64")),
+        ]  # fmt: skip
+        return self._where(node, belongs[0] if belongs else None, new, carried)
 
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}

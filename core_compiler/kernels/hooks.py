@@ -77,8 +77,22 @@ class Convolution(Hook):
 
 
 @dataclass(frozen=True, slots=True)
+class WeightGradient(Hook):
+    """conv_weight_gradient: a product over images and positions, chunks of 256."""
+
+
+@dataclass(frozen=True, slots=True)
 class Window(Hook):
-    """max_pool, avg_pool: positions row-major, padded positions are no terms."""
+    """``max``, ``mean`` and ``positions`` (of the maxima): positions row-major, padded positions
+    are no terms."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowGradient(Hook):
+    """The gradient of a ``max`` (from the positions) or ``mean`` window: for each element the
+    windows that it lies in, in ascending order, chunks of 256."""
 
     kind: str
 

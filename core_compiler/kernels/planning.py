@@ -405,7 +405,8 @@ def _check_fusion(heavies: list[Node]) -> None:
                 )  # fmt: skip
             for term in node.heavy.terms:
                 for part in term.walk():
-                    if part.kind == "compute" and part.function != "cast":
+                    own = part.op is node.op or part.function == "cast"
+                    if part.kind == "compute" and not own:
                         raise CannotLower(
                             "plain operands",
                             "{0} feeds {1}, which reads its operands again for each output: the "

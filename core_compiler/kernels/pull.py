@@ -21,6 +21,8 @@ from core_compiler.kernels.affine import ZERO, Axis, Data, Lin, axis_index, clam
 
 #: Most terms of a reduction that one level of lanes adds (numerics contract).
 LANE_CHUNK = 4096
+#: Terms of a chunk of a gradient's contributions (numerics contract).
+WINDOW_CHUNK = 256
 #: The first axis number of reduction loops: after all loops over outputs.
 _REDUCED = 1000
 
@@ -299,21 +301,10 @@ class Puller:
         tap_axes = [self.reduced_axis(n) for n in taps]
         group = index[1] // (w.type.shape[0] // groups) if groups > 1 else ZERO
         c = axis_index(channel)
-        image, inside = [], []
-        for i, tap, size, stride, low, dilation in zip(
-            index[2:], tap_axes, x.type.shape[2:], op["strides"], op["low"], op["dilations"],
-            strict=True,
-        ):  # fmt: skip
-            place = i * stride + axis_index(tap) * dilation - low
-            image.append(clamp(place, 0, max(size - 1, 0)))
-            inside.append((place, 0, size))
-        inside = [c for c in inside if not (c[0].range[0] >= c[1] and c[0].range[1] < c[2])]
+        image, inside = self._image(op, x, index[2:], list(map(axis_index, tap_axes)))
         wide = accumulator(x.type.dtype)
         source = self.pull(x, (index[0], group * w.type.shape[1] + c, *image))
-        source = self.widened(source, wide, op)
-        if inside:
-            zero = Node("number", wide, op=op, number=wide.numpy.type(0))
-            source = self.choose(inside, source, zero, op)
+        source = self._padded(self.widened(source, wide, op), inside, op)
         weight = self.pull(w, (index[1], c, *map(axis_index, tap_axes)))
         weight = self.widened(weight, wide, op)
         node = self.heavy("convolution", "fma", (channel, *tap_axes), (source, weight), wide, op,
@@ -350,38 +341,107 @@ class Puller:
                           hits, blocks=max(1, 8 // max(1, prod(taps))))  # fmt: skip
         return self.widened(node, op.result.type.dtype, op)
 
+    def _weight_gradient(self, op, hook, index) -> Node:
+        """A product over (n, out): dy's elements of a channel with those of x that a tap meets."""
+        x, dy = op.operands
+        groups, sizes = op["groups"], (dy.type.shape[0], *dy.type.shape[2:])
+        axis = self.reduced_axis(prod(sizes))
+        n, *places = index_maps.unravel(axis_index(axis), sizes)
+        group = index[0] // (dy.type.shape[1] // groups) if groups > 1 else ZERO
+        image, inside = self._image(op, x, places, index[2:])
+        wide = accumulator(x.type.dtype)
+        channel = group * (x.type.shape[1] // groups) + index[1]
+        source = self.widened(self.pull(x, (n, channel, *image)), wide, op)
+        source = self._padded(source, inside, op)
+        given = self.widened(self.pull(dy, (n, index[0], *places)), wide, op)
+        node = self.heavy("contraction", "fma", (axis,), (source, given), wide, op)
+        return self.widened(node, op.result.type.dtype, op)
+
+    def _image(self, op, x: Value, places, taps):
+        """Where in ``x`` the ``taps`` of the windows at ``places`` lie: an index that may always be
+        read, and the conditions under which it is inside."""
+        image, inside = [], []
+        for i, tap, size, stride, low, dilation in zip(
+            places, taps, x.type.shape[2:], op["strides"], op["low"], op["dilations"], strict=True
+        ):
+            place = i * stride + tap * dilation - low
+            image.append(clamp(place, 0, max(size - 1, 0)))
+            inside.append((place, 0, size))
+        return image, [c for c in inside if c[0].range[0] < c[1] or c[0].range[1] >= c[2]]
+
+    def _padded(self, source: Node, inside, op) -> Node:
+        """``source`` where it is inside, else 0: padding is executed terms."""
+        if not inside:
+            return source
+        zero = Node("number", source.dtype, op=op, number=source.dtype.numpy.type(0))
+        return self.choose(inside, source, zero, op)
+
     def _window(self, op, hook, index) -> Node:
         (x,) = op.operands
         tap_axes = [self.reduced_axis(n) for n in op["window"]]
-        image, inside = [], []
-        for i, tap, size, stride, low, dilation in zip(
-            index[2:], tap_axes, x.type.shape[2:], op["strides"], op["low"], op["dilations"],
-            strict=True,
-        ):  # fmt: skip
-            place = i * stride + axis_index(tap) * dilation - low
-            image.append(clamp(place, 0, max(size - 1, 0)))
-            inside.append((place, 0, size))
-        inside = [c for c in inside if not (c[0].range[0] >= c[1] and c[0].range[1] < c[2])]
+        image, inside = self._image(op, x, index[2:], list(map(axis_index, tap_axes)))
         kind = x.type.dtype
         wide = dtype("f32") if kind.is_float and kind.bits <= 16 else kind
         node = self.widened(self.pull(x, (*index[:2], *image)), wide, op)
+        if hook.kind == "positions":
+            place = index_maps.linear(image, x.type.shape[2:])
+            here = Node("position", dtype("i64"), op=op, address=place, axes=place.axes)
+            return self.heavy("window", "positions", tap_axes, (node, here), dtype("i64"), op,
+                              inside)  # fmt: skip
         total = self.heavy("window", "max" if hook.kind == "max" else "add", tap_axes, (node,),
                            wide, op, inside)  # fmt: skip
         if hook.kind == "mean":
             if op.get("count_padding", False) or not inside:
                 count = Node("number", wide, op=op, number=wide.numpy.type(prod(op["window"])))
             else:
-                count = self._positions_inside(op, index, wide)
+                count = self._positions_inside(op, x.type.shape, index[2:], wide)
             total = self.compute("div", wide, total, count, op=op)
         return self.widened(total, kind, op)
 
-    def _positions_inside(self, op, index, wide: DType) -> Node:
-        """How many positions of a window lie inside the operand: a product over its axes."""
-        count: Any = None  # no window is without axes
-        for i, window, size, stride, low, dilation in zip(
-            index[2:], op["window"], op.operands[0].type.shape[2:], op["strides"], op["low"],
+    def _window_gradient(self, op, hook, index) -> Node:
+        """The windows of an element in ascending order are their taps in descending order."""
+        dy, shape = op.operands[-1], op["shape"]
+        tap_axes = [self.reduced_axis(n) for n in op["window"]]
+        places, hits = [], []
+        for i, tap, window, size, stride, low, dilation in zip(
+            index[2:], tap_axes, op["window"], dy.type.shape[2:], op["strides"], op["low"],
             op["dilations"], strict=True,
         ):  # fmt: skip
+            place = i + low - (axis_index(tap) * -1 + (window - 1)) * dilation
+            hits += [(place % stride, 0, 1)] if stride > 1 else []
+            place = place // stride
+            places.append(clamp(place, 0, max(size - 1, 0)))
+            hits.append((place, 0, size))
+        kind = dy.type.dtype
+        wide = dtype("f32") if kind.is_float and kind.bits <= 16 else kind
+        where = (*index[:2], *places)
+        terms = [self.widened(self.pull(dy, where), wide, op)]
+        if hook.kind == "max":
+            place = index_maps.linear(index[2:], shape[2:])
+            here = Node("position", dtype("i64"), op=op, address=place, axes=place.axes)
+            there = self.pull(op.operands[0], where)
+            terms.append(self.compute("eq", dtype("i1"), there, here, op=op))
+        else:
+            count = self._count(op, shape, places, wide)
+            terms = [self.compute("div", wide, terms[0], count, op=op)]
+        most = prod(-(-k // s) for k, s in zip(op["window"], op["strides"], strict=True))
+        node = self.heavy("window", "gradient", tap_axes, terms, wide, op, hits,
+                          chunked=most > WINDOW_CHUNK)  # fmt: skip
+        return self.widened(node, kind, op)
+
+    def _count(self, op, shape, index, wide: DType) -> Node:
+        """How many elements the mean at ``index`` is one of."""
+        if op.get("count_padding", False):
+            return Node("number", wide, op=op, number=wide.numpy.type(prod(op["window"])))
+        return self._positions_inside(op, shape, index, wide)
+
+    def _positions_inside(self, op, shape, index, wide: DType) -> Node:
+        """How many positions of the window at ``index`` lie inside an operand of ``shape``: a
+        product over its axes."""
+        count: Any = None  # no window is without axes
+        for i, window, size, stride, low, dilation in zip(
+            index, op["window"], shape[2:], op["strides"], op["low"], op["dilations"], strict=True
+        ):
             start = i * -stride + low
             first = clamp((start + dilation - 1) // dilation, 0, window)
             end = clamp((start + size - 1) // dilation + 1, 0, window)
@@ -398,7 +458,9 @@ _METHODS = {
     hooks.Reduction: Puller._reduction,
     hooks.Contraction: Puller._contraction,
     hooks.Convolution: Puller._convolution,
+    hooks.WeightGradient: Puller._weight_gradient,
     hooks.Window: Puller._window,
+    hooks.WindowGradient: Puller._window_gradient,
 }
 
 

@@ -40,6 +40,9 @@ from core_compiler.ops import loss  # noqa: F401
 
 # How they become loops: fills ``lower`` of the declarations.
 from core_compiler.ops import lowerings  # noqa: F401
+
+# What follows from their results' cotangents: fills ``gradient`` of the declarations.
+from core_compiler.ops import gradients  # noqa: F401
 # isort: on
 
 __all__ = [

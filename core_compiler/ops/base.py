@@ -120,7 +120,8 @@ class OpDef:
                 a region's outputs.
     traits      any of: ``elementwise``, ``commutative``, ``view`` (result is a rearrangement of one
                 operand, no arithmetic), ``composite``, ``random``, ``terminator``, ``impure``.
-    gradient    reverse-mode rule (see the training package).
+    gradient    reverse-mode rule (see ``core_compiler.ops.gradients``); None: that of the
+                decomposition.
     """
 
     kind: str

@@ -166,3 +166,56 @@ declare(
         flops=_conv_transpose_flops,
     )
 )
+
+
+def _weight_gradient_rule(types, attributes):
+    x, dy = types
+    need_same_dtype(("x", "dy"), types)
+    need_dtype("x", x, ARITHMETIC)
+    need(3 <= x.rank <= 5, f"x has rank {x.rank}, wanted [N, C, 1 to 3 spatial axes]")
+    need_rank("dy", dy, x.rank)
+    need(x.shape[0] == dy.shape[0], f"x has {x.shape[0]} images but dy has {dy.shape[0]}")
+    kernel, groups = attributes["kernel"], attributes["groups"]
+    for name in ("kernel", "strides", "low", "high", "dilations"):
+        need_length(name, attributes[name], x.rank - 2)
+    for i, size in enumerate(x.shape[2:]):
+        made = window_size(
+            f"spatial axis {i}", size, kernel[i], attributes["strides"][i], attributes["low"][i],
+            attributes["high"][i], attributes["dilations"][i],
+        )  # fmt: skip
+        need(made == dy.shape[i + 2], f"spatial axis {i} of dy is {dy.shape[i + 2]}, not {made}")
+    channels, outputs = (
+        need_static("the number of channels", each.shape[1]) for each in (x, dy)
+    )
+    need(groups >= 1 and channels % groups == 0 and outputs % groups == 0,
+         f"{channels} and {outputs} channels do not divide into {groups} groups")  # fmt: skip
+    made = result_dtype(x.dtype, attributes["accumulate"])
+    return (tensor((outputs, channels // groups, *kernel), made),)
+
+
+def _weight_gradient_flops(op) -> int:
+    """2 x weights x outputs of a channel over the batch; padding is executed."""
+    dy = op.operands[1].type.shape
+    return 2 * op.result.type.elements * dims.product((dy[0], *dy[2:]))
+
+
+def _weight_gradient(arrays, attributes, types):
+    made = convolution.conv_weight_gradient(
+        *arrays, attributes["kernel"], attributes["strides"], _pads(attributes),
+        attributes["dilations"], attributes["groups"], types[0].dtype.numpy,
+    )  # fmt: skip
+    return (made,)
+
+
+declare(
+    OpDef(
+        "core.conv_weight_gradient",
+        "The gradient of conv with respect to w: x [N, C, spatial..], dy [N, O, spatial..]; K runs "
+        "over images and positions of dy in chunks of 256",
+        ("x", "dy"),
+        _weight_gradient_rule,
+        _weight_gradient,
+        attributes={"kernel": Attr(tuple, doc="size of w on each spatial axis"), **_SPATIAL},
+        flops=_weight_gradient_flops,
+    )
+)

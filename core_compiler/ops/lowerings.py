@@ -42,8 +42,12 @@ HOOKS: dict[str, hooks.Hook] = {
     "contract": hooks.Contraction(),
     "conv": hooks.Convolution(),
     "conv_transpose": hooks.Convolution(transposed=True),
+    "conv_weight_gradient": hooks.WeightGradient(),
     "max_pool": hooks.Window("max"),
     "avg_pool": hooks.Window("mean"),
+    "max_pool_positions": hooks.Window("positions"),
+    "max_pool_gradient": hooks.WindowGradient("max"),
+    "avg_pool_gradient": hooks.WindowGradient("mean"),
     **{name: hooks.Scan(name[3:]) for name in ("cumsum", "cumprod", "cummax", "cummin")},
     **{name: hooks.Custom(build) for name, build in lower_custom.BUILDERS.items()},
 }

@@ -6,7 +6,16 @@ from core_compiler import lazy
 from core_compiler.ir import tensor
 from core_compiler.ops import dims
 from core_compiler.ops.base import Attr, OpDef, declare
-from core_compiler.ops.rules import FLOATS, NUMBERS, need, need_dtype, need_length, window_size
+from core_compiler.ops.rules import (
+    FLOATS,
+    I64,
+    NUMBERS,
+    need,
+    need_dtype,
+    need_length,
+    need_shape,
+    window_size,
+)
 
 window = lazy.module("core_compiler.kernels.reference.window")
 
@@ -88,5 +97,100 @@ declare(
             ),
         },
         flops=_pool_flops,
+    )
+)
+
+
+# -- gradients -------------------------------------------------------------------------------------
+
+
+def _positions_rule(types, attributes):
+    (made,) = _pool_rule(NUMBERS)(types, attributes)
+    return (made.with_(dtype=I64),)
+
+
+def _positions(arrays, attributes, types):
+    return (window.max_pool_indices(arrays[0], *_geometry(attributes))[1],)
+
+
+declare(
+    OpDef(
+        "core.max_pool_positions",
+        "Where max_pool finds its result: the row-major spatial position in x, of equals the "
+        "first; -1 for a window of padding alone",
+        ("x",),
+        _positions_rule,
+        _positions,
+        attributes=_WINDOW,
+        flops=_pool_flops,
+    )
+)
+
+_SHAPE = {"shape": Attr(tuple, doc="the shape of x", of=(int, str))}
+
+
+def _need_pooled(dy, attributes, allowed) -> None:
+    """``dy`` has the shape of what a pool makes of x."""
+    (made,) = _pool_rule(allowed)([tensor(attributes["shape"], dy.dtype)], attributes)
+    need_shape("dy", dy, made.shape)
+
+
+def _max_gradient_rule(types, attributes):
+    positions, dy = types
+    need_dtype("positions", positions, (I64,))
+    need_shape("positions", positions, dy.shape)
+    _need_pooled(dy, attributes, NUMBERS)
+    return (tensor(attributes["shape"], dy.dtype),)
+
+
+def _max_gradient(arrays, attributes, types):
+    return (window.positions_gradient(*arrays, attributes["shape"]),)
+
+
+def _avg_gradient_rule(types, attributes):
+    _need_pooled(types[0], attributes, FLOATS)
+    return (tensor(attributes["shape"], types[0].dtype),)
+
+
+def _avg_gradient(arrays, attributes, types):
+    made = window.average_pool_gradient(
+        arrays[0], attributes["shape"], *_geometry(attributes), attributes["count_padding"]
+    )
+    return (made,)
+
+
+def _windows_of(op) -> int:
+    """The windows that an element lies in, at most."""
+    taps = zip(op["window"], op["strides"], strict=True)
+    return op.result.type.elements * dims.product(-(-k // s) for k, s in taps)
+
+
+declare(
+    OpDef(
+        "core.max_pool_gradient",
+        "The gradient of max_pool: each element of dy goes to its position; contributions in "
+        "ascending order of dy, from +0, chunks of 256",
+        ("positions", "dy"),
+        _max_gradient_rule,
+        _max_gradient,
+        attributes={**_SHAPE, **_WINDOW},
+        flops=_windows_of,
+    )
+)
+
+declare(
+    OpDef(
+        "core.avg_pool_gradient",
+        "The gradient of avg_pool: dy / count goes to each position of its window; contributions "
+        "in ascending order of dy, from +0, chunks of 256",
+        ("dy",),
+        _avg_gradient_rule,
+        _avg_gradient,
+        attributes={
+            **_SHAPE,
+            **_WINDOW,
+            "count_padding": Attr(bool, False, "as avg_pool has it"),
+        },
+        flops=_windows_of,
     )
 )

@@ -164,8 +164,9 @@ def family(unit: Op) -> str:
 
 _FAMILIES = {
     hooks.Contraction: "contraction", hooks.Convolution: "contraction",
-    hooks.Reduction: "reduction", hooks.Window: "window", hooks.Scan: "alone",
-    hooks.Custom: "alone",
+    hooks.WeightGradient: "contraction", hooks.Reduction: "reduction",
+    hooks.Window: "window", hooks.WindowGradient: "window",
+    hooks.Scan: "alone", hooks.Custom: "alone",
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Run a framework's own suite through the whole compiler and say how much of it passes.
 
-    python -m tests.conformance onnx|torch|jax [--path cpu|reference] [--jobs N] [--json]
+    python -m tests.conformance onnx|torch|torch-grad|jax [--path cpu|reference] [--jobs N] [--json]
 
 With ``--json``: ``eligible`` and ``passed`` (how many), ``failed`` and ``left_out`` (lists of
 ``name`` and ``reason``), ``seconds``.  Exits with 1 where an eligible case ends in anything but a
@@ -16,7 +16,8 @@ import time
 
 from tests.conformance import outcomes, whole
 
-NAMES = {"onnx": "onnx_nodes", "torch": "opinfo", "jax": "jax_harnesses"}
+NAMES = {"onnx": "onnx_nodes", "torch": "opinfo", "torch-grad": "opinfo_gradients",
+         "jax": "jax_harnesses"}
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ def cases(names: Collection[str] | None = None) -> Iterator[Case]:
 def stems() -> list[str]:
     """Op and dtype of everything that :func:`cases_of` has: the ops that torch tags as core ATen,
     in ``CORE_DTYPES``."""
-    return [own for _op, _dtype, own in _ops(CORE_DTYPES) if _is_core(_op)]
+    return [own for op, _dtype, own in ops(CORE_DTYPES) if is_core(op)]
 
 
 def cases_of(chosen: Collection[str]) -> Iterator[Case]:
@@ -65,7 +65,7 @@ def left_out(name: str) -> str:
     return LEFT_OUT.get(stem(name).rpartition("-")[0], "")
 
 
-def _is_core(op) -> bool:
+def is_core(op) -> bool:
     packet = getattr(torch.ops.aten, op.aten_name or op.name, None)
     overloads = packet.overloads() if packet is not None else ()
     return any(torch.Tag.core in getattr(packet, each).tags for each in overloads)
@@ -76,7 +76,7 @@ def stem(name: str) -> str:
     return name.rpartition("-")[0]
 
 
-def _ops(dtypes) -> Iterator[tuple]:
+def ops(dtypes) -> Iterator[tuple]:
     """(op, dtype, their name) of the database."""
     # Takes seconds: only where the cases are asked for, not where tests are collected.
     from torch.testing._internal.common_methods_invocations import op_db
@@ -89,8 +89,16 @@ def _ops(dtypes) -> Iterator[tuple]:
 
 
 def _cases(stems: Collection[str] | None, limit: int | None, dtypes=DTYPES) -> Iterator[Case]:
+    return made_cases(stems, limit, dtypes, _runner)
+
+
+def made_cases(
+    stems: Collection[str] | None, limit: int | None, dtypes, runner: Callable
+) -> Iterator[Case]:
+    """A case for every op, dtype and chosen sample (all where ``limit`` is None), executed by
+    ``runner(op, sample)``."""
     logging.disable(logging.WARNING)
-    for op, dtype, own in _ops(dtypes):
+    for op, dtype, own in ops(dtypes):
         if stems is not None and own not in stems:
             continue
         samples = _samples(op, dtype, limit)
@@ -98,7 +106,7 @@ def _cases(stems: Collection[str] | None, limit: int | None, dtypes=DTYPES) -> I
             yield Case(f"{own}-0", _refused(samples))
             continue
         for number, sample in samples:
-            yield Case(f"{own}-{number}", _runner(op, sample))
+            yield Case(f"{own}-{number}", runner(op, sample))
 
 
 def _samples(op, dtype, limit: int | None):
@@ -124,13 +132,14 @@ def _refused(reason: str):
     return run
 
 
-class _Program(torch.nn.Module):
+class Program(torch.nn.Module):
     """``op`` on a sample whose tensors are the arguments."""
 
     def __init__(self, op, leaves, spec):
         super().__init__()
         self.op, self.spec = op, spec
-        self.leaves = [None if isinstance(v, torch.Tensor) else v for v in leaves]
+        self.holes = [isinstance(v, torch.Tensor) for v in leaves]
+        self.leaves = [None if hole else v for hole, v in zip(self.holes, leaves, strict=True)]
 
     def forward(self, *tensors):
         given = iter(tensors)
@@ -145,10 +154,9 @@ def _runner(op, sample):
     def run(execute) -> None:
         leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
         tensors = [v.detach().clone() for v in leaves if isinstance(v, torch.Tensor)]
-        program = _Program(op.op, leaves, spec)
-        program.holes = [isinstance(v, torch.Tensor) for v in leaves]
+        program = Program(op.op, leaves, spec)
         wanted = _eager(program, tensors, op.name in OPEN_CONTENT)
-        imported = import_exported(_export(program, tensors), name=op.name)
+        imported = import_exported(export(program, tensors), name=op.name)
         if len(imported.inputs) != len(tensors):
             raise UserError("torch merges inputs of this sample")
         made = imported.trimmed(execute(imported, [to_numpy(t) for t in tensors]))
@@ -157,12 +165,12 @@ def _runner(op, sample):
         for ours, theirs in zip(made, wanted, strict=True):
             if op.name in OPEN_ORDER and theirs.dtype == torch.int64:
                 ours = _settled(to_numpy(tensors[0]), ours, to_numpy(theirs))
-            _compare(ours, theirs, op.name in OPEN_CONTENT, _tolerance(op, theirs.dtype))
+            compare(ours, theirs, op.name in OPEN_CONTENT, tolerance(op, theirs.dtype))
 
     return run
 
 
-def _tolerance(op, dtype) -> dict[str, float]:
+def tolerance(op, dtype) -> dict[str, float]:
     """The op's own tolerance on a CPU, where it has one; as torch's tests do, no less than the
     defaults."""
     from torch.testing._comparison import default_tolerances
@@ -197,7 +205,7 @@ def _eager(program, tensors, is_open: bool):
     return first
 
 
-def _export(program, tensors):
+def export(program, tensors):
     with warnings.catch_warnings(), contextlib.redirect_stderr(None), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
@@ -223,7 +231,7 @@ def _settled(x, ours, theirs):
     return ours
 
 
-def _compare(ours, theirs, is_open: bool, tolerance: dict[str, float]) -> None:
+def compare(ours, theirs, is_open: bool, tolerance: dict[str, float]) -> None:
     wanted = to_numpy(theirs)
     if ours.shape != wanted.shape or ours.dtype != wanted.dtype:
         raise Wrong(f"{ours.dtype}{ours.shape}, wanted {wanted.dtype}{wanted.shape}")

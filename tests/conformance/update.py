@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 
-from tests.conformance import jax_harnesses, onnx_nodes, opinfo, outcomes
+from tests.conformance import jax_harnesses, onnx_nodes, opinfo, opinfo_gradients, outcomes
 from tests.conformance.outcomes import Outcome
 
-SUITES = {s.SUITE: s for s in (onnx_nodes, opinfo, jax_harnesses)}
+SUITES = {s.SUITE: s for s in (onnx_nodes, opinfo, opinfo_gradients, jax_harnesses)}
 #: Into how many parts of equal spread a run is cut; each is recorded when it is done.
 PARTS = 24
 

@@ -213,6 +213,43 @@ CASES = {
         lambda b, x, w: b.conv_transpose(x, w, output_padding=(1, 0), groups=2, **WINDOW),
         [normal(2, 6, 5, 4), normal(6, 2, 3, 2)],
     ),
+    "weights of a convolution": (
+        lambda b, x, y: b.conv_weight_gradient(x, y, kernel=(3, 3), **SAME),
+        [normal(3, 5, 9, 12), normal(3, 37, 9, 12)],
+    ),
+    "weights of a strided convolution in groups": (
+        lambda b, x, y: b.conv_weight_gradient(x, y, kernel=(3, 2), groups=2, **WINDOW),
+        [normal(9, 6, 9, 12), normal(9, 8, 5, 12)],
+    ),
+    "weights of a depthwise convolution": (
+        lambda b, x, y: b.conv_weight_gradient(x, y, kernel=(3, 3), **{**SAME, "groups": 20}),
+        [normal(2, 20, 9, 12), normal(2, 20, 9, 12)],
+    ),
+    "positions of the largest": (
+        lambda b, x: b.max_pool_positions(x, window=(3, 2), **WINDOW), [np.round(X4)]
+    ),
+    "max pool back": (
+        lambda b, places, y: b.max_pool_gradient(
+            places, y, window=(3, 2), shape=(2, 6, 9, 8), **WINDOW
+        ),
+        [integers(-1, 72, (2, 6, 5, 8)), normal(2, 6, 5, 8)],
+    ),
+    "average pool back": (
+        lambda b, y: b.avg_pool_gradient(y, window=(3, 2), shape=X4.shape, **WINDOW), [normal(2, 6, 5, 8)]
+    ),
+    "average pool back, padding counted": (
+        lambda b, y: b.avg_pool_gradient(
+            y, window=(3, 2), shape=X4.shape, count_padding=True, **WINDOW
+        ),
+        [normal(2, 6, 5, 8)],
+    ),
+    "average pool of 306 back": (
+        lambda b, y: b.avg_pool_gradient(
+            y, window=(17, 18), shape=(1, 2, 20, 21), strides=(1, 1), low=(8, 9), high=(8, 9),
+            dilations=(1, 1),
+        ),
+        [normal(1, 2, 20, 22)],
+    ),
     "max pool": (lambda b, x: b.max_pool(x, window=(3, 2), **WINDOW), [X4]),
     "average pool": (lambda b, x: b.avg_pool(x, window=(3, 2), **WINDOW), [X4]),
     "average pool with padding": (

@@ -83,11 +83,17 @@ def max_pool_gradient(
     """dx: each output's gradient goes to the first position of its maximum.  Contributions of an
     input element in ascending linear index of the output, from +0, chunks of 256."""
     _, where = max_pool_indices(x, kernel, strides, pads, dilations)
-    planes = math.prod(x.shape[:2])
-    size = math.prod(x.shape[2:])
-    rows = where.reshape(planes, -1) + size * np.arange(planes)[:, None]
+    return positions_gradient(where, dy, x.shape)
+
+
+def positions_gradient(where: np.ndarray, dy: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """dx [*shape]: each element of dy added at its row-major spatial position ``where`` (-1:
+    nowhere), in ascending order of dy, from +0, chunks of 256."""
+    planes, size = math.prod(shape[:2]), math.prod(shape[2:])
+    rows = where.reshape(planes, math.prod(where.shape[2:])) + size * np.arange(planes)[:, None]
     valid = where.reshape(-1) >= 0
-    return _from_zero(x.size, rows.reshape(-1)[valid], dy.reshape(-1)[valid]).reshape(x.shape)
+    terms = np.ascontiguousarray(dy).reshape(-1)[valid]
+    return _from_zero(planes * size, rows.reshape(-1)[valid], terms).reshape(shape)
 
 
 def average_pool_gradient(
@@ -129,7 +135,7 @@ def average_pool_gradient(
     order = np.argsort(owner, kind="stable")
     owner, hit = owner[order], hit[order]
     rows = (hit[None] + size * np.arange(planes)[:, None]).reshape(-1)
-    updates = share.reshape(planes, -1)[:, owner].reshape(-1)
+    updates = share.reshape(planes, outputs.size)[:, owner].reshape(-1)
     return cast(_from_zero(planes * size, rows, updates).reshape(shape), dy.dtype)
 
 

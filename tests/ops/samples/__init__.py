@@ -1,11 +1,18 @@
 """At least one sample for every declared op: operands, attributes, and an oracle."""
 
-from tests.ops.samples import arithmetic, composites, effects, elementwise, movement
+from tests.ops.samples import (
+    arithmetic,
+    composites,
+    effects,
+    elementwise,
+    gradients,
+    movement,
+)
 from tests.ops.samples.base import TOLERANCE, Sample
 
 SAMPLES: list[Sample] = [
     *elementwise.SAMPLES, *movement.SAMPLES, *arithmetic.SAMPLES, *effects.SAMPLES,
-    *composites.SAMPLES,
+    *composites.SAMPLES, *gradients.SAMPLES,
 ]  # fmt: skip
 
 __all__ = ["SAMPLES", "TOLERANCE", "Sample"]

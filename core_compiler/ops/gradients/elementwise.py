@@ -1,0 +1,124 @@
+"""Gradients of elementwise ops: formulas in x (or a, b), the result y and its cotangent dy.
+
+Where the function has a kink the convention is that of torch.autograd: |x| has slope 0 at 0, equal
+operands of max and min share the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log, pi, sqrt
+
+from core_compiler.ops.gradients.table import Term, gradient, in_terms, of_each, of_one, rounded
+
+#: Of one operand: (x, y, dy) -> dx.
+UNARY: dict[str, Callable[[Term, Term, Term], Term]] = {
+    "neg": lambda x, y, dy: -dy,
+    "abs": lambda x, y, dy: dy * x.call("sign"),
+    "exp": lambda x, y, dy: dy * y,
+    "exp2": lambda x, y, dy: dy * y * log(2),
+    "expm1": lambda x, y, dy: dy * (y + 1),
+    "log": lambda x, y, dy: dy / x,
+    "log2": lambda x, y, dy: dy / (x * log(2)),
+    "log10": lambda x, y, dy: dy / (x * log(10)),
+    "log1p": lambda x, y, dy: dy / (x + 1),
+    "sqrt": lambda x, y, dy: dy / (y * 2),
+    "rsqrt": lambda x, y, dy: dy * -0.5 * (y * y * y),
+    "cbrt": lambda x, y, dy: dy / (y * y * 3),
+    "sin": lambda x, y, dy: dy * x.call("cos"),
+    "cos": lambda x, y, dy: dy * -x.call("sin"),
+    "tan": lambda x, y, dy: dy * (y * y + 1),
+    "asin": lambda x, y, dy: dy * (1 - x * x).call("rsqrt"),
+    "acos": lambda x, y, dy: dy * -(1 - x * x).call("rsqrt"),
+    "atan": lambda x, y, dy: dy / (x * x + 1),
+    "sinh": lambda x, y, dy: dy * x.call("cosh"),
+    "cosh": lambda x, y, dy: dy * x.call("sinh"),
+    "tanh": lambda x, y, dy: dy * (1 - y * y),
+    "asinh": lambda x, y, dy: dy * (x * x + 1).call("rsqrt"),
+    "acosh": lambda x, y, dy: dy * (x * x - 1).call("rsqrt"),
+    "atanh": lambda x, y, dy: dy / (1 - x * x),
+    "erf": lambda x, y, dy: dy * (-(x * x)).call("exp") * (2 / sqrt(pi)),
+    "erfc": lambda x, y, dy: dy * (-(x * x)).call("exp") * (-2 / sqrt(pi)),
+    "sigmoid": lambda x, y, dy: dy * (1 - y) * y,
+    # -- composites of one operand
+    "relu": lambda x, y, dy: dy.where(y > 0),
+}  # fmt: skip
+
+
+def _of_extreme(a: Term, c: Term, y: Term, dy: Term) -> Term:
+    """Of the ``a`` of max(a, c) or min(a, c): equals share."""
+    shared = (dy / 2).where(a.same(c))
+    return dy.where(a.same(y).call("and", a.call("ne", c)), shared)
+
+
+def _of_base(a: Term, c: Term, y: Term, dy: Term) -> Term:
+    """c * a^(c - 1), and 0 for c = 0."""
+    return (dy * (c * a.call("pow", c - 1))).unless(c.same(0))
+
+
+def _of_exponent(a: Term, c: Term, y: Term, dy: Term) -> Term:
+    """y * log(a), and 0 for a = 0 and an exponent that is not negative."""
+    nothing = a.same(0).call("and", c >= 0)
+    return (dy * (y * a.call("log"))).unless(nothing)
+
+
+#: Of two operands: (a, c, y, dy) -> da, and -> dc.
+BINARY: dict[str, tuple[Callable[..., Term], Callable[..., Term]]] = {
+    "add": (lambda a, c, y, dy: dy, lambda a, c, y, dy: dy),
+    "sub": (lambda a, c, y, dy: dy, lambda a, c, y, dy: -dy),
+    "mul": (lambda a, c, y, dy: dy * c, lambda a, c, y, dy: dy * a),
+    "div": (lambda a, c, y, dy: dy / c, lambda a, c, y, dy: -dy * (y / c)),
+    "max": (_of_extreme, lambda a, c, y, dy: _of_extreme(c, a, y, dy)),
+    "min": (_of_extreme, lambda a, c, y, dy: _of_extreme(c, a, y, dy)),
+    "pow": (_of_base, _of_exponent),
+    "rem": (lambda a, c, y, dy: dy, lambda a, c, y, dy: -dy * (a / c).call("trunc")),
+    "mod": (lambda a, c, y, dy: dy, lambda a, c, y, dy: -dy * (a / c).call("floor")),
+    "atan2": (lambda a, c, y, dy: dy * (c / (a * a + c * c)),
+              lambda a, c, y, dy: dy * -(a / (a * a + c * c))),
+}  # fmt: skip
+
+
+def _enter_unary(name: str, formula: Callable) -> None:
+    spelled = in_terms(formula)
+
+    @of_one(name)
+    def rule(b, op, dy):
+        (x,) = op.operands
+        return rounded(b, spelled(b, x, op.result, dy), x)
+
+
+def _enter_binary(name: str, formulas: tuple[Callable, Callable]) -> None:
+    spelled = [in_terms(f) for f in formulas]
+
+    @of_each(name)
+    def rule(b, op, dy):
+        x, z = op.operands
+        return [lambda f=f: rounded(b, f(b, x, z, op.result, dy), x) for f in spelled]
+
+
+for _name, _formula in UNARY.items():
+    _enter_unary(_name, _formula)
+for _name, _formulas in BINARY.items():
+    _enter_binary(_name, _formulas)
+
+
+@of_each("select")
+def _select(b, op, dy):
+    p = op.operands[0]
+    nothing = b.scalar_like(0, dy)
+    return None, lambda: b.select(p, dy, nothing), lambda: b.select(p, nothing, dy)
+
+
+@of_one("cast")
+def _cast(b, op, dy):
+    return rounded(b, dy, op.operands[0])
+
+
+@gradient("clamp")
+def _clamp(b, op, cotangents, wanted):
+    """1 inside the bounds and on them, 0 outside."""
+    (x,), (dy,) = op.operands, cotangents
+    for bound, test in ((op.get("low"), b.ge), (op.get("high"), b.le)):
+        if bound is not None:
+            dy = b.select(test(x, b.scalar_like(bound, x)), dy, b.scalar_like(0, dy))
+    return (dy,)

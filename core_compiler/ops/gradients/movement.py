@@ -1,0 +1,276 @@
+"""Gradients of data movement: every element's cotangent goes back to where the element came from.
+
+Gathers give back by scatters that add; the contract fixes the order of the additions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core_compiler.ir import Op, Value
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.composite import spread
+from core_compiler.ops.gradients.table import gradient, of_each, of_one
+from core_compiler.ops.rules import I64
+
+
+def zeros(b: Builder, like: Value) -> Value:
+    return b.scalar_like(0, like)
+
+
+def _position(b: Builder, x: Value) -> Value:
+    return x if x.type.dtype is I64 else b.cast(x, dtype=I64)
+
+
+def _clamped(b: Builder, indices: Value, size: int) -> Value:
+    """Positions as a gather reads them: out of range means the nearest."""
+    indices = _position(b, indices)
+    low, high = b.scalar_like(0, indices), b.scalar_like(max(size - 1, 0), indices)
+    return b.min(b.max(indices, low), high)
+
+
+# -- one operand -----------------------------------------------------------------------------------
+
+
+@of_one("broadcast")
+def _broadcast(b, op, dy):
+    """What was repeated is summed."""
+    (x,), made = op.operands, op.result.type.shape
+    repeated = [a for i, a in enumerate(op["dims"]) if x.type.shape[i] != made[a]]
+    axes = tuple(a for a in range(len(made)) if a not in op["dims"] or a in repeated)
+    summed = b.reduce_sum(dy, axes=axes) if axes else dy
+    return summed if summed.type.shape == x.type.shape else b.reshape(summed, shape=x.type.shape)
+
+
+@of_one("reshape")
+def _reshape(b, op, dy):
+    return b.reshape(dy, shape=op.operands[0].type.shape)
+
+
+@of_one("transpose")
+def _transpose(b, op, dy):
+    there = op["permutation"]
+    return b.transpose(dy, permutation=tuple(there.index(a) for a in range(len(there))))
+
+
+@of_one("reverse")
+def _reverse(b, op, dy):
+    return b.reverse(dy, axes=op["axes"])
+
+
+@of_one("slice")
+def _slice(b, op, dy):
+    parts = zip(op.operands[0].type.shape, dy.type.shape, op["starts"], op["strides"], strict=True)
+    high = [n - start - ((m - 1) * step + 1 if m else 0) for n, m, start, step in parts]
+    return b.pad(dy, b.constant(0, dy.type.dtype), low=op["starts"], high=high,
+                 interior=[s - 1 for s in op["strides"]])  # fmt: skip
+
+
+@of_each("pad")
+def _pad(b, op, dy):
+    x = op.operands[0]
+
+    def of_x() -> Value:
+        return _unpadded(b, op, dy, x)
+
+    def of_value() -> Value:
+        """The sum over the positions that hold no element of x."""
+        kept = b.pad(
+            b.scalar_like(False, b.eq(x, x)), b.constant(True, "i1"),
+            low=op["low"], high=op["high"], interior=op["interior"],
+        )  # fmt: skip
+        return b.reduce_sum(b.select(kept, dy, zeros(b, dy)), axes=tuple(range(dy.type.rank)))
+
+    return of_x, of_value
+
+
+def _unpadded(b: Builder, op: Op, dy: Value, x: Value) -> Value:
+    low, high, interior = op["low"], op["high"], op["interior"]
+    if any(v < 0 for v in (*low, *high)):  # cropped elements: zeros are put back first
+        dy = b.pad(dy, b.constant(0, dy.type.dtype), low=[max(-v, 0) for v in low],
+                   high=[max(-v, 0) for v in high], interior=[0] * len(low))  # fmt: skip
+    steps = [i + 1 for i in interior]
+    starts = [max(v, 0) for v in low]
+    ends = [s + (n - 1) * step + 1 if n else s
+            for s, n, step in zip(starts, x.type.shape, steps, strict=True)]  # fmt: skip
+    return b.slice(dy, starts=starts, limits=ends, strides=steps)
+
+
+# -- several operands ------------------------------------------------------------------------------
+
+
+@of_each("concat")
+def _concat(b, op, dy):
+    axis, ends, at = op["axis"], [], 0
+    for x in op.operands:
+        ends.append((at, at := at + x.type.shape[axis]))
+    return [lambda s=start, e=end: b.cut(dy, axis, s, e) for start, end in ends]
+
+
+@of_each("dynamic_slice")
+def _dynamic_slice(b, op, dy):
+    x, *starts = op.operands
+    return (lambda: b.dynamic_update_slice(zeros(b, x), dy, *starts),)
+
+
+@of_each("dynamic_update_slice")
+def _dynamic_update_slice(b, op, dy):
+    _x, update, *starts = op.operands
+    return (
+        lambda: b.dynamic_update_slice(dy, zeros(b, update), *starts),
+        lambda: b.dynamic_slice(dy, *starts, sizes=update.type.shape),
+    )
+
+
+# -- gathers ---------------------------------------------------------------------------------------
+
+
+@of_each("take")
+def _take(b, op, dy):
+    """Rows of a table: each row's cotangents added up (the embedding gradient)."""
+    x, indices = op.operands
+    axis, size = op["axis"], x.type.shape[op["axis"]]
+    count, rank = indices.type.rank, x.type.rank
+
+    def of_x() -> Value:
+        # The axis comes first, so that whole rows are added.
+        lead = tuple(range(axis, axis + count))
+        rest = tuple(i for i in range(dy.type.rank) if i not in lead)
+        rows = dy if axis == 0 else b.transpose(dy, permutation=(*lead, *rest))
+        shape = (size, *(n for i, n in enumerate(x.type.shape) if i != axis))
+        table = b.expand(b.constant(0, x.type.dtype), shape)
+        places = _clamped(b, indices, size)
+        places = b.reshape(places, shape=(*indices.type.shape, 1))
+        made = b.scatter_nd(table, places, rows, mode="add")
+        back = (*range(1, axis + 1), 0, *range(axis + 1, rank))
+        return made if axis == 0 else b.transpose(made, permutation=back)
+
+    return (of_x,)
+
+
+@of_each("take_along")
+def _take_along(b, op, dy):
+    x, indices = op.operands
+    axis = op["axis"]
+
+    def of_x() -> Value:
+        places = _clamped(b, indices, x.type.shape[axis])
+        return b.scatter_along(zeros(b, x), places, dy, axis=axis, mode="add")
+
+    return (of_x,)
+
+
+@of_each("gather_nd")
+def _gather_nd(b, op, dy):
+    x, indices = op.operands
+
+    def of_x() -> Value:
+        return b.scatter_nd(zeros(b, x), _full_places(b, op), dy, mode="add")
+
+    return (of_x,)
+
+
+def _full_places(b: Builder, op: Op) -> Value:
+    """The positions of a ``gather_nd``, clamped, those of the batch axes in front."""
+    x, indices = op.operands
+    batch, shape = op["batch_dims"], indices.type.shape
+    columns = [b.iota(shape=(*shape[:-1], 1), dtype=I64, axis=i) for i in range(batch)]
+    for i in range(shape[-1]):
+        own = b.cut(indices, len(shape) - 1, i, i + 1)
+        columns.append(_clamped(b, own, x.type.shape[batch + i]))
+    if not columns:
+        return _position(b, indices)
+    return columns[0] if len(columns) == 1 else b.concat(*columns, axis=len(shape) - 1)
+
+
+# -- scatters --------------------------------------------------------------------------------------
+
+
+@gradient("scatter_along", "scatter_nd")
+def _scatter(b, op, cotangents, wanted):
+    """``set``: what was replaced has no part in the result (of several updates of one element each
+    gets its cotangent, though one counts, as in torch).  ``mul``: from the quotient, so an element
+    of 0 gets the product without it only where no other is 0."""
+    (x, indices, updates), (dy,), mode = op.operands, cotangents, op["mode"]
+    of_x = of_updates = None
+    if mode in ("max", "min"):
+        return _of_scattered_extremes(b, op, dy, wanted)
+    if wanted[0]:
+        of_x = {"add": lambda: dy, "mul": lambda: _quotient(b, b.mul(dy, op.result), x),
+                "set": lambda: _put(b, op, dy, zeros(b, updates), "set")}[mode]()  # fmt: skip
+    if len(wanted) > 2 and wanted[2]:
+        product = b.mul(dy, op.result) if mode == "mul" else dy
+        of_updates = _read(b, op, product)
+        if mode == "mul":
+            of_updates = _quotient(b, of_updates, updates)
+    return of_x, None, of_updates
+
+
+def _quotient(b: Builder, a: Value, c: Value) -> Value:
+    """a / c, and 0 for c = 0."""
+    nothing = zeros(b, c)
+    return b.select(b.eq(c, nothing), nothing, b.div(a, c))
+
+
+def _put(b: Builder, op: Op, x: Value, updates: Value, mode: str) -> Value:
+    """``updates`` put into ``x`` where ``op`` puts its own."""
+    options = {"axis": op["axis"]} if op.kind.endswith("along") else {}
+    return b.op(op.kind, (x, op.operands[1], updates), mode=mode, **options)
+
+
+def _read(b: Builder, op: Op, x: Value) -> Value:
+    """The elements of ``x`` at the places of the updates of ``op``; 0 out of range."""
+    shape = op.operands[0].type.shape
+    indices = _position(b, op.operands[1])
+    if op.kind.endswith("along"):
+        axis = op["axis"]
+        found = b.take_along(x, indices, axis=axis)
+        return b.select(_inside(b, indices, shape[axis]), found, zeros(b, found))
+    depth, last = indices.type.shape[-1], indices.type.rank - 1
+    found = b.gather_nd(x, indices)
+    inside = None
+    for i in range(depth):
+        own = b.cut(indices, last, i, i + 1)
+        own = _inside(b, b.reshape(own, shape=own.type.shape[:-1]), shape[i])
+        inside = own if inside is None else b.and_(inside, own)
+    if inside is None:
+        return found
+    inside = spread(b, inside, found, range(inside.type.rank))
+    return b.select(inside, found, zeros(b, found))
+
+
+def _inside(b: Builder, indices: Value, size: int) -> Value:
+    return b.and_(b.ge(indices, b.scalar_like(0, indices)),
+                  b.lt(indices, b.scalar_like(size, indices)))  # fmt: skip
+
+
+def _of_scattered_extremes(b, op: Op, dy: Value, wanted: Sequence[bool]):
+    """All that equal the result share its cotangent."""
+    x, _indices, updates = op.operands
+    y = op.result
+    one, none = b.scalar_like(1, x), zeros(b, x)
+    own = b.select(b.eq(x, y), one, none)
+    there = _read(b, op, y)
+    theirs = b.select(b.eq(updates, there), b.scalar_like(1, updates), zeros(b, updates))
+    share = b.div(dy, b.max(_put(b, op, own, theirs, "add"), one))
+    of_x = b.mul(share, own) if wanted[0] else None
+    of_updates = b.mul(_read(b, op, share), theirs) if wanted[2] else None
+    return of_x, None, of_updates
+
+
+# -- sorting ---------------------------------------------------------------------------------------
+
+
+@of_one("sort")
+def _sort(b, op, dy):
+    (x,), axis = op.operands, op["axis"]
+    order = b.argsort(x, axis=axis, descending=op["descending"])
+    return b.scatter_along(zeros(b, x), order, dy, axis=axis, mode="set")
+
+
+@gradient("topk")
+def _topk(b, op, cotangents, wanted):
+    (x,), (dy, _) = op.operands, cotangents
+    if dy is None:
+        return (None,)
+    return (b.scatter_along(zeros(b, x), op.results[1], dy, axis=op["axis"], mode="set"),)

@@ -1,0 +1,117 @@
+"""Gradients of reductions and scans."""
+
+from __future__ import annotations
+
+from core_compiler.ir import Value
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.composite import as_dtype, others, size_of, spread, widened
+from core_compiler.ops.gradients.movement import zeros
+from core_compiler.ops.gradients.table import NoGradient, gradient, of_one, rounded
+from core_compiler.ops.rules import I64
+
+
+def over(b: Builder, x: Value, like: Value, axes) -> Value:
+    """What a reduction of ``like`` over ``axes`` gave, repeated along them."""
+    return spread(b, x, like, others(like.type.rank, axes))
+
+
+@of_one("reduce_sum")
+def _sum(b, op, dy):
+    return over(b, dy, op.operands[0], op["axes"])
+
+
+@of_one("mean")
+def _mean(b, op, dy):
+    (x,) = op.operands
+    wide = widened(b, dy)
+    each = b.div(wide, b.scalar_like(size_of(x, op["axes"]), wide))
+    return over(b, rounded(b, each, x), x, op["axes"])
+
+
+@of_one("variance")
+def _variance(b, op, dy):
+    """2 (x - mean) / (n - correction), for each element."""
+    (x,), axes = op.operands, op["axes"]
+    wide, slope = widened(b, x), widened(b, dy)
+    d = b.sub(wide, over(b, b.mean(wide, axes=axes), wide, axes))
+    count = max(size_of(x, axes) - op["correction"], 0)
+    slope = b.div(b.mul(slope, b.scalar_like(2, slope)), b.scalar_like(count, slope))
+    return rounded(b, b.mul(d, over(b, slope, wide, axes)), x)
+
+
+@of_one("reduce_prod")
+def _prod(b, op, dy):
+    """The product of all others, from the left and from the right, so zeros need no care."""
+    (x,), axes = op.operands, op["axes"]
+    kept = others(x.type.rank, axes)
+    last = len(kept)
+    there = (*kept, *axes)
+    shape = [x.type.shape[a] for a in there]
+    flat = b.reshape(
+        b.transpose(widened(b, x), permutation=there), shape=(*shape[:last], size_of(x, axes))
+    )
+    left = b.cumprod(flat, axis=last, exclusive=True)
+    right = b.cumprod(flat, axis=last, exclusive=True, reverse=True)
+    slope = spread(b, widened(b, dy), flat, range(last))
+    made = b.reshape(b.mul(slope, b.mul(left, right)), shape=shape)
+    made = b.transpose(made, permutation=[there.index(a) for a in range(len(there))])
+    return rounded(b, made, x)
+
+
+@of_one("reduce_max", "reduce_min")
+def _extreme(b, op, dy):
+    """Elements that equal the result share its cotangent."""
+    (x,), axes = op.operands, op["axes"]
+    wide = widened(b, dy)
+    hits = b.eq(x, over(b, op.result, x, axes))
+    ones = as_dtype(b, hits, wide.type.dtype)
+    share = b.div(wide, b.reduce_sum(ones, axes=axes))
+    return rounded(b, b.select(hits, over(b, share, x, axes), zeros(b, ones)), x)
+
+
+# -- scans -----------------------------------------------------------------------------------------
+
+
+@of_one("cumsum")
+def _cumsum(b, op, dy):
+    return b.cumsum(dy, axis=op["axis"], reverse=not op["reverse"], exclusive=op["exclusive"])
+
+
+@of_one("cumprod")
+def _cumprod(b, op, dy):
+    """Up to the first zero z of a row: (sum of dy * y from here on) / x.  At z: the same with 1 in
+    its place.  After it every result is 0 whatever x is."""
+    (x,), axis, backwards = op.operands, op["axis"], op["reverse"]
+    wide, slope = widened(b, x), widened(b, dy)
+    none, one = zeros(b, wide), b.scalar_like(1, wide)
+
+    def behind(values: Value) -> Value:
+        return b.cumsum(values, axis=axis, reverse=not backwards, exclusive=op["exclusive"])
+
+    def products(values: Value) -> Value:
+        return b.cumprod(values, axis=axis, reverse=backwards, exclusive=op["exclusive"])
+
+    empty = b.eq(wide, none)
+    count = b.cumsum(b.cast(empty, dtype=I64), axis=axis, reverse=backwards)
+    first = b.and_(empty, b.eq(count, b.scalar_like(1, count)))
+    filled = b.select(first, one, wide)
+    before = b.eq(count, b.scalar_like(0, count))
+    usual = b.div(behind(b.mul(slope, products(wide))), b.select(before, wide, one))
+    at_first = behind(b.mul(slope, products(filled)))
+    return rounded(b, b.select(before, usual, b.select(first, at_first, none)), x)
+
+
+@gradient("cummax", "cummin")
+def _running_extreme(b, op, cotangents, wanted):
+    """The result is the last element that reached it."""
+    (x,), (dy,), axis, backwards = op.operands, cotangents, op["axis"], op["reverse"]
+    if op["exclusive"]:
+        raise NoGradient("of exclusive running extremes there is none")
+    place = b.iota(shape=x.type.shape, dtype=I64, axis=axis)
+    if backwards:
+        where = b.select(b.eq(x, op.result), place, b.scalar_like(x.type.shape[axis], place))
+        where = b.cummin(where, axis=axis, reverse=True)
+    else:
+        where = b.select(b.eq(x, op.result), place, b.scalar_like(-1, place))
+        where = b.cummax(where, axis=axis)
+    return (b.scatter_along(zeros(b, x), where, dy, axis=axis, mode="add"),)

@@ -1,0 +1,1 @@
+"""Training: gradients, losses, optimisers, the training step."""
