@@ -168,8 +168,8 @@ def _windows_of(op) -> int:
 declare(
     OpDef(
         "core.max_pool_gradient",
-        "The gradient of max_pool: each element of dy goes to its position; contributions in "
-        "ascending order of dy, from +0, chunks of 256",
+        "The gradient of max_pool: each element of dy goes to its position (of max_pool_positions, "
+        "with the same windows); contributions in ascending order of dy, from +0, chunks of 256",
         ("positions", "dy"),
         _max_gradient_rule,
         _max_gradient,
