@@ -49,6 +49,7 @@ from core_compiler.pipelines import (
     build,
     check,
 )
+from core_compiler.training.config import Training
 
 if TYPE_CHECKING:
     from core_compiler.exporters.dot import Drawing
@@ -139,6 +140,7 @@ class Options:
     ``target``   further options of the target, by name (tile sizes, vector width).
     ``pass_timeout``  seconds that a pass may take (None: as many as it likes); one that takes
                  longer is stopped with :class:`~core_compiler.errors.PassTimeout`.
+    ``training`` of a training step: its loss, optimiser and so on.
     """
 
     check: bool = False
@@ -147,6 +149,7 @@ class Options:
     edit: PipelineEdit = PipelineEdit()
     target: Mapping[str, Any] = field(default_factory=dict)
     pass_timeout: float | None = None
+    training: Training | None = None
 
 
 class Cancelled(Exception):
@@ -264,7 +267,7 @@ class Compilation:
 
     def _remaining(self, stage: int, edit: PipelineEdit) -> list[Step]:
         """The passes of the edited pipeline that have not run by stage ``stage``, in order."""
-        steps = build(self.target, self.options.target, edit, self.level)
+        steps = build(self.target, self.options.target, edit, self.level, self.options.training)
         done = {s.label for s in self.steps[:stage]}
         planned = {s.label for s in self.steps}
         start = 1 + max((i for i, s in enumerate(steps) if s.label in done), default=-1)
@@ -598,7 +601,7 @@ def start(
     if errors:
         raise InvalidModule("import", errors)
     stage = Stage(0, "import", module, figures=module_figures(module))
-    steps = build(chosen, options.target, options.edit, module.main.level)
+    steps = build(chosen, options.target, options.edit, module.main.level, options.training)
     facts = {} if inputs is None else {EXAMPLES: tuple(inputs)}
     made = Compilation(
         chosen, options, [stage], steps, inputs, observer or Observer(), facts=facts,

@@ -21,10 +21,13 @@ from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.recompose import Recompose
 from core_compiler.passes.saturation import Saturate
 from core_compiler.passes.simplify_shapes import SimplifyShapes
+from core_compiler.training.config import Training
+from core_compiler.training.passes import pipeline as training_passes
 
 
-def meaning() -> tuple[Pass, ...]:
-    """The meaning half, the same for every target."""
+def meaning(training: Training | None = None) -> tuple[Pass, ...]:
+    """The meaning half, the same for every target; of a training step with its passes, once the
+    composites are known whose gradients are shorter than those of their parts."""
     return (
         EliminateDeadCode(),
         Canonicalise(),
@@ -33,6 +36,7 @@ def meaning() -> tuple[Pass, ...]:
         EliminateCommonSubexpressions(),
         Decompose(),
         Recompose(),
+        *(() if training is None else training_passes(training)),
         FoldBatchNorm(),
         FoldConstants(),
         SimplifyShapes(),
@@ -137,18 +141,18 @@ def source(level: str) -> tuple[Pass, ...]:
 
 def build(
     target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit(),
-    level: str = "tensor",
+    level: str = "tensor", training: Training | None = None,
 ) -> list[Step]:  # fmt: skip
     """The pipeline from ``level`` for ``target`` after ``edit``; UserError says what of the edit is
     wrong."""
-    steps = [step for step in arrange(target, options, edit, level) if not step.skipped]
+    steps = [s for s in arrange(target, options, edit, level, training) if not s.skipped]
     check(steps, options.get(LEVEL, "everywhere"), AT_LEVEL.get(level, AT_FIRST))
     return steps
 
 
 def arrange(
     target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit(),
-    level: str = "tensor",
+    level: str = "tensor", training: Training | None = None,
 ) -> list[Step]:  # fmt: skip
     """The edited pipeline with its skipped passes in their places, not checked as a whole.
 
@@ -162,7 +166,7 @@ def arrange(
     if options.get(LEVEL, LEVELS[0]) not in LEVELS:
         fix = f"choose {', '.join(LEVELS)}"
         raise UserError(f"no level is called {str(options[LEVEL])!r}", f"option {LEVEL}", fix)
-    parts = (source(level), meaning(), target.pipeline(options))
+    parts = (source(level), meaning(training), target.pipeline(options))
     halves = [half for half, part in zip(HALVES, parts, strict=True) for _ in part]
     passes = [pass_ for part in parts for pass_ in part]
     steps = [

@@ -23,6 +23,9 @@ from core_compiler.ir import Module
 from core_compiler.ir.events import Observer
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.pipelines import LEVELS_OF, PipelineEdit, level_of
+from core_compiler.training.config import Training
+from core_compiler.training.joint import begin, names
+from core_compiler.training.step import TrainingStep
 
 
 def compile(
@@ -30,8 +33,8 @@ def compile(
     threads: int = 0, edit: PipelineEdit = PipelineEdit(),
     options: Mapping[str, Any] | None = None, finish: bool = True,
     observer: Observer | None = None, pass_timeout: float | None = None,
-    frontend: str | None = None,
-) -> Compilation:  # fmt: skip
+    frontend: str | None = None, training: Training | None = None,
+) -> Any:  # fmt: skip
     """Compile ``model`` and hand over the compilation: its stages, its checks, and as a callable.
 
     ``inputs``  example inputs (arrays or tensors, in order): a live torch module and a JAX function
@@ -42,8 +45,17 @@ def compile(
     ``pass_timeout``  seconds that a pass may take (None: as many as it likes).
     ``frontend``  ``onnx-passes``: an ONNX model is read as a graph of ONNX nodes, and the passes of
                 that level run before the import.
+    ``training``  the loss, the optimiser and so on: the answer is then a
+                :class:`~core_compiler.training.step.TrainingStep`; ``inputs`` are an example batch,
+                the targets last (they may be left out where nothing is checked).
     UserError says what is wrong with a model, where, and what to do.
     """
+    if training is not None:
+        return _training_step(
+            model, inputs, training, target, Options(
+                check, True, threads, edit, dict(options or {}), pass_timeout, training
+            ), finish, observer,
+        )  # fmt: skip
     imported, arrays = _imported(model, inputs) if frontend is None else (
         _as_graph(model, inputs, frontend))  # fmt: skip
     if arrays is not None:
@@ -60,14 +72,47 @@ def compile(
         from core_compiler.frontends.stablehlo.jax import leaves
 
         made.leaves = leaves
+    made.about = _about(model, imported, found.name, how)
+    return made.finish() if finish else made
+
+
+def _training_step(
+    model: Any, inputs: Sequence | None, training: Training, target: str | Any, how: Options,
+    finish: bool, observer: Observer | None,
+) -> TrainingStep:  # fmt: skip
+    """The training step of a model; ``inputs``: an example batch."""
+    imported, arrays = _imported(model, inputs, training=True)
+    joint = begin(imported.module, training, inputs=imported.inputs, buffers=imported.state)
+    found = targets.target(target) if isinstance(target, str) else target
+    batch = len(joint.roles.numbers("batch"))
+    examples = None if arrays is None or len(arrays) != batch else [*arrays, *joint.state]
+    if how.check and examples is None:
+        raise UserError("checking needs a whole batch", "compile",
+                        "give the model's inputs and the targets as inputs")  # fmt: skip
+    made = start(joint.module, found, how, examples, observer)
+    named = names(joint.roles)
+    called = {place: name for name, place in named.items()}
+    inputs_called = [called.get(i, a[1]) for i, a in enumerate(joint.roles.arguments)]
+    made.call(inputs_called, [])
     made.about = {
-        "model": _name_of(model), "target": found.name, "mode": "inference",
+        **_about(model, imported, found.name, how), "mode": "training",
+        "inputs": inputs_called, "outputs": ["loss"], "training": dict(training.facts()),
+    }  # fmt: skip
+    step = TrainingStep(made, joint.roles, joint.state)
+    if finish:
+        made.finish()
+    return step
+
+
+def _about(model: Any, imported: Imported, target: str, how: Options) -> dict[str, Any]:
+    """What a recording says of how it was made."""
+    return {
+        "model": _name_of(model), "target": target, "mode": "inference",
         "inputs": list(imported.inputs), "outputs": list(imported.outputs),
-        "facts": dict(imported.facts), "sources": dict(imported.sources), "threads": threads,
-        "checked": check, "contract": CONTRACT_VERSION, "workbench": __version__,
+        "facts": dict(imported.facts), "sources": dict(imported.sources), "threads": how.threads,
+        "checked": how.check, "contract": CONTRACT_VERSION, "workbench": __version__,
         "python": platform.python_version(),
     }  # fmt: skip
-    return made.finish() if finish else made
 
 
 def show(what: Compilation | str | Path, view: str | None = None) -> Any:
@@ -90,8 +135,10 @@ def _name_of(model: Any) -> str:
     return getattr(graph, "name", "") or getattr(model, "__name__", "") or type(model).__name__
 
 
-def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray] | None]:
-    """The model in tensor IR, and its inputs as arrays."""
+def _imported(
+    model: Any, inputs: Sequence | None, training: bool = False
+) -> tuple[Imported, list[np.ndarray] | None]:
+    """The model in tensor IR, and its inputs as arrays; ``training``: as it is while it trains."""
     if isinstance(model, Imported | Module):
         held = model if isinstance(model, Imported) else _of_module(model)
         return held, _arrays(inputs)
@@ -101,7 +148,7 @@ def _imported(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.nd
     if "keras" in owners:
         return _from_keras(model, inputs)
     if "torch" in owners:
-        return _from_torch(model, inputs)
+        return _from_torch(model, inputs, training)
     if "tensorflow" in owners:
         return _from_tensorflow(model, inputs)
     if "onnx" in owners:
@@ -203,7 +250,9 @@ def _from_jax(function: Any, inputs: Sequence | None) -> tuple[Imported, list[np
     return import_function(function, inputs, name=name), list(leaves(inputs))
 
 
-def _from_torch(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray] | None]:
+def _from_torch(
+    model: Any, inputs: Sequence | None, training: bool = False
+) -> tuple[Imported, list[np.ndarray] | None]:
     from core_compiler.frontends.pytorch import import_exported, import_module
 
     name = type(model).__name__
@@ -211,19 +260,33 @@ def _from_torch(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.
         given = inputs
         if given is None and model.example_inputs is not None and not model.example_inputs[1]:
             given = model.example_inputs[0]
-        return import_exported(model, name=name), _arrays(given)
+        return import_exported(model, name=name, training=training), _arrays(given)
     if inputs is None:
         raise UserError(f"{name} needs example inputs", "compile",
                         "give them: compile(model, (x,))")  # fmt: skip
     import torch
 
     tensors = [x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x)) for x in inputs]
-    training = model.training
+    before = model.training
+    given = tensors
+    if training:  # the targets of an example batch are not the model's
+        given = tensors[: _takes(model, len(tensors))]
     try:
-        return import_module(model.eval(), tensors, name=name), _arrays(tensors)
+        made = import_module(model.train(training), given, name=name, training=training)
+        return made, _arrays(tensors)
     finally:
-        if training:  # the module is the caller's
-            model.train()
+        model.train(before)  # the module is the caller's
+
+
+def _takes(model: Any, most: int) -> int:
+    """How many positional inputs a module's ``forward`` takes, at most."""
+    import inspect
+
+    parameters = inspect.signature(model.forward).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return most
+    return min(most, sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+                         for p in parameters))  # fmt: skip
 
 
 def _arrays(inputs: Sequence | None) -> list[np.ndarray] | None:

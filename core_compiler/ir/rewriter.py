@@ -165,10 +165,17 @@ class Rewriter:
         )
         return placed
 
-    def insert(self, new: Op | Sequence[Op], *, before: Op | None = None, rule: str, reason: str):
-        """Add ops that replace nothing; ``reason`` becomes their origin's explanation."""
-        placed = self.replace((), new, rule=rule, reason=reason, at=before)
-        return placed
+    def insert(
+        self, new: Op | Sequence[Op], *, before: Op | None = None, rule: str, reason: str = "",
+        of: Op | None = None,
+    ):  # fmt: skip
+        """Add ops that replace nothing; they come from the op ``of``, or ``reason`` becomes their
+        origin's explanation."""
+        if of is not None and of.origin is not None:
+            origin = Origin.derived(rule, [of.origin])
+            new = (new,) if isinstance(new, Op) else new
+            new = [op if op.origin is not None else op.with_(origin=origin) for op in new]
+        return self.replace((), new, rule=rule, reason=reason, at=before)
 
     def erase(self, op: Op | Sequence[Op], *, rule: str, note: str = "") -> None:
         """Remove ops whose results nobody reads."""

@@ -89,6 +89,10 @@ def transpose(context, op, index) -> Read:
     return Read(0, tuple(found))
 
 
+def same(context, op, index) -> Read:
+    return Read(0, tuple(index))
+
+
 def slice_(context, op, index) -> Read:
     return Read(0, tuple(
         i * stride + start

@@ -175,6 +175,23 @@ declare(
 )
 
 
+def _same_rule(types, attributes):
+    return (tensor(types[0].shape, types[0].dtype),)
+
+
+declare(
+    OpDef(
+        "core.stop_gradient",
+        "x itself; differentiation takes it for a constant",
+        ("x",),
+        _same_rule,
+        lambda arrays, attributes, types: (arrays[0],),
+        traits=VIEW,
+        flops=free,
+    )
+)
+
+
 def _slice_rule(types, attributes):
     (x,) = types
     parts = starts, limits, strides = [attributes[n] for n in ("starts", "limits", "strides")]

@@ -47,6 +47,7 @@ from core_compiler.ir import (
     tensor,
 )
 from core_compiler.ops.base import TypeRuleError
+from core_compiler.ops.builder import Builder
 
 #: Ops that only assert or annotate: they have no effect on values.
 IGNORED = frozenset({
@@ -63,14 +64,17 @@ WRAPPERS = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
 DEEPEST = 8
 
 
-def import_module(module, inputs: Sequence, *, name: str = "model") -> Imported:
-    """Export a live ``nn.Module`` on example ``inputs`` (tensors, in order) and import it."""
+def import_module(
+    module, inputs: Sequence, *, name: str = "model", training: bool = False
+) -> Imported:
+    """Export a live ``nn.Module`` on example ``inputs`` (tensors, in order) and import it, as it is
+    (in training mode or not); ``training`` as :func:`import_exported` has it."""
     import torch
 
     # Torch prints what it had traced where it fails; a model's own prints are no answers of ours.
     said = io.StringIO()
     try:
-        with torch.no_grad(), redirect_stdout(said), redirect_stderr(said):
+        with torch.set_grad_enabled(training), redirect_stdout(said), redirect_stderr(said):
             program = torch.export.export(module, tuple(inputs), strict=False)
     except Exception as error:
         raise UserError(
@@ -78,12 +82,13 @@ def import_module(module, inputs: Sequence, *, name: str = "model") -> Imported:
             "make the module exportable (see torch.export's documentation), or export it to ONNX",
         ) from error  # fmt: skip
     sys.stderr.write(said.getvalue())
-    return import_exported(program, name=name)
+    return import_exported(program, name=name, training=training)
 
 
 def import_exported(
-    program, *, name: str = "model", sizes: Mapping[str, int] | None = None, read_files: bool = True
-) -> Imported:
+    program, *, name: str = "model", sizes: Mapping[str, int] | None = None,
+    read_files: bool = True, training: bool = False,
+) -> Imported:  # fmt: skip
     """Import a ``torch.export.ExportedProgram``; UserError names all unsupported ops at once.
 
     Weights are not copied: the module reads the model's own memory, and refuses to be used once
@@ -93,13 +98,19 @@ def import_exported(
     the example inputs' sizes.  ``facts["bound"]`` says for each its ``size`` and the range ``low``
     to ``high`` (-1: unbounded) that the program allows.  ``read_files`` off: the source files that
     the program names are not read (for programs that nobody has vouched for).
+    ``training``: random ops draw from a seed and an iteration, which are state of the model, and
+    where the model stops gradients is kept.
     """
     import torch
 
     program = functional(program)
     _refuse_mutation(program, name)
-    symbols = Symbols.of(program, sizes or {}, name)
+    scalar = tensor((), "i64")
+    random = (Value(scalar, "seed"), Value(scalar, "iteration")) if training else ()
+    symbols = Symbols.of(program, sizes or {}, name, random)
     walker = _walk(program, symbols, name)
+    if training:
+        walker.count_iterations()
     held = list(walker.state)  # by the buffer's name: its argument, array and next value
     own = [*walker.outputs, *(walker.after[n] for n in held)]
     called = [*walker.output_names, *(f"{n} (next)" for n in held)]
@@ -208,6 +219,8 @@ class _Walker:
         self.after: dict[str, Value] = {}
         self.unsupported: list[Unsupported] = []
         self.sizes = RunTimeSizes()
+        #: Tensors of the program by their identity (it keeps them alive).
+        self.tied: dict[int, Value] = {}
         self.counts: dict[str, Value] = {}  # of symbols that depend on data
         #: The nodes whose decompositions are being walked, the model's own first.
         self.within: list[FrontendNode] = []
@@ -228,6 +241,16 @@ class _Walker:
                 self._output(node)
             else:
                 self._inner(node, self.program.graph_module)
+
+    def count_iterations(self) -> None:
+        """The seed and the iteration as state; the next iteration is one more."""
+        seed, iteration = self.symbols.random
+        builder = Builder(origin=Origin.synthetic("import", "training counts iterations"))
+        self.after["iteration"] = builder.add(iteration, builder.constant(1, "i64"))
+        self.after["seed"] = seed
+        for value in self.symbols.random:
+            self.state[value.name] = value, np.zeros((), np.int64)
+        self.ops += builder.ops
 
     def _inner(self, node, owner) -> None:
         """A node of the graph of ``owner`` that is neither given to it nor its end."""
@@ -251,7 +274,9 @@ class _Walker:
             self.env[node] = argument
             return
         if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
-            self._constant(node, spec.target, states[spec.target])
+            held = states[spec.target]
+            trained = kind == "PARAMETER" and held.requires_grad
+            self._constant(node, spec.target, held, "parameter" if trained else kind.lower())
             return
         value = node.meta.get("val")
         if kind != "USER_INPUT" or not hasattr(value, "shape"):
@@ -276,10 +301,13 @@ class _Walker:
         return {s.target for s in self.program.graph_signature.output_specs
                 if s.kind.name == "BUFFER_MUTATION"}  # fmt: skip
 
-    def _constant(self, node, target: str, held) -> None:
+    def _constant(self, node, target: str, held, kind: str = "constant") -> None:
         if not node.users:
             return
-        origin = Origin.root(FrontendNode(target, "parameter", scope=owner_of(target)))
+        if kind == "parameter" and id(held) in self.tied:  # one parameter under two names
+            self.env[node] = self.tied[id(held)]
+            return
+        origin = Origin.root(FrontendNode(target, kind, scope=owner_of(target)))
         builder = Context(self.weights, origin, node, self.symbols, self.sizes)
         if held.dtype.is_complex:
             parts = (builder.constant(to_numpy(part)) for part in (held.real, held.imag))
@@ -294,7 +322,7 @@ class _Walker:
                 target,
                 "store it as a dense tensor of real numbers",
             ) from None
-        self.env[node] = builder.constant(array, name=identifier(target))
+        self.env[node] = self.tied[id(held)] = builder.constant(array, name=identifier(target))
         kept = builder.ops[-1]["value"]
         if check is not None and isinstance(kept, Resource):
             self.weights.watch(kept.digest, check)
@@ -381,6 +409,8 @@ class _Walker:
         if target in WRAPPERS:
             place = next(i for i, given in enumerate(arguments) if hasattr(given, "graph"))
             made = self._walked(arguments[place], arguments[place + 1 :])
+            if self.symbols.training and arguments[0] is False and "grad" in target:
+                made = [context.stop_gradient(v) if isinstance(v, Value) else v for v in made]
             return tuple(made) if isinstance(made, list) else made
         of_complex = lookup_complex(target, (arguments, keywords), node.meta.get("val"))
         handler = of_complex or lookup(target)

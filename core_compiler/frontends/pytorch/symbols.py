@@ -23,8 +23,15 @@ class Symbols:
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: Symbols that depend on data, with the largest that each can be.
     largest: dict[str, int] = field(default_factory=dict)
+    #: The seed and the iteration that random ops of a training step take; () where the numbers are
+    #: the same in every call, and nothing trains.
+    random: tuple[Any, ...] = ()
     #: The random ops met so far.
     _streams: list[int] = field(default_factory=list)
+
+    @property
+    def training(self) -> bool:
+        return bool(self.random)
 
     def next_stream(self) -> int:
         """The ordinal of one more random op of the program."""
@@ -32,7 +39,9 @@ class Symbols:
         return self._streams[-1]
 
     @staticmethod
-    def of(program, sizes: Mapping[str, int], where: str) -> Symbols:
+    def of(
+        program, sizes: Mapping[str, int], where: str, random: tuple[Any, ...] = ()
+    ) -> Symbols:
         """Bind the symbols in the shapes of the program's inputs: to ``sizes``, else to the example
         inputs' sizes.  UserError for a name that is no symbol or a size out of its range."""
         hints: dict[str, int | None] = {}
@@ -58,7 +67,8 @@ class Symbols:
                     f"size {name} = {size} is not in {low}..{limit}", where, "give another size"
                 )
             bound[name] = int(size)
-        return Symbols(bound, {name: ranges.get(name, (0, -1)) for name in bound})
+        return Symbols(bound, {name: ranges.get(name, (0, -1)) for name in bound},
+                       random=random)  # fmt: skip
 
     def number(self, value: Any) -> Any:
         """``value`` with symbols bound; what is not symbolic as it is.

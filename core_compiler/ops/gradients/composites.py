@@ -199,7 +199,8 @@ def _class_slopes(b: Builder, op: Op, like: Value, dy: Value) -> Value:
 def _nll_loss(b, op, cotangents, wanted):
     _only_first(op, wanted)
     x = op.operands[0]
-    return rounded(b, _class_slopes(b, op, widened(b, x), cotangents[0]), x), None, None
+    made = rounded(b, _class_slopes(b, op, widened(b, x), cotangents[0]), x)
+    return made, *[None] * (len(op.operands) - 1)
 
 
 @gradient("cross_entropy")
@@ -209,7 +210,8 @@ def _cross_entropy(b, op, cotangents, wanted):
     wide = widened(b, x)
     slopes = _class_slopes(b, op, wide, cotangents[0])
     shares = b.exp(b.log_softmax(wide, axis=1))
-    return rounded(b, b.sub(slopes, b.mul(shares, _total(b, slopes, 1))), x), None, None
+    made = rounded(b, b.sub(slopes, b.mul(shares, _total(b, slopes, 1))), x)
+    return made, *[None] * (len(op.operands) - 1)
 
 
 def _only_first(op: Op, wanted) -> None:

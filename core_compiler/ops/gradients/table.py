@@ -35,7 +35,7 @@ class NoGradient(Exception):
 CONSTANT = frozenset(
     """sign floor ceil round trunc not bitnot is_nan is_inf is_finite and or xor shl shr
     eq ne lt le gt ge argmax argmin argsort reduce_and reduce_or one_hot
-    max_pool_positions random_bits random_uniform random_normal constant iota""".split()
+    max_pool_positions random_bits random_uniform random_normal constant iota stop_gradient""".split()
 )
 
 

@@ -75,8 +75,10 @@ def linear(b, x, weight, bias=None):
 def attention(
     b, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
 ):
-    if dropout_p:
+    if dropout_p and not b.symbols.training:
         raise Refused("attention with dropout; call model.eval()")
+    if dropout_p:  # its parts, so that shares can be dropped
+        raise NotSupported("attention with dropout")
     if enable_gqa and k.type.shape[-3] != q.type.shape[-3]:
         k, v = (_repeat_heads(b, x, q.type.shape[-3]) for x in (k, v))
     batch = broadcast_shape(*(x.type.shape[:-2] for x in (q, k, v)))

@@ -443,13 +443,6 @@ def view_dtype(b, x, wanted):
     return b.bitcast(x, dtype=dtype_of(wanted))
 
 
-@aten("dropout", "native_dropout", "feature_dropout", "alpha_dropout")
-def dropout(b, x, p=0.5, train=False):
-    if train and p:
-        raise Refused("dropout in training mode; call model.eval()")
-    return x
-
-
 @aten("real", "conj_physical", "ravel", "atleast_1d", "atleast_2d", "atleast_3d")
 def reshaped(b, x, *args):
     if isinstance(x, list | tuple):
@@ -457,14 +450,17 @@ def reshaped(b, x, *args):
     return b.reshape(x, shape=b.shape)
 
 
+@aten("detach", "detach_copy")
+def detach(b, x):
+    return b.stop_gradient(x) if b.symbols.training else x
+
+
 @aten(
     "clone",
     "contiguous",
-    "detach",
     "lift_fresh_copy",
     "alias",
     "lift_fresh",
-    "detach_copy",
     "_conj",
     "resolve_conj",
     "resolve_neg",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from core_compiler.frontends.pytorch.aten.table import NotSupported, aten, axis_of, per_axis
 
 
@@ -75,6 +77,25 @@ def batch_norm(b, x, weight, bias, mean, variance, *rest):
     made = b.batch_norm(x, _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x), mean, variance,
                         epsilon=float(epsilon))  # fmt: skip
     return made if name == "batch_norm" else (made, None, None)
+
+
+@aten("_native_batch_norm_legit_functional")
+def batch_norm_of_batch(b, x, weight, bias, mean, variance, training, momentum, epsilon):
+    """By the batch's own statistics, with the next running ones: results 3 and 4."""
+    if not training or b.uses(1) or b.uses(2):
+        raise NotSupported("the saved statistics of a batch normalisation")
+    axes = tuple(i for i in range(x.type.rank) if i != 1)
+    count = prod(x.type.shape[a] for a in axes)
+    own, spread = b.mean(x, axes=axes), b.variance(x, axes=axes, correction=0)
+    made = b.batch_norm(x, _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x), own, spread,
+                        epsilon=float(epsilon))  # fmt: skip
+    unbiased = b.mul(spread, b.scalar_like(count / max(count - 1, 1), spread))
+
+    def moved(old, new):
+        kept = b.mul(old, b.scalar_like(1 - momentum, old))
+        return b.add(b.mul(b.to(new, old.type.dtype), b.scalar_like(momentum, old)), kept)
+
+    return made, None, None, moved(mean, own), moved(variance, unbiased)
 
 
 @aten("layer_norm", "native_layer_norm")

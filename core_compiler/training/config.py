@@ -1,0 +1,46 @@
+"""How a model is trained: what a person says, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.training.losses import Loss, loss
+from core_compiler.training.optimizers import Optimizer, optimizer
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training step: forward, loss, backward, optimiser.
+
+    ``loss``       a :class:`~core_compiler.training.losses.Loss` or its name (``cross_entropy``,
+                   ``mse``, ``l1``, ``huber``, ``bce_with_logits``, ``kl``); None: the model's first
+                   result is the loss.
+    ``optimizer``  an :class:`~core_compiler.training.optimizers.Optimizer` or its name (``sgd``,
+                   ``adam``, ``adamw``, ``adagrad``, ``rmsprop``, ``lion``).
+    ``freeze``     names of parameters that stay as they are; ``*`` stands for anything.
+    ``clip_norm``  gradients whose norm over all parameters is larger are scaled down to it.
+    ``seed``       of random numbers (dropout).
+    """
+
+    loss: Loss | str | None = "cross_entropy"
+    optimizer: Optimizer | str = "sgd"
+    freeze: tuple[str, ...] = ()
+    clip_norm: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", loss(self.loss))
+        object.__setattr__(self, "optimizer", optimizer(self.optimizer))
+        object.__setattr__(self, "freeze", tuple(self.freeze))
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise UserError(f"clip_norm = {self.clip_norm}", "training", "give a number above 0")
+
+    def facts(self) -> Mapping[str, Any]:
+        """What a recording says of it."""
+        return {
+            "loss": repr(self.loss), "optimizer": repr(self.optimizer),
+            "freeze": list(self.freeze), "clip_norm": self.clip_norm, "seed": self.seed,
+        }  # fmt: skip

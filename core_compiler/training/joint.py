@@ -1,0 +1,150 @@
+"""The module that a training compile begins with: parameters as arguments, and the loss.
+
+Everything that the step will need is declared here, so that all stages have the same arguments:
+what the model is given, its targets, its parameters and buffers, the optimiser's state, the
+iteration and the seed.  The passes add the gradients and what follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Function, Module, Op, Origin, Value, as_array, tensor
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.rules import F64, I64
+from core_compiler.training.config import Training
+from core_compiler.training.losses import Own
+from core_compiler.training.roles import ITERATION, SEED, Argument, Roles
+
+#: Kinds of frontend nodes whose constants are parameters.
+PARAMETERS = frozenset({"parameter", "initializer"})
+
+
+@dataclass(frozen=True)
+class Joint:
+    """The module, and what its arguments after the batch are at first, in their order."""
+
+    module: Module
+    state: tuple[np.ndarray, ...]
+
+    @property
+    def roles(self) -> Roles:
+        return Roles.of(self.module.main)
+
+
+def begin(
+    module: Module, training: Training, *, inputs: Sequence[str], buffers: Sequence[np.ndarray] = (),
+) -> Joint:  # fmt: skip
+    """The joint module of an imported model.
+
+    ``inputs`` names main's arguments; the last of them, as many as there are ``buffers``, are the
+    model's own state, whose next values are main's last results.  UserError where nothing is left
+    to train or the loss does not fit the model's first result.
+    """
+    main = module.main
+    held = parameters(main, training.freeze)
+    if not held:
+        raise UserError("the model has no parameter to train", "training",
+                        "import it with its weights as parameters, or freeze fewer")  # fmt: skip
+    own = len(main.arguments) - len(buffers)
+    rows: list[Argument] = [("batch", n, -1) for n in inputs[:own]]
+    arguments = list(main.arguments[:own])
+    origin = Origin.synthetic("training", f"the loss is {training.loss}")
+    b = Builder(module.weights, origin)
+    loss, targets = _loss(b, training, main.outputs[0])
+    arguments += targets
+    rows += [("batch", "targets", -1)] * len(targets)
+    state: list[np.ndarray] = []
+
+    def add(role: str, name: str, value: Value, array: np.ndarray, of: int = -1) -> int:
+        arguments.append(value)
+        rows.append((role, name, of))
+        state.append(np.array(array))
+        return len(arguments) - 1
+
+    places = {}
+    for op in held:
+        name = _name(op)
+        array = as_array(op["value"], module.weights)
+        places[op] = add("parameter", name, Value(op.result.type, op.result.name), array)
+    follow = main.outputs[len(main.outputs) - len(buffers) :]
+    nexts = []
+    given = zip(main.arguments[own:], inputs[own:], buffers, follow, strict=True)
+    for value, name, array, after in given:
+        role = "scalar" if name in (ITERATION, SEED) else "buffer"
+        nexts.append((add(role, name, value, array), after))
+    moving = training.optimizer.slots
+    for op, place in places.items():
+        for slot, start in moving.items():
+            value = Value(op.result.type, f"{op.result.name}_{slot}")
+            add("slot", slot, value, np.full(value.type.shape, start, value.type.dtype.numpy), place)
+    for name, start in training.optimizer.scalars.items():
+        add("scalar", name, Value(tensor((), F64), name), np.float64(start))
+    known = {name for role, name, _ in rows if role == "scalar"}
+    if ITERATION not in known:
+        add("scalar", ITERATION, Value(tensor((), I64), ITERATION), np.int64(0))
+    _seed(rows, state, len(arguments) - len(state), training.seed)
+    renamed = {op.result: arguments[place] for op, place in places.items()}
+    body = main.body.with_(
+        arguments=tuple(arguments), ops=(*(o for o in main.body.ops if o not in places), *b.ops)
+    ).substitute(renamed)
+    results = [(("loss", -1), loss), *((("next", of), renamed.get(v, v)) for of, v in nexts)]
+    function = main.with_(body=body, attributes={})
+    return Joint(
+        module.with_function(Roles(tuple(rows), ()).applied(function, results)), tuple(state)
+    )
+
+
+def parameters(main: Function, freeze: Sequence[str] = ()) -> list[Op]:
+    """The constants of ``main`` that are trained, in program order.  UserError for a name in
+    ``freeze`` that no parameter has."""
+    every = [
+        op for op in main.body.ops
+        if op.kind == "core.constant" and op.result.type.dtype.is_float
+        and op.origin is not None and op.origin.node is not None
+        and op.origin.node.kind in PARAMETERS
+    ]  # fmt: skip
+    for pattern in freeze:
+        if not any(fnmatch(_name(op), pattern) for op in every):
+            shown = ", ".join(_name(op) for op in every[:8])
+            raise UserError(f"no parameter is called {pattern!r}", "freeze",
+                            f"the parameters are {shown}{' ...' if len(every) > 8 else ''}")  # fmt: skip
+    return [op for op in every if not any(fnmatch(_name(op), p) for p in freeze)]
+
+
+def _name(op: Op) -> str:
+    return op.origin.node.name if op.origin is not None and op.origin.node is not None else ""
+
+
+def _loss(b: Builder, training: Training, output: Value) -> tuple[Value, list[Value]]:
+    """The mean loss (rank 0), and the arguments that it adds."""
+    spec = training.loss
+    if not output.type.dtype.is_float:
+        raise UserError(f"the model's first result is {output.type}, of no float dtype", "loss",
+                        "let the model return what is trained first")  # fmt: skip
+    targets = [] if isinstance(spec, Own) else [Value(spec.target(output.type), "targets")]
+    total, count = spec.totals(b, output, *targets)
+    return b.div(total, count), targets
+
+
+def _seed(rows: Sequence[Argument], state: list[np.ndarray], first: int, seed: int) -> None:
+    for place, (role, name, _) in enumerate(rows):
+        if (role, name) == ("scalar", SEED):
+            state[place - first] = np.asarray(seed, state[place - first].dtype)
+
+
+def names(roles: Roles) -> Mapping[str, int]:
+    """State by a name of its own -> its place among the arguments: parameters and buffers by the
+    model's names, slots as ``parameter.slot``."""
+    made = {}
+    for place, (role, name, of) in enumerate(roles.arguments):
+        if role == "slot":
+            made[f"{roles.arguments[of][1]}.{name}"] = place
+        elif role != "batch":
+            made[name] = place
+    return made

@@ -1,0 +1,174 @@
+"""Losses as ops.  Formulas and defaults are those of ``torch.nn``.
+
+A loss gives a total and a count; the mean divides once, also where the batch is cut into shards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from core_compiler.errors import UserError, nearest
+from core_compiler.ir import TensorType, Value, tensor
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.composite import as_dtype, widened
+from core_compiler.ops.gradients.table import Term
+from core_compiler.ops.rules import I64
+
+
+class Loss:
+    """Base of all: ``target(output)`` is the type of what the output is compared with."""
+
+    def target(self, output: TensorType) -> TensorType:
+        return output
+
+    def totals(self, b: Builder, output: Value, target: Value) -> tuple[Value, Value]:
+        """The sum of the losses and what a mean divides it by: rank 0, f32 (or f64)."""
+        raise NotImplementedError
+
+
+def _all(b: Builder, x: Value) -> Value:
+    return b.reduce_sum(x, axes=tuple(range(x.type.rank))) if x.type.rank else x
+
+
+@dataclass(frozen=True)
+class CrossEntropy(Loss):
+    """Of logits and classes (i64), with classes on ``axis`` of the logits (torch's is 1; the last
+    one of language models is -1, the same thing for [N, C])."""
+
+    axis: int = -1
+    label_smoothing: float = 0.0
+    ignore_index: int = -100
+
+    def _axis(self, output: TensorType) -> int:
+        axis = self.axis + output.rank if self.axis < 0 else self.axis
+        if not 0 <= axis < output.rank or output.rank < 2:
+            raise UserError(f"the output {output} has no axis {self.axis} of classes", "loss",
+                            "give the axis of the classes, of an output [batch, .., classes]")  # fmt: skip
+        return axis
+
+    def target(self, output: TensorType) -> TensorType:
+        axis = self._axis(output)
+        return tensor(tuple(d for i, d in enumerate(output.shape) if i != axis), I64)
+
+    def totals(self, b, output, target):
+        axis, shape = self._axis(output.type), output.type.shape
+        if axis != 1:  # classes second: rows of them, one a target
+            if axis != len(shape) - 1:
+                order = [i for i in range(len(shape)) if i != axis]
+                output = b.transpose(output, permutation=(*order, axis))
+            rows = prod(target.type.shape)
+            output = b.reshape(output, shape=(rows, shape[axis]))
+            target = b.reshape(target, shape=(rows,))
+        total = b.cross_entropy(output, target, reduction="sum", ignore_index=self.ignore_index,
+                                label_smoothing=self.label_smoothing)  # fmt: skip
+        total = widened(b, total)
+        counts = b.ne(target, b.scalar_like(self.ignore_index, target))
+        return total, _all(b, as_dtype(b, counts, total.type.dtype))
+
+
+class _Pointwise(Loss):
+    """A loss of each element; the mean divides by their number."""
+
+    def each(self, x: Term, y: Term) -> Term:
+        raise NotImplementedError
+
+    def count(self, output: TensorType) -> int:
+        return output.elements
+
+    def totals(self, b, output, target):
+        if output.type.shape != target.type.shape:
+            raise UserError(f"the output is {output.type} but the target {target.type}", "loss",
+                            "give targets of the output's shape")  # fmt: skip
+        x, y = widened(b, output), widened(b, target)
+        total = _all(b, self.each(Term(b, x), Term(b, y)).value)
+        return total, b.constant(self.count(output.type), total.type.dtype)
+
+
+@dataclass(frozen=True)
+class MeanSquaredError(_Pointwise):
+    """(x - y)^2"""
+
+    def each(self, x, y):
+        d = x - y
+        return d * d
+
+
+@dataclass(frozen=True)
+class L1(_Pointwise):
+    """|x - y|"""
+
+    def each(self, x, y):
+        return (x - y).call("abs")
+
+
+@dataclass(frozen=True)
+class Huber(_Pointwise):
+    """d^2 / 2 up to ``delta``, then delta * (|d| - delta / 2) (Huber, 1964)."""
+
+    delta: float = 1.0
+
+    def each(self, x, y):
+        d = x - y
+        size = d.call("abs")
+        far = (size - self.delta / 2) * self.delta
+        return (d * d * 0.5).where(size <= self.delta, far)
+
+
+@dataclass(frozen=True)
+class BCEWithLogits(_Pointwise):
+    """Binary cross entropy of logits: max(x, 0) - x * y + log1p(exp(-|x|))."""
+
+    def each(self, x, y):
+        return x.call("max", 0) - x * y + (-x.call("abs")).call("exp").call("log1p")
+
+
+@dataclass(frozen=True)
+class KLDivergence(_Pointwise):
+    """y * (log y - x) for log probabilities x, 0 where y is 0; ``batch``: the mean is over the
+    batch (torch's ``batchmean``), else over all elements."""
+
+    batch: bool = True
+
+    def each(self, x, y):
+        return (y * (y.call("log") - x)).unless(y.same(0))
+
+    def count(self, output: TensorType) -> int:
+        return output.shape[0] if self.batch and output.rank else output.elements
+
+
+@dataclass(frozen=True)
+class Own(Loss):
+    """The model's own first result is the loss: nothing is compared with it."""
+
+    def target(self, output: TensorType) -> TensorType:
+        raise UserError("the model's own loss has no target", "loss", "give no targets")
+
+    def totals(self, b, output, target=None):
+        if output.type.elements != 1 or not output.type.dtype.is_float:
+            raise UserError(f"the model's first result is {output.type}, which is no loss", "loss",
+                            "give a loss, or let the model return one number")  # fmt: skip
+        total = widened(b, output)
+        if total.type.rank:
+            total = b.reshape(total, shape=())
+        return total, b.constant(1, total.type.dtype)
+
+
+#: The losses by the names that the command line and :class:`Training` take.
+LOSSES = {
+    "cross_entropy": CrossEntropy, "mse": MeanSquaredError, "l1": L1, "huber": Huber,
+    "bce_with_logits": BCEWithLogits, "kl": KLDivergence, "own": Own,
+}  # fmt: skip
+
+
+def loss(what: str | Loss | None) -> Loss:
+    """A loss by its name, with its defaults, or as it is; None: the model's own."""
+    if isinstance(what, Loss):
+        return what
+    if what is None:
+        return Own()
+    if what not in LOSSES:
+        fix = nearest(str(what), LOSSES, f"choose {', '.join(LOSSES)}")
+        raise UserError(f"no loss is called {what!r}", "loss", fix)
+    return LOSSES[what]()
+

@@ -1,0 +1,274 @@
+"""Optimisers as ops: from parameters, gradients and their state to the next ones.
+
+Formulas and constants are those of ``torch.optim`` (2.13, the single-tensor forms); every op rounds
+once in the parameter's dtype.  Rates and corrections are f64 numbers, rounded once where they meet
+a tensor; powers of the betas are kept in the state, by repeated multiplication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from core_compiler.errors import UserError, nearest
+from core_compiler.ir import Value
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.gradients.table import Term
+from core_compiler.ops.rules import F64
+from core_compiler.training.schedules import Schedule, schedule
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What all parameters of an iteration share: f64 values of rank 0.
+
+    ``rate``; ``scalars``: the state of the optimiser as a whole, before and after this iteration;
+    ``first``: i1, whether this is the first iteration.
+    """
+
+    rate: Term
+    first: Value
+    before: Mapping[str, Term] = field(default_factory=dict)
+    after: Mapping[str, Term] = field(default_factory=dict)
+
+
+class Optimizer:
+    """Base of all: ``slots`` are the state beside each parameter with what it is at first,
+    ``scalars`` that of the optimiser as a whole."""
+
+    rate: float | Schedule
+
+    @property
+    def slots(self) -> dict[str, float]:
+        return {}
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        return {}
+
+    @property
+    def schedule(self) -> Schedule:
+        return schedule(self.rate)
+
+    def advance(self, b: Builder, before: Mapping[str, Term]) -> dict[str, Term]:
+        """The scalars of this iteration from those of the last."""
+        return dict(before)
+
+    def update(
+        self, p: Term, g: Term, slots: Mapping[str, Term], numbers: Numbers
+    ) -> tuple[Term, dict[str, Term]]:
+        """The next parameter and its next slots."""
+        raise NotImplementedError
+
+
+def _as(number: Term, like: Term) -> Term:
+    """An f64 number in the dtype and shape of a tensor."""
+    b, kind = number.b, like.value.type
+    value = number.value if kind.dtype is F64 else b.cast(number.value, dtype=kind.dtype)
+    return Term(b, b.expand(value, kind.shape))
+
+
+def _mixed(old: Term, new: Term, share: float) -> Term:
+    """From ``old`` the ``share`` of the way to ``new`` (torch.lerp)."""
+    if share < 0.5:
+        return old + (new - old) * share
+    return new - (new - old) * (1 - share)
+
+
+def _decayed(p: Term, g: Term, decay: float) -> Term:
+    """The gradient with that of half the squared norm."""
+    return g + p * decay if decay else g
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum (Polyak), or Nesterov's."""
+
+    rate: float | Schedule = 1e-3
+    momentum: float = 0.0
+    dampening: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        if self.nesterov and (self.momentum <= 0 or self.dampening):
+            raise UserError("nesterov without momentum, or with dampening", "optimizer",
+                            "give a momentum above 0 and no dampening")  # fmt: skip
+
+    @property
+    def slots(self) -> dict[str, float]:
+        return {"momentum_buffer": 0.0} if self.momentum else {}
+
+    def update(self, p, g, slots, numbers):
+        g = _decayed(p, g, self.weight_decay)
+        rate, after = _as(numbers.rate, p), {}
+        if self.momentum:
+            held = slots["momentum_buffer"] * self.momentum + g * (1 - self.dampening)
+            if self.dampening:  # the first gradient counts whole
+                first = Term(p.b, p.b.expand(numbers.first, p.value.type.shape))
+                held = g.where(first, held)
+            after["momentum_buffer"] = held
+            g = g + held * self.momentum if self.nesterov else held
+        return p - rate * g, after
+
+
+class _Moments(Optimizer):
+    """What Adam and AdamW share: Kingma and Ba, "Adam" (2015)."""
+
+    betas: tuple[float, float]
+    eps: float
+    amsgrad: bool
+
+    @property
+    def slots(self) -> dict[str, float]:
+        largest = {"max_exp_avg_sq": 0.0} if self.amsgrad else {}
+        return {"exp_avg": 0.0, "exp_avg_sq": 0.0, **largest}
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        return {"beta1_power": 1.0, "beta2_power": 1.0}
+
+    def advance(self, b, before):
+        return {f"beta{i}_power": before[f"beta{i}_power"] * self.betas[i - 1] for i in (1, 2)}
+
+    def _moved(self, p: Term, g: Term, slots: Mapping[str, Term], numbers: Numbers):
+        mean = _mixed(slots["exp_avg"], g, 1 - self.betas[0])
+        square = slots["exp_avg_sq"] * self.betas[1] + g * g * (1 - self.betas[1])
+        after = {"exp_avg": mean, "exp_avg_sq": square}
+        if self.amsgrad:
+            square = after["max_exp_avg_sq"] = slots["max_exp_avg_sq"].call("max", square)
+        rate = numbers.rate / (1 - numbers.after["beta1_power"])
+        root = (1 - numbers.after["beta2_power"]).call("sqrt")
+        below = square.call("sqrt") / _as(root, p) + self.eps
+        return p - _as(rate, p) * (mean / below), after
+
+
+@dataclass(frozen=True)
+class Adam(_Moments):
+    """Adam; ``weight_decay`` is added to the gradient."""
+
+    rate: float | Schedule = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    amsgrad: bool = False
+
+    def update(self, p, g, slots, numbers):
+        return self._moved(p, _decayed(p, g, self.weight_decay), slots, numbers)
+
+
+@dataclass(frozen=True)
+class AdamW(_Moments):
+    """Loshchilov and Hutter, "Decoupled weight decay regularization" (2019)."""
+
+    rate: float | Schedule = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 1e-2
+    amsgrad: bool = False
+
+    def update(self, p, g, slots, numbers):
+        if self.weight_decay:
+            p = p * _as(1 - numbers.rate * self.weight_decay, p)
+        return self._moved(p, g, slots, numbers)
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """Duchi, Hazan and Singer (2011)."""
+
+    rate: float | Schedule = 1e-2
+    rate_decay: float = 0.0
+    weight_decay: float = 0.0
+    initial: float = 0.0
+    eps: float = 1e-10
+
+    @property
+    def slots(self) -> dict[str, float]:
+        return {"sum": self.initial}
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        return {"steps": 0.0} if self.rate_decay else {}
+
+    def advance(self, b, before):
+        return {"steps": before["steps"] + 1} if self.rate_decay else {}
+
+    def update(self, p, g, slots, numbers):
+        g = _decayed(p, g, self.weight_decay)
+        rate = numbers.rate
+        if self.rate_decay:
+            rate = rate / (numbers.before["steps"] * self.rate_decay + 1)
+        total = slots["sum"] + g * g
+        return p - _as(rate, p) * (g / (total.call("sqrt") + self.eps)), {"sum": total}
+
+
+@dataclass(frozen=True)
+class RMSprop(Optimizer):
+    """Hinton's lecture 6e (2012); centered: Graves, "Generating sequences" (2013)."""
+
+    rate: float | Schedule = 1e-2
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
+
+    @property
+    def slots(self) -> dict[str, float]:
+        made = {"square_avg": 0.0}
+        if self.centered:
+            made["grad_avg"] = 0.0
+        if self.momentum:
+            made["momentum_buffer"] = 0.0
+        return made
+
+    def update(self, p, g, slots, numbers):
+        g = _decayed(p, g, self.weight_decay)
+        rate = _as(numbers.rate, p)
+        square = slots["square_avg"] * self.alpha + g * g * (1 - self.alpha)
+        after, below = {"square_avg": square}, square
+        if self.centered:
+            mean = after["grad_avg"] = _mixed(slots["grad_avg"], g, 1 - self.alpha)
+            below = square - mean * mean
+        step = g / (below.call("sqrt") + self.eps)
+        if self.momentum:
+            step = after["momentum_buffer"] = slots["momentum_buffer"] * self.momentum + step
+        return p - rate * step, after
+
+
+@dataclass(frozen=True)
+class Lion(Optimizer):
+    """Chen et al., "Symbolic discovery of optimization algorithms" (2023)."""
+
+    rate: float | Schedule = 1e-4
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.0
+
+    @property
+    def slots(self) -> dict[str, float]:
+        return {"exp_avg": 0.0}
+
+    def update(self, p, g, slots, numbers):
+        mean = slots["exp_avg"]
+        if self.weight_decay:
+            p = p * _as(1 - numbers.rate * self.weight_decay, p)
+        direction = (mean * self.betas[0] + g * (1 - self.betas[0])).call("sign")
+        after = mean * self.betas[1] + g * (1 - self.betas[1])
+        return p - _as(numbers.rate, p) * direction, {"exp_avg": after}
+
+
+#: The optimisers by the names that the command line and :class:`Training` take.
+OPTIMIZERS = {
+    "sgd": SGD, "adam": Adam, "adamw": AdamW, "adagrad": Adagrad, "rmsprop": RMSprop, "lion": Lion,
+}  # fmt: skip
+
+
+def optimizer(what: str | Optimizer) -> Optimizer:
+    """An optimiser by its name, with its defaults, or as it is."""
+    if isinstance(what, Optimizer):
+        return what
+    if what not in OPTIMIZERS:
+        fix = nearest(str(what), OPTIMIZERS, f"choose {', '.join(OPTIMIZERS)}")
+        raise UserError(f"no optimiser is called {what!r}", "optimizer", fix)
+    return OPTIMIZERS[what]()

@@ -1,0 +1,15 @@
+"""The passes of training: from the loss to the next state.  They stand in the meaning half."""
+
+from __future__ import annotations
+
+from core_compiler.passes.base import Pass
+from core_compiler.training.config import Training
+from core_compiler.training.passes.apply_optimizer import ApplyOptimizer
+from core_compiler.training.passes.clip_gradients import ClipGradients
+from core_compiler.training.passes.differentiate import Differentiate
+
+
+def pipeline(training: Training) -> tuple[Pass, ...]:
+    """The passes of a training step, in their order."""
+    clip = () if training.clip_norm is None else (ClipGradients(training.clip_norm),)
+    return (Differentiate(), *clip, ApplyOptimizer(training.optimizer))

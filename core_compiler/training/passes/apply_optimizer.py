@@ -1,0 +1,78 @@
+"""Apply the optimiser: the next parameters, and the next of everything that a step carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.ir import Module, Value
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.gradients.table import Term
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.training.optimizers import SGD, Numbers, Optimizer
+from core_compiler.training.roles import ITERATION, STATE, Result, Roles
+
+
+@dataclass(frozen=True)
+class ApplyOptimizer(Pass):
+    """Makes the next parameters of the gradients, by the formula of the optimiser.
+
+    What a step carries on (parameters, buffers, the optimiser's state, the iteration) takes over
+    the memory of what it was.
+    """
+
+    mandatory = True
+    requires = frozenset({"gradients"})
+    ends = frozenset({"gradients"})
+    optimizer: Optimizer = SGD()
+
+    def options(self):
+        return {"optimizer": repr(self.optimizer)}
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        main = module.main
+        roles = Roles.of(main)
+        arguments, outputs = main.arguments, main.outputs
+        rw = context.rewriter(main.body)
+        nexts: dict[int, Value] = {
+            of: v for (role, of), v in zip(roles.results, outputs, strict=True) if role == "next"
+        }
+        b = Builder(module.weights)
+        place = roles.number("scalar", ITERATION)
+        iteration = arguments[place]
+        if place not in nexts:
+            nexts[place] = b.add(iteration, b.constant(1, iteration.type.dtype))
+        first = b.eq(iteration, b.constant(0, iteration.type.dtype))
+        held = {n: roles.number("scalar", n) for n in self.optimizer.scalars}
+        before = {n: Term(b, arguments[i]) for n, i in held.items()}
+        after = self.optimizer.advance(b, before)
+        nexts |= {held[n]: term.value for n, term in after.items()}
+        rate = Term(b, self.optimizer.schedule.rate(b, iteration))
+        rw.insert(b.ops, rule="numbers of the iteration", reason="the optimiser's rate and state")
+        for parameter, gradient in roles.gradients().items():
+            b = Builder(module.weights)
+            slots = roles.slots(parameter)
+            numbers = Numbers(
+                _in(b, rate), first, {n: _in(b, t) for n, t in before.items()},
+                {n: _in(b, t) for n, t in after.items()},
+            )  # fmt: skip
+            made, moved = self.optimizer.update(
+                Term(b, arguments[parameter]), Term(b, outputs[gradient]),
+                {n: Term(b, arguments[i]) for n, i in slots.items()}, numbers,
+            )  # fmt: skip
+            nexts[parameter] = made.value
+            nexts |= {slots[n]: term.value for n, term in moved.items()}
+            role, name, _ = roles.arguments[parameter]
+            rw.insert(b.ops, rule=f"update by {type(self.optimizer).__name__}",
+                      reason=f"the next value of the {role} {name}")  # fmt: skip
+        kept: list[tuple[Result, Value]] = [
+            (row, v) for row, v in zip(roles.results, outputs, strict=True)
+            if row[0] in ("loss", "metric")
+        ]  # fmt: skip
+        carried = [(("next", i), nexts.get(i, arguments[i])) for i in roles.numbers(*STATE)]
+        body = rw.commit()
+        return module.with_function(roles.applied(main.with_(body=body), [*kept, *carried]))
+
+
+def _in(b: Builder, term: Term) -> Term:
+    """A number made before, to go on with in another builder."""
+    return Term(b, term.value)

@@ -1,0 +1,52 @@
+"""Clip gradients: scale all of them by one number where their norm is too large."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.ir import Module
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.composite import widened
+from core_compiler.ops.gradients.table import Term, rounded
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.training.roles import Roles
+
+
+@dataclass(frozen=True)
+class ClipGradients(Pass):
+    """Scales the gradients so that their norm over all parameters is at most ``norm``.
+
+    As ``torch.nn.utils.clip_grad_norm_``: every gradient times min(1, norm / (total + 1e-6)), the
+    total being the norm of the parameters' norms.
+    """
+
+    exact = False
+    tolerance = "values change where the configuration asks for clipped gradients"
+    requires = frozenset({"gradients"})
+    norm: float = 1.0
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        main = module.main
+        roles = Roles.of(main)
+        places = roles.gradients()
+        rw = context.rewriter(main.body)
+        b = Builder(module.weights)
+        norms = []
+        for place in places.values():
+            g = widened(b, main.outputs[place])
+            square = b.reduce_sum(b.mul(g, g), axes=tuple(range(g.type.rank)))
+            norms.append(b.reshape(b.sqrt(square), shape=(1,)))
+        joined = b.concat(*norms, axis=0)
+        total = Term(b, b.sqrt(b.reduce_sum(b.mul(joined, joined), axes=(0,))))
+        factor = (self.norm / (total + 1e-6)).call("min", 1.0)
+        rw.insert(b.ops, rule="the gradients' norm", reason="the configuration clips it")
+        outputs = list(main.outputs)
+        for place in places.values():
+            b = Builder(module.weights)
+            g = outputs[place]
+            wide = widened(b, g)
+            outputs[place] = rounded(b, b.mul(wide, b.expand(factor.value, wide.type.shape)), g)
+            rw.insert(b.ops, rule="clip a gradient", reason="scaled with all others")
+        body = rw.commit()
+        results = [*zip(roles.results, outputs, strict=True), (("metric", -1), total.value)]
+        return module.with_function(roles.applied(main.with_(body=body), results))

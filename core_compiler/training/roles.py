@@ -1,0 +1,77 @@
+"""What the arguments and results of a training step's ``main`` are: facts of the function.
+
+``arguments`` has a row an argument, ``(role, name, of)``: role ``batch`` (given anew in every
+iteration), ``parameter``, ``buffer`` (statistics, counters: the model's own state), ``slot`` (of an
+optimiser, ``of`` the parameter with that number among the arguments) or ``scalar`` (of the
+optimiser as a whole, the iteration, the seed).  ``results`` has a row a result, ``(role, of)``:
+``loss``, ``metric``, ``gradient`` or ``next`` of an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core_compiler.errors import InternalError
+from core_compiler.ir import Function, Value
+
+Argument = tuple[str, str, int]
+Result = tuple[str, int]
+
+#: Roles of arguments that the step hands on to the next.
+STATE = ("parameter", "buffer", "slot", "scalar")
+ITERATION, SEED = "iteration", "seed"
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The roles of a function's arguments and results, to read and to change."""
+
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+
+    @staticmethod
+    def of(function: Function) -> Roles:
+        """InternalError where ``function`` is no training step."""
+        if "arguments" not in function.attributes:
+            raise InternalError(f"{function.name} is no training step")
+        return Roles(function.attributes["arguments"], function.attributes["results"])
+
+    @staticmethod
+    def are_given(function: Function) -> bool:
+        return "arguments" in function.attributes
+
+    def numbers(self, *roles: str) -> list[int]:
+        """The places of the arguments with one of these roles."""
+        return [i for i, (role, _, _) in enumerate(self.arguments) if role in roles]
+
+    def number(self, role: str, name: str) -> int:
+        """The place of the one argument of this role and name."""
+        return next(i for i, a in enumerate(self.arguments) if a[:2] == (role, name))
+
+    def has(self, role: str, name: str) -> bool:
+        return any(a[:2] == (role, name) for a in self.arguments)
+
+    def slots(self, parameter: int) -> dict[str, int]:
+        """The optimiser's state of a parameter: name -> place among the arguments."""
+        return {
+            name: i for i, (role, name, of) in enumerate(self.arguments)
+            if role == "slot" and of == parameter
+        }  # fmt: skip
+
+    def result(self, role: str, of: int = -1) -> int | None:
+        return next((i for i, r in enumerate(self.results) if r == (role, of)), None)
+
+    def gradients(self) -> dict[int, int]:
+        """Parameter (its place among the arguments) -> place of its gradient among the results."""
+        return {of: i for i, (role, of) in enumerate(self.results) if role == "gradient"}
+
+    def applied(self, function: Function, results: Sequence[tuple[Result, Value]]) -> Function:
+        """``function`` with these results; those that are the next of an argument may take its
+        memory."""
+        rows = tuple(row for row, _ in results)
+        aliases = tuple((i, of) for i, (role, of) in enumerate(rows) if role == "next")
+        body = function.body.with_(outputs=tuple(v for _, v in results))
+        attributes = {**function.attributes, "arguments": self.arguments, "results": rows,
+                      "aliases": aliases}  # fmt: skip
+        return function.with_(body=body, attributes=attributes)

@@ -1,0 +1,134 @@
+"""Learning rates as functions of the iteration, computed in f64 by ops of the contract.
+
+A schedule is part of the training step's graph, so that the same rate comes about everywhere and a
+resumed run goes on with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import pi
+from typing import Protocol
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Value
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.gradients.table import Term
+from core_compiler.ops.rules import F64
+
+
+class Schedule(Protocol):
+    """``rate(b, iteration)``: the rate (f64, rank 0) of an iteration (i64, rank 0, from 0 on)."""
+
+    def rate(self, b: Builder, iteration: Value) -> Value: ...
+
+
+def _number(b: Builder, value: float) -> Value:
+    return b.constant(value, F64)
+
+
+def _count(b: Builder, iteration: Value) -> Term:
+    return Term(b, b.cast(iteration, dtype=F64))
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same rate in every iteration."""
+
+    value: float
+
+    def rate(self, b: Builder, iteration: Value) -> Value:
+        return _number(b, self.value)
+
+
+@dataclass(frozen=True)
+class Step:
+    """``value * gamma ** (iteration // every)`` (torch.optim.lr_scheduler.StepLR)."""
+
+    value: float
+    every: int
+    gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        _need(self.every >= 1, f"every = {self.every}", "give 1 or more iterations")
+
+    def rate(self, b: Builder, iteration: Value) -> Value:
+        steps = (_count(b, iteration) / self.every).call("floor")
+        return (Term(b, _number(b, self.gamma)).call("pow", steps) * self.value).value
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """``value * gamma ** iteration`` (ExponentialLR)."""
+
+    value: float
+    gamma: float
+
+    def rate(self, b: Builder, iteration: Value) -> Value:
+        grown = Term(b, _number(b, self.gamma)).call("pow", _count(b, iteration))
+        return (grown * self.value).value
+
+
+@dataclass(frozen=True)
+class Linear:
+    """From ``value`` to ``value * last`` over ``iterations``, then that (LinearLR with a first
+    factor of 1)."""
+
+    value: float
+    iterations: int
+    last: float = 0.0
+
+    def __post_init__(self) -> None:
+        _need(self.iterations >= 1, f"iterations = {self.iterations}", "give 1 or more")
+
+    def rate(self, b: Builder, iteration: Value) -> Value:
+        share = _count(b, iteration).call("min", self.iterations) / self.iterations
+        return ((share * (self.last - 1) + 1) * self.value).value
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine from ``value`` to ``least`` over ``iterations``, then that (Loshchilov and
+    Hutter, "SGDR", 2017, without restarts; CosineAnnealingLR)."""
+
+    value: float
+    iterations: int
+    least: float = 0.0
+
+    def __post_init__(self) -> None:
+        _need(self.iterations >= 1, f"iterations = {self.iterations}", "give 1 or more")
+
+    def rate(self, b: Builder, iteration: Value) -> Value:
+        share = _count(b, iteration).call("min", self.iterations) / self.iterations
+        bend = (share * pi).call("cos")
+        return ((bend + 1) * ((self.value - self.least) / 2) + self.least).value
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """A rate that grows from nothing to that of ``after`` over ``iterations``; ``after`` begins to
+    count when it is reached."""
+
+    iterations: int
+    after: Schedule
+
+    def __post_init__(self) -> None:
+        _need(self.iterations >= 1, f"iterations = {self.iterations}", "give 1 or more")
+
+    def rate(self, b: Builder, iteration: Value) -> Value:
+        count = _count(b, iteration)
+        later = b.max(b.sub(iteration, b.scalar_like(self.iterations, iteration)),
+                      b.scalar_like(0, iteration))  # fmt: skip
+        rate = Term(b, self.after.rate(b, later))
+        growing = rate * ((count + 1) / self.iterations)
+        return growing.where(count < self.iterations, rate).value
+
+
+def schedule(rate: float | Schedule) -> Schedule:
+    """A number as the schedule that never changes it."""
+    return Constant(float(rate)) if isinstance(rate, int | float) else rate
+
+
+def _need(holds: bool, what: str, fix: str) -> None:
+    if not holds:
+        raise UserError(what, "learning rate", fix)
