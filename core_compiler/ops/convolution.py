@@ -184,9 +184,7 @@ def _weight_gradient_rule(types, attributes):
             attributes["high"][i], attributes["dilations"][i],
         )  # fmt: skip
         need(made == dy.shape[i + 2], f"spatial axis {i} of dy is {dy.shape[i + 2]}, not {made}")
-    channels, outputs = (
-        need_static("the number of channels", each.shape[1]) for each in (x, dy)
-    )
+    channels, outputs = (need_static("the number of channels", each.shape[1]) for each in (x, dy))
     need(groups >= 1 and channels % groups == 0 and outputs % groups == 0,
          f"{channels} and {outputs} channels do not divide into {groups} groups")  # fmt: skip
     made = result_dtype(x.dtype, attributes["accumulate"])

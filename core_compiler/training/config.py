@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError
-from core_compiler.training.losses import Loss, loss
-from core_compiler.training.optimizers import Optimizer, optimizer
+from core_compiler.training.losses import loss
+from core_compiler.training.optimizers import optimizer
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Training:
     ``seed``       of random numbers (dropout).
     """
 
-    loss: Loss | str | None = "cross_entropy"
-    optimizer: Optimizer | str = "sgd"
+    loss: Any = "cross_entropy"  # a Loss from __post_init__ on, an Optimizer the other
+    optimizer: Any = "sgd"
     freeze: tuple[str, ...] = ()
     clip_norm: float | None = None
     seed: int = 0

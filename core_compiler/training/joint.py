@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,8 @@ class Joint:
 
 
 def begin(
-    module: Module, training: Training, *, inputs: Sequence[str], buffers: Sequence[np.ndarray] = (),
+    module: Module, training: Training, *, inputs: Sequence[str],
+    buffers: Sequence[np.ndarray] = (),
 ) -> Joint:  # fmt: skip
     """The joint module of an imported model.
 
@@ -61,7 +63,7 @@ def begin(
     rows += [("batch", "targets", -1)] * len(targets)
     state: list[np.ndarray] = []
 
-    def add(role: str, name: str, value: Value, array: np.ndarray, of: int = -1) -> int:
+    def add(role: str, name: str, value: Value, array: Any, of: int = -1) -> int:
         arguments.append(value)
         rows.append((role, name, of))
         state.append(np.array(array))
@@ -82,7 +84,9 @@ def begin(
     for op, place in places.items():
         for slot, start in moving.items():
             value = Value(op.result.type, f"{op.result.name}_{slot}")
-            add("slot", slot, value, np.full(value.type.shape, start, value.type.dtype.numpy), place)
+            add(
+                "slot", slot, value, np.full(value.type.shape, start, value.type.dtype.numpy), place
+            )
     for name, start in training.optimizer.scalars.items():
         add("scalar", name, Value(tensor((), F64), name), np.float64(start))
     known = {name for role, name, _ in rows if role == "scalar"}
@@ -111,9 +115,10 @@ def parameters(main: Function, freeze: Sequence[str] = ()) -> list[Op]:
     ]  # fmt: skip
     for pattern in freeze:
         if not any(fnmatch(_name(op), pattern) for op in every):
-            shown = ", ".join(_name(op) for op in every[:8])
-            raise UserError(f"no parameter is called {pattern!r}", "freeze",
-                            f"the parameters are {shown}{' ...' if len(every) > 8 else ''}")  # fmt: skip
+            shown = ", ".join(_name(op) for op in every[:8]) + (" ..." if len(every) > 8 else "")
+            raise UserError(
+                f"no parameter is called {pattern!r}", "freeze", f"the parameters are {shown}"
+            )
     return [op for op in every if not any(fnmatch(_name(op), p) for p in freeze)]
 
 

@@ -43,8 +43,11 @@ class CrossEntropy(Loss):
     def _axis(self, output: TensorType) -> int:
         axis = self.axis + output.rank if self.axis < 0 else self.axis
         if not 0 <= axis < output.rank or output.rank < 2:
-            raise UserError(f"the output {output} has no axis {self.axis} of classes", "loss",
-                            "give the axis of the classes, of an output [batch, .., classes]")  # fmt: skip
+            raise UserError(
+                f"the output {output} has no axis {self.axis} of classes",
+                "loss",
+                "give the axis of the classes, of an output [batch, .., classes]",
+            )
         return axis
 
     def target(self, output: TensorType) -> TensorType:
@@ -134,7 +137,9 @@ class KLDivergence(_Pointwise):
         return (y * (y.call("log") - x)).unless(y.same(0))
 
     def count(self, output: TensorType) -> int:
-        return output.shape[0] if self.batch and output.rank else output.elements
+        if not self.batch or not output.rank:
+            return output.elements
+        return output.elements // max(1, prod(output.shape[1:]))
 
 
 @dataclass(frozen=True)
@@ -171,4 +176,3 @@ def loss(what: str | Loss | None) -> Loss:
         fix = nearest(str(what), LOSSES, f"choose {', '.join(LOSSES)}")
         raise UserError(f"no loss is called {what!r}", "loss", fix)
     return LOSSES[what]()
-

@@ -16,8 +16,12 @@ import time
 
 from tests.conformance import outcomes, whole
 
-NAMES = {"onnx": "onnx_nodes", "torch": "opinfo", "torch-grad": "opinfo_gradients",
-         "jax": "jax_harnesses"}
+NAMES = {
+    "onnx": "onnx_nodes",
+    "torch": "opinfo",
+    "torch-grad": "opinfo_gradients",
+    "jax": "jax_harnesses",
+}
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Torch's operator database, backward: gradients of every float sample against torch.autograd.
 
-The samples are those of :mod:`.opinfo` in f32, of ops that torch can differentiate.  Each program is
-imported and turned into its pullback (:func:`core_compiler.training.autodiff.pullback`); random
+The samples are those of :mod:`.opinfo` in f32, of ops that torch can differentiate.  Each program
+is imported and turned into its pullback (:func:`core_compiler.training.autodiff.pullback`); random
 cotangents are the same for both sides.  Compared as the forward suite is.
 """
 

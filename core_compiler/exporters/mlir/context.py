@@ -12,6 +12,7 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.exporters.mlir.text import Ref, Writer
+from core_compiler.exporters.respelled import SPELLINGS
 from core_compiler.ir import (
     Block,
     Dense,
@@ -164,7 +165,7 @@ class Context:
                 return tuple(made) if isinstance(made, (tuple, list)) else (made,)
             except NoWord as problem:
                 reason = str(problem)
-        formula = self.COMPOSED.get(op.kind) or declared.decompose
+        formula = self.COMPOSED.get(op.kind) or declared.decompose or SPELLINGS.get(op.kind)
         if formula is None or self.refused(op):
             self.shared.missing.append(Missing(op.kind, reason, self.writer.origin))
             return None

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.errors import InternalError
 from core_compiler.exporters import base
 from core_compiler.exporters.base import Names, is_uniform, short
 from core_compiler.exporters.numpy_source import ops  # noqa: F401  (fills the table)
@@ -29,9 +30,10 @@ from core_compiler.exporters.numpy_source.text import (
     taken,
     typed,
 )
+from core_compiler.exporters.respelled import respelled
 from core_compiler.ir import Block, DType, Module, Op, Resource, Value, as_array, dtype
 from core_compiler.ops.base import definition
-from core_compiler.ops.builder import broadcast_shape, decomposed
+from core_compiler.ops.builder import broadcast_shape
 
 #: Lists of at most so many numbers stand in the text.
 INLINE = 6
@@ -154,7 +156,9 @@ class Writer:
         if made is not None:
             self._assign(op, made, shape)
             return
-        block = decomposed(op)
+        block = respelled(op, self.module.weights)
+        if block is None:
+            raise InternalError(f"{op.kind} has no words in NumPy")
         for argument, value in zip(block.arguments, op.operands, strict=True):
             self.env[argument] = self.env[value]
         self.block(block)

@@ -19,9 +19,10 @@ from core_compiler.exporters.onnx import dtypes, ops  # noqa: F401  (fills the t
 from core_compiler.exporters.onnx.graph import Graph, Tensor
 from core_compiler.exporters.onnx.ranges import Ranges
 from core_compiler.exporters.onnx.table import TABLE, Emitter, NotInOnnx
+from core_compiler.exporters.respelled import respelled
 from core_compiler.ir import Block, Module, Op, Resource, TensorType, Value, as_array
 from core_compiler.ops.base import definition
-from core_compiler.ops.builder import broadcast_shape, decomposed
+from core_compiler.ops.builder import broadcast_shape
 
 #: Why ops have no translation.
 _NO_WORD = dict.fromkeys(
@@ -140,9 +141,10 @@ class Exporter(Emitter):
                 made = handler(self, op, *map(self.operand, op.operands))
         if made is not None:
             return (made,) if isinstance(made, Tensor | Spread) else tuple(made)
-        if declared.decompose is None:
+        block = respelled(op, self.module.weights)
+        if block is None:
             raise NotInOnnx(_NO_WORD.get(short(op), "no translation"))
-        return self._inlined(decomposed(op), op.operands)
+        return self._inlined(block, op.operands)
 
     def _elementwise(self, op: Op, handler) -> Tensor | Spread | None:
         """Computed before its operands are broadcast, as far as that goes."""

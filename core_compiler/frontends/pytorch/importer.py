@@ -275,8 +275,8 @@ class _Walker:
             return
         if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
             held = states[spec.target]
-            trained = kind == "PARAMETER" and held.requires_grad
-            self._constant(node, spec.target, held, "parameter" if trained else kind.lower())
+            frozen = kind == "PARAMETER" and not held.requires_grad
+            self._constant(node, spec.target, held, "frozen" if frozen else kind.lower())
             return
         value = node.meta.get("val")
         if kind != "USER_INPUT" or not hasattr(value, "shape"):

@@ -39,9 +39,7 @@ class Symbols:
         return self._streams[-1]
 
     @staticmethod
-    def of(
-        program, sizes: Mapping[str, int], where: str, random: tuple[Any, ...] = ()
-    ) -> Symbols:
+    def of(program, sizes: Mapping[str, int], where: str, random: tuple[Any, ...] = ()) -> Symbols:
         """Bind the symbols in the shapes of the program's inputs: to ``sizes``, else to the example
         inputs' sizes.  UserError for a name that is no symbol or a size out of its range."""
         hints: dict[str, int | None] = {}

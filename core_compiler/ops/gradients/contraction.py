@@ -101,9 +101,7 @@ def _conv_transpose(b, op, dy):
     x, w = op.operands
     settings = _settings(op)
     # What was added at the end lies under no window.
-    settings["high"] = tuple(
-        h - e for h, e in zip(op["high"], op["output_padding"], strict=True)
-    )
+    settings["high"] = tuple(h - e for h, e in zip(op["high"], op["output_padding"], strict=True))
 
     def of_x() -> Value:
         wide, weights = _alike(b, dy, w)
@@ -125,7 +123,7 @@ def _alike(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
 
 @of_each("conv_weight_gradient")
 def _conv_weight_gradient(b, op, dy):
-    """It is linear in the image and in the cotangent it is given (``dy`` is that of the weights)."""
+    """It is linear in the image and in what it is given (``dy`` is the weights' cotangent)."""
     x, given = op.operands
     convolution = op.with_(kind="core.conv", operands=(x, dy), results=(given,))
     of_x, _ = _conv(b, convolution, given)

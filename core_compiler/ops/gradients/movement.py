@@ -162,7 +162,7 @@ def _take_along(b, op, dy):
 
 @of_each("gather_nd")
 def _gather_nd(b, op, dy):
-    x, indices = op.operands
+    x = op.operands[0]
 
     def of_x() -> Value:
         return b.scatter_nd(zeros(b, x), _full_places(b, op), dy, mode="add")
@@ -189,9 +189,9 @@ def _full_places(b: Builder, op: Op) -> Value:
 @gradient("scatter_along", "scatter_nd")
 def _scatter(b, op, cotangents, wanted):
     """``set``: what was replaced has no part in the result (of several updates of one element each
-    gets its cotangent, though one counts, as in torch).  ``mul``: from the quotient, so an element
-    of 0 gets the product without it only where no other is 0."""
-    (x, indices, updates), (dy,), mode = op.operands, cotangents, op["mode"]
+    gets its cotangent, though one counts, as in torch).  ``mul``: from the quotient, 0 for an
+    element that is 0."""
+    (x, _, updates), (dy,), mode = op.operands, cotangents, op["mode"]
     of_x = of_updates = None
     if mode in ("max", "min"):
         return _of_scattered_extremes(b, op, dy, wanted)
@@ -246,7 +246,7 @@ def _inside(b: Builder, indices: Value, size: int) -> Value:
 
 def _of_scattered_extremes(b, op: Op, dy: Value, wanted: Sequence[bool]):
     """All that equal the result share its cotangent."""
-    x, _indices, updates = op.operands
+    x, _, updates = op.operands
     y = op.result
     one, none = b.scalar_like(1, x), zeros(b, x)
     own = b.select(b.eq(x, y), one, none)

@@ -6,7 +6,7 @@ from core_compiler.ir import Value
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, others, size_of, spread, widened
 from core_compiler.ops.gradients.movement import zeros
-from core_compiler.ops.gradients.table import NoGradient, gradient, of_one, rounded
+from core_compiler.ops.gradients.table import gradient, of_one, rounded
 from core_compiler.ops.rules import I64
 
 
@@ -103,15 +103,22 @@ def _cumprod(b, op, dy):
 
 @gradient("cummax", "cummin")
 def _running_extreme(b, op, cotangents, wanted):
-    """The result is the last element that reached it."""
+    """The result is the last element that reached it; an exclusive one that of the place before."""
     (x,), (dy,), axis, backwards = op.operands, cotangents, op["axis"], op["reverse"]
+    size = x.type.shape[axis]
+    if size == 0:
+        return (dy,)
+    y = op.result
     if op["exclusive"]:
-        raise NoGradient("of exclusive running extremes there is none")
+        y = b.op(op.kind, (x,), axis=axis, reverse=backwards)
+        rest = b.cut(dy, axis, 0, size - 1) if backwards else b.cut(dy, axis, 1, size)
+        last = zeros(b, b.cut(dy, axis, 0, 1))
+        dy = b.concat(*((last, rest) if backwards else (rest, last)), axis=axis)
     place = b.iota(shape=x.type.shape, dtype=I64, axis=axis)
     if backwards:
-        where = b.select(b.eq(x, op.result), place, b.scalar_like(x.type.shape[axis], place))
+        where = b.select(b.eq(x, y), place, b.scalar_like(size, place))
         where = b.cummin(where, axis=axis, reverse=True)
     else:
-        where = b.select(b.eq(x, op.result), place, b.scalar_like(-1, place))
+        where = b.select(b.eq(x, y), place, b.scalar_like(-1, place))
         where = b.cummax(where, axis=axis)
     return (b.scatter_along(zeros(b, x), where, dy, axis=axis, mode="add"),)

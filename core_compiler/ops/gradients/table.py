@@ -19,9 +19,7 @@ from core_compiler.ops.composite import as_dtype, widened
 
 #: ``(builder, op, cotangents of the results, which operands are asked for) -> cotangents of the
 #: operands``; None stands for zero, and for operands that nobody asked for.
-Rule = Callable[
-    [Builder, Op, Sequence[Value | None], Sequence[bool]], Sequence[Value | None]
-]
+Rule = Callable[[Builder, Op, Sequence[Value | None], Sequence[bool]], Sequence[Value | None]]
 
 RULES: dict[str, Rule] = {}
 
@@ -32,11 +30,12 @@ class NoGradient(Exception):
 
 #: Ops whose results do not depend on their operands in any way that a gradient sees: piecewise
 #: constant ones, and those that give integers.
-CONSTANT = frozenset(
-    """sign floor ceil round trunc not bitnot is_nan is_inf is_finite and or xor shl shr
-    eq ne lt le gt ge argmax argmin argsort reduce_and reduce_or one_hot
-    max_pool_positions random_bits random_uniform random_normal constant iota stop_gradient""".split()
-)
+CONSTANT = frozenset((
+    *("sign", "floor", "ceil", "round", "trunc", "is_nan", "is_inf", "is_finite"),
+    *("not", "bitnot", "and", "or", "xor", "shl", "shr", "eq", "ne", "lt", "le", "gt", "ge"),
+    *("argmax", "argmin", "argsort", "reduce_and", "reduce_or", "one_hot", "max_pool_positions"),
+    *("random_bits", "random_uniform", "random_normal", "constant", "iota", "stop_gradient"),
+))  # fmt: skip
 
 
 def gradient(*names: str) -> Callable[[Rule], Rule]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core_compiler.ir import Module, Value
 from core_compiler.ops.builder import Builder
@@ -23,7 +23,7 @@ class ApplyOptimizer(Pass):
     mandatory = True
     requires = frozenset({"gradients"})
     ends = frozenset({"gradients"})
-    optimizer: Optimizer = SGD()
+    optimizer: Optimizer = field(default_factory=SGD)
 
     def options(self):
         return {"optimizer": repr(self.optimizer)}

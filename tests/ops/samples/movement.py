@@ -25,6 +25,7 @@ def _moves(name: str) -> list[Sample]:
         sample("slice", x, oracle=lambda x: x[1:2, :3:2, 1:4:2], starts=(1, 0, 1),
                limits=(2, 3, 4), strides=(1, 2, 2)),
         sample("reverse", x, oracle=lambda x: x[::-1, :, ::-1], axes=(0, 2)),
+        sample("stop_gradient", x, oracle=lambda x: x),
         sample("pad", x, scalar, oracle=lambda x, v: np.pad(
             x, ((1, 0), (0, 2), (3, 3)), constant_values=v), low=(1, 0, 3), high=(0, 2, 3),
             interior=(0, 0, 0)),

@@ -26,28 +26,14 @@ def convolution_backward(
         left = tuple(size - r for size, r in zip(x.type.shape[2:], reached, strict=True))
         of_x = b.conv_transpose(grad, w, output_padding=left, **shape)
     if mask[1]:
-        small, large = (x, grad) if transposed else (grad, x)
-        of_w = _of_weights(b, small, large, w.type.shape, strides, pads, dilations, groups)
+        image, given, settings = x, grad, shape
+        if transposed:  # what was added at the end lies under no window
+            ends = zip(pads, per_axis(output_padding, spatial), strict=True)
+            image, given, settings = grad, x, {**shape, "high": tuple(p - e for p, e in ends)}
+        of_w = b.conv_weight_gradient(image, given, kernel=w.type.shape[2:], **settings)
     if mask[2]:
         of_bias = b.reduce_sum(grad, axes=(0, *range(2, grad.type.rank)))
     return of_x, of_w, of_bias
-
-
-def _of_weights(b, small, large, shape, strides, pads, dilations, groups):
-    """How much each tap meets: ``large`` under ``small`` as the window, over the batch.
-
-    Channels of the weights' second axis become images, so that groups stay apart.
-    """
-    batch, inner = large.type.shape[0], shape[1]
-    size = large.type.shape[2:]
-    images = b.reshape(large, shape=(batch, groups, inner, *size))
-    order = (2, 1, 0, *range(3, 3 + len(size)))
-    images = b.reshape(b.transpose(images, permutation=order), shape=(inner, groups * batch, *size))
-    window = b.transpose(small, permutation=(1, 0, *range(2, small.type.rank)))
-    made = b.conv(images, window, strides=dilations, dilations=strides, low=pads, high=pads,
-                  groups=groups)  # fmt: skip
-    made = b.transpose(made, permutation=(1, 0, *range(2, made.type.rank)))
-    return _first(b, made, shape)
 
 
 def _first(b, x, shape):

@@ -9,7 +9,6 @@ from core_compiler.frontends.pytorch.aten.table import (
     TABLE,
     Context,
     NotSupported,
-    Refused,
     aten,
 )
 from core_compiler.frontends.pytorch.tensors import dtype_of

@@ -1,0 +1,138 @@
+"""Gradient ops in other words, for formats that have none for them: equal but for rounding."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from core_compiler.ir import Block, Op, Value, WeightStore
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import Builder, decomposed
+from core_compiler.ops.rules import I64
+
+
+def _stop_gradient(b: Builder, op: Op) -> Value:
+    return op.operands[0]
+
+
+def _weight_gradient(b: Builder, op: Op) -> Value:
+    """How much each tap meets: x under dy as the window, over the batch.  Channels of the weights'
+    second axis become images, so that groups stay apart."""
+    x, dy = op.operands
+    shape, groups = op.result.type.shape, op["groups"]
+    batch, inner, size = x.type.shape[0], shape[1], x.type.shape[2:]
+    images = b.reshape(x, shape=(batch, groups, inner, *size))
+    order = (2, 1, 0, *range(3, 3 + len(size)))
+    images = b.reshape(b.transpose(images, permutation=order), shape=(inner, groups * batch, *size))
+    spatial = tuple(range(2, dy.type.rank))
+    window = b.transpose(dy, permutation=(1, 0, *spatial))
+    made = b.conv(images, window, strides=op["dilations"], dilations=op["strides"], low=op["low"],
+                  high=op["high"], groups=groups)  # fmt: skip
+    made = b.transpose(made, permutation=(1, 0, *spatial))
+    if made.type.shape != shape:  # strides that do not fit leave some at the end
+        rank = len(shape)
+        made = b.slice(made, starts=(0,) * rank, limits=shape, strides=(1,) * rank)
+    return (
+        made
+        if made.type.dtype is op.result.type.dtype
+        else b.cast(made, dtype=op.result.type.dtype)
+    )
+
+
+def _positions(b: Builder, op: Op) -> Value:
+    """Tap by tap: the first position of the largest so far."""
+    (x,) = op.operands
+    kind, lead, sizes = x.type.dtype, x.type.shape[:2], x.type.shape[2:]
+    low, high, none = (0, 0, *op["low"]), (0, 0, *op["high"]), (0,) * x.type.rank
+    least = -inf if kind.is_float else int(np.iinfo(kind.numpy).min)
+    wide = b.pad(x, b.constant(least, kind), low=low, high=high, interior=none)
+    places = np.broadcast_to(np.arange(prod(sizes)).reshape(sizes), (*lead, *sizes))
+    held = b.pad(b.constant(np.ascontiguousarray(places)), b.constant(-1, I64), low=low, high=high,
+                 interior=none)  # fmt: skip
+    best: Any = None
+    place: Any = None
+    for tap in itertools.product(*map(range, op["window"])):
+        starts = [t * d for t, d in zip(tap, op["dilations"], strict=True)]
+        parts = zip(starts, op.result.type.shape[2:], op["strides"], strict=True)
+        ends = [s + (n - 1) * step + 1 for s, n, step in parts]
+        box = {
+            "starts": (0, 0, *starts),
+            "limits": (*lead, *ends),
+            "strides": (1, 1, *op["strides"]),
+        }
+        value, here = b.slice(wide, **box), b.slice(held, **box)
+        if best is None:
+            best, place = value, here
+            continue
+        better = b.gt(value, best)
+        if kind.is_float:
+            better = b.or_(better, b.and_(b.is_nan(value), b.not_(b.is_nan(best))))
+        better = b.or_(better, b.lt(place, b.scalar_like(0, place)))
+        better = b.and_(better, b.ge(here, b.scalar_like(0, here)))
+        best, place = b.select(better, value, best), b.select(better, here, place)
+    return place
+
+
+def _max_pool_gradient(b: Builder, op: Op) -> Value:
+    places, dy = op.operands
+    shape, lead = op["shape"], op["shape"][:2]
+    size, count = prod(shape[2:]), prod(dy.type.shape[2:])
+    table = b.expand(b.constant(0, dy.type.dtype), (*lead, size))
+    made = b.scatter_along(table, b.reshape(places, shape=(*lead, count)),
+                           b.reshape(dy, shape=(*lead, count)), axis=2, mode="add")  # fmt: skip
+    return b.reshape(made, shape=shape)
+
+
+def _avg_pool_gradient(b: Builder, op: Op) -> Value:
+    """Each share of dy spread by a transposed convolution with ones."""
+    (dy,), shape = op.operands, op["shape"]
+    kind, sizes = dy.type.dtype, dy.type.shape[2:]
+    counts = [np.ones(())]
+    geometry = list(zip(sizes, shape[2:], op["window"], op["strides"], op["low"], op["dilations"],
+                        strict=True))  # fmt: skip
+    for made, size, window, stride, low, dilation in geometry:
+        at = np.arange(made)[:, None] * stride - low + np.arange(window) * dilation
+        inside = window if op["count_padding"] else ((at >= 0) & (at < size)).sum(1)
+        counts.append(np.broadcast_to(inside, (made,)))
+    number = np.array(counts[0])
+    for each in counts[1:]:
+        number = number[..., None] * each
+    share = b.div(dy, b.expand(b.constant(number.astype(kind.numpy)), dy.type.shape))
+    channels = shape[1]
+    ones = b.expand(b.constant(1, kind), (channels, 1, *op["window"]))
+    ends = [(m - 1) * s + d * (w - 1) + 1 - low - n for m, n, w, s, low, d in geometry]
+    found = b.conv_transpose(
+        share, ones, strides=op["strides"], dilations=op["dilations"], groups=channels,
+        low=op["low"], high=tuple(max(e, 0) for e in ends), output_padding=(0,) * len(ends),
+    )  # fmt: skip
+    if any(e < 0 for e in ends):  # what no window reached
+        none = (0,) * len(shape)
+        found = b.pad(found, b.constant(0, kind), low=none, interior=none,
+                      high=(0, 0, *(max(-e, 0) for e in ends)))  # fmt: skip
+    return found
+
+
+SPELLINGS: dict[str, Callable[[Builder, Op], Value]] = {
+    "core.stop_gradient": _stop_gradient,
+    "core.conv_weight_gradient": _weight_gradient,
+    "core.max_pool_positions": _positions,
+    "core.max_pool_gradient": _max_pool_gradient,
+    "core.avg_pool_gradient": _avg_pool_gradient,
+}
+
+
+def respelled(op: Op, weights: WeightStore) -> Block | None:
+    """What a format without a word for ``op`` writes instead: its declared decomposition, or other
+    words of this table; None where there are none.  ``weights`` takes further constants."""
+    if definition(op).decompose is not None:
+        return decomposed(op)
+    if op.kind not in SPELLINGS:
+        return None
+    arguments = tuple(Value(v.type, v.name) for v in op.operands)
+    builder = Builder(weights)
+    made = SPELLINGS[op.kind](builder, op.with_(operands=arguments))
+    return Block(arguments, tuple(builder.ops), (made,))

@@ -1,0 +1,119 @@
+"""Gradient rules against finite differences in f64, on the samples of every op."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Block, Function, Module, Value, WeightStore, dtype
+from core_compiler.ops import REGISTRY, Builder, evaluate_block
+from core_compiler.ops.gradients import CONSTANT
+from core_compiler.training.autodiff import pullback
+from tests.ops.samples import SAMPLES, Sample
+
+F64 = dtype("f64")
+#: Ops with a result that a small change of an operand moves by a jump, or not at all.
+STEPS = {"core.bitcast": "its result is other bits", "core.while": "it has no gradient",
+         "core.group": "it is made by fusion, after differentiation"}  # fmt: skip
+STEP = 1e-6
+
+
+def _is_differentiable(sample: Sample) -> bool:
+    if sample.kind.split(".")[-1] in CONSTANT or sample.kind in STEPS:
+        return False
+    if sample.kind in ("core.nll_loss", "core.cross_entropy") and len(sample.operands) > 2:
+        return False  # of class weights there is no gradient, in torch as here
+    op = sample.op()
+    if not all(np.isfinite(a.astype(np.float64)).all() for a in sample.operands):
+        return False
+    floats = [dtype(a.dtype).is_float and a.size for a in sample.operands]
+    return any(floats) and any(v.type.dtype.is_float and v.type.elements for v in op.results)
+
+
+def _chosen() -> list[Sample]:
+    """Of every kind a few samples, as different as they come."""
+    found: dict[str, list[Sample]] = {}
+    for sample in SAMPLES:
+        if _is_differentiable(sample):
+            found.setdefault(sample.kind, []).append(sample)
+    return [s for held in found.values() for s in held[:: max(1, len(held) // 4)][:4]]
+
+
+def _as_f64(sample: Sample) -> list[np.ndarray]:
+    """The operands in f64, away from ties and kinks."""
+    random = np.random.default_rng(1)
+
+    def moved(a: np.ndarray) -> np.ndarray:
+        wide = a.astype(np.float64)
+        return wide + 1e-3 * (0.5 + random.random(a.shape)) * np.where(wide == 0, 1, np.abs(wide))
+
+    return [moved(a) if dtype(a.dtype).is_float else a for a in sample.operands]
+
+
+def _module(sample: Sample, arrays) -> Module:
+    """The op of a sample on f64 operands."""
+    old = sample.op()
+    arguments = tuple(Value(type_of(a), f"x{i}") for i, a in enumerate(arrays))
+    attributes = {
+        k: F64 if k in ("dtype", "accumulate") and v.is_float else v
+        for k, v in old.attributes.items()
+    }
+    b = Builder(WeightStore())
+    made = b.op(old.kind, arguments, regions=old.regions, **attributes)
+    outputs = made if isinstance(made, tuple) else (made,)
+    return Module({"main": Function("main", Block(arguments, tuple(b.ops), outputs))}, b.weights)
+
+
+def type_of(array: np.ndarray):
+    from core_compiler.ir import tensor
+
+    return tensor(array.shape, array.dtype)
+
+
+@pytest.mark.parametrize("sample", _chosen(), ids=str)
+def test_a_rule_is_the_slope(sample: Sample):
+    arrays = _as_f64(sample)
+    if sample.kind in ("core.if",):
+        pytest.skip("its regions are of the sample's own dtype")
+    module = _module(sample, arrays)
+    body = module.main.body
+    random = np.random.default_rng(0)
+    way = [random.standard_normal(a.shape) if a.dtype == np.float64 else np.zeros_like(a)
+           for a in arrays]  # fmt: skip
+    results = evaluate_block(body, arrays, module.weights)
+    given = [random.standard_normal(r.shape) for r in results if r.dtype == np.float64]
+
+    def there(sign: int) -> float:
+        moved = [a + sign * STEP * w if a.dtype == np.float64 else a
+                 for a, w in zip(arrays, way, strict=True)]  # fmt: skip
+        made = evaluate_block(body, moved, module.weights)
+        floats = [r for r in made if r.dtype == np.float64]
+        return sum(
+            float((np.nan_to_num(r, posinf=0, neginf=0) * g).sum())
+            for r, g in zip(floats, given, strict=True)
+        )
+
+    slope = (there(1) - there(-1)) / (2 * STEP)
+    back = pullback(module)
+    found = evaluate_block(back.main.body, [*arrays, *given], back.weights)
+    moves = [w for a, w in zip(arrays, way, strict=True) if a.dtype == np.float64]
+    ours = sum(float((f * w).sum()) for f, w in zip(found, moves, strict=True))
+    assert ours == pytest.approx(slope, rel=2e-5, abs=2e-6 * sum(map(np.size, found)) ** 0.5)
+
+
+def test_every_op_says_what_its_gradient_is():
+    """A rule, a decomposition, or that nothing passes through."""
+    silent = {k for k, d in REGISTRY.items() if d.gradient is None and d.decompose is None
+              and d.name not in CONSTANT}  # fmt: skip
+    assert silent == {"core.bitcast", "core.while", "core.group", "core.if"}
+
+
+def test_ops_without_a_gradient_are_named_at_once():
+    b = Builder()
+    x = Value(type_of(np.zeros(4, np.float32)), "x")
+    bits = b.bitcast(b.exp(x), dtype="i32")
+    y = b.mul(b.bitcast(bits, dtype="f32"), b.bitcast(b.neg(x), dtype="f32"))
+    module = Module({"main": Function("main", Block((x,), tuple(b.ops), (y,)))})
+    with pytest.raises(UserError, match=r"1 op .*core\.bitcast \(it has no gradient rule"):
+        pullback(module)

@@ -1,0 +1,151 @@
+"""Optimisers and schedules against torch.optim, step by step."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Block, Value, tensor
+from core_compiler.ops import Builder, evaluate_block
+from core_compiler.training import optimizers, schedules
+from core_compiler.training.config import Training
+from core_compiler.training.losses import MeanSquaredError
+from tests.training.helpers import Reference
+
+OURS_AND_THEIRS = {
+    "sgd": (optimizers.SGD(0.05), lambda p: torch.optim.SGD(p, 0.05)),
+    "sgd decay": (optimizers.SGD(0.05, weight_decay=0.1),
+                  lambda p: torch.optim.SGD(p, 0.05, weight_decay=0.1)),
+    "momentum": (optimizers.SGD(0.05, momentum=0.9), lambda p: torch.optim.SGD(p, 0.05, 0.9)),
+    "dampening": (optimizers.SGD(0.05, momentum=0.9, dampening=0.5),
+                  lambda p: torch.optim.SGD(p, 0.05, 0.9, 0.5)),
+    "nesterov": (optimizers.SGD(0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+                 lambda p: torch.optim.SGD(p, 0.05, 0.9, nesterov=True, weight_decay=0.01)),
+    "adam": (optimizers.Adam(0.01), lambda p: torch.optim.Adam(p, 0.01)),
+    "adam decay": (optimizers.Adam(0.01, (0.8, 0.99), 1e-6, 0.1),
+                   lambda p: torch.optim.Adam(p, 0.01, (0.8, 0.99), 1e-6, 0.1)),
+    "amsgrad": (optimizers.Adam(0.01, amsgrad=True),
+                lambda p: torch.optim.Adam(p, 0.01, amsgrad=True)),
+    "adamw": (optimizers.AdamW(0.01), lambda p: torch.optim.AdamW(p, 0.01)),
+    "adagrad": (optimizers.Adagrad(0.05), lambda p: torch.optim.Adagrad(p, 0.05)),
+    "adagrad decay": (optimizers.Adagrad(0.05, 0.1, 0.01, 0.1),
+                      lambda p: torch.optim.Adagrad(p, 0.05, 0.1, 0.01, 0.1)),
+    "rmsprop": (optimizers.RMSprop(0.01), lambda p: torch.optim.RMSprop(p, 0.01)),
+    "rmsprop centered": (
+        optimizers.RMSprop(0.01, 0.9, 1e-6, 0.01, 0.9, True),
+        lambda p: torch.optim.RMSprop(p, 0.01, 0.9, 1e-6, 0.01, 0.9, True)),
+}  # fmt: skip
+
+
+def _model():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9, 4))
+
+
+def _batch(number: int):
+    torch.manual_seed(100 + number)
+    return torch.randn(5, 6), torch.randn(5, 4)
+
+
+@pytest.mark.parametrize("name", OURS_AND_THEIRS)
+def test_parameters_move_as_torchs(name):
+    ours, make = OURS_AND_THEIRS[name]
+    model = _model()
+    step = Reference(model, _batch(0)[:1], Training(MeanSquaredError(), ours))
+    theirs = copy.deepcopy(model)
+    optimizer = make(theirs.parameters())
+    for number in range(6):
+        x, y = _batch(number)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(theirs(x), y)
+        loss.backward()
+        optimizer.step()
+        assert step(x.numpy(), y.numpy()) == pytest.approx(loss.item(), rel=1e-5)
+        for key, value in theirs.state_dict().items():
+            np.testing.assert_allclose(step[key], value.numpy(), rtol=2e-5, atol=2e-6,
+                                       err_msg=f"{key} after iteration {number}")  # fmt: skip
+
+
+def test_lion_is_the_papers():
+    """Chen et al. (2023), algorithm 2: torch 2.13 has none."""
+    model = _model()
+    step = Reference(
+        model, _batch(0)[:1], Training(MeanSquaredError(), optimizers.Lion(0.01, weight_decay=0.1))
+    )
+    theirs = copy.deepcopy(model)
+    means = {k: torch.zeros_like(p) for k, p in theirs.named_parameters()}
+    for number in range(4):
+        x, y = _batch(number)
+        theirs.zero_grad()
+        torch.nn.functional.mse_loss(theirs(x), y).backward()
+        with torch.no_grad():
+            for key, p in theirs.named_parameters():
+                direction = torch.sign(0.9 * means[key] + (1 - 0.9) * p.grad)
+                p.sub_(0.01 * (direction + 0.1 * p))
+                means[key] = 0.99 * means[key] + (1 - 0.99) * p.grad
+        step(x.numpy(), y.numpy())
+        for key, value in theirs.state_dict().items():
+            np.testing.assert_allclose(step[key], value.numpy(), rtol=2e-5, atol=2e-6)
+
+
+def _rates(schedule, iterations: int) -> list[float]:
+    iteration = Value(tensor((), "i64"), "iteration")
+    b = Builder()
+    rate = schedule.rate(b, iteration)
+    block = Block((iteration,), tuple(b.ops), (rate,))
+    return [float(evaluate_block(block, [np.int64(i)])[0]) for i in range(iterations)]
+
+
+def _torch_rates(make, iterations: int) -> list[float]:
+    optimizer = torch.optim.SGD([torch.zeros(1)], 0.5)
+    scheduler = make(optimizer)
+    rates = []
+    for _ in range(iterations):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (schedules.Constant(0.5), lambda o: torch.optim.lr_scheduler.ConstantLR(o, 1.0)),
+        (schedules.Step(0.5, 4, 0.3), lambda o: torch.optim.lr_scheduler.StepLR(o, 4, 0.3)),
+        (schedules.Exponential(0.5, 0.9),
+         lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9)),
+        (schedules.Linear(0.5, 8, 0.25),
+         lambda o: torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.25, 8)),
+        (schedules.Cosine(0.5, 12, 0.05),
+         lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 12, 0.05)),
+    ],
+    ids=lambda v: type(v).__name__,
+)  # fmt: skip
+def test_rates_are_torchs(ours, theirs):
+    assert _rates(ours, 12) == pytest.approx(_torch_rates(theirs, 12), rel=1e-12)
+
+
+def test_a_rate_warms_up_and_then_begins():
+    after = schedules.Cosine(0.5, 10)
+    rates = _rates(schedules.Warmup(5, after), 12)
+    assert rates[:5] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert rates[5:] == pytest.approx(_rates(after, 7))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Training(optimizer="adamm"), "no optimiser is called 'adamm'.*adam"),
+        (lambda: Training(loss="cross"), "no loss is called 'cross'"),
+        (lambda: Training(clip_norm=0.0), "clip_norm = 0.0"),
+        (lambda: optimizers.SGD(nesterov=True), "nesterov without momentum"),
+        (lambda: schedules.Cosine(0.1, 0), "iterations = 0"),
+    ],
+)
+def test_bad_configurations_are_refused(make, message):
+    with pytest.raises(UserError, match=message):
+        make()

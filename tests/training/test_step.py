@@ -1,0 +1,227 @@
+"""Whole training steps: as torch trains, bit for bit themselves, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import core_compiler as cc
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.errors import UserError
+from core_compiler.training import losses, optimizers
+from core_compiler.training.config import Training
+from tests.training.helpers import Reference, joint_of
+
+
+class Pictures(torch.nn.Module):
+    """A small network with what networks of pictures hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(1, 6, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(6)
+        self.second = torch.nn.Conv2d(6, 8, 3, stride=2, padding=1)
+        self.last = torch.nn.Linear(8 * 4, 5)
+
+    def forward(self, x):
+        x = functional.max_pool2d(functional.relu(self.norm(self.first(x))), 2)
+        return self.last(functional.gelu(self.second(x)).flatten(1))
+
+
+class Words(torch.nn.Module):
+    """A small language model with tied embeddings."""
+
+    def __init__(self, dropout: float = 0.0):
+        super().__init__()
+        self.table = torch.nn.Embedding(11, 16)
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 24, dropout, batch_first=True)
+        self.head = torch.nn.Linear(16, 11, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens):
+        return self.head(self.layer(self.table(tokens)))
+
+
+def _pictures(number: int):
+    torch.manual_seed(number)
+    return torch.randn(4, 1, 8, 8), torch.randint(0, 5, (4,))
+
+
+def _words(number: int):
+    torch.manual_seed(number)
+    return torch.randint(0, 11, (3, 7)), torch.randint(0, 11, (3, 7))
+
+
+def _made(kind):
+    torch.manual_seed(7)
+    return kind()
+
+
+@pytest.mark.parametrize(("kind", "batch"), [(Pictures, _pictures), (Words, _words)])
+def test_it_trains_as_torch_does(kind, batch):
+    model = _made(kind)
+    training = Training(optimizer=optimizers.SGD(0.1, momentum=0.9), clip_norm=1.0)
+    step = Reference(model, batch(0)[:1], training)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for number in range(4):
+        x, y = batch(number)
+        optimizer.zero_grad()
+        out = model(x)
+        loss = functional.cross_entropy(out.flatten(0, -2), y.flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        assert step(x.numpy(), y.numpy()) == pytest.approx(loss.item(), rel=1e-5)
+    held = model.state_dict()
+    for name in step.places.keys() & held.keys():
+        np.testing.assert_allclose(step[name], held[name].numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_tied_parameters_are_one():
+    joint = joint_of(_made(Words), _words(0)[:1], Training())
+    parameters = [name for role, name, _ in joint.roles.arguments if role == "parameter"]
+    assert len(parameters) == len(list(_made(Words).parameters()))
+
+
+def test_the_compiled_step_has_the_references_bits():
+    batch = _pictures(0)
+    step = cc.compile(_made(Pictures), batch, training=Training(optimizer="adamw"), threads=2)
+    meaning = [s for s in step.compilation.stages if s.step is None or s.step.half == "meaning"][-1]
+    body, weights = meaning.module.main.body, meaning.module.weights
+    for number in range(2):
+        arrays = [t.numpy() for t in _pictures(number)]
+        wanted = Evaluator(weights).block(body, [*arrays, *step.state])
+        assert step(*arrays) == float(wanted[0])
+        for ours, reference in zip(step.state, wanted[1:], strict=True):
+            assert ours.tobytes() == np.ascontiguousarray(reference).tobytes()
+    assert step.iteration == 2
+
+
+def test_every_rewrite_is_checked_on_real_tensors():
+    batch = _pictures(0)
+    step = cc.compile(_made(Pictures), batch, training=Training(), check=True, finish=False)
+    made = step.compilation
+    while made.next is not None and made.next.half == "meaning":
+        made.step()
+    verdicts = {r.verdict for results in made.checks.values() for r in results}
+    assert "failed" not in verdicts and "bitwise" in verdicts
+    names = [s.name for s in made.stages]
+    assert names.index("differentiate") < names.index("apply_optimizer")
+
+
+def test_a_gradient_op_comes_from_its_forward_op():
+    from core_compiler.passes.base import PassContext
+    from tests.training.helpers import after_passes
+
+    context = PassContext()
+    joint = joint_of(_made(Pictures), _pictures(0)[:1], Training())
+    after_passes(joint.module, Training(), context)
+    made = [r for r in context.rewrites if r.rule == "gradient of core.conv"]
+    assert len(made) == 2
+    for rewrite in made:
+        (node,) = rewrite.new[0].origin.nodes()
+        assert node.line and node.scope in ("first", "second")
+
+
+def test_dropout_draws_anew_in_each_iteration_and_the_same_in_each_run():
+    batch = [t.numpy() for t in _words(0)]
+
+    def losses_of(seed: int) -> list[float]:
+        model = _made(lambda: Words(0.4))
+        step = Reference(model, _words(0)[:1],
+                         Training(optimizer=optimizers.SGD(0.0), seed=seed))  # fmt: skip
+        return [step(*batch) for _ in range(3)]
+
+    first = losses_of(1)
+    assert len(set(first)) == 3
+    assert losses_of(1) == first
+    assert losses_of(2) != first
+
+
+def test_statistics_and_counters_go_on():
+    model = _made(Pictures)
+    step = Reference(model, _pictures(0)[:1], Training())
+    for number in range(3):
+        x, y = _pictures(number)
+        step(x.numpy(), y.numpy())
+    assert int(step["norm.num_batches_tracked"]) == 3
+    assert int(step["iteration"]) == 3
+
+
+def test_frozen_parameters_stay():
+    model = _made(Pictures)
+    model.second.weight.requires_grad_(False)
+    joint = joint_of(model, _pictures(0)[:1], Training(freeze=("first.*",)))
+    trained = [name for role, name, _ in joint.roles.arguments if role == "parameter"]
+    assert trained == ["norm.weight", "norm.bias", "second.bias", "last.weight", "last.bias"]
+
+
+class Stopped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        with torch.no_grad():
+            seen = self.first(x)
+        return self.second(x) + seen + self.first(x).detach()
+
+
+def test_gradients_stop_where_the_model_stops_them():
+    x, y = torch.randn(4, 3), torch.randn(4, 3)
+    model = _made(Stopped)
+    before = copy.deepcopy(model.state_dict())
+    step = Reference(model, (x,), Training(losses.MeanSquaredError(), optimizers.SGD(0.5)))
+    step(x.numpy(), y.numpy())
+    assert np.array_equal(step["first.weight"], before["first.weight"].numpy())
+    assert not np.array_equal(step["second.weight"], before["second.weight"].numpy())
+
+
+def test_the_models_own_loss():
+    class Own(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+
+        def forward(self, x, y):
+            return functional.mse_loss(self.layer(x), y), self.layer(x)
+
+    x, y = torch.randn(4, 3), torch.randn(4, 1)
+    model = _made(Own)
+    step = Reference(model, (x, y), Training(None, optimizers.SGD(0.1)))
+    assert step(x.numpy(), y.numpy()) == pytest.approx(model(x, y)[0].item(), rel=1e-6)
+
+
+def test_state_goes_to_torch_and_back():
+    batch = _pictures(0)
+    model = _made(Pictures)
+    step = cc.compile(model, batch, training=Training())
+    step(*[t.numpy() for t in batch])
+    held = {k: torch.from_numpy(v) for k, v in step.state_dict().items()}
+    model.load_state_dict(held)
+    step.load_state_dict(model.state_dict())
+    before = step.digest
+    with pytest.raises(UserError, match=r"the step has no 'third\.weight'"):
+        step.load_state_dict({"first.bias": np.zeros(6, np.float32), "third.weight": 0})
+    with pytest.raises(UserError, match=r"first.bias is float32\[5\], wanted float32\[6\]"):
+        step.load_state_dict({"first.bias": np.zeros(5, np.float32)})
+    assert step.digest == before
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: joint_of(torch.nn.ReLU(), (torch.ones(2),), Training()), "no parameter to train"),
+        (lambda: joint_of(_made(Pictures), _pictures(0)[:1], Training(freeze=("third.*",))),
+         "no parameter is called 'third.*'.*first.weight"),
+        (lambda: joint_of(_made(Pictures), _pictures(0)[:1], Training(None)),
+         "the model's first result is .*which is no loss"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_trained_is_refused(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
