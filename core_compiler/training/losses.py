@@ -139,7 +139,7 @@ class KLDivergence(_Pointwise):
     def count(self, output: TensorType) -> int:
         if not self.batch or not output.rank:
             return output.elements
-        return output.elements // max(1, prod(output.shape[1:]))
+        return int(output.elements // max(1, prod(map(int, output.shape[1:]))))
 
 
 @dataclass(frozen=True)

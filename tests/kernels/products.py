@@ -95,6 +95,27 @@ def convolution(
     return group(types, build, order)
 
 
+def weights(c, o, k, stride, size, *, n=1, groups=1, order=NHWC) -> Op:
+    """The gradient of a convolution's weights."""
+    pad = k // 2
+    out = (size + 2 * pad - k) // stride + 1
+
+    def build(b, x, dy):
+        return b.conv_weight_gradient(
+            x, dy, kernel=(k, k), strides=(stride, stride), low=(pad, pad), high=(pad, pad),
+            dilations=(1, 1), groups=groups,
+        )  # fmt: skip
+
+    return group([f32(n, c, size, size, order=order), f32(n, o, out, out, order=order)], build)
+
+
+def columns(m, k, n) -> Op:
+    """[k, m] x [k, n] over k: the gradient of a linear layer's weights."""
+    return group(
+        [f32(k, m), f32(k, n)], lambda b, x, y: b.contract(x, y, contract_a=(0,), contract_b=(0,))
+    )
+
+
 class Case:
     """A lowered group with data; results come as bytes."""
 

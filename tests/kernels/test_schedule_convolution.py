@@ -9,7 +9,7 @@ from core_compiler.kernels.reference import convolution as reference
 from core_compiler.kernels.schedules import contraction, convolution
 from core_compiler.kernels.schedules.contraction import AVX512, Tiles
 from core_compiler.kernels.schedules.product import longest_chunk
-from tests.kernels.products import NHWC, TINY, Case, linear
+from tests.kernels.products import NHWC, TINY, Case, columns, linear, weights
 from tests.kernels.products import convolution as conv
 from tests.slow import slow_but
 
@@ -58,6 +58,40 @@ def test_machine_code_has_the_reference_bits(shape, layout, tiles):
     scheduled = convolution.schedule(
         case.kernel, tiles.holding(longest_chunk(case.kernel, case.sizes))
     )
+    for slices in (1, 3):
+        assert case.compiled(scheduled, slices, threads=slices) == expected
+
+
+GRADIENTS = {
+    "3x3": weights(5, 7, 3, 1, 5, n=2),
+    "3x3 strided": weights(4, 9, 3, 2, 7, n=3),
+    "1x1": weights(17, 6, 1, 1, 5, n=2),
+    "three colours": weights(3, 8, 5, 2, 9, n=2),
+    "groups": weights(8, 6, 3, 1, 5, n=2, groups=2),
+    "depthwise": weights(6, 6, 3, 1, 4, n=2, groups=6),
+    "columns": columns(7, 300, 9),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_every_step_of_a_weight_gradient_keeps_the_bits(name):
+    case = Case(GRADIENTS[name])
+    expected = case.meaning()
+    scheduled = convolution.schedule(case.kernel, TINY, False)
+    steps = list(case.each_step(scheduled))
+    assert [n for n, got in steps if got != expected] == []
+    assert len(steps) > 5
+
+
+@pytest.mark.parametrize("shape", [(20, 33, 3, 2, 9), (3, 40, 5, 1, 8)], ids=str)
+def test_weight_gradients_have_the_reference_bits(shape):
+    c, o, k, stride, size = shape
+    case = Case(weights(c, o, k, stride, size, n=3))
+    x, dy = (a.reshape(s).transpose(0, 3, 1, 2) for a, s in zip(
+        case.data, ((3, size, size, c), (3, *[(size - 1) // stride + 1] * 2, o)), strict=False))  # fmt: skip
+    pads = ((k // 2, k // 2),) * 2
+    expected = reference.conv_weight_gradient(x, dy, (k, k), (stride, stride), pads).tobytes()
+    scheduled = contraction.schedule(case.kernel, AVX512, False)
     for slices in (1, 3):
         assert case.compiled(scheduled, slices, threads=slices) == expected
 

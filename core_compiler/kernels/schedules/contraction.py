@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from core_compiler.ir import Function
+from core_compiler.kernels.ops import access
 from core_compiler.kernels.schedules.product import (
     Product,
     ProductPlan,
@@ -47,7 +48,7 @@ from core_compiler.kernels.transforms import (
     unswitch,
     vectorise,
 )  # fmt: skip
-from core_compiler.kernels.transforms.edit import buffer_argument
+from core_compiler.kernels.transforms.edit import buffer_argument, find_loop
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,23 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     register tiles.  :class:`Refused` where the kernel is no such product.
     """
     product = read_product(kernel)
+    beside = side_by_side(kernel, product)
+    if beside is not None:
+        product = beside
     packed = packed and product.shared
     s = canonical(kernel, product)
     s = tile(s, tiles, not product.rows)
     terms = product.terms
-    rows = ("ip", "ii", terms)
-    s = s.apply(stage, "a", "c", rows, "rows", (None, tiles.rows, tiles.row_length))
-    s = copy_by_vectors(s.apply(round_up, "ii_rows"), terms, tiles)
+    if beside is not None:
+        lanes = -(-tiles.rows // tiles.width) * tiles.width
+        shape = (None, tiles.row_length | 1, lanes)  # panels begin in different cache sets
+        rows = ("ip", terms, "ii")
+        s = s.apply(stage, "a", "c", rows, "rows", shape, order=(*terms, "ip", "ii"))
+        s = s.apply(vectorise, "ii_rows", tiles.width, lanes)
+    else:
+        rows = ("ip", "ii", terms)
+        s = s.apply(stage, "a", "c", rows, "rows", (None, tiles.rows, tiles.row_length))
+        s = copy_by_vectors(s.apply(round_up, "ii_rows"), terms, tiles)
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
     else:
@@ -129,13 +140,33 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
         s = s.apply(round_up, f"jj{phase}")
     s = s.apply(specialise, "ii_out", "jj_out", tiles.columns)
     s = s.each(vectorise, ("jj_out_full", "jj_out"), tiles.width).apply(lift)
-    s = s.split_off(outline, "ip_rows", f"pack_{tiles.name}")
+    copied = "ip_rows" if beside is None else f"{terms[0]}_rows"
+    s = s.split_off(outline, copied, f"pack_{tiles.name}")
     if not packed:
         s = s.split_off(outline, "jp_cols", f"panels_{tiles.name}")
     s = s.split_off(outline, "ii_add", "register_tile", first="ii_init", streams=("b", "cols"))
-    s = count_rows(settle(register_tiles(s, tiles)))
+    counted = "ii_rows" if beside is None else copied
+    s = count_rows(settle(register_tiles(s, tiles)), counted)
     plan = pack_plan(kernel, product, tiles.columns, packed)
     return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, **plan))
+
+
+def side_by_side(kernel: Function, product: Product) -> Product | None:
+    """The product with the one row loop whose elements of ``a`` stand next to each other in memory,
+    which are then copied as the columns of ``b`` are; None where ``a`` has its terms there, or
+    neither.  Other rows (taps of a window) become batches."""
+    if len(product.terms) != 1 or not product.rows:
+        return None
+    buffer_ = buffer_argument(kernel, product.a)
+    (load,) = [o for o in kernel.body.walk()
+               if o.kind == "kernel.load" and access(o)[0] is buffer_]  # fmt: skip
+    last = next((v for v, s in zip(access(load)[1], buffer_.type.strides, strict=True) if s == 1),
+                None)  # fmt: skip
+    for name in product.rows:
+        if find_loop(kernel, name).regions[0].arguments[0] is last:
+            others = tuple(r for r in product.rows if r != name)
+            return replace(product, rows=(name,), batch=(*product.batch, *others))
+    return None
 
 
 def copy_by_vectors(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
@@ -150,12 +181,13 @@ def copy_by_vectors(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Sched
     return s.each(vectorise, (f"{last}_32", last), tiles.width)
 
 
-def count_rows(s: Scheduled) -> Scheduled:
-    """Rows that were merged of several loops are counted, not divided, in the copy and after."""
+def count_rows(s: Scheduled, copied: str) -> Scheduled:
+    """Rows that were merged of several loops are counted, not divided, in the copy (its loop
+    ``copied``) and after."""
     s = s.each(carry_division, ("ii_out_full", "ii_out"))
-    (pack,) = (name for name, core in s.cores.items() if has_loop(core, "ii_rows"))
-    s = s.refine(pack, mark, "ii_rows", "sequential")
-    return s.refine(pack, carry_division, "ii_rows")
+    (pack,) = (name for name, core in s.cores.items() if has_loop(core, copied))
+    s = s.refine(pack, mark, copied, "sequential")
+    return s.refine(pack, carry_division, copied)
 
 
 def contiguous_terms(function: Function, product: Product) -> bool:

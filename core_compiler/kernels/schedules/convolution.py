@@ -32,7 +32,7 @@ from core_compiler.kernels.transforms import (
 
 
 def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Scheduled:
-    """Schedule a lowered convolution; ``packed``: the weights are a constant."""
+    """Schedule a lowered convolution or product; ``packed``: the weights are a constant."""
     product = read_product(kernel)
     if product.columns:
         return contraction.schedule(kernel, tiles, packed)

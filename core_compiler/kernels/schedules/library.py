@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Function
 from core_compiler.kernels.abi import buffer_arguments
-from core_compiler.kernels.schedules import contraction, convolution, elementwise, rows
+from core_compiler.kernels.schedules import convolution, elementwise, rows
 from core_compiler.kernels.schedules.contraction import AVX2, AVX512, Tiles
 from core_compiler.kernels.schedules.product import longest_chunk, read_product
 from core_compiler.kernels.schedules.steps import Scheduled
@@ -43,7 +43,7 @@ FAMILIES: Mapping[str, Callable[[Function, int, Tiling], Scheduled]] = {
     "window": lambda kernel, width, t: elementwise.schedule(kernel, width, t.block),
     "rows": lambda kernel, width, t: rows.schedule(kernel, width, t.rows),
 }
-PRODUCTS = {"contraction": contraction.schedule, "convolution": convolution.schedule}
+PRODUCTS = frozenset({"contraction", "convolution"})
 
 
 def schedule(
@@ -73,7 +73,7 @@ def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
         place = [v.name for v in buffer_arguments(kernel)].index(product.b)
         packed = place in kernel.attributes.get("constants", ())
         terms = max((longest_chunk(kernel, sizes) for sizes in launches), default=0)
-        return PRODUCTS[kernel.attributes["family"]](kernel, tiles.holding(terms), packed)
+        return convolution.schedule(kernel, tiles.holding(terms), packed)
     except Refused:
         # A product without rows or columns to tile (a dot product): the plain loops run.
         return Scheduled.of(kernel)
