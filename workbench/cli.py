@@ -29,6 +29,7 @@ COMMANDS = {
     "open": ("open_page", "open a model, a model file or a recording in the page"),
     "compile": ("compile_model", "compile and record"),
     "run": ("run_model", "execute, and compare with a framework"),
+    "train": ("train_model", "train with the compiled step; the bits depend on no machine"),
     "profile": ("profile_model", "time every kernel, beside other frameworks"),
     "passes": ("show_passes", "what each pass did"),
     "diff": ("show_diff", "the IR before and after a pass"),

@@ -1,0 +1,61 @@
+"""What the models of the catalogue are trained on, and how: real digits, else seeded numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.errors import UserError
+
+#: Examples of a seeded data set.
+EXAMPLES = 64
+
+
+@dataclass(frozen=True)
+class Task:
+    """``loss`` by name; ``arrays``: the model's inputs and the targets, examples first."""
+
+    loss: str
+    arrays: tuple[np.ndarray, ...]
+
+
+def task(name: str, built, seed: int = 0) -> Task:
+    """The task of a catalogue entry, for a model built at any sizes.
+
+    digits-cnn, digits-mlp: the 1,437 training images of the UCI digits and their classes; the
+    model's weights become seeded ones again (it comes trained).  Image
+    classifiers: seeded pictures and classes.  Decoders: seeded tokens, each the target of the one
+    before it.  bert-base: the next sentence's features, by mean squared error.
+    """
+    from sample_models import seeded
+
+    if name in ("digits-cnn", "digits-mlp"):
+        from sample_models.digits import TRAINING_IMAGES, digits
+
+        seeded.fill(built.module, seed)
+        images, classes = (t[:TRAINING_IMAGES].numpy() for t in digits())
+        shape = tuple(built.example_inputs[0].shape[1:])
+        return Task("cross_entropy", (images.reshape(-1, *shape), classes))
+    if name == "gpt2-decode":
+        raise UserError("it continues a text and is not trained", name, "train gpt2")
+    outputs = built.module(*built.example_inputs)
+    first = outputs[0] if isinstance(outputs, tuple) else outputs
+    inputs = []
+    for place, given in enumerate(built.example_inputs):
+        shape = (EXAMPLES, *given.shape[1:])
+        if given.is_floating_point():
+            inputs.append(seeded.bell(f"training/{place}", seed, shape).numpy())
+        elif place == 0:
+            table = max(m.num_embeddings for m in built.module.modules()
+                        if hasattr(m, "num_embeddings"))  # fmt: skip
+            inputs.append(seeded.integers("training/tokens", seed, shape, 0, table).numpy())
+        else:  # masks and segments as the example has them
+            inputs.append(np.broadcast_to(given[:1].numpy(), shape).copy())
+    if first.ndim == 2:
+        classes = seeded.integers("training/classes", seed, (EXAMPLES,), 0, first.shape[-1])
+        return Task("cross_entropy", (*inputs, classes.numpy()))
+    if name == "bert-base":
+        wanted = seeded.bell("training/features", seed, (EXAMPLES, *first.shape[1:]))
+        return Task("mse", (*inputs, wanted.numpy()))
+    return Task("cross_entropy", (*inputs, np.roll(inputs[0], -1, axis=1)))

@@ -1,0 +1,218 @@
+"""Data in order, checkpoints, resuming: bits that do not depend on where a run was cut."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import core_compiler as cc
+from core_compiler.errors import UserError
+from core_compiler.training import checkpoint
+from core_compiler.training.config import Training
+from core_compiler.training.data import Data
+from core_compiler.training.fit import fit, restore
+from core_compiler.training.optimizers import Adam
+
+
+def _model():
+    torch.manual_seed(2)
+    return torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Dropout(0.2), torch.nn.Linear(6, 3))
+
+
+def _data() -> Data:
+    torch.manual_seed(3)
+    return Data.of((torch.randn(20, 4), torch.randint(0, 3, (20,))))
+
+
+@pytest.fixture(scope="module")
+def step():
+    held = _data().batch(0, 5, 0)
+    return cc.compile(_model(), held, training=Training(optimizer=Adam(0.01), seed=4))
+
+
+@pytest.fixture
+def fresh(step):
+    """The compiled step at its beginning, whoever used it before."""
+    first = step.whole_state()
+    yield step
+    step.load_state_dict(first)
+
+
+# -- data --
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 2**40), st.integers(0, 3))
+def test_an_epoch_passes_every_example_once(count, size, seed, epoch):
+    data = Data.of((np.arange(count),))
+    each = count // size
+    if not each:
+        with pytest.raises(UserError, match="are no batch of"):
+            data.batch(0, size, seed)
+        return
+    rows = np.concatenate([data.batch(epoch * each + i, size, seed)[0] for i in range(each)])
+    assert len(set(rows.tolist())) == each * size
+
+
+def test_the_order_is_the_seeds():
+    data = Data.of((np.arange(50),))
+    assert np.array_equal(data.order(1, 0), data.order(1, 0))
+    assert not np.array_equal(data.order(1, 0), data.order(1, 1))
+    assert not np.array_equal(data.order(1, 0), data.order(2, 0))
+
+
+def test_a_dataset_of_torch_and_rows_of_a_table_are_data():
+    x, y = torch.randn(6, 2), torch.arange(6)
+    rows = [{"x": x[i].numpy(), "y": int(y[i])} for i in range(6)]
+    for what in (torch.utils.data.TensorDataset(x, y), rows):
+        held = Data.of(what)
+        assert np.array_equal(held.arrays[0], x.numpy())
+        assert np.array_equal(held.arrays[1], y.numpy())
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ((np.zeros((3, 2)), np.zeros(4)), "arrays of .3, 4. examples"),
+        ((np.zeros((0, 2)),), "arrays of .0. examples"),
+        ([(np.zeros(2),), (np.zeros(3),)], "the examples do not stack"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused(what, message):
+    with pytest.raises(UserError, match=message):
+        Data.of(what)
+
+
+# -- checkpoints --
+
+
+def test_a_resumed_run_has_the_bits_of_a_whole_one(fresh, tmp_path):
+    begun = fresh.whole_state()
+    whole = fit(fresh, _data(), iterations=7, batch=5, seed=1)
+    wanted = fresh.digest
+    fresh.load_state_dict(begun)
+    first = fit(fresh, _data(), iterations=4, batch=5, seed=1, folder=tmp_path, every=3)
+    assert [p.name for p in sorted(tmp_path.iterdir())] == [
+        checkpoint.name_of(3), checkpoint.name_of(4)
+    ]  # fmt: skip
+    (tmp_path / checkpoint.name_of(4)).unlink()  # the run was killed before it
+    fresh.load_state_dict(begun)
+    rest = fit(fresh, _data(), iterations=7, batch=5, seed=1, folder=tmp_path, resume=True)
+    assert rest.first == 3
+    assert fresh.digest == wanted
+    assert first.loss[:3] + rest.loss == whole.loss
+
+
+def test_a_checkpoint_is_a_plain_file_of_tensors_and_a_receipt(fresh, tmp_path):
+    from safetensors.numpy import load_file
+
+    fit(fresh, _data(), iterations=1, batch=5, folder=tmp_path)
+    (path,) = tmp_path.iterdir()
+    held = load_file(path)
+    assert np.array_equal(held["0.weight"], fresh.state_dict()["0.weight"])
+    _, receipt = checkpoint.read(path)
+    assert receipt["iteration"] == 1 and receipt["digest"] == fresh.digest
+
+
+def _damaged(path, how: str) -> None:
+    raw = bytearray(path.read_bytes())
+    if how == "cut":
+        raw = raw[: len(raw) // 2]
+    elif how == "empty":
+        raw = bytearray()
+    elif how == "a flipped bit":
+        raw[-3] ^= 1
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [("cut", "is damaged"), ("empty", "is damaged"),
+     ("a flipped bit", "are not those that its receipt names")],
+)  # fmt: skip
+def test_a_damaged_checkpoint_is_refused_and_the_step_stays(how, message, fresh, tmp_path):
+    fit(fresh, _data(), iterations=1, batch=5, folder=tmp_path)
+    (path,) = tmp_path.iterdir()
+    _damaged(path, how)
+    before = fresh.digest
+    with pytest.raises(UserError, match=message):
+        restore(fresh, path)
+    assert fresh.digest == before
+
+
+def test_a_foreign_checkpoint_is_refused(fresh, tmp_path):
+    from safetensors.numpy import save_file
+
+    save_file({"x": np.zeros(3)}, tmp_path / "other.safetensors")
+    with pytest.raises(UserError, match="no checkpoint of a training run"):
+        restore(fresh, tmp_path / "other.safetensors")
+    fit(fresh, _data(), iterations=1, batch=5, folder=tmp_path)
+    path = tmp_path / checkpoint.name_of(1)
+    state, receipt = checkpoint.read(path)
+    checkpoint.write(path, state, {**receipt, "identity": "0" * 64})
+    with pytest.raises(UserError, match="of another training step"):
+        restore(fresh, path)
+
+
+def test_a_full_disk_leaves_the_older_checkpoint(fresh, tmp_path, monkeypatch):
+    fit(fresh, _data(), iterations=1, batch=5, folder=tmp_path)
+    (path,) = tmp_path.iterdir()
+    before = path.read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    with pytest.raises(UserError, match=r"could not be written: No space left.*older one is inta"):
+        checkpoint.write(path, {"x": np.zeros(2)}, {})
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_progress_is_told_after_every_iteration(fresh):
+    told = []
+    fit(fresh, _data(), iterations=3, batch=5, watch=told.append)
+    assert [(p.iteration, p.total) for p in told] == [(1, 3), (2, 3), (3, 3)]
+    assert told[-1].left == 0
+
+
+def test_what_fit_cannot_do_is_said(fresh):
+    with pytest.raises(UserError, match="-1 iterations"):
+        fit(fresh, _data(), iterations=-1, batch=5)
+    with pytest.raises(UserError, match="no folder to resume from"):
+        fit(fresh, _data(), iterations=1, batch=5, resume=True)
+
+
+def test_the_command_gives_the_same_digest_on_any_threads_and_tiling(capsys):
+    from workbench.cli import main
+
+    found = []
+    for more in (["--threads", "1"], ["--threads", "2", "--tiling", "alternate"]):
+        words = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--iterations", "3"]
+        assert main([*words, "--json", *more]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["digest"] == found[1]["digest"]
+    assert found[0]["loss"] == found[1]["loss"] and len(found[0]["loss"]) == 3
+    assert found[0]["identity"] == found[1]["identity"]
+    assert found[0]["peak_bytes"] > 0 and found[0]["seconds_per_iteration"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["digits-cmm"], "no sample model is called 'digits-cmm'"),
+        (["digits-mlp", "--resume"], "there is no folder for checkpoints"),
+        (["digits-mlp", "--optimizer", "adm"], "no optimiser is called 'adm'"),
+        (["gpt2-decode", "--depth", "1", "--width", "0.1"], "is not trained"),
+    ],
+)
+def test_bad_commands_are_one_line(words, message, capsys):
+    from workbench.cli import main
+
+    assert main(["train", *words]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
