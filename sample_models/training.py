@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core_compiler.errors import UserError
+from sample_models.catalogue import Built
 
 #: Examples of a seeded data set.
 EXAMPLES = 64
@@ -20,7 +21,7 @@ class Task:
     arrays: tuple[np.ndarray, ...]
 
 
-def task(name: str, built, seed: int = 0) -> Task:
+def task(name: str, built: Built, seed: int = 0) -> Task:
     """The task of a catalogue entry, for a model built at any sizes.
 
     digits-cnn, digits-mlp: the 1,437 training images of the UCI digits and their classes; the
@@ -53,8 +54,8 @@ def task(name: str, built, seed: int = 0) -> Task:
         else:  # masks and segments as the example has them
             inputs.append(np.broadcast_to(given[:1].numpy(), shape).copy())
     if first.ndim == 2:
-        classes = seeded.integers("training/classes", seed, (EXAMPLES,), 0, first.shape[-1])
-        return Task("cross_entropy", (*inputs, classes.numpy()))
+        chosen = seeded.integers("training/classes", seed, (EXAMPLES,), 0, first.shape[-1])
+        return Task("cross_entropy", (*inputs, chosen.numpy()))
     if name == "bert-base":
         wanted = seeded.bell("training/features", seed, (EXAMPLES, *first.shape[1:]))
         return Task("mse", (*inputs, wanted.numpy()))

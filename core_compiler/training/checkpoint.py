@@ -35,8 +35,10 @@ def write(path: Path, state: Mapping[str, np.ndarray], receipt: Mapping[str, Any
         os.replace(draft, path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise UserError(f"the checkpoint could not be written: {error.strerror}", str(path),
-                        "make room or choose another folder; the older one is intact") from None  # fmt: skip
+        raise UserError(
+            f"the checkpoint could not be written: {error.strerror}", str(path),
+            "make room or choose another folder; the older one is intact",
+        ) from None  # fmt: skip
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -87,8 +87,10 @@ def test_every_step_of_a_weight_gradient_keeps_the_bits(name):
 def test_weight_gradients_have_the_reference_bits(shape):
     c, o, k, stride, size = shape
     case = Case(weights(c, o, k, stride, size, n=3))
-    x, dy = (a.reshape(s).transpose(0, 3, 1, 2) for a, s in zip(
-        case.data, ((3, size, size, c), (3, *[(size - 1) // stride + 1] * 2, o)), strict=False))  # fmt: skip
+    out = (size - 1) // stride + 1
+    shapes = (3, size, size, c), (3, out, out, o)
+    x, dy = (a.reshape(s).transpose(0, 3, 1, 2)
+             for a, s in zip(case.data, shapes, strict=False))  # fmt: skip
     pads = ((k // 2, k // 2),) * 2
     expected = reference.conv_weight_gradient(x, dy, (k, k), (stride, stride), pads).tobytes()
     scheduled = contraction.schedule(case.kernel, AVX512, False)

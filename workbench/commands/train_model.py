@@ -46,7 +46,7 @@ def add_arguments(parser) -> None:
                         help="how loops are cut; changes no bit")  # fmt: skip
     parser.add_argument("--folder", metavar="DIR", help="where checkpoints are kept")
     parser.add_argument("--every", type=int, default=0, metavar="N",
-                        help="a checkpoint after every N iterations, not just at the end")  # fmt: skip
+                        help="a checkpoint after every N iterations too")  # fmt: skip
     parser.add_argument("--resume", action="store_true",
                         help="go on from the newest checkpoint in --folder")  # fmt: skip
 

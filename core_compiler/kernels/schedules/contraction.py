@@ -116,8 +116,8 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     if beside is not None:
         lanes = -(-tiles.rows // tiles.width) * tiles.width
         shape = (None, tiles.row_length | 1, lanes)  # panels begin in different cache sets
-        rows = ("ip", terms, "ii")
-        s = s.apply(stage, "a", "c", rows, "rows", shape, order=(*terms, "ip", "ii"))
+        s = s.apply(stage, "a", "c", ("ip", terms, "ii"), "rows", shape,
+                    order=(*terms, "ip", "ii"))  # fmt: skip
         s = s.apply(vectorise, "ii_rows", tiles.width, lanes)
     else:
         rows = ("ip", "ii", terms)
