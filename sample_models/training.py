@@ -48,7 +48,7 @@ def task(name: str, built: Built, seed: int = 0) -> Task:
         if given.is_floating_point():
             inputs.append(seeded.bell(f"training/{place}", seed, shape).numpy())
         elif place == 0:
-            table = max(m.num_embeddings for m in built.module.modules()
+            table = max(int(str(m.num_embeddings)) for m in built.module.modules()
                         if hasattr(m, "num_embeddings"))  # fmt: skip
             inputs.append(seeded.integers("training/tokens", seed, shape, 0, table).numpy())
         else:  # masks and segments as the example has them

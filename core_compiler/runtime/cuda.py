@@ -169,7 +169,9 @@ class CudaExecutable(Executable):
         self._launches = [self._bind(launch) for launch in program.launches]
         self._events: list[Any] = []
 
-    def __call__(self, *arrays) -> tuple[np.ndarray, ...]:
+    def __call__(
+        self, *arrays, out: Mapping[int, np.ndarray] | None = None
+    ) -> tuple[np.ndarray, ...]:
         """Arrays (or anything NumPy reads without a copy, such as CPU tensors) in, new arrays out:
         to the GPU, all launches, and back."""
         inputs = check_inputs(self.program, arrays)

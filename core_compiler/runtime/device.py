@@ -34,13 +34,19 @@ class Buffer:
 
 class Executable(ABC):
     """A loaded program.  Calling it with arrays in the order of ``program.inputs`` gives arrays in
-    the order of ``program.outputs``; calls from several threads are safe."""
+    the order of ``program.outputs``; calls from several threads are safe.
+
+    ``out``: for some outputs, by number, arrays of the caller's (of an earlier call) that they may
+    be written into instead of new ones.
+    """
 
     program: Program
     device: Device
 
     @abstractmethod
-    def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]: ...
+    def __call__(
+        self, *arrays: np.ndarray, out: Mapping[int, np.ndarray] | None = None
+    ) -> tuple[np.ndarray, ...]: ...
 
     @abstractmethod
     def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:

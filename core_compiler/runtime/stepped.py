@@ -66,7 +66,9 @@ class SteppedExecutable(Executable):
         for launch in program.prepack:
             self._step(launch, {})
 
-    def __call__(self, *arrays) -> tuple[np.ndarray, ...]:
+    def __call__(
+        self, *arrays, out: Mapping[int, np.ndarray] | None = None
+    ) -> tuple[np.ndarray, ...]:
         """Arrays in, new arrays out; inputs are never written."""
         return self._run(arrays, lambda number, side: None)
 

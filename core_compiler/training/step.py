@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from core_compiler.errors import UserError
+from core_compiler.ir import Module, dtype
+from core_compiler.kernels.reference.dtypes import widen
+from core_compiler.ops.base import evaluate
 from core_compiler.training.joint import names
 from core_compiler.training.roles import ITERATION, Roles
+
+
+def first_not_finite(module: Module, arrays: Sequence[np.ndarray]) -> str | None:
+    """The first op of main, as a person finds it, that makes a NaN of none, or an infinity of
+    finite numbers; None where there is none."""
+    values = dict(zip(module.main.arguments, arrays, strict=True))
+    for op in module.main.body.ops:
+        given = [values[v] for v in op.operands]
+        made = evaluate(op, given, module.weights, values if op.regions else None)
+        values.update(zip(op.results, made, strict=True))
+        if given and _spoils(given, made):
+            nodes = op.origin.nodes() if op.origin is not None else ()
+            place = next((f" ({n.file}:{n.line})" for n in nodes if n.file), "")
+            return f"{op.kind}{place}"
+    return None
+
+
+def _spoils(given: Sequence[np.ndarray], made: Sequence[np.ndarray]) -> bool:
+    def has(arrays: Sequence[np.ndarray], test: Any) -> bool:
+        return any(dtype(a.dtype).is_float and bool(test(widen(a)).any()) for a in arrays)
+
+    if has(made, np.isnan):
+        return not has(given, np.isnan)
+    return has(made, np.isinf) and not (has(given, np.isinf) or has(given, np.isnan))
 
 
 class TrainingStep:
@@ -25,18 +53,36 @@ class TrainingStep:
         self.batch = len(roles.numbers("batch"))
         self.state = [np.array(a) for a in state]
         self._places = names(roles)
+        self._spare: dict[int, np.ndarray] = {}
 
     def __call__(self, *batch: Any) -> float:
         if len(batch) != self.batch:
             wanted = ", ".join(self.roles.arguments[i][1] for i in self.roles.numbers("batch"))
             raise UserError(f"{len(batch)} tensors given, a batch is {wanted}", "training step",
                             "give the model's inputs, then the targets")  # fmt: skip
-        results = self.compilation.executable(*batch, *self.state)
-        rows = Roles.of(self.compilation.stages[-1].module.main).results
-        for (role, of), array in zip(rows, results, strict=True):
-            if role == "next":
-                self.state[of - self.batch] = array
-        return float(results[rows.index(("loss", -1))])
+        rows = Roles.of(self.compilation.module.main).results
+        nexts = {i: of - self.batch for i, (role, of) in enumerate(rows) if role == "next"}
+        spare = {i: self._spare[place] for i, place in nexts.items() if place in self._spare}
+        results = self.compilation.executable(*batch, *self.state, out=spare)
+        loss = float(results[rows.index(("loss", -1))])
+        if not math.isfinite(loss):
+            raise self._not_finite(loss, [np.asarray(b) for b in batch])
+        for i, place in nexts.items():
+            # What it was takes the next results: two arrays for each, in turn.
+            self._spare[place], self.state[place] = self.state[place], results[i]
+        return loss
+
+    def _not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> UserError:
+        """Which op first made a number that is not finite of finite ones: by the reference, on the
+        state before this iteration, which is kept."""
+        meaning = [s for s in self.compilation.stages if s.step is None or s.step.half == "meaning"]
+        module = meaning[-1].module
+        found = first_not_finite(module, [*batch, *self.state])
+        said = f"the loss of iteration {self.iteration + 1} is {loss:g}"
+        if found is not None:
+            said += f": {found} is the first op that makes such numbers of others"
+        return UserError(said, "training step", "lower the learning rate, clip the gradients, or "
+                         "mend that op; the state is that of before the iteration")  # fmt: skip
 
     @property
     def iteration(self) -> int:

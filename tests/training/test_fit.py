@@ -88,6 +88,28 @@ def test_data_that_do_not_fit_are_refused(what, message):
         Data.of(what)
 
 
+# -- what goes wrong --
+
+
+class Rooted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def forward(self, x):
+        return self.layer(torch.sqrt(x))
+
+
+def test_a_loss_that_is_no_number_stops_at_the_op_that_made_it():
+    x, y = np.ones((3, 2), np.float32), np.ones((3, 1), np.float32)
+    step = cc.compile(Rooted(), (x, y), training=Training("mse"))
+    step(x, y)
+    before = step.digest
+    with pytest.raises(UserError, match=r"the loss of iteration 2 is nan: core\.sqrt \(.*test_fit"):
+        step(-x, y)
+    assert step.digest == before and step.iteration == 1
+
+
 # -- checkpoints --
 
 
