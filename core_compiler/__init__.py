@@ -22,9 +22,12 @@ _NAMES = {
     "Compilation": "core_compiler.compiler",
     "Options": "core_compiler.compiler",
     "PipelineEdit": "core_compiler.pipelines",
+    "Training": "core_compiler.training.config",
     "UserError": "core_compiler.errors",
 }
-__all__ = ["Compilation", "Options", "PipelineEdit", "UserError", "compile", "show"]
+__all__ = [
+    "Compilation", "Options", "PipelineEdit", "Training", "UserError", "compile", "show",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
