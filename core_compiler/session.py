@@ -8,7 +8,7 @@ with a SavedModel, a module of our IR.
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -143,10 +143,10 @@ def _imported(
         held = model if isinstance(model, Imported) else _of_module(model)
         return held, _arrays(inputs)
     if isinstance(model, str | Path):
-        return _from_file(Path(model), inputs)
+        return _from_file(Path(model), inputs, training)
     owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "keras" in owners:
-        return _from_keras(model, inputs)
+        return _from_keras(model, inputs, training)
     if "torch" in owners:
         return _from_torch(model, inputs, training)
     if "tensorflow" in owners:
@@ -154,8 +154,7 @@ def _imported(
     if "onnx" in owners:
         from core_compiler.frontends.onnx import import_proto
 
-        arrays = _arrays(inputs)
-        return import_proto(model, inputs=arrays), arrays
+        return _from_onnx(import_proto, model, model, inputs, training)
     if callable(model):
         return _from_jax(model, inputs)
     raise UserError(
@@ -191,7 +190,20 @@ def _of_module(module: Module) -> Imported:
     return Imported(module, inputs, tuple(f"output{i}" for i in range(len(body.outputs))))
 
 
-def _from_file(path: Path, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray] | None]:
+def _from_onnx(
+    read: Callable, what: Any, model: Any, inputs: Sequence | None, training: bool
+) -> tuple[Imported, list[np.ndarray] | None]:
+    """``read(what, inputs=...)``; of an example batch the model's own inputs come first."""
+    arrays = own = _arrays(inputs)
+    if training and arrays is not None:
+        held = {t.name for t in model.graph.initializer}
+        own = arrays[: sum(i.name not in held for i in model.graph.input)]
+    return read(what, inputs=own), arrays
+
+
+def _from_file(
+    path: Path, inputs: Sequence | None, training: bool = False
+) -> tuple[Imported, list[np.ndarray] | None]:
     if (path / "saved_model.pb").is_file():
         from core_compiler.frontends.tensorflow import read_saved_model
 
@@ -200,14 +212,18 @@ def _from_file(path: Path, inputs: Sequence | None) -> tuple[Imported, list[np.n
         raise UserError("there is no such file", str(path), "check the path")
     if path.suffix.lower() == ".onnx":
         from core_compiler.frontends.onnx import import_file
+        from core_compiler.frontends.onnx.reading import read_model
 
-        arrays = _arrays(inputs)
-        return import_file(path, inputs=arrays), arrays
+        graph = read_model(path) if training else None
+        return _from_onnx(import_file, path, graph, inputs, training)
     if path.suffix.lower() == ".pt2":
         from core_compiler.frontends.pytorch import import_exported
         from core_compiler.frontends.pytorch.archive import read_pt2
 
-        return import_exported(read_pt2(path), name=str(path), read_files=False), _arrays(inputs)
+        made = import_exported(
+            read_pt2(path), name=str(path), read_files=False, training=training
+        )
+        return made, _arrays(inputs)
     if path.suffix.lower() in (".mlir", ".mlirbc", ".stablehlo"):
         from core_compiler.frontends.stablehlo import import_file as import_program
 
@@ -216,7 +232,7 @@ def _from_file(path: Path, inputs: Sequence | None) -> tuple[Imported, list[np.n
     if path.suffix.lower() == ".keras":
         from core_compiler.frontends.keras import read_file
 
-        return _from_keras(read_file(path), inputs)
+        return _from_keras(read_file(path), inputs, training)
     raise UserError("is no model file", str(path), "give a .onnx, .pt2, .keras or .mlir file")
 
 
@@ -230,13 +246,16 @@ def _from_tensorflow(function: Any, inputs: Sequence | None) -> tuple[Imported, 
     return import_function(function, given, name=_name_of(function)), given
 
 
-def _from_keras(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:
+def _from_keras(
+    model: Any, inputs: Sequence | None, training: bool = False
+) -> tuple[Imported, list[np.ndarray]]:
     from core_compiler.frontends.keras import example_shapes, import_model
 
     given = _arrays(inputs)
     if given is None:
         given = [np.zeros(shape, kind) for shape, kind in example_shapes(model)]
-    return import_model(model, given, name=model.name), given
+    own = given[: len(model.inputs)] if training and getattr(model, "inputs", None) else given
+    return import_model(model, own, name=model.name), given
 
 
 def _from_jax(function: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:

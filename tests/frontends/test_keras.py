@@ -127,9 +127,10 @@ def test_variables_and_layers_keep_their_names(keras):
     weights = {
         op.results[0].name: op.origin.nodes()[0]
         for op in imported.module.walk()
-        if op.kind == "core.constant" and op.origin.nodes()[0].kind == "parameter"
+        if op.kind == "core.constant" and op.origin.nodes()[0].kind in ("parameter", "buffer")
     }
     assert weights["stem/kernel"].scope == "stem"
+    assert weights["norm/moving_variance"].kind == "buffer"
     assert {"norm/gamma", "norm/moving_variance", "head/bias"} <= weights.keys()
     (stem, *_) = [op for op in imported.module.walk() if op.kind == "core.conv"]
     assert "stem" in stem.origin.nodes()[0].scope

@@ -129,6 +129,7 @@ def _by_jax(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
         made = import_function(
             call, (weights, *inputs), name=name,
             weights={v.path: np.asarray(w) for v, w in zip(variables, weights, strict=True)},
+            statistics=[v.path for v in others],
             inputs_named=[one.name for one in getattr(model, "inputs", None) or ()],
             outputs_named=list(getattr(model, "output_names", None) or ()),
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def import_program(
     sizes: Mapping[str, int] | None = None, read_files: bool = False,
     inputs_named: Sequence[str] = (), outputs_named: Sequence[str] = (),
     weights: Mapping[int, tuple[str, np.ndarray]] | None = None,
-    places: Mapping[str, tuple[str, int]] | None = None,
+    places: Mapping[str, tuple[str, int]] | None = None, statistics: Collection[str] = (),
 ) -> Imported:  # fmt: skip
     """Import StableHLO text or bytecode that somebody vouches for: what MLIR's parser does with a
     damaged program, it does in this process.
@@ -68,13 +68,15 @@ def import_program(
     ``read_files``  read the Python files that the locations name: the source view shows them.
     ``inputs_named``, ``outputs_named``  names instead of the program's own.
     ``weights``     arguments by position, each with a name: constants of the module, and no
-                    arguments of it (``inputs_named`` names the others).
+                    arguments of it (``inputs_named`` names the others); those named in
+                    ``statistics`` are no parameters that training changes.
     ``places``      file and line of ops by the path that their location names.
     The function ``main``, or the only public one, is the model.  UserError for text that MLIR
     refuses, for open dimensions that cannot be bound, and for unsupported ops (all at once).
     """
     with parsed(program, name) as module, _telling(name):
         importer = Importer(module, name, isinstance(program, str), places or {})
+        importer.statistics = frozenset(statistics)
         bound = polymorphic.bind(module, importer.public(), name, inputs or (), sizes or {})
         try:
             importer.main(inputs_named, outputs_named, weights or {})
@@ -117,6 +119,7 @@ class Importer:
     ):  # fmt: skip
         self.module, self.name = module, name
         self.weights = WeightStore()
+        self.statistics: frozenset[str] = frozenset()
         self.env: dict[Any, Value] = {}
         self.made: dict[Value, Any] = {}
         self.arguments: list[Value] = []
@@ -166,7 +169,8 @@ class Importer:
     def _weight(self, name: str, array: np.ndarray) -> Value:
         """A constant that stands for an argument of the function."""
         scope = "/".join(name.split("/")[:-1])
-        context = Context(Origin.root(FrontendNode(name, "parameter", scope=scope)), None, self)
+        kind = "buffer" if name in self.statistics else "parameter"
+        context = Context(Origin.root(FrontendNode(name, kind, scope=scope)), None, self)
         value = context.constant(array, name=name)
         self.take(context)
         return value

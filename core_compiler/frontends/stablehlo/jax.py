@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
 from io import BytesIO
 from typing import Any
@@ -17,14 +17,15 @@ from core_compiler.frontends.stablehlo.reading import need_jax
 def import_function(
     function: Callable, arguments: Sequence[Any], name: str = "function",
     weights: Mapping[str, np.ndarray] | None = None, inputs_named: Sequence[str] = (),
-    outputs_named: Sequence[str] = (),
+    outputs_named: Sequence[str] = (), statistics: Collection[str] = (),
 ) -> Imported:  # fmt: skip
     """Import a JAX function: anything that ``jax.jit`` traces.
 
     ``arguments``  example arguments, trees of arrays (or of ``jax.ShapeDtypeStruct``): each leaf
     becomes an argument of the module, named by its path (``params['w']``), in the order of
     ``jax.tree.leaves``; the leaves of the result are named alike.
-    ``weights``    the first leaves by name: they become constants, and no arguments.
+    ``weights``    the first leaves by name: they become constants, and no arguments; those named
+    in ``statistics`` are no parameters that training changes.
     ``inputs_named``, ``outputs_named``  names of the other leaves, instead of their paths.
     UserError where the function cannot be traced, or holds what has no translation.
     """
@@ -43,6 +44,7 @@ def import_function(
     imported = import_program(
         program, name=name, read_files=True,
         inputs_named=named, outputs_named=outputs_named, weights=held,
+        statistics=statistics,
     )  # fmt: skip
     facts = {**imported.facts, "frontend": "jax", "jax": version("jax")}
     return Imported(imported.module, imported.inputs, imported.outputs, imported.sources, facts)
