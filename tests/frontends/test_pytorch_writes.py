@@ -28,6 +28,11 @@ def _reduced(x, kind: str, own: bool, reduce: str = "mean") -> torch.Tensor:
 
 
 CASES: dict[str, Callable] = {
+    # Torch pads circularly by writes into a new tensor, in C++.
+    "circular padding": lambda x: torch.nn.functional.pad(x, (1, 2), mode="circular"),
+    "circular padding of planes": lambda x: torch.nn.functional.pad(
+        x[None], (1, 1, 2, 0), mode="circular"
+    ),
     "a number": lambda x: _assigned(x, x > 0, 7.0),
     "a number for rows": lambda x: _assigned(x, x[..., 0] > 0, -1.0),
     "a row for rows": lambda x: _assigned(x, x[:, 0, 0] > 0, x[0]),

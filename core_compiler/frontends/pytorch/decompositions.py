@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
+from core_compiler.frontends.pytorch.aliasing import is_in_place
 from core_compiler.frontends.pytorch.aten import TABLE
 from core_compiler.frontends.pytorch.aten.complex_numbers import COMPLEX
 
@@ -75,7 +76,12 @@ def definition(node) -> Any:
     try:
         with warnings.catch_warnings(), mode, torch.no_grad():  # of torch about itself
             warnings.simplefilter("ignore")
-            return make_fx(torch.func.functionalize(call))(*tensors)
+            graph = make_fx(call)(*tensors)
+            # Traced once more where it writes: what a composite writes in C++, functionalisation of
+            # the composite itself does not see.
+            if any(node.op == "call_function" and is_in_place(node) for node in graph.graph.nodes):
+                graph = make_fx(torch.func.functionalize(graph))(*tensors)
+            return graph
     except Exception:  # what a rule raises for what it does not know
         return None
 

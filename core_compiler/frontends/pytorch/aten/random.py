@@ -43,6 +43,9 @@ def dropout(b, x, p=0.5, train=False):
     native = name == "native_dropout"
     if not train or not p:
         return (x, None) if native else x
+    if p == 1:  # nothing is drawn
+        made = b.mul(x, b.scalar_like(0, x))
+        return (made, b.expand(b.constant(False), x.type.shape)) if native else made
     if not b.symbols.training:
         raise Refused("dropout in training mode; call model.eval()")
     if "alpha" in name:
@@ -50,7 +53,7 @@ def dropout(b, x, p=0.5, train=False):
     shape = x.type.shape
     drawn_for = shape if "feature" not in name else (*shape[:2], *[1] * (len(shape) - 2))
     kept = b.ge(u := drawn(b, "uniform", drawn_for, F32), b.scalar_like(float(p), u))
-    one = b.scalar_like(0.0 if p == 1 else 1 / (1 - p), u)
+    one = b.scalar_like(1 / (1 - p), u)
     mask = b.to(b.select(kept, one, b.scalar_like(0, u)), x.type.dtype)
     if mask.type.shape != shape:
         mask = b.broadcast(mask, shape=shape, dims=tuple(range(len(shape))))
