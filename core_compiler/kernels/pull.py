@@ -322,19 +322,22 @@ class Puller:
             (index[1] // outputs, index[1] % outputs) if groups > 1 else (ZERO, index[1])
         )
         c = axis_index(channel)
-        image, hits = [], []
+        image, hits, inside = [], [], []
         for i, tap, size, stride, low, dilation in zip(
             index[2:], tap_axes, x.type.shape[2:], op["strides"], op["low"], op["dilations"],
             strict=True,
         ):  # fmt: skip
+            # A tap that meets no position is no term; one that meets a position outside is padding.
             place = i + low - axis_index(tap) * dilation
             hits += [(place % stride, 0, 1)] if stride > 1 else []
             place = place // stride
             image.append(clamp(place, 0, max(size - 1, 0)))
-            hits.append((place, 0, size))
+            inside.append((place, 0, size))
+        inside = [c for c in inside if c[0].range[0] < c[1] or c[0].range[1] >= c[2]]
         wide = accumulator(x.type.dtype)
         row = group * per_group + c
         source = self.widened(self.pull(x, (index[0], row, *image)), wide, op)
+        source = self._padded(source, inside, op)
         weight = self.pull(w, (row, within, *map(axis_index, tap_axes)))
         weight = self.widened(weight, wide, op)
         node = self.heavy("convolution", "fma", (channel, *tap_axes), (source, weight), wide, op,

@@ -15,7 +15,10 @@ from core_compiler.ops.base import definition
 from core_compiler.passes.base import CONTROL_FLOW, Pass
 from core_compiler.passes.layouts import Order, normal, view_order
 
-_SPATIAL = frozenset({"core.conv", "core.max_pool", "core.avg_pool"})
+_SPATIAL = frozenset((
+    "core.conv", "core.conv_transpose", "core.max_pool", "core.avg_pool",
+    "core.max_pool_positions", "core.max_pool_gradient", "core.avg_pool_gradient",
+))  # fmt: skip
 _FREE_TO_CHOOSE = frozenset({"core.matmul"})
 
 
@@ -34,12 +37,36 @@ class ChooseLayouts(Pass):
     def run(self, module, context):
         def edit(rw):
             wishes = preferences(rw)
+            laid: dict[tuple[Value, Order], Value] = {}
             for op in rw.ops:
                 if op not in rw:
                     op = rw.producer(op.results[0])
+                if self.channels_last:
+                    op = self._relay(op, rw, laid)
                 self._place(op, rw, wishes)
 
         return context.rewrite(module, edit)
+
+    def _relay(self, op: Op, rw, laid: dict[tuple[Value, Order], Value]) -> Op:
+        """Copies of the operands that a product reads better in another layout (weights that are
+        no constants, and so cannot be laid out beforehand); each once."""
+        fresh, copies = list(op.operands), []
+        for place, order in operand_orders(op).items():
+            value = op.operands[place]
+            maker = rw.producer(value)
+            order = normal(order, value.type.shape)
+            if order == value.type.order or (maker is not None and maker.kind == "core.constant"):
+                continue
+            if (value, order) not in laid:
+                copy = Value(value.type.with_(order=order), value.name)
+                copies.append(Op("core.reshape", (value,), (copy,), {"shape": value.type.shape}))
+                laid[value, order] = copy
+            fresh[place] = laid[value, order]
+        if fresh == list(op.operands):
+            return op
+        made = op.with_(operands=tuple(fresh), origin=None)
+        *_, made = rw.replace(op, [*copies, made], rule="operands laid out for their product")
+        return made
 
     def _place(self, op: Op, rw, wishes: dict[Value, Order]) -> None:
         if len(op.results) != 1 or rw.is_output(op.result):
@@ -67,6 +94,19 @@ class ChooseLayouts(Pass):
                 if value.type.shape == op.result.type.shape and value.type.order is not None:
                     return value.type.order, "elementwise ops keep their operand's layout"
         return op.result.type.order, ""
+
+
+def operand_orders(op: Op) -> dict[int, Order]:
+    """How the operands of a convolution, by number, are read best: images with their channels
+    last, weights with the result's channels last."""
+    spatial = tuple(range(2, op.results[0].type.rank)) if op.results else ()
+    if op.kind == "core.conv":
+        return {1: (*spatial, 1, 0)}
+    if op.kind == "core.conv_transpose":
+        return {1: (0, *spatial, 1)}
+    if op.kind == "core.conv_weight_gradient":
+        return dict.fromkeys((0, 1), (0, *spatial, 1))
+    return {}
 
 
 def preferences(rw) -> dict[Value, Order]:
