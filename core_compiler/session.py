@@ -220,9 +220,7 @@ def _from_file(
         from core_compiler.frontends.pytorch import import_exported
         from core_compiler.frontends.pytorch.archive import read_pt2
 
-        made = import_exported(
-            read_pt2(path), name=str(path), read_files=False, training=training
-        )
+        made = import_exported(read_pt2(path), name=str(path), read_files=False, training=training)
         return made, _arrays(inputs)
     if path.suffix.lower() in (".mlir", ".mlirbc", ".stablehlo"):
         from core_compiler.frontends.stablehlo import import_file as import_program

@@ -56,6 +56,11 @@ def left_out(name: str) -> str:
     return LEFT_OUT.get(opinfo.stem(name).rpartition("-")[0], "")
 
 
+def stem(name: str) -> str:
+    """The op and dtype of a case: its samples are made together."""
+    return opinfo.stem(name)
+
+
 def _cases(chosen: Collection[str], limit: int | None) -> Iterator[Case]:
     yield from opinfo.made_cases(chosen, limit, DTYPES, _runner)
 

@@ -21,6 +21,7 @@ from tests.conformance.update import SUITES, run
 QUICK = {
     ("onnx_nodes", "reference"): 128, ("onnx_nodes", "cpu"): 768,
     ("opinfo", "reference"): 384, ("opinfo", "cpu"): 640,
+    ("opinfo_gradients", "reference"): 24, ("opinfo_gradients", "cpu"): 96,
     ("jax_harnesses", "reference"): 192, ("jax_harnesses", "cpu"): 384,
 }  # fmt: skip
 
