@@ -327,16 +327,18 @@ def logsumexp(x, axis):
     return np.log(np.exp(x - top).sum(axis)) + top.squeeze(axis)
 
 
-def attention(q, k, v, mask=None, scale=None, causal=False, normalise=softmax):
-    """softmax(scale * q @ k^T + mask) @ v; a mask of booleans says which keys are seen."""
+def attention(q, k, v, mask=None, scale=None, causal=False, hidden=-np.inf, normalise=softmax):
+    """softmax(scale * q @ k^T + mask) @ v; a mask of booleans says which keys are seen, the others'
+    scores are hidden."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = scale * (q @ k.swapaxes(-1, -2))
     if mask is not None and mask.dtype == bool:
-        scores = np.where(mask, scores, -np.inf)
+        scores = np.where(mask, scores, scores.dtype.type(hidden))
     elif mask is not None:
         scores = scores + mask
     if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
+        seen = np.tri(*scores.shape[-2:], dtype=np.bool_)
+        scores = np.where(seen, scores, scores.dtype.type(hidden))
     return normalise(scores, -1) @ v
 
 
@@ -370,17 +372,18 @@ def batch_norm(x, scale, bias, mean, variance, *, axis, epsilon):
     return (x - mean) / np.sqrt(variance + epsilon) * scale + bias
 
 
-def group_norm(x, scale=None, bias=None, *, groups, epsilon):
-    """Over the channels of a group and all spatial axes."""
-    apart = x.reshape(x.shape[0], groups, -1)
-    result = standardised(apart, 2, epsilon).reshape(x.shape)
-    result = result if scale is None else result * by_channel(scale, x, 1)
-    return result if bias is None else result + by_channel(bias, x, 1)
+def group_norm(x, scale=None, bias=None, *, groups, epsilon, axis=1):
+    """Over the channels (on axis) of a group and all spatial axes."""
+    first = np.moveaxis(x, axis, 1)
+    apart = first.reshape(x.shape[0], groups, -1)
+    result = np.moveaxis(standardised(apart, 2, epsilon).reshape(first.shape), 1, axis)
+    result = result if scale is None else result * by_channel(scale, x, axis)
+    return result if bias is None else result + by_channel(bias, x, axis)
 
 
-def instance_norm(x, scale=None, bias=None, *, epsilon):
+def instance_norm(x, scale=None, bias=None, *, epsilon, axis=1):
     """Over the spatial axes."""
-    return group_norm(x, scale, bias, groups=x.shape[1], epsilon=epsilon)
+    return group_norm(x, scale, bias, groups=x.shape[axis], epsilon=epsilon, axis=axis)
 
 
 # -- random numbers --------------------------------------------------------------------------------

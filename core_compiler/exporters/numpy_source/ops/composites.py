@@ -3,6 +3,8 @@ their decompositions."""
 
 from __future__ import annotations
 
+from math import inf
+
 from core_compiler.exporters.numpy_source.table import core, in_f32
 from core_compiler.exporters.numpy_source.text import sequence
 
@@ -78,6 +80,8 @@ def norm(w, op, x, *parameters):
 @in_f32
 def group_norm(w, op, x, *parameters):
     options = {name: op[name] for name in ("groups", "epsilon") if op.get(name) is not None}
+    if op["axis"] != 1:
+        options["axis"] = op["axis"]
     return w.call(op.kind.partition(".")[2], x, *parameters, **options)
 
 
@@ -89,6 +93,8 @@ def attention(w, op, q, k, v, *mask):
         options["scale"] = op["scale"]
     if op["causal"]:
         options["causal"] = True
+    if op["hidden"] != -inf:
+        options["hidden"] = op["hidden"]
     if op["empty_rows"] == "zero":
         options["normalise"] = w.use("softmax_or_zero")
     return w.call("attention", q, k, v, *mask, **options)

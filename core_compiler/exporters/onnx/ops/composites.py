@@ -141,8 +141,8 @@ def batch_norm(g, op, x, scale, bias, mean, variance):
 
 @core("group_norm")
 def group_norm(g, op, x, *parameters):
-    """Opset 18's takes a scale for each group, not for each channel."""
-    if x.dtype is F64 or g.opset < 21:
+    """Opset 18's takes a scale for each group, not for each channel; channels come second."""
+    if x.dtype is F64 or g.opset < 21 or op["axis"] != 1:
         return None
     scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
     return g.emit("GroupNormalization", x, scale, bias, num_groups=op["groups"],
@@ -151,7 +151,7 @@ def group_norm(g, op, x, *parameters):
 
 @core("instance_norm")
 def instance_norm(g, op, x, *parameters):
-    if x.dtype is F64:
+    if x.dtype is F64 or op["axis"] != 1:
         return None
     scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
     return g.emit("InstanceNormalization", x, scale, bias, epsilon=op["epsilon"])
