@@ -48,9 +48,17 @@ def cases_of(chosen: Collection[str]) -> Iterator[Case]:
     return cases(chosen)
 
 
-def left_out(_name: str) -> str:
+#: Cases whose result is not JAX's own but its machine's, and why.
+OPEN = {
+    "top_k_sort_inf_nan_inshape_float32_5_k_5": "where a NaN with its sign bit set is sorted "
+    "differs in JAX from one processor to another; under the contract there is one NaN, the "
+    "greatest",
+}
+
+
+def left_out(name: str) -> str:
     """Why a case is not eligible; "" where it is."""
-    return ""
+    return OPEN.get(name, "")
 
 
 def stem(name: str) -> str:
