@@ -159,7 +159,8 @@ class HeavyLoops(Writing):
         ``blocks`` channel blocks."""
         kb, heavy = self.kb, node.heavy
         channel, taps = heavy.axes[0], heavy.axes[1:]
-        if all(tap.size == 1 for tap in taps) and not heavy.conditions:
+        one = all(tap.size == 1 for tap in taps) and heavy.facts["blocks"] == 8
+        if one and not heavy.conditions:
             # One tap: 8 blocks of 32 channels in order are a product's chunk of 256.
             with self.bound({tap: kb.index(0) for tap in taps}):
                 return self._chunks_along(node, channel)

@@ -340,8 +340,9 @@ class Puller:
         source = self._padded(source, inside, op)
         weight = self.pull(w, (row, within, *map(axis_index, tap_axes)))
         weight = self.widened(weight, wide, op)
+        count = op.get("taps") or prod(taps)
         node = self.heavy("convolution", "fma", (channel, *tap_axes), (source, weight), wide, op,
-                          hits, blocks=max(1, 8 // max(1, prod(taps))))  # fmt: skip
+                          hits, blocks=max(1, 8 // max(1, count)))  # fmt: skip
         return self.widened(node, op.result.type.dtype, op)
 
     def _weight_gradient(self, op, hook, index) -> Node:

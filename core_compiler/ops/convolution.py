@@ -145,6 +145,7 @@ def _conv_transpose(arrays, attributes, types):
     made = convolution.conv_transpose(
         *arrays, attributes["strides"], _pads(attributes), attributes["dilations"],
         attributes["groups"], attributes["output_padding"], types[0].dtype.numpy,
+        attributes["taps"],
     )  # fmt: skip
     return (made,)
 
@@ -162,6 +163,10 @@ declare(
             "low": Attr(tuple, doc="elements cropped before each spatial axis of the result"),
             "high": Attr(tuple, doc="elements cropped after each spatial axis of the result"),
             "output_padding": Attr(tuple, doc="elements added after each spatial axis"),
+            "taps": Attr(
+                int, None, "taps of the window that sizes the chunks of the sum, where w holds a "
+                "part of its taps; absent: those of w"
+            ),
         },
         flops=_conv_transpose_flops,
     )

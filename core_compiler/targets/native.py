@@ -22,6 +22,7 @@ from core_compiler.passes.outline_kernels import OutlineKernels
 from core_compiler.passes.plan_memory import PlanMemory
 from core_compiler.passes.schedule_kernels import ScheduleKernels
 from core_compiler.passes.simplify_shapes import SimplifyShapes
+from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 
 
 def implementation() -> Sequence[Pass]:
@@ -29,6 +30,7 @@ def implementation() -> Sequence[Pass]:
     return (
         LowerControlFlow(),
         LowerComposites(),
+        SplitStridedConvolutions(),
         FoldConstants(),
         SimplifyShapes(),
         EliminateCommonSubexpressions(),

@@ -65,12 +65,14 @@ def conv_input_gradient(
     dilations: Sequence[int] | None = None,
     groups: int = 1,
     dtype: np.dtype | None = None,
+    taps: int | None = None,
 ) -> np.ndarray:
     """dx [N, C, *input_spatial] of ``conv``: output channels take the place of c in the order.
 
     Per input position only the taps that hit an integer output position are terms, taps
     ascending; integer positions outside dy are padding and are executed.  Input positions with
-    one stride phase share their taps, so each phase is a stride-1 correlation.
+    one stride phase share their taps, so each phase is a stride-1 correlation.  ``taps``: the
+    number of taps that sizes chunks, where ``w`` holds a part of them.
     """
     strides, pads, dilations = _geometry(w, strides, pads, dilations)
     kernel, rank = w.shape[2:], w.ndim - 2
@@ -80,17 +82,18 @@ def conv_input_gradient(
     turned = wide_w.reshape(groups, -1, *w.shape[1:]).swapaxes(1, 2)
     turned = turned.reshape(groups * per_group, -1, *kernel)
     dx = np.zeros((dy.shape[0], groups * per_group, *input_spatial), wide_dy.dtype)
+    every = taps or math.prod(kernel)
     for phase in itertools.product(
         *(range(min(s, n)) for s, n in zip(strides, input_spatial, strict=True))
     ):
-        taps, starts, counts = [], [], []
+        met, starts, counts = [], [], []
         for axis in range(rank):
             stride, low, dilation = strides[axis], pads[axis][0], dilations[axis]
             offsets = [(phase[axis] + low - k * dilation) for k in range(kernel[axis])]
-            taps.append([k for k, at in enumerate(offsets) if at % stride == 0])
+            met.append([k for k, at in enumerate(offsets) if at % stride == 0])
             starts.append([at // stride for at in offsets if at % stride == 0])
             counts.append(-(-(input_spatial[axis] - phase[axis]) // stride))
-        if not all(taps):
+        if not all(met):
             continue
         room = [
             (max(0, -min(s)), max(0, max(s) + n - size))
@@ -98,9 +101,9 @@ def conv_input_gradient(
         ]
         padded = pad_zeros(wide_dy, room)
         starts = [[at + r[0] for at in s] for s, r in zip(starts, room, strict=True)]
-        chosen: tuple[Any, ...] = (slice(None), slice(None), *np.ix_(*taps))
+        chosen: tuple[Any, ...] = (slice(None), slice(None), *np.ix_(*met))
         selected = turned[chosen]
-        part = _correlate(padded, selected, starts, (1,) * rank, counts, groups, math.prod(kernel))
+        part = _correlate(padded, selected, starts, (1,) * rank, counts, groups, every)
         places = tuple(slice(p, None, s) for p, s in zip(phase, strides, strict=True))
         dx[(slice(None), slice(None), *places)] = part
     return round_total(dx, dy, w, dtype)
@@ -115,6 +118,7 @@ def conv_transpose(
     groups: int = 1,
     output_padding: Sequence[int] | None = None,
     dtype: np.dtype | None = None,
+    taps: int | None = None,
 ) -> np.ndarray:
     """Transposed convolution: the input gradient of ``conv``; w [C, O / groups, *kernel]."""
     strides, pads, dilations = _geometry(w, strides, pads, dilations)
@@ -125,7 +129,7 @@ def conv_transpose(
             x.shape[2:], strides, pads, dilations, w.shape[2:], extra, strict=True
         )
     ]
-    return conv_input_gradient(x, w, spatial, strides, pads, dilations, groups, dtype)
+    return conv_input_gradient(x, w, spatial, strides, pads, dilations, groups, dtype, taps)
 
 
 def conv_weight_gradient(

@@ -1,0 +1,138 @@
+"""Split strided convolutions: a transposed one with strides is several without, side by side."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from math import gcd, prod
+
+from core_compiler.ir import Op, Value
+from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.ops.builder import Builder
+from core_compiler.passes.base import Pass
+from core_compiler.passes.rules import adopt
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The positions ``first``, ``first + stride``, ... of one axis of the result: ``count`` of
+    them, which meet the taps ``tap``, ``tap + step``, ... (``taps`` of them) at neighbouring
+    elements of x, ``dilation`` apart, the first tap at element ``low`` before position 0."""
+
+    first: int
+    count: int
+    tap: int
+    step: int
+    taps: int
+    dilation: int
+    low: int
+
+
+def phases(size: int, window: int, stride: int, low: int, dilation: int) -> list[Phase]:
+    """The phases of an axis of ``size`` positions; those that meet no tap have ``taps`` 0."""
+    made = []
+    shared = gcd(dilation, stride)
+    for first in range(min(stride, size)):
+        met = [t for t in range(window) if (first + low - t * dilation) % stride == 0]
+        at = (first + low - met[0] * dilation) // stride if met else 0
+        made.append(Phase(first, -(-(size - first) // stride), met[0] if met else 0,
+                          stride // shared, len(met), dilation // shared, at))  # fmt: skip
+    return made
+
+
+@dataclass(frozen=True)
+class SplitStridedConvolutions(Pass):
+    """Makes of a transposed convolution with strides one without for each phase of the stride.
+
+    Positions a stride apart meet the same taps, so each phase is a product like any other; the
+    phases are then put between each other.  Terms, their order and their chunks stay: exact.
+    """
+
+    half = "implementation"
+    asks = 1
+    requires = frozenset({"tensor_ops"})
+
+    def run(self, module, context):
+        def edit(rw):
+            for op in rw.ops:
+                if refused(op) is None and not context.claims(op):
+                    builder = Builder(module.weights)
+                    new, values = adopt(op, (split(builder, op),), builder.ops)
+                    rw.replace(op, new, values, rule="a transposed convolution by phases")
+
+        return context.rewrite(module, edit)
+
+    def refusal(self, ops, scene):
+        return refused(ops[0])
+
+
+def refused(op: Op) -> Refusal | None:
+    """Why ``op`` stays as it is."""
+    if op.kind != "core.conv_transpose":
+        return refuse("transposed convolutions", "{0} is no transposed convolution", op)
+    if all(s == 1 for s in op["strides"]):
+        return refuse("strides", "{0} has no strides", op)
+    if op.result.type.elements == 0:
+        return refuse("elements", "{0} has no elements", op)
+    return None
+
+
+def split(b: Builder, op: Op) -> Value:
+    """The result of a transposed convolution with strides, without strides."""
+    x, w = op.operands
+    shape, window, strides = op.result.type.shape, w.type.shape[2:], op["strides"]
+    spatial = len(window)
+    each = [phases(*axis) for axis in zip(
+        shape[2:], window, strides, op["low"], op["dilations"], strict=True)]  # fmt: skip
+    most = [axis[0].count for axis in each]
+    zero = b.constant(0, op.result.type.dtype)
+    parts: dict[tuple[int, ...], Value] = {}
+    for chosen in itertools.product(*each):
+        parts[tuple(p.first for p in chosen)] = _phase(b, op, x, w, chosen, most, zero)
+    # Between each other, the last axis first.
+    for axis in reversed(range(spatial)):
+        joined: dict[tuple[int, ...], Value] = {}
+        for place in dict.fromkeys(key[:axis] for key in parts):
+            row = [v for key, v in parts.items() if key[:axis] == place]
+            joined[place] = _interleaved(b, row, axis + 2)
+        parts = joined
+    (made,) = parts.values()
+    if made.type.shape != shape:
+        rank = len(shape)
+        made = b.slice(made, starts=(0,) * rank, limits=shape, strides=(1,) * rank)
+    return made
+
+
+def _phase(b: Builder, op: Op, x: Value, w: Value, chosen, most, zero: Value) -> Value:
+    """One phase, padded to ``most`` positions an axis."""
+    shape = (*op.result.type.shape[:2], *most)
+    if not all(p.taps for p in chosen):
+        return b.expand(zero, shape)
+    taps = b.slice(
+        w, starts=(0, 0, *(p.tap for p in chosen)),
+        limits=(*w.type.shape[:2], *(p.tap + p.step * (p.taps - 1) + 1 for p in chosen)),
+        strides=(1, 1, *(p.step for p in chosen)),
+    )  # fmt: skip
+    high = [size + p.dilation * (p.taps - 1) - p.low - p.count
+            for size, p in zip(x.type.shape[2:], chosen, strict=True)]  # fmt: skip
+    made = b.conv_transpose(
+        x, taps, strides=(1,) * len(most), low=[p.low for p in chosen], high=high,
+        dilations=[p.dilation for p in chosen], groups=op["groups"],
+        output_padding=(0,) * len(most), accumulate=op.get("accumulate"),
+        taps=prod(w.type.shape[2:]),
+    )  # fmt: skip
+    if made.type.shape == shape:
+        return made
+    ends = [want - have for want, have in zip(shape, made.type.shape, strict=True)]
+    none = (0,) * len(shape)
+    return b.pad(made, zero, low=none, high=ends, interior=none)
+
+
+def _interleaved(b: Builder, parts: list[Value], axis: int) -> Value:
+    """Elements of the parts in turn along ``axis``."""
+    if len(parts) == 1:
+        return parts[0]
+    shape = parts[0].type.shape
+    wide = (*shape[: axis + 1], 1, *shape[axis + 1 :])
+    joined = b.concat(*(b.reshape(p, shape=wide) for p in parts), axis=axis + 1)
+    return b.reshape(joined, shape=(*shape[:axis], shape[axis] * len(parts), *shape[axis + 1 :]))
