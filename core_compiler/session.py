@@ -8,7 +8,7 @@ with a SavedModel, a module of our IR.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,14 @@ from core_compiler import __version__, targets
 from core_compiler.compiler import Compilation, Options, start
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported
-from core_compiler.ir import Module
+from core_compiler.ir import Module, Value
 from core_compiler.ir.events import Observer
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.pipelines import LEVELS_OF, PipelineEdit, level_of
 from core_compiler.training.config import Training
 from core_compiler.training.joint import begin, names
+from core_compiler.training.losses import Own
+from core_compiler.training.roles import Roles
 from core_compiler.training.step import TrainingStep
 
 
@@ -46,8 +48,8 @@ def compile(
     ``frontend``  ``onnx-passes``: an ONNX model is read as a graph of ONNX nodes, and the passes of
                 that level run before the import.
     ``training``  the loss, the optimiser and so on: the answer is then a
-                :class:`~core_compiler.training.step.TrainingStep`; ``inputs`` are an example batch,
-                the targets last (they may be left out where nothing is checked).
+                :class:`~core_compiler.training.step.TrainingStep`; ``inputs`` are an example batch:
+                the model's inputs, then the targets unless the loss is the model's own.
     UserError says what is wrong with a model, where, and what to do.
     """
     if training is not None:
@@ -81,14 +83,17 @@ def _training_step(
     finish: bool, observer: Observer | None,
 ) -> TrainingStep:  # fmt: skip
     """The training step of a model; ``inputs``: an example batch."""
-    imported, arrays = _imported(model, inputs, training=True)
+    if inputs is None or not len(inputs):
+        raise UserError("a training step needs an example batch", "compile",
+                        "give the model's inputs, then the targets")  # fmt: skip
+    own = len(inputs) if isinstance(training.loss, Own) else len(inputs) - 1
+    imported, taken = _imported(model, inputs[:own], training=True)
+    arrays = [*(taken or ()), *(_arrays(inputs[own:]) or ())]
     joint = begin(imported.module, training, inputs=imported.inputs, buffers=imported.state)
     found = targets.target(target) if isinstance(target, str) else target
     batch = len(joint.roles.numbers("batch"))
-    examples = None if arrays is None or len(arrays) != batch else [*arrays, *joint.state]
-    if how.check and examples is None:
-        raise UserError("checking needs a whole batch", "compile",
-                        "give the model's inputs and the targets as inputs")  # fmt: skip
+    _need_batch(joint.roles, joint.module.main.arguments[:batch], arrays)
+    examples = [*arrays, *joint.state]
     made = start(joint.module, found, how, examples, observer)
     named = names(joint.roles)
     called = {place: name for name, place in named.items()}
@@ -102,6 +107,21 @@ def _training_step(
     if finish:
         made.finish()
     return step
+
+
+def _need_batch(roles: Roles, wanted: Sequence[Value], arrays: Sequence[np.ndarray]) -> None:
+    """UserError where the example batch does not fit: what the loss compares decides of targets."""
+    for (_, name, _), value, array in zip(roles.arguments, wanted, arrays, strict=False):
+        if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
+            given = "x".join(map(str, array.shape)) or "a number"
+            raise UserError(
+                f"{name} is {array.dtype} {given}, wanted {value.type}", "compile",
+                "give an example batch of the shapes and dtypes to train on",
+            )  # fmt: skip
+    if len(arrays) != len(wanted):
+        listed = ", ".join(a[1] for a in roles.arguments[: len(wanted)])
+        raise UserError(f"{len(arrays)} tensors given, a batch is {listed}", "compile",
+                        "give the model's inputs, then the targets")  # fmt: skip
 
 
 def _about(model: Any, imported: Imported, target: str, how: Options) -> dict[str, Any]:
@@ -146,7 +166,7 @@ def _imported(
         return _from_file(Path(model), inputs, training)
     owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "keras" in owners:
-        return _from_keras(model, inputs, training)
+        return _from_keras(model, inputs)
     if "torch" in owners:
         return _from_torch(model, inputs, training)
     if "tensorflow" in owners:
@@ -154,7 +174,8 @@ def _imported(
     if "onnx" in owners:
         from core_compiler.frontends.onnx import import_proto
 
-        return _from_onnx(import_proto, model, model, inputs, training)
+        arrays = _arrays(inputs)
+        return import_proto(model, inputs=arrays), arrays
     if callable(model):
         return _from_jax(model, inputs)
     raise UserError(
@@ -190,17 +211,6 @@ def _of_module(module: Module) -> Imported:
     return Imported(module, inputs, tuple(f"output{i}" for i in range(len(body.outputs))))
 
 
-def _from_onnx(
-    read: Callable, what: Any, model: Any, inputs: Sequence | None, training: bool
-) -> tuple[Imported, list[np.ndarray] | None]:
-    """``read(what, inputs=...)``; of an example batch the model's own inputs come first."""
-    arrays = own = _arrays(inputs)
-    if training and arrays is not None:
-        held = {t.name for t in model.graph.initializer}
-        own = arrays[: sum(i.name not in held for i in model.graph.input)]
-    return read(what, inputs=own), arrays
-
-
 def _from_file(
     path: Path, inputs: Sequence | None, training: bool = False
 ) -> tuple[Imported, list[np.ndarray] | None]:
@@ -212,10 +222,9 @@ def _from_file(
         raise UserError("there is no such file", str(path), "check the path")
     if path.suffix.lower() == ".onnx":
         from core_compiler.frontends.onnx import import_file
-        from core_compiler.frontends.onnx.reading import read_model
 
-        graph = read_model(path) if training else None
-        return _from_onnx(import_file, path, graph, inputs, training)
+        arrays = _arrays(inputs)
+        return import_file(path, inputs=arrays), arrays
     if path.suffix.lower() == ".pt2":
         from core_compiler.frontends.pytorch import import_exported
         from core_compiler.frontends.pytorch.archive import read_pt2
@@ -230,7 +239,7 @@ def _from_file(
     if path.suffix.lower() == ".keras":
         from core_compiler.frontends.keras import read_file
 
-        return _from_keras(read_file(path), inputs, training)
+        return _from_keras(read_file(path), inputs)
     raise UserError("is no model file", str(path), "give a .onnx, .pt2, .keras or .mlir file")
 
 
@@ -244,16 +253,13 @@ def _from_tensorflow(function: Any, inputs: Sequence | None) -> tuple[Imported, 
     return import_function(function, given, name=_name_of(function)), given
 
 
-def _from_keras(
-    model: Any, inputs: Sequence | None, training: bool = False
-) -> tuple[Imported, list[np.ndarray]]:
+def _from_keras(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:
     from core_compiler.frontends.keras import example_shapes, import_model
 
     given = _arrays(inputs)
     if given is None:
         given = [np.zeros(shape, kind) for shape, kind in example_shapes(model)]
-    own = given[: len(model.inputs)] if training and getattr(model, "inputs", None) else given
-    return import_model(model, own, name=model.name), given
+    return import_model(model, given, name=model.name), given
 
 
 def _from_jax(function: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:
@@ -285,25 +291,11 @@ def _from_torch(
 
     tensors = [x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x)) for x in inputs]
     before = model.training
-    given = tensors
-    if training:  # the targets of an example batch are not the model's
-        given = tensors[: _takes(model, len(tensors))]
     try:
-        made = import_module(model.train(training), given, name=name, training=training)
+        made = import_module(model.train(training), tensors, name=name, training=training)
         return made, _arrays(tensors)
     finally:
         model.train(before)  # the module is the caller's
-
-
-def _takes(model: Any, most: int) -> int:
-    """How many positional inputs a module's ``forward`` takes, at most."""
-    import inspect
-
-    parameters = inspect.signature(model.forward).parameters.values()
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return most
-    return min(most, sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-                         for p in parameters))  # fmt: skip
 
 
 def _arrays(inputs: Sequence | None) -> list[np.ndarray] | None:

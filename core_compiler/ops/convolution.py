@@ -164,8 +164,10 @@ declare(
             "high": Attr(tuple, doc="elements cropped after each spatial axis of the result"),
             "output_padding": Attr(tuple, doc="elements added after each spatial axis"),
             "taps": Attr(
-                int, None, "taps of the window that sizes the chunks of the sum, where w holds a "
-                "part of its taps; absent: those of w"
+                int,
+                None,
+                "taps of the window that sizes the chunks of the sum, where w holds a "
+                "part of its taps; absent: those of w",
             ),
         },
         flops=_conv_transpose_flops,

@@ -138,7 +138,8 @@ class _Walk:
     def _branch(self, b: Builder, op: Op) -> None:
         """A branch on the same condition whose regions run theirs again, forward and back."""
         condition, *captures = op.operands
-        outer = [v for v in op.uses()[len(op.operands) :] if v in self.active]
+        free = dict.fromkeys(v for region in op.regions for v in region.free_values())
+        outer = [v for v in free if v in self.active]
         given = [(i, self.found[v]) for i, v in enumerate(op.results) if v in self.found]
         asked = [i for i, v in enumerate(captures) if v in self.active]
         wanted = [*(captures[i] for i in asked), *outer]

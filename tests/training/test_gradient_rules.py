@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core_compiler.errors import UserError
-from core_compiler.ir import Block, Function, Module, Value, WeightStore, dtype
+from core_compiler.ir import Block, Function, Module, Value, WeightStore, dtype, tensor
 from core_compiler.ops import REGISTRY, Builder, evaluate_block
 from core_compiler.ops.gradients import CONSTANT
 from core_compiler.training.autodiff import pullback
@@ -66,8 +66,6 @@ def _module(sample: Sample, arrays) -> Module:
 
 
 def type_of(array: np.ndarray):
-    from core_compiler.ir import tensor
-
     return tensor(array.shape, array.dtype)
 
 
@@ -100,6 +98,33 @@ def test_a_rule_is_the_slope(sample: Sample):
     moves = [w for a, w in zip(arrays, way, strict=True) if a.dtype == np.float64]
     ours = sum(float((f * w).sum()) for f, w in zip(found, moves, strict=True))
     assert ours == pytest.approx(slope, rel=2e-5, abs=2e-6 * sum(map(np.size, found)) ** 0.5)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_branch_passes_on_what_its_regions_are_given_and_what_they_read(taken):
+    """x is handed over twice and read from outside too; y is only read from outside."""
+    scalar, row = tensor((), "i1"), tensor((3,), "f64")
+    p, x, y = Value(scalar, "p"), Value(row, "x"), Value(row, "y")
+
+    def region(build) -> Block:
+        a, c = Value(row, "a"), Value(row, "c")
+        b = Builder()
+        made = build(b, a, c)
+        return Block((a, c), tuple(b.ops), (made,))
+
+    then = region(lambda b, a, c: b.mul(b.mul(a, c), b.mul(x, y)))
+    other = region(lambda b, a, c: b.add(b.sin(a), y))
+    b = Builder()
+    made = b.op("core.if", (p, x, x), regions=(then, other))
+    module = Module({"main": Function("main", Block((p, x, y), tuple(b.ops), (made,)))})
+    u, v, dy = np.array([0.5, -1.0, 2.0]), np.array([1.5, 0.25, -1.0]), np.array([1.0, 2.0, 3.0])
+    of_x, of_y = evaluate_block(pullback(module).main.body, [np.bool_(taken), u, v, dy])
+    if taken:  # x^3 y
+        np.testing.assert_allclose(of_x, dy * 3 * u**2 * v)
+        np.testing.assert_allclose(of_y, dy * u**3)
+    else:
+        np.testing.assert_allclose(of_x, dy * np.cos(u), rtol=1e-12)
+        np.testing.assert_allclose(of_y, dy)
 
 
 def test_every_op_says_what_its_gradient_is():

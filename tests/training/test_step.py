@@ -213,6 +213,19 @@ def test_state_goes_to_torch_and_back():
 
 
 @pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ((), "needs an example batch"),
+        ((torch.ones(4, 1, 8, 8), torch.ones(4)), "targets is float32 4, wanted tensor<4xi64>"),
+        ((torch.ones(4, 1, 8, 8), torch.ones(3, dtype=torch.int64)), "targets is int64 3, wanted"),
+    ],
+)
+def test_an_example_batch_that_does_not_fit_is_refused(batch, message):
+    with pytest.raises(UserError, match=message):
+        cc.compile(_made(Pictures), batch, training=Training())
+
+
+@pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: joint_of(torch.nn.ReLU(), (torch.ones(2),), Training()), "no parameter to train"),
