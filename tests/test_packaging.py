@@ -100,7 +100,14 @@ def test_every_import_is_declared(package: str, extras: tuple[str, ...]) -> None
 
 
 def test_the_base_is_small() -> None:
-    assert sorted(requirements()) == ["ml-dtypes", "numba", "numpy", "psutil", "pyyaml"]
+    assert sorted(requirements()) == [
+        "ml-dtypes",
+        "numba",
+        "numpy",
+        "psutil",
+        "pyyaml",
+        "safetensors",
+    ]
 
 
 def test_every_requirement_has_both_ends_and_holds_here() -> None:
