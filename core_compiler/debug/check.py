@@ -228,8 +228,11 @@ class Checker:
         pairs = [(a, b) for a, b in rewrite.values.items()
                  if isinstance(a.type, _TENSORS) and isinstance(b.type, _TENSORS)]  # fmt: skip
         if not pairs:
-            if not rewrite.values:
+            if not rewrite.values and rewrite.old:
                 return record("bitwise", note="nothing is read from the removed ops")
+            if not rewrite.values:
+                return record("unchecked", note="it adds ops and replaces none: there is nothing "
+                              "to compare them with")  # fmt: skip
             return record(
                 "unchecked", note="the new ops work on buffers; kernels are checked whole"
             )

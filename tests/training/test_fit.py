@@ -227,6 +227,7 @@ def test_the_command_gives_the_same_digest_on_any_threads_and_tiling(capsys):
     ("words", "message"),
     [
         (["digits-cmm"], "no sample model is called 'digits-cmm'"),
+        (["model.onnx"], "a file brings no data to train on"),
         (["digits-mlp", "--resume"], "there is no folder for checkpoints"),
         (["digits-mlp", "--optimizer", "adm"], "no optimiser is called 'adm'"),
         (["gpt2-decode", "--depth", "1", "--width", "0.1"], "is not trained"),

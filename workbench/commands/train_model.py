@@ -4,6 +4,7 @@ which ``--resume`` goes on."""
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError, nearest
@@ -111,6 +112,9 @@ def _task(arguments) -> tuple[Any, str, tuple]:
         built = build(name, seed=arguments.seed, **sizes)
         found = task(name, built, arguments.seed)
         return built.module, found.loss, found.arrays
+    if Path(name).suffix in (".onnx", ".keras", ".pt2"):
+        raise UserError("a file brings no data to train on", name, "train it from Python: "
+                        "cc.compile(path, (x, y), training=cc.Training(...))")  # fmt: skip
     if ":" not in name:
         fix = nearest(name, CATALOGUE, f"there are {', '.join(CATALOGUE)}")
         raise UserError(f"no sample model is called {name!r}", "train", fix)

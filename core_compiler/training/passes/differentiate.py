@@ -76,4 +76,5 @@ class _Rewritten:
         return self.rewriter.events[-1].values
 
     def append(self, ops: Sequence[Op], of: Op) -> None:
-        self.rewriter.insert(ops, rule=gradient_rule(of), of=of)
+        if ops:  # a sum's gradient is the sum's own, say
+            self.rewriter.insert(ops, rule=gradient_rule(of), of=of)
