@@ -148,8 +148,11 @@ def names(roles: Roles) -> Mapping[str, int]:
     model's names, slots as ``parameter.slot``."""
     made = {}
     for place, (role, name, of) in enumerate(roles.arguments):
-        if role == "slot":
-            made[f"{roles.arguments[of][1]}.{name}"] = place
-        elif role != "batch":
-            made[name] = place
+        if role == "batch":
+            continue
+        own = f"{roles.arguments[of][1]}.{name}" if role == "slot" else name
+        if own in made:
+            raise UserError(f"two parts of the state are called {own}", "training",
+                            "rename the model's parameter or buffer")  # fmt: skip
+        made[own] = place
     return made

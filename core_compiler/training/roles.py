@@ -37,10 +37,6 @@ class Roles:
             raise InternalError(f"{function.name} is no training step")
         return Roles(function.attributes["arguments"], function.attributes["results"])
 
-    @staticmethod
-    def are_given(function: Function) -> bool:
-        return "arguments" in function.attributes
-
     def numbers(self, *roles: str) -> list[int]:
         """The places of the arguments with one of these roles."""
         return [i for i, (role, _, _) in enumerate(self.arguments) if role in roles]
@@ -48,9 +44,6 @@ class Roles:
     def number(self, role: str, name: str) -> int:
         """The place of the one argument of this role and name."""
         return next(i for i, a in enumerate(self.arguments) if a[:2] == (role, name))
-
-    def has(self, role: str, name: str) -> bool:
-        return any(a[:2] == (role, name) for a in self.arguments)
 
     def slots(self, parameter: int) -> dict[str, int]:
         """The optimiser's state of a parameter: name -> place among the arguments."""

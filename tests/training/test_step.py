@@ -184,6 +184,22 @@ def test_gradients_stop_where_the_model_stops_them():
     assert not np.array_equal(step["second.weight"], before["second.weight"].numpy())
 
 
+@pytest.mark.parametrize("name", ["iteration", "seed"])
+def test_a_buffer_that_is_called_as_the_steps_own_state_is_refused(name):
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 3)
+            self.register_buffer(name, torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x):
+            getattr(self, name).add_(1)
+            return self.layer(x)
+
+    with pytest.raises(UserError, match=f"the model has a buffer called {name}"):
+        joint_of(_made(Counting), (torch.ones(2, 3),), Training("mse"))
+
+
 def test_the_models_own_loss():
     class Own(torch.nn.Module):
         def __init__(self):

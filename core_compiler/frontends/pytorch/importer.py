@@ -249,6 +249,9 @@ class _Walker:
         self.after["iteration"] = builder.add(iteration, builder.constant(1, "i64"))
         self.after["seed"] = seed
         for value in self.symbols.random:
+            if value.name in self.state:
+                raise UserError(f"the model has a buffer called {value.name}", "training",
+                                "rename it: the training step has one of that name")  # fmt: skip
             self.state[value.name] = value, np.zeros((), np.int64)
         self.ops += builder.ops
 

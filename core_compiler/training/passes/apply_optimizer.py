@@ -16,8 +16,8 @@ from core_compiler.training.roles import ITERATION, STATE, Result, Roles
 class ApplyOptimizer(Pass):
     """Makes the next parameters of the gradients, by the formula of the optimiser.
 
-    What a step carries on (parameters, buffers, the optimiser's state, the iteration) takes over
-    the memory of what it was.
+    What a step carries on (parameters, buffers, the optimiser's state, the iteration) may take
+    over the memory of what it was.
     """
 
     mandatory = True
