@@ -13,10 +13,8 @@ from core_compiler.ir import DType, Value, dtype
 from core_compiler.kernels.affine import Axis
 from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.planning import Phase, Plan
-from core_compiler.kernels.pull import LANE_CHUNK, Node
+from core_compiler.kernels.pull import CHUNK, LANE_CHUNK, Node
 
-#: Terms of a product's chunk, and of a ``sequence`` reduction's (numerics contract).
-CHUNK = 256
 LANES = 32
 
 

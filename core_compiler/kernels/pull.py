@@ -21,8 +21,8 @@ from core_compiler.kernels.affine import ZERO, Axis, Data, Lin, axis_index, clam
 
 #: Most terms of a reduction that one level of lanes adds (numerics contract).
 LANE_CHUNK = 4096
-#: Terms of a chunk of a gradient's contributions (numerics contract).
-WINDOW_CHUNK = 256
+#: Terms of a chunk of a product, of a ``sequence`` reduction and of a gradient's contributions.
+CHUNK = 256
 #: The first axis number of reduction loops: after all loops over outputs.
 _REDUCED = 1000
 
@@ -430,7 +430,7 @@ class Puller:
             terms = [self.compute("div", wide, terms[0], count, op=op)]
         most = prod(-(-k // s) for k, s in zip(op["window"], op["strides"], strict=True))
         node = self.heavy("window", "gradient", tap_axes, terms, wide, op, hits,
-                          chunked=most > WINDOW_CHUNK)  # fmt: skip
+                          chunked=most > CHUNK)  # fmt: skip
         return self.widened(node, kind, op)
 
     def _count(self, op, shape, index, wide: DType) -> Node:

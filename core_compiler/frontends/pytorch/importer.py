@@ -219,7 +219,7 @@ class _Walker:
         self.after: dict[str, Value] = {}
         self.unsupported: list[Unsupported] = []
         self.sizes = RunTimeSizes()
-        #: Tensors of the program by their identity (it keeps them alive).
+        #: Constants by the identity of their tensor (the program keeps it alive).
         self.tied: dict[int, Value] = {}
         self.counts: dict[str, Value] = {}  # of symbols that depend on data
         #: The nodes whose decompositions are being walked, the model's own first.
