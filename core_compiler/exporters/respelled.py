@@ -1,4 +1,4 @@
-"""Gradient ops in other words, for formats that have none for them: equal but for rounding."""
+"""Ops of training in other words, for formats that have none for them: equal but for rounding."""
 
 from __future__ import annotations
 
@@ -12,11 +12,21 @@ import numpy as np
 from core_compiler.ir import Block, Op, Value, WeightStore
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder, decomposed
+from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.rules import I64
 
 
-def _stop_gradient(b: Builder, op: Op) -> Value:
+def _itself(b: Builder, op: Op) -> Value:
     return op.operands[0]
+
+
+def _all_reduce(b: Builder, op: Op) -> Value:
+    """Alone, where every shard holds the same: the tree over the shards."""
+    held = [widened(b, op.operands[0])] * op["shards"]
+    while len(held) > 1:
+        pairs = [b.add(x, y) for x, y in zip(held[::2], held[1::2], strict=False)]
+        held = [*pairs, held[-1]] if len(held) % 2 else pairs
+    return as_dtype(b, held[0], op.result.type.dtype)
 
 
 def _weight_gradient(b: Builder, op: Op) -> Value:
@@ -117,7 +127,9 @@ def _avg_pool_gradient(b: Builder, op: Op) -> Value:
 
 
 SPELLINGS: dict[str, Callable[[Builder, Op], Value]] = {
-    "core.stop_gradient": _stop_gradient,
+    "core.stop_gradient": _itself,
+    "core.distribute": _itself,
+    "core.all_reduce": _all_reduce,
     "core.conv_weight_gradient": _weight_gradient,
     "core.max_pool_positions": _positions,
     "core.max_pool_gradient": _max_pool_gradient,

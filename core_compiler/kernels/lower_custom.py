@@ -1,4 +1,5 @@
-"""Lowerings of the ops that are always a kernel of their own: scans, sorts, scatters, random."""
+"""Lowerings of the ops that are always a kernel of their own: scans, sorts, scatters, random
+numbers, sums over shards."""
 
 from __future__ import annotations
 
@@ -356,27 +357,36 @@ def _philox(kb: KernelBuilder, counter: list[Value], key: list[Value]) -> list[V
 
 
 def _random(c: Custom, op: Op) -> None:
-    """A work item is one counter: four elements, as many as there are left."""
+    """A work item is one counter: four elements, as many as there are left.  A shard's elements
+    follow those of the shards before it and may begin and end inside a counter."""
     kb, (y,) = c.kb, c.outputs
     u32, f32 = dtype("ui32"), dtype("f32")
     shape = op.result.type.shape
     total = c.argument("total", prod(shape))
-    blocks = c.argument("blocks", -(-prod(shape) // 4))
+    sharded = len(c.inputs) > 2
+    blocks = c.argument("blocks", -(-prod(shape) // 4) + sharded)
     seed = kb.cast(kb.load(c.inputs[0]), "ui64")
     key = [kb.cast(seed, u32), kb.cast(kb.shr(seed, kb.number(32, "ui64")), u32)]
     zero = kb.number(0, u32)
     iteration = kb.cast(kb.cast(kb.load(c.inputs[1]), "i64"), u32) if len(c.inputs) > 1 else zero
+    first = kb.mul(kb.cast(kb.load(c.inputs[2]), INDEX), total) if sharded else None
     with kb.loop("block", 0, blocks, loop="parallel") as block:
+        count = block if first is None else kb.add(kb.floordiv(first, 4), block)
         counter = [
-            kb.cast(kb.cast(block, "i64"), u32),
+            kb.cast(kb.cast(count, "i64"), u32),
             kb.number(op["stream"], u32),
             iteration,
             zero,
         ]
         words = _philox(kb, counter, key)
         for number, value in enumerate(_numbers(kb, op.kind, words, f32)):
-            place = kb.add(kb.mul(block, 4), number)
-            with kb.branch(kb.lt(place, total)):
+            place = kb.add(kb.mul(count, 4), number)
+            if first is not None:
+                place = kb.sub(place, first)
+            inside = kb.lt(place, total)
+            if first is not None:
+                inside = kb.and_(inside, kb.ge(place, kb.index(0)))
+            with kb.branch(inside):
                 kb.store(kb.cast(value, y.type.dtype), y, *_unravel(c, y, place))
 
 
@@ -408,6 +418,22 @@ def _unravel(c: Custom, y: Value, place: Value) -> list[Value]:
     return index[::-1]
 
 
+# -- what shards have in common --------------------------------------------------------------------
+
+
+def _all_reduce(c: Custom, op: Op) -> None:
+    """Alone: as though every shard held the same, by the tree over the shards."""
+    kb = c.kb
+    (x,), (y,) = c.inputs, c.outputs
+    with c.rows(x, None) as at:
+        where = at()
+        held = [c.wide(kb.load(x, *where))] * op["shards"]
+        while len(held) > 1:
+            pairs = [kb.add(a, b) for a, b in zip(held[::2], held[1::2], strict=False)]
+            held = [*pairs, held[-1]] if len(held) % 2 else pairs
+        kb.store(c.narrow(held[0], y.type.dtype), y, *where)
+
+
 #: core op name -> builder of its kernel.
 BUILDERS: dict[str, Callable] = {
     "sort": _sort,
@@ -418,4 +444,5 @@ BUILDERS: dict[str, Callable] = {
     "random_bits": _random,
     "random_uniform": _random,
     "random_normal": _random,
+    "all_reduce": _all_reduce,
 }

@@ -32,6 +32,7 @@ from core_compiler.ops import convolution  # noqa: F401
 from core_compiler.ops import window  # noqa: F401
 from core_compiler.ops import sorting  # noqa: F401
 from core_compiler.ops import random  # noqa: F401
+from core_compiler.ops import collective  # noqa: F401
 from core_compiler.ops import control  # noqa: F401
 from core_compiler.ops import activation  # noqa: F401
 from core_compiler.ops import normalization  # noqa: F401

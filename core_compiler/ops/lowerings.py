@@ -27,6 +27,7 @@ HOOKS: dict[str, hooks.Hook] = {
     "reshape": hooks.IndexMap(index_maps.reshape),
     "transpose": hooks.IndexMap(index_maps.transpose),
     "stop_gradient": hooks.IndexMap(index_maps.same),
+    "distribute": hooks.IndexMap(index_maps.same),
     "slice": hooks.IndexMap(index_maps.slice_),
     "reverse": hooks.IndexMap(index_maps.reverse),
     "pad": hooks.IndexMap(index_maps.pad),

@@ -1,10 +1,14 @@
 """Random numbers: Philox4x32-10, a function of seed, stream, iteration and element index alone.
 
+The index is that of the whole batch's tensor, of which a ``shard`` draws its own rows (the first
+axis is the batch's).
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); the counter and the
 conversions are in the numerics contract.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 from core_compiler import lazy
 from core_compiler.ir import DType, dtype, tensor
@@ -15,18 +19,16 @@ dtypes = lazy.module("core_compiler.kernels.reference.dtypes")
 random = lazy.module("core_compiler.kernels.reference.random")
 
 UI32 = dtype("ui32")
+_OPERANDS = ("seed", "iteration", "shard")
 #: Integer operations of Philox a 32-bit word: ten rounds of 4 multiplies and 4 xors, key additions.
 _WORD = 25
 
 
 def _rule(allowed):
     def rule(types, attributes):
-        seed, *iteration = types
-        need_rank("seed", seed, 0)
-        need_dtype("seed", seed, INTEGERS)
-        for value in iteration:
-            need_rank("iteration", value, 0)
-            need_dtype("iteration", value, INTEGERS)
+        for name, value in zip(_OPERANDS, types, strict=False):
+            need_rank(name, value, 0)
+            need_dtype(name, value, INTEGERS)
         need_dtype("dtype", attributes["dtype"], allowed)
         need(0 <= attributes["stream"] < 2**32, f"stream {attributes['stream']} is not 32 bits")
         return (tensor(attributes["shape"], attributes["dtype"]),)
@@ -44,8 +46,11 @@ def _attributes(default: DType) -> dict[str, Attr]:
 
 def _reference(generate: str):
     def reference(arrays, attributes, types):
-        seed, iteration = (int(a) for a in (*arrays, 0)[:2])
-        made = getattr(random, generate)(types[0].shape, seed, attributes["stream"], iteration)
+        seed, iteration, shard = (int(a) for a in (*arrays, 0, 0)[:3])
+        shape = types[0].shape
+        made = getattr(random, generate)(
+            shape, seed, attributes["stream"], iteration, first=shard * prod(shape)
+        )
         return (dtypes.cast(made, types[0].dtype.numpy),)
 
     return reference
@@ -70,7 +75,7 @@ for _name, _summary, _allowed, _default, _each, _generate in RANDOM:
         OpDef(
             f"core.{_name}",
             _summary,
-            ("seed", "iteration?"),
+            ("seed", "iteration?", "shard?"),
             _rule(_allowed),
             _reference(_generate),
             attributes=_attributes(_default),

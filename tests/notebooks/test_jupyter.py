@@ -94,6 +94,8 @@ class Jupyter:
     def open(self, page: str) -> None:
         self.tab = self.context.new_page()
         self.tab.goto(f"{self.url}/{page}/{PAGES[page]}")
+        # A cell that is run before the kernel is there makes Jupyter ask which one to take.
+        self.tab.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]').wait_for()
 
     def _wait_for_server(self) -> None:
         deadline = time.monotonic() + PATIENCE / 1e3

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from core_compiler.ops.base import REGISTRY
 from core_compiler.ops.gradients import (  # noqa: F401
+    collective,
     composites,
     contraction,
     elementwise,

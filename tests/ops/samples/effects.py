@@ -33,7 +33,30 @@ def _random() -> list[Sample]:
                 sample("random_normal", *operands, dtype="f32", slack=4, **options,
                        oracle=lambda *_, k=key, s=shape: philox.normal(*k).reshape(s)),
             ]  # fmt: skip
+    for shard in (1, 3):  # its own rows of the whole batch's numbers, also inside a counter
+        operands = tuple(np.array(n, np.int64) for n in (SEED, 2, shard))
+        key, part = (SEED, 4, 2, 30 * (shard + 1)), slice(30 * shard, None)
+        made += [
+            sample("random_bits", *operands, exact=True, dtype="ui32", shape=(3, 10), stream=4,
+                   label=f"shard{shard}",
+                   oracle=lambda *_, k=key, p=part: philox.words(*k)[p].reshape(3, 10)),
+            sample("random_normal", *operands, dtype="f32", slack=4, shape=(3, 10), stream=4,
+                   label=f"shard{shard}",
+                   oracle=lambda *_, k=key, p=part: philox.normal(*k)[p].reshape(3, 10)),
+        ]  # fmt: skip
     return made
+
+
+def _collective() -> list[Sample]:
+    """Alone: every shard holds the same."""
+    x = np.linspace(-3, 5, 12, dtype=np.float32).reshape(3, 4)
+    return [
+        *(sample("all_reduce", x, shards=n, exact=n in (1, 2, 4), label=f"{n}",
+                 oracle=lambda x, n=n: x * np.float32(n)) for n in (1, 2, 3, 4, 7)),
+        sample("all_reduce", np.arange(6, dtype=np.int32), shards=5, exact=True,
+               oracle=lambda x: x * 5),
+        sample("distribute", x, shards=4, exact=True, oracle=lambda x: x),
+    ]  # fmt: skip
 
 
 def block(types, body) -> Block:
@@ -85,4 +108,4 @@ def _regions() -> list[Sample]:
     return [loop, idle, yes, no, group]
 
 
-SAMPLES = [*_random(), *_regions()]
+SAMPLES = [*_random(), *_collective(), *_regions()]

@@ -1,0 +1,55 @@
+"""What the shards of one batch have in common: a module that holds these ops is the program of one
+shard, and all shards run it together.
+
+As in Megatron-LM (Shoeybi et al., 2019) the two ops are each other's gradient: a value that is the
+same for every shard is *distributed* where it meets a shard's own examples, and the gradients that
+come back are added up.  A module evaluated alone sees every shard hold the same as itself.
+"""
+
+from __future__ import annotations
+
+from core_compiler import lazy
+from core_compiler.ir import tensor
+from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.rules import FLOATS, INTEGERS, need, need_dtype
+
+collective = lazy.module("core_compiler.kernels.reference.collective")
+
+#: Most shards of one batch.
+MOST = 1024
+
+
+def _all_reduce_rule(types, attributes):
+    need_dtype("x", types[0], (*FLOATS, *INTEGERS))
+    need(1 <= attributes["shards"] <= MOST, f"{attributes['shards']} shards, 1 to {MOST} go")
+    return (tensor(types[0].shape, types[0].dtype),)
+
+
+declare(
+    OpDef(
+        "core.all_reduce",
+        "The sum of what all shards hold, the same for each: by a fixed binary tree over the "
+        "shards' numbers; alone, the sum of equal ones",
+        ("x",),
+        _all_reduce_rule,
+        lambda arrays, attributes, types: (
+            collective.tree_sum([arrays[0]] * attributes["shards"]),
+        ),
+        attributes={"shards": Attr(int, doc="into how many the batch is cut")},
+        flops=lambda op: (op["shards"] - 1) * op.result.type.elements,
+    )
+)
+
+
+declare(
+    OpDef(
+        "core.distribute",
+        "x itself, from here on read by each shard with its own examples",
+        ("x",),
+        lambda types, attributes: (tensor(types[0].shape, types[0].dtype),),
+        lambda arrays, attributes, types: (arrays[0],),
+        attributes={"shards": Attr(int, doc="into how many the batch is cut")},
+        traits=frozenset({"view"}),
+        flops=lambda op: 0,
+    )
+)
