@@ -280,14 +280,17 @@ class Compilation:
     def executable(self):
         """The bound program on the target's device; UserError where this machine cannot execute."""
         if "executable" not in self.facts:
-            self.finish()
-            missing = self.target.available()
-            if missing:
-                raise UserError(missing, f"target {self.target.name}", "choose -t cpu", 3)
-            self.facts["executable"] = self.target.load(
-                self.module, self.facts, threads=self.options.threads
-            )
+            self.facts["executable"] = self.load()
         return self.facts["executable"]
+
+    def load(self):
+        """The program bound once more, with a memory of its own; UserError where this machine
+        cannot execute."""
+        self.finish()
+        missing = self.target.available()
+        if missing:
+            raise UserError(missing, f"target {self.target.name}", "choose -t cpu", 3)
+        return self.target.load(self.module, self.facts, threads=self.options.threads)
 
     def __call__(self, *arrays):
         """Execute: NumPy arrays in (of a JAX function: its arguments as they are), a tuple of NumPy

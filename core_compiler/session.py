@@ -27,7 +27,7 @@ from core_compiler.training.config import Training
 from core_compiler.training.joint import begin, names
 from core_compiler.training.losses import Own
 from core_compiler.training.roles import Roles
-from core_compiler.training.step import TrainingStep
+from core_compiler.training.step import TrainingStep, shard_of
 
 
 def compile(
@@ -49,7 +49,7 @@ def compile(
                 that level run before the import.
     ``training``  the loss, the optimiser and so on: the answer is then a
                 :class:`~core_compiler.training.step.TrainingStep`; ``inputs`` are an example batch:
-                the model's inputs, then the targets unless the loss is the model's own.
+                the model's inputs, then the targets unless the loss is the model's own (all shards').
     UserError says what is wrong with a model, where, and what to do.
     """
     if training is not None:
@@ -87,13 +87,16 @@ def _training_step(
         raise UserError("a training step needs an example batch", "compile",
                         "give the model's inputs, then the targets")  # fmt: skip
     own = len(inputs) if isinstance(training.loss, Own) else len(inputs) - 1
+    if training.shards > 1:
+        inputs = shard_of(_arrays(inputs) or (), 0, training.shards)
     imported, taken = _imported(model, inputs[:own], training=True)
     arrays = [*(taken or ()), *(_arrays(inputs[own:]) or ())]
     joint = begin(imported.module, training, inputs=imported.inputs, buffers=imported.state)
     found = targets.target(target) if isinstance(target, str) else target
     batch = len(joint.roles.numbers("batch"))
     _need_batch(joint.roles, joint.module.main.arguments[:batch], arrays)
-    examples = [*arrays, *joint.state]
+    first = [np.zeros((), np.int64)] * len(joint.roles.numbers("shard"))
+    examples = [*arrays, *first, *joint.state]
     made = start(joint.module, found, how, examples, observer)
     named = names(joint.roles)
     called = {place: name for name, place in named.items()}
@@ -103,7 +106,7 @@ def _training_step(
         **_about(model, imported, found.name, how), "mode": "training",
         "inputs": inputs_called, "outputs": ["loss"], "training": dict(training.facts()),
     }  # fmt: skip
-    step = TrainingStep(made, joint.roles, joint.state)
+    step = TrainingStep(made, joint.roles, joint.state, training.shards)
     if finish:
         made.finish()
     return step

@@ -102,6 +102,7 @@ RULES = (
          check=_no_float),
     Rule("max(x, lowest) => x", op("max", "x", _limit(-np.inf)), _same, check=_canonical_nan),
     Rule("min(x, highest) => x", op("min", "x", _limit(np.inf)), _same, check=_canonical_nan),
+    Rule("distribute(x) => x", op("distribute", "x"), _same),
     Rule("select(p, x, x) => x", op("select", "p", "x", "x"), _same),
     Rule("select(true, x, y) => x",
          op("select", Const("c", is_all(True), "all true"), "x", "y"), _same),

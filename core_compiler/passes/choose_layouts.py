@@ -51,7 +51,10 @@ class ChooseLayouts(Pass):
         """Copies of the operands that a product reads better in another layout (weights that are
         no constants, and so cannot be laid out beforehand); each once."""
         fresh, copies = list(op.operands), []
-        for place, order in operand_orders(op).items():
+        orders = operand_orders(op)
+        if op.kind == "core.all_reduce" and rw.is_output(op.result):
+            orders = {0: None}  # shards add up bytes: both lie in memory in one order
+        for place, order in orders.items():
             value = op.operands[place]
             maker = rw.producer(value)
             order = normal(order, value.type.shape)
@@ -89,7 +92,7 @@ class ChooseLayouts(Pass):
             return (order if possible else None), f"{op.kind.split('.')[1]} as a free view"
         if op.result in wishes:
             return wishes[op.result], "laid out for the transpose that follows"
-        if "elementwise" in definition(op).traits:
+        if "elementwise" in definition(op).traits or op.kind == "core.all_reduce":
             for value in op.operands:
                 if value.type.shape == op.result.type.shape and value.type.order is not None:
                     return value.type.order, "elementwise ops keep their operand's layout"

@@ -9,12 +9,13 @@ from types import MappingProxyType
 import numpy as np
 
 from core_compiler.errors import InternalError, UserError
+from core_compiler.ir.types import dtype as find_dtype
 from core_compiler.runtime import memory
-from core_compiler.runtime.device import Buffer, Device, Executable, check_inputs
+from core_compiler.runtime.device import Buffer, Device, Executable, Parts, check_inputs
 from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits, limits
-from core_compiler.runtime.program import Launch, Program, Ref, scratch_stride
+from core_compiler.runtime.program import Exchange, Launch, Program, Ref, scratch_stride
 from core_compiler.runtime.samples import Samples, durations
 from core_compiler.runtime.team import aligned, default_threads, team
 
@@ -75,9 +76,8 @@ class CpuExecutable(Executable):
             r.index for launch in program.launches for r in launch.buffers if r.space == "constant"
         }
         kept = [array if i in used else None for i, array in enumerate(raw)]
-        self._flags = {
-            x.flag: raw[x.flag.index] for x in program.loops if x.flag.space == "constant"
-        }
+        read = (*(x.flag for x in program.loops), *(x.source for x in program.exchanges))
+        self._read = {r.index: raw[r.index] for r in read if r.space == "constant"}
         self._launches = self._bind(program.launches, kept)
 
     def __call__(
@@ -91,6 +91,28 @@ class CpuExecutable(Executable):
         with self._lock:
             self._run(buffers)
         return outputs
+
+    def parts(
+        self, arrays: Sequence, out: Mapping[int, np.ndarray] | None = None, whole: bool = True
+    ) -> Parts:
+        outputs, buffers = self._prepare(arrays, out or {})
+        at = 0
+        with self._lock:
+            for exchanges in self.program.rounds():
+                self._run(buffers, first=at, last=exchanges[0].launch)
+                yield [
+                    (self._array(x.source, x, buffers), self._array(x.target, x, buffers))
+                    for x in exchanges
+                ]
+                at = exchanges[-1].launch + 1
+            if whole:
+                self._run(buffers, first=at)
+        return outputs
+
+    def _array(self, ref: Ref, exchange: Exchange, buffers: Sequence[np.ndarray]) -> np.ndarray:
+        kind = find_dtype(exchange.dtype)
+        found = self._bytes_at(ref, buffers)[: exchange.elements * kind.bytes]
+        return found.view(kind.numpy)
 
     @property
     def arena(self) -> np.ndarray:
@@ -117,11 +139,12 @@ class CpuExecutable(Executable):
 
     def _run(
         self, buffers: Sequence[np.ndarray], times: np.ndarray | None = None,
-        spent: np.ndarray | None = None,
+        spent: np.ndarray | None = None, first: int = 0, last: int | None = None,
     ) -> None:  # fmt: skip
         self._launches.place(buffers)
         if not self.program.loops:
-            self._launches.run(self._team, 0, len(self.program.launches), times)
+            last = len(self.program.launches) if last is None else last
+            self._launches.run(self._team, first, last, times)
             return
 
         def holds(flag: Ref) -> bool:
@@ -134,14 +157,14 @@ class CpuExecutable(Executable):
             if times is not None and spent is not None:
                 spent[start:end] += durations(times[start:end])
 
-        self.program.execute(run, holds)
+        self.program.execute(run, holds, first, last)
 
     def _bytes_at(self, ref: Ref, buffers: Sequence[np.ndarray]) -> np.ndarray:
-        """A buffer's bytes; of constants, those that are a loop's flag."""
+        """A buffer's bytes; of constants, those that the host reads."""
         if ref.space == "arena":
             return self.arena[ref.offset :]
         if ref.space == "constant":
-            return _bytes_of(self._flags[ref])[ref.offset :]
+            return _bytes_of(self._read[ref.index])[ref.offset :]
         return _bytes_of(buffers[_external(self.program, ref)])[ref.offset :]
 
     def _prepare(self, arrays, out: Mapping[int, np.ndarray] = MappingProxyType({})):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,9 @@ from core_compiler.errors import UserError
 from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import Argument, Program
 from core_compiler.runtime.samples import Samples
+
+#: The pairs (source, target) of a round of exchanges, and in the end the outputs.
+Parts = Generator[list[tuple[np.ndarray, np.ndarray]], None, tuple[np.ndarray, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,15 @@ class Executable(ABC):
     def __call__(
         self, *arrays: np.ndarray, out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]: ...
+
+    def parts(
+        self, arrays: Sequence, out: Mapping[int, np.ndarray] | None = None, whole: bool = True
+    ) -> Parts:
+        """Run as one shard of several: up to each of the program's rounds of exchanges in turn,
+        which the caller does on the pairs (source, target) that are yielded; the outputs in the
+        end.  ``whole``: go on after the last round, which is the same for every shard."""
+        raise UserError(f"{self.device.name} runs no shards", "shards",
+                        "train on the target cpu, or with one shard")  # fmt: skip
 
     @abstractmethod
     def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:

@@ -17,7 +17,7 @@ import numpy as np
 from core_compiler.errors import InternalError, UserError
 from core_compiler.ir.types import dtype as find_dtype
 
-VERSION = 2
+VERSION = 3
 #: Where a reference may point.  ``index`` is the number of the constant, packed buffer, input or
 #: output; the arena is one block, and only ``offset`` counts there.
 SPACES = ("arena", "constant", "packed", "input", "output")
@@ -111,12 +111,24 @@ class Loop:
     flag: Ref
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A launch that the shards of a batch do together: ``target`` becomes the sum of what all have
+    in ``source`` (``elements`` of ``dtype`` each); the kernel does it for a shard that is alone."""
+
+    launch: int
+    source: Ref
+    target: Ref
+    dtype: str
+    elements: int
+
+
 @dataclass(frozen=True)
 class Program:
     """Everything a device needs.  ``packed`` are buffers (bytes) that the ``prepack`` launches fill
     once, when the program is loaded.  ``loops`` stand in the order of their starts, outer ones
-    before those inside; a launch that is in none runs once.  ``facts`` are JSON values for
-    reports."""
+    before those inside; a launch that is in none runs once.  ``exchanges`` stand in the order of
+    their launches, outside of loops.  ``facts`` are JSON values for reports."""
 
     name: str
     inputs: tuple[Argument, ...]
@@ -128,6 +140,7 @@ class Program:
     packed: tuple[int, ...] = ()
     prepack: tuple[Launch, ...] = ()
     loops: tuple[Loop, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
     facts: dict = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -156,6 +169,10 @@ class Program:
                 packed=tuple(data["packed"]),
                 prepack=_launches(data["prepack"]),
                 loops=tuple(Loop(**{**x, "flag": Ref(**x["flag"])}) for x in data["loops"]),
+                exchanges=tuple(
+                    Exchange(**{**x, **{n: Ref(**x[n]) for n in ("source", "target")}})
+                    for x in data["exchanges"]
+                ),
                 facts=data["facts"],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -187,12 +204,30 @@ class Program:
             inside = 0 <= loop.flag.index < len(known)
             if not (inside and 0 <= loop.flag.offset < known[loop.flag.index]):
                 raise InternalError(f"{self.name}: {loop} reads its flag outside")
+        for exchange in self.exchanges:
+            at = exchange.launch
+            if not 0 <= at < len(self.launches) or any(x.start <= at < x.end for x in self.loops):
+                raise InternalError(f"{self.name}: launch {at} of an exchange is none, or repeated")
         for launch in self.prepack:
             if any(r.space not in ("constant", "packed") for r in launch.buffers):
                 raise InternalError(f"{self.name}: {launch.name} packs what is no constant")
 
-    def execute(self, run: Callable[[int, int], None], holds: Callable[[Ref], bool]) -> None:
-        """``run(start, end)`` all launches in their order, loops as long as ``holds(flag)``."""
+    def rounds(self) -> list[tuple[Exchange, ...]]:
+        """The exchanges, those of launches that follow one another together."""
+        made: list[list[Exchange]] = []
+        for exchange in self.exchanges:
+            if made and made[-1][-1].launch + 1 == exchange.launch:
+                made[-1].append(exchange)
+            else:
+                made.append([exchange])
+        return [tuple(one) for one in made]
+
+    def execute(
+        self, run: Callable[[int, int], None], holds: Callable[[Ref], bool],
+        first: int = 0, last: int | None = None,
+    ) -> None:  # fmt: skip
+        """``run(start, end)`` the launches from ``first`` up to ``last`` (all) in their order,
+        loops as long as ``holds(flag)``."""
 
         def part(start: int, end: int, loops: Sequence[Loop]) -> None:
             while loops:
@@ -212,7 +247,8 @@ class Program:
             if start < end:
                 run(start, end)
 
-        part(0, len(self.launches), self.loops)
+        last = len(self.launches) if last is None else last
+        part(first, last, [x for x in self.loops if first <= x.start and x.end <= last])
 
     def space_sizes(self) -> dict[str, list[int]]:
         """Bytes of each buffer by space."""

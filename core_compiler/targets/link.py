@@ -17,6 +17,7 @@ from core_compiler.runtime.program import (
     BUILTIN,
     Argument,
     Constant,
+    Exchange,
     KernelRef,
     Launch,
     Loop,
@@ -40,6 +41,7 @@ class Linker:
         self.launch_ops: list[Op] = []
         #: Of each loop, by its number and in the order of their starts: start, test, end and flag.
         self.loops: dict[int, list] = {}
+        self.exchanges: list[Exchange] = []
         self.prepack: list[Launch] = []
         self.packed: dict[tuple, int] = {}
         self.packed_bytes: list[int] = []
@@ -64,6 +66,7 @@ class Linker:
             self.name, inputs, outputs, kernels, tuple(self.launches), self.arena,
             tuple(c for _, c in self.constants.values()), tuple(self.packed_bytes),
             tuple(self.prepack), tuple(Loop(*parts) for parts in self.loops.values()),
+            tuple(self.exchanges),
         )  # fmt: skip
 
     # -- one method an op ------------------------------------------------------------------------
@@ -132,7 +135,20 @@ class Linker:
             else:
                 value = op.operands[number if kind == "operand" else reads + number]
                 buffers[argument] = (value, self.place[value])
+        if any(inner.kind == "core.all_reduce" for inner in op.regions[0].ops):
+            self._exchange(op)
         self._emit(op, scheduled, buffers, sizes)
+
+    def _exchange(self, op: Op) -> None:
+        """The next launch is one that shards do together."""
+        source, target = op.operands
+        if source.type.strides != target.type.strides:
+            raise InternalError(f"{source.name} and {target.name} lie in memory in two orders")
+        kind = source.type
+        self.exchanges.append(Exchange(
+            len(self.launches), self.place[source], self.place[target], kind.dtype.name,
+            kind.bytes // kind.dtype.bytes,
+        ))  # fmt: skip
 
     def _emit(self, op: Op, scheduled, buffers, sizes) -> None:
         function, plan = scheduled.function, scheduled.launch

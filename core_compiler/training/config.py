@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError
+from core_compiler.ops.collective import MOST
 from core_compiler.training.losses import loss
 from core_compiler.training.optimizers import optimizer
 
@@ -23,6 +24,11 @@ class Training:
     ``freeze``     names of parameters that stay as they are; ``*`` stands for anything.
     ``clip_norm``  gradients whose norm over all parameters is larger are scaled down to it.
     ``seed``       of random numbers (dropout).
+    ``shards``     parts of equal size that each batch is cut into; part of what is computed,
+                   whoever computes it: on one worker they run one after another (gradient
+                   accumulation).
+    ``sync_batch_norm``  batch statistics are those of all shards; else each has its own, and the
+                   running ones get their mean.
     """
 
     loss: Any = "cross_entropy"  # a Loss from __post_init__ on, an Optimizer the other
@@ -30,6 +36,8 @@ class Training:
     freeze: tuple[str, ...] = ()
     clip_norm: float | None = None
     seed: int = 0
+    shards: int = 1
+    sync_batch_norm: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", loss(self.loss))
@@ -37,10 +45,13 @@ class Training:
         object.__setattr__(self, "freeze", tuple(self.freeze))
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UserError(f"clip_norm = {self.clip_norm}", "training", "give a number above 0")
+        if not 1 <= self.shards <= MOST:
+            raise UserError(f"{self.shards} shards", "training", f"give 1 to {MOST}")
 
     def facts(self) -> Mapping[str, Any]:
         """What a recording says of it."""
         return {
             "loss": repr(self.loss), "optimizer": repr(self.optimizer),
             "freeze": list(self.freeze), "clip_norm": self.clip_norm, "seed": self.seed,
+            "shards": self.shards, "sync_batch_norm": self.sync_batch_norm,
         }  # fmt: skip

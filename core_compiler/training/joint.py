@@ -20,7 +20,7 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F64, I64
 from core_compiler.training.config import Training
 from core_compiler.training.losses import Own
-from core_compiler.training.roles import ITERATION, SEED, Argument, Roles
+from core_compiler.training.roles import ITERATION, SEED, SHARD, STATE, Argument, Roles
 
 #: Kinds of frontend nodes whose constants are parameters.
 PARAMETERS = frozenset({"parameter", "initializer"})
@@ -61,6 +61,9 @@ def begin(
     loss, targets = _loss(b, training, main.outputs[0])
     arguments += targets
     rows += [("batch", "targets", -1)] * len(targets)
+    if training.shards > 1:
+        arguments.append(Value(tensor((), I64), SHARD))
+        rows.append(("shard", SHARD, -1))
     state: list[np.ndarray] = []
 
     def add(role: str, name: str, value: Value, array: Any, of: int = -1) -> int:
@@ -148,7 +151,7 @@ def names(roles: Roles) -> Mapping[str, int]:
     model's names, slots as ``parameter.slot``."""
     made = {}
     for place, (role, name, of) in enumerate(roles.arguments):
-        if role == "batch":
+        if role not in STATE:
             continue
         own = f"{roles.arguments[of][1]}.{name}" if role == "slot" else name
         if own in made:

@@ -1,9 +1,10 @@
 """What the arguments and results of a training step's ``main`` are: facts of the function.
 
 ``arguments`` has a row an argument, ``(role, name, of)``: role ``batch`` (given anew in every
-iteration), ``parameter``, ``buffer`` (statistics, counters: the model's own state), ``slot`` (of an
-optimiser, ``of`` the parameter with that number among the arguments) or ``scalar`` (of the
-optimiser as a whole, the iteration, the seed).  ``results`` has a row a result, ``(role, of)``:
+iteration), ``shard`` (which part of the whole batch it is), ``parameter``, ``buffer`` (statistics,
+counters: the model's own state), ``slot`` (of an optimiser, ``of`` the parameter with that number
+among the arguments) or ``scalar`` (of the optimiser as a whole, the iteration, the seed).
+``results`` has a row a result, ``(role, of)``:
 ``loss``, ``metric``, ``gradient`` or ``next`` of an argument.
 """
 
@@ -20,7 +21,7 @@ Result = tuple[str, int]
 
 #: Roles of arguments that the step hands on to the next.
 STATE = ("parameter", "buffer", "slot", "scalar")
-ITERATION, SEED = "iteration", "seed"
+ITERATION, SEED, SHARD = "iteration", "seed", "shard"
 
 
 @dataclass(frozen=True)

@@ -10,74 +10,88 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.ir import Module, dtype
-from core_compiler.kernels.reference.dtypes import widen
-from core_compiler.ops.base import evaluate
+from core_compiler.runtime.shards import Shards
 from core_compiler.training.joint import names
-from core_compiler.training.roles import ITERATION, Roles
+from core_compiler.training.reference import first_not_finite
+from core_compiler.training.roles import ITERATION, STATE, Roles
 
 
-def first_not_finite(module: Module, arrays: Sequence[np.ndarray]) -> str | None:
-    """The first op of main, as a person finds it, that makes a NaN of none, or an infinity of
-    finite numbers; None where there is none."""
-    values = dict(zip(module.main.arguments, arrays, strict=True))
-    for op in module.main.body.ops:
-        given = [values[v] for v in op.operands]
-        made = evaluate(op, given, module.weights, values if op.regions else None)
-        values.update(zip(op.results, made, strict=True))
-        if given and _spoils(given, made):
-            nodes = op.origin.nodes() if op.origin is not None else ()
-            place = next((f" ({n.file}:{n.line})" for n in nodes if n.file), "")
-            return f"{op.kind}{place}"
-    return None
-
-
-def _spoils(given: Sequence[np.ndarray], made: Sequence[np.ndarray]) -> bool:
-    def has(arrays: Sequence[np.ndarray], test: Any) -> bool:
-        return any(dtype(a.dtype).is_float and bool(test(widen(a)).any()) for a in arrays)
-
-    if has(made, np.isnan):
-        return not has(given, np.isnan)
-    return has(made, np.isinf) and not (has(given, np.isinf) or has(given, np.isnan))
+def shard_of(batch: Sequence[np.ndarray], shard: int, shards: int) -> list[np.ndarray]:
+    """The rows of a batch that a shard works on; UserError where they cannot be shared out."""
+    rows = batch[0].shape[0] if batch and batch[0].ndim else 0
+    for place, array in enumerate(batch):
+        if not array.ndim or array.shape[0] != rows:
+            shape = "x".join(map(str, array.shape)) or "a number"
+            raise UserError(f"tensor {place} of the batch is {shape}, the first has {rows} rows",
+                            "shards", "give tensors whose first axis is the batch")  # fmt: skip
+    if not rows or rows % shards:
+        raise UserError(f"a batch of {rows} does not cut into {shards} equal shards", "shards",
+                        f"give a multiple of {shards}")  # fmt: skip
+    size = rows // shards
+    return [array[shard * size : (shard + 1) * size] for array in batch]
 
 
 class TrainingStep:
     """A compilation in training mode, as a callable that keeps its state.
 
     ``step(*batch)`` runs one iteration on a batch (the model's inputs, then the targets where the
-    loss has some) and returns the loss, a Python float.
+    loss has some) and returns the loss, a Python float.  With ``shards`` the batch is that of all
+    of them; the program is that of one.
     """
 
-    def __init__(self, compilation: Any, roles: Roles, state: Sequence[np.ndarray]):
-        self.compilation, self.roles = compilation, roles
+    def __init__(
+        self, compilation: Any, roles: Roles, state: Sequence[np.ndarray], shards: int = 1
+    ):
+        self.compilation, self.roles, self.shards = compilation, roles, shards
         self.batch = len(roles.numbers("batch"))
         self.state = [np.array(a) for a in state]
-        self._places = names(roles)
+        first = roles.numbers(*STATE)[0]
+        #: State by name -> its place in ``state``.
+        self._places = {name: place - first for name, place in names(roles).items()}
+        self._first = first
         self._spare: dict[int, np.ndarray] = {}
+        self._run: Any = None
 
     def __call__(self, *batch: Any) -> float:
         if len(batch) != self.batch:
             wanted = ", ".join(self.roles.arguments[i][1] for i in self.roles.numbers("batch"))
             raise UserError(f"{len(batch)} tensors given, a batch is {wanted}", "training step",
                             "give the model's inputs, then the targets")  # fmt: skip
+        arrays = [np.asarray(b) for b in batch]
         rows = Roles.of(self.compilation.module.main).results
-        nexts = {i: of - self.batch for i, (role, of) in enumerate(rows) if role == "next"}
+        nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}
         spare = {i: self._spare[place] for i, place in nexts.items() if place in self._spare}
-        results = self.compilation.executable(*batch, *self.state, out=spare)
+        results = self._execute(arrays, spare)
         loss = float(results[rows.index(("loss", -1))])
         if not math.isfinite(loss):
-            raise self._not_finite(loss, [np.asarray(b) for b in batch])
+            raise self._not_finite(loss, arrays)
         for i, place in nexts.items():
             # What it was takes the next results: two arrays for each, in turn.
             self._spare[place], self.state[place] = self.state[place], results[i]
         return loss
+
+    def _execute(self, batch: Sequence[np.ndarray], out: Mapping[int, np.ndarray]):
+        if self.shards == 1:
+            return self.compilation.executable(*batch, *self.state, out=out)
+        if self._run is None:
+            self._run = Shards(self.compilation.load, self.shards)
+        return self._run(self._given(batch), out)
+
+    def _given(self, batch: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+        """The arguments of each shard."""
+        if self.shards == 1:
+            return [[*batch, *self.state]]
+        return [
+            [*shard_of(batch, i, self.shards), np.array(i, np.int64), *self.state]
+            for i in range(self.shards)
+        ]
 
     def _not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> UserError:
         """Which op first made a number that is not finite of finite ones: by the reference, on the
         state before this iteration, which is kept."""
         meaning = [s for s in self.compilation.stages if s.step is None or s.step.half == "meaning"]
         module = meaning[-1].module
-        found = first_not_finite(module, [*batch, *self.state])
+        found = first_not_finite(module, self._given(batch))
         said = f"the loss of iteration {self.iteration + 1} is {loss:g}"
         if found is not None:
             said += f": {found} is the first op that makes such numbers of others"
@@ -87,19 +101,19 @@ class TrainingStep:
     @property
     def iteration(self) -> int:
         """How many iterations have been done."""
-        return int(self.state[self._places[ITERATION] - self.batch])
+        return int(self.state[self._places[ITERATION]])
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Parameters and buffers by the model's names, copied."""
         return {
-            name: np.array(self.state[place - self.batch])
+            name: np.array(self.state[place])
             for name, place in self._places.items()
-            if self.roles.arguments[place][0] in ("parameter", "buffer")
+            if self.roles.arguments[self._first + place][0] in ("parameter", "buffer")
         }
 
     def whole_state(self) -> dict[str, np.ndarray]:
         """All that the next iteration depends on, by name, copied."""
-        return {n: np.array(self.state[p - self.batch]) for n, p in self._places.items()}
+        return {n: np.array(self.state[p]) for n, p in self._places.items()}
 
     def load_state_dict(self, held: Mapping[str, Any]) -> None:
         """Set parameters, buffers or any other state by name.  UserError names what does not fit;
@@ -109,7 +123,7 @@ class TrainingStep:
             if name not in self._places:
                 raise UserError(f"the step has no {name!r}", "load_state_dict",
                                 "give the names of state_dict or whole_state")  # fmt: skip
-            place = self._places[name] - self.batch
+            place = self._places[name]
             array, old = np.asarray(given), self.state[place]
             if array.shape != old.shape or array.dtype != old.dtype:
                 raise UserError(f"{name} is {array.dtype}{list(array.shape)}, wanted "

@@ -14,9 +14,14 @@ from tests.ops.samples import SAMPLES, Sample
 
 F64 = dtype("f64")
 #: Ops that are not held against finite differences here, and why.
-STEPS = {"core.if": "its regions are of the sample's dtype; it has a test of its own",
-         "core.bitcast": "its result is other bits", "core.while": "it has no gradient",
-         "core.group": "it is made by fusion, after differentiation"}  # fmt: skip
+STEPS = {
+    "core.if": "its regions are of the sample's dtype; it has a test of its own",
+    "core.bitcast": "its result is other bits",
+    "core.while": "it has no gradient",
+    "core.group": "it is made by fusion, after differentiation",
+    "core.all_reduce": "it joins several programs: see test_shards.py",
+    "core.distribute": "it hands a value to several programs: see test_shards.py",
+}
 STEP = 1e-6
 
 

@@ -18,14 +18,25 @@ _TWO_PI = 6.2831853071795864
 
 
 def random(b: Builder, op: Op) -> Value:
-    """Counters of four words each; the words in order, as many as there are elements."""
+    """Counters of four words each; the words in order, as many as there are elements.  A shard's
+    follow those of the shards before it and may begin inside a counter."""
     made = op.result.type
     count = made.elements
-    words = _words(b, op, -(-count // 4))
+    first = None
+    if len(op.operands) > 2:
+        shard = b.cast(op.operands[2], dtype=I64)
+        first = b.mul(shard, b.constant(count, I64))
+    words = _words(b, op, -(-count // 4) + (first is not None), first)
     if op.kind == "core.random_normal":
         words = _normal(b, words)
     drawn = b.concat(*(b.reshape(w, shape=(*w.type.shape, 1)) for w in words), axis=1)
-    drawn = b.cut(b.reshape(drawn, shape=(drawn.type.elements,)), 0, 0, count)
+    drawn = b.reshape(drawn, shape=(drawn.type.elements,))
+    if first is None:
+        drawn = b.cut(drawn, 0, 0, count)
+    else:
+        places = b.iota(shape=(count,), dtype=I64)
+        inside = b.and_(first, b.constant(3, I64))
+        drawn = b.take(drawn, b.add(places, b.expand(inside, (count,))), axis=0)
     drawn = b.reshape(drawn, shape=made.shape)
     if op.kind == "core.random_bits":
         return b.cast(drawn, dtype=made.dtype)
@@ -33,10 +44,14 @@ def random(b: Builder, op: Op) -> Value:
     return as_dtype(b, drawn, made.dtype)
 
 
-def _words(b: Builder, op: Op, blocks: int) -> tuple[Value, ...]:
-    """Four words (i64, below 2**32) of each of ``blocks`` counters."""
-    seed, *iteration = (b.cast(v, dtype=I64) for v in op.operands)
+def _words(b: Builder, op: Op, blocks: int, first: Value | None) -> tuple[Value, ...]:
+    """Four words (i64, below 2**32) of each of ``blocks`` counters, from that of the element
+    ``first`` on."""
+    seed, *iteration = (b.cast(v, dtype=I64) for v in op.operands[:2])
     counter = b.iota(shape=(blocks,), dtype=I64)
+    if first is not None:
+        start = b.shr(first, b.constant(2, I64))
+        counter = b.add(counter, b.expand(start, (blocks,)))
 
     def whole(word: Value) -> Value:
         return b.expand(word, (blocks,))

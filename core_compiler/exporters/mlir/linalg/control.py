@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from core_compiler.exporters.mlir.context import plain
 from core_compiler.exporters.mlir.linalg import scalars
@@ -66,12 +67,15 @@ _MULTIPLIERS, _INCREMENTS, _ROUNDS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB
 _TWO_PI = 6.2831853071795864
 
 
-def _random(b: Linalg, op: Op, seed: Ref, iteration: Ref | None = None) -> Ref:
+def _random(
+    b: Linalg, op: Op, seed: Ref, iteration: Ref | None = None, shard: Ref | None = None
+) -> Ref:
     """Philox at (element // 4, stream, iteration, 0) under the seed as key; the contract's own
-    conversions."""
+    conversions.  A shard's elements follow those of the shards before it."""
     made = tensor(op.result.type.shape, op["dtype"])
     key = _halves(b, b.number(seed))
     trip = _halves(b, b.number(iteration))[0] if iteration is not None else b.scalar(0, UI32)
+    first = None if shard is None else scalars.convert(b, b.number(shard), I64)
 
     def body(_: Ref) -> Ref:
         element = b.scalar(0, I64)
@@ -79,6 +83,9 @@ def _random(b: Linalg, op: Op, seed: Ref, iteration: Ref | None = None) -> Ref:
             place = b.converted("arith.index_cast", b.loop_index(axis), I64)
             step = b.same("arith.muli", place, b.scalar(stride, I64))
             element = b.same("arith.addi", element, step)
+        if first is not None:
+            before = b.same("arith.muli", first, b.scalar(prod(made.shape), I64))
+            element = b.same("arith.addi", element, before)
         block = b.same("arith.shrui", element, b.scalar(2, I64))
         counter = b.converted("arith.trunci", block, UI32)
         words = _philox(b, (counter, b.scalar(op["stream"], UI32), trip, b.scalar(0, UI32)), key)

@@ -205,7 +205,7 @@ def pool(w, op, x):
 
 
 @core("random_bits", "random_uniform", "random_normal")
-def random(w, op, seed, *iteration):
-    made = w.call(op.kind.partition(".")[2], sequence(op["shape"]), seed, op["stream"], *iteration)
+def random(w, op, seed, *counter):
+    made = w.call(op.kind.partition(".")[2], sequence(op["shape"]), seed, op["stream"], *counter)
     default = "ui32" if op.kind == "core.random_bits" else "f32"
     return made if op["dtype"].name == default else cast(made, op["dtype"])

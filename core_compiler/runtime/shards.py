@@ -1,0 +1,126 @@
+"""The shards of a batch on one device: the same program for each, and what they exchange.
+
+Shards meet in rounds of exchanges.  Where statistics of the whole batch are wanted in the middle of
+a program, all shards have to be there: each has a memory of its own.  Where they meet once, at the
+end, they run one after another in the memory of one, and what they bring is added on the way: this
+is gradient accumulation, in the order of the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from core_compiler.errors import InternalError
+from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.runtime.device import Executable, Parts
+
+#: From what each of the caller's shards brings to a round, in their order, to the sums over all.
+Join = Callable[[Iterable[Sequence[np.ndarray]]], Sequence[np.ndarray]]
+
+
+class Tree:
+    """A sum over shards that arrive in their order, with as few arrays kept as the tree allows:
+    the same bits as :func:`tree_sum` of all."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[int, Sequence[np.ndarray]]] = []  # of how many shards, their sums
+
+    def add(self, arrays: Sequence[np.ndarray]) -> None:
+        """One more shard; its arrays may change afterwards."""
+        count, made = 1, arrays
+        while self._held and self._held[-1][0] == count:
+            count, made = 2 * count, self._joined(made)
+        self._held.append((count, [np.array(a) for a in made] if count == 1 else made))
+
+    def total(self) -> Sequence[np.ndarray]:
+        _, made = self._held.pop()
+        while self._held:
+            made = self._joined(made)
+        return made
+
+    def _joined(self, right: Sequence[np.ndarray]) -> list[np.ndarray]:
+        _, left = self._held.pop()
+        return [tree_sum(pair, out=pair[0]) for pair in zip(left, right, strict=True)]
+
+
+def join_here(given: Iterable[Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
+    """The sums of a round in which all shards are the caller's."""
+    tree = Tree()
+    for arrays in given:
+        tree.add(arrays)
+    return tree.total()
+
+
+class Shards:
+    """Some shards of a batch, run together; ``load`` gives the program once more, with a memory of
+    its own.
+
+    ``join`` gives the sums over all shards of what these bring; each must be brought in every
+    round, in order.
+    """
+
+    def __init__(self, load: Callable[[], Executable], count: int, join: Join = join_here):
+        first = load()
+        self.rounds = len(first.program.rounds())
+        if not self.rounds:
+            raise InternalError(f"the shards of {first.program.name} exchange nothing")
+        self.executables = [first, *(load() for _ in range(count - 1) if self.rounds > 1)]
+        self.count, self.join = count, join
+
+    def __call__(
+        self, given: Sequence[Sequence], out: Mapping[int, np.ndarray] | None = None
+    ) -> tuple[np.ndarray, ...]:
+        """The outputs of the shards given, a list of arrays for each; they are the same for all
+        but where they follow no exchange: those of the first."""
+        if self.rounds == 1:
+            return self._in_turn(given, out)
+        return self._together(given, out)
+
+    def _in_turn(self, given, out) -> tuple[np.ndarray, ...]:
+        """One after another in one memory."""
+        running: list[tuple[Parts, list[np.ndarray]]] = []
+
+        def brought() -> Iterator[list[np.ndarray]]:
+            for arrays in given:
+                while running:
+                    running.pop()[0].close()
+                parts = self.executables[0].parts(arrays, out)
+                pairs = next(parts)
+                running.append((parts, [target for _, target in pairs]))
+                yield [source for source, _ in pairs]
+
+        sums = self.join(brought())
+        parts, targets = running.pop()
+        _place(sums, targets)
+        return _finished(parts)
+
+    def _together(self, given, out) -> tuple[np.ndarray, ...]:
+        """All at once, from exchange to exchange."""
+        every = [
+            executable.parts(arrays, out, whole=executable is self.executables[0])
+            for executable, arrays in zip(self.executables, given, strict=True)
+        ]
+        for _ in range(self.rounds):
+            met = [next(parts) for parts in every]
+            sums = self.join([source for source, _ in pairs] for pairs in met)
+            for pairs in met:
+                _place(sums, [target for _, target in pairs])
+        for parts in every[1:]:
+            parts.close()
+        return _finished(every[0])
+
+
+def _place(sums: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
+    for target, made in zip(targets, sums, strict=True):
+        target[...] = made
+
+
+def _finished(parts: Parts) -> tuple[np.ndarray, ...]:
+    """Run the rest; the outputs."""
+    try:
+        next(parts)
+    except StopIteration as end:
+        return end.value
+    raise InternalError("a program with more rounds of exchanges than it has said")

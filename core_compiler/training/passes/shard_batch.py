@@ -1,0 +1,221 @@
+"""Shard the batch: the program of one shard, and where it meets the others.
+
+Data parallelism with whole-batch statistics (Ioffe and Szegedy, 2015, over all shards).  The bits
+are those of the configuration's number of shards, whoever runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Module, Op, Rewriter, Value, as_array
+from core_compiler.ops.builder import Builder
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.passes.decompose import expand
+from core_compiler.training.roles import SHARD, Roles
+
+_RANDOM = frozenset({"core.random_bits", "core.random_uniform", "core.random_normal"})
+
+
+@dataclass(frozen=True)
+class ShardBatch(Pass):
+    """Cuts the batch into shards: sums over all of them where the whole batch counts.
+
+    The loss is the mean over all shards' examples.  Parameters are handed to every shard, so that
+    their gradients are added up.  Random numbers are those of the whole batch.  The statistics of
+    batch normalisation are those of all shards (``sync_batch_norm``); without it each shard takes
+    its own, and the running ones get their mean.
+    """
+
+    exact = False
+    tolerance = "sums over the batch are added up shard by shard"
+    mandatory = True
+    requires = frozenset({"tensor_ops"})
+    shards: int = 2
+    sync_batch_norm: bool = True
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        main = module.main
+        roles = Roles.of(main)
+        rw = context.rewriter(main.body)
+        work = _Work(rw, module, self.shards)
+        work.loss(roles.result("loss"))
+        work.random(main.arguments[roles.number("shard", SHARD)])
+        own = [main.arguments[i] for i in roles.numbers("batch", "shard")]
+        if self.sync_batch_norm:
+            work.batch_norms(own)
+        for place in roles.numbers("parameter"):
+            work.distribute(main.arguments[place])
+        for place, (role, of) in enumerate(roles.results):
+            if role == "next":
+                work.same_for_all(place, roles.arguments[of][1], own)
+        return module.with_function(main.with_(body=rw.commit()))
+
+
+@dataclass
+class _Work:
+    rw: Rewriter
+    module: Module
+    shards: int
+    #: Means over all shards by what is added up, along which axes, and divided by what.
+    known: dict[tuple, Value] = field(default_factory=dict)
+
+    def builder(self) -> Builder:
+        return Builder(self.module.weights)
+
+    def loss(self, place: int | None) -> None:
+        """The total over all shards by the count over all shards."""
+        assert place is not None
+        value = self.rw.outputs[place]
+        (op,) = [o for o in self.rw.ops if value in o.results]
+        b = self.builder()
+        made = b.div(*(b.all_reduce(v, shards=self.shards) for v in op.operands))
+        self.rw.replace(op, b.ops, {value: made}, rule="the loss is the mean over all shards")
+
+    def random(self, shard: Value) -> None:
+        for op in self.rw.ops:
+            if op.kind in _RANDOM and len(op.operands) == 2:
+                made = op.with_(operands=(*op.operands, shard), results=tuple(
+                    Value(v.type, v.name) for v in op.results), origin=None)  # fmt: skip
+                self.rw.replace(op, made, {op.result: made.result},
+                                rule="a shard's part of the whole batch's random numbers")  # fmt: skip
+
+    def distribute(self, parameter: Value) -> None:
+        """Every op reads the parameter through one ``distribute``."""
+        users = self.rw.users(parameter)
+        if not users:
+            return
+        b = self.builder()
+        made = b.distribute(parameter, shards=self.shards)
+        rule = "every shard reads the parameter"
+        self.rw.insert(b.ops, before=users[0], rule=rule, reason="its gradients are added up")
+        for user in users:
+            fresh = user.substitute({parameter: made})
+            self.rw.replace(user, fresh, {v: v for v in user.results}, rule=rule)
+
+    # -- batch normalisation ----------------------------------------------------------------------
+
+    def batch_norms(self, own: Iterable[Value]) -> None:
+        """Take the statistics of the batch over all shards; UserError where their form is unknown.
+
+        ``own``: the arguments that differ from shard to shard."""
+        for op in self.rw.ops:
+            if op.kind == "core.batch_norm":
+                self._synchronise(op)
+        varied = _own(self.rw.ops, own)
+        left = [op for op in self.rw.ops if op.kind == "core.batch_norm"
+                and not varied.isdisjoint(op.operands[3:5])]  # fmt: skip
+        if left:
+            nodes = [n for op in left if op.origin is not None for n in op.origin.nodes()]
+            places = dict.fromkeys(f"{n.file}:{n.line}" if n.file else n.name for n in nodes)
+            raise UserError(
+                f"the statistics of {len(left)} batch normalisations are not of a form that can be "
+                f"taken over all shards ({', '.join(list(places)[:3])})", "shards",
+                "train with sync_batch_norm=False, or with one shard",
+            )  # fmt: skip
+
+    def _synchronise(self, norm: Op) -> None:
+        x, result = norm.operands[0], norm.result
+        while True:
+            (norm,) = (o for o in self.rw.ops if result in o.results)
+            between = _between(self.rw.ops, x, norm.operands[3:5])
+            whole = [o for o in between if o.kind in ("core.mean", "core.variance")]
+            if not whole:
+                break
+            for op in whole:
+                expand(op, self.rw, self.module.weights)
+        for op in between:
+            if op.kind == "core.reduce_sum":
+                self._over_all(op)
+
+    def _over_all(self, total: Op) -> None:
+        """``total / n`` -> the sum over all shards / their n."""
+        current = next(o for o in self.rw.ops if total.result in o.results)
+        (x,), axes = current.operands, current["axes"]
+        own = int(np.prod([x.type.shape[a] for a in axes]))
+        for division in self.rw.users(current.result):
+            number = self._number(division.operands[1]) if division.kind == "core.div" else None
+            if number is None or division.operands[0] is not current.result:
+                continue
+            b = self.builder()
+            made = self.known.get((x, axes, number))
+            if made is None:
+                count = b.scalar_like(number + (self.shards - 1) * own, division.result)
+                mean = b.div(b.all_reduce(current.result, shards=self.shards), count)
+                made = self.known[x, axes, number] = b.distribute(mean, shards=self.shards)
+            self.rw.replace(division, b.ops, {division.result: made},
+                            rule="a statistic over all shards")  # fmt: skip
+            self._unbiased(made, own)
+
+    def _unbiased(self, variance: Value, own: int) -> None:
+        """A running variance's n / (n - 1) is of all shards' examples too."""
+        if own < 2:
+            return
+        for user in self.rw.users(variance):
+            number = self._number(user.operands[1]) if user.kind == "core.mul" else None
+            kind = user.result.type.dtype.numpy
+            if number is not None and kind.type(number) == kind.type(own / (own - 1)):
+                every = own * self.shards
+                b = self.builder()
+                made = b.mul(variance, b.scalar_like(every / (every - 1), variance))
+                self.rw.replace(user, b.ops, {user.result: made},
+                                rule="n / (n - 1) over all shards")  # fmt: skip
+
+    def _number(self, value: Value) -> float | None:
+        """The one number that a constant (or its broadcast) holds."""
+        maker = self.rw.producer(value)
+        if maker is not None and maker.kind == "core.broadcast":
+            maker = self.rw.producer(maker.operands[0])
+        if maker is None or maker.kind != "core.constant":
+            return None
+        array = as_array(maker["value"], self.module.weights)
+        same = array.size and (array == array.flat[0]).all()
+        return float(array.flat[0]) if same else None
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def same_for_all(self, place: int, name: str, own: Iterable[Value]) -> None:
+        """The next of a buffer is the same for every shard: where it is not, the mean is."""
+        value = self.rw.outputs[place]
+        if value not in _own(self.rw.ops, own):
+            return
+        if not value.type.dtype.is_float:
+            raise UserError(
+                f"the buffer {name} is computed from the examples and holds {value.type.dtype}: "
+                "each shard would have another", "shards", "train with one shard",
+            )  # fmt: skip
+        b = self.builder()
+        total = b.all_reduce(value, shards=self.shards)
+        made = b.div(total, b.scalar_like(self.shards, total))
+        self.rw.insert(b.ops, rule="the mean of the shards' statistics", reason=f"of {name}")
+        self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
+
+
+def _between(ops: Iterable[Op], start: Value, ends: Iterable[Value]) -> list[Op]:
+    """The ops on the ways from ``start`` to ``ends``, in program order."""
+    ops = list(ops)
+    after, before = {start}, set(ends)
+    forward = []
+    for op in ops:
+        if not after.isdisjoint(op.uses()):
+            after.update(op.results)
+            forward.append(op)
+    found = []
+    for op in reversed(forward):
+        if not before.isdisjoint(op.results):
+            before.update(op.uses())
+            found.append(op)
+    return found[::-1]
+
+
+def _own(ops: Iterable[Op], arguments: Iterable[Value]) -> set[Value]:
+    """The values that differ from shard to shard."""
+    found = set(arguments)
+    for op in ops:
+        if op.kind != "core.all_reduce" and not found.isdisjoint(op.uses()):
+            found.update(op.results)
+    return found

@@ -1,0 +1,58 @@
+"""A training step by the ops' references, op by op, all shards together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from core_compiler.ir import Module, Op, dtype
+from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.kernels.reference.dtypes import widen
+from core_compiler.ops.base import evaluate
+
+#: Of each shard the arrays of an op's operands, then of its results.
+Seen = list[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]
+
+
+def walk(module: Module, given: Sequence[Sequence[np.ndarray]]) -> Iterator[tuple[Op, Seen]]:
+    """The ops of main in program order with what they read and make; ``given`` has main's
+    arguments for each shard.  A value is let go after its last use."""
+    body = module.main.body
+    last = {v: op for op in body.ops for v in op.uses()}
+    every = [dict(zip(body.arguments, arrays, strict=True)) for arrays in given]
+    for op in body.ops:
+        read = [[values[v] for v in op.operands] for values in every]
+        made: list[tuple[np.ndarray, ...]] = []
+        if op.kind == "core.all_reduce":
+            made += [(tree_sum([one[0] for one in read]),)] * len(every)
+        else:
+            for one, values in zip(read, every, strict=True):
+                made.append(evaluate(op, one, module.weights, values if op.regions else None))
+        for values, results in zip(every, made, strict=True):
+            values.update(zip(op.results, results, strict=True))
+        yield op, list(zip(read, made, strict=True))
+        for values in every:
+            for value in op.uses():
+                if last[value] is op:
+                    values.pop(value, None)
+
+
+def first_not_finite(module: Module, given: Sequence[Sequence[np.ndarray]]) -> str | None:
+    """The first op of main, as a person finds it, that makes a NaN of none, or an infinity of
+    finite numbers, on any shard; None where there is none."""
+    for op, seen in walk(module, given):
+        if any(read and _spoils(read, made) for read, made in seen):
+            nodes = op.origin.nodes() if op.origin is not None else ()
+            place = next((f" ({n.file}:{n.line})" for n in nodes if n.file), "")
+            return f"{op.kind}{place}"
+    return None
+
+
+def _spoils(given: Sequence[np.ndarray], made: Sequence[np.ndarray]) -> bool:
+    def has(arrays: Sequence[np.ndarray], test: Callable) -> bool:
+        return any(dtype(a.dtype).is_float and bool(test(widen(a)).any()) for a in arrays)
+
+    if has(made, np.isnan):
+        return not has(given, np.isnan)
+    return has(made, np.isinf) and not (has(given, np.isinf) or has(given, np.isnan))

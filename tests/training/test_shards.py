@@ -1,0 +1,181 @@
+"""Shards: a batch in parts is the whole batch, and its bits are those of the tree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+import core_compiler as cc
+from core_compiler.errors import UserError
+from core_compiler.ir.text import print_module
+from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.runtime.shards import join_here
+from core_compiler.training import losses, optimizers
+from core_compiler.training.config import Training
+from core_compiler.training.reference import walk
+from core_compiler.training.roles import Roles
+from core_compiler.training.step import shard_of
+from tests.training.helpers import Reference, after_passes, joint_of
+from tests.training.test_step import Pictures, Words, _made, _pictures, _words
+
+
+class Sharded:
+    """A sharded step by the references."""
+
+    def __init__(self, model, batch, training: Training):
+        self.shards = training.shards
+        joint = joint_of(model, shard_of(batch, 0, self.shards)[:-1], training)
+        self.module, self.state = after_passes(joint.module, training), list(joint.state)
+        self.first = len(joint.roles.arguments) - len(self.state)
+        self.names = [name for _, name, _ in joint.roles.arguments[self.first :]]
+
+    def __call__(self, *batch) -> float:
+        arrays = [np.asarray(a) for a in batch]
+        every = [
+            [*shard_of(arrays, i, self.shards), np.array(i), *self.state]
+            for i in range(self.shards)
+        ]
+        body = self.module.main.body
+        made = dict(zip(body.arguments, every[0], strict=True))
+        for op, seen in walk(self.module, every):
+            made.update(zip(op.results, seen[0][1], strict=True))
+        rows = Roles.of(self.module.main).results
+        for (role, of), value in zip(rows, body.outputs, strict=True):
+            if role == "next":
+                self.state[of - self.first] = made[value]
+        return float(made[body.outputs[rows.index(("loss", -1))]])
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.state[self.names.index(name)]
+
+
+@given(st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_shards_that_arrive_one_after_another_are_added_by_the_tree(count, seed):
+    random = np.random.default_rng(seed)
+    held = [random.standard_normal(37).astype(np.float32) for _ in range(count)]
+    wanted = list(held)
+    while len(wanted) > 1:  # the definition: neighbours, the last one alone goes up
+        pairs = [wanted[i] + wanted[i + 1] for i in range(0, len(wanted) - 1, 2)]
+        wanted = pairs + wanted[len(wanted) - len(wanted) % 2 :]
+    np.testing.assert_array_equal(tree_sum(held), wanted[0])
+    (made,) = join_here([a] for a in held)
+    np.testing.assert_array_equal(made, wanted[0])
+
+
+@pytest.mark.parametrize("shards", [2, 4])
+def test_statistics_loss_and_gradients_are_those_of_the_whole_batch(shards):
+    """As torch trains on the whole batch: also the running statistics, and ignored targets that
+    the shards hold unequal numbers of."""
+    model = _made(Pictures)
+    training = Training(losses.CrossEntropy(ignore_index=2), optimizers.SGD(0.1), clip_norm=1.0,
+                        shards=shards)  # fmt: skip
+    step = Sharded(model, _pictures(0), training)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for number in range(3):
+        x, y = _pictures(number)
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y, ignore_index=2)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        assert step(x, y) == pytest.approx(loss.item(), rel=1e-5)
+    for name, wanted in model.state_dict().items():
+        np.testing.assert_allclose(step[name], wanted.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_unsynchronised_statistics_are_each_shards_own():
+    model = _made(Pictures)
+    x, y = _pictures(0)
+    step = Sharded(model, (x, y), Training(optimizer="sgd", shards=2, sync_batch_norm=False))
+    found = step(x, y)
+    halves = []
+    for rows in (slice(0, 2), slice(2, 4)):
+        held = _made(Pictures)
+        halves.append((functional.cross_entropy(held(x[rows]), y[rows]).item(), held))
+    assert found == pytest.approx(sum(loss for loss, _ in halves) / 2, rel=1e-5)
+    for name in ("norm.running_mean", "norm.running_var"):
+        mean = sum(held.state_dict()[name] for _, held in halves) / 2
+        np.testing.assert_allclose(step[name], mean.numpy(), rtol=1e-5)
+    assert step["norm.num_batches_tracked"] == 1
+
+
+class Dropped(torch.nn.Module):
+    """Masks whose rows begin inside a counter of Philox."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return functional.dropout(x * self.scale, 0.5)
+
+
+def test_masks_are_those_of_the_whole_batch():
+    x = torch.arange(1.0, 19.0).reshape(6, 3)
+    training = {"loss": "mse", "optimizer": "sgd", "seed": 11}
+    whole = Reference(Dropped(), (x,), Training(**training))
+    parts = Sharded(Dropped(), (x, x), Training(**training, shards=3))
+    for _ in range(3):
+        assert parts(x, x) == pytest.approx(whole(x, x), rel=1e-6)
+
+
+def test_the_passes_show_where_shards_meet():
+    joint = joint_of(_made(Pictures), [_pictures(0)[0][:2]], Training(shards=2))
+    text = print_module(after_passes(joint.module, Training(shards=2)))
+    assert text.count("core.all_reduce") == 2 + 8 + 4  # the loss; parameters; mean, variance, back
+    assert "shard" in text
+
+
+@pytest.mark.parametrize("kind", ["pictures", "words"])
+def test_the_compiled_shards_have_the_references_bits(kind):
+    """Pictures meet in every normalisation, each shard with its memory; words once, in turn."""
+    batch = _pictures(0) if kind == "pictures" else tuple(t[:3] for t in _words(0))
+    model = _made(Pictures) if kind == "pictures" else Words(dropout=0.25)
+    training = Training(optimizer="adamw", shards=2 if kind == "pictures" else 3, clip_norm=0.5)
+    step = cc.compile(model, batch, training=training, threads=2)
+    stages = [s for s in step.compilation.stages if s.step is None or s.step.half == "meaning"]
+    module, rows = stages[-1].module, Roles.of(stages[-1].module.main).results
+    for _ in range(2):
+        every = step._given([np.asarray(b) for b in batch])
+        made = dict(zip(module.main.body.arguments, every[0], strict=True))
+        for op, seen in walk(module, every):
+            made.update(zip(op.results, seen[0][1], strict=True))
+        wanted = [made[v] for v in module.main.body.outputs]
+        loss = step(*batch)
+        assert loss == float(wanted[rows.index(("loss", -1))])
+        for (role, of), array in zip(rows, wanted, strict=True):
+            if role == "next":
+                np.testing.assert_array_equal(step.state[of - step._first], array)
+
+
+def test_what_cannot_be_cut():
+    x, y = torch.zeros(6, 1, 8, 8), torch.zeros(6, dtype=torch.int64)
+    with pytest.raises(UserError, match="a batch of 6 does not cut into 4 equal shards"):
+        cc.compile(_made(Pictures), (x, y), training=Training(shards=4), finish=False)
+    with pytest.raises(UserError, match="tensor 1 of the batch is 5, the first has 6 rows"):
+        cc.compile(_made(Pictures), (x, y[:5]), training=Training(shards=2), finish=False)
+    with pytest.raises(UserError, match="0 shards"):
+        Training(shards=0)
+
+
+class Counting(torch.nn.Module):
+    """A buffer of integers that the examples decide."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 2)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.seen += (x > 0).sum()
+        return self.layer(x)
+
+
+def test_a_counter_of_the_examples_is_named():
+    batch = torch.randn(4, 3), torch.zeros(4, dtype=torch.int64)
+    with pytest.raises(UserError, match="the buffer seen is computed from the examples"):
+        cc.compile(Counting(), batch, training=Training(shards=2))
