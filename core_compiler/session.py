@@ -49,7 +49,7 @@ def compile(
                 that level run before the import.
     ``training``  the loss, the optimiser and so on: the answer is then a
                 :class:`~core_compiler.training.step.TrainingStep`; ``inputs`` are an example batch:
-                the model's inputs, then the targets unless the loss is the model's own (all shards').
+                the model's inputs, then the targets unless the loss is the model's own.
     UserError says what is wrong with a model, where, and what to do.
     """
     if training is not None:

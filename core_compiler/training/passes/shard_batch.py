@@ -79,10 +79,11 @@ class _Work:
     def random(self, shard: Value) -> None:
         for op in self.rw.ops:
             if op.kind in _RANDOM and len(op.operands) == 2:
-                made = op.with_(operands=(*op.operands, shard), results=tuple(
-                    Value(v.type, v.name) for v in op.results), origin=None)  # fmt: skip
-                self.rw.replace(op, made, {op.result: made.result},
-                                rule="a shard's part of the whole batch's random numbers")  # fmt: skip
+                fresh = tuple(Value(v.type, v.name) for v in op.results)
+                operands = (*op.operands, shard)
+                made = op.with_(operands=operands, results=fresh, origin=None)
+                rule = "a shard's part of the whole batch's random numbers"
+                self.rw.replace(op, made, {op.result: made.result}, rule=rule)
 
     def distribute(self, parameter: Value) -> None:
         """Every op reads the parameter through one ``distribute``."""
