@@ -106,7 +106,8 @@ def _training_step(
         **_about(model, imported, found.name, how), "mode": "training",
         "inputs": inputs_called, "outputs": ["loss"], "training": dict(training.facts()),
     }  # fmt: skip
-    step = TrainingStep(made, joint.roles, joint.state, training.shards)
+    step = TrainingStep(joint.roles, joint.state, training.shards)
+    step.compilation = made
     if finish:
         made.finish()
     return step

@@ -91,10 +91,14 @@ class Shards:
                 running.append((parts, [target for _, target in pairs]))
                 yield [source for source, _ in pairs]
 
-        sums = self.join(brought())
-        parts, targets = running.pop()
-        _place(sums, targets)
-        return _finished(parts)
+        try:
+            sums = self.join(brought())
+            parts, targets = running[0]
+            _place(sums, targets)
+            return _finished(parts)
+        finally:
+            for parts, _ in running:
+                parts.close()
 
     def _together(self, given, out) -> tuple[np.ndarray, ...]:
         """All at once, from exchange to exchange."""
@@ -102,14 +106,16 @@ class Shards:
             executable.parts(arrays, out, whole=executable is self.executables[0])
             for executable, arrays in zip(self.executables, given, strict=True)
         ]
-        for _ in range(self.rounds):
-            met = [next(parts) for parts in every]
-            sums = self.join([source for source, _ in pairs] for pairs in met)
-            for pairs in met:
-                _place(sums, [target for _, target in pairs])
-        for parts in every[1:]:
-            parts.close()
-        return _finished(every[0])
+        try:
+            for _ in range(self.rounds):
+                met = [next(parts) for parts in every]
+                sums = self.join([source for source, _ in pairs] for pairs in met)
+                for pairs in met:
+                    _place(sums, [target for _, target in pairs])
+            return _finished(every[0])
+        finally:
+            for parts in every:
+                parts.close()
 
 
 def _place(sums: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:

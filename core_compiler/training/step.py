@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.runtime.shards import Shards
+from core_compiler.runtime.device import Executable
+from core_compiler.runtime.shards import Join, Shards, join_here
 from core_compiler.training.joint import names
 from core_compiler.training.reference import first_not_finite
-from core_compiler.training.roles import ITERATION, STATE, Roles
+from core_compiler.training.roles import ITERATION, STATE, Result, Roles
 
 
 def shard_of(batch: Sequence[np.ndarray], shard: int, shards: int) -> list[np.ndarray]:
@@ -39,10 +40,13 @@ class TrainingStep:
     of them; the program is that of one.
     """
 
-    def __init__(
-        self, compilation: Any, roles: Roles, state: Sequence[np.ndarray], shards: int = 1
-    ):
-        self.compilation, self.roles, self.shards = compilation, roles, shards
+    #: The compilation, with all its stages.
+    compilation: Any = None
+
+    def __init__(self, roles: Roles, state: Sequence[np.ndarray], shards: int = 1):
+        self.roles, self.shards = roles, shards
+        self.own: Sequence[int] = range(shards)
+        self.join: Join = join_here
         self.batch = len(roles.numbers("batch"))
         self.state = [np.array(a) for a in state]
         first = roles.numbers(*STATE)[0]
@@ -58,40 +62,70 @@ class TrainingStep:
             raise UserError(f"{len(batch)} tensors given, a batch is {wanted}", "training step",
                             "give the model's inputs, then the targets")  # fmt: skip
         arrays = [np.asarray(b) for b in batch]
-        rows = Roles.of(self.compilation.module.main).results
+        rows = self.rows
         nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}
         spare = {i: self._spare[place] for i, place in nexts.items() if place in self._spare}
         results = self._execute(arrays, spare)
         loss = float(results[rows.index(("loss", -1))])
         if not math.isfinite(loss):
-            raise self._not_finite(loss, arrays)
+            raise self.not_finite(loss, arrays)
         for i, place in nexts.items():
             # What it was takes the next results: two arrays for each, in turn.
             self._spare[place], self.state[place] = self.state[place], results[i]
         return loss
 
     def _execute(self, batch: Sequence[np.ndarray], out: Mapping[int, np.ndarray]):
-        if self.shards == 1:
-            return self.compilation.executable(*batch, *self.state, out=out)
         if self._run is None:
-            self._run = Shards(self.compilation.load, self.shards)
-        return self._run(self._given(batch), out)
+            self._run = self._load() if self.shards == 1 else (
+                Shards(self._load, len(self.own), self.join))  # fmt: skip
+        if self.shards == 1:
+            return self._run(*batch, *self.state, out=out)
+        return self._run(self._given(batch, self.own), out)
 
-    def _given(self, batch: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
-        """The arguments of each shard."""
+    def meet(self, own: Sequence[int], join: Join) -> None:
+        """Run only the shards with these numbers; ``join`` adds up over all, elsewhere too."""
+        if len(own) != len(self.own):
+            self._run = None
+        self.own, self.join = own, join
+        if isinstance(self._run, Shards):
+            self._run.join = join
+
+    def _given(self, batch: Sequence[np.ndarray], shards: Sequence[int]) -> list[list[np.ndarray]]:
+        """The arguments of each of some shards."""
         if self.shards == 1:
             return [[*batch, *self.state]]
         return [
-            [*shard_of(batch, i, self.shards), np.array(i, np.int64), *self.state]
-            for i in range(self.shards)
+            [*shard_of(batch, i, self.shards), np.array(i, np.int64), *self.state] for i in shards
         ]
 
-    def _not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> UserError:
+    @property
+    def rows(self) -> tuple[Result, ...]:
+        """What the program's results are."""
+        return Roles.of(self.compilation.module.main).results
+
+    @property
+    def identity(self) -> str:
+        """The numerics identity of what is computed."""
+        return self.compilation.identity
+
+    def _load(self) -> Executable:
+        return self.compilation.executable if self.shards == 1 else self.compilation.load()
+
+    @property
+    def peak_bytes(self) -> int:
+        """What the last iterations took: state, the next state, and the program's own memory."""
+        held = [*self.state, *self._spare.values()]
+        every = getattr(self._run, "executables", [self._run] if self._run else [])
+        return sum(a.nbytes for a in held) + sum(
+            e.program.memory_bytes(getattr(e.device, "threads", 1)) for e in every
+        )
+
+    def not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> Exception:
         """Which op first made a number that is not finite of finite ones: by the reference, on the
         state before this iteration, which is kept."""
         meaning = [s for s in self.compilation.stages if s.step is None or s.step.half == "meaning"]
         module = meaning[-1].module
-        found = first_not_finite(module, self._given(batch))
+        found = first_not_finite(module, self._given(batch, range(self.shards)))
         said = f"the loss of iteration {self.iteration + 1} is {loss:g}"
         if found is not None:
             said += f": {found} is the first op that makes such numbers of others"

@@ -45,6 +45,28 @@ def add_arguments(parser) -> None:
     parser.add_argument("--threads", type=int, default=0, help="threads (0: all); changes no bit")
     parser.add_argument("--tiling", default="default", choices=TILINGS,
                         help="how loops are cut; changes no bit")  # fmt: skip
+    parser.add_argument(
+        "--shards",
+        type=int,
+        default=1,
+        metavar="S",
+        help="equal parts of each batch: part of what is computed (default 1)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="W",
+        help="processes that share the shards; changes no bit",
+    )
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="take the workers of a dask scheduler, also on other machines",
+    )
+    parser.add_argument(
+        "--own-batch-norm", action="store_true", help="each shard normalises by its own statistics"
+    )
     parser.add_argument("--folder", metavar="DIR", help="where checkpoints are kept")
     parser.add_argument("--every", type=int, default=0, metavar="N",
                         help="a checkpoint after every N iterations too")  # fmt: skip
@@ -59,13 +81,16 @@ def run(arguments) -> int:
 
     if arguments.every < 0:
         raise UserError(f"--every {arguments.every}", "train", "give 1 or more, or leave it out")
+    if arguments.workers < 1:
+        raise UserError(f"--workers {arguments.workers}", "train", "give 1 or more")
     if (arguments.every or arguments.resume) and not arguments.folder:
         raise UserError("there is no folder for checkpoints", "train", "give --folder DIR")
     common.require_execution(arguments.target)
     module, loss, arrays = _task(arguments)
     training = Training(
         arguments.loss or loss, _optimizer(arguments), tuple(arguments.freeze),
-        arguments.clip_norm, arguments.seed,
+        arguments.clip_norm, arguments.seed, arguments.shards,
+        not arguments.own_batch_norm,
     )  # fmt: skip
     threads = common.threads(arguments)
     step = cc.compile(
@@ -76,15 +101,14 @@ def run(arguments) -> int:
     history = fit(
         step, arrays, iterations=arguments.iterations, batch=arguments.batch, seed=arguments.seed,
         folder=arguments.folder, every=arguments.every, resume=arguments.resume,
-        watch=_watch(arguments),
+        watch=_watch(arguments), workers=arguments.workers, scheduler=arguments.scheduler,
     )  # fmt: skip
-    held = sum(a.nbytes for a in step.state)
     seconds = sorted(history.seconds)
     data = {
         "model": arguments.model, "target": arguments.target, "first": history.first,
         "loss": history.loss, "digest": step.digest, "identity": step.compilation.identity,
         "seconds_per_iteration": seconds[len(seconds) // 2] if seconds else None,
-        "peak_bytes": held + step.compilation.executable.program.memory_bytes(max(threads, 1)),
+        "peak_bytes": history.peak_bytes,
     }  # fmt: skip
     emit(arguments, data, lambda: _text(data))
     return 0

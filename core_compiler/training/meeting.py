@@ -1,0 +1,255 @@
+"""Where the workers of a training run meet: a hub that lets all go on when all have arrived.
+
+On one machine what shards bring lies in memory that all workers share (a mapped file), and each
+worker adds up a part of it; a worker on another machine sends its shards' part through the hub and
+gets the sums back.  A worker that is gone is noticed by its connection: all others are sent home.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.kernels.reference.dtypes import DTYPES, dtype_name
+
+_ALIGN, _TOKEN = 64, 16
+#: Files here are memory; where it is too small, the temporary folder's files are mapped.
+_MEMORY = Path("/dev/shm")
+
+
+class Apart(Exception):
+    """A worker is gone; nobody goes on."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a worker needs to find the others: the hub's address, the shared file with its token,
+    and of each array of the largest round how many bytes it has room for."""
+
+    address: tuple[str, int]
+    key: bytes
+    path: str
+    token: bytes
+    shards: int
+    stride: int
+
+    def part(self, block: np.ndarray, shard: int) -> np.ndarray:
+        """What a shard brings, as bytes; ``shards`` itself is where the sums are."""
+        start = _ALIGN + shard * self.stride
+        return block[start : start + self.stride]
+
+
+def stride_of(rounds: Iterable[Iterable[int]]) -> int:
+    """The bytes that a shard brings to the largest round, of arrays of so many bytes each."""
+    return max((sum(-(-n // _ALIGN) * _ALIGN for n in sizes) for sizes in rounds), default=0)
+
+
+class Hub:
+    """``with Hub(...) as hub``: workers that hold ``hub.plan`` meet here.
+
+    ``hear(what)`` is called, on the hub's thread, with what a worker tells.
+    """
+
+    def __init__(
+        self, workers: int, shards: int, stride: int, hear: Callable[[Any], None],
+        host: str = "127.0.0.1",
+    ):  # fmt: skip
+        self.workers, self.hear = workers, hear
+        self._size = _ALIGN + (shards + 1) * stride
+        roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * self._size
+        number, path = tempfile.mkstemp(prefix="cw-", dir=_MEMORY if roomy else None)
+        os.ftruncate(number, self._size)
+        token = secrets.token_bytes(_TOKEN)
+        with mmap.mmap(number, self._size) as memory:
+            memory[:_TOKEN] = token
+        os.close(number)
+        key = secrets.token_bytes(32)
+        self._listener = Listener((host, 0), authkey=key, backlog=workers)
+        self.plan = Plan(self._listener.address, key, path, token, shards, stride)
+        self._block = _mapped(path, self._size)
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="workers' hub")
+
+    def __enter__(self) -> Hub:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *failed) -> None:
+        self._stop = True
+        with _quiet():  # the thread may wait for a worker that never came
+            socket.create_connection(self.plan.address, timeout=1).close()
+        self._thread.join(10)
+        self._listener.close()
+        Path(self.plan.path).unlink(missing_ok=True)
+
+    _stop = False
+
+    def _serve(self) -> None:
+        seats: dict[Connection, Any] = {}
+        try:
+            while len(seats) < self.workers and not self._stop:
+                with _quiet():
+                    seat: Any = self._listener.accept()
+                    seats[seat] = seat.recv()
+            near = [seat for seat, is_near in seats.items() if is_near]
+            for seat in seats:
+                seat.send((near.index(seat) if seat in near else -1, len(near)))
+            self._meet(list(seats), near)
+        except (OSError, EOFError):
+            pass
+        finally:
+            for seat in seats:
+                seat.close()
+
+    def _meet(self, seats: list, near: list) -> None:
+        arrived: dict[Any, Any] = {}
+        adding = True  # all have brought; next all have added up
+        while not self._stop:
+            ready: Any = wait(seats, 0.5)
+            for seat in ready:
+                kind, what = seat.recv()
+                if kind == "tell":
+                    self.hear(what)
+                else:
+                    arrived[seat] = what
+            if len(arrived) < len(seats):
+                continue
+            sums = None
+            if adding:
+                for parts in arrived.values():
+                    for shard, data in parts or ():
+                        self.plan.part(self._block, shard)[: len(data)] = np.frombuffer(
+                            data, np.uint8
+                        )
+            for seat in seats:
+                if adding or seat in near:
+                    seat.send(None)
+                    continue
+                layout = arrived[seat]
+                sums = sums or self._sums(layout, bool(near))
+                seat.send(sums)
+            arrived, adding = {}, not adding
+
+    def _sums(self, layout: Sequence[tuple[int, str]], added: bool) -> bytes:
+        """The sums for workers on other machines; where there are only such, they are made here."""
+        if not added:
+            add_up(self.plan, self._block, layout, 0, 1)
+        total = self.plan.part(self._block, self.plan.shards)
+        return total[: stride_of([[n * DTYPES[k].itemsize for n, k in layout]])].tobytes()
+
+
+class Seat:
+    """A worker's place: ``join`` is what :class:`~core_compiler.runtime.shards.Shards` meets by.
+
+    ``own``: the numbers of the worker's shards.
+    """
+
+    def __init__(self, plan: Plan, own: Sequence[int], shared: bool = True):
+        self.plan, self.own = plan, own
+        self._block = _near(plan) if shared else None
+        self._hub = Client(plan.address, authkey=plan.key)
+        self._hub.send(self._block is not None)
+        self.index, self.near = self._receive()
+
+    def tell(self, what: Any) -> None:
+        """Let the hub hear something."""
+        self._hub.send(("tell", what))
+
+    def close(self) -> None:
+        self._hub.close()
+
+    def join(self, given: Iterable[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """The sums over all shards; :class:`Apart` where a worker is gone."""
+        layout: list[tuple[int, str]] = []
+        parts = []
+        for shard, arrays in zip(self.own, given, strict=True):
+            layout = _layout(arrays)
+            if self._block is None:
+                data = np.zeros(self.plan.stride, np.uint8)
+                _put(data, arrays)
+                parts.append((shard, data[: stride_of([[a.nbytes for a in arrays]])].tobytes()))
+            else:
+                _put(self.plan.part(self._block, shard), arrays)
+        self._arrive(parts)
+        if self._block is None:
+            total = np.frombuffer(self._arrive(layout), np.uint8)
+        else:
+            add_up(self.plan, self._block, layout, self.index, self.near)
+            self._arrive(None)
+            total = self.plan.part(self._block, self.plan.shards)
+        return list(_arrays(total, layout))
+
+    def _arrive(self, what: Any) -> Any:
+        try:
+            self._hub.send(("here", what))
+        except OSError:
+            raise Apart from None
+        return self._receive()
+
+    def _receive(self) -> Any:
+        try:
+            return self._hub.recv()
+        except (EOFError, OSError):
+            raise Apart from None
+
+
+def add_up(
+    plan: Plan, block: np.ndarray, layout: Sequence[tuple[int, str]], index: int, count: int
+) -> None:
+    """Part ``index`` of ``count`` of the sums over all shards."""
+    held = [list(_arrays(plan.part(block, shard), layout)) for shard in range(plan.shards + 1)]
+    for arrays in zip(*held, strict=True):
+        *given, to = arrays
+        some = slice(to.size * index // count, to.size * (index + 1) // count)
+        if some.start < some.stop:
+            tree_sum([a[some] for a in given], out=to[some])
+
+
+def _put(to: np.ndarray, arrays: Sequence[np.ndarray]) -> None:
+    for place, array in zip(_arrays(to, _layout(arrays)), arrays, strict=True):
+        place[...] = array.reshape(-1)
+
+
+def _layout(arrays: Sequence[np.ndarray]) -> list[tuple[int, str]]:
+    return [(a.size, dtype_name(a.dtype)) for a in arrays]
+
+
+def _arrays(block: np.ndarray, layout: Sequence[tuple[int, str]]):
+    at = 0
+    for size, kind in layout:
+        count = size * DTYPES[kind].itemsize
+        yield block[at : at + count].view(DTYPES[kind])
+        at += -(-count // _ALIGN) * _ALIGN
+
+
+def _near(plan: Plan) -> np.ndarray | None:
+    """The shared memory, or None on another machine."""
+    size = _ALIGN + (plan.shards + 1) * plan.stride
+    try:
+        block = _mapped(plan.path, size)
+    except (OSError, ValueError):
+        return None
+    return block if block[:_TOKEN].tobytes() == plan.token else None
+
+
+def _mapped(path: str, size: int) -> np.ndarray:
+    with open(path, "r+b") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
+
+
+def _quiet():
+    return suppress(OSError, EOFError, AuthenticationError)

@@ -1,0 +1,93 @@
+"""A training step as plain data: what a worker in another process, or on another machine, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.runtime.cpu import CpuDevice
+from core_compiler.runtime.kernel_cache import KernelCache, KernelSource
+from core_compiler.runtime.program import BUILTIN, Program
+from core_compiler.training.roles import Result, Roles
+from core_compiler.training.step import TrainingStep
+
+
+class NotFinite(Exception):
+    """The loss of an iteration is not finite; who has the compilation can say where it began."""
+
+    def __init__(self, loss: float):
+        self.loss = loss
+        super().__init__(loss)
+
+
+@dataclass(frozen=True)
+class Package:
+    """``program`` as JSON, its constants by digest, the source of its kernels (name, text, symbol):
+    machine code is made where it runs, or comes from the cache there."""
+
+    program: str
+    constants: Mapping[str, np.ndarray]
+    kernels: tuple[tuple[str, str, str], ...]
+    roles: Roles
+    rows: tuple[Result, ...]
+    shards: int
+    identity: str
+
+    @staticmethod
+    def of(step: TrainingStep) -> Package:
+        """UserError for a target whose programs no worker runs."""
+        compilation = step.compilation.finish()
+        if compilation.target.name != "cpu":
+            raise UserError(f"workers do not run the target {compilation.target.name}", "workers",
+                            "train on the target cpu, or without workers")  # fmt: skip
+        program, constants, _ = compilation.facts["program"]
+        cache = compilation.target.cache
+        kernels = tuple(
+            (k.name, cache.file(k, "source.py").decode(), k.symbol)
+            for k in program.kernels if k.key != BUILTIN
+        )  # fmt: skip
+        return Package(program.to_json(), dict(constants), kernels, step.roles, step.rows,
+                       step.shards, step.identity)  # fmt: skip
+
+    @property
+    def rounds(self) -> list[list[int]]:
+        """Of each round of exchanges the bytes of its arrays."""
+        from core_compiler.ir.types import dtype
+
+        return [
+            [x.elements * dtype(x.dtype).bytes for x in exchanges]
+            for exchanges in Program.from_json(self.program).rounds()
+        ]
+
+
+class PackedStep(TrainingStep):
+    """The step of a package.  Without a compilation it cannot explain itself."""
+
+    def __init__(self, package: Package, state: Sequence[np.ndarray], threads: int = 0):
+        super().__init__(package.roles, state, package.shards)
+        self.package = package
+        cache = KernelCache()
+        sources = [KernelSource(*k) for k in package.kernels]
+        made = {k.ref.name: k.ref for k in cache.compile(sources)}
+        program = Program.from_json(package.program)
+        kernels = tuple(made.get(k.name, k) for k in program.kernels)
+        self._program = replace(program, kernels=kernels)
+        self._device = CpuDevice(threads or None, cache)
+
+    @property
+    def rows(self) -> tuple[Result, ...]:
+        return self.package.rows
+
+    @property
+    def identity(self) -> str:
+        return self.package.identity
+
+    def _load(self) -> Any:
+        return self._device.load(self._program, self.package.constants)
+
+    def not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> NotFinite:
+        return NotFinite(loss)

@@ -1,0 +1,93 @@
+"""What runs in a worker's process: its shards of every batch, until all iterations are done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core_compiler.training import checkpoint
+from core_compiler.training.data import Data
+from core_compiler.training.fit import History, Progress, iterate
+from core_compiler.training.joint import names
+from core_compiler.training.meeting import Apart, Plan, Seat
+from core_compiler.training.package import NotFinite, Package, PackedStep
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run as its workers know it, the same for all: how far, on what, and where files go."""
+
+    run: str
+    iterations: int
+    batch: int
+    seed: int
+    folder: Path | None
+    every: int
+    threads: int
+
+
+#: The steps of this process by run: a worker that goes on after another's end keeps its own.
+_STEPS: dict[str, PackedStep] = {}
+
+
+def train(
+    job: Job, package: Package, data: Data, plan: Plan, own: Sequence[int], state: bytes | None,
+    shared: bool = True,
+) -> dict[str, Any]:  # fmt: skip
+    """Run until the job is done, a loss is not finite, or another worker is gone.
+
+    ``own``: the numbers of this worker's shards, the first worker's from 0 on; ``state``: a
+    checkpoint to begin with, or None to go on from this process's own.
+    """
+    seat = Seat(plan, own, shared)
+    try:
+        return _train(job, package, data, seat, state)
+    finally:
+        seat.close()
+
+
+def _train(job: Job, package: Package, data: Data, seat: Seat, state) -> dict[str, Any]:
+    step = _step(job, package, seat, state)
+    leads = seat.own[0] == 0
+    history = History(step.iteration)
+
+    def tell(progress: Progress) -> None:
+        if leads:
+            seat.tell((progress.iteration, progress.loss, history.seconds[-1]))
+
+    try:
+        iterate(step, data, history, iterations=job.iterations, batch=job.batch, seed=job.seed,
+                folder=job.folder if leads else None, every=job.every, watch=tell)  # fmt: skip
+    except Apart:
+        return {"ended": "apart", "iteration": step.iteration}
+    except NotFinite as error:
+        return {"ended": "not finite", "iteration": step.iteration, "loss": error.loss}
+    return {"ended": "done", "iteration": step.iteration, "digest": step.digest,
+            "peak_bytes": step.peak_bytes}  # fmt: skip
+
+
+def _step(job: Job, package: Package, seat: Seat, state: bytes | None) -> PackedStep:
+    step = _STEPS.get(job.run)
+    if step is None:
+        _STEPS.clear()  # a worker has one run at a time
+        assert state is not None
+        held, _ = checkpoint.decoded(state, "the first state")
+        arrays = [held[name] for name in names(package.roles)]
+        step = _STEPS[job.run] = PackedStep(package, arrays, job.threads)
+    elif state is not None:
+        step.load_state_dict(checkpoint.decoded(state, "another worker's state")[0])
+    step.meet(seat.own, seat.join)
+    return step
+
+
+def state_of(run: str) -> bytes:
+    """The state of this process's step, as a checkpoint."""
+    step = _STEPS[run]
+    return checkpoint.encoded(step.whole_state(), {"iteration": step.iteration})
+
+
+def forget(run: str) -> None:
+    """Let go of a run that is over."""
+    _STEPS.pop(run, None)

@@ -1,0 +1,209 @@
+"""Data parallelism in several processes: dask starts them and watches over them, they meet alone.
+
+A worker that is killed takes nothing with it but time: the others stop before the iteration that
+it was needed for, a new one begins with the state of the one that got furthest, and all go on.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from logging import CRITICAL
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from core_compiler.errors import InternalError, UserError
+from core_compiler.training import checkpoint, worker
+from core_compiler.training.data import Data
+from core_compiler.training.fit import History, Watch
+from core_compiler.training.meeting import Hub, stride_of
+from core_compiler.training.package import Package
+from core_compiler.training.step import TrainingStep
+
+#: Seconds to wait for workers to be there, and between two looks at them.
+PATIENCE, LOOK = 120.0, 0.1
+
+
+def run(
+    step: TrainingStep, data: Data, history: History, *, iterations: int, batch: int, seed: int,
+    folder: Path | None, every: int, watch: Watch, workers: int, scheduler: str | None,
+) -> None:  # fmt: skip
+    """The iterations of :func:`~core_compiler.training.fit.fit` that are still to do, by workers;
+    in the end ``step`` has their state."""
+    if workers > step.shards:
+        raise UserError(
+            f"{workers} workers for {step.shards} shard{'s' if step.shards > 1 else ''}",
+            "workers", f"cut the batch with --shards {workers} or Training(shards={workers}): "
+            "shards are part of what is computed, workers are not",
+        )  # fmt: skip
+    try:
+        import distributed  # noqa: F401
+    except ImportError:
+        raise UserError("dask is not installed", "workers",
+                        "pip install 'compiler-workbench[workers]'") from None  # fmt: skip
+    threads = step.compilation.options.threads
+    job = worker.Job(secrets.token_hex(8), iterations, batch, seed, folder, every, threads)
+    with _Crew(workers, scheduler) as crew:
+        _Run(step, data, history, watch, job, crew).finish()
+
+
+class _Crew:
+    """A dask cluster: our own processes, or those that a scheduler knows."""
+
+    def __init__(self, workers: int, scheduler: str | None):
+        from distributed import Client, LocalCluster
+        from distributed.comm import get_address_host
+
+        self.wanted, self.cluster = workers, None
+        if scheduler is None:
+            self.cluster = LocalCluster(
+                n_workers=workers, threads_per_worker=1, processes=True, memory_limit=0,
+                dashboard_address=None, silence_logs=CRITICAL,
+            )  # fmt: skip
+        try:
+            self.client = Client(self.cluster or scheduler, timeout=10, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise UserError(f"no dask scheduler answers there ({error})", str(scheduler),
+                            "start one with: dask scheduler") from None  # fmt: skip
+        #: Where workers find this process.
+        comm: Any = self.client.scheduler_comm
+        self.host = get_address_host(comm.comm.local_address)
+
+    def __enter__(self) -> _Crew:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        self.client.close()
+        if self.cluster is not None:
+            self.cluster.close()
+
+    def addresses(self) -> list[str]:
+        return sorted(self.client.nthreads())
+
+    def wait(self) -> list[str]:
+        """The workers' addresses, once as many as are wanted are there."""
+        until = time.monotonic() + PATIENCE
+        while len(found := self.addresses()) < self.wanted:
+            if time.monotonic() > until:
+                raise UserError(f"{len(found)} of {self.wanted} workers are there", "workers",
+                                "start more with: dask worker ADDRESS")  # fmt: skip
+            time.sleep(LOOK)
+        return found
+
+    def send(self, what: Any) -> Any:
+        """Something for the workers to read, as a future."""
+        return self.client.scatter(what, hash=False)
+
+    def submit(self, address: str, function: Callable, *arguments: Any) -> Any:
+        return self.client.submit(
+            function, *arguments, workers=[address], pure=False, retries=0,
+            allow_other_workers=False,
+        )  # fmt: skip
+
+    def ends(self, tasks: Mapping[str, Any], look: Callable[[], None]) -> dict[str, Any]:
+        """What the tasks return, by address, once each has ended or its worker is gone; ``look``
+        is called in between."""
+        while True:
+            look()
+            there = set(self.addresses())
+            if all(task.done() or address not in there for address, task in tasks.items()):
+                break
+            time.sleep(LOOK)
+        found = {}
+        for address, task in tasks.items():
+            if task.done() and task.status == "finished":
+                found[address] = task.result()
+            elif task.done() and task.status == "error" and address in there:
+                raise _failed(task.exception())
+            else:
+                task.cancel()
+        return found
+
+
+def _failed(error: BaseException) -> BaseException:
+    if isinstance(error, UserError):
+        return error
+    return UserError(f"a worker failed: {type(error).__name__}: {error}", "workers",
+                     "install the same version there, or report it")  # fmt: skip
+
+
+@dataclass
+class _Run:
+    step: TrainingStep
+    data: Data
+    history: History
+    watch: Watch
+    job: worker.Job
+    crew: _Crew
+    heard: SimpleQueue = field(default_factory=SimpleQueue)
+
+    def finish(self) -> None:
+        """Run until the job is done, anew whenever a worker is lost."""
+        package = Package.of(self.step)
+        sent = self.crew.send(package), self.crew.send(self.data)
+        stride = stride_of(package.rounds)
+        state = self._encoded()
+        kept: dict[str, int] = {}  # workers that have a state -> its iteration
+        while True:
+            there = self.crew.wait()
+            kept = {a: i for a, i in kept.items() if a in there}
+            chosen = [*kept, *(a for a in there if a not in kept)][: self.crew.wanted]
+            newest = max(kept.values(), default=self.step.iteration)
+            if kept and any(kept.get(a) != newest for a in chosen):
+                giver = next(a for a, i in kept.items() if i == newest)
+                state = self._state_of(giver) or state
+            try:
+                ends = self._iterate(chosen, kept, newest, sent, stride, self.crew.send(state))
+            except UserError:
+                self._take(chosen)
+                raise
+            if len(ends) == len(chosen) and all(e["ended"] != "apart" for e in ends.values()):
+                break
+            kept = {a: end["iteration"] for a, end in ends.items()}
+        self._take(chosen)
+        (end, *others) = ends.values()
+        if end["ended"] == "not finite":
+            given = self.data.batch(end["iteration"], self.job.batch, self.job.seed)
+            raise self.step.not_finite(end["loss"], given)
+        if any(other["digest"] != end["digest"] for other in others):
+            raise InternalError("the workers have come to different states")
+        self.history.peak_bytes = sum(end["peak_bytes"] for end in ends.values())
+
+    def _iterate(self, chosen, kept, newest, sent, stride, state) -> dict[str, dict]:
+        count, shards = len(chosen), self.step.shards
+        with Hub(count, shards, stride, self.heard.put, self.crew.host) as hub:
+            tasks = {}
+            for number, address in enumerate(chosen):
+                own = range(shards * number // count, shards * (number + 1) // count)
+                given = None if kept.get(address) == newest else state
+                tasks[address] = self.crew.submit(
+                    address, worker.train, self.job, *sent, hub.plan, own, given
+                )
+            return self.crew.ends(tasks, self._look)
+
+    def _look(self) -> None:
+        """Tell what the workers have told; iterations that are done again are known."""
+        while not self.heard.empty():
+            iteration, loss, seconds = self.heard.get()
+            if iteration > self.history.first + len(self.history.loss):
+                self.history.add(loss, seconds)
+                self.watch(self.history.progress(self.job.iterations, self.job.batch))
+
+    def _encoded(self) -> bytes:
+        return checkpoint.encoded(self.step.whole_state(), {"iteration": self.step.iteration})
+
+    def _state_of(self, address: str) -> bytes | None:
+        task = self.crew.submit(address, worker.state_of, self.job.run)
+        return self.crew.ends({address: task}, lambda: None).get(address)
+
+    def _take(self, addresses: Sequence[str]) -> None:
+        """The step gets the state that the workers have."""
+        self._look()
+        for address in addresses:
+            held = self._state_of(address)
+            if held is not None:
+                self.step.load_state_dict(checkpoint.decoded(held, "a worker's state")[0])
+                return

@@ -1,0 +1,191 @@
+"""Several processes: the same bits as one, also when some are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import core_compiler as cc
+from core_compiler.errors import UserError
+from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.training.config import Training
+from core_compiler.training.fit import fit
+from core_compiler.training.meeting import Apart, Hub, Seat, stride_of
+
+pytest.importorskip("distributed", reason="needs dask: pip install 'compiler-workbench[workers]'")
+
+
+class Model(torch.nn.Module):
+    """Shards meet in the middle, for the statistics, and at the end."""
+
+    def __init__(self, norm: bool = True):
+        super().__init__()
+        self.first = torch.nn.Linear(6, 8)
+        self.norm = torch.nn.BatchNorm1d(8) if norm else torch.nn.LayerNorm(8)
+        self.last = torch.nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(functional.dropout(functional.relu(self.norm(self.first(x))), 0.25))
+
+
+def _model(norm: bool = True):
+    torch.manual_seed(0)
+    return Model(norm)
+
+
+def _data():
+    torch.manual_seed(1)
+    return torch.randn(40, 6).numpy(), torch.randint(0, 3, (40,)).numpy()
+
+
+def _step(shards: int = 4, norm: bool = True):
+    x, y = _data()
+    training = Training(optimizer="adam", shards=shards)
+    return cc.compile(_model(norm), (x[:8], y[:8]), training=training, threads=1)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """The losses and the digest of one process, by (norm, iterations)."""
+    made = {}
+    for norm in (True, False):
+        step = _step(norm=norm)
+        history = fit(step, _data(), iterations=6, batch=8, seed=5)
+        made[norm] = history.loss, step.digest
+    return made
+
+
+@pytest.mark.parametrize(("workers", "norm"), [(2, True), (2, False), (3, True)])
+def test_workers_change_no_bit(workers, norm, alone):
+    step = _step(norm=norm)
+    history = fit(step, _data(), iterations=6, batch=8, seed=5, workers=workers)
+    assert (history.loss, step.digest) == alone[norm]
+    assert step.iteration == 6
+    assert history.peak_bytes > 0
+
+
+@pytest.mark.parametrize("when", ["one", "all"])
+def test_killed_workers_cost_no_bit(when, alone, tmp_path):
+    """One dies in the middle of an iteration and is replaced; or all of them, and a checkpoint is
+    what is left."""
+    killed: list[int] = []
+
+    def watch(progress):
+        if progress.iteration == 3 and not killed:
+            children = [
+                int(p.name) for p in Path("/proc").iterdir()
+                if p.name.isdigit() and _is_worker(int(p.name))
+            ]  # fmt: skip
+            assert children
+            for process in children if when == "all" else children[:1]:
+                os.kill(process, signal.SIGKILL)
+                killed.append(process)
+
+    step = _step()
+    history = fit(step, _data(), iterations=6, batch=8, seed=5, workers=2, watch=watch,
+                  folder=tmp_path, every=2)  # fmt: skip
+    assert killed
+    assert (history.loss, step.digest) == alone[True]
+
+
+def _is_worker(process: int) -> bool:
+    """A process of dask's that some ancestor of is this one."""
+    try:
+        words = Path(f"/proc/{process}/cmdline").read_bytes()
+        parents = [process]
+        while parents[-1] > 1:
+            parents.append(int(Path(f"/proc/{parents[-1]}/stat").read_text().rsplit(")")[-1].split()[1]))
+    except OSError:
+        return False
+    return b"spawn_main" in words and os.getpid() in parents[1:]
+
+
+def test_workers_of_a_scheduler_resume_what_one_began(alone, tmp_path):
+    from distributed import LocalCluster
+
+    fit(_step(), _data(), iterations=2, batch=8, seed=5, folder=tmp_path)
+    step = _step()
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        history = fit(step, _data(), iterations=6, batch=8, seed=5, workers=2,
+                      scheduler=cluster.scheduler_address, folder=tmp_path, resume=True)  # fmt: skip
+    assert step.digest == alone[True][1]
+    assert history.loss == alone[True][0][2:]
+
+
+def test_a_loss_that_is_not_finite_ends_all_and_is_explained():
+    x, y = _data()
+    x[11] = np.inf
+    step = _step()
+    with pytest.raises(UserError, match=r"the loss of iteration \d is nan: core\.\w+ "):
+        fit(step, (x, y), iterations=20, batch=8, seed=5, workers=2)
+    assert np.isfinite(step.state_dict()["first.weight"]).all()
+
+
+def test_more_workers_than_shards_are_refused():
+    with pytest.raises(UserError, match="3 workers for 2 shards"):
+        fit(_step(2), _data(), iterations=1, batch=8, workers=3)
+
+
+def test_a_scheduler_that_is_not_there_is_named():
+    with pytest.raises(UserError, match="no dask scheduler answers"):
+        fit(_step(), _data(), iterations=1, batch=8, workers=2, scheduler="tcp://127.0.0.1:9")
+
+
+# -- the meeting place -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [(True, True), (True, False), (False, False)])
+def test_near_and_far_workers_get_the_trees_sums(shared):
+    """Five shards on two workers, which share memory or send what they have."""
+    random = np.random.default_rng(0)
+    rounds = [
+        [[random.standard_normal(n).astype(kind) for n, kind in ((7, "f4"), (130, "f8"))]
+         for _ in range(5)]
+        for _ in range(3)
+    ]  # fmt: skip
+    wanted = [[tree_sum([shard[i] for shard in one]) for i in (0, 1)] for one in rounds]
+    found: dict[int, list] = {0: [], 1: []}
+    told: list = []
+    with Hub(2, 5, stride_of([[28, 1040]]), told.append) as hub:
+
+        def work(number: int, own: range) -> None:
+            seat = Seat(hub.plan, own, shared[number])
+            for one in rounds:
+                found[number].append([np.array(a) for a in seat.join(one[i] for i in own)])
+            seat.tell(number)
+            seat.close()
+
+        threads = [threading.Thread(target=work, args=p) for p in ((0, range(2)), (1, range(2, 5)))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    for held in found.values():
+        assert len(held) == 3
+        for made, want in zip(held, wanted, strict=True):
+            for a, b in zip(made, want, strict=True):
+                np.testing.assert_array_equal(a, b)
+    assert not Path(hub.plan.path).exists()
+
+
+def test_when_one_goes_the_others_are_sent_home():
+    ended = []
+    with Hub(2, 2, 64, print) as hub:
+
+        def stay() -> None:
+            with pytest.raises(Apart):
+                Seat(hub.plan, range(1)).join([[np.ones(3, np.float32)]])
+            ended.append(True)
+
+        thread = threading.Thread(target=stay)
+        thread.start()
+        Seat(hub.plan, range(1, 2)).close()
+        thread.join(20)
+    assert ended == [True]
