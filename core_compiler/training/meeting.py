@@ -118,15 +118,17 @@ class Hub:
     def _meet(self, seats: list, near: list) -> None:
         arrived: dict[Any, Any] = {}
         adding = True  # all have brought; next all have added up
-        while not self._stop:
+        while seats and not self._stop:
             ready: Any = wait(seats, 0.5)
             for seat in ready:
                 kind, what = seat.recv()
                 if kind == "tell":
                     self.hear(what)
+                elif kind == "leave":
+                    seats.remove(seat)
                 else:
                     arrived[seat] = what
-            if len(arrived) < len(seats):
+            if len(arrived) < len(seats) or not seats:
                 continue
             sums = None
             if adding:
@@ -167,7 +169,11 @@ class Seat:
 
     def tell(self, what: Any) -> None:
         """Let the hub hear something."""
-        self._hub.send(("tell", what))
+        self._send("tell", what)
+
+    def leave(self) -> None:
+        """All is done: the others may go on to their own ends."""
+        self._send("leave", None)
 
     def close(self) -> None:
         self._hub.close()
@@ -194,11 +200,14 @@ class Seat:
         return list(_arrays(total, layout))
 
     def _arrive(self, what: Any) -> Any:
+        self._send("here", what)
+        return self._receive()
+
+    def _send(self, kind: str, what: Any) -> None:
         try:
-            self._hub.send(("here", what))
+            self._hub.send((kind, what))
         except OSError:
             raise Apart from None
-        return self._receive()
 
     def _receive(self) -> Any:
         try:

@@ -57,15 +57,20 @@ def _train(job: Job, package: Package, data: Data, seat: Seat, state) -> dict[st
         if leads:
             seat.tell((progress.iteration, progress.loss, history.seconds[-1]))
 
+    made: dict[str, Any] = {"ended": "done"}
     try:
         iterate(step, data, history, iterations=job.iterations, batch=job.batch, seed=job.seed,
                 folder=job.folder if leads else None, every=job.every, watch=tell)  # fmt: skip
+        seat.leave()
     except Apart:
-        return {"ended": "apart", "iteration": step.iteration}
+        made["ended"] = "apart"
     except NotFinite as error:
-        return {"ended": "not finite", "iteration": step.iteration, "loss": error.loss}
-    return {"ended": "done", "iteration": step.iteration, "digest": step.digest,
-            "peak_bytes": step.peak_bytes}  # fmt: skip
+        made |= {"ended": "not finite", "loss": error.loss}
+    else:
+        made |= {"digest": step.digest, "peak_bytes": step.peak_bytes}
+    numbers = range(history.first + 1, step.iteration + 1)
+    told = list(zip(numbers, history.loss, history.seconds, strict=True))
+    return made | {"iteration": step.iteration, "told": told}
 
 
 def _step(job: Job, package: Package, seat: Seat, state: bytes | None) -> PackedStep:

@@ -25,6 +25,8 @@ from core_compiler.training.step import TrainingStep
 
 #: Seconds to wait for workers to be there, and between two looks at them.
 PATIENCE, LOOK = 120.0, 0.1
+#: How often an iteration is tried in which a worker is lost.
+ATTEMPTS = 5
 
 
 def run(
@@ -143,26 +145,37 @@ class _Run:
     def finish(self) -> None:
         """Run until the job is done, anew whenever a worker is lost."""
         package = Package.of(self.step)
-        sent = self.crew.send(package), self.crew.send(self.data)
         stride = stride_of(package.rounds)
         state = self._encoded()
         kept: dict[str, int] = {}  # workers that have a state -> its iteration
+        reached, vain = self.step.iteration, 0
         while True:
             there = self.crew.wait()
             kept = {a: i for a, i in kept.items() if a in there}
             chosen = [*kept, *(a for a in there if a not in kept)][: self.crew.wanted]
             newest = max(kept.values(), default=self.step.iteration)
+            if not kept:
+                state = self._last() or state
             if kept and any(kept.get(a) != newest for a in chosen):
                 giver = next(a for a, i in kept.items() if i == newest)
                 state = self._state_of(giver) or state
+            # What is sent lies with some worker: it may be lost with it.
+            sent = [self.crew.send(part) for part in (package, self.data, state)]
             try:
-                ends = self._iterate(chosen, kept, newest, sent, stride, self.crew.send(state))
+                ends = self._iterate(chosen, kept, newest, sent, stride)
             except UserError:
                 self._take(chosen)
                 raise
             if len(ends) == len(chosen) and all(e["ended"] != "apart" for e in ends.values()):
                 break
             kept = {a: end["iteration"] for a, end in ends.items()}
+            further = max(kept.values(), default=reached)
+            reached, vain = max(reached, further), vain + 1 if further <= reached else 0
+            if vain == ATTEMPTS:
+                self._take(chosen)
+                raise UserError(f"workers were lost {vain} times in iteration {reached + 1}",
+                                "workers", "see why they end (memory?); resume from a "
+                                "checkpoint with fewer")  # fmt: skip
         self._take(chosen)
         (end, *others) = ends.values()
         if end["ended"] == "not finite":
@@ -172,7 +185,8 @@ class _Run:
             raise InternalError("the workers have come to different states")
         self.history.peak_bytes = sum(end["peak_bytes"] for end in ends.values())
 
-    def _iterate(self, chosen, kept, newest, sent, stride, state) -> dict[str, dict]:
+    def _iterate(self, chosen, kept, newest, sent, stride) -> dict[str, dict]:
+        package, data, state = sent
         count, shards = len(chosen), self.step.shards
         with Hub(count, shards, stride, self.heard.put, self.crew.host) as hub:
             tasks = {}
@@ -180,17 +194,33 @@ class _Run:
                 own = range(shards * number // count, shards * (number + 1) // count)
                 given = None if kept.get(address) == newest else state
                 tasks[address] = self.crew.submit(
-                    address, worker.train, self.job, *sent, hub.plan, own, given
+                    address, worker.train, self.job, package, data, hub.plan, own, given
                 )
-            return self.crew.ends(tasks, self._look)
+            ends = self.crew.ends(tasks, self._look)
+        for end in ends.values():  # what was told when nobody heard it any more
+            for row in end["told"]:
+                self.heard.put(row)
+        self._look()
+        return ends
 
     def _look(self) -> None:
         """Tell what the workers have told; iterations that are done again are known."""
         while not self.heard.empty():
             iteration, loss, seconds = self.heard.get()
-            if iteration > self.history.first + len(self.history.loss):
+            if iteration == self.history.first + len(self.history.loss) + 1:
                 self.history.add(loss, seconds)
                 self.watch(self.history.progress(self.job.iterations, self.job.batch))
+
+    def _last(self) -> bytes | None:
+        """The newest checkpoint of this step that is sound, when no worker has kept anything."""
+        folder = self.job.folder
+        found = None if folder is None else checkpoint.newest(folder)
+        if found is None:
+            return None
+        data = found.read_bytes()
+        _, receipt = checkpoint.decoded(data, str(found))
+        newer = receipt["iteration"] > self.step.iteration
+        return data if newer and receipt["identity"] == self.step.identity else None
 
     def _encoded(self) -> bytes:
         return checkpoint.encoded(self.step.whole_state(), {"iteration": self.step.iteration})

@@ -101,7 +101,9 @@ def _is_worker(process: int) -> bool:
         words = Path(f"/proc/{process}/cmdline").read_bytes()
         parents = [process]
         while parents[-1] > 1:
-            parents.append(int(Path(f"/proc/{parents[-1]}/stat").read_text().rsplit(")")[-1].split()[1]))
+            parents.append(
+                int(Path(f"/proc/{parents[-1]}/stat").read_text().rsplit(")")[-1].split()[1])
+            )
     except OSError:
         return False
     return b"spawn_main" in words and os.getpid() in parents[1:]
