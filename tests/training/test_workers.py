@@ -115,8 +115,10 @@ def test_workers_of_a_scheduler_resume_what_one_began(alone, tmp_path):
     fit(_step(), _data(), iterations=2, batch=8, seed=5, folder=tmp_path)
     step = _step()
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        history = fit(step, _data(), iterations=6, batch=8, seed=5, workers=2,
-                      scheduler=cluster.scheduler_address, folder=tmp_path, resume=True)  # fmt: skip
+        history = fit(
+            step, _data(), iterations=6, batch=8, seed=5, workers=2, folder=tmp_path, resume=True,
+            scheduler=cluster.scheduler_address,
+        )  # fmt: skip
     assert step.digest == alone[True][1]
     assert history.loss == alone[True][0][2:]
 
