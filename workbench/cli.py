@@ -30,6 +30,8 @@ COMMANDS = {
     "compile": ("compile_model", "compile and record"),
     "run": ("run_model", "execute, and compare with a framework"),
     "train": ("train_model", "train with the compiled step; the bits depend on no machine"),
+    "verify": ("verify_receipts", "do an iteration of a training run again and compare its hashes"),
+    "diverge": ("diverge_runs", "find where two training runs part: iteration, op, element"),
     "profile": ("profile_model", "time every kernel, beside other frameworks"),
     "passes": ("show_passes", "what each pass did"),
     "diff": ("show_diff", "the IR before and after a pass"),

@@ -104,10 +104,16 @@ class CpuExecutable(Executable):
                     (self._array(x.source, x, buffers), self._array(x.target, x, buffers))
                     for x in exchanges
                 ]
+                for exchange in exchanges:
+                    self._tell(exchange.launch, buffers)
                 at = exchanges[-1].launch + 1
             if whole:
                 self._run(buffers, first=at)
         return outputs
+
+    def _tell(self, launch: int, buffers: Sequence[np.ndarray]) -> None:
+        if self.watch is not None:
+            self.watch.ended(launch, lambda ref: self._bytes_at(ref, buffers))
 
     def _array(self, ref: Ref, exchange: Exchange, buffers: Sequence[np.ndarray]) -> np.ndarray:
         kind = find_dtype(exchange.dtype)
@@ -142,7 +148,7 @@ class CpuExecutable(Executable):
         spent: np.ndarray | None = None, first: int = 0, last: int | None = None,
     ) -> None:  # fmt: skip
         self._launches.place(buffers)
-        if not self.program.loops:
+        if not self.program.loops and self.watch is None:
             last = len(self.program.launches) if last is None else last
             self._launches.run(self._team, first, last, times)
             return
@@ -153,6 +159,10 @@ class CpuExecutable(Executable):
         def run(start: int, end: int) -> None:
             if times is not None:
                 times[start:end] = 0  # a thread that has no part in it now had one before
+            for stop in self.watch.stops(start, end) if self.watch is not None else ():
+                self._launches.run(self._team, start, stop + 1, times)
+                self._tell(stop, buffers)
+                start = stop + 1
             self._launches.run(self._team, start, end, times)
             if times is not None and spent is not None:
                 spent[start:end] += durations(times[start:end])

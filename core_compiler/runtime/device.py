@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.runtime.limits import Limits
-from core_compiler.runtime.program import Argument, Program
+from core_compiler.runtime.program import Argument, Program, Ref
 from core_compiler.runtime.samples import Samples
 
 #: The pairs (source, target) of a round of exchanges, and in the end the outputs.
@@ -35,6 +36,16 @@ class Buffer:
         self.address, self.size, self.owner = address, size, owner
 
 
+class Watcher(Protocol):
+    """Who wants to see, or change, memory between launches."""
+
+    def stops(self, first: int, last: int) -> Sequence[int]:
+        """The launches from ``first`` up to ``last`` after which it is told, in order."""
+
+    def ended(self, launch: int, memory: Callable[[Ref], np.ndarray]) -> None:
+        """A launch has ended; ``memory(ref)`` gives the bytes from a reference on."""
+
+
 class Executable(ABC):
     """A loaded program.  Calling it with arrays in the order of ``program.inputs`` gives arrays in
     the order of ``program.outputs``; calls from several threads are safe.
@@ -45,6 +56,8 @@ class Executable(ABC):
 
     program: Program
     device: Device
+    #: Told of launches that have ended; None: nobody listens, and nothing is slower.
+    watch: Watcher | None = None
 
     @abstractmethod
     def __call__(

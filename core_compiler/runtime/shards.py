@@ -9,15 +9,20 @@ is gradient accumulation, in the order of the tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from core_compiler.errors import InternalError
 from core_compiler.kernels.reference.collective import tree_sum
-from core_compiler.runtime.device import Executable, Parts
+from core_compiler.runtime.device import Executable, Parts, Watcher
 
 #: From what each of the caller's shards brings to a round, in their order, to the sums over all.
 Join = Callable[[Iterable[Sequence[np.ndarray]]], Sequence[np.ndarray]]
+
+
+class ShardWatcher(Watcher, Protocol):
+    shard: int
 
 
 class Tree:
@@ -54,20 +59,25 @@ def join_here(given: Iterable[Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
 
 
 class Shards:
-    """Some shards of a batch, run together; ``load`` gives the program once more, with a memory of
-    its own.
+    """Some shards of a batch (their numbers are ``own``), run together; ``load`` gives the program
+    once more, with a memory of its own.
 
     ``join`` gives the sums over all shards of what these bring; each must be brought in every
     round, in order.
     """
 
-    def __init__(self, load: Callable[[], Executable], count: int, join: Join = join_here):
-        first = load()
+    #: Told of launches that have ended, with the number of their shard.
+    watch: ShardWatcher | None = None
+
+    def __init__(
+        self, load: Callable[[], Executable], own: Sequence[int], join: Join = join_here
+    ):  # fmt: skip
+        first, count = load(), len(own)
         self.rounds = len(first.program.rounds())
         if not self.rounds:
             raise InternalError(f"the shards of {first.program.name} exchange nothing")
         self.executables = [first, *(load() for _ in range(count - 1) if self.rounds > 1)]
-        self.count, self.join = count, join
+        self.own, self.join = own, join
 
     def __call__(
         self, given: Sequence[Sequence], out: Mapping[int, np.ndarray] | None = None
@@ -78,14 +88,20 @@ class Shards:
             return self._in_turn(given, out)
         return self._together(given, out)
 
+    def _listen(self, executable: Executable, shard: int) -> None:
+        executable.watch = self.watch
+        if self.watch is not None:
+            self.watch.shard = shard
+
     def _in_turn(self, given, out) -> tuple[np.ndarray, ...]:
         """One after another in one memory."""
         running: list[tuple[Parts, list[np.ndarray]]] = []
 
         def brought() -> Iterator[list[np.ndarray]]:
-            for arrays in given:
+            for number, arrays in zip(self.own, given, strict=True):
                 while running:
                     running.pop()[0].close()
+                self._listen(self.executables[0], number)
                 parts = self.executables[0].parts(arrays, out)
                 pairs = next(parts)
                 running.append((parts, [target for _, target in pairs]))
@@ -108,10 +124,16 @@ class Shards:
         ]
         try:
             for _ in range(self.rounds):
-                met = [next(parts) for parts in every]
+                met = []
+                for number, executable, parts in zip(
+                    self.own, self.executables, every, strict=True
+                ):
+                    self._listen(executable, number)
+                    met.append(next(parts))
                 sums = self.join([source for source, _ in pairs] for pairs in met)
                 for pairs in met:
                     _place(sums, [target for _, target in pairs])
+            self._listen(self.executables[0], self.own[0])
             return _finished(every[0])
         finally:
             for parts in every:

@@ -76,11 +76,20 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
                         "check the disk") from None  # fmt: skip
 
 
+#: How checkpoints are called.
+PATTERN = "iteration-*.safetensors"
+
+
 def name_of(iteration: int) -> str:
     return f"iteration-{iteration:08d}.safetensors"
 
 
+def number_of(path: Path) -> int:
+    """The iteration after which a checkpoint was written, by its name."""
+    return int(path.stem.rpartition("-")[2])
+
+
 def newest(folder: Path) -> Path | None:
     """The checkpoint of the latest iteration in a folder."""
-    found = sorted(folder.glob("iteration-*.safetensors"))
+    found = sorted(folder.glob(PATTERN))
     return found[-1] if found else None

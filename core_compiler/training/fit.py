@@ -10,8 +10,11 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
-from core_compiler.training import checkpoint
+from core_compiler.training import checkpoint, receipts
 from core_compiler.training.data import Data
+from core_compiler.training.inject import Injection
+from core_compiler.training.probes import watch_of
+from core_compiler.training.receipts import Recorder
 from core_compiler.training.step import TrainingStep
 
 
@@ -53,9 +56,35 @@ class Progress:
 Watch = Callable[[Progress], None]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What a run does, apart from the step itself: see :func:`fit`."""
+
+    iterations: int
+    batch: int
+    seed: int = 0
+    folder: Path | None = None
+    every: int = 0
+    receipts: str = "off"
+    ops_every: int = 0
+    inject: Injection | None = None
+
+    def __post_init__(self) -> None:
+        if self.iterations < 0 or self.batch < 1:
+            raise UserError(f"{self.iterations} iterations of {self.batch} examples", "fit",
+                            "give 0 or more iterations of 1 or more examples")  # fmt: skip
+        if self.has_receipts and self.folder is None:
+            raise UserError("there is no folder for receipts", "receipts", "give a folder")
+
+    @property
+    def has_receipts(self) -> bool:
+        return self.receipts != "off" or self.ops_every > 0
+
+
 def fit(
     step: TrainingStep, data: Any, *, iterations: int, batch: int, seed: int = 0,
     folder: str | Path | None = None, every: int = 0, resume: bool = False,
+    receipts: str = "off", ops_every: int = 0, inject: Injection | str | None = None,
     watch: Watch = lambda progress: None, workers: int = 1, scheduler: str | None = None,
 ) -> History:  # fmt: skip
     """Run ``step`` until ``iterations`` have been done, on batches of ``data`` (see
@@ -65,14 +94,17 @@ def fit(
     ``resume``: go on from the newest one there.  The batches depend on the iteration alone, so a
     resumed run ends in the bits of one that was never stopped.
 
+    ``receipts``: ``state`` or ``gradients``, what is hashed in every iteration, and ``ops_every``
+    N: in every N-th all values that lie in memory (see :mod:`core_compiler.training.receipts`).
+    ``inject`` flips the last bit of one element once (see :mod:`core_compiler.training.inject`).
+
     ``workers``: processes that share the shards of every batch (at most as many as there are
     shards), started here or found at the dask ``scheduler``; they change no bit.
     """
-    if iterations < 0 or batch < 1:
-        raise UserError(f"{iterations} iterations of {batch} examples", "fit",
-                        "give 0 or more iterations of 1 or more examples")  # fmt: skip
-    held = Data.of(data)
     place = None if folder is None else Path(folder)
+    inject = Injection.of(inject) if isinstance(inject, str) else inject
+    plan = Plan(iterations, batch, seed, place, every, receipts, ops_every, inject)
+    held = Data.of(data)
     if resume:
         if place is None:
             raise UserError("there is no folder to resume from", "resume", "give the folder")
@@ -83,29 +115,46 @@ def fit(
     if workers > 1 or scheduler is not None:
         from core_compiler.training.workers import run
 
-        run(step, held, history, iterations=iterations, batch=batch, seed=seed, folder=place,
-            every=every, watch=watch, workers=workers, scheduler=scheduler)  # fmt: skip
+        run(step, held, history, plan, watch, workers=workers, scheduler=scheduler)
     else:
-        iterate(step, held, history, iterations=iterations, batch=batch, seed=seed, folder=place,
-                every=every, watch=watch)  # fmt: skip
+        iterate(step, held, history, plan, watch)
         history.peak_bytes = step.peak_bytes
     return history
 
 
 def iterate(
-    step: TrainingStep, data: Data, history: History, *, iterations: int, batch: int, seed: int,
-    folder: Path | None, every: int, watch: Watch,
+    step: TrainingStep, data: Data, history: History, plan: Plan, watch: Watch
 ) -> None:  # fmt: skip
     """The iterations of :func:`fit` that are still to do, in this process."""
-    for number in range(step.iteration, iterations):
-        given = data.batch(number, batch, seed)
+    recorder = probe = None
+    if plan.inject is not None:
+        probe = plan.inject.probe(step.names, step.probes)
+    if plan.has_receipts:
+        recorder = Recorder(step.probes, plan.receipts, plan.ops_every)
+        path = plan.folder / receipts.FILE  # type: ignore[operator]  # Plan has asked for it
+        if step.iteration and path.exists():
+            recorder.before = receipts.keep(path, step.iteration)
+        else:
+            receipts.begin(path, step.identity, step.names)
+    for number in range(step.iteration, plan.iterations):
+        given = data.batch(number, plan.batch, plan.seed)
         began = time.perf_counter()
-        loss = step(*given)
+        watches = [
+            *([plan.inject.watch(probe, number + 1)] if plan.inject and probe else []),
+            *([recorder.watch(number + 1)] if recorder else []),
+        ]
+        step.watch = watch_of(watches)
+        try:
+            loss = step(*given)
+        finally:
+            step.watch = None
+        if recorder is not None:
+            receipts.add(path, [recorder.receipt(number + 1, loss, step.named_state())])
         history.add(loss, time.perf_counter() - began)
-        watch(history.progress(iterations, batch))
-        last = number + 1 == iterations
-        if folder is not None and (last or (every and (number + 1) % every == 0)):
-            save(step, folder / checkpoint.name_of(number + 1), seed)
+        watch(history.progress(plan.iterations, plan.batch))
+        last = number + 1 == plan.iterations
+        if plan.folder is not None and (last or (plan.every and (number + 1) % plan.every == 0)):
+            save(step, plan.folder / checkpoint.name_of(number + 1), plan.seed)
 
 
 def save(step: TrainingStep, path: Path, seed: int = 0) -> None:

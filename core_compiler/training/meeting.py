@@ -37,7 +37,7 @@ class Apart(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Place:
     """What a worker needs to find the others: the hub's address, the shared file with its token,
     and of each array of the largest round how many bytes it has room for."""
 
@@ -60,7 +60,7 @@ def stride_of(rounds: Iterable[Iterable[int]]) -> int:
 
 
 class Hub:
-    """``with Hub(...) as hub``: workers that hold ``hub.plan`` meet here.
+    """``with Hub(...) as hub``: workers that hold ``hub.place`` meet here.
 
     ``hear(what)`` is called, on the hub's thread, with what a worker tells.
     """
@@ -80,7 +80,7 @@ class Hub:
         os.close(number)
         key = secrets.token_bytes(32)
         self._listener = Listener((host, 0), authkey=key, backlog=workers)
-        self.plan = Plan(self._listener.address, key, path, token, shards, stride)
+        self.place = Place(self._listener.address, key, path, token, shards, stride)
         self._block = _mapped(path, self._size)
         self._thread = threading.Thread(target=self._serve, daemon=True, name="workers' hub")
 
@@ -91,10 +91,10 @@ class Hub:
     def __exit__(self, *failed) -> None:
         self._stop = True
         with _quiet():  # the thread may wait for a worker that never came
-            socket.create_connection(self.plan.address, timeout=1).close()
+            socket.create_connection(self.place.address, timeout=1).close()
         self._thread.join(10)
         self._listener.close()
-        Path(self.plan.path).unlink(missing_ok=True)
+        Path(self.place.path).unlink(missing_ok=True)
 
     _stop = False
 
@@ -134,7 +134,7 @@ class Hub:
             if adding:
                 for parts in arrived.values():
                     for shard, data in parts or ():
-                        self.plan.part(self._block, shard)[: len(data)] = np.frombuffer(
+                        self.place.part(self._block, shard)[: len(data)] = np.frombuffer(
                             data, np.uint8
                         )
             for seat in seats:
@@ -149,8 +149,8 @@ class Hub:
     def _sums(self, layout: Sequence[tuple[int, str]], added: bool) -> bytes:
         """The sums for workers on other machines; where there are only such, they are made here."""
         if not added:
-            add_up(self.plan, self._block, layout, 0, 1)
-        total = self.plan.part(self._block, self.plan.shards)
+            add_up(self.place, self._block, layout, 0, 1)
+        total = self.place.part(self._block, self.place.shards)
         return total[: stride_of([[n * DTYPES[k].itemsize for n, k in layout]])].tobytes()
 
 
@@ -160,10 +160,10 @@ class Seat:
     ``own``: the numbers of the worker's shards.
     """
 
-    def __init__(self, plan: Plan, own: Sequence[int], shared: bool = True):
-        self.plan, self.own = plan, own
-        self._block = _near(plan) if shared else None
-        self._hub = Client(plan.address, authkey=plan.key)
+    def __init__(self, place: Place, own: Sequence[int], shared: bool = True):
+        self.place, self.own = place, own
+        self._block = _near(place) if shared else None
+        self._hub = Client(place.address, authkey=place.key)
         self._hub.send(self._block is not None)
         self.index, self.near = self._receive()
 
@@ -185,18 +185,18 @@ class Seat:
         for shard, arrays in zip(self.own, given, strict=True):
             layout = _layout(arrays)
             if self._block is None:
-                data = np.zeros(self.plan.stride, np.uint8)
+                data = np.zeros(self.place.stride, np.uint8)
                 _put(data, arrays)
                 parts.append((shard, data[: stride_of([[a.nbytes for a in arrays]])].tobytes()))
             else:
-                _put(self.plan.part(self._block, shard), arrays)
+                _put(self.place.part(self._block, shard), arrays)
         self._arrive(parts)
         if self._block is None:
             total = np.frombuffer(self._arrive(layout), np.uint8)
         else:
-            add_up(self.plan, self._block, layout, self.index, self.near)
+            add_up(self.place, self._block, layout, self.index, self.near)
             self._arrive(None)
-            total = self.plan.part(self._block, self.plan.shards)
+            total = self.place.part(self._block, self.place.shards)
         return list(_arrays(total, layout))
 
     def _arrive(self, what: Any) -> Any:
@@ -217,10 +217,10 @@ class Seat:
 
 
 def add_up(
-    plan: Plan, block: np.ndarray, layout: Sequence[tuple[int, str]], index: int, count: int
+    place: Place, block: np.ndarray, layout: Sequence[tuple[int, str]], index: int, count: int
 ) -> None:
     """Part ``index`` of ``count`` of the sums over all shards."""
-    held = [list(_arrays(plan.part(block, shard), layout)) for shard in range(plan.shards + 1)]
+    held = [list(_arrays(place.part(block, shard), layout)) for shard in range(place.shards + 1)]
     for arrays in zip(*held, strict=True):
         *given, to = arrays
         some = slice(to.size * index // count, to.size * (index + 1) // count)
@@ -245,14 +245,14 @@ def _arrays(block: np.ndarray, layout: Sequence[tuple[int, str]]):
         at += -(-count // _ALIGN) * _ALIGN
 
 
-def _near(plan: Plan) -> np.ndarray | None:
+def _near(place: Place) -> np.ndarray | None:
     """The shared memory, or None on another machine."""
-    size = _ALIGN + (plan.shards + 1) * plan.stride
+    size = _ALIGN + (place.shards + 1) * place.stride
     try:
-        block = _mapped(plan.path, size)
+        block = _mapped(place.path, size)
     except (OSError, ValueError):
         return None
-    return block if block[:_TOKEN].tobytes() == plan.token else None
+    return block if block[:_TOKEN].tobytes() == place.token else None
 
 
 def _mapped(path: str, size: int) -> np.ndarray:

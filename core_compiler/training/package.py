@@ -12,6 +12,7 @@ from core_compiler.errors import UserError
 from core_compiler.runtime.cpu import CpuDevice
 from core_compiler.runtime.kernel_cache import KernelCache, KernelSource
 from core_compiler.runtime.program import BUILTIN, Program
+from core_compiler.training.probes import Named, Probes
 from core_compiler.training.roles import Result, Roles
 from core_compiler.training.step import TrainingStep
 
@@ -36,6 +37,8 @@ class Package:
     rows: tuple[Result, ...]
     shards: int
     identity: str
+    names: tuple[Named, ...]
+    probes: Probes
 
     @staticmethod
     def of(step: TrainingStep) -> Package:
@@ -51,7 +54,7 @@ class Package:
             for k in program.kernels if k.key != BUILTIN
         )  # fmt: skip
         return Package(program.to_json(), dict(constants), kernels, step.roles, step.rows,
-                       step.shards, step.identity)  # fmt: skip
+                       step.shards, step.identity, tuple(step.names), step.probes)  # fmt: skip
 
     @property
     def rounds(self) -> list[list[int]]:
@@ -70,6 +73,7 @@ class PackedStep(TrainingStep):
     def __init__(self, package: Package, state: Sequence[np.ndarray], threads: int = 0):
         super().__init__(package.roles, state, package.shards)
         self.package = package
+        self.names, self.probes = list(package.names), package.probes
         cache = KernelCache()
         sources = [KernelSource(*k) for k in package.kernels]
         made = {k.ref.name: k.ref for k in cache.compile(sources)}

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.runtime.device import Executable
-from core_compiler.runtime.shards import Join, Shards, join_here
+from core_compiler.runtime.shards import Join, Shards, ShardWatcher, join_here
 from core_compiler.training.joint import names
+from core_compiler.training.probes import Named, Probes, find, meaning_of
+from core_compiler.training.probes import names as names_of
 from core_compiler.training.reference import first_not_finite
 from core_compiler.training.roles import ITERATION, STATE, Result, Roles
 
@@ -42,6 +45,8 @@ class TrainingStep:
 
     #: The compilation, with all its stages.
     compilation: Any = None
+    #: Told, with the number of the shard, of launches that have ended.
+    watch: ShardWatcher | None = None
 
     def __init__(self, roles: Roles, state: Sequence[np.ndarray], shards: int = 1):
         self.roles, self.shards = roles, shards
@@ -77,7 +82,8 @@ class TrainingStep:
     def _execute(self, batch: Sequence[np.ndarray], out: Mapping[int, np.ndarray]):
         if self._run is None:
             self._run = self._load() if self.shards == 1 else (
-                Shards(self._load, len(self.own), self.join))  # fmt: skip
+                Shards(self._load, self.own, self.join))  # fmt: skip
+        self._run.watch = self.watch
         if self.shards == 1:
             return self._run(*batch, *self.state, out=out)
         return self._run(self._given(batch, self.own), out)
@@ -88,7 +94,7 @@ class TrainingStep:
             self._run = None
         self.own, self.join = own, join
         if isinstance(self._run, Shards):
-            self._run.join = join
+            self._run.own, self._run.join = own, join
 
     def _given(self, batch: Sequence[np.ndarray], shards: Sequence[int]) -> list[list[np.ndarray]]:
         """The arguments of each of some shards."""
@@ -123,8 +129,7 @@ class TrainingStep:
     def not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> Exception:
         """Which op first made a number that is not finite of finite ones: by the reference, on the
         state before this iteration, which is kept."""
-        meaning = [s for s in self.compilation.stages if s.step is None or s.step.half == "meaning"]
-        module = meaning[-1].module
+        module = meaning_of(self.compilation)
         found = first_not_finite(module, self._given(batch, range(self.shards)))
         said = f"the loss of iteration {self.iteration + 1} is {loss:g}"
         if found is not None:
@@ -145,9 +150,25 @@ class TrainingStep:
             if self.roles.arguments[self._first + place][0] in ("parameter", "buffer")
         }
 
+    def named_state(self) -> dict[str, np.ndarray]:
+        """All that the next iteration depends on, by name, as it lies in memory."""
+        return {n: self.state[p] for n, p in self._places.items()}
+
+    @cached_property
+    def probes(self) -> Probes:
+        """Which values of the step lie in memory, and where."""
+        self.compilation.finish()
+        return find(self.compilation)
+
+    @cached_property
+    def names(self) -> list[Named]:
+        """The values of the step as a person finds them."""
+        self.compilation.finish()
+        return names_of(meaning_of(self.compilation))
+
     def whole_state(self) -> dict[str, np.ndarray]:
         """All that the next iteration depends on, by name, copied."""
-        return {n: np.array(self.state[p]) for n, p in self._places.items()}
+        return {n: np.array(a) for n, a in self.named_state().items()}
 
     def load_state_dict(self, held: Mapping[str, Any]) -> None:
         """Set parameters, buffers or any other state by name.  UserError names what does not fit;

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from core_compiler.training import checkpoint
 from core_compiler.training.data import Data
-from core_compiler.training.fit import History, Progress, iterate
+from core_compiler.training.fit import History, Plan, Progress, iterate
 from core_compiler.training.joint import names
-from core_compiler.training.meeting import Apart, Plan, Seat
+from core_compiler.training.meeting import Apart, Place, Seat
 from core_compiler.training.package import NotFinite, Package, PackedStep
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run as its workers know it, the same for all: how far, on what, and where files go."""
+    """A run as its workers know it, the same for all."""
 
     run: str
-    iterations: int
-    batch: int
-    seed: int
-    folder: Path | None
-    every: int
+    plan: Plan
     threads: int
 
 
@@ -33,7 +28,7 @@ _STEPS: dict[str, PackedStep] = {}
 
 
 def train(
-    job: Job, package: Package, data: Data, plan: Plan, own: Sequence[int], state: bytes | None,
+    job: Job, package: Package, data: Data, place: Place, own: Sequence[int], state: bytes | None,
     shared: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
     """Run until the job is done, a loss is not finite, or another worker is gone.
@@ -41,7 +36,7 @@ def train(
     ``own``: the numbers of this worker's shards, the first worker's from 0 on; ``state``: a
     checkpoint to begin with, or None to go on from this process's own.
     """
-    seat = Seat(plan, own, shared)
+    seat = Seat(place, own, shared)
     try:
         return _train(job, package, data, seat, state)
     finally:
@@ -59,8 +54,9 @@ def _train(job: Job, package: Package, data: Data, seat: Seat, state) -> dict[st
 
     made: dict[str, Any] = {"ended": "done"}
     try:
-        iterate(step, data, history, iterations=job.iterations, batch=job.batch, seed=job.seed,
-                folder=job.folder if leads else None, every=job.every, watch=tell)  # fmt: skip
+        # One of them writes checkpoints and receipts.
+        plan = job.plan if leads else replace(job.plan, folder=None, receipts="off")
+        iterate(step, data, history, plan, tell)
         seat.leave()
     except Apart:
         made["ended"] = "apart"

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import CRITICAL
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from core_compiler.errors import InternalError, UserError
 from core_compiler.training import checkpoint, worker
 from core_compiler.training.data import Data
-from core_compiler.training.fit import History, Watch
+from core_compiler.training.fit import History, Plan, Watch
 from core_compiler.training.meeting import Hub, stride_of
 from core_compiler.training.package import Package
 from core_compiler.training.step import TrainingStep
@@ -30,8 +29,8 @@ ATTEMPTS = 5
 
 
 def run(
-    step: TrainingStep, data: Data, history: History, *, iterations: int, batch: int, seed: int,
-    folder: Path | None, every: int, watch: Watch, workers: int, scheduler: str | None,
+    step: TrainingStep, data: Data, history: History, plan: Plan, watch: Watch, *, workers: int,
+    scheduler: str | None,
 ) -> None:  # fmt: skip
     """The iterations of :func:`~core_compiler.training.fit.fit` that are still to do, by workers;
     in the end ``step`` has their state."""
@@ -41,13 +40,16 @@ def run(
             "workers", f"cut the batch with --shards {workers} or Training(shards={workers}): "
             "shards are part of what is computed, workers are not",
         )  # fmt: skip
+    if plan.ops_every:
+        raise UserError("receipts of all ops are made by one process", "receipts",
+                        "run with one worker: the bits are the same")  # fmt: skip
     try:
         import distributed  # noqa: F401
     except ImportError:
         raise UserError("dask is not installed", "workers",
                         "pip install 'compiler-workbench[workers]'") from None  # fmt: skip
     threads = step.compilation.options.threads
-    job = worker.Job(secrets.token_hex(8), iterations, batch, seed, folder, every, threads)
+    job = worker.Job(secrets.token_hex(8), plan, threads)
     with _Crew(workers, scheduler) as crew:
         _Run(step, data, history, watch, job, crew).finish()
 
@@ -179,7 +181,7 @@ class _Run:
         self._take(chosen)
         (end, *others) = ends.values()
         if end["ended"] == "not finite":
-            given = self.data.batch(end["iteration"], self.job.batch, self.job.seed)
+            given = self.data.batch(end["iteration"], self.job.plan.batch, self.job.plan.seed)
             raise self.step.not_finite(end["loss"], given)
         if any(other["digest"] != end["digest"] for other in others):
             raise InternalError("the workers have come to different states")
@@ -194,7 +196,7 @@ class _Run:
                 own = range(shards * number // count, shards * (number + 1) // count)
                 given = None if kept.get(address) == newest else state
                 tasks[address] = self.crew.submit(
-                    address, worker.train, self.job, package, data, hub.plan, own, given
+                    address, worker.train, self.job, package, data, hub.place, own, given
                 )
             ends = self.crew.ends(tasks, self._look)
         for end in ends.values():  # what was told when nobody heard it any more
@@ -209,11 +211,11 @@ class _Run:
             iteration, loss, seconds = self.heard.get()
             if iteration == self.history.first + len(self.history.loss) + 1:
                 self.history.add(loss, seconds)
-                self.watch(self.history.progress(self.job.iterations, self.job.batch))
+                self.watch(self.history.progress(self.job.plan.iterations, self.job.plan.batch))
 
     def _last(self) -> bytes | None:
         """The newest checkpoint of this step that is sound, when no worker has kept anything."""
-        folder = self.job.folder
+        folder = self.job.plan.folder
         found = None if folder is None else checkpoint.newest(folder)
         if found is None:
             return None

@@ -160,7 +160,7 @@ def test_near_and_far_workers_get_the_trees_sums(shared):
     with Hub(2, 5, stride_of([[28, 1040]]), told.append) as hub:
 
         def work(number: int, own: range) -> None:
-            seat = Seat(hub.plan, own, shared[number])
+            seat = Seat(hub.place, own, shared[number])
             for one in rounds:
                 found[number].append([np.array(a) for a in seat.join(one[i] for i in own)])
             seat.tell(number)
@@ -176,7 +176,7 @@ def test_near_and_far_workers_get_the_trees_sums(shared):
         for made, want in zip(held, wanted, strict=True):
             for a, b in zip(made, want, strict=True):
                 np.testing.assert_array_equal(a, b)
-    assert not Path(hub.plan.path).exists()
+    assert not Path(hub.place.path).exists()
 
 
 def test_when_one_goes_the_others_are_sent_home():
@@ -185,11 +185,11 @@ def test_when_one_goes_the_others_are_sent_home():
 
         def stay() -> None:
             with pytest.raises(Apart):
-                Seat(hub.plan, range(1)).join([[np.ones(3, np.float32)]])
+                Seat(hub.place, range(1)).join([[np.ones(3, np.float32)]])
             ended.append(True)
 
         thread = threading.Thread(target=stay)
         thread.start()
-        Seat(hub.plan, range(1, 2)).close()
+        Seat(hub.place, range(1, 2)).close()
         thread.join(20)
     assert ended == [True]

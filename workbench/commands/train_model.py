@@ -4,15 +4,12 @@ which ``--resume`` goes on."""
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Any
 
-from core_compiler.errors import UserError, nearest
+from core_compiler.errors import UserError
 from workbench.commands import common
 from workbench.commands.printing import emit
+from workbench.training_runs import TILINGS
 
-#: ``--tiling``: how loops are cut; the bits do not depend on it.
-TILINGS = {"default": "default", "alternate": "small"}
 #: Examples of a batch where nobody says how many.
 BATCH = 8
 
@@ -20,6 +17,7 @@ BATCH = 8
 def add_arguments(parser) -> None:
     from core_compiler.training.losses import LOSSES
     from core_compiler.training.optimizers import OPTIMIZERS
+    from core_compiler.training.receipts import LEVELS
 
     parser.add_argument(
         "model", metavar="MODEL",
@@ -72,12 +70,22 @@ def add_arguments(parser) -> None:
                         help="a checkpoint after every N iterations too")  # fmt: skip
     parser.add_argument("--resume", action="store_true",
                         help="go on from the newest checkpoint in --folder")  # fmt: skip
+    parser.add_argument("--receipts", default="off", choices=LEVELS,
+                        help="what is hashed in every iteration, in --folder")  # fmt: skip
+    parser.add_argument(
+        "--ops-every",
+        type=int,
+        default=0,
+        metavar="K",
+        help="in every K-th iteration hash every value that lies in memory",
+    )
+    parser.add_argument("--inject", metavar="OP:ITERATION",
+                        help="flip the last bit of one element of an op's result, once")  # fmt: skip
 
 
 def run(arguments) -> int:
-    import core_compiler as cc
-    from core_compiler.training.config import Training
     from core_compiler.training.fit import fit
+    from workbench import training_runs
 
     if arguments.every < 0:
         raise UserError(f"--every {arguments.every}", "train", "give 1 or more, or leave it out")
@@ -85,71 +93,25 @@ def run(arguments) -> int:
         raise UserError(f"--workers {arguments.workers}", "train", "give 1 or more")
     if (arguments.every or arguments.resume) and not arguments.folder:
         raise UserError("there is no folder for checkpoints", "train", "give --folder DIR")
-    common.require_execution(arguments.target)
-    module, loss, arrays = _task(arguments)
-    training = Training(
-        arguments.loss or loss, _optimizer(arguments), tuple(arguments.freeze),
-        arguments.clip_norm, arguments.seed, arguments.shards,
-        not arguments.own_batch_norm,
-    )  # fmt: skip
-    threads = common.threads(arguments)
-    step = cc.compile(
-        module, tuple(a[: arguments.batch] for a in arrays), training=training,
-        target=arguments.target, threads=threads, observer=common.progress(),
-        options={"tiles": TILINGS[arguments.tiling]} if arguments.target == "cpu" else {},
-    )  # fmt: skip
+    plan = training_runs.plan(arguments)
+    step, arrays = training_runs.make(arguments, common.progress())
+    if plan.folder is not None:
+        training_runs.save(arguments)
     history = fit(
-        step, arrays, iterations=arguments.iterations, batch=arguments.batch, seed=arguments.seed,
-        folder=arguments.folder, every=arguments.every, resume=arguments.resume,
-        watch=_watch(arguments), workers=arguments.workers, scheduler=arguments.scheduler,
+        step, arrays, iterations=plan.iterations, batch=plan.batch, seed=plan.seed,
+        folder=plan.folder, every=plan.every, resume=arguments.resume, receipts=plan.receipts,
+        ops_every=plan.ops_every, inject=plan.inject, watch=_watch(arguments),
+        workers=arguments.workers, scheduler=arguments.scheduler,
     )  # fmt: skip
     seconds = sorted(history.seconds)
     data = {
         "model": arguments.model, "target": arguments.target, "first": history.first,
-        "loss": history.loss, "digest": step.digest, "identity": step.compilation.identity,
+        "loss": history.loss, "digest": step.digest, "identity": step.identity,
         "seconds_per_iteration": seconds[len(seconds) // 2] if seconds else None,
         "peak_bytes": history.peak_bytes,
     }  # fmt: skip
     emit(arguments, data, lambda: _text(data))
     return 0
-
-
-def _optimizer(arguments) -> Any:
-    from dataclasses import replace
-
-    from core_compiler.training.optimizers import optimizer
-
-    made = optimizer(arguments.optimizer)
-    return made if arguments.rate is None else replace(made, rate=arguments.rate)  # type: ignore[type-var]
-
-
-def _task(arguments) -> tuple[Any, str, tuple]:
-    """The module, its loss by name, and its data."""
-    from sample_models.catalogue import CATALOGUE, build
-    from sample_models.training import task
-
-    name = arguments.model
-    if name in CATALOGUE:
-        sizes = {k: getattr(arguments, k) for k in ("width", "depth")}
-        sizes = {k: v for k, v in sizes.items() if v is not None}
-        sizes |= common.pairs(arguments.size, "--size")
-        built = build(name, seed=arguments.seed, **sizes)
-        found = task(name, built, arguments.seed)
-        return built.module, found.loss, found.arrays
-    if Path(name).suffix in (".onnx", ".keras", ".pt2"):
-        raise UserError("a file brings no data to train on", name, "train it from Python: "
-                        "cc.compile(path, (x, y), training=cc.Training(...))")  # fmt: skip
-    if ":" not in name:
-        fix = nearest(name, CATALOGUE, f"there are {', '.join(CATALOGUE)}")
-        raise UserError(f"no sample model is called {name!r}", "train", fix)
-    from core_compiler.training.data import Data
-    from workbench import user_code
-
-    made = user_code.call(name, {})
-    if not isinstance(made, tuple) or len(made) != 2:
-        raise UserError("the function returns no pair", name,
-                        "return a torch module and its data")  # fmt: skip
-    return made[0], "cross_entropy", Data.of(made[1]).arrays
 
 
 def _watch(arguments):

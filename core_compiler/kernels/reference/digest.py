@@ -12,8 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from core_compiler.kernels._numba import jit, reads, specialise, writes
-from core_compiler.kernels.functions import NAMESPACE
+from core_compiler.kernels._numba import inline_jit, jit, reads, specialise, writes
 from core_compiler.kernels.narrow import NARROW_FLOATS
 from core_compiler.kernels.primitives import NUMBERS
 from core_compiler.kernels.reference.dtypes import dtype_name
@@ -69,11 +68,19 @@ def leaf(x: np.ndarray) -> int:
 
     Not cryptographic: it finds accidents, at memory speed; audits use ``digest``.
     """
-    raw = canonical_bytes(np.asarray(x))
-    words = np.zeros(-(-len(raw) // BLOCK_BYTES) * LANES, np.uint64)
-    words.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
+    x = np.ascontiguousarray(x)
+    name = dtype_name(x.dtype)
+    if name not in _SIGNLESS_INFINITY:
+        x = canonical(x)
+    raw = x.reshape(-1).view(np.uint8)
+    whole = len(raw) // BLOCK_BYTES * BLOCK_BYTES
+    rest = np.zeros(BLOCK_BYTES if whole < len(raw) else 0, np.uint8)
+    rest[: len(raw) - whole] = raw[whole:]
     lane = np.arange(1, LANES + 1, dtype=np.uint64) * np.uint64(MULTIPLIER)
-    _leaf_kernel()(words, lane)
+    for part in (raw[:whole], rest):
+        if part.ctypes.data % 8:
+            part = part.copy()
+        _leaf_kernel(name)(part.view(np.uint64), lane)
     total = len(raw)
     for value in lane.tolist():
         total = (total ^ value) * MULTIPLIER % 2**64
@@ -81,20 +88,41 @@ def leaf(x: np.ndarray) -> int:
     return total
 
 
+#: Floats whose NaN the hash makes canonical as it reads: bits, and those of infinity.
+_SIGNLESS_INFINITY = {
+    "f64": (64, 0x7FF0000000000000), "f32": (32, 0x7F800000),
+    "bf16": (16, 0x7F80), "f16": (16, 0x7C00),
+}  # fmt: skip
+
+
 def _leaf_loop(words, lane):
     for block in range(0, words.shape[0], LANES):
         for l in range(LANES):  # noqa: E741
-            mixed = mul(xor(lane[l], words[block + l]), u64(MULTIPLIER))  # noqa: F821
-            lane[l] = xor(mixed, shift(mixed, u64(32)))  # noqa: F821
+            word = words[block + l]
+            if BITS:  # noqa: F821
+                word = plain(word)  # noqa: F821
+            mixed = (lane[l] ^ word) * u64(MULTIPLIER)  # noqa: F821
+            lane[l] = mixed ^ (mixed >> u64(32))  # noqa: F821
+
+
+def _plain(word):
+    """A word with the NaN among its numbers made canonical."""
+    made = word
+    for k in range(64 // BITS):  # noqa: F821
+        place = u64(k * BITS)  # noqa: F821
+        if (word >> place) & u64(MAGNITUDE) > u64(INFINITY):  # noqa: F821
+            made = (made & ~(u64(ALL) << place)) | (u64(NAN) << place)  # noqa: F821
+    return made
 
 
 @functools.cache
-def _leaf_kernel():
+def _leaf_kernel(name: str):
     element = NUMBERS["u64"]
-    bound = {
-        "mul": NAMESPACE["mul_u64"],
-        "xor": NAMESPACE["xor_u64"],
-        "u64": element,
-        "shift": NAMESPACE["shr_u64"],
-    }
-    return jit(specialise(_leaf_loop, "leaf_hash", **bound), reads(element, 1), writes(element, 1))
+    bits, infinity = _SIGNLESS_INFINITY.get(name, (0, 0))
+    bound: dict = {"u64": element, "BITS": bits}
+    if bits:
+        bound |= {"ALL": 2**bits - 1, "MAGNITUDE": 2 ** (bits - 1) - 1, "INFINITY": infinity,
+                  "NAN": _NAN_BITS[name]}  # fmt: skip
+        bound["plain"] = inline_jit(specialise(_plain, f"plain_{name}", **bound))
+    loop = specialise(_leaf_loop, f"leaf_hash_{name}", **bound)
+    return jit(loop, reads(element, 1), writes(element, 1))

@@ -16,6 +16,7 @@ from core_compiler.ir import Module, Op, Rewriter, Value, as_array
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.decompose import expand
+from core_compiler.training.probes import differing
 from core_compiler.training.roles import SHARD, Roles
 
 _RANDOM = frozenset({"core.random_bits", "core.random_uniform", "core.random_normal"})
@@ -107,7 +108,7 @@ class _Work:
         for op in self.rw.ops:
             if op.kind == "core.batch_norm":
                 self._synchronise(op)
-        varied = _own(self.rw.ops, own)
+        varied = differing(self.rw.ops, own)
         left = [op for op in self.rw.ops if op.kind == "core.batch_norm"
                 and not varied.isdisjoint(op.operands[3:5])]  # fmt: skip
         if left:
@@ -182,7 +183,7 @@ class _Work:
     def same_for_all(self, place: int, name: str, own: Iterable[Value]) -> None:
         """The next of a buffer is the same for every shard: where it is not, the mean is."""
         value = self.rw.outputs[place]
-        if value not in _own(self.rw.ops, own):
+        if value not in differing(self.rw.ops, own):
             return
         if not value.type.dtype.is_float:
             raise UserError(
@@ -211,12 +212,3 @@ def _between(ops: Iterable[Op], start: Value, ends: Iterable[Value]) -> list[Op]
             before.update(op.uses())
             found.append(op)
     return found[::-1]
-
-
-def _own(ops: Iterable[Op], arguments: Iterable[Value]) -> set[Value]:
-    """The values that differ from shard to shard."""
-    found = set(arguments)
-    for op in ops:
-        if op.kind != "core.all_reduce" and not found.isdisjoint(op.uses()):
-            found.update(op.results)
-    return found

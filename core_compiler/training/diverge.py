@@ -1,0 +1,142 @@
+"""The first difference of two runs: which iteration, op, value and element.
+
+Receipts are compared from the roots down; nothing is computed again but the one iteration in which
+the runs part, from the last checkpoint before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.check import differing
+from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.ir import dtype
+from core_compiler.kernels.reference.dtypes import widen
+from core_compiler.training.probes import Named, meaning_of
+from core_compiler.training.replay import Run, first, mismatch
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two runs part.  ``value``: ``shard/number`` of the first value in program order that
+    differs; ``element``: its first element that does, with what the runs have there and how many
+    representable numbers lie between; ``lasting``: whether the state differs afterwards."""
+
+    iteration: int
+    lasting: bool
+    op: str = ""
+    value: str = ""
+    element: tuple[int, ...] = ()
+    numbers: tuple[float, float] = (0.0, 0.0)
+    ulps: int = 0
+    count: int = 0
+    origin: str = ""
+    history: tuple[str, ...] = ()
+    kernels: tuple[str, str] = ("", "")
+
+    def to_json(self) -> dict[str, Any]:
+        held = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**held, "element": list(self.element)}
+
+
+def diverge(
+    a: Run, b: Run, say: Callable[[str], None] = lambda text: None
+) -> Difference | None:  # fmt: skip
+    """The first difference of two runs of one step; None where there is none in what both have
+    receipts of.  UserError where they compute different things."""
+    if a.book.identity != b.book.identity:
+        raise UserError(
+            f"the runs compute different things (numerics identities {a.book.identity[:12]} and "
+            f"{b.book.identity[:12]})", "diverge",
+            "compare runs of one model and configuration; what a pass changed, bisect says",
+        )  # fmt: skip
+    iteration = parted(a, b)
+    if iteration is None:
+        return None
+    one, other = a.book.receipts[iteration], b.book.receipts[iteration]
+    lasting = any(
+        first(i, a.book.receipts[i].state, b.book.receipts[i].state) is not None
+        for i in sorted(a.book.receipts.keys() & b.book.receipts.keys()) if i >= iteration
+    )  # fmt: skip
+    say(f"the runs part in iteration {iteration}; it is done again")
+    key = first(iteration, one.ops, other.ops)
+    both = a.folder, b.folder
+    if key is None:
+        key = first(iteration, a.receipt(iteration, both).ops, b.receipt(iteration, both).ops)
+    if key is None:
+        return Difference(iteration, lasting, value=mismatch(one, other) or "")
+    named: Named = a.book.names[int(key.split("/")[1])]
+    try:
+        (probe, x), (elsewhere, y) = (run.value(iteration, key, both) for run in (a, b))
+    except UserError as error:
+        if error.exit_code != CANNOT_HERE:
+            raise
+        say(f"its numbers are not known: {error.what}")
+        return Difference(iteration, lasting, named.op, key, origin=named.origin)
+    places = np.argwhere(differing(x, y))
+    index = tuple(map(int, places[0])) if len(places) else ()
+    return Difference(
+        iteration, lasting, named.op, key, index, (_number(x, index), _number(y, index)),
+        ulps(x[index], y[index]), len(places), named.origin, history(a, probe.number),
+        (probe.kernel, elsewhere.kernel),
+    )  # fmt: skip
+
+
+def parted(a: Run, b: Run) -> int | None:
+    """The first iteration whose receipts differ in what both speak of, by bisection where they
+    speak of the same things: each root covers all before it."""
+    shared = sorted(a.book.receipts.keys() & b.book.receipts.keys())
+    if not shared:
+        raise UserError("the runs have no iteration in common", "diverge",
+                        "train both with --receipts from the same iteration")  # fmt: skip
+
+    def same_kind(i: int) -> bool:
+        one, other = a.book.receipts[i], b.book.receipts[i]
+        return all(getattr(one, n).keys() == getattr(other, n).keys()
+                   for n in ("state", "gradients", "ops"))  # fmt: skip
+
+    receipts = a.book.receipts, b.book.receipts
+    whole = all(map(same_kind, shared)) and all(
+        held[shared[0]].before == "" and list(held) == list(range(shared[0], max(held) + 1))
+        for held in receipts
+    )
+    if not whole:
+        return next((i for i in shared if mismatch(receipts[0][i], receipts[1][i])), None)
+    low, high = 0, len(shared)
+    while low < high:
+        middle = (low + high) // 2
+        if receipts[0][shared[middle]].root == receipts[1][shared[middle]].root:
+            low = middle + 1
+        else:
+            high = middle
+    return shared[low] if low < len(shared) else None
+
+
+def history(run: Run, number: int) -> tuple[str, ...]:
+    """What passes did until the op of a value was there, the last first."""
+    ops = [op for op in meaning_of(run.step.compilation).main.body.ops for _ in op.results]
+    origin = ops[number].origin
+    return () if origin is None else origin.rules()
+
+
+def ulps(a: Any, b: Any) -> int:
+    """How many representable numbers lie between two of one dtype."""
+    one, other = (_key(np.asarray(x)) for x in (a, b))
+    return abs(one - other)
+
+
+def _key(x: np.ndarray) -> int:
+    """An integer that grows by one from each number of the dtype to the next."""
+    if not dtype(x.dtype).is_float:
+        return int(x)
+    bits = int(x.reshape(1).view(f"u{x.dtype.itemsize}")[0])
+    top = 1 << (8 * x.dtype.itemsize - 1)
+    return -(bits - top) if bits & top else bits
+
+
+def _number(array: np.ndarray, index: tuple[int, ...]) -> float:
+    return float(widen(np.asarray(array[index])))

@@ -1,0 +1,80 @@
+"""Fault injection: one rounding of a run goes the other way, as part of its configuration.
+
+The last bit of one element of one op's result is flipped once, when the op's launch has ended.  So
+the tools that look for a first difference can be tried on one that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.errors import UserError, nearest
+from core_compiler.ir import dtype
+from core_compiler.kernels.reference.dtypes import widen
+from core_compiler.training.probes import Named, Probe, Probes, Watch
+
+
+@dataclass(frozen=True)
+class Injection:
+    """``op`` as :class:`~core_compiler.training.probes.Named` calls it (``core.conv#2``), in
+    iteration ``iteration`` (from 1 on); ``element``: the first one, in row-major order, that may be
+    changed.  Of an op that each shard does with its own examples, the first shard's is changed."""
+
+    op: str
+    iteration: int
+    element: int = 0
+
+    @staticmethod
+    def of(text: str) -> Injection:
+        """``OP:ITERATION`` or ``OP:ITERATION:ELEMENT``."""
+        op, *numbers = text.split(":")
+        if not op or len(numbers) not in (1, 2) or not all(n.isdigit() for n in numbers):
+            raise UserError(f"{text!r} names no op and iteration", "inject",
+                            "write OP:ITERATION, for instance core.conv#2:5")  # fmt: skip
+        made = Injection(op, *map(int, numbers))
+        if made.iteration < 1:
+            raise UserError("iterations count from 1", "inject", "give 1 or more")
+        return made
+
+    def __str__(self) -> str:
+        return f"{self.op}:{self.iteration}" + (f":{self.element}" if self.element else "")
+
+    def probe(self, names: Sequence[Named], probes: Probes) -> Probe:
+        """Where the op's result lies; UserError where there is no such op, or only inside a
+        kernel."""
+        wanted = self.op if "#" in self.op else f"{self.op}#1"
+        numbers = [n.number for n in names if n.op == wanted]
+        if not numbers:
+            raise UserError(f"no op is called {wanted}", "inject",
+                            nearest(wanted, [n.op for n in names], "see the receipts"))  # fmt: skip
+        found = next((p for p in probes.probes if p.number in numbers), None)
+        if found is None:
+            by_number = {n.number: n.op for n in names}
+            seen = list(dict.fromkeys(by_number[p.number] for p in probes.probes))
+            after = [by_number[p.number] for p in probes.probes if p.number > numbers[0]][:1]
+            hint = f"the next one that does is {after[0]}" if after else f"{seen[-1]} does"
+            raise UserError(f"{wanted} is computed inside a kernel, its result never lies in "
+                            "memory", "inject", hint)  # fmt: skip
+        return found
+
+    def watch(self, probe: Probe, iteration: int) -> Watch | None:
+        """What flips the bit, in its iteration."""
+        return Watch([probe], self._flip) if iteration == self.iteration else None
+
+    def _flip(self, shard: int, probe: Probe, array: np.ndarray) -> None:
+        if probe.own and shard:
+            return
+        order = np.arange(array.size)[self.element % max(array.size, 1) :]
+        for place in order:
+            index = np.unravel_index(place, array.shape)
+            number = array[index]
+            if dtype(array.dtype).is_float:
+                wide = widen(np.asarray(number))
+                if not np.isfinite(wide) or wide == 0:
+                    continue
+            raw = np.array([number]).view(f"u{array.dtype.itemsize}")
+            array[index] = (raw ^ raw.dtype.type(1)).view(array.dtype)[0]
+            return

@@ -1,0 +1,214 @@
+"""Where a compiled step's values lie while it runs: what receipts read and injections change.
+
+The values are those of the module after the meaning half, which is the same for every target and
+tiling; a value is numbered by its place among the results of that module's ops.  Some of them lie
+in memory when a launch has ended; the others live inside kernels and are seen by what they feed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core_compiler.ir import Module, Op, Origin, Rewrite, Value
+from core_compiler.kernels.reference.dtypes import DTYPES
+from core_compiler.runtime.program import Ref
+from core_compiler.training.roles import Roles
+
+LAUNCH = "target.launch"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A value of the meaning module as a person finds it: the op (``core.conv#2`` is the second
+    convolution), its name, where it comes from."""
+
+    number: int
+    op: str
+    name: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Value ``number`` lies at ``ref`` once launch ``launch`` has ended: ``shape``, and strides in
+    elements.  ``own``: it differs from shard to shard."""
+
+    launch: int
+    number: int
+    ref: Ref
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    kernel: str
+    own: bool
+
+    def view(self, memory: np.ndarray) -> np.ndarray:
+        """The value in the bytes that begin at ``ref``."""
+        kind = DTYPES[self.dtype]
+        last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        count = last + 1 if 0 not in self.shape else 0
+        flat = memory[: count * kind.itemsize].view(kind)
+        strides = [s * kind.itemsize for s in self.strides]
+        return np.lib.stride_tricks.as_strided(flat, self.shape, strides)
+
+
+@dataclass(frozen=True)
+class Probes:
+    """All probes of a program in the order of their launches; ``gradients``: of each parameter, by
+    its name, the number of the gradient that the optimiser is given, where it lies in memory."""
+
+    probes: tuple[Probe, ...]
+    gradients: Mapping[str, int]
+
+
+def meaning_of(compilation: Any) -> Module:
+    """The module after the meaning half."""
+    return [s for s in compilation.stages if s.step is None or s.step.half == "meaning"][-1].module
+
+
+def names(module: Module) -> list[Named]:
+    """The values of a meaning module's ops, numbered in program order."""
+    counts: Counter[str] = Counter()
+    made: list[Named] = []
+    for op in module.main.body.ops:
+        counts[op.kind] += 1
+        for value in op.results:
+            label = f"{op.kind}#{counts[op.kind]}"
+            made.append(Named(len(made), label, value.name or "", source(op.origin)))
+    return made
+
+
+def source(origin: Origin | None) -> str:
+    """Where an op comes from: its line in the model, else the model's node, else the rule."""
+    nodes = origin.nodes() if origin is not None else ()
+    lines = dict.fromkeys(f"{n.file}:{n.line}" for n in nodes if n.file)
+    return ", ".join(lines) or ", ".join(dict.fromkeys(n.name for n in nodes if n.name)) or (
+        origin.rule if origin is not None and origin.rule else "")  # fmt: skip
+
+
+def differing(ops: Iterable[Op], arguments: Iterable[Value]) -> set[Value]:
+    """The values that differ from shard to shard, where ``arguments`` do."""
+    found = set(arguments)
+    for op in ops:
+        if op.kind != "core.all_reduce" and not found.isdisjoint(op.uses()):
+            found.update(op.results)
+    return found
+
+
+def find(compilation: Any) -> Probes:
+    """The probes of a finished training compile."""
+    module = meaning_of(compilation)
+    main = module.main
+    numbers = {v: i for i, v in enumerate(v for op in main.body.ops for v in op.results)}
+    roles = Roles.of(main)
+    own = differing(main.body.ops, [main.arguments[i] for i in roles.numbers("batch", "shard")])
+    stands: dict[Value, Value] = {v: v for v in numbers}
+    for stage in compilation.stages:
+        if stage.step is not None and stage.step.half == "implementation":
+            _follow(stage.rewrites, stands)
+    program, _, ops = compilation.facts["program"]
+    probes = []
+    for place, (launch, op) in enumerate(zip(program.launches, ops, strict=True)):
+        for value, ref in _written(op, launch.buffers):
+            of = stands.get(value)
+            if of in numbers and of.type.shape == value.type.shape:
+                kind = value.type
+                probes.append(Probe(place, numbers[of], ref, kind.dtype.name, kind.shape,
+                                    kind.strides, launch.kernel, of in own))  # fmt: skip
+    seen = {p.number for p in probes}
+    gradients = {n: i for n, i in _gradients(compilation, numbers).items() if i in seen}
+    return Probes(tuple(probes), gradients)
+
+
+def _follow(rewrites: Sequence[Rewrite], stands: dict[Value, Value]) -> None:
+    """What new values stand for, as the implementation half makes them of others."""
+    for rewrite in rewrites:
+        for old, new in rewrite.values.items():
+            if old in stands and new not in stands:
+                stands[new] = stands[old]
+
+
+def _written(op: Op, refs: Sequence[Ref]) -> list[tuple[Value, Ref]]:
+    """The buffers that a launch writes and where they lie."""
+    if op.kind != LAUNCH:
+        return []
+    buffers = [a for a in op["arguments"] if a[0] != "size"]
+    return [
+        (op.operands[op["reads"] + number], ref)
+        for (kind, number), ref in zip(buffers, refs, strict=True)
+        if kind == "result"
+    ]
+
+
+def _gradients(compilation: Any, numbers: Mapping[Value, int]) -> dict[str, int]:
+    """Of each parameter the number of the gradient that the optimiser is given."""
+    found: dict[str, Value] = {}
+    for stage in compilation.stages:
+        for rewrite in stage.rewrites if found else ():
+            for name, value in found.items():
+                found[name] = rewrite.values.get(value, value)
+        main = stage.module.main
+        if main.level != "tensor" or "arguments" not in main.attributes:
+            continue
+        roles = Roles.of(main)
+        places = roles.gradients()
+        if places:
+            found = {roles.arguments[of][1]: main.outputs[i] for of, i in places.items()}
+    return {name: numbers[v] for name, v in found.items() if v in numbers}
+
+
+class Watch:
+    """What an executable calls after launches: ``at`` the probes whose launches have ended.
+
+    ``shard`` is set by who runs the shards.
+    """
+
+    def __init__(self, probes: Iterable[Probe], seen: Any):
+        self.by_launch: dict[int, list[Probe]] = {}
+        for probe in probes:
+            self.by_launch.setdefault(probe.launch, []).append(probe)
+        self.seen = seen
+        self.shard = 0
+
+    def stops(self, first: int, last: int) -> list[int]:
+        """The launches from ``first`` up to ``last`` after which it is called."""
+        return sorted(n for n in self.by_launch if first <= n < last)
+
+    def ended(self, launch: int, memory: Any) -> None:
+        """``memory(ref)`` gives the bytes from a reference on."""
+        for probe in self.by_launch.get(launch, ()):
+            self.seen(self.shard, probe, probe.view(memory(probe.ref)))
+
+
+class Both:
+    """Several watches of one program, told in their order."""
+
+    def __init__(self, watches: Sequence[Watch]):
+        self.watches = watches
+
+    @property
+    def shard(self) -> int:
+        return self.watches[0].shard
+
+    @shard.setter
+    def shard(self, number: int) -> None:
+        for watch in self.watches:
+            watch.shard = number
+
+    def stops(self, first: int, last: int) -> list[int]:
+        return sorted({n for watch in self.watches for n in watch.stops(first, last)})
+
+    def ended(self, launch: int, memory: Any) -> None:
+        for watch in self.watches:
+            watch.ended(launch, memory)
+
+
+def watch_of(watches: Iterable[Watch | None]) -> Both | None:
+    """One watch of those that there are, None where there is none."""
+    found = [w for w in watches if w is not None]
+    return Both(found) if found else None

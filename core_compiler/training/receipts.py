@@ -1,0 +1,210 @@
+"""Receipts: what every iteration came to, as hashes that anybody can compute again.
+
+A receipt has the loss, a hash of every array of the state after the iteration, of every gradient
+where it lies in memory and, in iterations that are asked for, of every value of the step that lies
+in memory.  Hashes are leaves of a Merkle tree (Merkle, 1987) whose nodes are SHA-256; an
+iteration's root also covers the receipt before it, so that two runs with one root agree in all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.kernels.reference.digest import leaf
+from core_compiler.training.probes import Named, Probes, Watch
+
+FILE = "receipts.jsonl"
+#: What is hashed in every iteration: nothing, the state, or the gradients as well.
+LEVELS = ("off", "state", "gradients")
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Of one iteration: leaves by name.  ``ops`` by ``shard/number`` of the values that lie in
+    memory, empty where nobody asked."""
+
+    iteration: int
+    loss: float
+    state: dict[str, str]
+    gradients: dict[str, str] = field(default_factory=dict)
+    ops: dict[str, str] = field(default_factory=dict)
+    before: str = ""
+
+    @property
+    def root(self) -> str:
+        """SHA-256 over everything in it and the root of the receipt before."""
+        parts = [
+            tree(self.iteration, leaves)[-1][0]
+            for leaves in (self.state, self.gradients, self.ops)
+        ]  # fmt: skip
+        text = "\n".join([str(self.iteration), float(self.loss).hex(), *parts, self.before])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> str:
+        return json.dumps({**asdict(self), "loss": float(self.loss).hex(), "root": self.root})
+
+
+def tree(iteration: int, leaves: Mapping[str, str]) -> list[list[str]]:
+    """The levels of a Merkle tree over named leaves, in their order, the root last; a node without
+    a partner goes up as it is."""
+    level = [_node(iteration, name, value) for name, value in leaves.items()] or [_node(iteration)]
+    levels = [level]
+    while len(level) > 1:
+        level = [_node(*level[i : i + 2]) if i + 1 < len(level) else level[i]
+                 for i in range(0, len(level), 2)]  # fmt: skip
+        levels.append(level)
+    return levels
+
+
+def first_difference(
+    iteration: int, a: Mapping[str, str], b: Mapping[str, str]
+) -> str | None:  # fmt: skip
+    """The first name, in order, whose leaves differ, found from the roots down; None if none does.
+
+    Both have the same names.
+    """
+    one, other = tree(iteration, a), tree(iteration, b)
+    if one[-1] == other[-1]:
+        return None
+    place = 0
+    for level, (left, right) in enumerate(zip(one[-2::-1], other[-2::-1], strict=True)):
+        place = 2 * place
+        if left[place] == right[place]:
+            place += 1
+        assert left[place] != right[place], level
+    return list(a)[place]
+
+
+def _node(*parts: Any) -> str:
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
+
+
+def hashed(array: np.ndarray) -> str:
+    return f"{leaf(array):016x}"
+
+
+class Recorder:
+    """Makes the receipts of a step as it runs; ``level`` of :data:`LEVELS`, and all values in every
+    ``ops_every``-th iteration (0: in none)."""
+
+    def __init__(self, probes: Probes, level: str = "state", ops_every: int = 0):
+        if level not in LEVELS:
+            raise UserError(f"no receipts are called {level!r}", "receipts",
+                            f"choose {', '.join(LEVELS)}")  # fmt: skip
+        if ops_every < 0:
+            raise UserError(f"receipts of ops every {ops_every} iterations", "receipts",
+                            "give 1 or more, or 0 for none")  # fmt: skip
+        self.probes, self.level, self.ops_every = probes, level, ops_every
+        self.gradients: dict[str, str] = {}
+        self.ops: dict[tuple[int, int], str] = {}
+        self.before = ""
+        wanted = {n: name for name, n in probes.gradients.items()}
+        self._names = wanted
+        self._few = [p for p in probes.probes if p.number in wanted]
+
+    def watch(self, iteration: int, whole: bool | None = None) -> Watch | None:
+        """What to look at in an iteration (from 1 on); ``whole``: at all values."""
+        self.gradients, self.ops = {}, {}
+        if whole is None:
+            whole = bool(self.ops_every) and iteration % self.ops_every == 0
+        if whole:
+            return Watch(self.probes.probes, self._seen)
+        return Watch(self._few, self._seen) if self.level == "gradients" else None
+
+    def _seen(self, shard: int, probe: Any, array: np.ndarray) -> None:
+        found = hashed(array)
+        if probe.number in self._names:
+            self.gradients[self._names[probe.number]] = found
+        self.ops[probe.number, shard if probe.own else 0] = found
+
+    def receipt(self, iteration: int, loss: float, state: Mapping[str, np.ndarray]) -> Receipt:
+        """The receipt of the iteration that has just ended."""
+        wanted = bool(self.ops_every) and iteration % self.ops_every == 0
+        gradients = dict(sorted(self.gradients.items())) if self.level == "gradients" else {}
+        ops = {f"{s}/{n}": v for (n, s), v in sorted(self.ops.items())} if wanted else {}
+        made = Receipt(iteration, loss, {n: hashed(a) for n, a in state.items()}, gradients, ops,
+                       self.before)  # fmt: skip
+        self.before = made.root
+        return made
+
+
+@dataclass(frozen=True)
+class Book:
+    """The receipts of a run: what was computed (``identity``, the values' names), and a receipt an
+    iteration."""
+
+    identity: str
+    names: tuple[Named, ...]
+    receipts: dict[int, Receipt]
+
+    @staticmethod
+    def read(path: Path) -> Book:
+        """UserError where the file is none of ours, or a root is not that of its receipt."""
+        where = str(path)
+        try:
+            first, *rows = _rows(path.read_text())
+            names = tuple(Named(*row) for row in first["names"])
+            identity, contract = first["identity"], first["contract"]
+        except FileNotFoundError:
+            raise UserError("there are no receipts", where,
+                            "train with --receipts state or gradients") from None  # fmt: skip
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise UserError(f"these are no receipts ({error})", where,
+                            "give the folder of a run") from None  # fmt: skip
+        if contract != CONTRACT_VERSION:
+            raise UserError(
+                f"they are of version {contract} of the numerics contract", where,
+                f"this is version {CONTRACT_VERSION}: read them with the release that has theirs",
+            )  # fmt: skip
+        found = {}
+        for row in rows:
+            root = row.pop("root", None)
+            try:
+                made = Receipt(**{**row, "loss": float.fromhex(row["loss"])})
+            except (TypeError, ValueError, KeyError) as error:
+                raise UserError(f"a receipt is damaged ({error})", where,
+                                "take a copy of the file that is whole") from None  # fmt: skip
+            if made.root != root:
+                raise UserError(
+                    f"the root of iteration {made.iteration} is not that of its receipt", where,
+                    "the file was changed; take a sound copy",
+                )  # fmt: skip
+            found[made.iteration] = made
+        return Book(identity, names, found)
+
+
+def _rows(text: str) -> list[dict[str, Any]]:
+    """The lines of a file; one that its writer did not finish is none."""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def begin(path: Path, identity: str, names: Sequence[Named]) -> None:
+    """Begin the receipts of a run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [[n.number, n.op, n.name, n.origin] for n in names]
+    path.write_text(
+        json.dumps({"identity": identity, "contract": CONTRACT_VERSION, "names": rows}) + "\n"
+    )
+
+
+def keep(path: Path, last: int) -> str:
+    """Drop the receipts after iteration ``last`` (a run goes on from there); the last root."""
+    book = Book.read(path)
+    lines = path.read_text().splitlines()
+    kept = [r for r in book.receipts.values() if r.iteration <= last]
+    path.write_text("\n".join([lines[0], *(r.to_json() for r in kept)]) + "\n")
+    return kept[-1].root if kept else ""
+
+
+def add(path: Path, receipts: Iterable[Receipt]) -> None:
+    with open(path, "a") as out:
+        out.writelines(r.to_json() + "\n" for r in receipts)

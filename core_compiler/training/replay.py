@@ -1,0 +1,133 @@
+"""A run done again, as far as it takes: one iteration, from the checkpoint before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.training import checkpoint, receipts
+from core_compiler.training.data import Data
+from core_compiler.training.fit import Plan
+from core_compiler.training.probes import Probe, Watch, watch_of
+from core_compiler.training.receipts import Book, Receipt, Recorder
+from core_compiler.training.step import TrainingStep
+
+
+@dataclass
+class Run:
+    """A run in its folder: receipts, checkpoints, and how its step and data are made again
+    (``opened`` is called when something has to be computed)."""
+
+    folder: Path
+    plan: Plan
+    opened: Callable[[], tuple[TrainingStep, Any]]
+
+    def __post_init__(self) -> None:
+        self.book = Book.read(self.folder / receipts.FILE)
+        self._made: tuple[TrainingStep, Data] | None = None
+        self._first: dict[str, np.ndarray] = {}
+
+    @property
+    def step(self) -> TrainingStep:
+        return self._open()[0]
+
+    def _open(self) -> tuple[TrainingStep, Data]:
+        if self._made is None:
+            step, data = self.opened()
+            if step.identity != self.book.identity:
+                raise UserError(
+                    f"what is computed has another numerics identity ({step.identity[:12]}) than "
+                    f"the receipts ({self.book.identity[:12]})", str(self.folder),
+                    "use the version of the model and of the compiler that the run was made with",
+                )  # fmt: skip
+            self._first = step.whole_state()
+            self._made = step, Data.of(data)
+        return self._made
+
+    def before(self, iteration: int, also: Iterable[Path] = ()) -> None:
+        """Bring the step to the state that ``iteration`` begins with: from the last checkpoint, here
+        or in the folders ``also``, and what receipts say of it must hold."""
+        step, _ = self._open()
+        found = [
+            (number, path) for folder in (self.folder, *also)
+            for path in folder.glob(checkpoint.PATTERN)
+            if (number := checkpoint.number_of(path)) < iteration
+        ]  # fmt: skip
+        if found:
+            number, path = max(found, key=lambda f: f[0])
+            state, receipt = checkpoint.read(path)
+            if receipt.get("identity") != step.identity:
+                raise UserError("the checkpoint is of another step", str(path),
+                                "leave only the run's own in the folder")  # fmt: skip
+            step.load_state_dict(state)
+        else:
+            step.load_state_dict(self._first)
+        for number in range(step.iteration + 1, iteration):
+            self.run(number, [])
+
+    def run(self, iteration: int, watches: list[Watch | None]) -> float:
+        """One iteration, with what the run's configuration injects; the loss."""
+        step, data = self._open()
+        plan = self.plan
+        given = data.batch(iteration - 1, plan.batch, plan.seed)
+        injected = None
+        if plan.inject is not None:
+            probe = plan.inject.probe(step.names, step.probes)
+            injected = plan.inject.watch(probe, iteration)
+        step.watch = watch_of([injected, *watches])
+        try:
+            return step(*given)
+        finally:
+            step.watch = None
+
+    def receipt(self, iteration: int, also: Iterable[Path] = ()) -> Receipt:
+        """The receipt of an iteration done again, with all values that lie in memory."""
+        self.before(iteration, also)
+        recorder = Recorder(self.step.probes, "gradients", 1)
+        watch = recorder.watch(iteration)
+        loss = self.run(iteration, [watch])
+        return recorder.receipt(iteration, loss, self.step.named_state())
+
+    def value(
+        self, iteration: int, key: str, also: Iterable[Path] = ()
+    ) -> tuple[Probe, np.ndarray]:
+        """The array of a value (``shard/number``) as an iteration makes it."""
+        shard, number = map(int, key.split("/"))
+        held: list[tuple[Probe, np.ndarray]] = []
+
+        def seen(of: int, probe: Probe, array: np.ndarray) -> None:
+            if not probe.own or of == shard:
+                held[:] = [(probe, np.array(array, order="C"))]
+
+        self.before(iteration, also)
+        self.run(
+            iteration, [Watch([p for p in self.step.probes.probes if p.number == number], seen)]
+        )
+        return held[0]
+
+
+def mismatch(wanted: Receipt, found: Receipt) -> str | None:
+    """What is the first thing in which a receipt differs from one that was made again: of all that
+    both speak of, values in program order, then gradients, the state, the loss."""
+    for what, a, b in (
+        ("value", wanted.ops, found.ops), ("gradient of", wanted.gradients, found.gradients),
+        ("state", wanted.state, found.state),
+    ):  # fmt: skip
+        name = first(wanted.iteration, a, b)
+        if name is not None:
+            return f"{what} {name}"
+    same = float(wanted.loss).hex() == float(found.loss).hex()
+    return None if same else "loss"
+
+
+def first(iteration: int, a: Mapping[str, str], b: Mapping[str, str]) -> str | None:
+    """The first of the names that both have whose leaves differ."""
+    shared = [n for n in a if n in b]
+    return receipts.first_difference(
+        iteration, {n: a[n] for n in shared}, {n: b[n] for n in shared}
+    )

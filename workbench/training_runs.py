@@ -1,0 +1,121 @@
+"""Training runs of the command line: what is run, and the same again from its folder."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from core_compiler.errors import UserError, nearest
+from core_compiler.ir.events import Observer
+from core_compiler.training.fit import Plan
+from core_compiler.training.inject import Injection
+from core_compiler.training.replay import Run
+from core_compiler.training.step import TrainingStep
+from workbench.commands import common
+
+#: ``--tiling``: how loops are cut; the bits do not depend on it.
+TILINGS = {"default": "default", "alternate": "small"}
+#: How the command's arguments are called in a run's folder.
+FILE = "run.json"
+#: What of them a run is done again with.
+_KEPT = (
+    "model", "batch", "loss", "optimizer", "rate", "clip_norm", "freeze", "seed", "width", "depth",
+    "size", "target", "threads", "tiling", "shards", "own_batch_norm", "iterations", "every",
+    "receipts", "ops_every", "inject",
+)  # fmt: skip
+
+
+def plan(arguments: Namespace) -> Plan:
+    """What ``workbench train`` does with its step."""
+    return Plan(
+        arguments.iterations, arguments.batch, arguments.seed,
+        Path(arguments.folder) if arguments.folder else None, arguments.every, arguments.receipts,
+        arguments.ops_every, Injection.of(arguments.inject) if arguments.inject else None,
+    )  # fmt: skip
+
+
+def make(arguments: Namespace, observer: Observer | None = None) -> tuple[TrainingStep, Any]:
+    """The compiled step and its data."""
+    import core_compiler as cc
+    from core_compiler.training.config import Training
+
+    common.require_execution(arguments.target)
+    module, loss, arrays = _task(arguments)
+    training = Training(
+        arguments.loss or loss, _optimizer(arguments), tuple(arguments.freeze),
+        arguments.clip_norm, arguments.seed, arguments.shards, not arguments.own_batch_norm,
+    )  # fmt: skip
+    step = cc.compile(
+        module, tuple(a[: arguments.batch] for a in arrays), training=training,
+        target=arguments.target, threads=common.threads(arguments), observer=observer,
+        options={"tiles": TILINGS[arguments.tiling]} if arguments.target == "cpu" else {},
+    )  # fmt: skip
+    return step, arrays
+
+
+def save(arguments: Namespace) -> None:
+    """Keep the arguments in the run's folder."""
+    folder = Path(arguments.folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = {name: getattr(arguments, name) for name in _KEPT}
+        (folder / FILE).write_text(json.dumps(held, indent=1) + "\n")
+    except OSError as error:
+        raise UserError(f"the folder cannot be written: {error.strerror}", str(folder),
+                        "choose another folder") from None  # fmt: skip
+
+
+def read(folder: str | Path) -> Run:
+    """The run in a folder; UserError where there is none."""
+    folder = Path(folder)
+    folder = folder.parent if folder.is_file() else folder  # its receipts were named
+    try:
+        held = json.loads((folder / FILE).read_text())
+        arguments = Namespace(**{name: held[name] for name in _KEPT}, folder=str(folder))
+    except OSError as error:
+        raise UserError(f"there is no training run here ({error.strerror})", str(folder),
+                        "give the --folder of `workbench train`") from None  # fmt: skip
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{FILE} is damaged ({error})", str(folder),
+                        "take a copy of the folder that is whole") from None  # fmt: skip
+    return Run(folder, plan(arguments), lambda: make(arguments))
+
+
+def _optimizer(arguments) -> Any:
+    from dataclasses import replace
+
+    from core_compiler.training.optimizers import optimizer
+
+    made = optimizer(arguments.optimizer)
+    return made if arguments.rate is None else replace(made, rate=arguments.rate)  # type: ignore[type-var]
+
+
+def _task(arguments) -> tuple[Any, str, tuple]:
+    """The module, its loss by name, and its data."""
+    from sample_models.catalogue import CATALOGUE, build
+    from sample_models.training import task
+
+    name = arguments.model
+    if name in CATALOGUE:
+        sizes = {k: getattr(arguments, k) for k in ("width", "depth")}
+        sizes = {k: v for k, v in sizes.items() if v is not None}
+        sizes |= common.pairs(arguments.size, "--size")
+        built = build(name, seed=arguments.seed, **sizes)
+        found = task(name, built, arguments.seed)
+        return built.module, found.loss, found.arrays
+    if Path(name).suffix in (".onnx", ".keras", ".pt2"):
+        raise UserError("a file brings no data to train on", name, "train it from Python: "
+                        "cc.compile(path, (x, y), training=cc.Training(...))")  # fmt: skip
+    if ":" not in name:
+        fix = nearest(name, CATALOGUE, f"there are {', '.join(CATALOGUE)}")
+        raise UserError(f"no sample model is called {name!r}", "train", fix)
+    from core_compiler.training.data import Data
+    from workbench import user_code
+
+    made = user_code.call(name, {})
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise UserError("the function returns no pair", name,
+                        "return a torch module and its data")  # fmt: skip
+    return made[0], "cross_entropy", Data.of(made[1]).arrays
