@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError
+from core_compiler.training.loss_scale import LossScale, loss_scale
 from core_compiler.training.losses import loss
 from core_compiler.training.optimizers import optimizer
+from core_compiler.training.precision import narrow_dtype
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,12 @@ class Training:
     ``freeze``     names of parameters that stay as they are; ``*`` stands for anything.
     ``clip_norm``  gradients whose norm over all parameters is larger are scaled down to it.
     ``seed``       of random numbers (dropout).
+    ``precision``  ``f32``, or what contractions, convolutions and attention read and activations
+                   are stored in: ``bf16``, ``f16``.  Parameters, the optimiser's state, gradients as
+                   it sees them and the loss are f32.
+    ``loss_scale`` a factor of the loss: a number, ``dynamic``, or a
+                   :class:`~core_compiler.training.loss_scale.Dynamic`; None: ``dynamic`` for f16,
+                   none for the others.
     """
 
     loss: Any = "cross_entropy"  # a Loss from __post_init__ on, an Optimizer the other
@@ -30,6 +38,8 @@ class Training:
     freeze: tuple[str, ...] = ()
     clip_norm: float | None = None
     seed: int = 0
+    precision: str = "f32"
+    loss_scale: Any = None  # a LossScale, or None, from __post_init__ on
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", loss(self.loss))
@@ -37,10 +47,22 @@ class Training:
         object.__setattr__(self, "freeze", tuple(self.freeze))
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UserError(f"clip_norm = {self.clip_norm}", "training", "give a number above 0")
+        narrow_dtype(self.precision)
+        object.__setattr__(self, "loss_scale", self._loss_scale())
+
+    def _loss_scale(self) -> LossScale | None:
+        if self.precision == "f32" and self.loss_scale is not None:
+            raise UserError("a loss scale for gradients of f32", "training",
+                            "leave loss_scale out, or train with precision f16 or bf16: in f32 "
+                            "small gradients do not become 0")  # fmt: skip
+        what = "dynamic" if self.loss_scale is None and self.precision == "f16" else self.loss_scale
+        return None if what is None else loss_scale(what)
 
     def facts(self) -> Mapping[str, Any]:
         """What a recording says of it."""
         return {
             "loss": repr(self.loss), "optimizer": repr(self.optimizer),
             "freeze": list(self.freeze), "clip_norm": self.clip_norm, "seed": self.seed,
+            "precision": self.precision,
+            "loss_scale": None if self.loss_scale is None else repr(self.loss_scale),
         }  # fmt: skip

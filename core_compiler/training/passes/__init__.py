@@ -7,9 +7,20 @@ from core_compiler.training.config import Training
 from core_compiler.training.passes.apply_optimizer import ApplyOptimizer
 from core_compiler.training.passes.clip_gradients import ClipGradients
 from core_compiler.training.passes.differentiate import Differentiate
+from core_compiler.training.passes.guard_update import GuardUpdate
+from core_compiler.training.passes.mixed_precision import MixedPrecision
+from core_compiler.training.passes.scale_loss import ScaleLoss
+from core_compiler.training.passes.unscale_gradients import UnscaleGradients
 
 
 def pipeline(training: Training) -> tuple[Pass, ...]:
     """The passes of a training step, in their order."""
+    optimizer, scale = training.optimizer, training.loss_scale
+    narrow = () if training.precision == "f32" else (MixedPrecision(training.precision),)
     clip = () if training.clip_norm is None else (ClipGradients(training.clip_norm),)
-    return (Differentiate(), *clip, ApplyOptimizer(training.optimizer))
+    if scale is None:
+        return (*narrow, Differentiate(), *clip, ApplyOptimizer(optimizer))
+    return (
+        *narrow, ScaleLoss(scale), Differentiate(), UnscaleGradients(scale), *clip,
+        ApplyOptimizer(optimizer), GuardUpdate(scale, optimizer),
+    )  # fmt: skip
