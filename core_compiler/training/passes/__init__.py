@@ -9,6 +9,7 @@ from core_compiler.training.passes.clip_gradients import ClipGradients
 from core_compiler.training.passes.differentiate import Differentiate
 from core_compiler.training.passes.guard_update import GuardUpdate
 from core_compiler.training.passes.mixed_precision import MixedPrecision
+from core_compiler.training.passes.recompute_widened import RecomputeWidened
 from core_compiler.training.passes.scale_loss import ScaleLoss
 from core_compiler.training.passes.unscale_gradients import UnscaleGradients
 
@@ -16,11 +17,13 @@ from core_compiler.training.passes.unscale_gradients import UnscaleGradients
 def pipeline(training: Training) -> tuple[Pass, ...]:
     """The passes of a training step, in their order."""
     optimizer, scale = training.optimizer, training.loss_scale
-    narrow = () if training.precision == "f32" else (MixedPrecision(training.precision),)
+    narrow, again = (), ()
+    if training.precision != "f32":
+        narrow, again = (MixedPrecision(training.precision),), (RecomputeWidened(),)
     clip = () if training.clip_norm is None else (ClipGradients(training.clip_norm),)
     if scale is None:
-        return (*narrow, Differentiate(), *clip, ApplyOptimizer(optimizer))
+        return (*narrow, Differentiate(), *again, *clip, ApplyOptimizer(optimizer))
     return (
-        *narrow, ScaleLoss(scale), Differentiate(), UnscaleGradients(scale), *clip,
+        *narrow, ScaleLoss(scale), Differentiate(), *again, UnscaleGradients(scale), *clip,
         ApplyOptimizer(optimizer), GuardUpdate(scale, optimizer),
     )  # fmt: skip
