@@ -26,8 +26,8 @@ class Training:
     ``clip_norm``  gradients whose norm over all parameters is larger are scaled down to it.
     ``seed``       of random numbers (dropout).
     ``precision``  ``f32``, or what contractions, convolutions and attention read and activations
-                   are stored in: ``bf16``, ``f16``.  Parameters, the optimiser's state, gradients as
-                   it sees them and the loss are f32.
+                   are stored in: ``bf16``, ``f16``.  Parameters, the optimiser's state, gradients
+                   as it sees them and the loss are f32.
     ``loss_scale`` a factor of the loss: a number, ``dynamic``, or a
                    :class:`~core_compiler.training.loss_scale.Dynamic`; None: ``dynamic`` for f16,
                    none for the others.

@@ -105,9 +105,11 @@ def loss_scale(what: Any) -> LossScale:
 
 
 def _need_factor(name: str, value: float) -> None:
-    held = np.float32(value)
-    _need(bool(np.isfinite(held) and held > 0), f"{name} = {value}",
-          "give a number above 0 that f32 holds")  # fmt: skip
+    with np.errstate(all="ignore"):
+        held = np.float32(value)
+        holds = held > 0 and np.isfinite(held) and np.isfinite(1 / held)
+    _need(bool(holds), f"{name} = {value}",
+          "give a number above 0 that f32 holds, as it does one over it")  # fmt: skip
 
 
 def _need(holds: bool, what: str, fix: str) -> None:

@@ -20,6 +20,7 @@ BATCH = 8
 def add_arguments(parser) -> None:
     from core_compiler.training.losses import LOSSES
     from core_compiler.training.optimizers import OPTIMIZERS
+    from core_compiler.training.precision import PRECISIONS
 
     parser.add_argument(
         "model", metavar="MODEL",
@@ -34,6 +35,10 @@ def add_arguments(parser) -> None:
     parser.add_argument("--rate", type=float, metavar="NUMBER", help="the learning rate")
     parser.add_argument("--clip-norm", type=float, metavar="NORM",
                         help="scale gradients down to this norm")  # fmt: skip
+    parser.add_argument("--precision", default="f32", metavar="NAME",
+                        help=f"store values in {', '.join(PRECISIONS)} (default f32)")  # fmt: skip
+    parser.add_argument("--loss-scale", metavar="NUMBER",
+                        help="a factor of the loss, or dynamic (as f16 has it)")  # fmt: skip
     parser.add_argument("--freeze", action="append", default=[], metavar="NAME",
                         help="leave parameters as they are (* stands for anything)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of data order, dropout and weights")
@@ -56,6 +61,7 @@ def run(arguments) -> int:
     import core_compiler as cc
     from core_compiler.training.config import Training
     from core_compiler.training.fit import fit
+    from core_compiler.training.loss_scale import SCALE, SKIPPED
 
     if arguments.every < 0:
         raise UserError(f"--every {arguments.every}", "train", "give 1 or more, or leave it out")
@@ -65,7 +71,7 @@ def run(arguments) -> int:
     module, loss, arrays = _task(arguments)
     training = Training(
         arguments.loss or loss, _optimizer(arguments), tuple(arguments.freeze),
-        arguments.clip_norm, arguments.seed,
+        arguments.clip_norm, arguments.seed, arguments.precision, arguments.loss_scale,
     )  # fmt: skip
     threads = common.threads(arguments)
     step = cc.compile(
@@ -86,6 +92,8 @@ def run(arguments) -> int:
         "seconds_per_iteration": seconds[len(seconds) // 2] if seconds else None,
         "peak_bytes": held + step.compilation.executable.program.memory_bytes(max(threads, 1)),
     }  # fmt: skip
+    state = step.whole_state()
+    data |= {name: state[name].item() for name in (SCALE, SKIPPED) if name in state}
     emit(arguments, data, lambda: _text(data))
     return 0
 
@@ -149,5 +157,8 @@ def _text(data) -> str:
     if losses:
         lines.append(f"loss     {losses[0]:.6g} to {losses[-1]:.6g}, "
                      f"{data['seconds_per_iteration']:.3g} s an iteration")  # fmt: skip
+    if data.get("skipped_updates"):
+        lines.append(f"skipped  {data['skipped_updates']} updates in all, for gradients that were "
+                     "not finite")  # fmt: skip
     lines += [f"digest   {data['digest']}", f"identity {data['identity']}"]
     return "\n".join(lines)

@@ -17,7 +17,8 @@ from core_compiler.training.passes.unscale_gradients import UnscaleGradients
 def pipeline(training: Training) -> tuple[Pass, ...]:
     """The passes of a training step, in their order."""
     optimizer, scale = training.optimizer, training.loss_scale
-    narrow, again = (), ()
+    narrow: tuple[Pass, ...] = ()
+    again: tuple[Pass, ...] = ()
     if training.precision != "f32":
         narrow, again = (MixedPrecision(training.precision),), (RecomputeWidened(),)
     clip = () if training.clip_norm is None else (ClipGradients(training.clip_norm),)

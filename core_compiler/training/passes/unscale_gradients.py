@@ -1,4 +1,4 @@
-"""Unscale gradients: take the factor of the loss out of them again, and see whether they are finite."""
+"""Unscale gradients: take the factor of the loss out of them again."""
 
 from __future__ import annotations
 
