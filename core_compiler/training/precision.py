@@ -76,7 +76,7 @@ KEEPS: Mapping[str, str] = MappingProxyType({
     **dict.fromkeys(("cummax", "cummin"), "they stand among sums along an axis"),
     **dict.fromkeys(("floor", "ceil", "round", "trunc", "sign", "rem", "mod"),
                     "whole numbers above 2^8 or 2^11 would be lost"),
-    **dict.fromkeys(("random_uniform", "random_normal"), "the contract's numbers have 24 bits"),
+    **dict.fromkeys(("random_uniform", "random_normal"), "what they meet decides"),
     **dict.fromkeys(("max_pool_gradient", "avg_pool_gradient"), "differentiation makes them"),
     **dict.fromkeys(("constant", "iota", "one_hot", "cast", "bitcast"),
                     "the program says which dtype it wants"),

@@ -159,6 +159,22 @@ def test_an_op_comes_from_its_own_node_alone():
     assert all(o.origin is not None and o.origin.is_explained() for o in casts)
 
 
+def test_a_model_of_f64_is_left_as_it_is_and_scaled_all_the_same():
+    model, context = _made(Rows).double(), PassContext()
+    x, y = _rows(0)
+    training = Training(optimizer=optimizers.SGD(0.1), precision="f16")
+    joint = joint_of(model, (x.double(),), training)
+    after_passes(joint.module, training, context)
+    assert [n.message for n in context.notes] == [
+        "nothing is stored in f16: the model has no product or convolution of f32"
+    ]
+    scaled = Reference(model, (x.double(),), training)
+    plain = Reference(model, (x.double(),), Training(optimizer=optimizers.SGD(0.1)))
+    arrays = x.double().numpy(), y.numpy()
+    assert scaled(*arrays) == plain(*arrays)
+    assert scaled["first.weight"].tobytes() == plain["first.weight"].tobytes()
+
+
 @functools.cache
 def _joint():
     return joint_of(_made(Words), _words(0)[:1], Training())

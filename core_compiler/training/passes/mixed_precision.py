@@ -47,13 +47,18 @@ class MixedPrecision(Pass):
         def edit(rewriter: Rewriter) -> None:
             _Narrowing(rewriter, dtype, module.weights, set(parameters)).run()
 
-        return context.rewrite(module, edit)
+        made = context.rewrite(module, edit)
+        if made is module:
+            context.note("warning", f"nothing is stored in {dtype.name}: the model has no product "
+                         "or convolution of f32")  # fmt: skip
+        return made
 
 
 @dataclass
 class _Narrowing:
-    """One block on its way: ``pliant`` are the f32 values that depend on parameters and constants
-    alone, which take the dtype of what they meet; ``known`` has the narrow form of a value."""
+    """One block on its way: ``pliant`` are the f32 values that depend on parameters, constants and
+    random numbers alone, which take the dtype of what they meet; ``known`` has the narrow form of a
+    value."""
 
     rewriter: Rewriter
     dtype: DType
@@ -83,14 +88,15 @@ class _Narrowing:
         self._sweep()
 
     def _is_pliant(self, op: Op, name: str) -> bool:
-        """Whether an op's results depend on parameters and constants alone, or are 0 and 1.
+        """Whether an op's results depend on parameters, constants and random numbers alone, or are
+        0 and 1.
 
         A constant that the narrow dtype does not hold (the -3e38 of a mask) decides for f32."""
         if name == "constant":
             return op.result.type.dtype is F32 and self._holds(op)
         if name == "cast":
             return op["dtype"] is F32 and op.operands[0].type.dtype is BOOL
-        if name == "random_uniform":
+        if name in ("random_uniform", "random_normal"):
             return True
         reads = _floats(op, FOLLOWS.get(name, 0))
         return bool(reads) and all(op.operands[i] in self.pliant for i in reads)

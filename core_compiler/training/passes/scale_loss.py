@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from core_compiler.ir import Module
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.composite import as_dtype
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.training.loss_scale import Dynamic, LossScale
 from core_compiler.training.roles import Roles
@@ -34,7 +35,8 @@ class ScaleLoss(Pass):
         rw = context.rewriter(main.body)
         b = Builder(module.weights)
         factor = self.scale.factor(b, roles.scalars(main, self.scale.state))
-        scaled = b.mul(main.outputs[place], factor)
+        loss = main.outputs[place]
+        scaled = b.mul(loss, as_dtype(b, factor, loss.type.dtype))
         rw.insert(b.ops, rule="scale the loss", reason="the configuration scales its gradients")
         results = [*zip(roles.results, main.outputs, strict=True), (("scaled", -1), scaled)]
         return module.with_function(roles.applied(main.with_(body=rw.commit()), results))

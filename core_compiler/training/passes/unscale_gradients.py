@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from core_compiler.ir import Module, Value
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.gradients.table import Term
+from core_compiler.ops.composite import as_dtype, widened
+from core_compiler.ops.gradients.table import Term, rounded
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.training.loss_scale import Dynamic, LossScale
 from core_compiler.training.roles import Roles
@@ -45,7 +46,9 @@ class UnscaleGradients(Pass):
             g = outputs[place]
             whole = b.reduce_and(b.is_finite(g), axes=tuple(range(g.type.rank)))
             seen.append(b.reshape(whole, shape=(1,)))
-            outputs[place] = b.mul(g, b.expand(inverse, g.type.shape))
+            wide = widened(b, g)
+            share = b.expand(as_dtype(b, inverse, wide.type.dtype), g.type.shape)
+            outputs[place] = rounded(b, b.mul(wide, share), g)
             name = roles.arguments[parameter][1]
             rw.insert(b.ops, rule="unscale a gradient", reason=f"the gradient of {name}")
         b = Builder(module.weights)
