@@ -22,7 +22,8 @@ FILE = "run.json"
 #: What of them a run is done again with.
 _KEPT = (
     "model", "batch", "loss", "optimizer", "rate", "clip_norm", "freeze", "seed", "width", "depth",
-    "size", "target", "threads", "tiling", "shards", "own_batch_norm", "iterations", "every",
+    "size", "target", "threads", "tiling", "shards", "own_batch_norm",
+    "precision", "loss_scale", "iterations", "every",
     "receipts", "ops_every", "inject",
 )  # fmt: skip
 
@@ -44,8 +45,10 @@ def make(arguments: Namespace, observer: Observer | None = None) -> tuple[Traini
     common.require_execution(arguments.target)
     module, loss, arrays = _task(arguments)
     training = Training(
-        arguments.loss or loss, _optimizer(arguments), tuple(arguments.freeze),
-        arguments.clip_norm, arguments.seed, arguments.shards, not arguments.own_batch_norm,
+        loss=arguments.loss or loss, optimizer=_optimizer(arguments),
+        freeze=tuple(arguments.freeze), clip_norm=arguments.clip_norm, seed=arguments.seed,
+        shards=arguments.shards, sync_batch_norm=not arguments.own_batch_norm,
+        precision=arguments.precision, loss_scale=arguments.loss_scale,
     )  # fmt: skip
     step = cc.compile(
         module, tuple(a[: arguments.batch] for a in arrays), training=training,

@@ -3,7 +3,7 @@
 Vaswani et al., "Attention is all you need" (2017).  Scores and softmax of 16-bit floats run in f32;
 the shares are rounded to the operands' dtype before they meet the values.  Keys that a mask or
 ``causal`` hides have the score ``hidden``, -infinity unless it is given, so share +0: they stay
-terms of the sum over values.
+terms of the sum over values.  A mask of numbers has the operands' dtype, or that of the scores.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _rule(types, attributes):
     if attributes["scale"] is None:
         need_static("the width of q", q.shape[-1])
     if mask:
-        need_dtype("mask", mask[0], (BOOL, q.dtype))
+        need_dtype("mask", mask[0], (BOOL, q.dtype, accumulator(q.dtype)))
         _need_mask(mask[0], (*q.shape[:-1], k.shape[-2]))
     return (tensor((*q.shape[:-1], v.shape[-1]), q.dtype),)
 

@@ -1,7 +1,8 @@
 """Softmax and its relatives, and normalisations: composites.
 
 Every normalisation divides by ``sqrt(variance + epsilon)``, scales, then shifts, each op rounded;
-the variance is that of ``core.variance`` with correction 0.
+the variance is that of ``core.variance`` with correction 0.  Scale, bias and statistics of a narrow
+x may be f32.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from core_compiler.ops.composite import COMPOSITE, in_f32, others, size_of, spre
 from core_compiler.ops.reduction import AXES, need_elements, reduced
 from core_compiler.ops.rules import (
     FLOATS,
+    accumulator,
     need,
     need_axis,
     need_dtype,
@@ -133,9 +135,12 @@ declare(
 
 
 def _need_parameters(x, types, names, shape) -> None:
-    """The trailing operands (scale, bias, ...) have x's dtype and ``shape``."""
+    """The trailing operands (scale, bias, ...) have ``shape`` and x's dtype, or all of them the f32
+    that is computed in where x is narrower."""
+    wide = all(p.dtype is accumulator(x.dtype) for p in types)
     for name, parameter in zip(names, types, strict=False):
-        need_same_dtype(("x", name), (x, parameter))
+        if not wide:
+            need_same_dtype(("x", name), (x, parameter))
         need_shape(name, parameter, shape)
 
 

@@ -14,7 +14,8 @@ from core_compiler.passes.base import Pass
 class EliminateCommonSubexpressions(Pass):
     """Merges equal ops on the same operands; the merged op keeps the origins of both.
 
-    Random ops differ in their ``stream`` and so are never merged.
+    Random ops differ in their ``stream`` and so are never merged.  Casts that widen a narrow float
+    are not either: they cost less to repeat than their results to keep.
     """
 
     asks = 2
@@ -27,6 +28,8 @@ class EliminateCommonSubexpressions(Pass):
                     op = rw.producer(op.results[0]) if op.results else None
                     if op is None or op.regions:
                         continue
+                if widens(op):
+                    continue
                 key = signature(op)
                 first = seen.get(key)
                 if first is None:
@@ -47,6 +50,18 @@ class EliminateCommonSubexpressions(Pass):
         return differ(*ops)
 
 
+def widens(op: Op) -> bool:
+    """Whether an op is the cast of a float of 16 bits or fewer to a wider one: a way to read it.
+
+    Merged, and with it what is computed from it, it would be kept in f32 from the forward pass of a
+    training step to the backward one.
+    """
+    return op.kind == "core.cast" and all(
+        v.type.dtype.is_float and (v.type.dtype.bits < 32) is narrow
+        for v, narrow in ((op.operands[0], True), (op.result, False))
+    )
+
+
 def signature(op: Op) -> tuple:
     """Kind, operands, attributes and result types: where all four agree, ops are equal."""
     operands = op.operands
@@ -61,6 +76,8 @@ def differ(first: Op, second: Op) -> Refusal | None:
     held = next((op for op in (first, second) if op.regions or not op.results), None)
     if held is not None:
         return refuse("equal ops", "{0} holds code of its own: it is not compared", held)
+    if widens(first):
+        return refuse("shared ops", "{0} widens a narrow float: each reader has its own", first)
     kinds, operands, attributes, types = (
         a == b for a, b in zip(signature(first), signature(second), strict=True)
     )

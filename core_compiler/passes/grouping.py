@@ -113,6 +113,35 @@ def cycle(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | 
     return None
 
 
+def kept_wide(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | None:
+    """A refusal where f32 values would be kept in the place of the narrow ones that they are made
+    of: the producer comes before the loss of a training step, the consumer after it.
+
+    What a gradient needs of the forward pass alone (the slope of gelu) is computed where it is
+    read.  A step's first result is its loss, one number; other programs have no such turn.
+    """
+    loss = rewriter.outputs[0] if rewriter.outputs else None
+    made_by = rewriter.producer(loss) if loss is not None and not loss.type.rank else None
+    if made_by is None:
+        return None
+    before, turn, after = (position.get(op, 0) for op in (pair.producer, made_by, pair.consumer))
+    if not before <= turn < after:
+        return None
+    inner = {v for op in (pair.producer, *pair.views) for v in op.results}
+    read = [v for v in dict.fromkeys(pair.consumer.operands) if v in inner and _is_float(v, 16)]
+    made = [v for v in pair.consumer.results if _is_float(v, 32)]
+    if not read or sum(v.type.bytes for v in made) <= sum(v.type.bytes for v in read):
+        return None
+    return refuse(
+        "kept narrow", "{0:value} would be kept from before the loss in the place of {1:value}, "
+        "which is narrower", pair.consumer, pair.producer,
+    )  # fmt: skip
+
+
+def _is_float(value: Value, bits: int) -> bool:
+    return value.type.dtype.is_float and value.type.dtype.bits == bits
+
+
 def absorb_copies(unit: Op, rewriter: Rewriter) -> Op | Refusal:
     """``unit`` as a group with copies of the constants, iotas and broadcasts it reads; a refusal
     where there is nothing to copy or the kernel level refuses."""
@@ -306,7 +335,7 @@ class Pair:
 
 def refusal(pair: Pair, rewriter: Rewriter, position) -> Refusal | None:
     """Why these two units may not share a kernel, or None if they may."""
-    refused = cycle(pair, rewriter, position)
+    refused = cycle(pair, rewriter, position) or kept_wide(pair, rewriter, position)
     if refused is not None:
         return refused
     first, second = pair.first(), flattened(pair.consumer)

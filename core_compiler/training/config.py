@@ -8,8 +8,10 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.ops.collective import MOST
+from core_compiler.training.loss_scale import LossScale, loss_scale
 from core_compiler.training.losses import loss
 from core_compiler.training.optimizers import optimizer
+from core_compiler.training.precision import narrow_dtype
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,12 @@ class Training:
                    accumulation).
     ``sync_batch_norm``  batch statistics are those of all shards; else each has its own, and the
                    running ones get their mean.
+    ``precision``  ``f32``, or what contractions, convolutions and attention read and activations
+                   are stored in: ``bf16``, ``f16``.  Parameters, the optimiser's state, gradients
+                   as it sees them and the loss are f32.
+    ``loss_scale`` a factor of the loss: a number, ``dynamic``, or a
+                   :class:`~core_compiler.training.loss_scale.Dynamic`; None: ``dynamic`` for f16,
+                   none for the others.
     """
 
     loss: Any = "cross_entropy"  # a Loss from __post_init__ on, an Optimizer the other
@@ -38,6 +46,8 @@ class Training:
     seed: int = 0
     shards: int = 1
     sync_batch_norm: bool = True
+    precision: str = "f32"
+    loss_scale: Any = None  # a LossScale, or None, from __post_init__ on
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", loss(self.loss))
@@ -47,6 +57,16 @@ class Training:
             raise UserError(f"clip_norm = {self.clip_norm}", "training", "give a number above 0")
         if not 1 <= self.shards <= MOST:
             raise UserError(f"{self.shards} shards", "training", f"give 1 to {MOST}")
+        narrow_dtype(self.precision)
+        object.__setattr__(self, "loss_scale", self._loss_scale())
+
+    def _loss_scale(self) -> LossScale | None:
+        if self.precision == "f32" and self.loss_scale is not None:
+            raise UserError("a loss scale for gradients of f32", "training",
+                            "leave loss_scale out, or train with precision f16 or bf16: in f32 "
+                            "small gradients do not become 0")  # fmt: skip
+        what = "dynamic" if self.loss_scale is None and self.precision == "f16" else self.loss_scale
+        return None if what is None else loss_scale(what)
 
     def facts(self) -> Mapping[str, Any]:
         """What a recording says of it."""
@@ -54,4 +74,6 @@ class Training:
             "loss": repr(self.loss), "optimizer": repr(self.optimizer),
             "freeze": list(self.freeze), "clip_norm": self.clip_norm, "seed": self.seed,
             "shards": self.shards, "sync_batch_norm": self.sync_batch_norm,
+            "precision": self.precision,
+            "loss_scale": None if self.loss_scale is None else repr(self.loss_scale),
         }  # fmt: skip

@@ -92,6 +92,9 @@ def begin(
             )
     for name, start in training.optimizer.scalars.items():
         add("scalar", name, Value(tensor((), F64), name), np.float64(start))
+    if training.loss_scale is not None:
+        for name, start in training.loss_scale.state.items():
+            add("scalar", name, Value(tensor((), start.dtype), name), start)
     known = {name for role, name, _ in rows if role == "scalar"}
     if ITERATION not in known:
         add("scalar", ITERATION, Value(tensor((), I64), ITERATION), np.int64(0))

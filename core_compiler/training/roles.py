@@ -4,13 +4,14 @@
 iteration), ``shard`` (which part of the whole batch it is), ``parameter``, ``buffer`` (statistics,
 counters: the model's own state), ``slot`` (of an optimiser, ``of`` the parameter with that number
 among the arguments) or ``scalar`` (of the optimiser as a whole, the iteration, the seed).
-``results`` has a row a result, ``(role, of)``:
-``loss``, ``metric``, ``gradient`` or ``next`` of an argument.
+``results`` has a row a result, ``(role, of)``: ``loss``, ``metric``, ``gradient`` or ``next`` of an
+argument; between passes also ``scaled`` (the loss times its scale) and ``finite`` (whether all
+gradients are).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from core_compiler.errors import InternalError
@@ -45,6 +46,10 @@ class Roles:
     def number(self, role: str, name: str) -> int:
         """The place of the one argument of this role and name."""
         return next(i for i, a in enumerate(self.arguments) if a[:2] == (role, name))
+
+    def scalars(self, function: Function, names: Iterable[str]) -> dict[str, Value]:
+        """The scalars of these names among the arguments of ``function``."""
+        return {name: function.arguments[self.number("scalar", name)] for name in names}
 
     def slots(self, parameter: int) -> dict[str, int]:
         """The optimiser's state of a parameter: name -> place among the arguments."""

@@ -8,6 +8,8 @@ import pytest
 from core_compiler import compiler
 from core_compiler.kernels.lowering import MOST_OPS
 from core_compiler.ops.base import evaluate_block
+from core_compiler.passes.fuse_elementwise import FuseElementwise
+from tests.passes import specs
 from tests.passes.programs import inputs, program
 
 
@@ -58,3 +60,26 @@ def test_a_long_chain_becomes_several_kernels():
     fused = next(s for s in made.stages if s.name == "fuse_elementwise")
     sizes = [len(op.regions[0].ops) for op in fused.module.main.body.ops if op.regions]
     assert len(sizes) > 1 and max(sizes) <= MOST_OPS
+
+
+@pytest.mark.parametrize(("kind", "kernels"), [("bf16", 2), ("f32", 1)])
+def test_a_slope_is_not_kept_wide_from_before_the_loss(kind, kernels):
+    """The slope depends on what the forward pass made alone; of a narrow value it is computed where
+    the gradient reads it.  The same program without a loss has no turn."""
+
+    def build(b, x):
+        made = b.abs(b.neg(x))
+        wide = b.cast(made, dtype="f32")
+        loss = b.reduce_sum(wide, axes=(0, 1))
+        slope = b.exp(b.mul(b.cast(made, dtype="f32"), b.cast(made, dtype="f32")))
+        return [loss, made, slope]
+
+    def fused(module) -> int:
+        made, _ = specs.apply(FuseElementwise(), module)
+        specs.assert_same_results(module, made)
+        return sum(op.kind != "core.reduce_sum" for op in made.main.body.ops)
+
+    module = program(build, f"4x5x{kind}")
+    assert fused(module) == kernels
+    body = module.main.body
+    assert fused(module.with_main(body.with_(outputs=body.outputs[1:]))) == 1

@@ -123,6 +123,29 @@ def test_equal_ops_become_one_that_comes_from_both():
     specs.assert_same_results(before, after)
 
 
+def test_a_narrow_value_is_widened_for_each_reader():
+    """Rounding twice is one op; widening is a way to read, and its result is no value to keep."""
+    cast = '"core.cast"({0}) {{dtype = {1}, saturate = false}} : (tensor<2x{2}>) -> tensor<2x{1}>'
+    narrow, wide = cast.format("%x", "bf16", "f32"), cast.format("%0", "f32", "bf16")
+    becomes(
+        EliminateCommonSubexpressions(), "%x: tensor<2xf32>",
+        f"""
+        %0 = {narrow}
+        %1 = {narrow}
+        %2 = {wide}
+        %3 = {wide.replace("%0", "%1")}
+        "core.return"(%2, %3) : (tensor<2xf32>, tensor<2xf32>) -> ()
+        """,
+        f"""
+        %0 = {narrow}
+        %1 = {wide}
+        %2 = {wide}
+        "core.return"(%1, %2) : (tensor<2xf32>, tensor<2xf32>) -> ()
+        """,
+        ["merge equal core.cast"],
+    )  # fmt: skip
+
+
 def test_chains_of_equal_ops_merge_in_one_run():
     def build(b, x):
         return b.sub(b.exp(b.neg(b.abs(x))), b.exp(b.neg(b.abs(x))))

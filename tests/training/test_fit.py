@@ -223,9 +223,23 @@ def test_the_command_gives_the_same_digest_on_any_threads_and_tiling(capsys):
     assert found[0]["peak_bytes"] > 0 and found[0]["seconds_per_iteration"] > 0
 
 
+def test_the_command_trains_in_f16(capsys):
+    from workbench.cli import main
+
+    words = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--iterations", "2"]
+    assert main([*words, "--precision", "f16", "--loss-scale", "dynamic", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["loss_scale"] == 65536.0 and found["skipped_updates"] == 0
+    assert main([*words, "--precision", "f16", "--loss-scale", "1e38"]) == 0
+    assert "2 updates in all, for gradients that were not finite" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["digits-mlp", "--precision", "fp16"], "no precision is called 'fp16'"),
+        (["digits-mlp", "--loss-scale", "8"], "leave loss_scale out, or train with precision f16"),
+        (["digits-mlp", "--precision", "f16", "--loss-scale", "-1"], "give a number above 0"),
         (["digits-cmm"], "no sample model is called 'digits-cmm'"),
         (["model.onnx"], "a file brings no data to train on"),
         (["digits-mlp", "--resume"], "there is no folder for checkpoints"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core_compiler.errors import UserError
-from core_compiler.ir import Block, Function, Module, Value, WeightStore, dtype, tensor
+from core_compiler.ir import Block, DType, Function, Module, Value, WeightStore, dtype, tensor
 from core_compiler.ops import REGISTRY, Builder, evaluate_block
 from core_compiler.ops.gradients import CONSTANT
 from core_compiler.training.autodiff import pullback
@@ -57,12 +57,12 @@ def _as_f64(sample: Sample) -> list[np.ndarray]:
     return [moved(a) if dtype(a.dtype).is_float else a for a in sample.operands]
 
 
-def _module(sample: Sample, arrays) -> Module:
-    """The op of a sample on f64 operands."""
+def _module(sample: Sample, arrays, kind: DType = F64) -> Module:
+    """The op of a sample on float operands of one dtype."""
     old = sample.op()
     arguments = tuple(Value(type_of(a), f"x{i}") for i, a in enumerate(arrays))
     attributes = {
-        k: F64 if k in ("dtype", "accumulate") and v.is_float else v
+        k: kind if k in ("dtype", "accumulate") and v.is_float else v
         for k, v in old.attributes.items()
     }
     b = Builder(WeightStore())
@@ -102,6 +102,36 @@ def test_a_rule_is_the_slope(sample: Sample):
     moves = [w for a, w in zip(arrays, way, strict=True) if a.dtype == np.float64]
     ours = sum(float((f * w).sum()) for f, w in zip(found, moves, strict=True))
     assert ours == pytest.approx(slope, rel=2e-5, abs=2e-6 * sum(map(np.size, found)) ** 0.5)
+
+
+#: Rounding to nearest is off by this share.
+ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11}
+
+
+@pytest.mark.parametrize("kind", ROUNDING)
+@pytest.mark.parametrize("sample", _chosen(), ids=str)
+def test_a_rule_on_narrow_operands_is_the_one_in_f64_rounded(sample: Sample, kind: str):
+    """Cotangents have the dtypes of what they are of; four roundings off, of the largest."""
+    wide, narrow = _as_f64(sample), dtype(kind)
+    low = [a.astype(narrow.numpy) if a.dtype == np.float64 else a for a in wide]
+    exact = [a.astype(np.float64) if a.dtype == narrow.numpy else a for a in low]
+    module, wanted = _module(sample, low, narrow), _module(sample, exact)
+    random = np.random.default_rng(0)
+    given = [
+        random.standard_normal(v.type.shape).astype(narrow.numpy)
+        for v in module.main.outputs if v.type.dtype is narrow
+    ]  # fmt: skip
+    back, forth = pullback(module), pullback(wanted)
+    assert all(v.type.dtype is narrow for v in back.main.outputs)
+    found = evaluate_block(back.main.body, [*low, *given], back.weights)
+    there = evaluate_block(
+        forth.main.body, [*exact, *(g.astype(np.float64) for g in given)], forth.weights
+    )
+    for ours, theirs in zip(found, there, strict=True):
+        ours = np.nan_to_num(ours.astype(np.float64), posinf=0, neginf=0)
+        theirs = np.nan_to_num(theirs, posinf=0, neginf=0)
+        bound = 4 * ROUNDING[kind] * np.abs(theirs).max(initial=0)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("taken", [True, False])

@@ -17,6 +17,7 @@ BATCH = 8
 def add_arguments(parser) -> None:
     from core_compiler.training.losses import LOSSES
     from core_compiler.training.optimizers import OPTIMIZERS
+    from core_compiler.training.precision import PRECISIONS
     from core_compiler.training.receipts import LEVELS
 
     parser.add_argument(
@@ -32,6 +33,10 @@ def add_arguments(parser) -> None:
     parser.add_argument("--rate", type=float, metavar="NUMBER", help="the learning rate")
     parser.add_argument("--clip-norm", type=float, metavar="NORM",
                         help="scale gradients down to this norm")  # fmt: skip
+    parser.add_argument("--precision", default="f32", metavar="NAME",
+                        help=f"store values in {', '.join(PRECISIONS)} (default f32)")  # fmt: skip
+    parser.add_argument("--loss-scale", metavar="NUMBER",
+                        help="a factor of the loss, or dynamic (as f16 has it)")  # fmt: skip
     parser.add_argument("--freeze", action="append", default=[], metavar="NAME",
                         help="leave parameters as they are (* stands for anything)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of data order, dropout and weights")
@@ -85,6 +90,7 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> int:
     from core_compiler.training.fit import fit
+    from core_compiler.training.loss_scale import SCALE, SKIPPED
     from workbench import training_runs
 
     if arguments.every < 0:
@@ -110,6 +116,8 @@ def run(arguments) -> int:
         "seconds_per_iteration": seconds[len(seconds) // 2] if seconds else None,
         "peak_bytes": history.peak_bytes,
     }  # fmt: skip
+    state = step.named_state()
+    data |= {name: state[name].item() for name in (SCALE, SKIPPED) if name in state}
     emit(arguments, data, lambda: _text(data))
     return 0
 
@@ -135,5 +143,8 @@ def _text(data) -> str:
     if losses:
         lines.append(f"loss     {losses[0]:.6g} to {losses[-1]:.6g}, "
                      f"{data['seconds_per_iteration']:.3g} s an iteration")  # fmt: skip
+    if data.get("skipped_updates"):
+        lines.append(f"skipped  {data['skipped_updates']} updates in all, for gradients that were "
+                     "not finite")  # fmt: skip
     lines += [f"digest   {data['digest']}", f"identity {data['identity']}"]
     return "\n".join(lines)

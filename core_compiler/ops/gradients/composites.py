@@ -154,9 +154,11 @@ def _norm(b, op, cotangents, wanted):
         of_x = rounded(b, b.div(made, deviation), x)
     if len(wanted) > 1 and wanted[1]:
         summed = b.mul(slope, n)
-        of_scale = rounded(b, b.reduce_sum(summed, axes=batch) if batch else summed, x)
+        summed = b.reduce_sum(summed, axes=batch) if batch else summed
+        of_scale = rounded(b, summed, parameters[0])
     if len(wanted) > 2 and wanted[2]:
-        of_bias = rounded(b, b.reduce_sum(slope, axes=batch) if batch else slope, x)
+        summed = b.reduce_sum(slope, axes=batch) if batch else slope
+        of_bias = rounded(b, summed, parameters[1])
     return (of_x, of_scale, of_bias)[: len(op.operands)]
 
 

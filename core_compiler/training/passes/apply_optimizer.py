@@ -22,6 +22,7 @@ class ApplyOptimizer(Pass):
 
     mandatory = True
     requires = frozenset({"gradients"})
+    ensures = frozenset({"updated"})
     ends = frozenset({"gradients"})
     optimizer: Optimizer = field(default_factory=SGD)
 
@@ -66,7 +67,7 @@ class ApplyOptimizer(Pass):
                       reason=f"the next value of the {role} {name}")  # fmt: skip
         kept: list[tuple[Result, Value]] = [
             (row, v) for row, v in zip(roles.results, outputs, strict=True)
-            if row[0] in ("loss", "metric")
+            if row[0] in ("loss", "metric", "finite")
         ]  # fmt: skip
         carried = [(("next", i), nexts.get(i, arguments[i])) for i in roles.numbers(*STATE)]
         body = rw.commit()

@@ -31,7 +31,8 @@ class Differentiate(Pass):
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main
         roles = Roles.of(main)
-        loss = roles.result("loss")
+        scaled = roles.result("scaled")
+        loss = roles.result("loss") if scaled is None else scaled
         assert loss is not None
         rw = context.rewriter(main.body)
         program = _Rewritten(rw, module.weights)
@@ -46,7 +47,8 @@ class Differentiate(Pass):
                 context.note("warning", f"the loss does not depend on {value.name}: it stays as "
                              "it is")  # fmt: skip
         body = rw.commit()
-        kept = list(zip(roles.results, body.outputs, strict=True))
+        rows = zip(roles.results, body.outputs, strict=True)
+        kept = [(row, value) for row, value in rows if row[0] != "scaled"]
         gradients = [(("gradient", i), found[v]) for i, v in varied.items() if v in found]
         function = roles.applied(main.with_(body=body), [*kept, *gradients])
         return module.with_function(function)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from core_compiler.ir import dtype
 from tests.ops.samples.base import Sample, in_floats, sample, torch_oracle, values
 
 #: activation -> (torch's function, attributes)
@@ -128,6 +129,7 @@ def _normalisations() -> list[Sample]:
         "instance_norm", x, scale, bias, slack=8,
         oracle=torch_oracle(lambda x, s, b: functional.instance_norm(x, weight=s, bias=b)),
     )  # fmt: skip
+    made += _mixed_normalisations(x, (scale, bias, mean, variance))
     last = np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
     def channels_last(norm):
@@ -142,6 +144,30 @@ def _normalisations() -> list[Sample]:
         oracle=channels_last(lambda x, s, b: functional.instance_norm(x, weight=s, bias=b)),
     )  # fmt: skip
     return made
+
+
+def _mixed_normalisations(x, channels) -> list[Sample]:
+    """Narrow elements, f32 parameters and statistics."""
+    scale, bias, mean, variance = channels
+    weights = values((7,), "f32", 0.5, 2, "w"), values((7,), key="b")
+    cases = [
+        ("layer_norm", weights, {"axis": 3},
+         lambda x, *w: functional.layer_norm(x, (7,), *w)),
+        ("rms_norm", weights[:1], {"axis": 3, "epsilon": 1e-3},
+         lambda x, w: functional.rms_norm(x, (7,), w, eps=1e-3)),
+        ("batch_norm", (scale, bias, mean, variance), {},
+         lambda x, s, b, m, v: functional.batch_norm(x, m, v, s, b)),
+        ("group_norm", (scale, bias), {"groups": 2},
+         lambda x, s, b: functional.group_norm(x, 2, s, b)),
+        ("instance_norm", (scale, bias), {},
+         lambda x, s, b: functional.instance_norm(x, weight=s, bias=b)),
+    ]  # fmt: skip
+    return [
+        sample(kind, x.astype(dtype(name).numpy), *parameters, oracle=torch_oracle(function),
+               slack=8, label=f"mixed-{name}", **attributes)
+        for kind, parameters, attributes, function in cases
+        for name in ("bf16", "f16")
+    ]  # fmt: skip
 
 
 def _attentions() -> list[Sample]:
@@ -161,6 +187,10 @@ def _attentions() -> list[Sample]:
                       oracle=torch_oracle(attend))  # fmt: skip
     made += in_floats("attention", q, k, v, added, label="added", slack=8,
                       oracle=torch_oracle(attend))  # fmt: skip
+    for name in ("bf16", "f16"):  # a mask of the dtype of the scores
+        narrow = (a.astype(dtype(name).numpy) for a in (q, k, v))
+        made.append(sample("attention", *narrow, added, label="wide", slack=8,
+                           oracle=torch_oracle(attend)))  # fmt: skip
     made += in_floats("attention", q, k, v, causal=True, label="causal", slack=8,
                       oracle=torch_oracle(lambda *a: attend(*a, is_causal=True)))  # fmt: skip
 

@@ -94,8 +94,8 @@ def _of_pools() -> list[Sample]:
         dy = values(found.shape, key="dy")
         made.append(sample("max_pool_positions", x, oracle=torch_oracle(places), exact=True,
                            **options))  # fmt: skip
-        made.append(sample("max_pool_gradient", found, dy, slack=16, shape=shape,
-                           oracle=torch_oracle(given), label=f"{window}", **options))  # fmt: skip
+        made += in_floats("max_pool_gradient", found, dy, slack=16, shape=shape,
+                          oracle=torch_oracle(given), label=f"{window}", **options)  # fmt: skip
         for counted in (False, True):
             made += in_floats(
                 "avg_pool_gradient", dy, slack=16, shape=shape, count_padding=counted,

@@ -114,10 +114,15 @@ def _parameters(
     return filled[:count]
 
 
+def _mixed(x: Tensor, parameters: Sequence[Tensor]) -> bool:
+    """Whether the parameters have another dtype than x: ONNX's ops want one."""
+    return any(p.dtype is not x.dtype for p in parameters)
+
+
 @core("layer_norm")
 def layer_norm(g, op, x, *parameters):
     axis, shape = op["axis"], op.result.type.shape
-    if x.dtype is F64:
+    if x.dtype is F64 or _mixed(x, parameters):
         return None
     scale, *bias = _parameters(g, x, parameters, max(1, len(parameters)), shape[axis:])
     return g.emit("LayerNormalization", x, scale, *bias, axis=axis, epsilon=op["epsilon"])
@@ -126,7 +131,7 @@ def layer_norm(g, op, x, *parameters):
 @core("rms_norm")
 def rms_norm(g, op, x, *parameters):
     axis, shape = op["axis"], op.result.type.shape
-    if x.dtype is F64 or not g.has("RMSNormalization"):
+    if x.dtype is F64 or _mixed(x, parameters) or not g.has("RMSNormalization"):
         return None
     (scale,) = _parameters(g, x, parameters, 1, shape[axis:])
     return g.emit("RMSNormalization", x, scale, axis=axis, epsilon=op["epsilon"])
@@ -134,7 +139,7 @@ def rms_norm(g, op, x, *parameters):
 
 @core("batch_norm")
 def batch_norm(g, op, x, scale, bias, mean, variance):
-    if op["axis"] != 1 or not _exact(x, op["epsilon"]):
+    if op["axis"] != 1 or not _exact(x, op["epsilon"]) or _mixed(x, (scale, bias, mean, variance)):
         return None
     return g.emit("BatchNormalization", x, scale, bias, mean, variance, epsilon=op["epsilon"])
 
@@ -142,7 +147,7 @@ def batch_norm(g, op, x, scale, bias, mean, variance):
 @core("group_norm")
 def group_norm(g, op, x, *parameters):
     """Opset 18's takes a scale for each group, not for each channel; channels come second."""
-    if x.dtype is F64 or g.opset < 21 or op["axis"] != 1:
+    if x.dtype is F64 or g.opset < 21 or op["axis"] != 1 or _mixed(x, parameters):
         return None
     scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
     return g.emit("GroupNormalization", x, scale, bias, num_groups=op["groups"],
@@ -151,7 +156,7 @@ def group_norm(g, op, x, *parameters):
 
 @core("instance_norm")
 def instance_norm(g, op, x, *parameters):
-    if x.dtype is F64 or op["axis"] != 1:
+    if x.dtype is F64 or op["axis"] != 1 or _mixed(x, parameters):
         return None
     scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
     return g.emit("InstanceNormalization", x, scale, bias, epsilon=op["epsilon"])
@@ -165,6 +170,8 @@ def attention(g, op, q, k, v, *mask):
     """ONNX's has four axes, (batch, heads, length, width), and gives 0 for a query that sees no
     key."""
     if not g.has("Attention") or q.dtype is F64 or not _agree_on_blind_rows(g, op):
+        return None
+    if any(m.dtype.is_float and m.dtype is not q.dtype for m in mask):
         return None
     *lead, _, _ = wanted = op.result.type.shape
     outer = (1,) * (2 - len(lead)) + tuple(lead)

@@ -1,0 +1,57 @@
+"""Guard the update: gradients that are not finite change nothing but the loss's factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core_compiler.ir import Module
+from core_compiler.ops.builder import Builder
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.training.loss_scale import Dynamic, LossScale
+from core_compiler.training.optimizers import SGD, Optimizer
+from core_compiler.training.roles import Roles
+
+
+@dataclass(frozen=True)
+class GuardUpdate(Pass):
+    """Keeps parameters and the optimiser's state where a gradient is not finite; the next factor of
+    the loss.
+
+    As ``torch.amp.GradScaler.step`` and ``update``.  The iteration and the model's own state go on.
+    """
+
+    mandatory = True
+    requires = frozenset({"finiteness", "updated"})
+    ends = frozenset({"finiteness", "updated"})
+    scale: LossScale = field(default_factory=Dynamic)
+    optimizer: Optimizer = field(default_factory=SGD)
+
+    def options(self):
+        return {"scale": repr(self.scale), "optimizer": repr(self.optimizer)}
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        main = module.main
+        roles = Roles.of(main)
+        place = roles.result("finite")
+        assert place is not None
+        finite = main.outputs[place]
+        held = {roles.number("scalar", n) for n in self.optimizer.scalars}
+        guarded = {*roles.numbers("parameter", "slot"), *held}
+        rw = context.rewriter(main.body)
+        b = Builder(module.weights)
+        made = self.scale.advance(b, roles.scalars(main, self.scale.state), finite)
+        nexts = {roles.number("scalar", name): value for name, value in made.items()}
+        rw.insert(b.ops, rule="the loss's next factor", reason="it follows from the gradients")
+        results = []
+        for (role, of), value in zip(roles.results, main.outputs, strict=True):
+            if role == "finite":
+                continue
+            if role == "next" and of in guarded and value is not main.arguments[of]:
+                b = Builder(module.weights)
+                before = main.arguments[of]
+                value = b.select(b.expand(finite, before.type.shape), value, before)
+                kind, name, _ = roles.arguments[of]
+                rw.insert(b.ops, rule="keep what it was, unless all gradients are finite",
+                          reason=f"the next value of the {kind} {name}")  # fmt: skip
+            results.append(((role, of), nexts.get(of, value) if role == "next" else value))
+        return module.with_function(roles.applied(main.with_(body=rw.commit()), results))

@@ -1,0 +1,171 @@
+"""Mixed precision: what is stored narrow, by one table of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from core_compiler.ir import DType, Module, Op, Rewriter, Value, WeightStore, as_array
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.composite import as_dtype
+from core_compiler.ops.rules import BOOL, F32
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.passes.rules import adopt
+from core_compiler.training.precision import FOLLOWS, NARROW, PRECISIONS, ROUNDING, narrow_dtype
+from core_compiler.training.roles import Roles
+
+#: Movements of one operand: rounding before them and after them is the same.
+MOVES = frozenset({"broadcast", "reshape", "transpose", "slice", "reverse"})
+
+
+@dataclass(frozen=True)
+class MixedPrecision(Pass):
+    """Stores what contractions, convolutions and attention read, and what follows them, narrow.
+
+    Each rewrite stands by itself: the op reads rounded operands, and its result is widened again
+    for whoever reads it.  The next op that follows takes the narrow value from behind that cast.
+    Parameters stay f32 and are rounded once an iteration, so their gradients arrive in f32.
+    """
+
+    exact = False
+    tolerance = (
+        "operands and results are rounded to the narrow dtype: a rewrite moves a result by at most "
+        "four of its roundings (2^-8 of bf16, 2^-11 of f16) of the largest element"
+    )
+    requires = frozenset({"tensor_ops"})
+    precision: str = field(default="bf16", metadata={"choices": tuple(PRECISIONS)})
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        dtype = narrow_dtype(self.precision)
+        if dtype is F32:
+            return module
+        roles = Roles.of(module.main)
+        parameters = [module.main.arguments[i] for i in roles.numbers("parameter")]
+
+        def edit(rewriter: Rewriter) -> None:
+            _Narrowing(rewriter, dtype, module.weights, set(parameters)).run()
+
+        made = context.rewrite(module, edit)
+        if made is module:
+            context.note("warning", f"nothing is stored in {dtype.name}: the model has no product "
+                         "or convolution of f32")  # fmt: skip
+        return made
+
+
+@dataclass
+class _Narrowing:
+    """One block on its way: ``pliant`` are the f32 values that depend on parameters, constants and
+    random numbers alone, which take the dtype of what they meet; ``known`` has the narrow form of a
+    value."""
+
+    rewriter: Rewriter
+    dtype: DType
+    weights: WeightStore
+    pliant: set[Value]
+    known: dict[Value, Value] = field(default_factory=dict)
+    #: F32 values that a narrow form was read in the place of.
+    passed: set[Value] = field(default_factory=set)
+
+    def run(self) -> None:
+        for op in self.rewriter.ops:
+            name = op.kind.split(".")[-1]
+            if self._is_pliant(op, name):
+                self.pliant.update(v for v in op.results if v.type.dtype is F32)
+                continue
+            reads = _floats(op, NARROW.get(name, 0))
+            if reads:
+                self._narrow(op, reads, f"{op.kind} reads {self.dtype.name}")
+                continue
+            reads = _floats(op, FOLLOWS.get(name, 0))
+            behind = [self._behind(op.operands[i]) for i in reads]
+            if any(v is not None for v in behind) and all(
+                v is not None or op.operands[i] in self.pliant
+                for i, v in zip(reads, behind, strict=True)
+            ):
+                self._narrow(op, reads, f"{op.kind} follows in {self.dtype.name}")
+        self._sweep()
+
+    def _is_pliant(self, op: Op, name: str) -> bool:
+        """Whether an op's results depend on parameters, constants and random numbers alone, or are
+        0 and 1.
+
+        A constant that the narrow dtype does not hold (the -3e38 of a mask) decides for f32."""
+        if name == "constant":
+            return op.result.type.dtype is F32 and self._holds(op)
+        if name == "cast":
+            return op["dtype"] is F32 and op.operands[0].type.dtype is BOOL
+        if name in ("random_uniform", "random_normal"):
+            return True
+        reads = _floats(op, FOLLOWS.get(name, 0))
+        return bool(reads) and all(op.operands[i] in self.pliant for i in reads)
+
+    def _holds(self, op: Op) -> bool:
+        wide = as_array(op["value"], self.weights)
+        with np.errstate(over="ignore"):
+            narrow = wide.astype(self.dtype.numpy).astype(np.float32)
+        return bool(np.array_equal(np.isfinite(narrow), np.isfinite(wide)))
+
+    def _behind(self, value: Value) -> Value | None:
+        """The narrow value that ``value`` is the widened form of, if it is one."""
+        maker = self.rewriter.producer(value)
+        if maker is None or maker.kind != "core.cast":
+            return None
+        return maker.operands[0] if maker.operands[0].type.dtype is self.dtype else None
+
+    def _narrow(self, op: Op, reads: Sequence[int], rule: str) -> None:
+        """``op`` on narrow operands, its results widened again."""
+        b = Builder(self.weights)
+        operands = list(op.operands)
+        for i in reads:
+            operands[i] = self._narrowed(b, op.operands[i])
+        names = [v.name for v in op.results]
+        made = b.op(op.kind, operands, names, op.regions, **op.attributes)
+        results = [
+            as_dtype(b, v, old.type.dtype)
+            for v, old in zip(made if isinstance(made, tuple) else (made,), op.results, strict=True)
+        ]
+        new, values = adopt(op, results, b.ops)
+        self.rewriter.replace(op, new, values, rule=rule, tolerance=4 * ROUNDING[self.dtype])
+
+    def _narrowed(self, b: Builder, value: Value) -> Value:
+        """``value`` rounded, once for all that read it; where it is a moved parameter, the
+        parameter is rounded and moved."""
+        behind = self._behind(value)
+        if behind is not None:
+            self.passed.add(value)
+            return behind
+        if value not in self.known:
+            maker = self.rewriter.producer(value)
+            if value in self.pliant and maker is not None and maker.kind.split(".")[-1] in MOVES:
+                self.passed.add(value)
+                inner = self._narrowed(b, maker.operands[0])
+                self.known[value] = b.op(maker.kind, (inner,), **maker.attributes)
+            else:
+                self.known[value] = b.cast(value, dtype=self.dtype)
+        return self.known[value]
+
+    def _sweep(self) -> None:
+        """Erase the casts and movements that had readers and have none any more."""
+        gone: dict[Op, None] = {}
+        for op in reversed(self.rewriter.ops):
+            if self.passed.isdisjoint(op.results) or self.rewriter.is_output(op.results[0]):
+                continue
+            users = self.rewriter.users(op.results[0])
+            if all(user in gone for user in users):
+                gone[op] = None
+                self.passed.update(op.operands)
+        if gone:
+            self.rewriter.erase(tuple(reversed(gone)), rule="nothing reads the f32 form any more")
+
+
+def _floats(op: Op, count: int) -> list[int]:
+    """The places of the f32 tensors among the first ``count`` operands; none where another of them
+    is a float of another dtype, or a result is."""
+    first = [(i, v.type.dtype) for i, v in enumerate(op.operands[:count])]
+    floats = [(i, d) for i, d in first if d.is_float]
+    results = [v.type.dtype for v in op.results if v.type.dtype.is_float]
+    if any(d is not F32 for _, d in floats) or any(d is not F32 for d in results):
+        return []
+    return [i for i, _ in floats]

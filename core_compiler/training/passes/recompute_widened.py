@@ -1,0 +1,115 @@
+"""Recompute what is wide: the backward pass reads narrow values, not f32 forms of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from core_compiler.ir import Module, Op, Rewriter, Value
+from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.ops.base import definition
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.training.roles import Roles
+
+#: What may be computed twice beside elementwise ops.
+MOVES = frozenset({"core.broadcast", "core.reshape", "core.transpose"})
+#: A value this many times smaller than what is computed from it is no load to keep.
+SMALL = 16
+
+
+@dataclass(frozen=True)
+class RecomputeWidened(Pass):
+    """Lets gradients compute the f32 forms of narrow values again, so that these are not kept.
+
+    An op like ``x - mean`` of a narrow x runs in f32; its gradient reads its operands or its
+    result, which would be kept in f32 until then.  Where a chain of elementwise ops leads to it
+    from narrow or small values, the gradient gets a chain of its own: the same ops, the same bits.
+    """
+
+    requires = frozenset({"gradients"})
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        main = module.main
+        roles = Roles.of(main)
+        rows = zip(roles.results, main.outputs, strict=True)
+        ends = [v for (role, _), v in rows if role != "gradient"]
+        rewriter = context.rewriter(main.body)
+        with suppress(RewriteLimit):
+            _Again(rewriter, _leading_to(rewriter, ends)).run()
+        return module.with_function(main.with_(body=rewriter.commit()))
+
+
+def _leading_to(rewriter: Rewriter, values: Iterable[Value]) -> set[Op]:
+    """The ops that ``values`` depend on: the forward pass of a loss."""
+    found: set[Op] = set()
+    work = [rewriter.producer(v) for v in values]
+    while work:
+        op = work.pop()
+        if op is not None and op not in found:
+            found.add(op)
+            work += [rewriter.producer(v) for v in op.uses()]
+    return found
+
+
+@dataclass
+class _Again:
+    rewriter: Rewriter
+    forward: set[Op]
+    #: f32 value of the forward pass -> the same for the backward pass.
+    made: dict[Value, Value] = field(default_factory=dict)
+
+    def run(self) -> None:
+        for op in self.rewriter.ops:
+            if op in self.forward:
+                continue
+            fresh: list[Op] = []
+            change: dict[Value, Value] = {}
+            for value in dict.fromkeys(op.operands):
+                if value in self.made or self._is_worth_it(value):
+                    change[value] = self._again(value, fresh, value.type.bytes // SMALL)
+            if change:
+                self.rewriter.replace(op, [*fresh, op.substitute(change)],
+                                      rule="read what is stored narrow")  # fmt: skip
+
+    def _is_worth_it(self, value: Value) -> bool:
+        """Whether a chain leads to ``value`` from values that are narrow, small or kept anyway."""
+        if self._is_kept(value) or value.type.dtype.bits < 32:
+            return False
+        narrow, seen, work = False, set(), [value]
+        while work:
+            at = work.pop()
+            maker = self.rewriter.producer(at)
+            if at in seen or self._is_kept(at) or at.type.bytes * SMALL <= value.type.bytes:
+                continue
+            seen.add(at)
+            if at.type.dtype.is_float and at.type.dtype.bits < 32:
+                narrow = True
+            elif maker is None or not _is_cheap(maker):
+                return False
+            else:
+                work += maker.operands
+        return narrow
+
+    def _is_kept(self, value: Value) -> bool:
+        """Arguments and constants are in memory anyway; what backward ops make is theirs."""
+        maker = self.rewriter.producer(value)
+        return maker is None or maker.kind == "core.constant" or maker not in self.forward
+
+    def _again(self, value: Value, fresh: list[Op], small: int) -> Value:
+        """``value`` computed again by ops added to ``fresh``, down to what is narrow or has at most
+        ``small`` bytes."""
+        if value in self.made:
+            return self.made[value]
+        maker = self.rewriter.producer(value)
+        stays = value.type.dtype.bits < 32 or value.type.bytes <= small or self._is_kept(value)
+        if stays or maker is None or not _is_cheap(maker):
+            return value
+        operands = tuple(self._again(v, fresh, small) for v in maker.operands)
+        self.made[value] = Value(value.type, value.name)
+        fresh.append(maker.with_(operands=operands, results=(self.made[value],)))
+        return self.made[value]
+
+
+def _is_cheap(op: Op) -> bool:
+    return op.kind in MOVES or "elementwise" in definition(op).traits

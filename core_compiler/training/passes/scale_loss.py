@@ -1,0 +1,42 @@
+"""Scale the loss: what is differentiated is the loss times a factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core_compiler.ir import Module
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.composite import as_dtype
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.training.loss_scale import Dynamic, LossScale
+from core_compiler.training.roles import Roles
+
+
+@dataclass(frozen=True)
+class ScaleLoss(Pass):
+    """Multiplies the loss that is differentiated, so that small gradients do not become 0.
+
+    The loss that the step returns stays as it is.
+    """
+
+    mandatory = True
+    requires = frozenset({"tensor_ops"})
+    ensures = frozenset({"scaled_loss"})
+    scale: LossScale = field(default_factory=Dynamic)
+
+    def options(self):
+        return {"scale": repr(self.scale)}
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        main = module.main
+        roles = Roles.of(main)
+        place = roles.result("loss")
+        assert place is not None
+        rw = context.rewriter(main.body)
+        b = Builder(module.weights)
+        factor = self.scale.factor(b, roles.scalars(main, self.scale.state))
+        loss = main.outputs[place]
+        scaled = b.mul(loss, as_dtype(b, factor, loss.type.dtype))
+        rw.insert(b.ops, rule="scale the loss", reason="the configuration scales its gradients")
+        results = [*zip(roles.results, main.outputs, strict=True), (("scaled", -1), scaled)]
+        return module.with_function(roles.applied(main.with_(body=rw.commit()), results))

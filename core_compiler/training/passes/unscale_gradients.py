@@ -1,0 +1,60 @@
+"""Unscale gradients: take the factor of the loss out of them again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core_compiler.ir import Module, Value
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.composite import as_dtype, widened
+from core_compiler.ops.gradients.table import Term, rounded
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.training.loss_scale import Dynamic, LossScale
+from core_compiler.training.roles import Roles
+
+
+@dataclass(frozen=True)
+class UnscaleGradients(Pass):
+    """Multiplies the gradients by one over the loss's factor; whether all of them are finite is a
+    result of its own.
+
+    As ``torch.amp.GradScaler.unscale_``: it stands before clipping, and looks at the gradients as
+    they arrived.
+    """
+
+    mandatory = True
+    requires = frozenset({"gradients", "scaled_loss"})
+    ensures = frozenset({"finiteness"})
+    ends = frozenset({"scaled_loss"})
+    scale: LossScale = field(default_factory=Dynamic)
+
+    def options(self):
+        return {"scale": repr(self.scale)}
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        main = module.main
+        roles = Roles.of(main)
+        outputs = list(main.outputs)
+        rw = context.rewriter(main.body)
+        b = Builder(module.weights)
+        factor = self.scale.factor(b, roles.scalars(main, self.scale.state))
+        inverse = (1 / Term(b, factor)).value
+        rw.insert(b.ops, rule="one over the loss's factor", reason="gradients are multiplied by it")
+        seen: list[Value] = []
+        for parameter, place in roles.gradients().items():
+            b = Builder(module.weights)
+            g = outputs[place]
+            whole = b.reduce_and(b.is_finite(g), axes=tuple(range(g.type.rank)))
+            seen.append(b.reshape(whole, shape=(1,)))
+            wide = widened(b, g)
+            share = b.expand(as_dtype(b, inverse, wide.type.dtype), g.type.shape)
+            outputs[place] = rounded(b, b.mul(wide, share), g)
+            name = roles.arguments[parameter][1]
+            rw.insert(b.ops, rule="unscale a gradient", reason=f"the gradient of {name}")
+        b = Builder(module.weights)
+        joined = b.concat(*seen, axis=0) if seen else b.constant([True])
+        finite = b.reduce_and(joined, axes=(0,))
+        rw.insert(b.ops, rule="are all gradients finite",
+                  reason="else the parameters stay as they are")  # fmt: skip
+        results = [*zip(roles.results, outputs, strict=True), (("finite", -1), finite)]
+        return module.with_function(roles.applied(main.with_(body=rw.commit()), results))
