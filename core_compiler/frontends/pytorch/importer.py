@@ -34,11 +34,12 @@ from core_compiler.frontends.pytorch.origins import describe, identifier, is_lib
 from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
 from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, to_numpy
+from core_compiler.frontends.random_numbers import Draws
 from core_compiler.frontends.run_time_sizes import RunTimeNumber, RunTimeSizes, with_counts
+from core_compiler.frontends.state import State
 from core_compiler.ir import (
     Block,
     FrontendNode,
-    Function,
     Module,
     Origin,
     Resource,
@@ -47,7 +48,6 @@ from core_compiler.ir import (
     tensor,
 )
 from core_compiler.ops.base import TypeRuleError
-from core_compiler.ops.builder import Builder
 
 #: Ops that only assert or annotate: they have no effect on values.
 IGNORED = frozenset({
@@ -105,27 +105,22 @@ def import_exported(
 
     program = functional(program)
     _refuse_mutation(program, name)
-    scalar = tensor((), "i64")
-    random = (Value(scalar, "seed"), Value(scalar, "iteration")) if training else ()
-    symbols = Symbols.of(program, sizes or {}, name, random)
+    draws = Draws.of_training() if training else Draws()
+    symbols = Symbols.of(program, sizes or {}, name, draws)
     walker = _walk(program, symbols, name)
     if training:
-        walker.count_iterations()
-    held = list(walker.state)  # by the buffer's name: its argument, array and next value
-    own = [*walker.outputs, *(walker.after[n] for n in held)]
-    called = [*walker.output_names, *(f"{n} (next)" for n in held)]
-    names, outputs, places = with_counts(called, own, walker.sizes)
-    arguments = (*walker.arguments, *(value for value, _ in walker.state.values()))
-    block = Block(arguments, tuple(walker.ops), tuple(outputs))
-    first = len(walker.arguments) - len(walker.outputs)
-    aliases = tuple((i, i + first) for i in range(len(walker.outputs), len(own)))
-    facts = {"aliases": aliases} if aliases else {}
-    module = Module({"main": Function("main", block, attributes=facts)}, walker.weights)
-    nodes = dict.fromkeys(n for op in block.ops if op.origin is not None for n in op.origin.nodes())
+        walker.ops += walker.state.count_iterations(draws)
+    after = walker.state.results()
+    names, outputs, places = with_counts(
+        [*walker.output_names, *after], [*walker.outputs, *after.values()], walker.sizes
+    )
+    main = walker.state.function(walker.arguments, walker.ops, outputs, len(walker.outputs))
+    nodes = dict.fromkeys(n for op in main.body.ops if op.origin is not None
+                          for n in op.origin.nodes())  # fmt: skip
     files = [frame[0] for n in nodes for frame in n.stack if not is_library(frame[0])]
     return Imported(
-        module,
-        tuple(v.name or f"input{i}" for i, v in enumerate(arguments)),
+        Module({"main": main}, walker.weights),
+        tuple(v.name or f"input{i}" for i, v in enumerate(main.arguments)),
         tuple(names),
         read_sources(files) if read_files else {},
         {
@@ -133,9 +128,9 @@ def import_exported(
             "torch": torch.__version__,
             "bound": symbols.facts(),
             "run_time_sizes": places,
-            "state": len(held),
+            "state": len(after),
         },
-        tuple(array for _, array in walker.state.values()),
+        walker.state.arrays,
     )
 
 
@@ -214,9 +209,8 @@ class _Walker:
         self.outputs: list[Value] = []
         self.output_names: list[str] = []
         self.ops: list = []
-        #: Buffers that the program changes, by name: the argument, its first value; and the next.
-        self.state: dict[str, tuple[Value, np.ndarray]] = {}
-        self.after: dict[str, Value] = {}
+        #: The buffers that the program changes, by name.
+        self.state = State()
         self.unsupported: list[Unsupported] = []
         self.sizes = RunTimeSizes()
         #: Constants by the identity of their tensor (the program keeps it alive).
@@ -242,19 +236,6 @@ class _Walker:
             else:
                 self._inner(node, self.program.graph_module)
 
-    def count_iterations(self) -> None:
-        """The seed and the iteration as state; the next iteration is one more."""
-        seed, iteration = self.symbols.random
-        builder = Builder(origin=Origin.synthetic("import", "training counts iterations"))
-        self.after["iteration"] = builder.add(iteration, builder.constant(1, "i64"))
-        self.after["seed"] = seed
-        for value in self.symbols.random:
-            if value.name in self.state:
-                raise UserError(f"the model has a buffer called {value.name}", "training",
-                                "rename it: the training step has one of that name")  # fmt: skip
-            self.state[value.name] = value, np.zeros((), np.int64)
-        self.ops += builder.ops
-
     def _inner(self, node, owner) -> None:
         """A node of the graph of ``owner`` that is neither given to it nor its end."""
         if node.op == "call_function":
@@ -272,9 +253,7 @@ class _Walker:
         kind = spec.kind.name if spec is not None else "USER_INPUT"
         if kind == "BUFFER" and spec.target in self._changed():
             array = to_numpy(states[spec.target]).copy()
-            argument = Value(tensor(array.shape, array.dtype), identifier(spec.target))
-            self.state[spec.target] = argument, array
-            self.env[node] = argument
+            self.env[node] = self.state.begin(spec.target, array, identifier(spec.target))
             return
         if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
             held = states[spec.target]
@@ -547,7 +526,7 @@ class _Walker:
         values = self._read(node.args[0])
         for spec, value, source in zip(specs, values, node.args[0], strict=True):
             if spec.kind.name == "BUFFER_MUTATION" and isinstance(value, Value):
-                self.after[spec.target] = value
+                self.state.change(spec.target, value)
             if spec.kind.name != "USER_OUTPUT" or source is None:
                 continue
             if not isinstance(value, bool | int | float | Value):
