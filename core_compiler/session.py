@@ -103,7 +103,7 @@ def _training_step(
         **_about(model, imported, found.name, how), "mode": "training",
         "inputs": inputs_called, "outputs": ["loss"], "training": dict(training.facts()),
     }  # fmt: skip
-    step = TrainingStep(made, joint.roles, joint.state)
+    step = TrainingStep(made, joint.roles, joint.state, imported.facts.get("tied", ()))
     if finish:
         made.finish()
     return step

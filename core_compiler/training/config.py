@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError
+from core_compiler.training.initializers import initializer
 from core_compiler.training.losses import loss
 from core_compiler.training.optimizers import optimizer
 
@@ -22,7 +23,12 @@ class Training:
                    ``adam``, ``adamw``, ``adagrad``, ``rmsprop``, ``lion``).
     ``freeze``     names of parameters that stay as they are; ``*`` stands for anything.
     ``clip_norm``  gradients whose norm over all parameters is larger are scaled down to it.
-    ``seed``       of random numbers (dropout).
+    ``initialize`` what parameters are at first, by name (``*`` stands for anything; of several
+                   patterns that match the first counts): an
+                   :class:`~core_compiler.training.initializers.Initializer`, its name
+                   (``xavier_uniform``, ``zeros``...) or a number.  The others are as the model has
+                   them.
+    ``seed``       of random numbers (dropout, ``initialize``).
     """
 
     loss: Any = "cross_entropy"  # a Loss from __post_init__ on, an Optimizer the other
@@ -30,11 +36,15 @@ class Training:
     freeze: tuple[str, ...] = ()
     clip_norm: float | None = None
     seed: int = 0
+    initialize: Any = ()  # pairs of a pattern and an Initializer from __post_init__ on
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", loss(self.loss))
         object.__setattr__(self, "optimizer", optimizer(self.optimizer))
         object.__setattr__(self, "freeze", tuple(self.freeze))
+        given = self.initialize
+        rows = given.items() if isinstance(given, Mapping) else given
+        object.__setattr__(self, "initialize", tuple((p, initializer(how)) for p, how in rows))
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UserError(f"clip_norm = {self.clip_norm}", "training", "give a number above 0")
 
@@ -43,4 +53,5 @@ class Training:
         return {
             "loss": repr(self.loss), "optimizer": repr(self.optimizer),
             "freeze": list(self.freeze), "clip_norm": self.clip_norm, "seed": self.seed,
+            "initialize": [[pattern, repr(how)] for pattern, how in self.initialize],
         }  # fmt: skip

@@ -19,6 +19,7 @@ from core_compiler.ir import Function, Module, Op, Origin, Resource, Value, as_a
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F64, I64
 from core_compiler.training.config import Training
+from core_compiler.training.initializers import chosen
 from core_compiler.training.losses import Own
 from core_compiler.training.roles import ITERATION, SEED, Argument, Roles
 
@@ -70,9 +71,13 @@ def begin(
         return len(arguments) - 1
 
     places = {}
+    order = {op: i for i, op in enumerate(parameters(main))}  # frozen ones count too
+    drawn = chosen(training.initialize, [_name(op) for op in held])
     for op in held:
         name = _name(op)
         array = as_array(op["value"], module.weights)
+        if name in drawn:
+            array = drawn[name].values(array.shape, array.dtype, training.seed, order[op])
         places[op] = add("parameter", name, Value(op.result.type, op.result.name), array)
     after = {place: main.outputs[i] for i, place in main.attributes.get("aliases", ())}
     nexts = []

@@ -48,11 +48,20 @@ class TrainingStep:
     loss has some) and returns the loss, a Python float.
     """
 
-    def __init__(self, compilation: Any, roles: Roles, state: Sequence[np.ndarray]):
+    def __init__(
+        self, compilation: Any, roles: Roles, state: Sequence[np.ndarray],
+        tied: Sequence[Sequence[str]] = (),
+    ):  # fmt: skip
         self.compilation, self.roles = compilation, roles
         self.batch = len(roles.numbers("batch"))
         self.state = [np.array(a) for a in state]
         self._places = names(roles)
+        #: Further names of parts of the state -> the name here.
+        self._further: dict[str, str] = {}
+        for group in tied:
+            here = [name for name in group if name in self._places]
+            if len(here) == 1:
+                self._further |= {name: here[0] for name in group if name != here[0]}
         self._spare: dict[int, np.ndarray] = {}
 
     def __call__(self, *batch: Any) -> float:
@@ -90,32 +99,38 @@ class TrainingStep:
         return int(self.state[self._places[ITERATION] - self.batch])
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Parameters and buffers by the model's names, copied."""
-        return {
+        """Parameters and buffers by the model's names, copied; what has several names (tied
+        embeddings) by each of them."""
+        made = {
             name: np.array(self.state[place - self.batch])
             for name, place in self._places.items()
             if self.roles.arguments[place][0] in ("parameter", "buffer")
         }
+        return made | {further: made[name].copy() for further, name in self._further.items()}
 
     def whole_state(self) -> dict[str, np.ndarray]:
         """All that the next iteration depends on, by name, copied."""
         return {n: np.array(self.state[p - self.batch]) for n, p in self._places.items()}
 
     def load_state_dict(self, held: Mapping[str, Any]) -> None:
-        """Set parameters, buffers or any other state by name.  UserError names what does not fit;
-        then nothing is changed."""
-        fresh = {}
+        """Set parameters, buffers or any other state by name, by any name of what has several.
+        UserError names what does not fit; then nothing is changed."""
+        fresh: dict[int, np.ndarray] = {}
         for name, given in held.items():
-            if name not in self._places:
+            own = self._further.get(name, name)
+            if own not in self._places:
                 raise UserError(f"the step has no {name!r}", "load_state_dict",
                                 "give the names of state_dict or whole_state")  # fmt: skip
-            place = self._places[name] - self.batch
+            place = self._places[own] - self.batch
             array, old = np.asarray(given), self.state[place]
             if array.shape != old.shape or array.dtype != old.dtype:
                 raise UserError(f"{name} is {array.dtype}{list(array.shape)}, wanted "
                                 f"{old.dtype}{list(old.shape)}", "load_state_dict",
                                 "give arrays of the model's own shapes and dtypes")  # fmt: skip
-            fresh[place] = array
+            before = fresh.setdefault(place, array)
+            if before is not array and before.tobytes() != array.tobytes():
+                raise UserError(f"{own} has several names, and {name} is not what was given by "
+                                "another", "load_state_dict", "give it once")  # fmt: skip
         for place, array in fresh.items():
             self.state[place] = np.array(array)
 

@@ -18,6 +18,7 @@ BATCH = 8
 
 
 def add_arguments(parser) -> None:
+    from core_compiler.training.initializers import INITIALIZERS
     from core_compiler.training.losses import LOSSES
     from core_compiler.training.optimizers import OPTIMIZERS
 
@@ -36,6 +37,9 @@ def add_arguments(parser) -> None:
                         help="scale gradients down to this norm")  # fmt: skip
     parser.add_argument("--freeze", action="append", default=[], metavar="NAME",
                         help="leave parameters as they are (* stands for anything)")  # fmt: skip
+    parser.add_argument("--initialize", action="append", default=[], metavar="PATTERN=NAME",
+                        help="what parameters are at first (* stands for anything): "
+                        f"{', '.join(INITIALIZERS)}")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of data order, dropout and weights")
     parser.add_argument("--width", type=float, help="of a sample: channels or features, a factor")
     parser.add_argument("--depth", type=int, help="of a sample: blocks or layers")
@@ -65,7 +69,7 @@ def run(arguments) -> int:
     module, loss, arrays = _task(arguments)
     training = Training(
         arguments.loss or loss, _optimizer(arguments), tuple(arguments.freeze),
-        arguments.clip_norm, arguments.seed,
+        arguments.clip_norm, arguments.seed, common.pairs(arguments.initialize, "--initialize"),
     )  # fmt: skip
     threads = common.threads(arguments)
     step = cc.compile(

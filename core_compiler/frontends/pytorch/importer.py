@@ -33,7 +33,7 @@ from core_compiler.frontends.pytorch.decompositions import (
 from core_compiler.frontends.pytorch.origins import describe, identifier, is_library, owner_of
 from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
-from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, to_numpy
+from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, memory_of, to_numpy
 from core_compiler.frontends.random_numbers import Draws
 from core_compiler.frontends.run_time_sizes import RunTimeNumber, RunTimeSizes, with_counts
 from core_compiler.frontends.state import State
@@ -129,9 +129,18 @@ def import_exported(
             "bound": symbols.facts(),
             "run_time_sizes": places,
             "state": len(after),
+            "tied": _tied(program.state_dict),
         },
         walker.state.arrays,
     )
+
+
+def _tied(states: Mapping[str, Any]) -> list[list[str]]:
+    """The names of each tensor that has several."""
+    groups: dict[tuple, list[str]] = {}
+    for name, held in states.items():
+        groups.setdefault(memory_of(held), []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
 
 
 #: Stands in for the result of an unsupported op whose type we cannot say.
@@ -213,8 +222,8 @@ class _Walker:
         self.state = State()
         self.unsupported: list[Unsupported] = []
         self.sizes = RunTimeSizes()
-        #: Constants by the identity of their tensor (the program keeps it alive).
-        self.tied: dict[int, Value] = {}
+        #: Parameters by the memory of their tensor.
+        self.tied: dict[tuple, Value] = {}
         self.counts: dict[str, Value] = {}  # of symbols that depend on data
         #: The nodes whose decompositions are being walked, the model's own first.
         self.within: list[FrontendNode] = []
@@ -286,8 +295,9 @@ class _Walker:
     def _constant(self, node, target: str, held, kind: str = "constant") -> None:
         if not node.users:
             return
-        if kind == "parameter" and id(held) in self.tied:  # one parameter under two names
-            self.env[node] = self.tied[id(held)]
+        memory = memory_of(held)
+        if kind == "parameter" and memory in self.tied:  # one parameter under two names
+            self.env[node] = self.tied[memory]
             return
         origin = Origin.root(FrontendNode(target, kind, scope=owner_of(target)))
         builder = Context(self.weights, origin, node, self.symbols, self.sizes)
@@ -304,7 +314,9 @@ class _Walker:
                 target,
                 "store it as a dense tensor of real numbers",
             ) from None
-        self.env[node] = self.tied[id(held)] = builder.constant(array, name=identifier(target))
+        self.env[node] = builder.constant(array, name=identifier(target))
+        if kind == "parameter":
+            self.tied[memory] = self.env[node]
         kept = builder.ops[-1]["value"]
         if check is not None and isinstance(kept, Resource):
             self.weights.watch(kept.digest, check)
