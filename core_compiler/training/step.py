@@ -129,8 +129,9 @@ class TrainingStep:
                                 "give arrays of the model's own shapes and dtypes")  # fmt: skip
             before = fresh.setdefault(place, array)
             if before is not array and before.tobytes() != array.tobytes():
-                raise UserError(f"{own} has several names, and {name} is not what was given by "
-                                "another", "load_state_dict", "give it once")  # fmt: skip
+                group = [own, *(n for n, tied in self._further.items() if tied == own)]
+                raise UserError(f"{' and '.join(group)} are one, and two values are given",
+                                "load_state_dict", "give it once")  # fmt: skip
         for place, array in fresh.items():
             self.state[place] = np.array(array)
 

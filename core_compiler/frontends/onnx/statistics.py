@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx.table import NotSupported
 from core_compiler.ir import Op, Value, as_array
 
 
-def initializer(importer: Any, value: Value) -> Op | None:
-    """The constant that ``value`` is, if it is a tensor stored in the model."""
+def initializer(importer: Any, value: Value) -> tuple[str, np.ndarray] | None:
+    """The name and the numbers of ``value`` if it is a tensor stored in the model."""
     op = importer.made.get(value)
-    stored = op is not None and op.kind == "core.constant" and op.origin.node is not None
-    return op if stored and op.origin.node.kind == "initializer" else None
+    if op is None or op.kind != "core.constant" or op.origin.node is None:
+        return None
+    stored = op.origin.node.kind == "initializer"
+    return (op.origin.node.name, as_array(op["value"], importer.weights)) if stored else None
 
 
 def running(importer: Any, value: Value) -> Value:
     """A running statistic as it is now: state where ``value`` is an initializer, else ``value``."""
     if value not in importer.moving:
-        op = initializer(importer, value)
-        if op is None:
+        stored = initializer(importer, value)
+        if stored is None:
             return value
         if importer.regions:
             raise NotSupported("running statistics that change inside a branch or a loop")
-        name = op.origin.node.name
-        importer.state.begin(name, as_array(op["value"], importer.weights))
-        importer.moving[value] = name
+        importer.state.begin(*stored)
+        importer.moving[value] = stored[0]
     return importer.state.now(importer.moving[value])
 
 

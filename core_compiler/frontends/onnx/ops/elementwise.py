@@ -6,7 +6,6 @@ from functools import reduce
 
 from core_compiler.frontends.onnx.statistics import initializer
 from core_compiler.frontends.onnx.table import TABLE, Context, onnx_op
-from core_compiler.ir import as_array
 
 _UNARY = {
     "Abs": "abs", "Neg": "neg", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Sin": "sin",
@@ -120,7 +119,7 @@ def identity(b, x):
     stored = initializer(b.importer, x) if b.importer.training and not b.importer.calls else None
     if stored is None:
         return x
-    return b.importer.stored(b.node.output[0], as_array(stored["value"], b.importer.weights))
+    return b.importer.stored(b.node.output[0], stored[1])
 
 
 @onnx_op("Clip")
