@@ -249,7 +249,7 @@ def test_a_parameter_of_several_names_goes_by_each_of_them():
     step.load_state_dict(model.state_dict())  # both, the same
     assert step.state_dict()["head.weight"].tobytes() == held["head.weight"].tobytes()
     before = step.digest
-    with pytest.raises(UserError, match="head.weight and table.weight are one, and two values"):
+    with pytest.raises(UserError, match=r"head.weight and table.weight are one, and two values"):
         step.load_state_dict({"table.weight": held["table.weight"], "head.weight": fresh})
     assert step.digest == before
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 import zipfile
@@ -92,10 +93,16 @@ def on_arrays(model: Any):
     import keras
 
     def run(*arrays):
-        made = model(arrays[0] if len(arrays) == 1 else list(arrays), training=False)
+        made = model(arrays[0] if len(arrays) == 1 else list(arrays), **_mode(model))
         return tuple(keras.ops.convert_to_numpy(leaf) for leaf in keras.tree.flatten(made))
 
     return run
+
+
+def _mode(model: Any, training: bool = False) -> dict[str, bool]:
+    """The argument that says whether a call trains, for models that take it."""
+    known = "training" in inspect.signature(model.call).parameters
+    return {"training": training} if known else {}
 
 
 def _by_torch(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
@@ -113,7 +120,7 @@ def _by_tensorflow(model: Any, inputs: Sequence[np.ndarray], name: str) -> Impor
     from core_compiler.frontends.tensorflow import import_function
 
     def call(*inputs):
-        return model(inputs[0] if len(inputs) == 1 else list(inputs), training=False)
+        return model(inputs[0] if len(inputs) == 1 else list(inputs), **_mode(model))
 
     made = import_function(call, inputs, name=name)
     named = [one.name for one in getattr(model, "inputs", None) or ()] or made.inputs
@@ -174,9 +181,9 @@ class _Stateless:
         trained, others = ([held[id(v)] for v in of] for of in (self.trained, self.others))
         given = inputs[0] if len(inputs) == 1 else list(inputs)
         if not self.training:
-            return self.model.stateless_call(trained, others, given, training=False)[0]
+            return self.model.stateless_call(trained, others, given, **_mode(self.model))[0]
         outputs, after, losses = self.model.stateless_call(
-            trained, others, given, training=True, return_losses=True
+            trained, others, given, return_losses=True, **_mode(self.model, training=True)
         )
         if losses:
             raise UserError(
