@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError
-from core_compiler.training.initializers import initializer
+from core_compiler.training.initializers import rows_of
 from core_compiler.training.losses import loss
 from core_compiler.training.optimizers import optimizer
 
@@ -42,9 +42,7 @@ class Training:
         object.__setattr__(self, "loss", loss(self.loss))
         object.__setattr__(self, "optimizer", optimizer(self.optimizer))
         object.__setattr__(self, "freeze", tuple(self.freeze))
-        given = self.initialize
-        rows = given.items() if isinstance(given, Mapping) else given
-        object.__setattr__(self, "initialize", tuple((p, initializer(how)) for p, how in rows))
+        object.__setattr__(self, "initialize", rows_of(self.initialize))
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UserError(f"clip_norm = {self.clip_norm}", "training", "give a number above 0")
 

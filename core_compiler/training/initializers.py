@@ -7,11 +7,11 @@ computed in f64 and rounded once to the parameter's dtype: the same bits on ever
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,7 +46,9 @@ class Numbers:
 
 
 class Initializer:
-    """Base of all."""
+    """Base of all; ``rank`` is how many axes a parameter has at least."""
+
+    rank: ClassVar[int] = 0
 
     def draw(self, numbers: Numbers) -> np.ndarray:
         """f64 of the shape of ``numbers``; UserError for a shape that it has no meaning for."""
@@ -60,11 +62,6 @@ class Initializer:
             return np.zeros(shape, dtype)
         made = self.draw(Numbers(tuple(shape), seed, STREAM + ordinal))
         return dtypes.cast(made, np.dtype(dtype))
-
-
-def no_weight(how: Initializer, shape: Sequence[int]) -> UserError:
-    return UserError(f"{how} is for weights with axes of inputs and outputs, not for {list(shape)}",
-                     "initialize", "name weights alone, such as '*.weight'")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,14 +118,16 @@ class _Scaled(Initializer):
     """By the number of a weight's inputs and outputs; their axes are those of torch's layers (those
     of Keras are ``input_axis=-2, output_axis=-1``), all other axes are positions."""
 
+    rank = 2
     input_axis: int
     output_axis: int
 
     def fans(self, shape: Sequence[int]) -> tuple[int, int]:
         """(inputs of an output, outputs of an input)."""
         rank, elements = len(shape), prod(shape)
-        if rank < 2 or not all(-rank <= a < rank for a in (self.input_axis, self.output_axis)):
-            raise no_weight(self, shape)
+        if not all(-rank <= a < rank for a in (self.input_axis, self.output_axis)):
+            raise UserError(f"{self} of a parameter {list(shape)}: it has no such axes",
+                            "initialize", "give axes that it has")  # fmt: skip
         return elements // shape[self.output_axis], elements // shape[self.input_axis]
 
     def std(self, shape: Sequence[int]) -> float:
@@ -211,11 +210,10 @@ class Orthogonal(Initializer):
     """Saxe et al. (2013): rows, or columns where there are fewer, of length ``gain`` and orthogonal
     to each other; axes behind the first count as columns."""
 
+    rank = 2
     gain: float = 1.0
 
     def draw(self, numbers):
-        if len(numbers.shape) < 2:
-            raise no_weight(self, numbers.shape)
         drawn = numbers.normal(0.0, 1.0).reshape(numbers.shape[0], -1)
         wide = drawn.shape[0] < drawn.shape[1]
         made = orthonormal(drawn.T if wide else drawn)
@@ -244,19 +242,44 @@ def initializer(what: Any) -> Initializer:
     return INITIALIZERS[what]
 
 
-def chosen(rows: Sequence[tuple[str, Initializer]], names: Sequence[str]) -> dict[str, Initializer]:
+def rows_of(given: Any) -> tuple[tuple[str, Initializer], ...]:
+    """Patterns with their initializers, from a mapping or pairs."""
+    if isinstance(given, str):
+        raise UserError(f"initialize = {given!r} names no parameters", "training",
+                        f"give {{'*.weight': {given!r}}}")  # fmt: skip
+    rows = given.items() if isinstance(given, Mapping) else given
+    return tuple((pattern, initializer(how)) for pattern, how in rows)
+
+
+def chosen(
+    rows: Sequence[tuple[str, Initializer]], ranks: Mapping[str, int]
+) -> dict[str, Initializer]:
     """Parameter -> its initializer: that of the first pattern that its name matches.  UserError for
-    a pattern that no name does."""
+    a pattern that no name does, and for parameters of too few axes.
+
+    ``ranks``: how many axes each parameter has.
+    """
     made: dict[str, Initializer] = {}
     for pattern, how in rows:
-        found = [name for name in names if fnmatch(name, pattern)]
+        found = [name for name in ranks if fnmatch(name, pattern)]
         if not found:
-            shown = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
             raise UserError(f"no trained parameter is called {pattern!r}", "initialize",
-                            f"the parameters are {shown}")  # fmt: skip
+                            f"the parameters are {_listed(ranks)}")  # fmt: skip
         for name in found:
             made.setdefault(name, how)
+    flat = [name for name, how in made.items() if ranks[name] < how.rank]
+    if flat:
+        raise UserError(
+            f"{type(made[flat[0]]).__name__} goes by inputs and outputs, and too few axes for that "
+            f"have {_listed(flat)}", "initialize",
+            f"name these in a row of their own before, such as {flat[0]!r}: 'ones'",
+        )  # fmt: skip
     return made
+
+
+def _listed(names: Iterable[str]) -> str:
+    held = list(names)
+    return ", ".join(held[:8]) + (" ..." if len(held) > 8 else "")
 
 
 # --- functions ----------------------------------------------------------------------------------

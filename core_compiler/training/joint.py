@@ -72,7 +72,7 @@ def begin(
 
     places = {}
     order = {op: i for i, op in enumerate(parameters(main))}  # frozen ones count too
-    drawn = chosen(training.initialize, [_name(op) for op in held])
+    drawn = chosen(training.initialize, {_name(op): op.result.type.rank for op in held})
     for op in held:
         name = _name(op)
         array = as_array(op["value"], module.weights)

@@ -187,8 +187,13 @@ def test_the_seed_chooses_and_freezing_others_does_not():
     [
         ({"3.*": "zeros"}, "no trained parameter is called '3.*'.*0.weight"),
         ({"*": "zeroes"}, "no initializer is called 'zeroes'.*zeros"),
-        ({"*": "xavier_uniform"}, "XavierUniform.* not for \\[6\\].*weights alone"),
-        ({"*": "orthogonal"}, "Orthogonal.* not for \\[6\\]"),
+        (
+            {"*": "xavier_uniform"},
+            "XavierUniform goes by inputs.*0.bias, 2.bias;.*'ones'",
+        ),
+        ({"0.*": "orthogonal"}, "Orthogonal goes by inputs.*have 0.bias;"),
+        ({"2.weight": ours.KaimingNormal(input_axis=4)}, "KaimingNormal.*it has no such axes"),
+        ("zeros", "initialize = 'zeros' names no parameters"),
         ({"*": ours.TruncatedNormal(0.0, 1.0, 2.0, 1.0)}, "nothing of TruncatedNormal"),
     ],
 )
