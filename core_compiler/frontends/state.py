@@ -36,14 +36,6 @@ class State:
     def change(self, name: str, value: Value) -> None:
         self._next[name] = value
 
-    def rename(self, name: str, other: str) -> dict[Value, Value]:
-        """Call a part ``other``; its old argument -> the new one."""
-        old, array = self._begun.pop(name)
-        argument = self.begin(other, array)
-        if name in self._next:
-            self._next[other] = self._next.pop(name)
-        return {old: argument}
-
     def count_iterations(self, draws: Draws) -> list[Op]:
         """Take in the seed and the iteration of a training step, which is one more the next time:
         the ops that add it.  UserError where the model has state of these names."""
