@@ -32,8 +32,9 @@ OPTIMIZERS = {
     "sgd": (optimizers.SGD(0.05, momentum=0.9),
             lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
             ("SGD", {"learning_rate": 0.05, "momentum": 0.9})),
-    "adam": (optimizers.Adam(0.005), lambda p: torch.optim.Adam(p, 0.005),
-             ("Adam", {"learning_rate": 0.005, "epsilon": 1e-8})),
+    # Keras adds epsilon before the bias correction, torch and we after it: next to none of it.
+    "adam": (optimizers.Adam(0.005, eps=1e-12), lambda p: torch.optim.Adam(p, 0.005, eps=1e-12),
+             ("Adam", {"learning_rate": 0.005, "epsilon": 1e-12})),
 }  # fmt: skip
 
 
