@@ -106,7 +106,8 @@ def _training_step(
         **_about(model, imported, found.name, how), "mode": "training",
         "inputs": inputs_called, "outputs": ["loss"], "training": dict(training.facts()),
     }  # fmt: skip
-    step = TrainingStep(joint.roles, joint.state, training.shards)
+    tied = imported.facts.get("tied", ())
+    step = TrainingStep(joint.roles, joint.state, training.shards, tied)
     step.compilation = made
     if finish:
         made.finish()
@@ -170,7 +171,7 @@ def _imported(
         return _from_file(Path(model), inputs, training)
     owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "keras" in owners:
-        return _from_keras(model, inputs)
+        return _from_keras(model, inputs, training)
     if "torch" in owners:
         return _from_torch(model, inputs, training)
     if "tensorflow" in owners:
@@ -179,7 +180,7 @@ def _imported(
         from core_compiler.frontends.onnx import import_proto
 
         arrays = _arrays(inputs)
-        return import_proto(model, inputs=arrays), arrays
+        return import_proto(model, inputs=arrays, training=training), arrays
     if callable(model):
         return _from_jax(model, inputs)
     raise UserError(
@@ -228,7 +229,7 @@ def _from_file(
         from core_compiler.frontends.onnx import import_file
 
         arrays = _arrays(inputs)
-        return import_file(path, inputs=arrays), arrays
+        return import_file(path, inputs=arrays, training=training), arrays
     if path.suffix.lower() == ".pt2":
         from core_compiler.frontends.pytorch import import_exported
         from core_compiler.frontends.pytorch.archive import read_pt2
@@ -243,7 +244,7 @@ def _from_file(
     if path.suffix.lower() == ".keras":
         from core_compiler.frontends.keras import read_file
 
-        return _from_keras(read_file(path), inputs)
+        return _from_keras(read_file(path), inputs, training)
     raise UserError("is no model file", str(path), "give a .onnx, .pt2, .keras or .mlir file")
 
 
@@ -257,13 +258,15 @@ def _from_tensorflow(function: Any, inputs: Sequence | None) -> tuple[Imported, 
     return import_function(function, given, name=_name_of(function)), given
 
 
-def _from_keras(model: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:
+def _from_keras(
+    model: Any, inputs: Sequence | None, training: bool = False
+) -> tuple[Imported, list[np.ndarray]]:
     from core_compiler.frontends.keras import example_shapes, import_model
 
     given = _arrays(inputs)
     if given is None:
         given = [np.zeros(shape, kind) for shape, kind in example_shapes(model)]
-    return import_model(model, given, name=model.name), given
+    return import_model(model, given, name=model.name, training=training), given
 
 
 def _from_jax(function: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:

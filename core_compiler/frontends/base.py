@@ -102,6 +102,20 @@ def refuse(found: Sequence[Unsupported], where: str) -> UserError:
     )
 
 
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names, a number behind each that was there before."""
+    seen: set[str] = set()
+    made = []
+    for name in names:
+        own, number = name, 1
+        while own in seen:
+            number += 1
+            own = f"{name}_{number}"
+        seen.add(own)
+        made.append(own)
+    return made
+
+
 def read_sources(files: Sequence[str], limit: int = 1 << 20) -> dict[str, str]:
     """The text of the model's own source files (each at most ``limit`` bytes; unreadable: left
     out)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +63,17 @@ class WeightStore:
     def put(self, digest: str, array: np.ndarray) -> None:
         """Bind a known digest to its array (readers of caches and recordings)."""
         self._arrays[digest] = array
+
+    def only(self, digests: Iterable[str]) -> WeightStore:
+        """A store with the arrays of ``digests`` alone: nobody asks any more whether the owners of
+        the others have changed them."""
+        made = WeightStore(self.folder)
+        for digest in digests:
+            if digest in self._arrays:
+                made._arrays[digest] = self._arrays[digest]
+            if digest in self._checks:
+                made._checks[digest] = self._checks[digest]
+        return made
 
     def __getitem__(self, digest: str) -> np.ndarray:
         if digest in self._checks:

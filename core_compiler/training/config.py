@@ -8,6 +8,7 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.ops.collective import MOST
+from core_compiler.training.initializers import rows_of
 from core_compiler.training.loss_scale import LossScale, loss_scale
 from core_compiler.training.losses import loss
 from core_compiler.training.optimizers import optimizer
@@ -25,7 +26,12 @@ class Training:
                    ``adam``, ``adamw``, ``adagrad``, ``rmsprop``, ``lion``).
     ``freeze``     names of parameters that stay as they are; ``*`` stands for anything.
     ``clip_norm``  gradients whose norm over all parameters is larger are scaled down to it.
-    ``seed``       of random numbers (dropout).
+    ``initialize`` what parameters are at first, by name (``*`` stands for anything; of several
+                   patterns that match the first counts): an
+                   :class:`~core_compiler.training.initializers.Initializer`, its name
+                   (``xavier_uniform``, ``zeros``...) or a number.  The others are as the model has
+                   them.
+    ``seed``       of random numbers (dropout, ``initialize``).
     ``shards``     parts of equal size that each batch is cut into; part of what is computed,
                    whoever computes it: on one worker they run one after another (gradient
                    accumulation).
@@ -48,11 +54,13 @@ class Training:
     sync_batch_norm: bool = True
     precision: str = "f32"
     loss_scale: Any = None  # a LossScale, or None, from __post_init__ on
+    initialize: Any = ()  # pairs of a pattern and an Initializer from __post_init__ on
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", loss(self.loss))
         object.__setattr__(self, "optimizer", optimizer(self.optimizer))
         object.__setattr__(self, "freeze", tuple(self.freeze))
+        object.__setattr__(self, "initialize", rows_of(self.initialize))
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UserError(f"clip_norm = {self.clip_norm}", "training", "give a number above 0")
         if not 1 <= self.shards <= MOST:
@@ -76,4 +84,5 @@ class Training:
             "shards": self.shards, "sync_batch_norm": self.sync_batch_norm,
             "precision": self.precision,
             "loss_scale": None if self.loss_scale is None else repr(self.loss_scale),
+            "initialize": [[pattern, repr(how)] for pattern, how in self.initialize],
         }  # fmt: skip

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.ir import Function, Module, Op, Origin, Value, as_array, tensor
+from core_compiler.ir import Function, Module, Op, Origin, Resource, Value, as_array, tensor
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F64, I64
 from core_compiler.training.config import Training
+from core_compiler.training.initializers import chosen
 from core_compiler.training.losses import Own
 from core_compiler.training.roles import ITERATION, SEED, SHARD, STATE, Argument, Roles
 
@@ -45,8 +46,8 @@ def begin(
     """The joint module of an imported model.
 
     ``inputs`` names main's arguments; the last of them, as many as there are ``buffers``, are the
-    model's own state, whose next values are main's last results.  UserError where nothing is left
-    to train or the loss does not fit the model's first result.
+    model's own state, whose next values are the results that main's ``aliases`` say.
+    UserError where nothing is left to train or the loss does not fit the model's first result.
     """
     main = module.main
     held = parameters(main, training.freeze)
@@ -73,16 +74,21 @@ def begin(
         return len(arguments) - 1
 
     places = {}
+    order = {op: i for i, op in enumerate(parameters(main))}  # frozen ones count too
+    drawn = chosen(training.initialize, {_name(op): op.result.type.rank for op in held})
     for op in held:
         name = _name(op)
         array = as_array(op["value"], module.weights)
+        if name in drawn:
+            array = drawn[name].values(array.shape, array.dtype, training.seed, order[op])
         places[op] = add("parameter", name, Value(op.result.type, op.result.name), array)
-    follow = main.outputs[len(main.outputs) - len(buffers) :]
+    after = {place: main.outputs[i] for i, place in main.attributes.get("aliases", ())}
     nexts = []
-    given = zip(main.arguments[own:], inputs[own:], buffers, follow, strict=True)
-    for value, name, array, after in given:
+    for place, (value, name, array) in enumerate(
+        zip(main.arguments[own:], inputs[own:], buffers, strict=True), own
+    ):
         role = "scalar" if name in (ITERATION, SEED) else "buffer"
-        nexts.append((add(role, name, value, array), after))
+        nexts.append((add(role, name, value, array), after[place]))
     moving = training.optimizer.slots
     for op, place in places.items():
         for slot, start in moving.items():
@@ -105,9 +111,14 @@ def begin(
     ).substitute(renamed)
     results = [(("loss", -1), loss), *((("next", of), renamed.get(v, v)) for of, v in nexts)]
     function = main.with_(body=body, attributes={})
-    return Joint(
-        module.with_function(Roles(tuple(rows), ()).applied(function, results)), tuple(state)
-    )
+    module = module.with_function(Roles(tuple(rows), ()).applied(function, results))
+    return Joint(module.with_(weights=module.weights.only(_stored(module))), tuple(state))
+
+
+def _stored(module: Module) -> list[str]:
+    """The digests of the weights that a module reads: of its parameters the step has copies."""
+    return [v.digest for op in module.walk() for v in op.attributes.values()
+            if isinstance(v, Resource)]  # fmt: skip
 
 
 def parameters(main: Function, freeze: Sequence[str] = ()) -> list[Op]:

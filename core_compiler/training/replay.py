@@ -50,8 +50,8 @@ class Run:
         return self._made
 
     def before(self, iteration: int, also: Iterable[Path] = ()) -> None:
-        """Bring the step to the state that ``iteration`` begins with: from the last checkpoint, here
-        or in the folders ``also``, and what receipts say of it must hold."""
+        """Bring the step to the state that ``iteration`` begins with, from the last checkpoint
+        before it, here or in the folders ``also``."""
         step, _ = self._open()
         found = [
             (number, path) for folder in (self.folder, *also)

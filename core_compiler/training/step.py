@@ -48,7 +48,11 @@ class TrainingStep:
     #: Told, with the number of the shard, of launches that have ended.
     watch: ShardWatcher | None = None
 
-    def __init__(self, roles: Roles, state: Sequence[np.ndarray], shards: int = 1):
+    def __init__(
+        self, roles: Roles, state: Sequence[np.ndarray], shards: int = 1,
+        tied: Sequence[Sequence[str]] = (),
+    ):  # fmt: skip
+        """``tied``: names that mean one part of the state, in groups."""
         self.roles, self.shards = roles, shards
         self.own: Sequence[int] = range(shards)
         self.join: Join = join_here
@@ -58,6 +62,12 @@ class TrainingStep:
         #: State by name -> its place in ``state``.
         self._places = {name: place - first for name, place in names(roles).items()}
         self._first = first
+        #: Further names of parts of the state -> the name here.
+        self._further: dict[str, str] = {}
+        for group in tied:
+            here = [name for name in group if name in self._places]
+            if len(here) == 1:
+                self._further |= {name: here[0] for name in group if name != here[0]}
         self._spare: dict[int, np.ndarray] = {}
         self._run: Any = None
 
@@ -143,12 +153,14 @@ class TrainingStep:
         return int(self.state[self._places[ITERATION]])
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Parameters and buffers by the model's names, copied."""
-        return {
+        """Parameters and buffers by the model's names, copied; what has several names (tied
+        embeddings) by each of them."""
+        made = {
             name: np.array(self.state[place])
             for name, place in self._places.items()
             if self.roles.arguments[self._first + place][0] in ("parameter", "buffer")
         }
+        return made | {further: made[name].copy() for further, name in self._further.items()}
 
     def named_state(self) -> dict[str, np.ndarray]:
         """All that the next iteration depends on, by name, as it lies in memory."""
@@ -171,20 +183,25 @@ class TrainingStep:
         return {n: np.array(a) for n, a in self.named_state().items()}
 
     def load_state_dict(self, held: Mapping[str, Any]) -> None:
-        """Set parameters, buffers or any other state by name.  UserError names what does not fit;
-        then nothing is changed."""
-        fresh = {}
+        """Set parameters, buffers or any other state by name, by any name of what has several.
+        UserError names what does not fit; then nothing is changed."""
+        fresh: dict[int, np.ndarray] = {}
         for name, given in held.items():
-            if name not in self._places:
+            own = self._further.get(name, name)
+            if own not in self._places:
                 raise UserError(f"the step has no {name!r}", "load_state_dict",
                                 "give the names of state_dict or whole_state")  # fmt: skip
-            place = self._places[name]
+            place = self._places[own]
             array, old = np.asarray(given), self.state[place]
             if array.shape != old.shape or array.dtype != old.dtype:
                 raise UserError(f"{name} is {array.dtype}{list(array.shape)}, wanted "
                                 f"{old.dtype}{list(old.shape)}", "load_state_dict",
                                 "give arrays of the model's own shapes and dtypes")  # fmt: skip
-            fresh[place] = array
+            before = fresh.setdefault(place, array)
+            if before is not array and before.tobytes() != array.tobytes():
+                group = [own, *(n for n, tied in self._further.items() if tied == own)]
+                raise UserError(f"{' and '.join(group)} are one, and two values are given",
+                                "load_state_dict", "give it once")  # fmt: skip
         for place, array in fresh.items():
             self.state[place] = np.array(array)
 

@@ -185,3 +185,21 @@ def test_a_file_is_lowered_by_the_backend_that_is_chosen(name, backend, keras, t
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout[done.stdout.index("{") :])
     assert said["worst_relative_error"] < 1e-4
+
+
+def test_variables_of_one_path_are_told_apart(keras):
+    class Twice(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.first = keras.layers.Dense(3, name="layer")
+            self.second = keras.layers.Dense(3, name="layer")
+
+        def call(self, x):
+            return self.second(self.first(x))
+
+    model, x = Twice(), image(2, 3)
+    model(x)
+    shaken(model)
+    assert len({v.path for v in model.variables}) < len(model.variables)
+    made = by_reference(import_model(model, [x]), [x])
+    np.testing.assert_allclose(made[0], on_arrays(model)(x)[0], rtol=1e-5, atol=1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.debug.evaluate import Evaluator
+from core_compiler.frontends.base import Imported
 from core_compiler.frontends.pytorch import import_module
 from core_compiler.ir import Module
 from core_compiler.ir.verifier import verify
@@ -36,7 +37,17 @@ class Reference:
     """A training step by the reference; called with a batch it returns the loss."""
 
     def __init__(self, model, inputs, training: Training):
-        joint = joint_of(model, inputs, training)
+        self._begin(joint_of(model, inputs, training), training)
+
+    @staticmethod
+    def on(imported: Imported, training: Training) -> Reference:
+        """Of a model that a frontend read as it trains."""
+        made = Reference.__new__(Reference)
+        joint = begin(imported.module, training, inputs=imported.inputs, buffers=imported.state)
+        made._begin(joint, training)
+        return made
+
+    def _begin(self, joint: Joint, training: Training) -> None:
         self.places, self.first = names(joint.roles), len(joint.roles.numbers("batch"))
         self.roles, self.state = joint.roles, [np.array(a) for a in joint.state]
         self.module = after_passes(joint.module, training)

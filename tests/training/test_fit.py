@@ -214,7 +214,8 @@ def test_the_command_gives_the_same_digest_on_any_threads_and_tiling(capsys):
 
     found = []
     for more in (["--threads", "1"], ["--threads", "2", "--tiling", "alternate"]):
-        words = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--iterations", "3"]
+        words = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--iterations", "3",
+                 "--initialize", "*.weight=orthogonal", "--initialize", "*.bias=zeros"]  # fmt: skip
         assert main([*words, "--json", *more]) == 0
         found.append(json.loads(capsys.readouterr().out))
     assert found[0]["digest"] == found[1]["digest"]
@@ -243,6 +244,8 @@ def test_the_command_trains_in_f16(capsys):
         (["digits-cmm"], "no sample model is called 'digits-cmm'"),
         (["model.onnx"], "a file brings no data to train on"),
         (["digits-mlp", "--resume"], "there is no folder for checkpoints"),
+        (["digits-mlp", "--initialize", "*.weight"], "cannot read '*.weight'"),
+        (["digits-mlp", "--initialize", "*.weight=xavier"], "no initializer is called 'xavier'"),
         (["digits-mlp", "--optimizer", "adm"], "no optimiser is called 'adm'"),
         (["gpt2-decode", "--depth", "1", "--width", "0.1"], "is not trained"),
     ],

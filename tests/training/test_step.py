@@ -231,6 +231,64 @@ def test_state_goes_to_torch_and_back():
     assert step.digest == before
 
 
+def _words_step(model):
+    return cc.compile(model, _words(0), training=Training(), finish=False)
+
+
+def test_a_parameter_of_several_names_goes_by_each_of_them():
+    model = _made(Words)
+    step = _words_step(model)
+    held = step.state_dict()
+    assert set(held) == set(model.state_dict())
+    assert held["head.weight"].tobytes() == held["table.weight"].tobytes()
+    model.load_state_dict({k: torch.from_numpy(v) for k, v in held.items()})
+    for name, other in (("head.weight", "table.weight"), ("table.weight", "head.weight")):
+        fresh = np.random.default_rng(len(name)).random((11, 16), np.float32)
+        step.load_state_dict({name: fresh})
+        assert np.array_equal(step.state_dict()[other], fresh)
+    step.load_state_dict(model.state_dict())  # both, the same
+    assert step.state_dict()["head.weight"].tobytes() == held["head.weight"].tobytes()
+    before = step.digest
+    with pytest.raises(UserError, match=r"head.weight and table.weight are one, and two values"):
+        step.load_state_dict({"table.weight": held["table.weight"], "head.weight": fresh})
+    assert step.digest == before
+
+
+def test_a_saved_program_ties_what_its_model_tied(tmp_path):
+    model = _made(Words)
+    program = torch.export.export(model.train(), _words(0)[:1])
+    torch.export.save(program, tmp_path / "words.pt2")
+    step, saved = _words_step(program), _words_step(tmp_path / "words.pt2")
+    assert set(saved.state_dict()) == set(model.state_dict())
+    assert len(saved.roles.numbers("parameter")) == len(list(model.parameters()))
+    assert saved.digest == step.digest
+
+
+def test_a_step_is_recorded_after_torch_trained_the_module_on(tmp_path):
+    from core_compiler.record.reader import Recording
+
+    model = _made(Pictures)
+    step = cc.compile(model, _pictures(0), training=Training(), finish=False)
+    before = step.digest
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1)
+    path = step.compilation.record(tmp_path / "step.run")
+    assert len(Recording.open(path).stages()) == len(step.compilation.stages)
+    assert step.digest == before
+
+
+def test_frozen_weights_that_torch_changed_are_refused_as_ever(tmp_path):
+    """They are read where they are."""
+    model = _made(Pictures)
+    training = Training(freeze=("last.weight",))
+    step = cc.compile(model, _pictures(0), training=training, finish=False)
+    with torch.no_grad():
+        model.last.weight.add_(1)
+    with pytest.raises(UserError, match=r"last.weight was changed in place"):
+        step.compilation.record(tmp_path / "step.run")
+
+
 @pytest.mark.parametrize(
     ("batch", "message"),
     [

@@ -1,5 +1,5 @@
-"""``workbench diverge RUN_A RUN_B``: the first iteration, op, value and element in which two training
-runs differ."""
+"""``workbench diverge RUN_A RUN_B``: the first iteration, op, value and element in which two
+training runs differ."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ BATCH = 8
 
 
 def add_arguments(parser) -> None:
+    from core_compiler.training.initializers import INITIALIZERS
     from core_compiler.training.losses import LOSSES
     from core_compiler.training.optimizers import OPTIMIZERS
     from core_compiler.training.precision import PRECISIONS
@@ -39,6 +40,9 @@ def add_arguments(parser) -> None:
                         help="a factor of the loss, or dynamic (as f16 has it)")  # fmt: skip
     parser.add_argument("--freeze", action="append", default=[], metavar="NAME",
                         help="leave parameters as they are (* stands for anything)")  # fmt: skip
+    parser.add_argument("--initialize", action="append", default=[], metavar="PATTERN=NAME",
+                        help="what parameters are at first (* stands for anything): "
+                        f"{', '.join(INITIALIZERS)}")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of data order, dropout and weights")
     parser.add_argument("--width", type=float, help="of a sample: channels or features, a factor")
     parser.add_argument("--depth", type=int, help="of a sample: blocks or layers")
@@ -85,7 +89,7 @@ def add_arguments(parser) -> None:
         help="in every K-th iteration hash every value that lies in memory",
     )
     parser.add_argument("--inject", metavar="OP:ITERATION",
-                        help="flip the last bit of one element of an op's result, once")  # fmt: skip
+                        help="flip one element's last bit in an op's result, once")  # fmt: skip
 
 
 def run(arguments) -> int:

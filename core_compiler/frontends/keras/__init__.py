@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError, raised_at
-from core_compiler.frontends.base import Imported
+from core_compiler.frontends.base import Imported, distinct
 
 __all__ = ["example_shapes", "import_model", "on_arrays", "read_file"]
 
@@ -58,17 +60,24 @@ def example_shapes(model: Any) -> list[tuple[tuple[int, ...], str]]:
     return [(tuple(size or 1 for size in one.shape), str(one.dtype)) for one in inputs]
 
 
-def import_model(model: Any, inputs: Sequence[np.ndarray], name: str = "model") -> Imported:
-    """Import a Keras model for inference.
+def import_model(
+    model: Any, inputs: Sequence[np.ndarray], name: str = "model", training: bool = False
+) -> Imported:
+    """Import a Keras model.
 
-    ``inputs``  one array for each of its inputs, in order.
-    Variables become constants that keep their paths as names and layers' names are the ops' scopes.
-    UserError where the model cannot be called on ``inputs``, for a backend that is not read, and
-    for ops without a translation.
+    ``inputs``    one array for each of its inputs, in order.
+    ``training``  as it trains (on JAX): the variables that a call changes (statistics of a batch
+                  normalisation, seeds of dropout) are state.
+    The other variables become constants that keep their paths as names; layers' names are the ops'
+    scopes.  UserError where the model cannot be called on ``inputs``, for a backend that is not
+    read, for losses that layers add in training, and for ops without a translation.
     """
     import keras
 
     backend = keras.config.backend()
+    if training and backend != "jax":
+        raise UserError(f"models on the backend {backend} are not trained", name,
+                        "set KERAS_BACKEND to jax: a .keras file loads on any")  # fmt: skip
     if backend == "torch":
         return _by_torch(model, inputs, name)
     if backend == "tensorflow":
@@ -76,7 +85,7 @@ def import_model(model: Any, inputs: Sequence[np.ndarray], name: str = "model") 
     if backend != "jax":
         fix = f"set KERAS_BACKEND to {' or '.join(_BACKENDS)}: a .keras file loads on any"
         raise UserError(f"models on the backend {backend} are not read", name, fix)
-    return _by_jax(model, inputs, name)
+    return _by_jax(model, inputs, name, training)
 
 
 def on_arrays(model: Any):
@@ -84,10 +93,16 @@ def on_arrays(model: Any):
     import keras
 
     def run(*arrays):
-        made = model(arrays[0] if len(arrays) == 1 else list(arrays), training=False)
+        made = model(arrays[0] if len(arrays) == 1 else list(arrays), **_mode(model))
         return tuple(keras.ops.convert_to_numpy(leaf) for leaf in keras.tree.flatten(made))
 
     return run
+
+
+def _mode(model: Any, training: bool = False) -> dict[str, bool]:
+    """The argument that says whether a call trains, for models that take it."""
+    known = "training" in inspect.signature(model.call).parameters
+    return {"training": training} if known else {}
 
 
 def _by_torch(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
@@ -105,7 +120,7 @@ def _by_tensorflow(model: Any, inputs: Sequence[np.ndarray], name: str) -> Impor
     from core_compiler.frontends.tensorflow import import_function
 
     def call(*inputs):
-        return model(inputs[0] if len(inputs) == 1 else list(inputs), training=False)
+        return model(inputs[0] if len(inputs) == 1 else list(inputs), **_mode(model))
 
     made = import_function(call, inputs, name=name)
     named = [one.name for one in getattr(model, "inputs", None) or ()] or made.inputs
@@ -113,32 +128,77 @@ def _by_tensorflow(model: Any, inputs: Sequence[np.ndarray], name: str) -> Impor
     return Imported(made.module, tuple(named), tuple(results), made.sources, _facts(made.facts))
 
 
-def _by_jax(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
+def _by_jax(model: Any, inputs: Sequence[np.ndarray], name: str, training: bool) -> Imported:
     from core_compiler.frontends.stablehlo import import_function
 
-    trainable, others = model.trainable_variables, model.non_trainable_variables
-    count = len(trainable)
-    variables = [*trainable, *others]
-    weights = [variable.value for variable in variables]
-
-    def call(weights, *inputs):
-        given = inputs[0] if len(inputs) == 1 else list(inputs)
-        return model.stateless_call(weights[:count], weights[count:], given, training=False)[0]
-
     try:
+        called = _Stateless(model, inputs, training)
+        arguments = called.values(called.fixed), list(inputs), called.values(called.moving)
         made = import_function(
-            call, (weights, *inputs), name=name,
-            weights={v.path: np.asarray(w) for v, w in zip(variables, weights, strict=True)},
-            statistics=[v.path for v in others],
+            called, arguments, name=name,
+            weights=called.arrays(called.fixed),
+            statistics=[called.names[id(v)] for v in called.others],
             inputs_named=[one.name for one in getattr(model, "inputs", None) or ()],
             outputs_named=list(getattr(model, "output_names", None) or ()),
+            state=called.arrays(called.moving),
         )  # fmt: skip
     except UserError:
         raise
     except Exception as problem:  # the model's own layers
         raise UserError(f"keras cannot call it: {raised_at(problem)}", name,
                         "see that model(inputs) runs") from None  # fmt: skip
-    return Imported(made.module, made.inputs, made.outputs, made.sources, _facts(made.facts))
+    return replace(made, facts=_facts(made.facts))
+
+
+class _Stateless:
+    """A model on JAX as a function of its ``fixed`` variables, its inputs, and the ``moving``
+    variables, which a call in training changes: to its outputs and the next moving ones."""
+
+    def __init__(self, model: Any, inputs: Sequence[np.ndarray], training: bool):
+        self.model, self.training = model, training
+        self.trained: list[Any] = list(model.trainable_variables)
+        self.others: list[Any] = list(model.non_trainable_variables)
+        self.fixed, self.moving = self.trained, self.others
+        paths = distinct([v.path for v in (*self.trained, *self.others)])
+        self.names = dict(zip(map(id, (*self.trained, *self.others)), paths, strict=True))
+        changed = self._changed(inputs) if training else [False] * len(self.others)
+        told = list(zip(self.others, changed, strict=True))
+        self.moving = [v for v, moves in told if moves]
+        self.fixed = self.trained + [v for v, moves in told if not moves]
+
+    def _changed(self, inputs: Sequence[np.ndarray]) -> list[bool]:
+        """Of each variable that is not trained, whether a call makes another of it."""
+        import jax
+
+        given = self.values(self.fixed), list(inputs), self.values(self.moving)
+        program = jax.make_jaxpr(self)(*given).jaxpr
+        first = len(program.invars) - len(self.others), len(program.outvars) - len(self.others)
+        pairs = zip(program.invars[first[0] :], program.outvars[first[1] :], strict=True)
+        return [before is not after for before, after in pairs]
+
+    def __call__(self, fixed: Sequence, inputs: Sequence, moving: Sequence) -> Any:
+        held = dict(zip(map(id, (*self.fixed, *self.moving)), (*fixed, *moving), strict=True))
+        trained, others = ([held[id(v)] for v in of] for of in (self.trained, self.others))
+        given = inputs[0] if len(inputs) == 1 else list(inputs)
+        if not self.training:
+            return self.model.stateless_call(trained, others, given, **_mode(self.model))[0]
+        outputs, after, losses = self.model.stateless_call(
+            trained, others, given, return_losses=True, **_mode(self.model, training=True)
+        )
+        if losses:
+            raise UserError(
+                f"its layers add {len(losses)} losses of their own", self.model.name,
+                "leave the regularisers out: an optimiser's weight_decay does what L2 does",
+            )  # fmt: skip
+        made = dict(zip(map(id, self.others), after, strict=True))
+        return outputs, [made[id(v)] for v in self.moving]
+
+    def values(self, variables: Sequence[Any]) -> list[Any]:
+        return [variable.value for variable in variables]
+
+    def arrays(self, variables: Sequence[Any]) -> dict[str, np.ndarray]:
+        """The variables' numbers by their paths."""
+        return {self.names[id(v)]: np.asarray(v.value) for v in variables}
 
 
 def _facts(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,14 +16,17 @@ from core_compiler.frontends.onnx.functions import definition, inlined, schema_w
 from core_compiler.frontends.onnx.ops.elementwise import POINTWISE
 from core_compiler.frontends.onnx.origins import LISTING, describe, listing, scope_of
 from core_compiler.frontends.onnx.reading import (
+    DOMAINS,
     dtype_of,
     external_files,
     need_rank,
     need_sound,
+    need_unchanged,
     read_model,
     to_array,
     type_of,
 )
+from core_compiler.frontends.onnx.statistics import without_unread
 from core_compiler.frontends.onnx.table import (
     EMPTY,
     TABLE,
@@ -33,7 +36,9 @@ from core_compiler.frontends.onnx.table import (
     NotSupported,
     TensorSequence,
 )
+from core_compiler.frontends.random_numbers import Draws
 from core_compiler.frontends.run_time_sizes import RunTimeSizes, with_counts
+from core_compiler.frontends.state import State
 from core_compiler.ir import (
     Block,
     FrontendNode,
@@ -48,7 +53,6 @@ from core_compiler.ops.base import TypeRuleError
 
 __all__ = ["import_file", "import_proto", "ops"]
 
-DOMAINS = ("", "ai.onnx")
 #: An example of an input: a tensor, a sequence of them, or None for an empty optional value.
 Example = np.ndarray | Sequence[np.ndarray] | None
 #: Ops that know sequences of tensors; loops only where they are unrolled.
@@ -75,6 +79,7 @@ def import_file(
     path: Path | str,
     sizes: Mapping[str, int] | None = None,
     inputs: Mapping[str, Example] | Sequence[Example] | None = None,
+    training: bool = False,
 ) -> Imported:
     """Import a ``.onnx`` file; see :func:`import_proto`.
 
@@ -82,7 +87,9 @@ def import_file(
     """
     path = Path(path)
     model = read_model(path)
-    return import_proto(model, folder=path.parent, name=str(path), sizes=sizes, inputs=inputs)
+    return import_proto(
+        model, folder=path.parent, name=str(path), sizes=sizes, inputs=inputs, training=training
+    )
 
 
 def import_proto(
@@ -94,6 +101,7 @@ def import_proto(
     inputs: Mapping[str, Example] | Sequence[Example] | None = None,
     origins: Mapping[str, Origin] | None = None,
     tensors: dict[str, Any] | None = None,
+    training: bool = False,
 ) -> Imported:
     """Import a ``ModelProto``.
 
@@ -104,6 +112,9 @@ def import_proto(
     ``origins`` where nodes (and initializers), by name, came from: what a level before this one
                 knows; else they are roots.
     ``tensors`` is filled with what each of the graph's tensors became, by name.
+    ``training`` the model as it trains: batch normalisation goes by the batch, whose statistics
+                move the running ones, which are state; dropout and other random ops draw from a
+                seed and an iteration, which are state too.
     An input that is a sequence becomes one argument for each tensor of its example (a list), called
     ``name[0]``, ``name[1]``...; an optional one without an example is empty.  Results that are
     sequences are named alike.
@@ -118,10 +129,13 @@ def import_proto(
     opsets = {o.domain: o.version for o in model.opset_import}
     opset = next((opsets[d] for d in DOMAINS if d in opsets), 0)
     if opset and opset < OLDEST:
-        _need_unchanged(model, opset, name)
+        need_unchanged(model, opset, OLDEST, name)
         opset = OLDEST
     examples = _by_name(model, inputs or {}, name)
-    importer = Importer(model, opset or 18, folder, sizes or {}, examples, name, origins or {})
+    draws = Draws.of_training() if training else Draws()
+    importer = Importer(
+        model, opset or 18, folder, sizes or {}, examples, name, origins or {}, draws
+    )
     try:
         importer.graph(model.graph)
     except UserError as error:
@@ -137,7 +151,7 @@ def import_proto(
         raise refuse(importer.unsupported, name)
     if tensors is not None:
         tensors.update(importer.env)
-    body = Block(tuple(importer.arguments), tuple(importer.ops), tuple(importer.results))
+    main = importer.main()
     facts: dict[str, Any] = {
         "frontend": "onnx",
         "opset": opset,
@@ -147,33 +161,14 @@ def import_proto(
         "external_data": external_files(model),
         "sequences": importer.sequences,
         "run_time_sizes": importer.run_time_sizes,
+        "state": len(importer.state.arrays),
     }
     return Imported(
-        Module({"main": Function("main", body)}, importer.weights),
-        tuple(v.name or "" for v in importer.arguments),
+        Module({"main": main}, importer.weights),
+        tuple(v.name or "" for v in main.arguments),
         tuple(importer.result_names),
-        {LISTING: listing(model.graph)}, facts,
+        {LISTING: listing(model.graph)}, facts, importer.state.arrays,
     )  # fmt: skip
-
-
-def _need_unchanged(model, opset: int, name: str) -> None:
-    """UserError where a node of a version before the oldest that is read meant something else then
-    (or ONNX does not say)."""
-    import onnx
-
-    def defined(op_type: str, version: int) -> int:
-        try:
-            return int(onnx.defs.get_schema(op_type, version).since_version)
-        except onnx.defs.SchemaError:
-            return 0
-
-    kinds = dict.fromkeys(node.op_type for node in model.graph.node if node.domain in DOMAINS)
-    other = [k for k in kinds if not defined(k, opset) or defined(k, opset) != defined(k, OLDEST)]
-    if other:
-        raise UserError(
-            f"opset {opset} is too old: it means something else by {', '.join(other[:5])}", name,
-            f"convert it to opset {OLDEST} or newer",
-        )  # fmt: skip
 
 
 def _by_name(model, inputs: Mapping[str, Example] | Sequence[Example], name: str):
@@ -192,7 +187,9 @@ class Importer:
     """One import; ``env`` maps tensor names to values, ``made`` values to the ops that make
     them."""
 
-    def __init__(self, model, opset: int, folder, sizes, inputs, name: str, origins):
+    def __init__(
+        self, model, opset: int, folder, sizes, inputs, name: str, origins, draws: Draws
+    ):  # fmt: skip
         self.model, self.opset, self.folder, self.name = model, opset, folder, name
         self.sizes, self.inputs, self.origins = sizes, inputs, origins
         self.weights = folder if isinstance(folder, WeightStore) else WeightStore()
@@ -211,12 +208,16 @@ class Importer:
         self.run_time_sizes: dict[str, list[list[int]]] = {}
         self.ops: list = []
         self.unsupported: list[Unsupported] = []
+        #: The random ops of the model, and what training changes beside parameters.
+        self.draws, self.state = draws, State()
+        #: Initializers that are parts of the state: constant -> the part's name.
+        self.moving: dict[Value, str] = {}
         self.opsets = {o.domain: o.version for o in model.opset_import}
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.calls: list[tuple[str, str]] = []
         #: Operations that computing shapes took so far.
         self.worked = 0
-        self._lines = self._nodes = self._streams = 0
+        self._lines = self._nodes = self.regions = 0
 
     # -- the main graph ----------------------------------------------------------------------------
 
@@ -241,9 +242,21 @@ class Importer:
                 )
             if value is not None:
                 self._result(info.name, value)
+
+    def main(self) -> Function:
+        """The function of the main graph that was walked."""
+        own = len(self.results)
+        if self.training:
+            self.ops = [*without_unread(self), *self.state.count_iterations(self.draws)]
+        after = self.state.results()
         self.result_names, self.results, self.run_time_sizes = with_counts(
-            self.result_names, self.results, self.counted
+            [*self.result_names, *after], [*self.results, *after.values()], self.counted
         )
+        return self.state.function(self.arguments, self.ops, self.results, own)
+
+    @property
+    def training(self) -> bool:
+        return bool(self.draws.given)
 
     def _result(self, name: str, value: Value | TensorSequence | EmptyOptional) -> None:
         if isinstance(value, Value):
@@ -330,13 +343,19 @@ class Importer:
         return shape
 
     def _initializer(self, held) -> None:
-        origin = self.origins.get(held.name) or Origin.root(
-            FrontendNode(held.name, "initializer", LISTING, 0, scope_of(held.name))
+        self.define(held.name, self.stored(held.name, to_array(held, self.folder)))
+
+    def stored(self, name: str, array: np.ndarray) -> Value:
+        """The constant of an initializer.  One of rank 0 is a number of a formula (exporters lift
+        those out of nodes), not a parameter."""
+        kind = "initializer" if array.ndim else "constant"
+        origin = self.origins.get(name) or Origin.root(
+            FrontendNode(name, kind, LISTING, 0, scope_of(name))
         )
         builder = Context(origin, _Nothing, self)
-        value = builder.constant(to_array(held, self.folder), name=held.name)
+        value = builder.constant(array, name=name)
         self.take(builder)
-        self.define(held.name, value)
+        return value
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -345,11 +364,6 @@ class Importer:
         if self.env.get(name) is not None:
             raise UserError(f"tensor {name!r} is made twice", self.name, "the file is damaged")
         self.env[name] = value
-
-    def next_stream(self) -> int:
-        """The ordinal of one more random op."""
-        self._streams += 1
-        return self._streams - 1
 
     def take(self, builder: Context) -> None:
         """Append the ops of a context, once."""
@@ -490,6 +504,7 @@ class Importer:
     def region(self, graph, arguments: list[Value]) -> Block:
         """A graph attribute as a region: its ops apart from those around it."""
         outer, self.ops = self.ops, []
+        self.regions += 1
         try:
             outputs = self.subgraph(graph, arguments)
             if _holds_sequence(outputs):
@@ -499,6 +514,7 @@ class Importer:
             return Block(tuple(arguments), tuple(self.ops), tuple(outputs))
         finally:
             self.ops = outer
+            self.regions -= 1
 
 
 def _holds_sequence(inputs) -> bool:

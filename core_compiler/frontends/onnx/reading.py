@@ -27,6 +27,8 @@ DTYPES = {
 #: Where the data of a tensor that was left out of a ``ModelProto`` are: in a weight store, under
 #: this and their digest.
 STORED = "weights:"
+#: How the default domain is called.
+DOMAINS = ("", "ai.onnx")
 #: The largest file that protobuf reads.
 LARGEST = (1 << 31) - 1
 #: Axes that an array of NumPy may have.
@@ -257,3 +259,35 @@ def _inside(folder: Path, location: str, where: str) -> Path:
 
 def _short(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+
+
+def need_unchanged(model, opset: int, oldest: int, name: str) -> None:
+    """UserError where a node of a version before the ``oldest`` that is read meant something else
+    then (or ONNX does not say)."""
+    kinds = dict.fromkeys(node.op_type for node in model.graph.node if node.domain in DOMAINS)
+    other = [kind for kind in kinds if not _means_the_same(kind, opset, oldest)]
+    if other:
+        raise UserError(
+            f"opset {opset} is too old: it means something else by {', '.join(other[:5])}", name,
+            f"convert it to opset {oldest} or newer",
+        )  # fmt: skip
+
+
+def _means_the_same(op_type: str, opset: int, later: int) -> bool:
+    """Whether two versions define an op alike, but for a hint of the first about memory."""
+    import onnx
+
+    try:
+        old, new = (onnx.defs.get_schema(op_type, version) for version in (opset, later))
+    except onnx.defs.SchemaError:
+        return False
+    return old.since_version == new.since_version or _form(old) == _form(new)
+
+
+def _form(schema) -> tuple:
+    tensors = [(t.name, str(t.option)) for t in (*schema.inputs, *schema.outputs)]
+    attributes = {
+        name: (str(a.type), a.required, a.default_value.SerializeToString())
+        for name, a in schema.attributes.items() if name != "consumed_inputs"
+    }  # fmt: skip
+    return tensors, attributes

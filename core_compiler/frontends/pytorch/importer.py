@@ -33,12 +33,13 @@ from core_compiler.frontends.pytorch.decompositions import (
 from core_compiler.frontends.pytorch.origins import describe, identifier, is_library, owner_of
 from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
-from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, to_numpy
+from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, memory_of, to_numpy
+from core_compiler.frontends.random_numbers import Draws
 from core_compiler.frontends.run_time_sizes import RunTimeNumber, RunTimeSizes, with_counts
+from core_compiler.frontends.state import State
 from core_compiler.ir import (
     Block,
     FrontendNode,
-    Function,
     Module,
     Origin,
     Resource,
@@ -47,7 +48,6 @@ from core_compiler.ir import (
     tensor,
 )
 from core_compiler.ops.base import TypeRuleError
-from core_compiler.ops.builder import Builder
 
 #: Ops that only assert or annotate: they have no effect on values.
 IGNORED = frozenset({
@@ -105,27 +105,22 @@ def import_exported(
 
     program = functional(program)
     _refuse_mutation(program, name)
-    scalar = tensor((), "i64")
-    random = (Value(scalar, "seed"), Value(scalar, "iteration")) if training else ()
-    symbols = Symbols.of(program, sizes or {}, name, random)
+    draws = Draws.of_training() if training else Draws()
+    symbols = Symbols.of(program, sizes or {}, name, draws)
     walker = _walk(program, symbols, name)
     if training:
-        walker.count_iterations()
-    held = list(walker.state)  # by the buffer's name: its argument, array and next value
-    own = [*walker.outputs, *(walker.after[n] for n in held)]
-    called = [*walker.output_names, *(f"{n} (next)" for n in held)]
-    names, outputs, places = with_counts(called, own, walker.sizes)
-    arguments = (*walker.arguments, *(value for value, _ in walker.state.values()))
-    block = Block(arguments, tuple(walker.ops), tuple(outputs))
-    first = len(walker.arguments) - len(walker.outputs)
-    aliases = tuple((i, i + first) for i in range(len(walker.outputs), len(own)))
-    facts = {"aliases": aliases} if aliases else {}
-    module = Module({"main": Function("main", block, attributes=facts)}, walker.weights)
-    nodes = dict.fromkeys(n for op in block.ops if op.origin is not None for n in op.origin.nodes())
+        walker.ops += walker.state.count_iterations(draws)
+    after = walker.state.results()
+    names, outputs, places = with_counts(
+        [*walker.output_names, *after], [*walker.outputs, *after.values()], walker.sizes
+    )
+    main = walker.state.function(walker.arguments, walker.ops, outputs, len(walker.outputs))
+    nodes = dict.fromkeys(n for op in main.body.ops if op.origin is not None
+                          for n in op.origin.nodes())  # fmt: skip
     files = [frame[0] for n in nodes for frame in n.stack if not is_library(frame[0])]
     return Imported(
-        module,
-        tuple(v.name or f"input{i}" for i, v in enumerate(arguments)),
+        Module({"main": main}, walker.weights),
+        tuple(v.name or f"input{i}" for i, v in enumerate(main.arguments)),
         tuple(names),
         read_sources(files) if read_files else {},
         {
@@ -133,10 +128,19 @@ def import_exported(
             "torch": torch.__version__,
             "bound": symbols.facts(),
             "run_time_sizes": places,
-            "state": len(held),
+            "state": len(after),
+            "tied": _tied(program.state_dict),
         },
-        tuple(array for _, array in walker.state.values()),
+        walker.state.arrays,
     )
+
+
+def _tied(states: Mapping[str, Any]) -> list[list[str]]:
+    """The names of each tensor that has several."""
+    groups: dict[tuple, list[str]] = {}
+    for name, held in states.items():
+        groups.setdefault(memory_of(held), []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
 
 
 #: Stands in for the result of an unsupported op whose type we cannot say.
@@ -214,13 +218,12 @@ class _Walker:
         self.outputs: list[Value] = []
         self.output_names: list[str] = []
         self.ops: list = []
-        #: Buffers that the program changes, by name: the argument, its first value; and the next.
-        self.state: dict[str, tuple[Value, np.ndarray]] = {}
-        self.after: dict[str, Value] = {}
+        #: The buffers that the program changes, by name.
+        self.state = State()
         self.unsupported: list[Unsupported] = []
         self.sizes = RunTimeSizes()
-        #: Constants by the identity of their tensor (the program keeps it alive).
-        self.tied: dict[int, Value] = {}
+        #: Parameters by the memory of their tensor.
+        self.tied: dict[tuple, Value] = {}
         self.counts: dict[str, Value] = {}  # of symbols that depend on data
         #: The nodes whose decompositions are being walked, the model's own first.
         self.within: list[FrontendNode] = []
@@ -242,19 +245,6 @@ class _Walker:
             else:
                 self._inner(node, self.program.graph_module)
 
-    def count_iterations(self) -> None:
-        """The seed and the iteration as state; the next iteration is one more."""
-        seed, iteration = self.symbols.random
-        builder = Builder(origin=Origin.synthetic("import", "training counts iterations"))
-        self.after["iteration"] = builder.add(iteration, builder.constant(1, "i64"))
-        self.after["seed"] = seed
-        for value in self.symbols.random:
-            if value.name in self.state:
-                raise UserError(f"the model has a buffer called {value.name}", "training",
-                                "rename it: the training step has one of that name")  # fmt: skip
-            self.state[value.name] = value, np.zeros((), np.int64)
-        self.ops += builder.ops
-
     def _inner(self, node, owner) -> None:
         """A node of the graph of ``owner`` that is neither given to it nor its end."""
         if node.op == "call_function":
@@ -272,9 +262,7 @@ class _Walker:
         kind = spec.kind.name if spec is not None else "USER_INPUT"
         if kind == "BUFFER" and spec.target in self._changed():
             array = to_numpy(states[spec.target]).copy()
-            argument = Value(tensor(array.shape, array.dtype), identifier(spec.target))
-            self.state[spec.target] = argument, array
-            self.env[node] = argument
+            self.env[node] = self.state.begin(spec.target, array, identifier(spec.target))
             return
         if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
             held = states[spec.target]
@@ -307,8 +295,9 @@ class _Walker:
     def _constant(self, node, target: str, held, kind: str = "constant") -> None:
         if not node.users:
             return
-        if kind == "parameter" and id(held) in self.tied:  # one parameter under two names
-            self.env[node] = self.tied[id(held)]
+        memory = memory_of(held)
+        if kind == "parameter" and memory in self.tied:  # one parameter under two names
+            self.env[node] = self.tied[memory]
             return
         origin = Origin.root(FrontendNode(target, kind, scope=owner_of(target)))
         builder = Context(self.weights, origin, node, self.symbols, self.sizes)
@@ -325,7 +314,9 @@ class _Walker:
                 target,
                 "store it as a dense tensor of real numbers",
             ) from None
-        self.env[node] = self.tied[id(held)] = builder.constant(array, name=identifier(target))
+        self.env[node] = builder.constant(array, name=identifier(target))
+        if kind == "parameter":
+            self.tied[memory] = self.env[node]
         kept = builder.ops[-1]["value"]
         if check is not None and isinstance(kept, Resource):
             self.weights.watch(kept.digest, check)
@@ -547,7 +538,7 @@ class _Walker:
         values = self._read(node.args[0])
         for spec, value, source in zip(specs, values, node.args[0], strict=True):
             if spec.kind.name == "BUFFER_MUTATION" and isinstance(value, Value):
-                self.after[spec.target] = value
+                self.state.change(spec.target, value)
             if spec.kind.name != "USER_OUTPUT" or source is None:
                 continue
             if not isinstance(value, bool | int | float | Value):

@@ -8,6 +8,7 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch.aten.table import NotSupported
+from core_compiler.frontends.random_numbers import Draws
 
 
 def is_symbolic(value: Any) -> bool:
@@ -23,23 +24,15 @@ class Symbols:
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: Symbols that depend on data, with the largest that each can be.
     largest: dict[str, int] = field(default_factory=dict)
-    #: The seed and the iteration that random ops of a training step take; () where the numbers are
-    #: the same in every call, and nothing trains.
-    random: tuple[Any, ...] = ()
-    #: The random ops met so far.
-    _streams: list[int] = field(default_factory=list)
+    #: The random ops of the program.
+    draws: Draws = field(default_factory=Draws)
 
     @property
     def training(self) -> bool:
-        return bool(self.random)
-
-    def next_stream(self) -> int:
-        """The ordinal of one more random op of the program."""
-        self._streams.append(len(self._streams))
-        return self._streams[-1]
+        return bool(self.draws.given)
 
     @staticmethod
-    def of(program, sizes: Mapping[str, int], where: str, random: tuple[Any, ...] = ()) -> Symbols:
+    def of(program, sizes: Mapping[str, int], where: str, draws: Draws) -> Symbols:
         """Bind the symbols in the shapes of the program's inputs: to ``sizes``, else to the example
         inputs' sizes.  UserError for a name that is no symbol or a size out of its range."""
         hints: dict[str, int | None] = {}
@@ -66,7 +59,7 @@ class Symbols:
                 )
             bound[name] = int(size)
         return Symbols(bound, {name: ranges.get(name, (0, -1)) for name in bound},
-                       random=random)  # fmt: skip
+                       draws=draws)  # fmt: skip
 
     def number(self, value: Any) -> Any:
         """``value`` with symbols bound; what is not symbolic as it is.

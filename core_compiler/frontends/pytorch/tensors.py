@@ -38,6 +38,16 @@ def element_of(torch_dtype) -> DType:
     return dtype(_PARTS[name]) if name in _PARTS else dtype_of(torch_dtype)
 
 
+def memory_of(held) -> tuple:
+    """What two names of one tensor have in common, also in a program that was saved and loaded."""
+    try:
+        if held.numel():
+            return held.data_ptr(), tuple(held.shape), held.stride(), held.dtype
+    except (RuntimeError, NotImplementedError):  # it has no memory of its own: sparse, quantised
+        pass
+    return (id(held),)
+
+
 def to_numpy(held) -> np.ndarray:
     """A torch tensor as a NumPy array with the same bits."""
     import torch

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
+from core_compiler.frontends.base import Imported, Unsupported, distinct, read_sources, refuse
 from core_compiler.frontends.stablehlo import apart, ops, polymorphic
 from core_compiler.frontends.stablehlo.origins import LISTING, Origins
 from core_compiler.frontends.stablehlo.reading import (
@@ -148,7 +148,7 @@ class Importer:
         for position, (name, array) in weights.items():
             self.env[block.arguments[position]] = self._weight(name, array)
         own = [v for i, v in enumerate(block.arguments) if i not in weights]
-        names = _distinct([
+        names = distinct([
             _given(inputs_named, i) or _name_in(str(argument.location)) or f"input{i}"
             for i, argument in enumerate(own)
         ])  # fmt: skip
@@ -162,7 +162,7 @@ class Importer:
             self.env[argument] = value
         self.results = self._block(block)
         told = _dictionaries(function, "res_attrs", len(self.results))
-        self.result_names = _distinct([
+        self.result_names = distinct([
             _given(outputs_named, i) or _result_name(facts, i) for i, facts in enumerate(told)
         ])  # fmt: skip
 
@@ -369,17 +369,3 @@ def _name_in(location: str) -> str:
 
 def _given(names: Sequence[str], index: int) -> str:
     return names[index] if index < len(names) else ""
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """The names, a number behind each that was there before."""
-    seen: set[str] = set()
-    made = []
-    for name in names:
-        own, number = name, 1
-        while own in seen:
-            number += 1
-            own = f"{name}_{number}"
-        seen.add(own)
-        made.append(own)
-    return made

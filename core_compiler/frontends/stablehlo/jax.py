@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from io import BytesIO
 from typing import Any
@@ -18,6 +19,7 @@ def import_function(
     function: Callable, arguments: Sequence[Any], name: str = "function",
     weights: Mapping[str, np.ndarray] | None = None, inputs_named: Sequence[str] = (),
     outputs_named: Sequence[str] = (), statistics: Collection[str] = (),
+    state: Mapping[str, np.ndarray] | None = None,
 ) -> Imported:  # fmt: skip
     """Import a JAX function: anything that ``jax.jit`` traces.
 
@@ -26,6 +28,7 @@ def import_function(
     ``jax.tree.leaves``; the leaves of the result are named alike.
     ``weights``    the first leaves by name: they become constants, and no arguments; those named
     in ``statistics`` are no parameters that training changes.
+    ``state``      the last leaves by name, whose next values are the result's last leaves.
     ``inputs_named``, ``outputs_named``  names of the other leaves, instead of their paths.
     UserError where the function cannot be traced, or holds what has no translation.
     """
@@ -40,14 +43,30 @@ def import_function(
         raise UserError(f"jax cannot trace it: {raised_at(problem)}", name,
                         "see that jax.jit(function)(*arguments) runs") from None  # fmt: skip
     held = dict(enumerate((weights or {}).items()))
-    named = inputs_named or _names(function, arguments, jax)[len(held) :]
+    parts = dict(state or {})
+    every = _names(function, arguments, jax)
+    named = inputs_named or every[len(held) : len(every) - len(parts)]
     imported = import_program(
         program, name=name, read_files=True,
-        inputs_named=named, outputs_named=outputs_named, weights=held,
+        inputs_named=[*named, *parts], outputs_named=outputs_named, weights=held,
         statistics=statistics,
     )  # fmt: skip
     facts = {**imported.facts, "frontend": "jax", "jax": version("jax")}
-    return Imported(imported.module, imported.inputs, imported.outputs, imported.sources, facts)
+    return _carrying(replace(imported, facts=facts), parts)
+
+
+def _carrying(imported: Imported, state: Mapping[str, np.ndarray]) -> Imported:
+    """A model whose last arguments are ``state``, its last results their next values."""
+    if not state:
+        return imported
+    main = imported.module.main
+    places = len(main.outputs) - len(state), len(main.arguments) - len(state)
+    aliases = tuple((places[0] + i, places[1] + i) for i in range(len(state)))
+    outputs = (*imported.outputs[: places[0]], *(f"{name} (next)" for name in state))
+    return replace(
+        imported, module=imported.module.with_function(main.with_(attributes={"aliases": aliases})),
+        outputs=outputs, facts={**imported.facts, "state": len(state)}, state=tuple(state.values()),
+    )  # fmt: skip
 
 
 def _lowered(function: Any, arguments: Sequence[Any], jax: Any) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import reduce
 
-from core_compiler.frontends.onnx.table import TABLE, Context, NotSupported, onnx_op
+from core_compiler.frontends.onnx.statistics import initializer
+from core_compiler.frontends.onnx.table import TABLE, Context, onnx_op
 
 _UNARY = {
     "Abs": "abs", "Neg": "neg", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Sin": "sin",
@@ -111,19 +112,14 @@ def is_inf(b, x):
     return found
 
 
-@onnx_op("Identity", "Dropout")
-def identity(b, x, *rest):
-    if b.node.op_type == "Dropout":
-        training = (
-            len(rest) == 2 and rest[1] is not None and bool(b.const(rest[1], "training_mode"))
-        )
-        if training and rest[0] is not None and float(b.const(rest[0], "the ratio")) == 0:
-            training = False
-        if training or (b.opset < 7 and not b.attr("is_test", 0)):
-            raise NotSupported("dropout in training mode; export the model in evaluation mode")
-    if len(b.node.output) > 1 and b.node.output[1]:
-        return x, b.expand(b.constant(True, "i1"), x.type.shape)
-    return x
+@onnx_op("Identity")
+def identity(b, x):
+    """Exporters merge tensors of equal values and give the others their names by this op; while
+    they train, each is a parameter or a statistic of its own."""
+    stored = initializer(b.importer, x) if b.importer.training and not b.importer.calls else None
+    if stored is None:
+        return x
+    return b.importer.stored(b.node.output[0], stored[1])
 
 
 @onnx_op("Clip")

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from core_compiler.frontends.base import WRITTEN_OUT, need_small
+from core_compiler.frontends.onnx.statistics import move, running
 from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
 from core_compiler.ops.builder import broadcast_shape
 
@@ -223,27 +224,37 @@ def _loss_options(b) -> dict:
 
 @onnx_op("BatchNormalization")
 def batch_norm(b, x, scale, bias, mean, variance):
-    if b.opset < 14 and (len([n for n in b.node.output if n]) > 1
+    """While a model trains every one goes by the batch, whatever ``training_mode`` says: what
+    people have are models exported for inference."""
+    training = b.importer.training or b.attr("training_mode", 0)
+    if not training and b.opset < 14 and (len([n for n in b.node.output if n]) > 1
                          or (b.opset < 7 and not b.attr("is_test", 0))):  # fmt: skip
         raise NotSupported(
             "batch normalisation in training mode; export the model in evaluation mode"
         )
     if b.opset < 9 and not b.attr("spatial", 1):
         raise NotSupported("batch normalisation that is not spatial")
-    parts = [b.to(v, x.type.dtype) for v in (scale, bias, mean, variance)]
     if x.type.rank == 1:
         raise NotSupported("batch normalisation of rank 1")
-    epsilon = float(b.attr("epsilon", 1e-5))
-    if not b.attr("training_mode", 0):
-        return b.batch_norm(x, *parts, epsilon=epsilon)
-    axes, keep = tuple(i for i in range(x.type.rank) if i != 1), float(b.attr("momentum", 0.9))
+    affine, epsilon = [b.to(v, x.type.dtype) for v in (scale, bias)], float(b.attr("epsilon", 1e-5))
+    if not training:
+        known = [b.to(v, x.type.dtype) for v in (mean, variance)]
+        return b.batch_norm(x, *affine, *known, epsilon=epsilon)
+    axes = tuple(i for i in range(x.type.rank) if i != 1)
     found = [b.mean(x, axes=axes), b.variance(x, axes=axes, correction=0)]
-    running = [
-        b.to(b.add(b.mul(old, b.scalar_like(keep, old)), b.mul(new, b.scalar_like(1 - keep, new))),
-             given.type.dtype)
-        for old, new, given in zip(parts[2:], found, (mean, variance), strict=True)
-    ]  # fmt: skip
-    return b.batch_norm(x, *parts[:2], *found, epsilon=epsilon), *running
+    moved = [_moved(b, *pair) for pair in zip((mean, variance), found, strict=True)]
+    # Before version 14 the statistics of the batch are results too.
+    return b.batch_norm(x, *affine, *found, epsilon=epsilon), *moved, *found
+
+
+def _moved(b, statistic, new):
+    """A running statistic after a batch: ``momentum`` is the share of the old one."""
+    keep, kind = float(b.attr("momentum", 0.9)), statistic.type.dtype
+    old = b.to(running(b.importer, statistic), new.type.dtype)
+    after = b.to(b.add(b.mul(old, b.scalar_like(keep, old)),
+                       b.mul(new, b.scalar_like(1 - keep, new))), kind)  # fmt: skip
+    move(b.importer, statistic, after)
+    return after
 
 
 @onnx_op("LayerNormalization")

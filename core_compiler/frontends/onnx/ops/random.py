@@ -1,7 +1,7 @@
-"""Random ops of ONNX: Philox numbers of the numerics contract, a stream for each node.
+"""Random ops of ONNX, which leaves the generator open; ours is that of
+:mod:`core_compiler.frontends.random_numbers`.
 
-ONNX leaves the generator open.  The same model gives the same numbers on every target and run; a
-node's ``seed`` chooses others.
+In inference a node's ``seed`` chooses among its numbers, in training the step's does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ F32, I32, I64 = dtype("f32"), dtype("i32"), dtype("i64")
 
 def _numbers(b, kind: str, shape, wanted: DType = F32):
     """Numbers of ``core.random_<kind>``; ``seed`` is a float in ONNX, of which the bits count."""
-    seed = b.constant(np.float32(b.attr("seed", 0.0)).view(np.uint32).astype(np.int64))
-    return b.op(f"core.random_{kind}", (seed,), shape=tuple(shape), dtype=wanted,
-                stream=b.importer.next_stream())  # fmt: skip
+    seed = int(np.float32(b.attr("seed", 0.0)).view(np.uint32))
+    return b.importer.draws.numbers(b, kind, shape, wanted, seed)
 
 
 def _dtype(b, like=None) -> DType:
@@ -48,6 +47,24 @@ for _law, _draw in (("Uniform", _uniform), ("Normal", _normal)):
     TABLE[f"Random{_law}Like"] = lambda b, x, draw=_draw: draw(
         b, x.type.shape, _dtype(b, x.type.dtype)
     )
+
+
+@onnx_op("Dropout")
+def dropout(b, x, ratio=None, mode=None):
+    """While a model trains every one drops, whatever ``training_mode`` says: what people have are
+    models exported for inference."""
+    given = b.attr("ratio", 0.5)
+    if b.opset >= 12:
+        given = 0.5 if ratio is None else float(b.const(ratio, "the ratio"))
+    if b.importer.training and given:
+        made, kept = b.importer.draws.dropped(b, x, float(given))
+        return made, b.to(kept, x.type.dtype) if b.opset < 10 else kept
+    trains = mode is not None and given and bool(b.const(mode, "training_mode"))
+    if trains or (b.opset < 7 and not b.attr("is_test", 0)):
+        raise NotSupported("dropout in training mode; export the model in evaluation mode")
+    if len(b.node.output) > 1 and b.node.output[1]:
+        return x, b.expand(b.constant(True, "i1"), x.type.shape)
+    return x
 
 
 @onnx_op("Multinomial")

@@ -1,0 +1,53 @@
+"""What of an ONNX model training changes beside its parameters: initializers that are state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.onnx.table import NotSupported
+from core_compiler.ir import Op, Value, as_array
+
+
+def initializer(importer: Any, value: Value) -> tuple[str, np.ndarray] | None:
+    """The name and the numbers of ``value`` if it is a tensor stored in the model."""
+    op = importer.made.get(value)
+    if op is None or op.kind != "core.constant" or op.origin.node is None:
+        return None
+    stored = op.origin.node.kind == "initializer"
+    return (op.origin.node.name, as_array(op["value"], importer.weights)) if stored else None
+
+
+def running(importer: Any, value: Value) -> Value:
+    """A running statistic as it is now: state where ``value`` is an initializer, else ``value``."""
+    if value not in importer.moving:
+        stored = initializer(importer, value)
+        if stored is None:
+            return value
+        if importer.regions:
+            raise NotSupported("running statistics that change inside a branch or a loop")
+        importer.state.begin(*stored)
+        importer.moving[value] = stored[0]
+    return importer.state.now(importer.moving[value])
+
+
+def move(importer: Any, value: Value, after: Value) -> None:
+    """``after`` is what the running statistic ``value`` is from now on."""
+    if value in importer.moving:
+        importer.state.change(importer.moving[value], after)
+
+
+def without_unread(importer: Any) -> list[Op]:
+    """The ops without the stored tensors that none of them reads: those that became state, and
+    numbers that importing took.  UserError where a part of the state is a parameter as well."""
+    read = {v for op in importer.ops for v in op.uses()} | set(importer.results)
+    for value, name in importer.moving.items():
+        if value in read:
+            raise UserError(
+                f"{name} is a weight and a running statistic of a batch normalisation at once: "
+                "equal tensors of the model were merged", importer.name,
+                "export it without merging them, or train the model that it came from",
+            )  # fmt: skip
+    return [op for op in importer.ops if op.kind != "core.constant" or op.result in read]

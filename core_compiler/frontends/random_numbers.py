@@ -1,0 +1,66 @@
+"""Random numbers of imported models: Philox of the numerics contract, a stream for each random op.
+
+A framework's own generator gives other numbers.  In inference a model draws the same ones in every
+call; while it trains, those of the step's seed and iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from core_compiler.ir import DType, Value, dtype, tensor
+from core_compiler.ops.builder import Builder
+
+F32 = dtype("f32")
+#: What a training step calls the two numbers that its random ops take.
+SEED, ITERATION = "seed", "iteration"
+
+
+@dataclass
+class Draws:
+    """The random ops of one import.
+
+    ``given``  the values (i64, rank 0) that they take: the seed and the iteration of a training
+               step; () where nothing trains.
+    """
+
+    given: tuple[Value, ...] = ()
+    _streams: int = field(default=0, init=False)
+
+    @staticmethod
+    def of_training() -> Draws:
+        number = tensor((), "i64")
+        return Draws((Value(number, SEED), Value(number, ITERATION)))
+
+    def numbers(
+        self, b: Builder, kind: str, shape: Sequence[int], wanted: DType, seed: int = 0
+    ) -> Value:
+        """``wanted[*shape]`` of ``core.random_<kind>``, of a stream of their own; ``seed`` counts
+        where nothing trains."""
+        taken = self.given or (b.constant(np.int64(seed)),)
+        self._streams += 1
+        return b.op(f"core.random_{kind}", taken, shape=tuple(shape), dtype=wanted,
+                    stream=self._streams - 1)  # fmt: skip
+
+    def dropped(
+        self, b: Builder, x: Value, ratio: float, shape: Sequence[int] | None = None
+    ) -> tuple[Value, Value]:
+        """``x`` with dropout, and which elements were kept (i1, of the drawn shape).
+
+        Srivastava et al. (2014): an element is kept with probability 1 - ratio and divided by it;
+        the others are 0.  ``shape`` of what is drawn: sizes of 1 share their number (whole
+        channels are dropped).
+        """
+        drawn = tuple(x.type.shape if shape is None else shape)
+        if ratio == 1:  # nothing is drawn
+            return b.mul(x, b.scalar_like(0, x)), b.expand(b.constant(False), drawn)
+        kept = b.ge(u := self.numbers(b, "uniform", drawn, F32), b.scalar_like(ratio, u))
+        mask = b.select(kept, b.scalar_like(1 / (1 - ratio), u), b.scalar_like(0, u))
+        if mask.type.dtype is not x.type.dtype:
+            mask = b.cast(mask, dtype=x.type.dtype)
+        if drawn != x.type.shape:
+            mask = b.broadcast(mask, shape=x.type.shape, dims=tuple(range(x.type.rank)))
+        return b.mul(x, mask), kept

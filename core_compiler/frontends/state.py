@@ -1,0 +1,72 @@
+"""State of imported models: what a call changes enters main as an argument and leaves it as a
+result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.random_numbers import ITERATION, SEED, Draws
+from core_compiler.ir import Block, Function, Op, Origin, Value, tensor
+from core_compiler.ops.builder import Builder
+
+
+class State:
+    """The parts of one model's state by name: statistics, counters, caches."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, tuple[Value, np.ndarray]] = {}
+        self._next: dict[str, Value] = {}
+
+    def begin(self, name: str, array: np.ndarray, called: str = "") -> Value:
+        """The argument that holds the part ``name``, at first ``array``; ``called`` is the
+        argument's own name where that is another."""
+        argument = Value(tensor(array.shape, array.dtype), called or name)
+        self._begun[name] = argument, array
+        return argument
+
+    def now(self, name: str) -> Value | None:
+        """What a part is after all that changed it so far; None where there is no such part."""
+        begun = self._begun.get(name)
+        return None if begun is None else self._next.get(name, begun[0])
+
+    def change(self, name: str, value: Value) -> None:
+        self._next[name] = value
+
+    def count_iterations(self, draws: Draws) -> list[Op]:
+        """Take in the seed and the iteration of a training step, which is one more the next time:
+        the ops that add it.  UserError where the model has state of these names."""
+        seed, iteration = draws.given
+        b = Builder(origin=Origin.synthetic("import", "training counts iterations"))
+        after = {SEED: seed, ITERATION: b.add(iteration, b.constant(1, "i64"))}
+        for value in draws.given:
+            name = str(value.name)
+            if name in self._begun:
+                raise UserError(f"the model has a buffer called {name}", "training",
+                                "rename it: the training step has one of that name")  # fmt: skip
+            self._begun[name] = value, np.zeros((), np.int64)
+            self._next[name] = after[name]
+        return b.ops
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """What the parts are at first, in the order of their arguments."""
+        return tuple(array for _, array in self._begun.values())
+
+    def results(self) -> dict[str, Value]:
+        """The next value of each part, by the name of that result."""
+        return {f"{name} (next)": self._next.get(name, argument)
+                for name, (argument, _) in self._begun.items()}  # fmt: skip
+
+    def function(self, arguments: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value],
+                 own: int) -> Function:  # fmt: skip
+        """``main`` of a model with ``own`` results, behind which ``outputs`` has those of
+        :meth:`results`; it takes the parts after ``arguments``."""
+        parts = tuple(value for value, _ in self._begun.values())
+        block = Block((*arguments, *parts), tuple(ops), tuple(outputs))
+        aliases = tuple((own + i, len(arguments) + i) for i in range(len(parts)))
+        facts: dict[str, Any] = {"aliases": aliases} if aliases else {}
+        return Function("main", block, attributes=facts)

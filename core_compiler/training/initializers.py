@@ -1,0 +1,331 @@
+"""What parameters are at first, where not what the model brings: the families of ``torch.nn.init``.
+
+Numbers are drawn by the contract's generator from the training seed, a stream for each parameter,
+computed in f64 and rounded once to the parameter's dtype: the same bits on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from core_compiler import lazy
+from core_compiler.errors import UserError, nearest
+
+contraction = lazy.module("core_compiler.kernels.reference.contraction")
+dtypes = lazy.module("core_compiler.kernels.reference.dtypes")
+elementwise = lazy.module("core_compiler.kernels.reference.elementwise")
+random = lazy.module("core_compiler.kernels.reference.random")
+
+#: The stream of the first parameter's numbers: above those of a model's random ops.
+STREAM = 0xFFFE_0000
+F64 = np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of one parameter: of its shape, in f64."""
+
+    shape: tuple[int, ...]
+    seed: int
+    stream: int
+
+    def uniform(self, low: float, high: float) -> np.ndarray:
+        drawn = random.uniform(self.shape, self.seed, self.stream)
+        return low + (high - low) * dtypes.cast(drawn, F64)
+
+    def normal(self, mean: float, std: float) -> np.ndarray:
+        drawn = random.normal(self.shape, self.seed, self.stream)
+        return mean + std * dtypes.cast(drawn, F64)
+
+
+class Initializer:
+    """Base of all; ``rank`` is how many axes a parameter has at least."""
+
+    rank: ClassVar[int] = 0
+
+    def draw(self, numbers: Numbers) -> np.ndarray:
+        """f64 of the shape of ``numbers``; UserError for a shape that it has no meaning for."""
+        raise NotImplementedError
+
+    def values(
+        self, shape: Sequence[int], dtype: np.dtype, seed: int = 0, ordinal: int = 0
+    ) -> np.ndarray:
+        """``dtype[*shape]`` of the parameter with this ``ordinal`` among those of its model."""
+        if 0 in shape:
+            return np.zeros(shape, dtype)
+        made = self.draw(Numbers(tuple(shape), seed, STREAM + ordinal))
+        return dtypes.cast(made, np.dtype(dtype))
+
+
+@dataclass(frozen=True)
+class Constant(Initializer):
+    """``value`` everywhere."""
+
+    value: float = 0.0
+
+    def draw(self, numbers):
+        return np.full(numbers.shape, self.value, F64)
+
+
+@dataclass(frozen=True)
+class Uniform(Initializer):
+    """Between ``low`` and ``high``."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def draw(self, numbers):
+        return numbers.uniform(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Normal(Initializer):
+    mean: float = 0.0
+    std: float = 1.0
+
+    def draw(self, numbers):
+        return numbers.normal(self.mean, self.std)
+
+
+@dataclass(frozen=True)
+class TruncatedNormal(Initializer):
+    """A normal distribution's part between ``low`` and ``high``: the inverse of its distribution
+    function at uniform numbers."""
+
+    mean: float = 0.0
+    std: float = 1.0
+    low: float = -2.0
+    high: float = 2.0
+
+    def draw(self, numbers):
+        ends = np.array([self.low, self.high], F64)
+        low, high = elementwise.apply("erf", (ends - self.mean) / (self.std * math.sqrt(2)))
+        if not low < high:
+            raise UserError(f"nothing of {self} lies between its bounds", "initialize",
+                            "give bounds nearer to the mean, the lower one first")  # fmt: skip
+        made = self.mean + self.std * math.sqrt(2) * inverse_erf(numbers.uniform(low, high))
+        return np.clip(made, self.low, self.high)
+
+
+class _Scaled(Initializer):
+    """By the number of a weight's inputs and outputs; their axes are those of torch's layers (those
+    of Keras are ``input_axis=-2, output_axis=-1``), all other axes are positions."""
+
+    rank = 2
+    input_axis: int
+    output_axis: int
+
+    def fans(self, shape: Sequence[int]) -> tuple[int, int]:
+        """(inputs of an output, outputs of an input)."""
+        rank, elements = len(shape), prod(shape)
+        if not all(-rank <= a < rank for a in (self.input_axis, self.output_axis)):
+            raise UserError(f"{self} of a parameter {list(shape)}: it has no such axes",
+                            "initialize", "give axes that it has")  # fmt: skip
+        return elements // shape[self.output_axis], elements // shape[self.input_axis]
+
+    def std(self, shape: Sequence[int]) -> float:
+        raise NotImplementedError
+
+
+class _AsUniform(_Scaled):
+    def draw(self, numbers):
+        bound = math.sqrt(3) * self.std(numbers.shape)
+        return numbers.uniform(-bound, bound)
+
+
+class _AsNormal(_Scaled):
+    def draw(self, numbers):
+        return numbers.normal(0.0, self.std(numbers.shape))
+
+
+@dataclass(frozen=True)
+class _Xavier(_Scaled):
+    """Glorot and Bengio (2010): the variance is gain^2 * 2 / (inputs + outputs)."""
+
+    gain: float = 1.0
+    input_axis: int = 1
+    output_axis: int = 0
+
+    def std(self, shape):
+        return self.gain * math.sqrt(2 / sum(self.fans(shape)))
+
+
+class XavierUniform(_Xavier, _AsUniform):
+    pass
+
+
+class XavierNormal(_Xavier, _AsNormal):
+    pass
+
+
+#: What a nonlinearity multiplies a deviation by, so that the next layer's is kept.
+GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
+LEAKY = "leaky_relu"
+
+
+@dataclass(frozen=True)
+class _Kaiming(_Scaled):
+    """He et al. (2015): the deviation is gain / sqrt(inputs), or of the outputs (``mode``).
+
+    ``nonlinearity`` is what follows the layer, ``a`` the slope of a leaky ReLU.
+    """
+
+    a: float = 0.0
+    mode: str = "fan_in"
+    nonlinearity: str = LEAKY
+    input_axis: int = 1
+    output_axis: int = 0
+
+    def __post_init__(self) -> None:
+        rows = (("mode", self.mode, ("fan_in", "fan_out")),
+                ("nonlinearity", self.nonlinearity, (*GAINS, LEAKY)))  # fmt: skip
+        for what, given, known in rows:
+            if given not in known:
+                raise UserError(f"no {what} is called {given!r}", "initialize",
+                                nearest(given, known, f"give {', '.join(known)}"))  # fmt: skip
+
+    def std(self, shape):
+        leaky = math.sqrt(2 / (1 + self.a * self.a))
+        gain = leaky if self.nonlinearity == LEAKY else GAINS[self.nonlinearity]
+        return gain / math.sqrt(self.fans(shape)[self.mode == "fan_out"])
+
+
+class KaimingUniform(_Kaiming, _AsUniform):
+    pass
+
+
+class KaimingNormal(_Kaiming, _AsNormal):
+    pass
+
+
+@dataclass(frozen=True)
+class Orthogonal(Initializer):
+    """Saxe et al. (2013): rows, or columns where there are fewer, of length ``gain`` and orthogonal
+    to each other; axes behind the first count as columns."""
+
+    rank = 2
+    gain: float = 1.0
+
+    def draw(self, numbers):
+        drawn = numbers.normal(0.0, 1.0).reshape(numbers.shape[0], -1)
+        wide = drawn.shape[0] < drawn.shape[1]
+        made = orthonormal(drawn.T if wide else drawn)
+        return self.gain * (made.T if wide else made).reshape(numbers.shape)
+
+
+#: Name -> initializer with torch's defaults.
+INITIALIZERS: Mapping[str, Initializer] = {
+    "zeros": Constant(0.0), "ones": Constant(1.0), "uniform": Uniform(), "normal": Normal(),
+    "trunc_normal": TruncatedNormal(), "xavier_uniform": XavierUniform(),
+    "xavier_normal": XavierNormal(), "kaiming_uniform": KaimingUniform(),
+    "kaiming_normal": KaimingNormal(), "orthogonal": Orthogonal(),
+}  # fmt: skip
+
+
+def initializer(what: Any) -> Initializer:
+    """An initializer, one by its name, or a number that stands everywhere."""
+    if isinstance(what, int | float) and not isinstance(what, bool):
+        return Constant(float(what))
+    if isinstance(what, Initializer):
+        return what
+    if what not in INITIALIZERS:
+        known = ", ".join(INITIALIZERS)
+        raise UserError(f"no initializer is called {what!r}", "initialize",
+                        nearest(str(what), INITIALIZERS, f"there are {known}"))  # fmt: skip
+    return INITIALIZERS[what]
+
+
+def rows_of(given: Any) -> tuple[tuple[str, Initializer], ...]:
+    """Patterns with their initializers, from a mapping or pairs."""
+    if isinstance(given, str):
+        raise UserError(f"initialize = {given!r} names no parameters", "training",
+                        f"give {{'*.weight': {given!r}}}")  # fmt: skip
+    rows = given.items() if isinstance(given, Mapping) else given
+    return tuple((pattern, initializer(how)) for pattern, how in rows)
+
+
+def chosen(
+    rows: Sequence[tuple[str, Initializer]], ranks: Mapping[str, int]
+) -> dict[str, Initializer]:
+    """Parameter -> its initializer: that of the first pattern that its name matches.  UserError for
+    a pattern that no name does, and for parameters of too few axes.
+
+    ``ranks``: how many axes each parameter has.
+    """
+    made: dict[str, Initializer] = {}
+    for pattern, how in rows:
+        found = [name for name in ranks if fnmatch(name, pattern)]
+        if not found:
+            raise UserError(f"no trained parameter is called {pattern!r}", "initialize",
+                            f"the parameters are {_listed(ranks)}")  # fmt: skip
+        for name in found:
+            made.setdefault(name, how)
+    flat = [name for name, how in made.items() if ranks[name] < how.rank]
+    if flat:
+        raise UserError(
+            f"{type(made[flat[0]]).__name__} goes by inputs and outputs, and too few axes for that "
+            f"have {_listed(flat)}", "initialize",
+            f"name these in a row of their own before, such as {flat[0]!r}: 'ones'",
+        )  # fmt: skip
+    return made
+
+
+def _listed(names: Iterable[str]) -> str:
+    held = list(names)
+    return ", ".join(held[:8]) + (" ..." if len(held) > 8 else "")
+
+
+# --- functions ----------------------------------------------------------------------------------
+
+
+def inverse_erf(y: np.ndarray) -> np.ndarray:
+    """x with erf(x) = y, |y| <= 1, in f64: Winitzki's approximation (2008), then Halley's steps,
+    each of which triples the digits."""
+    edge = 1 - 2.0**-53
+    y = np.clip(y, -edge, edge)
+    logarithm = elementwise.apply("log", 1 - y * y)
+    middle = 2 / (math.pi * 0.147) + logarithm / 2
+    x = np.copysign(np.sqrt(np.sqrt(middle * middle - logarithm / 0.147) - middle), y)
+    for _ in range(3):
+        slope = 2 / math.sqrt(math.pi) * elementwise.apply("exp", -x * x)
+        step = (elementwise.apply("erf", x) - y) / slope
+        x = x - step / (1 + x * step)
+    return x
+
+
+#: Columns that are made orthogonal to all earlier ones by one product.
+_PANEL = 32
+
+
+def orthonormal(a: np.ndarray) -> np.ndarray:
+    """Q of A = QR with a positive diagonal of R, for f64 [n, k] of rank k <= n.
+
+    Gram and Schmidt by panels of columns, each projection done twice, which is enough (Giraud et
+    al., 2005); products have the contract's order, so the bits are the same everywhere.
+    """
+    q = np.zeros((a.shape[0], 0), F64)
+    for start in range(0, a.shape[1], _PANEL):
+        panel = _apart(_apart(a[:, start : start + _PANEL], q), q)
+        own = np.zeros((a.shape[0], 0), F64)
+        for place in range(panel.shape[1]):
+            column = _apart(_apart(panel[:, place : place + 1], own), own)
+            length = np.sqrt(_product(column.T, column))
+            own = np.concatenate([own, column / length], axis=1)
+        q = np.concatenate([q, own], axis=1)
+    return q
+
+
+def _apart(columns: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """``columns`` without what of them lies in the span of ``q``."""
+    return columns - _product(q, _product(q.T, columns)) if q.shape[1] else columns
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return contraction.matmul(np.ascontiguousarray(a), np.ascontiguousarray(b))
