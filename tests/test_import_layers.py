@@ -22,9 +22,9 @@ LAYERS = (
     "codegen",
     "passes",
     "onnx_level",  # a frontend's own level: its passes are passes
+    "runtime",
     "training",
     "pipelines",
-    "runtime",
     "debug",
     "targets",  # each ties passes, code generation and a device together
 )

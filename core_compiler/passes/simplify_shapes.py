@@ -110,6 +110,8 @@ _MOVES = frozenset({"core.reshape", "core.transpose"})
 def _moved(m: Match) -> tuple[Axes, Axes] | None:
     """(axes of x, those of the result) where x is the value behind the chain of reshapes and
     transposes that ends here."""
+    if 0 in m.root.result.type.shape:  # no element lies anywhere
+        return None
     target = whole(m.root.result.type.shape)
     axes = below(m.root, target)
     for op_ in m.ops[1:]:

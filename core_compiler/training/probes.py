@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.ir import Module, Op, Origin, Rewrite, Value
-from core_compiler.kernels.reference.dtypes import DTYPES
+from core_compiler.ir import Module, Op, Origin, Rewrite, Value, dtype
 from core_compiler.runtime.program import Ref
 from core_compiler.training.roles import Roles
 
@@ -49,7 +48,7 @@ class Probe:
 
     def view(self, memory: np.ndarray) -> np.ndarray:
         """The value in the bytes that begin at ``ref``."""
-        kind = DTYPES[self.dtype]
+        kind = dtype(self.dtype).numpy
         last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         count = last + 1 if 0 not in self.shape else 0
         flat = memory[: count * kind.itemsize].view(kind)
@@ -149,12 +148,12 @@ def _gradients(compilation: Any, numbers: Mapping[Value, int]) -> dict[str, int]
     """Of each parameter the number of the gradient that the optimiser is given."""
     found: dict[str, Value] = {}
     for stage in compilation.stages:
+        if stage.step is not None and stage.step.half == "implementation":
+            break
         for rewrite in stage.rewrites if found else ():
             for name, value in found.items():
                 found[name] = rewrite.values.get(value, value)
         main = stage.module.main
-        if main.level != "tensor" or "arguments" not in main.attributes:
-            continue
         roles = Roles.of(main)
         places = roles.gradients()
         if places:

@@ -148,3 +148,14 @@ def test_no_chain_is_left(module):
     for op in after.main.body.ops:
         feeder = makers.get(op.operands[0]) if op.operands else None
         assert feeder is None or feeder.kind != op.kind
+
+
+def test_a_chain_without_elements_stays():
+    """torch unfolds an empty batch: its elements lie nowhere."""
+
+    def build(b, x):
+        cut = b.reshape(b.transpose(x, permutation=(0, 2, 1, 3)), shape=(0, 8, 3))
+        return b.transpose(cut, permutation=(0, 2, 1))
+
+    made, _ = specs.apply(SimplifyShapes(), program(build, "0x2x4x3xf32"))
+    assert made.main.outputs[0].type.shape == (0, 3, 8)

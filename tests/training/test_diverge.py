@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import core_compiler as cc
+from core_compiler.errors import UserError
+from core_compiler.kernels.reference.digest import LANES, MULTIPLIER, canonical_bytes, leaf
+from core_compiler.kernels.reference.dtypes import DTYPES
+from core_compiler.training import receipts
 from core_compiler.training.config import Training
-from core_compiler.training.diverge import diverge
+from core_compiler.training.diverge import diverge, ulps
 from core_compiler.training.fit import Plan, fit
 from core_compiler.training.inject import Injection
-from core_compiler.training.replay import Run
+from core_compiler.training.receipts import Book, first_difference
+from core_compiler.training.replay import Run, mismatch
 from tests.training.test_step import Pictures, _made, _pictures
 
 ITERATIONS, BATCH = 6, 4
@@ -35,6 +43,7 @@ class Lab:
         )
         self.first = self.step.whole_state()
         self.plain = self.run("plain")
+        self.detailed = self.run("plain with all values", ops_every=1)
 
     def run(self, name: str, **how) -> Run:
         folder = self.folder / name
@@ -61,9 +70,9 @@ def lab(tmp_path_factory) -> Lab:
 #: What is injected: forward, statistics over shards, backward, the sum of gradients over shards,
 #: the optimiser's slots and parameters.
 INJECTED = (
-    ("core.conv#1", 3), ("core.all_reduce#1", 2), ("core.conv#2", 5),
+    ("core.add#1", 3), ("core.all_reduce#1", 2), ("core.conv#2", 5),
     ("core.conv_weight_gradient#1", 4), ("core.conv_weight_gradient#2", 1),
-    ("core.conv_transpose#1", 6), ("core.all_reduce#-1", 2), ("parameter", 3), ("slot", 2),
+    ("core.max_pool_gradient#1", 6), ("core.all_reduce#-1", 2), ("parameter", 3), ("slot", 2),
 )  # fmt: skip
 
 
@@ -79,34 +88,151 @@ def _op(lab: Lab, what: str) -> str:
     return of_kind[-1] if number == "-1" else what
 
 
+def first_state(a: Run, b: Run) -> int | None:
+    """The first iteration after which the states of two runs differ."""
+    held = a.book.receipts, b.book.receipts
+    return next((i for i in held[0] if held[0][i].state != held[1][i].state), None)
+
+
 @pytest.mark.parametrize(("what", "iteration"), INJECTED)
 def test_an_injected_rounding_is_found(lab: Lab, what, iteration):
     op = _op(lab, what)
-    other = lab.run(f"{op}-{iteration}", inject=f"{op}:{iteration}")
-    found = diverge(lab.plain, other)
+    other = lab.run(f"{op}-{iteration}", inject=f"{op}:{iteration}", ops_every=1)
+    found = diverge(lab.detailed, other)
     assert found is not None
     assert (found.op, found.iteration, found.ulps, found.count) == (op, iteration, 1, 1)
     assert found.numbers[0] != found.numbers[1]
     assert found.history
-    assert found.lasting
-    again = diverge(other, lab.plain)
+    assert found.lasting == (first_state(lab.detailed, other) is not None)
+    if found.lasting and first_state(lab.detailed, other) == iteration:  # the state says it too
+        by_state = diverge(lab.plain, other)
+        assert by_state is not None
+        assert (by_state.op, by_state.iteration) == (op, iteration)
+    again = diverge(other, lab.detailed)
     assert again is not None
     assert again.numbers == found.numbers[::-1]
 
 
 def test_one_whose_effect_vanishes_is_no_lasting_difference(lab: Lab):
-    """A rounding before a rectifier that lets nothing through."""
-    probe = next(p for p in lab.step.probes.probes if lab.step.names[p.number].op == "core.conv#2")
-    plain = lab.run("plain with ops", ops_every=1)
-    x, y = (a[:BATCH] for a in lab.data)
-    del x, y
-    assert probe.shape[0] == BATCH // 2
-    gone = None
-    for element in range(probe.shape[1] * 4):
-        run = lab.run(f"vanish-{element}", inject=f"core.conv#2:4:{element}", ops_every=1)
-        found = diverge(plain, run)
+    """A rounding of what enters the pooling and is not the largest of its window: receipts of all
+    values show it, the state does not keep it."""
+    for element in range(4):  # one window has four: some are below the largest
+        other = lab.run(f"vanishing-{element}", inject=f"core.relu#1:4:{element}", ops_every=1)
+        found = diverge(lab.detailed, other)
         if found is not None and not found.lasting:
-            gone = found
-            break
-    assert gone is not None
-    assert (gone.op, gone.iteration, gone.ulps) == ("core.conv#2", 4, 1)
+            assert (found.op, found.iteration, found.ulps) == ("core.relu#1", 4, 1)
+            assert diverge(lab.plain, other) is None  # receipts of the state alone say nothing
+            return
+    pytest.fail("every element's rounding lasts")
+
+
+def test_runs_without_a_difference_have_none(lab: Lab):
+    assert diverge(lab.plain, lab.run("again")) is None
+
+
+def test_receipts_of_unequal_detail_are_compared_in_what_they_share(lab: Lab):
+    other = lab.run("detailed", receipts="gradients", ops_every=2, inject="core.conv#2:3")
+    found = diverge(lab.plain, other)
+    assert found is not None
+    assert (found.op, found.iteration) == ("core.conv#2", 3)
+
+
+def test_a_run_is_verified_and_a_false_receipt_is_named(lab: Lab):
+    run = lab.run("detailed to verify", receipts="gradients", ops_every=3)
+    for iteration in (1, 3, 6):
+        wanted = run.book.receipts[iteration]
+        assert mismatch(wanted, run.receipt(iteration)) is None
+    other = lab.run("false", receipts="gradients", ops_every=3, inject="core.conv#2:3")
+    honest = Run(other.folder, run.plan, run.opened)  # a plan that injects nothing
+    told = mismatch(honest.book.receipts[3], honest.receipt(3))
+    assert told is not None
+    number = int(told.rpartition("/")[2])
+    assert lab.step.names[number].op == "core.conv#2"
+    run.plan = other.plan  # what it says of its configuration is not what it did
+    assert mismatch(run.book.receipts[3], run.receipt(3)) is not None
+
+
+def test_a_resumed_run_goes_on_with_its_receipts(lab: Lab, tmp_path):
+    step = lab._reset()
+    how = {"batch": BATCH, "seed": 3, "folder": tmp_path, "every": 2, "receipts": "state"}
+    fit(step, lab.data, iterations=5, **how)
+    (tmp_path / "iteration-00000005.safetensors").unlink()  # as if killed after iteration 5
+    with open(tmp_path / receipts.FILE, "a") as out:
+        out.write('{"iteration": 6, "lo')  # in the middle of a line
+    fit(lab._reset(), lab.data, iterations=ITERATIONS, resume=True, **how)
+    found = Book.read(tmp_path / receipts.FILE)
+    assert [r.root for r in found.receipts.values()] == [
+        r.root for r in lab.plain.book.receipts.values()
+    ]
+
+
+def test_a_changed_receipt_is_named(lab: Lab, tmp_path):
+    lines = (lab.plain.folder / receipts.FILE).read_text().splitlines()
+    row = json.loads(lines[2])
+    row["loss"] = (1.25).hex()
+    path = tmp_path / receipts.FILE
+    path.write_text("\n".join([*lines[:2], json.dumps(row), *lines[3:]]) + "\n")
+    with pytest.raises(UserError, match="the root of iteration 2 is not that of its receipt"):
+        Book.read(path)
+    with pytest.raises(UserError, match="there are no receipts"):
+        Book.read(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("core.conv#9:1", "no op is called core.conv#9"),
+        ("core.erf#1:2", "is computed inside a kernel"),
+        ("core.conv", "names no op and iteration"),
+        ("core.conv:0", "iterations count from 1"),
+    ],
+)
+def test_what_cannot_be_injected(lab: Lab, text, said):
+    with pytest.raises(UserError, match=said):
+        lab.run("refused", inject=text)
+
+
+# -- hashes ----------------------------------------------------------------------------------------
+
+
+def _leaf(raw: bytes) -> int:
+    """The hash as docs/numerics.md defines it."""
+    words = np.frombuffer(raw + bytes(-len(raw) % (8 * LANES)), np.uint64).reshape(-1, LANES)
+    held = []
+    for lane in range(LANES):
+        h = (lane + 1) * MULTIPLIER % 2**64
+        for word in words[:, lane].tolist():
+            h = (h ^ word) * MULTIPLIER % 2**64
+            h ^= h >> 32
+        held.append(h)
+    total = len(raw)
+    for h in held:
+        total = (total ^ h) * MULTIPLIER % 2**64
+        total ^= total >> 29
+    return total
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "bf16", "f16", "f8e4m3fn", "i8", "i64", "bool"])
+@given(data=st.binary(max_size=1500))
+def test_the_hash_is_the_documents_and_sees_one_nan(name, data):
+    kind = DTYPES[name]
+    data = bytes(b & 1 for b in data) if name == "bool" else data
+    array = np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind)
+    assert leaf(array) == _leaf(canonical_bytes(array))
+    assert leaf(array[1:]) == _leaf(canonical_bytes(array[1:]))
+
+
+@given(st.lists(st.sampled_from("ab"), min_size=1, max_size=40), st.data())
+def test_the_tree_finds_the_first_difference(values, data):
+    one = {f"n{i}": v for i, v in enumerate(values)}
+    other = {n: data.draw(st.sampled_from("ab")) for n in one}
+    wanted = next((n for n in one if one[n] != other[n]), None)
+    assert first_difference(3, one, other) == wanted
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "apart"),
+    [(1.0, 1.0000001, 1), (0.0, -0.0, 0), (-1e-45, 1e-45, 2), (3.4028235e38, np.inf, 1)],
+)
+def test_ulps_count_representable_numbers(a, b, apart):
+    assert ulps(np.float32(a), np.float32(b)) == apart

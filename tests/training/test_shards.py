@@ -140,7 +140,7 @@ def test_the_compiled_shards_have_the_references_bits(kind):
     stages = [s for s in step.compilation.stages if s.step is None or s.step.half == "meaning"]
     module, rows = stages[-1].module, Roles.of(stages[-1].module.main).results
     for _ in range(2):
-        every = step._given([np.asarray(b) for b in batch])
+        every = step._given([np.asarray(b) for b in batch], range(step.shards))
         made = dict(zip(module.main.body.arguments, every[0], strict=True))
         for op, seen in walk(module, every):
             made.update(zip(op.results, seen[0][1], strict=True))

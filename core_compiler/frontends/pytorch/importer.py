@@ -7,6 +7,7 @@ import io
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from inspect import isfunction
 from typing import Any
 
@@ -299,7 +300,11 @@ class _Walker:
         if kind == "parameter" and memory in self.tied:  # one parameter under two names
             self.env[node] = self.tied[memory]
             return
-        origin = Origin.root(FrontendNode(target, kind, scope=owner_of(target)))
+        about = FrontendNode(target, kind, scope=owner_of(target))
+        if kind == "constant_tensor":  # written in the model's own code: where it is read first
+            reader = describe(next(iter(node.users)))
+            about = replace(reader, name=target, kind=kind)
+        origin = Origin.root(about)
         builder = Context(self.weights, origin, node, self.symbols, self.sizes)
         if held.dtype.is_complex:
             parts = (builder.constant(to_numpy(part)) for part in (held.real, held.imag))
