@@ -81,6 +81,16 @@ class Plan:
         return self.receipts != "off" or self.ops_every > 0
 
 
+def share_out(shards: int, workers: int) -> None:
+    """UserError where some workers would have no shard."""
+    if workers > shards:
+        raise UserError(
+            f"{workers} workers for {shards} shard{'s' if shards > 1 else ''}", "workers",
+            f"cut the batch with --shards {workers} or Training(shards={workers}): shards are part "
+            "of what is computed, workers are not",
+        )  # fmt: skip
+
+
 def fit(
     step: TrainingStep, data: Any, *, iterations: int, batch: int, seed: int = 0,
     folder: str | Path | None = None, every: int = 0, resume: bool = False,

@@ -17,7 +17,7 @@ from typing import Any
 from core_compiler.errors import InternalError, UserError
 from core_compiler.training import checkpoint, worker
 from core_compiler.training.data import Data
-from core_compiler.training.fit import History, Plan, Watch
+from core_compiler.training.fit import History, Plan, Watch, share_out
 from core_compiler.training.meeting import Hub, stride_of
 from core_compiler.training.package import Package
 from core_compiler.training.step import TrainingStep
@@ -34,12 +34,7 @@ def run(
 ) -> None:  # fmt: skip
     """The iterations of :func:`~core_compiler.training.fit.fit` that are still to do, by workers;
     in the end ``step`` has their state."""
-    if workers > step.shards:
-        raise UserError(
-            f"{workers} workers for {step.shards} shard{'s' if step.shards > 1 else ''}",
-            "workers", f"cut the batch with --shards {workers} or Training(shards={workers}): "
-            "shards are part of what is computed, workers are not",
-        )  # fmt: skip
+    share_out(step.shards, workers)
     if plan.ops_every:
         raise UserError("receipts of all ops are made by one process", "receipts",
                         "run with one worker: the bits are the same")  # fmt: skip

@@ -93,7 +93,7 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> int:
-    from core_compiler.training.fit import fit
+    from core_compiler.training.fit import fit, share_out
     from core_compiler.training.loss_scale import SCALE, SKIPPED
     from workbench import training_runs
 
@@ -101,6 +101,7 @@ def run(arguments) -> int:
         raise UserError(f"--every {arguments.every}", "train", "give 1 or more, or leave it out")
     if arguments.workers < 1:
         raise UserError(f"--workers {arguments.workers}", "train", "give 1 or more")
+    share_out(arguments.shards, arguments.workers)
     if (arguments.every or arguments.resume) and not arguments.folder:
         raise UserError("there is no folder for checkpoints", "train", "give --folder DIR")
     plan = training_runs.plan(arguments)

@@ -1,0 +1,99 @@
+"""``workbench train``, ``verify`` and ``diverge`` on a small model, as a person calls them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from workbench.cli import main
+
+MODEL = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--batch", "8", "--seed", "3"]
+RUN = [*MODEL, "--iterations", "4", "--every", "2", "--receipts", "gradients"]
+
+
+def _json(capsys, *words: str) -> tuple[int, dict]:
+    code = main([*words, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs in folders: one as it is, one with a rounding of the weights' gradient flipped."""
+    folder = tmp_path_factory.mktemp("runs")
+    assert main([*RUN, "--folder", str(folder / "a")]) == 0
+    inject = ["--inject", "core.contract#1:3", "--tiling", "alternate", "--threads", "1"]
+    assert main([*RUN, "--folder", str(folder / "b"), *inject]) == 0
+    return folder / "a", folder / "b"
+
+
+def test_a_run_is_verified(runs, capsys):
+    code, found = _json(capsys, "verify", str(runs[0] / "receipts.jsonl"), "--iteration", "1",
+                        "--iteration", "4")  # fmt: skip
+    assert code == 0
+    assert [row["iteration"] for row in found["iterations"]] == [1, 4]
+    for row in found["iterations"]:
+        assert row["mismatch"] is None
+        assert row["compared"]["state"] > 2
+        assert row["compared"]["gradients"] >= 1
+
+
+def test_two_runs_part_where_the_rounding_was_flipped(runs, capsys):
+    code, found = _json(capsys, "diverge", *map(str, runs))
+    assert code == 1
+    assert (found["iteration"], found["op"], found["ulps"]) == (3, "core.contract#1", 1)
+    assert found["lasting"]
+    assert len(found["element"]) == 2
+    assert "mlp" in found["origin"]
+    assert main(["diverge", *map(str, runs)]) == 1
+    said = capsys.readouterr().out
+    assert "iteration 3: core.contract#1 is the first op that differs\n" in said
+    assert "1 ulp apart" in said
+    code, found = _json(capsys, "diverge", str(runs[0]), str(runs[0]))
+    assert (code, found["op"], found["compared"]) == (0, None, 4)
+
+
+def test_shards_are_part_of_what_is_computed(capsys):
+    digests = {}
+    for shards in ("1", "2", "4"):
+        code, found = _json(capsys, *MODEL, "--iterations", "2", "--shards", shards)
+        assert code == 0
+        digests[shards] = found["digest"], found["identity"]
+        assert found["peak_bytes"] > 0
+    assert len(set(digests.values())) == 3
+
+
+def test_workers_give_the_digest_of_one(capsys):
+    pytest.importorskip(
+        "distributed", reason="needs dask: pip install 'compiler-workbench[workers]'"
+    )
+    found = [
+        _json(capsys, *MODEL, "--iterations", "3", "--shards", "4", "--workers", workers)[1]
+        for workers in ("1", "2")
+    ]
+    assert found[0]["digest"] == found[1]["digest"]
+    assert found[0]["loss"] == found[1]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "digits-mlp", "--shards", "3"], "a batch of 8 does not cut into 3 equal shards"),
+        (["train", "digits-mlp", "--workers", "2"], "2 workers for 1 shard"),
+        (["train", "digits-mlp", "--workers", "0"], "--workers 0"),
+        (["train", "digits-mlp", "--receipts", "state"], "there is no folder for receipts"),
+        (["train", "digits-mlp", "--inject", "core.conv"], "names no op and iteration"),
+        (["verify", "nowhere"], "there is no training run here"),
+        (["diverge", "nowhere", "elsewhere"], "there is no training run here"),
+    ],
+)
+def test_bad_words_are_one_line(words, said, capsys):
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_an_iteration_without_a_receipt_is_named(runs, capsys):
+    assert main(["verify", str(runs[0]), "--iteration", "9"]) == 2
+    assert "there are those of 1 to 4" in capsys.readouterr().err
