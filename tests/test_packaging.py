@@ -80,7 +80,7 @@ def imported(package: str) -> dict[str, str]:
     [
         (
             "core_compiler",
-            ("torch", "onnx", "keras", "tensorflow", "peers", "cuda", "draw", "egglog"),
+            ("torch", "onnx", "keras", "tensorflow", "peers", "cuda", "draw", "egglog", "workers"),
         ),
         ("sample_models", ("models",)),
         ("workbench", ("all",)),
@@ -120,7 +120,7 @@ def test_every_requirement_has_both_ends_and_holds_here() -> None:
 
 def test_all_holds_every_extra_a_user_needs() -> None:
     # Not tensorflow: 0.3 GB, and its models are read by one who has it.
-    extras = "torch", "onnx", "keras", "peers", "cuda", "draw", "ui", "models"
+    extras = "torch", "onnx", "keras", "peers", "cuda", "draw", "ui", "models", "workers"
     assert set(requirements(*extras)) == set(requirements("all"))
     assert set(requirements("all")) < set(requirements("test")) < set(requirements("dev"))
 

@@ -14,9 +14,8 @@ from core_compiler.training.inject import Injection
 from core_compiler.training.replay import Run
 from core_compiler.training.step import TrainingStep
 from workbench.commands import common
+from workbench.commands.train_model import TILINGS
 
-#: ``--tiling``: how loops are cut; the bits do not depend on it.
-TILINGS = {"default": "default", "alternate": "small"}
 #: How the command's arguments are called in a run's folder.
 FILE = "run.json"
 #: What of them a run is done again with.

@@ -14,6 +14,9 @@ from core_compiler.training.losses import loss
 from core_compiler.training.optimizers import optimizer
 from core_compiler.training.precision import narrow_dtype
 
+#: What of a run is hashed in every iteration (``core_compiler.training.receipts``).
+RECEIPTS = ("off", "state", "gradients")
+
 
 @dataclass(frozen=True)
 class Training:

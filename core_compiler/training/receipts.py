@@ -20,11 +20,10 @@ import numpy as np
 from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels.reference.digest import leaf
+from core_compiler.training.config import RECEIPTS
 from core_compiler.training.probes import Named, Probes, Watch
 
 FILE = "receipts.jsonl"
-#: What is hashed in every iteration: nothing, the state, or the gradients as well.
-LEVELS = ("off", "state", "gradients")
 
 
 @dataclass(frozen=True)
@@ -93,13 +92,13 @@ def hashed(array: np.ndarray) -> str:
 
 
 class Recorder:
-    """Makes the receipts of a step as it runs; ``level`` of :data:`LEVELS`, and all values in every
+    """Makes the receipts of a step as it runs; ``level`` of ``RECEIPTS``, and all values in every
     ``ops_every``-th iteration (0: in none)."""
 
     def __init__(self, probes: Probes, level: str = "state", ops_every: int = 0):
-        if level not in LEVELS:
+        if level not in RECEIPTS:
             raise UserError(f"no receipts are called {level!r}", "receipts",
-                            f"choose {', '.join(LEVELS)}")  # fmt: skip
+                            f"choose {', '.join(RECEIPTS)}")  # fmt: skip
         if ops_every < 0:
             raise UserError(f"receipts of ops every {ops_every} iterations", "receipts",
                             "give 1 or more, or 0 for none")  # fmt: skip

@@ -100,6 +100,8 @@ CASES = (
     Case("min(x, highest) => x", lambda b, x: b.min(r := b.min(x, b.neg(x)), like(np.inf)(b, r)),
          lambda b, x: b.min(x, b.neg(x)), binary("min", like(np.inf)),
          "a NaN would lose its canonical form"),
+    Case("distribute(x) => x", lambda b, x: b.distribute(x, shards=4), same,
+         lambda b, x: b.all_reduce(x, shards=4), "core.all_reduce is not core.distribute"),
     Case("select(p, x, x) => x", lambda b, x, p: b.select(p, x, x), same,
          lambda b, x, p: b.select(p, x, b.neg(x)), "two different values", (F, P)),
     Case("select(true, x, y) => x",

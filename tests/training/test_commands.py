@@ -19,12 +19,15 @@ def _json(capsys, *words: str) -> tuple[int, dict]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Two runs in folders: one as it is, one with a rounding of the weights' gradient flipped."""
+    """Two runs in folders: one as it is, one with a rounding of an updated parameter flipped, and
+    the op that makes it."""
     folder = tmp_path_factory.mktemp("runs")
     assert main([*RUN, "--folder", str(folder / "a")]) == 0
-    inject = ["--inject", "core.contract#1:3", "--tiling", "alternate", "--threads", "1"]
+    first, *_ = (folder / "a" / "receipts.jsonl").read_text().splitlines()
+    op = [name for _, name, *_ in json.loads(first)["names"] if name.startswith("core.sub#")][-1]
+    inject = ["--inject", f"{op}:3", "--tiling", "alternate", "--threads", "1"]
     assert main([*RUN, "--folder", str(folder / "b"), *inject]) == 0
-    return folder / "a", folder / "b"
+    return folder / "a", folder / "b", op
 
 
 def test_a_run_is_verified(runs, capsys):
@@ -35,19 +38,19 @@ def test_a_run_is_verified(runs, capsys):
     for row in found["iterations"]:
         assert row["mismatch"] is None
         assert row["compared"]["state"] > 2
-        assert row["compared"]["gradients"] >= 1
 
 
 def test_two_runs_part_where_the_rounding_was_flipped(runs, capsys):
-    code, found = _json(capsys, "diverge", *map(str, runs))
+    *folders, op = map(str, runs)
+    code, found = _json(capsys, "diverge", *folders)
     assert code == 1
-    assert (found["iteration"], found["op"], found["ulps"]) == (3, "core.contract#1", 1)
+    assert (found["iteration"], found["op"], found["ulps"]) == (3, op, 1)
     assert found["lasting"]
-    assert len(found["element"]) == 2
-    assert "mlp" in found["origin"]
-    assert main(["diverge", *map(str, runs)]) == 1
+    assert found["element"]
+    assert found["origin"]
+    assert main(["diverge", *folders]) == 1
     said = capsys.readouterr().out
-    assert "iteration 3: core.contract#1 is the first op that differs\n" in said
+    assert f"iteration 3: {op} is the first op that differs\n" in said
     assert "1 ulp apart" in said
     code, found = _json(capsys, "diverge", str(runs[0]), str(runs[0]))
     assert (code, found["op"], found["compared"]) == (0, None, 4)
