@@ -107,8 +107,7 @@ def _training_step(
         "inputs": inputs_called, "outputs": ["loss"], "training": dict(training.facts()),
     }  # fmt: skip
     tied = imported.facts.get("tied", ())
-    step = TrainingStep(joint.roles, joint.state, training.shards, tied)
-    step.compilation = made
+    step = TrainingStep(joint.roles, joint.state, training.shards, tied, made)
     if finish:
         made.finish()
     return step

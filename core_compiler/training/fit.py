@@ -101,8 +101,9 @@ def fit(
     :meth:`Data.of`) in the order that ``seed`` fixes.
 
     ``folder``: where a checkpoint is written after every ``every`` iterations and at the end;
-    ``resume``: go on from the newest one there.  The batches depend on the iteration alone, so a
-    resumed run ends in the bits of one that was never stopped.
+    ``resume``: go on from the newest one there (a folder that has some is refused otherwise).  The
+    batches depend on the iteration alone, so a resumed run ends in the bits of one that was never
+    stopped.
 
     ``receipts``: ``state`` or ``gradients``, what is hashed in every iteration, and ``ops_every``
     N: in every N-th all values that lie in memory (see :mod:`core_compiler.training.receipts`).
@@ -121,6 +122,9 @@ def fit(
         found = checkpoint.newest(place)
         if found is not None:
             restore(step, found)
+    elif place is not None and checkpoint.newest(place) is not None:
+        raise UserError("there are checkpoints of a run in the folder", str(place),
+                        "go on with --resume (resume=True), or choose another folder")  # fmt: skip
     history = History(step.iteration)
     if workers > 1 or scheduler is not None:
         from core_compiler.training.workers import run

@@ -105,6 +105,7 @@ class Hub:
                 with _quiet():
                     seat: Any = self._listener.accept()
                     seats[seat] = seat.recv()
+            Path(self.place.path).unlink(missing_ok=True)  # all have it mapped: none is left over
             near = [seat for seat, is_near in seats.items() if is_near]
             for seat in seats:
                 seat.send((near.index(seat) if seat in near else -1, len(near)))

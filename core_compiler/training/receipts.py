@@ -106,18 +106,18 @@ class Recorder:
         self.gradients: dict[str, str] = {}
         self.ops: dict[tuple[int, int], str] = {}
         self.before = ""
-        wanted = {n: name for name, n in probes.gradients.items()}
-        self._names = wanted
-        self._few = [p for p in probes.probes if p.number in wanted]
+        self._names = {n: name for name, n in probes.gradients.items()}
+        self._few = [p for p in probes.probes if p.number in self._names]
 
-    def watch(self, iteration: int, whole: bool | None = None) -> Watch | None:
-        """What to look at in an iteration (from 1 on); ``whole``: at all values."""
+    def watch(self, iteration: int) -> Watch | None:
+        """What to look at in an iteration (from 1 on)."""
         self.gradients, self.ops = {}, {}
-        if whole is None:
-            whole = bool(self.ops_every) and iteration % self.ops_every == 0
-        if whole:
+        if self._whole(iteration):
             return Watch(self.probes.probes, self._seen)
         return Watch(self._few, self._seen) if self.level == "gradients" else None
+
+    def _whole(self, iteration: int) -> bool:
+        return self.ops_every > 0 and iteration % self.ops_every == 0
 
     def _seen(self, shard: int, probe: Any, array: np.ndarray) -> None:
         found = hashed(array)
@@ -127,9 +127,9 @@ class Recorder:
 
     def receipt(self, iteration: int, loss: float, state: Mapping[str, np.ndarray]) -> Receipt:
         """The receipt of the iteration that has just ended."""
-        wanted = bool(self.ops_every) and iteration % self.ops_every == 0
         gradients = dict(sorted(self.gradients.items())) if self.level == "gradients" else {}
-        ops = {f"{s}/{n}": v for (n, s), v in sorted(self.ops.items())} if wanted else {}
+        ops = {f"{s}/{n}": v for (n, s), v in sorted(self.ops.items())}
+        ops = ops if self._whole(iteration) else {}
         made = Receipt(iteration, loss, {n: hashed(a) for n, a in state.items()}, gradients, ops,
                        self.before)  # fmt: skip
         self.before = made.root

@@ -43,17 +43,16 @@ class TrainingStep:
     of them; the program is that of one.
     """
 
-    #: The compilation, with all its stages.
-    compilation: Any = None
     #: Told, with the number of the shard, of launches that have ended.
     watch: ShardWatcher | None = None
 
     def __init__(
         self, roles: Roles, state: Sequence[np.ndarray], shards: int = 1,
-        tied: Sequence[Sequence[str]] = (),
+        tied: Sequence[Sequence[str]] = (), compilation: Any = None,
     ):  # fmt: skip
-        """``tied``: names that mean one part of the state, in groups."""
-        self.roles, self.shards = roles, shards
+        """``tied``: names that mean one part of the state, in groups; ``compilation`` has all
+        stages."""
+        self.roles, self.shards, self.compilation = roles, shards, compilation
         self.own: Sequence[int] = range(shards)
         self.join: Join = join_here
         self.batch = len(roles.numbers("batch"))

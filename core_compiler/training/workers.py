@@ -227,10 +227,10 @@ class _Run:
         return self.crew.ends({address: task}, lambda: None).get(address)
 
     def _take(self, addresses: Sequence[str]) -> None:
-        """The step gets the state that the workers have."""
+        """The step gets the state that the workers have; they let go of it."""
         self._look()
-        for address in addresses:
-            held = self._state_of(address)
-            if held is not None:
-                self.step.load_state_dict(checkpoint.decoded(held, "a worker's state")[0])
-                return
+        held = next((h for a in addresses if (h := self._state_of(a)) is not None), None)
+        if held is not None:
+            self.step.load_state_dict(checkpoint.decoded(held, "a worker's state")[0])
+        tasks = {a: self.crew.submit(a, worker.forget, self.job.run) for a in addresses}
+        self.crew.ends(tasks, lambda: None)

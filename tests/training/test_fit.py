@@ -195,6 +195,12 @@ def test_a_full_disk_leaves_the_older_checkpoint(fresh, tmp_path, monkeypatch):
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
+def test_two_runs_are_not_mixed_in_one_folder(fresh, tmp_path):
+    fit(fresh, _data(), iterations=1, batch=5, folder=tmp_path)
+    with pytest.raises(UserError, match="there are checkpoints of a run in the folder"):
+        fit(fresh, _data(), iterations=2, batch=5, folder=tmp_path)
+
+
 def test_progress_is_told_after_every_iteration(fresh):
     told = []
     fit(fresh, _data(), iterations=3, batch=5, watch=told.append)
