@@ -12,6 +12,7 @@ import numpy as np
 from core_compiler.ir import Block, Op, Value, WeightStore
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder, decomposed
+from core_compiler.ops.collective import of_equals
 from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.rules import I64
 
@@ -21,12 +22,8 @@ def _itself(b: Builder, op: Op) -> Value:
 
 
 def _all_reduce(b: Builder, op: Op) -> Value:
-    """Alone, where every shard holds the same: the tree over the shards."""
-    held = [widened(b, op.operands[0])] * op["shards"]
-    while len(held) > 1:
-        pairs = [b.add(x, y) for x, y in zip(held[::2], held[1::2], strict=False)]
-        held = [*pairs, held[-1]] if len(held) % 2 else pairs
-    return as_dtype(b, held[0], op.result.type.dtype)
+    total = of_equals(b, widened(b, op.operands[0]), op["shards"])
+    return as_dtype(b, total, op.result.type.dtype)
 
 
 def _weight_gradient(b: Builder, op: Op) -> Value:

@@ -11,6 +11,7 @@ from core_compiler.ir import Block, Op, Value, dtype
 from core_compiler.ir.types import INDEX, ordered_strides
 from core_compiler.kernels import scalars
 from core_compiler.kernels.builder import KernelBuilder
+from core_compiler.kernels.reference.collective import pairwise
 
 CHUNK = 256
 
@@ -427,11 +428,8 @@ def _all_reduce(c: Custom, op: Op) -> None:
     (x,), (y,) = c.inputs, c.outputs
     with c.rows(x, None) as at:
         where = at()
-        held = [c.wide(kb.load(x, *where))] * op["shards"]
-        while len(held) > 1:
-            pairs = [kb.add(a, b) for a, b in zip(held[::2], held[1::2], strict=False)]
-            held = [*pairs, held[-1]] if len(held) % 2 else pairs
-        kb.store(c.narrow(held[0], y.type.dtype), y, *where)
+        total = pairwise([c.wide(kb.load(x, *where))] * op["shards"], kb.add)
+        kb.store(c.narrow(total, y.type.dtype), y, *where)
 
 
 #: core op name -> builder of its kernel.

@@ -69,7 +69,7 @@ class Hub:
         self, workers: int, shards: int, stride: int, hear: Callable[[Any], None],
         host: str = "127.0.0.1",
     ):  # fmt: skip
-        self.workers, self.hear = workers, hear
+        self.workers, self.hear, self._stop = workers, hear, False
         self._size = _ALIGN + (shards + 1) * stride
         roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * self._size
         number, path = tempfile.mkstemp(prefix="cw-", dir=_MEMORY if roomy else None)
@@ -95,8 +95,6 @@ class Hub:
         self._thread.join(10)
         self._listener.close()
         Path(self.place.path).unlink(missing_ok=True)
-
-    _stop = False
 
     def _serve(self) -> None:
         seats: dict[Connection, Any] = {}

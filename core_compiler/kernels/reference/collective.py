@@ -6,7 +6,8 @@ without a partner goes up as it is.  Which worker held a shard changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,15 +28,16 @@ def tree_sum(held: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.nd
     to = made.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, to.size, BLOCK):
-            total = _joined([widen(a[start : start + BLOCK]) for a in flat])
+            total = pairwise([widen(a[start : start + BLOCK]) for a in flat], np.add)
             to[start : start + BLOCK] = (
                 total if total.dtype == made.dtype else cast(total, made.dtype)
             )
     return made
 
 
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
+def pairwise(parts: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
+    """The tree over ``parts``, whatever they are: arrays, or values that code is written with."""
     while len(parts) > 1:
-        pairs = [a + b for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        pairs = [add(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
         parts = [*pairs, parts[-1]] if len(parts) % 2 else pairs
     return parts[0]

@@ -66,7 +66,7 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 def leaf(x: np.ndarray) -> int:
     """The receipts' 64-bit hash of a tensor's canonical bytes (``docs/numerics.md``, Digests).
 
-    Not cryptographic: it finds accidents, at memory speed; audits use ``digest``.
+    Not cryptographic: it finds accidents; audits use ``digest``.
     """
     x = np.ascontiguousarray(x)
     name = dtype_name(x.dtype)
