@@ -22,6 +22,7 @@ from core_compiler.passes.recompose import Recompose
 from core_compiler.passes.saturation import Saturate
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.training.config import Training
+from core_compiler.training.passes import lowered
 from core_compiler.training.passes import pipeline as training_passes
 
 
@@ -166,7 +167,9 @@ def arrange(
     if options.get(LEVEL, LEVELS[0]) not in LEVELS:
         fix = f"choose {', '.join(LEVELS)}"
         raise UserError(f"no level is called {str(options[LEVEL])!r}", f"option {LEVEL}", fix)
-    parts = (source(level), meaning(training), target.pipeline(options))
+    passes_of = tuple(target.pipeline(options))
+    implementation = passes_of if training is None else lowered(passes_of, training)
+    parts = (source(level), meaning(training), implementation)
     halves = [half for half, part in zip(HALVES, parts, strict=True) for _ in part]
     passes = [pass_ for part in parts for pass_ in part]
     steps = [

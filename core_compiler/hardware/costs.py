@@ -9,12 +9,12 @@ known here of fusion, and nothing of caches or layouts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core_compiler.hardware.limits import of_machine
 from core_compiler.hardware.machine import Machine
-from core_compiler.ir import Op, TensorType, Value
+from core_compiler.ir import Block, Op, TensorType, Value
 from core_compiler.ops.base import cost, definition
 
 #: Ops that read only some elements of their first operand.
@@ -78,3 +78,21 @@ class CostModel:
         if op.kind in PARTIAL and value is op.operands[0]:
             return min(value.type.bytes, op.result.type.bytes)
         return value.type.bytes
+
+
+def kernel_cost(block: Block, reads: Sequence[Value], writes: Sequence[Value]) -> tuple[int, int]:
+    """Flops of a kernel that computes ``block``, and the bytes it must read and write at least
+    once: of a table that is only looked up in, the elements that are."""
+    flops = sum(cost(o).flops for o in block.ops if o.kind != "core.constant")
+    moved = sum(v.type.bytes for v in dict.fromkeys(writes))
+    outer = dict(zip(block.arguments, reads, strict=False))
+    for argument, users in block.users().items():
+        if argument in outer:
+            moved += min(outer[argument].type.bytes, sum(_looked_up(o, argument) for o in users))
+    return flops, moved
+
+
+def _looked_up(op: Op, argument: Value) -> int:
+    if op.kind in PARTIAL and op.operands[0] is argument:
+        return op.result.type.bytes
+    return argument.type.bytes

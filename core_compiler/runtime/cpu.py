@@ -85,7 +85,8 @@ class CpuExecutable(Executable):
     ) -> tuple[np.ndarray, ...]:
         """Arrays (or anything NumPy reads without a copy, such as CPU tensors) in, new arrays out.
 
-        Inputs are never written: an output that takes over an input's memory gets a copy of it.
+        An input is written only where the caller gives it as the output that takes its memory over;
+        else such an output gets a copy of it.
         """
         outputs, buffers = self._prepare(arrays, out or {})
         with self._lock:
@@ -185,7 +186,9 @@ class CpuExecutable(Executable):
         )
         for argument, output in zip(self.program.outputs, outputs, strict=True):
             if argument.alias >= 0:
-                output[...] = inputs[argument.alias].reshape(output.shape)
+                taken = inputs[argument.alias]
+                if taken.ctypes.data != output.ctypes.data:
+                    output[...] = taken.reshape(output.shape)
                 inputs[argument.alias] = output
         return outputs, (*inputs, *outputs)
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.errors import InternalError
-from core_compiler.hardware.costs import PARTIAL
+from core_compiler.hardware.costs import kernel_cost
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.attributes import Dense
 from core_compiler.ir.weights import array_digest
 from core_compiler.kernels.abi import callees, scratch_bytes, work_items
-from core_compiler.ops.base import cost
 from core_compiler.runtime.driver import COPY_CHUNK
 from core_compiler.runtime.program import (
     BUILTIN,
@@ -42,6 +41,8 @@ class Linker:
         #: Of each loop, by its number and in the order of their starts: start, test, end and flag.
         self.loops: dict[int, list] = {}
         self.exchanges: list[Exchange] = []
+        #: Output -> the input whose memory it takes over.
+        self.takes: dict[int, int] = {}
         self.prepack: list[Launch] = []
         self.packed: dict[tuple, int] = {}
         self.packed_bytes: list[int] = []
@@ -56,7 +57,9 @@ class Linker:
         for op in body.ops:
             getattr(self, "_" + op.kind.split(".")[1])(op)
         inputs = tuple(_argument(v, i, "input") for i, v in enumerate(body.arguments))
-        outputs = tuple(_argument(v, i, "output") for i, v in enumerate(body.outputs))
+        outputs = tuple(
+            _argument(v, i, "output", self.takes.get(i, -1)) for i, v in enumerate(body.outputs)
+        )
         launches = (*self.prepack, *self.launches)
         used = dict.fromkeys(k for launch in launches for k in (launch.kernel, *launch.callees))
         kernels = tuple(
@@ -103,6 +106,8 @@ class Linker:
         place = self.place[op.operands[0]]
         if place != Ref("output", op["index"]):
             raise InternalError(f"result {op['index']} lies at {place}")
+        if "takes" in op.attributes:
+            self.takes[op["index"]] = op["takes"]
 
     def _loop(self, op: Op) -> None:
         self.loops[op["loop"]] = [len(self.launches)]
@@ -189,23 +194,10 @@ class Linker:
 
 
 def launch_cost(op: Op) -> tuple[int, int]:
-    """Flops of a launch, and the bytes it must read and write at least once: of a table that is
-    only looked up in, the elements that are."""
-    block = op.regions[0]
-    flops = sum(cost(o).flops for o in block.ops if o.kind != "core.constant")
-    moved = sum(v.type.bytes for v in dict.fromkeys(op.operands[op["reads"] :]))
-    outer = dict(zip(block.arguments, op.operands, strict=False))
-    for argument, users in block.users().items():
-        if argument in outer:
-            moved += min(outer[argument].type.bytes, sum(_read(o, argument) for o in users))
-    return flops, moved
+    """Flops of a launch, and the bytes that it must move."""
+    reads = op["reads"]
+    return kernel_cost(op.regions[0], op.operands[:reads], op.operands[reads:])
 
 
-def _read(op: Op, argument: Value) -> int:
-    if op.kind in PARTIAL and op.operands[0] is argument:
-        return op.result.type.bytes
-    return argument.type.bytes
-
-
-def _argument(value: Value, index: int, what: str) -> Argument:
-    return Argument(value.name or f"{what}{index}", value.type.dtype.name, value.type.shape)
+def _argument(value: Value, index: int, what: str, alias: int = -1) -> Argument:
+    return Argument(value.name or f"{what}{index}", value.type.dtype.name, value.type.shape, alias)

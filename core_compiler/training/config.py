@@ -43,6 +43,9 @@ class Training:
     ``precision``  ``f32``, or what contractions, convolutions and attention read and activations
                    are stored in: ``bf16``, ``f16``.  Parameters, the optimiser's state, gradients
                    as it sees them and the loss are f32.
+    ``recompute``  the part (above 0, up to 1) of the bytes saved for the backward pass that may be
+                   held for it; kernels of the forward pass run again for the others.  None: all is
+                   saved.
     ``loss_scale`` a factor of the loss: a number, ``dynamic``, or a
                    :class:`~core_compiler.training.loss_scale.Dynamic`; None: ``dynamic`` for f16,
                    none for the others.
@@ -56,6 +59,7 @@ class Training:
     shards: int = 1
     sync_batch_norm: bool = True
     precision: str = "f32"
+    recompute: float | None = None
     loss_scale: Any = None  # a LossScale, or None, from __post_init__ on
     initialize: Any = ()  # pairs of a pattern and an Initializer from __post_init__ on
 
@@ -69,6 +73,10 @@ class Training:
         if not 1 <= self.shards <= MOST:
             raise UserError(f"{self.shards} shards", "training", f"give 1 to {MOST}")
         narrow_dtype(self.precision)
+        if self.recompute is not None and not 0 < self.recompute <= 1:
+            raise UserError(f"recompute = {self.recompute}", "training",
+                            "give the part of the saved bytes that may be held, "
+                            "above 0, up to 1")  # fmt: skip
         object.__setattr__(self, "loss_scale", self._loss_scale())
 
     def _loss_scale(self) -> LossScale | None:
@@ -85,7 +93,7 @@ class Training:
             "loss": repr(self.loss), "optimizer": repr(self.optimizer),
             "freeze": list(self.freeze), "clip_norm": self.clip_norm, "seed": self.seed,
             "shards": self.shards, "sync_batch_norm": self.sync_batch_norm,
-            "precision": self.precision,
+            "precision": self.precision, "recompute": self.recompute,
             "loss_scale": None if self.loss_scale is None else repr(self.loss_scale),
             "initialize": [[pattern, repr(how)] for pattern, how in self.initialize],
         }  # fmt: skip

@@ -14,15 +14,7 @@ from core_compiler.runtime.kernel_cache import KernelCache, KernelSource
 from core_compiler.runtime.program import BUILTIN, Program
 from core_compiler.training.probes import Named, Probes
 from core_compiler.training.roles import Result, Roles
-from core_compiler.training.step import TrainingStep
-
-
-class NotFinite(Exception):
-    """The loss of an iteration is not finite; who has the compilation can say where it began."""
-
-    def __init__(self, loss: float):
-        self.loss = loss
-        super().__init__(loss)
+from core_compiler.training.step import LossNotFinite, TrainingStep
 
 
 @dataclass(frozen=True)
@@ -93,5 +85,5 @@ class PackedStep(TrainingStep):
     def _load(self) -> Any:
         return self._device.load(self._program, self.package.constants)
 
-    def not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> NotFinite:
-        return NotFinite(loss)
+    def not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> LossNotFinite:
+        return LossNotFinite(loss)

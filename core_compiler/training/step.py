@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.runtime.device import Executable
+from core_compiler.runtime.device import Executable, Watcher
+from core_compiler.runtime.interrupts import held_back
+from core_compiler.runtime.program import Program, Ref
 from core_compiler.runtime.shards import Join, Shards, ShardWatcher, join_here
+from core_compiler.runtime.team import aligned
 from core_compiler.training.joint import names
-from core_compiler.training.probes import Named, Probes, find, meaning_of
+from core_compiler.training.probes import Both, Named, Probes, find, meaning_of
 from core_compiler.training.probes import names as names_of
 from core_compiler.training.reference import first_not_finite
 from core_compiler.training.roles import ITERATION, STATE, Result, Roles
@@ -33,6 +36,46 @@ def shard_of(batch: Sequence[np.ndarray], shard: int, shards: int) -> list[np.nd
                         f"give a multiple of {shards}")  # fmt: skip
     size = rows // shards
     return [array[shard * size : (shard + 1) * size] for array in batch]
+
+
+def _kept(array: np.ndarray) -> np.ndarray:
+    """A copy where kernels may write."""
+    made = aligned(array.nbytes).view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+class LossNotFinite(Exception):
+    """The loss of an iteration is not finite; nothing of the state has changed yet."""
+
+    def __init__(self, loss: float):
+        self.loss = loss
+        super().__init__(loss)
+
+
+def check(loss: float) -> None:
+    """LossNotFinite where it is not."""
+    if not math.isfinite(loss):
+        raise LossNotFinite(loss)
+
+
+class LossCheck:
+    """Watches for the launch that makes the loss, and goes no further with one that is not finite:
+    what comes after it may write over the state."""
+
+    shard = 0
+
+    def __init__(self, program: Program, loss: int):
+        self.place = Ref("output", loss)
+        self.dtype = program.outputs[loss].numpy
+        self.launch = min(i for i, n in enumerate(program.launches) if self.place in n.buffers)
+
+    def stops(self, first: int, last: int) -> list[int]:
+        return [self.launch] if first <= self.launch < last else []
+
+    def ended(self, launch: int, memory: Any) -> None:
+        if launch == self.launch:
+            check(float(memory(self.place)[: self.dtype.itemsize].view(self.dtype)[0]))
 
 
 class TrainingStep:
@@ -56,7 +99,7 @@ class TrainingStep:
         self.own: Sequence[int] = range(shards)
         self.join: Join = join_here
         self.batch = len(roles.numbers("batch"))
-        self.state = [np.array(a) for a in state]
+        self.state = [_kept(a) for a in state]
         first = roles.numbers(*STATE)[0]
         #: State by name -> its place in ``state``.
         self._places = {name: place - first for name, place in names(roles).items()}
@@ -77,22 +120,35 @@ class TrainingStep:
                             "give the model's inputs, then the targets")  # fmt: skip
         arrays = [np.asarray(b) for b in batch]
         rows = self.rows
+        loss = rows.index(("loss", -1))
         nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}
-        spare = {i: self._spare[place] for i, place in nexts.items() if place in self._spare}
-        results = self._execute(arrays, spare)
-        loss = float(results[rows.index(("loss", -1))])
-        if not math.isfinite(loss):
-            raise self.not_finite(loss, arrays)
-        for i, place in nexts.items():
-            # What it was takes the next results: two arrays for each, in turn.
-            self._spare[place], self.state[place] = self.state[place], results[i]
-        return loss
+        program = self._loaded()
+        own = {i: place for i, place in nexts.items() if program.outputs[i].alias >= 0}
+        out = {i: self._spare[place] for i, place in nexts.items() if place in self._spare}
+        out |= {i: self.state[place] for i, place in own.items()}
+        with held_back():
+            try:
+                results = self._execute(arrays, out, LossCheck(program, loss))
+                check(float(results[loss]))  # where nobody listens to launches
+            except LossNotFinite as error:
+                raise self.not_finite(error.loss, arrays) from None
+            for i, place in nexts.items():
+                if i not in own:  # two arrays, in turn
+                    self._spare[place] = self.state[place]
+                self.state[place] = results[i]
+        return float(results[loss])
 
-    def _execute(self, batch: Sequence[np.ndarray], out: Mapping[int, np.ndarray]):
+    def _loaded(self) -> Program:
+        """The program that runs, which is loaded when it is first wanted."""
         if self._run is None:
             self._run = self._load() if self.shards == 1 else (
                 Shards(self._load, self.own, self.join))  # fmt: skip
-        self._run.watch = self.watch
+        return (self._run if self.shards == 1 else self._run.executables[0]).program
+
+    def _execute(
+        self, batch: Sequence[np.ndarray], out: Mapping[int, np.ndarray], check: Watcher
+    ) -> Sequence[np.ndarray]:
+        self._run.watch = Both([check, *([] if self.watch is None else [self.watch])])
         if self.shards == 1:
             return self._run(*batch, *self.state, out=out)
         return self._run(self._given(batch, self.own), out)
@@ -202,7 +258,7 @@ class TrainingStep:
                 raise UserError(f"{' and '.join(group)} are one, and two values are given",
                                 "load_state_dict", "give it once")  # fmt: skip
         for place, array in fresh.items():
-            self.state[place] = np.array(array)
+            self.state[place] = _kept(array)
 
     @property
     def digest(self) -> str:

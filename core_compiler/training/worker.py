@@ -11,7 +11,8 @@ from core_compiler.training.data import Data
 from core_compiler.training.fit import History, Plan, Progress, iterate
 from core_compiler.training.joint import names
 from core_compiler.training.meeting import Apart, Place, Seat
-from core_compiler.training.package import NotFinite, Package, PackedStep
+from core_compiler.training.package import Package, PackedStep
+from core_compiler.training.step import LossNotFinite
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def _train(job: Job, package: Package, data: Data, seat: Seat, state) -> dict[st
         seat.leave()
     except Apart:
         made["ended"] = "apart"
-    except NotFinite as error:
+    except LossNotFinite as error:
         made |= {"ended": "not finite", "loss": error.loss}
     else:
         made |= {"digest": step.digest, "peak_bytes": step.peak_bytes}

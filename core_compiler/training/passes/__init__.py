@@ -1,6 +1,8 @@
-"""The passes of training: from the loss to the next state.  They stand in the meaning half."""
+"""The passes of training: from the loss to the next state, and what becomes of its launches."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from core_compiler.passes.base import Pass
 from core_compiler.training.config import Training
@@ -9,14 +11,17 @@ from core_compiler.training.passes.clip_gradients import ClipGradients
 from core_compiler.training.passes.differentiate import Differentiate
 from core_compiler.training.passes.guard_update import GuardUpdate
 from core_compiler.training.passes.mixed_precision import MixedPrecision
+from core_compiler.training.passes.order_launches import OrderLaunches
+from core_compiler.training.passes.recompute import Recompute
 from core_compiler.training.passes.recompute_widened import RecomputeWidened
 from core_compiler.training.passes.scale_loss import ScaleLoss
 from core_compiler.training.passes.shard_batch import ShardBatch
 from core_compiler.training.passes.unscale_gradients import UnscaleGradients
+from core_compiler.training.passes.update_in_place import UpdateInPlace
 
 
 def pipeline(training: Training) -> tuple[Pass, ...]:
-    """The passes of a training step, in their order."""
+    """The passes of a training step that stand in the meaning half, in their order."""
     optimizer, scale = training.optimizer, training.loss_scale
     narrow: tuple[Pass, ...] = ()
     again: tuple[Pass, ...] = ()
@@ -32,3 +37,10 @@ def pipeline(training: Training) -> tuple[Pass, ...]:
         *shard, *narrow, ScaleLoss(scale), Differentiate(), *again, UnscaleGradients(scale), *clip,
         ApplyOptimizer(optimizer), GuardUpdate(scale, optimizer),
     )  # fmt: skip
+
+
+def lowered(target: Sequence[Pass], training: Training) -> tuple[Pass, ...]:
+    """The passes of a target with those of a training step among them, where they have a place."""
+    again = () if training.recompute is None else (Recompute(training.recompute),)
+    after = {"outline_kernels": (OrderLaunches(), *again), "plan_memory": (UpdateInPlace(),)}
+    return tuple(p for one in target for p in (one, *after.get(one.name(), ())))

@@ -1,0 +1,85 @@
+"""Minimum cuts of directed graphs with whole capacities, by Dinic's algorithm.
+
+Dinic, "Algorithm for solution of a problem of maximum flow in a network with power estimation"
+(Soviet Math. Doklady 11, 1970): shortest augmenting paths, all of one length at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+#: A capacity that no cut takes.
+UNLIMITED = 1 << 62
+
+
+@dataclass
+class Network:
+    """Nodes are numbers from 0; :meth:`edge` adds what may flow from one to another."""
+
+    nodes: int
+    _to: list[int] = field(default_factory=list)
+    _room: list[int] = field(default_factory=list)  # left of each edge; its reverse is edge ^ 1
+    _edges: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._edges = [[] for _ in range(self.nodes)]
+
+    def edge(self, source: int, to: int, capacity: int) -> None:
+        for a, b, room in ((source, to, capacity), (to, source, 0)):
+            self._edges[a].append(len(self._to))
+            self._to.append(b)
+            self._room.append(room)
+
+    def cut(self, source: int, sink: int) -> tuple[int, set[int]]:
+        """The value of a minimum cut and its side of the source, as small as such a side can be.
+        Uses the network up."""
+        total = 0
+        while True:
+            level = self._levels(source)
+            if level[sink] < 0:
+                return total, {n for n, at in enumerate(level) if at >= 0}
+            total += self._fill(source, sink, level)
+
+    def _levels(self, source: int) -> list[int]:
+        """How many edges with room left it is from ``source`` to each node; -1: no way."""
+        level = [-1] * self.nodes
+        level[source] = 0
+        queue = deque([source])
+        while queue:
+            node = queue.popleft()
+            for edge in self._edges[node]:
+                to = self._to[edge]
+                if self._room[edge] and level[to] < 0:
+                    level[to] = level[node] + 1
+                    queue.append(to)
+        return level
+
+    def _fill(self, source: int, sink: int, level: list[int]) -> int:
+        """Fill all shortest ways; how much more flows."""
+        total, next_edge, way, node = 0, [0] * self.nodes, [], source
+        while True:
+            if node == sink:
+                flow = min(self._room[e] for e in way)
+                total += flow
+                for edge in way:
+                    self._room[edge] -= flow
+                    self._room[edge ^ 1] += flow
+                full = next(i for i, e in enumerate(way) if not self._room[e])
+                node = self._to[way[full] ^ 1]
+                del way[full:]
+                continue
+            edges = self._edges[node]
+            while next_edge[node] < len(edges):
+                edge = edges[next_edge[node]]
+                if self._room[edge] and level[self._to[edge]] == level[node] + 1:
+                    way.append(edge)
+                    node = self._to[edge]
+                    break
+                next_edge[node] += 1
+            else:
+                if node == source:
+                    return total
+                edge = way.pop()
+                node = self._to[edge ^ 1]
+                next_edge[node] += 1

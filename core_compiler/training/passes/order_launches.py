@@ -1,0 +1,166 @@
+"""Order launches: what lets memory go is launched as soon as it can be."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from core_compiler.ir import Block, Function, Module, Op, Value
+from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.passes.layouts import is_free_view
+from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.training.roles import Roles
+
+
+@dataclass(frozen=True)
+class OrderLaunches(Pass):
+    """Moves launches up that let more memory go than they take: updates of parameters follow their
+    gradients at once.
+
+    The next value of an argument is made after all that reads the argument (where nothing of that
+    depends on it) and after the loss, so that it may take the argument's memory.  Launches that
+    shards do together keep their places side by side.
+    """
+
+    half = "implementation"
+    requires = frozenset({"kernels", "values"})
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        body = module.main.body
+        rewriter = context.rewriter(body)
+        standing = dict.fromkeys(body.ops)  # in their old order, without those that are placed
+        with suppress(RewriteLimit):
+            for op, freed in _Order(module.main).ops():
+                first = next(iter(standing))
+                if op is not first:
+                    rewriter.replace(op, op.with_(), rule="launch earlier", at=first,
+                                     note=f"lets {freed:,} bytes go" if freed else "")  # fmt: skip
+                del standing[op]
+        return module.with_main(rewriter.commit())
+
+
+def memory_of(body: Block) -> dict[Value, Value]:
+    """For each value of a block of launches the value whose memory it is (views followed)."""
+    roots: dict[Value, Value] = {}
+    for op in body.ops:
+        if is_free_view(op):
+            roots[op.result] = roots.get(op.operands[0], op.operands[0])
+    return roots
+
+
+def is_exchange(op: Op) -> bool:
+    """Whether shards do a launch together."""
+    return op.kind == LAUNCH and any(o.kind == "core.all_reduce" for o in op.regions[0].ops)
+
+
+@dataclass
+class _Order:
+    """Goes through a function's ops in the order in which they are to be launched."""
+
+    function: Function
+    #: Op -> ops that come after it, and the number of ops that it still waits for.
+    followers: dict[Op, dict[Op, None]] = field(default_factory=dict)
+    waits: dict[Op, int] = field(default_factory=dict)
+    #: Memory of temporaries -> the launches that have not read it yet.
+    readers: dict[Value, set[Op]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        body = self.function.body
+        self.place = {op: i for i, op in enumerate(body.ops)}
+        self.roots = memory_of(body)
+        makers = body.producers()
+        self.waits = dict.fromkeys(body.ops, 0)
+        self.followers = {op: {} for op in body.ops}
+        for op in body.ops:
+            for value in op.uses():
+                if value in makers:
+                    self._follows(makers[value], op)
+        results = {self._root(v) for v in body.outputs}
+        self.readers = {
+            v: set() for op in body.ops if op.kind == LAUNCH for v in op.results if v not in results
+        }
+        for op in body.ops:
+            for root in self._read(op):
+                self.readers[root].add(op)
+        self._updates_wait(makers)
+
+    def _follows(self, first: Op, then: Op) -> None:
+        if then not in self.followers[first]:
+            self.followers[first][then] = None
+            self.waits[then] += 1
+
+    def _root(self, value: Value) -> Value:
+        return self.roots.get(value, value)
+
+    def _read(self, op: Op) -> set[Value]:
+        """The temporaries that a launch reads; views read nothing."""
+        if is_free_view(op):
+            return set()
+        return {self._root(v) for v in op.uses()} & self.readers.keys()
+
+    def _updates_wait(self, makers: dict[Value, Op]) -> None:
+        """What makes the next value of an argument waits for the argument's readers, for the loss
+        and for what shards do together."""
+        body, roles = self.function.body, Roles.of(self.function)
+        loss = makers.get(self._root(body.outputs[roles.results.index(("loss", -1))]))
+        meetings = [op for op in body.ops if is_exchange(op)]
+        users = body.users()
+        for result, argument in self.function.attributes.get("aliases", ()):
+            update = makers.get(self._root(body.outputs[result]))
+            if update is None:
+                continue
+            later = self._after(update)
+            reads = [op for v in self._views(body.arguments[argument]) for op in users.get(v, ())]
+            for op in (*reads, *meetings, *([] if loss is None else [loss])):
+                if op not in later and not is_free_view(op):
+                    self._follows(op, update)
+
+    def _views(self, value: Value) -> list[Value]:
+        return [value, *(v for v, root in self.roots.items() if root is value)]
+
+    def _after(self, op: Op) -> set[Op]:
+        """``op`` and all that must come after it."""
+        found, work = {op}, [op]
+        while work:
+            for follower in self.followers[work.pop()]:
+                if follower not in found:
+                    found.add(follower)
+                    work.append(follower)
+        return found
+
+    def ops(self) -> Iterator[tuple[Op, int]]:
+        """The ops in their new order, each with the bytes that it lets go by being moved."""
+        ops = self.function.body.ops
+        ready = [self.place[op] for op in ops if not self.waits[op]]
+        heapq.heapify(ready)
+        early: Op | None = None
+        while ready:
+            at = heapq.heappop(ready) if early is None else self.place[early]
+            if early is not None:
+                ready.remove(at)
+                heapq.heapify(ready)
+            op = ops[at]
+            yield op, 0 if early is None else -self._growth(op)
+            for root in self._read(op):
+                self.readers[root].discard(op)
+            for follower in self.followers[op]:
+                self.waits[follower] -= 1
+                if not self.waits[follower]:
+                    heapq.heappush(ready, self.place[follower])
+            together = is_exchange(op) and ready and is_exchange(ops[ready[0]])
+            early = None if together else self._welcome([ops[i] for i in sorted(ready)])
+
+    def _welcome(self, ready: list[Op]) -> Op | None:
+        """The first op that can be launched and lets memory go."""
+        return next((op for op in ready if self._growth(op) < 0), None)
+
+    def _growth(self, op: Op) -> int:
+        """By how many bytes the memory in use grows across a launch."""
+        if op.kind != LAUNCH or is_exchange(op):
+            return 0
+        made = sum(v.type.bytes for v in op.results if v in self.readers)
+        last = [root for root in self._read(op) if self.readers[root] == {op}]
+        return made - sum(root.type.bytes for root in last)

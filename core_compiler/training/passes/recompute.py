@@ -1,0 +1,149 @@
+"""Recompute: less is kept for the backward pass, which computes some of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from core_compiler.errors import UserError
+from core_compiler.hardware.costs import DEFAULT_BALANCE, kernel_cost
+from core_compiler.ir import Function, Module, Op, Origin, Rewriter, Value
+from core_compiler.ir.core import clone_block
+from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.placement.recompute import Choice, Problem, Step, choose
+from core_compiler.training.passes.order_launches import is_exchange, memory_of
+from core_compiler.training.roles import Roles
+
+#: Where a pass leaves what it chose, for the memory view.
+FACT = "recompute"
+
+
+@dataclass(frozen=True)
+class Recompute(Pass):
+    """Launches kernels of the forward pass a second time, just before the backward pass reads what
+    they make, so that it need not be kept until then.
+
+    ``budget``: the part that may be held for the backward pass of the bytes that would be saved for
+    it.  What is done again is chosen by its cost (``core_compiler.placement.recompute``); the bits
+    are those of the first time, as the kernels are.
+    """
+
+    half = "implementation"
+    requires = frozenset({"kernels", "values"})
+    budget: float = 1.0
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        if not 0 < self.budget <= 1:
+            raise UserError(f"a budget of {self.budget}", f"pass {self.name()}",
+                            "give the part of the saved bytes that may be held, "
+                            "above 0, up to 1")  # fmt: skip
+        launches, problem = problem_of(module.main)
+        choice = choose(problem, self.budget)
+        context.facts[FACT] = choice
+        context.note("note" if choice.fits else "warning", told(choice))
+        rewriter = context.rewriter(module.main.body)
+        with suppress(RewriteLimit):
+            _Again(rewriter, {launches[i] for i in choice.plan.again}, problem.forward).run()
+        return module.with_main(rewriter.commit())
+
+
+def told(choice: Choice) -> str:
+    """A choice in words."""
+    plan, without = choice.plan, choice.without
+    part = plan.held / without.held if without.held else 0.0
+    said = (f"{plan.held:,} bytes are held for the backward pass, {part:.0%} of {without.held:,}; "
+            f"{len(plan.again)} launches are done again")  # fmt: skip
+    return said if choice.fits else f"no plan within {choice.limit:,} bytes: {said}"
+
+
+def problem_of(main: Function) -> tuple[list[Op], Problem]:
+    """The launches of a training step's ``main``, and the choice that they leave."""
+    body = main.body
+    roots = memory_of(body)
+    launches = [op for op in body.ops if op.kind == LAUNCH or op.regions]
+    numbers = {v: i for i, v in enumerate(v for op in launches for v in op.results)}
+    results = {roots.get(v, v) for v in body.outputs}
+    steps = []
+    for op in launches:
+        reads = dict.fromkeys(roots.get(v, v) for v in op.uses())
+        steps.append(Step(
+            tuple(numbers[v] for v in reads if v in numbers),
+            tuple(numbers[v] for v in op.results),
+            _cost(op) if op.kind == LAUNCH else 0, op.kind == LAUNCH and not is_exchange(op),
+        ))  # fmt: skip
+    loss = body.outputs[Roles.of(main).results.index(("loss", -1))]
+    of_loss = next((i for i, op in enumerate(launches) if roots.get(loss, loss) in op.results), -1)
+    sizes = tuple(0 if v in results else v.type.bytes for v in numbers)
+    return launches, Problem(tuple(steps), of_loss + 1, sizes, tuple(v.type.bytes for v in numbers))
+
+
+def _cost(op: Op) -> int:
+    """The cost of a launch in bytes of memory traffic (``hardware.costs``)."""
+    flops, moved = kernel_cost(op.regions[0], op.operands, op.results)
+    return int(moved + flops / DEFAULT_BALANCE)
+
+
+class _Again:
+    """Puts second launches of ``chosen`` where they are first needed behind ``forward`` launches;
+    views of what they make are made again with them."""
+
+    def __init__(self, rewriter: Rewriter, chosen: set[Op], forward: int):
+        self.rewriter, self.chosen, self.forward = rewriter, chosen, forward
+        self.block = rewriter.block
+        self.makers: Mapping[Value, Op] = self.block.producers()
+        self.roots = memory_of(self.block)
+        #: Value of the forward pass -> the same, made again.
+        self.made: dict[Value, Value] = {}
+
+    def run(self) -> None:
+        seen = 0
+        for op in self.block.ops:
+            launch = op.kind == LAUNCH or bool(op.regions)
+            if launch and seen >= self.forward:
+                self._reads(op)
+            seen += launch
+
+    def _reads(self, op: Op) -> None:
+        """Let a launch of the backward pass read what is made again."""
+        fresh: list[Op] = []
+        change = {v: w for v in dict.fromkeys(op.uses()) if (w := self._again(v, fresh)) is not v}
+        if change:
+            note = f"{len(fresh)} ops" if fresh else "what was made again before"
+            self.rewriter.replace(
+                op, [*fresh, op.substitute(change)], rule="compute again", note=note
+            )
+
+    def _again(self, value: Value, fresh: list[Op]) -> Value:
+        """``value`` as the backward pass has it; ops that make it are added to ``fresh``."""
+        if self._maker(value) not in self.chosen:
+            return value
+        work = [value]
+        while work:
+            op = self.makers[work[-1]]
+            if op.results[0] in self.made:
+                work.pop()
+                continue
+            needed = [v for v in op.uses() if self._maker(v) in self.chosen and v not in self.made]
+            if needed:
+                work.append(needed[-1])
+                continue
+            fresh.append(self._second(op))
+        return self.made[value]
+
+    def _maker(self, value: Value) -> Op | None:
+        """The launch that makes the memory of ``value``."""
+        return self.makers.get(self.roots.get(value, value))
+
+    def _second(self, op: Op) -> Op:
+        for value in op.results:
+            self.made[value] = Value(value.type, value.name)
+        parents = [] if op.origin is None else [op.origin]
+        return op.with_(
+            operands=tuple(self.made.get(v, v) for v in op.operands),
+            results=tuple(self.made[v] for v in op.results),
+            regions=tuple(clone_block(block) for block in op.regions),
+            origin=Origin.derived("computed again", parents),
+        )  # fmt: skip

@@ -1,0 +1,115 @@
+"""Update in place: the next state is written where the old one lies."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from core_compiler.ir import Module, Op, Value
+from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.kernels.in_place import may_share
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
+from core_compiler.passes.find_lifetimes import loop_extents, root_of
+from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.training.passes.order_launches import is_exchange
+from core_compiler.training.roles import Roles
+
+
+@dataclass(frozen=True)
+class UpdateInPlace(Pass):
+    """Lets the next value of a parameter, or of any state, take the memory of the old one.
+
+    It may where one launch makes it after all others have read the old one, after the loss is known
+    (an iteration whose loss is not finite must leave the state as it was) and after all that shards
+    do together, and where its kernel has read each element before it writes there.  What may not
+    has two arrays, which take turns.
+    """
+
+    half = "implementation"
+    requires = frozenset({"schedules", "plan"})
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        rewriter = context.rewriter(module.main.body)
+        state = _State(module)
+        pairs = module.main.attributes.get("aliases", ())
+        done = 0
+        with suppress(RewriteLimit):
+            for result, argument in pairs:
+                op = state.outputs[result]
+                if state.may(result, argument):
+                    new = op.with_(attributes={**op.attributes, "takes": argument}, origin=None)
+                    rewriter.replace(op, new, rule="update in place",
+                                     note=f"{op.operands[0].type.bytes:,} bytes")  # fmt: skip
+                    done += 1
+        context.note("note", f"{done} of {len(pairs)} parts of the state are updated in place")
+        return module.with_main(rewriter.commit())
+
+
+class _State:
+    """Who reads and who writes what the step carries on."""
+
+    def __init__(self, module: Module):
+        self.module, self.ops = module, module.main.body.ops
+        self.roots = root_of(self.ops)
+        self.outputs = {op["index"]: op for op in self.ops if op.kind == OUTPUT}
+        self.inputs = {op["index"]: op.result for op in self.ops if op.kind == INPUT}
+        self.loops = loop_extents(self.ops)
+        self.touching: dict[Value, list[int]] = {}
+        for at, op in enumerate(self.ops):
+            if op.kind in (LAUNCH, COPY):
+                for root in {self._root(v) for v in op.operands}:
+                    self.touching.setdefault(root, []).append(at)
+        row = Roles.of(module.main).results.index(("loss", -1))
+        known = self.touching.get(self._output(row), [])
+        meetings = [i for i, op in enumerate(self.ops) if op.kind == LAUNCH and is_exchange(op)]
+        #: The launch after which nothing can fail any more.
+        self.sure = max([known[0] if known else len(self.ops), *meetings])
+        self.shared: dict[tuple[str, int, int], bool] = {}
+
+    def _root(self, value: Value) -> Value:
+        return self.roots.get(value, value)
+
+    def _output(self, result: int) -> Value:
+        return self._root(self.outputs[result].operands[0])
+
+    def may(self, result: int, argument: int) -> bool:
+        to, old = self._output(result), self.inputs[argument]
+        writers = [i for i in self.touching.get(to, ()) if to in self._written(self.ops[i])]
+        if len(writers) != 1 or not self._is_whole(to):
+            return False
+        (at,) = writers
+        op = self.ops[at]
+        if at <= self.sure or any(begin < at < end for begin, end in self.loops):
+            return False
+        if self.touching[to][0] < at or any(i > at for i in self.touching.get(old, ())):
+            return False
+        if old not in {self._root(v) for v in op.operands}:
+            return True
+        return op.kind == COPY or self._kernel_may(op, to, old)
+
+    def _is_whole(self, to: Value) -> bool:
+        """Whether the memory is an allocation of its own."""
+        return any(op.kind == ALLOC and op.result is to for op in self.ops)
+
+    def _written(self, op: Op) -> set[Value]:
+        first = op["reads"] if op.kind == LAUNCH else 1
+        return {self._root(v) for v in op.operands[first:]}
+
+    def _kernel_may(self, op: Op, to: Value, old: Value) -> bool:
+        """Whether the kernel reads each element of ``old`` before it writes there."""
+        function = self.module.functions[op["kernel"]]
+        buffers = [a for a in op["arguments"] if a[0] != "size"]
+        values = [op.operands[n if kind == "operand" else op["reads"] + n] for kind, n in buffers]
+        places = {v: [i for i, w in enumerate(values) if self._root(w) is v] for v in (to, old)}
+        if any(len(found) != 1 for found in places.values()):
+            return False
+        (wrote,), (read,) = places[to], places[old]
+        a, b = values[wrote].type, values[read].type
+        if (a.shape, a.strides, a.dtype) != (b.shape, b.strides, b.dtype):
+            return False
+        key = op["kernel"], read, wrote
+        if key not in self.shared:
+            names = function.arguments
+            self.shared[key] = may_share(function, names[read], names[wrote], self.module.functions)
+        return self.shared[key]
