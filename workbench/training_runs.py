@@ -22,7 +22,7 @@ FILE = "run.json"
 _KEPT = (
     "model", "batch", "loss", "optimizer", "rate", "clip_norm", "freeze", "seed", "width", "depth",
     "size", "target", "threads", "tiling", "shards", "own_batch_norm",
-    "precision", "loss_scale", "initialize",
+    "precision", "loss_scale", "initialize", "recompute",
     "iterations", "every",
     "receipts", "ops_every", "inject",
 )  # fmt: skip
@@ -49,6 +49,7 @@ def make(arguments: Namespace, observer: Observer | None = None) -> tuple[Traini
         freeze=tuple(arguments.freeze), clip_norm=arguments.clip_norm, seed=arguments.seed,
         shards=arguments.shards, sync_batch_norm=not arguments.own_batch_norm,
         precision=arguments.precision, loss_scale=arguments.loss_scale,
+        recompute=arguments.recompute,
         initialize=common.pairs(arguments.initialize, "--initialize"),
     )  # fmt: skip
     step = cc.compile(

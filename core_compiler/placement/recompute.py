@@ -49,8 +49,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Problem:
-    """``steps`` in their order, the first ``forward`` of them the forward pass; ``sizes`` of the
-    values in bytes (0: not in this memory), and what they take when they are made again."""
+    """``steps`` in their order, the first ``forward`` of them the forward pass.  The step after
+    these makes the loss: what else it makes belongs to the backward pass.  ``sizes`` of the values
+    in bytes (0: not in this memory), and what they take when they are made again."""
 
     steps: tuple[Step, ...]
     forward: int
@@ -64,8 +65,8 @@ class Problem:
 
     @cached_property
     def wanted(self) -> set[int]:
-        """The values of the forward pass that the backward pass reads."""
-        last = self.steps[self.forward :]
+        """The values of the forward pass that are read after the loss is made."""
+        last = self.steps[self.forward + 1 :]
         return {v for s in last for v in s.reads if self.maker.get(v, self.forward) < self.forward}
 
 
@@ -104,7 +105,7 @@ def schedule(problem: Problem, again: frozenset[int]) -> Iterator[tuple[int, boo
     """The steps in their order, each with whether it is done a second time."""
     done: set[int] = set()
     for number, step in enumerate(problem.steps):
-        if number >= problem.forward:
+        if number > problem.forward:
             for early in sorted(_needed(problem, step, again, done)):
                 done.add(early)
                 yield early, True
@@ -132,7 +133,7 @@ def measure(problem: Problem, again: frozenset[int]) -> Plan:
     border = extra = at = 0
     for at, (number, second) in enumerate(schedule(problem, again)):
         step = problem.steps[number]
-        late = second or number >= problem.forward
+        late = second or number > problem.forward
         for value in step.reads:
             maker = problem.maker.get(value, -1)
             if late and maker in again:
@@ -143,7 +144,7 @@ def measure(problem: Problem, again: frozenset[int]) -> Plan:
             start[value] = end[value] = at
         if second:
             extra += step.cost
-        if number == problem.forward - 1 and not second:
+        if number == problem.forward:
             border = at
     sizes = (*problem.sizes, *problem.again_sizes)
     all_change, change = [0] * (at + 2), [0] * (at + 2)

@@ -13,16 +13,17 @@ from core_compiler.placement.recompute import Problem, Step, choose, measure
 
 
 def layers(count: int, size: int = 100, cost: int = 10) -> Problem:
-    """A chain of layers: each reads the one before; backwards each reads its input and what came
-    from behind."""
+    """A chain of layers: each reads the one before; then the loss; backwards each reads its input
+    and what came from behind."""
     forward = [Step((i - 1,) if i else (), (i,), cost) for i in range(count)]
+    loss = Step((count - 1,), (2 * count,), 0, False)
     back = [
         Step((*((i - 1,) if i else ()), *((count + count - i - 2,) if i < count - 1 else ())),
              (count + count - i - 1,), 2 * cost, False)
         for i in reversed(range(count))
     ]  # fmt: skip
-    sizes = (size,) * count + (1,) * count
-    return Problem((*forward, *back), count, sizes, sizes)
+    sizes = (size,) * count + (1,) * (count + 1)
+    return Problem((*forward, loss, *back), count, sizes, sizes)
 
 
 @st.composite
@@ -45,27 +46,17 @@ def problems(draw) -> Problem:
 def simulated(problem: Problem, again: frozenset[int]) -> tuple[int, int, int, int]:
     """Saved, held, peak and extra, by running the program with memory that is let go of."""
     maker = {v: i for i, s in enumerate(problem.steps) for v in s.makes}
-    program: list[tuple[int, bool]] = [(i, False) for i in range(problem.forward)]
-
-    def require(value: int) -> None:
-        step = maker[value]
-        if step in again and (step, True) not in program:
-            for v in problem.steps[step].reads:
-                require(v)
-            program.append((step, True))
-
-    for i in range(problem.forward, len(problem.steps)):
+    program: list[tuple[int, bool]] = [(i, False) for i in range(problem.forward + 1)]
+    for i in range(problem.forward + 1, len(problem.steps)):
         needs = {s for v in problem.steps[i].reads for s in _closure(problem, maker, again, v)}
-        for step in sorted(needs):
-            if (step, True) not in program:
-                program.append((step, True))
+        program += [(s, True) for s in sorted(needs) if (s, True) not in program]
         program.append((i, False))
 
     def version(value: int, late: bool) -> tuple[int, bool]:
         return value, late and maker[value] in again
 
     reads = [
-        {version(v, second or i >= problem.forward) for v in problem.steps[i].reads}
+        {version(v, second or i > problem.forward) for v in problem.steps[i].reads}
         for i, second in program
     ]
     alive: set[tuple[int, bool]] = set()
@@ -76,12 +67,12 @@ def simulated(problem: Problem, again: frozenset[int]) -> tuple[int, int, int, i
         size = {x: (problem.again_sizes if x[1] else problem.sizes)[x[0]] for x in alive}
         peak = max(peak, sum(size.values()))
         later = set().union(*reads[at + 1 :])
-        if at >= problem.forward:
+        if at > problem.forward:
             kept = [x for x in alive if maker[x[0]] < problem.forward]
             held = max(held, sum(size[x] for x in kept))
         alive &= later
-        if at == problem.forward - 1:
-            saved = sum(size[x] for x in alive)
+        if at == problem.forward:
+            saved = sum(size[x] for x in alive if maker[x[0]] < problem.forward)
             held = saved
     return saved, held, peak, extra
 

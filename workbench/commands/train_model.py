@@ -39,6 +39,9 @@ def add_arguments(parser) -> None:
                         help=f"store values in {', '.join(PRECISIONS)} (default f32)")  # fmt: skip
     parser.add_argument("--loss-scale", metavar="NUMBER",
                         help="a factor of the loss, or dynamic (as f16 has it)")  # fmt: skip
+    parser.add_argument("--recompute", type=float, metavar="PART",
+                        help="hold only this part of what the backward pass reads, above 0 up to "
+                        "1, and compute the rest again; changes no bit")  # fmt: skip
     parser.add_argument("--freeze", action="append", default=[], metavar="NAME",
                         help="leave parameters as they are (* stands for anything)")  # fmt: skip
     parser.add_argument("--initialize", action="append", default=[], metavar="PATTERN=NAME",

@@ -165,8 +165,9 @@ def _norm(b, op, cotangents, wanted):
 # -- losses ----------------------------------------------------------------------------------------
 
 
-def _class_slopes(b: Builder, op: Op, like: Value, dy: Value) -> Value:
-    """The cotangent of the log shares [N, C, ..] of ``nll_loss`` and ``cross_entropy``."""
+def _class_slopes(b: Builder, op: Op, like: Value, dy: Value) -> tuple[Value, Value | None]:
+    """The cotangent of the log shares [N, C, ..] of ``nll_loss`` and ``cross_entropy``, and its
+    sums over the classes [N, ..] where no addition is needed for them: all but one are 0."""
     _x, targets, *weight = op.operands
     targets = as_dtype(b, targets, I64)
     classes, kept = like.type.shape[1], others(like.type.rank, (1,))
@@ -188,20 +189,23 @@ def _class_slopes(b: Builder, op: Op, like: Value, dy: Value) -> Value:
     if share:
         each = b.mul(each, b.scalar_like(1 - share, each))
     made = b.select(hit, spread(b, each, like, kept), b.scalar_like(0, like))
-    if share:
-        rest = b.neg(b.mul(b.select(counts, slope, none), b.scalar_like(share / classes, slope)))
-        rest = spread(b, rest, like, kept)
-        if weight:
-            rest = b.mul(rest, spread(b, widened(b, weight[0]), like, (1,)))
-        made = b.add(made, rest)
-    return made
+    if not share:
+        low = b.ge(targets, b.scalar_like(0, targets))
+        is_class = b.and_(low, b.lt(targets, b.scalar_like(classes, targets)))
+        return made, b.select(is_class, each, none)
+    rest = b.neg(b.mul(b.select(counts, slope, none), b.scalar_like(share / classes, slope)))
+    rest = spread(b, rest, like, kept)
+    if weight:
+        rest = b.mul(rest, spread(b, widened(b, weight[0]), like, (1,)))
+    return b.add(made, rest), None
 
 
 @gradient("nll_loss")
 def _nll_loss(b, op, cotangents, wanted):
     _only_first(op, wanted)
     x = op.operands[0]
-    made = rounded(b, _class_slopes(b, op, widened(b, x), cotangents[0]), x)
+    slopes, _ = _class_slopes(b, op, widened(b, x), cotangents[0])
+    made = rounded(b, slopes, x)
     return made, *[None] * (len(op.operands) - 1)
 
 
@@ -210,9 +214,10 @@ def _cross_entropy(b, op, cotangents, wanted):
     _only_first(op, wanted)
     x = op.operands[0]
     wide = widened(b, x)
-    slopes = _class_slopes(b, op, wide, cotangents[0])
+    slopes, sums = _class_slopes(b, op, wide, cotangents[0])
     shares = b.exp(b.log_softmax(wide, axis=1))
-    made = rounded(b, b.sub(slopes, b.mul(shares, _total(b, slopes, 1))), x)
+    total = _total(b, slopes, 1) if sums is None else over(b, sums, wide, (1,))
+    made = rounded(b, b.sub(slopes, b.mul(shares, total)), x)
     return made, *[None] * (len(op.operands) - 1)
 
 

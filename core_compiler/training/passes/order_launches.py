@@ -14,11 +14,15 @@ from core_compiler.passes.layouts import is_free_view
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.training.roles import Roles
 
+#: What a launch reads and makes, in bytes, that computes only a few numbers.
+TINY = 256
+
 
 @dataclass(frozen=True)
 class OrderLaunches(Pass):
     """Moves launches up that let more memory go than they take: updates of parameters follow their
-    gradients at once.
+    gradients at once.  Launches that only compute a few numbers come as early as they can, as
+    updates wait for some (the rate).
 
     The next value of an argument is made after all that reads the argument (where nothing of that
     depends on it) and after the loss, so that it may take the argument's memory.  Launches that
@@ -143,7 +147,7 @@ class _Order:
                 ready.remove(at)
                 heapq.heapify(ready)
             op = ops[at]
-            yield op, 0 if early is None else -self._growth(op)
+            yield op, max(0, -self._growth(op)) if early is not None else 0
             for root in self._read(op):
                 self.readers[root].discard(op)
             for follower in self.followers[op]:
@@ -154,8 +158,12 @@ class _Order:
             early = None if together else self._welcome([ops[i] for i in sorted(ready)])
 
     def _welcome(self, ready: list[Op]) -> Op | None:
-        """The first op that can be launched and lets memory go."""
-        return next((op for op in ready if self._growth(op) < 0), None)
+        """The first op that can be launched and lets memory go, or is hardly one."""
+        return next((op for op in ready if self._growth(op) < 0 or self._is_tiny(op)), None)
+
+    def _is_tiny(self, op: Op) -> bool:
+        bytes_ = sum(v.type.bytes for v in (*op.uses(), *op.results))
+        return op.kind == LAUNCH and not is_exchange(op) and bytes_ <= TINY
 
     def _growth(self, op: Op) -> int:
         """By how many bytes the memory in use grows across a launch."""

@@ -75,9 +75,9 @@ def problem_of(main: Function) -> tuple[list[Op], Problem]:
             _cost(op) if op.kind == LAUNCH else 0, op.kind == LAUNCH and not is_exchange(op),
         ))  # fmt: skip
     loss = body.outputs[Roles.of(main).results.index(("loss", -1))]
-    of_loss = next((i for i, op in enumerate(launches) if roots.get(loss, loss) in op.results), -1)
+    of_loss = next((i for i, op in enumerate(launches) if roots.get(loss, loss) in op.results), 0)
     sizes = tuple(0 if v in results else v.type.bytes for v in numbers)
-    return launches, Problem(tuple(steps), of_loss + 1, sizes, tuple(v.type.bytes for v in numbers))
+    return launches, Problem(tuple(steps), of_loss, sizes, tuple(v.type.bytes for v in numbers))
 
 
 def _cost(op: Op) -> int:
@@ -87,8 +87,8 @@ def _cost(op: Op) -> int:
 
 
 class _Again:
-    """Puts second launches of ``chosen`` where they are first needed behind ``forward`` launches;
-    views of what they make are made again with them."""
+    """Puts second launches of ``chosen`` where they are first needed behind the launch that makes
+    the loss, which ``forward`` launches precede; views of what they make are made again too."""
 
     def __init__(self, rewriter: Rewriter, chosen: set[Op], forward: int):
         self.rewriter, self.chosen, self.forward = rewriter, chosen, forward
@@ -102,7 +102,7 @@ class _Again:
         seen = 0
         for op in self.block.ops:
             launch = op.kind == LAUNCH or bool(op.regions)
-            if launch and seen >= self.forward:
+            if launch and seen > self.forward:
                 self._reads(op)
             seen += launch
 
