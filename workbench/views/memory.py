@@ -1,5 +1,6 @@
 """The memory map: each placed buffer by address and program order, per tier, with the peak: what
-sets it, how each pass moved it, and what other planners make of the same buffers."""
+sets it, how each pass moved it, and what other planners make of the same buffers.  Of a training
+step also where its backward pass begins, and what computing some of it again would save."""
 
 from __future__ import annotations
 
@@ -9,10 +10,15 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir import Op
-from core_compiler.passes.find_lifetimes import live_peak, values_alive
+from core_compiler.passes.bufferize import OUTPUT
+from core_compiler.passes.find_lifetimes import live_peak, root_of, values_alive
 from core_compiler.placement.planner import Effort, compare
 from core_compiler.placement.problem import Lifetime
+from core_compiler.placement.recompute import Choice, Plan, choose
 from core_compiler.record.reader import Buffer, Stage
+from core_compiler.training.passes.order_launches import OrderLaunches
+from core_compiler.training.passes.recompute import Recompute, problem_of
+from core_compiler.training.roles import Roles
 from workbench.state import Sight
 from workbench.views import Empty
 from workbench.views.links import LAUNCH, launches, linked, writers, written_by
@@ -22,6 +28,8 @@ from workbench.views.reading import Run
 #: Tiers in the order of their tabs, and how a person calls them.
 _TIERS = {"dram": "arena (DRAM)", "weights": "weights", "inputs": "inputs", "results": "results"}
 
+#: How many plans of what is done again are shown, about.
+OFFERS = 12
 #: What the comparison of planners may spend: a page waits for it.
 EFFORT = Effort(placements=4_000, nodes=200, rounds=2)
 #: Of more buffers than this only the quick planners are asked (each takes a second for 20,000).
@@ -81,6 +89,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
             "place": [_place(run, op) for op in ops],
         },
         "asks": True,
+        **_border(run),
     }
 
 
@@ -90,8 +99,9 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
 
 
 def answer(run: Run, sight: Sight, request: dict[str, Any]) -> list[dict[str, Any]]:
-    """``passes``: the peak after each pass; ``planners``: the arena by each planner."""
-    return {"passes": passes, "planners": planners}[str(request.get("kind"))](run)
+    """``passes``: the peak after each pass; ``planners``: the arena by each planner; ``again``: what
+    doing launches of the forward pass again comes to."""
+    return {"passes": passes, "planners": planners, "again": again}[str(request.get("kind"))](run)
 
 
 def passes(run: Run) -> list[dict[str, Any]]:
@@ -116,6 +126,56 @@ def _passes(run: Run) -> list[dict[str, Any]]:
             "changed": before is not None and peak != before["bytes"],
         })  # fmt: skip
     return rows
+
+
+def _border(run: Run) -> dict[str, int]:
+    """The program position at which the loss of a training step is made."""
+    main = run.recording.module(run.stages()[-1].index).main
+    if "results" not in main.attributes:
+        return {}
+    loss = Roles.of(main).results.index(("loss", -1))
+    roots = root_of(main.body.ops)
+    held = {roots.get(v, v) for op in main.body.ops if op.kind == OUTPUT and op["index"] == loss
+            for v in op.operands}  # fmt: skip
+    for at, op in enumerate(main.body.ops):
+        if op.kind == LAUNCH and not held.isdisjoint(roots.get(v, v) for v in op.operands):
+            return {"border": at}
+    return {}
+
+
+def again(run: Run) -> list[dict[str, Any]]:
+    """What doing launches of the forward pass again saves and costs, from none to most; the choice
+    of this program is marked."""
+    return run.kept(("again", run.version.stages), lambda: _again(run))
+
+
+def _again(run: Run) -> list[dict[str, Any]]:
+    stages = run.stages()
+    ordered = next((s for s in stages if s.pass_name == OrderLaunches.name()), None)
+    if ordered is None:
+        return []
+    _, problem = problem_of(run.recording.module(ordered.index).main)
+    done = next((s for s in stages if s.pass_name == Recompute.name()), None)
+    part = float(dict(done.options).get("budget", 1.0)) if done is not None else 1.0
+    choice = choose(problem, part)
+    work = max(1, sum(step.cost for step in problem.steps))
+    saved = max(1, choice.without.held)
+    return [
+        {"held": plan.held, "part": plan.held / saved, "extra": plan.extra / work,
+         "bound": choice.bound / work, "peak": plan.peak, "again": len(plan.again),
+         "chosen": plan == choice.plan}
+        for plan in _some(choice)
+    ]  # fmt: skip
+
+
+def _some(choice: Choice) -> list[Plan]:
+    """Some of the plans on offer, evenly by what they hold, and the chosen one."""
+    kept: list[Plan] = []
+    step = choice.without.held / OFFERS
+    for plan in choice.offers:
+        if plan == choice.plan or not kept or kept[-1].held - plan.held >= step:
+            kept.append(plan)
+    return kept
 
 
 def _within_reach(stages: list[Stage]) -> list[Stage]:

@@ -30,7 +30,8 @@ def vectorise(
     Loads and stores whose index advances by one with the loop become vector accesses, those that do
     not depend on it are spread over the lanes, arithmetic goes lane by lane; an index that becomes
     a number counts up from lane to lane.  Where the trip count
-    is not a multiple of ``width`` the accesses carry a count.  With ``pad`` the loop runs ``pad``
+    is not a multiple of ``width`` the accesses carry a count.  Memory of an iteration's own (space
+    ``register``) becomes that of all lanes, side by side.  With ``pad`` the loop runs ``pad``
     iterations whatever its bound: what the extra lanes load is +0, and they store into a private
     buffer that has room.  With ``rest`` only a last, partial vector carries a count (loop
     ``<loop>_rest``).  Refused: other strides, conditions and loop bounds that differ from lane
@@ -156,6 +157,7 @@ class _Lanes:
         self.varying: set[Value] = set()  # old values whose new ones are vectors
         self.moving, self.made = moving, made
         self.limits: set[Value] = set()  # conditions of branches that become counts
+        self.own: set[Value] = set()  # memory of which each lane has its own
 
     def block(self, block) -> None:
         for op in block.ops:
@@ -183,7 +185,9 @@ class _Lanes:
             self._if(op)
         elif op.results and op.results[0] in self.limits:
             return  # a branch's condition: it becomes a count
-        elif op.kind in ("kernel.invoke", "kernel.alloc", "kernel.view"):
+        elif op.kind == "kernel.alloc":
+            self._alloc(op)
+        elif op.kind in ("kernel.invoke", "kernel.view"):
             need(False, f"{op.kind} cannot run lane by lane")
         elif op.kind == "kernel.cast" and self.steps.get(op.operands[0]) and self._counts(op):
             return
@@ -238,7 +242,27 @@ class _Lanes:
         rank = access(op)[0].type.rank
         return {} if axis == rank - 1 else {"axis": axis}
 
+    def _alloc(self, op: Op) -> None:
+        kind = op.result.type
+        need(kind.space == "register", f"{op.result.name} is not an iteration's own")
+        made = self.copier.kb.alloc((*kind.shape, self.width), kind.dtype, space=kind.space,
+                                    name=op.result.name)  # fmt: skip
+        self.copier.env[op.result] = made
+        self.own.add(op.result)
+
+    def _place(self, op: Op) -> list[Value]:
+        """Where the lanes' own elements lie, of which ``op`` reads or writes one a lane."""
+        buffer, indices = access(op)
+        need(all(self.steps.get(v, 0) == 0 for v in indices),
+             f"lanes use different places of {buffer.name}")  # fmt: skip
+        return [*(self.copier[v] for v in (buffer, *indices)), self.copier.kb.index(0)]
+
     def _load(self, op: Op) -> None:
+        if access(op)[0] in self.own:
+            asked = vector(self.width, op.result.type)
+            (made,) = self.copier.kb._append("kernel.load", self._place(op), {}, (asked,))
+            self._define(op, made)
+            return
         axis = self._axis(op)
         if axis is None:
             self.copier.copy(op)
@@ -253,6 +277,10 @@ class _Lanes:
         self._define(op, made)
 
     def _store(self, op: Op) -> None:
+        if access(op)[0] in self.own:
+            operands = [self.vector(op.operands[0]), *self._place(op)]
+            self.copier.kb._append("kernel.store", operands, {})
+            return
         axis = given(self._axis(op), f"all lanes store to one place of {access(op)[0].name}")
         value = self.vector(op.operands[0])
         operands = [value, *(self.copier[v] for v in op.operands[1:])]

@@ -135,7 +135,36 @@ function drawMap(pen: Pen, input: DrawInput, area: Area): number {
   pen.textAlign = 'left';
   for (const b of labels.slice(0, 800)) label(pen, input, s, area, b);
   limits(pen, input, area, s);
+  border(pen, input, area, s);
   return drawn;
+}
+
+/** Where the backward pass of a training step begins. */
+function border(pen: Pen, input: DrawInput, area: Area, s: Scales): void {
+  const { data, palette } = input;
+  if (data.border === undefined) return;
+  const x = s.x(data.border + 0.5);
+  if (x < area.x || x > area.x + area.width) return;
+  pen.strokeStyle = palette.text;
+  pen.lineWidth = 1.2;
+  pen.beginPath();
+  pen.moveTo(x, area.y);
+  pen.lineTo(x, area.y + area.height);
+  pen.stroke();
+  pen.font = `10.5px ${SANS}`;
+  for (const [text, align] of [['forward ', 'right'], [' backward', 'left']] as const) {
+    const width = text.length * 6 + 4;
+    const left = align === 'right' ? x - width : x;
+    if (left < area.x || left + width > area.x + area.width) continue;
+    pen.globalAlpha = 0.85;
+    pen.fillStyle = palette.surface;
+    pen.fillRect(left + 1, area.y + 1, width - 2, 14);
+    pen.globalAlpha = 1;
+    pen.fillStyle = palette.text;
+    pen.textAlign = align;
+    pen.fillText(text, align === 'right' ? x - 3 : x + 3, area.y + 12);
+  }
+  pen.textAlign = 'left';
 }
 
 export function rectangle(

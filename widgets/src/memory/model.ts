@@ -38,7 +38,9 @@ export interface MemoryData {
     what?: string[];
     place?: string[];
   };
-  /** The host answers the requests `passes` and `planners`. */
+  /** Of a training step the program position of the launch that makes the loss. */
+  border?: number;
+  /** The host answers the requests `passes`, `planners` and `again`. */
   asks?: boolean;
 }
 

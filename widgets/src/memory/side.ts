@@ -1,4 +1,5 @@
-/** Beside the map: what is alive at the peak, how each pass moved it, other planners' arenas. */
+/** Beside the map: what is alive at the peak, how each pass moved it, other planners' arenas, and of a
+ * training step what is saved for its backward pass. */
 
 import { button, download, h, replace } from '../shared/dom';
 import { bytes, count, plural } from '../shared/format';
@@ -28,12 +29,13 @@ export const SIDE_STYLE = `
 .cw-memory .side p { padding: 8px 10px; margin: 0; color: var(--muted); }
 `;
 
-export const SIDES = ['peak', 'passes', 'planners'] as const;
+export const SIDES = ['peak', 'passes', 'planners', 'backward'] as const;
 export type SideName = (typeof SIDES)[number] | '';
 const TITLES: Record<string, [string, string]> = {
   peak: ['at the peak', 'The buffers that are alive where most bytes are'],
   passes: ['by pass', 'How each pass moved the peak'],
   planners: ['planners', 'The arena that each planner needs for these buffers'],
+  backward: ['for backward', 'What is saved for the backward pass, and what doing some of it again costs'],
 };
 
 const MEANING =
@@ -54,6 +56,17 @@ interface PlannerRow {
   bound: number;
   ms: number;
   used: boolean;
+}
+
+/** A choice of launches that are done again for the backward pass; `extra`: part of all work. */
+interface OfferRow {
+  held: number;
+  part: number;
+  extra: number;
+  bound: number;
+  peak: number;
+  again: number;
+  chosen: boolean;
 }
 
 export interface Hooks {
@@ -103,7 +116,10 @@ export class Side {
   take(data: MemoryData): void {
     this.data = data;
     this.answers.clear();
-    for (const tab of this.buttons) if (tab.dataset.side !== 'peak') tab.hidden = !data.asks;
+    for (const tab of this.buttons) {
+      const side = tab.dataset.side;
+      tab.hidden = side === 'backward' ? data.border === undefined : side !== 'peak' && !data.asks;
+    }
   }
 
   update(plan: TierPlan, selected: number): void {
@@ -111,7 +127,7 @@ export class Side {
     const same = plan === this.plan;
     this.plan = plan;
     this.selected = selected;
-    if (same && this.name === 'peak') this.mark();
+    if (same && (this.name === 'peak' || this.name === 'backward')) this.mark();
     else if (!same) this.draw();
   }
 
@@ -119,7 +135,8 @@ export class Side {
     if (!this.data || !this.plan || this.name === '') return;
     if (this.name === 'peak') this.drawPeak(this.data, this.plan);
     else if (this.name === 'passes') void this.asked<PassRow>('passes', (rows) => this.drawPasses(rows));
-    else void this.asked<PlannerRow>('planners', (rows) => this.drawPlanners(rows));
+    else if (this.name === 'planners') void this.asked<PlannerRow>('planners', (rows) => this.drawPlanners(rows));
+    else this.drawBackward(this.data, this.plan);
   }
 
   private async asked<T>(kind: string, draw: (rows: T[]) => void): Promise<void> {
@@ -156,23 +173,7 @@ export class Side {
     const alive = [...plan.buffers]
       .filter((b) => buffers.start[b]! <= at && at < buffers.end[b]!)
       .sort((a, b) => buffers.size[b]! - buffers.size[a]! || a - b);
-    const rows = alive.slice(0, MOST).map((b) => {
-      const place = buffers.place?.[b] ?? '';
-      const what = buffers.what?.[b] ?? '';
-      const share = plan.peak ? (100 * buffers.size[b]!) / plan.peak : 0;
-      const bar = h('i');
-      bar.style.width = `${share}%`;
-      return this.item(
-        { 'data-buffer': String(buffers.key[b]), title: `${buffers.name[b]}\n${buffers.type?.[b] ?? ''}\n${what}\n${place}` },
-        () => this.hooks.select(b),
-        bar,
-        h('span', {}, buffers.name[b]!),
-        h('span', { class: 'right' }, bytes(buffers.size[b]!)),
-        h('span', { class: 'minor' }, what || (buffers.type?.[b] ?? '')),
-        h('span', { class: 'right faint' }, `${share.toFixed(1)} %`),
-        place ? h('span', { class: 'minor place' }, base(place)) : null,
-      );
-    });
+    const rows = alive.slice(0, MOST).map((b) => this.bufferRow(data, b, plan.peak));
     const label = data.step_label?.[at];
     this.frame(
       [
@@ -258,7 +259,74 @@ export class Side {
     );
   }
 
+  // -------------------------------------------------------------- for backward
+
+  private drawBackward(data: MemoryData, plan: TierPlan): void {
+    const { buffers } = data;
+    const border = data.border ?? -1;
+    const saved = [...plan.buffers]
+      .filter((b) => buffers.start[b]! < border && border + 1 < buffers.end[b]!)
+      .sort((a, b) => buffers.size[b]! - buffers.size[a]! || a - b);
+    const total = saved.reduce((sum, b) => sum + buffers.size[b]!, 0);
+    const about = [
+      h('b', {}, `${bytes(total)} in ${plural(saved.length, 'buffer')}`),
+      ' saved for the backward pass: made before the loss, read after it',
+    ];
+    const rows = saved.slice(0, MOST).map((b) => this.bufferRow(data, b, total));
+    const csv = () =>
+      ['buffer,size_bytes,computes,place', ...saved.map((b) => [buffers.name[b]!, buffers.size[b]!, buffers.what?.[b] ?? '', buffers.place?.[b] ?? ''].map(quoted).join(','))].join('\n');
+    const shown = (offers: OfferRow[] | null) => {
+      const more = offers?.length ? [...this.offerRows(offers), h('p', {}, 'What is saved, largest first:')] : [];
+      this.frame(about, [...more, ...rows], csv, 'saved-for-backward.csv');
+      this.mark();
+    };
+    if (data.asks) void this.asked<OfferRow>('again', shown);
+    else shown(null);
+  }
+
+  private offerRows(offers: OfferRow[]): Node[] {
+    const bound = offers.find((row) => row.chosen)?.bound ?? 0;
+    const hint =
+      'Launches of the forward pass can run a second time instead of being kept (recompute=PART). Held: the most bytes of ' +
+      'forward values at any time of the backward pass. Work: predicted, of the whole step.';
+    const lines = offers.map((row) => {
+      const bar = h('i');
+      bar.style.width = `${100 * Math.min(1, row.part)}%`;
+      return this.item(
+        { 'data-offer': String(row.again), class: row.chosen ? 'item on' : 'item', title: hint },
+        null,
+        bar,
+        h('span', {}, `${bytes(row.held)} held${row.chosen ? '  (this program)' : ''}`),
+        h('span', { class: 'right' }, `${(100 * row.part).toFixed(0)} %`),
+        h('span', { class: 'minor' }, row.again ? `${plural(row.again, 'launch').replace('launchs', 'launches')} again` : 'nothing again'),
+        h('span', { class: `right ${row.extra > 0 ? 'more' : 'faint'}` }, `+${(100 * row.extra).toFixed(1)} % work`),
+      );
+    });
+    const proved = bound > 0 ? ` No choice within the same bytes needs less than +${(100 * bound).toFixed(1)} %.` : '';
+    return [h('p', { title: hint }, `Kept, or done again:${proved}`), ...lines];
+  }
+
   // -------------------------------------------------------------- parts
+
+  /** A buffer with its part of ``total`` bytes, what makes it and where. */
+  private bufferRow(data: MemoryData, b: number, total: number): HTMLElement {
+    const { buffers } = data;
+    const place = buffers.place?.[b] ?? '';
+    const what = buffers.what?.[b] ?? '';
+    const share = total ? (100 * buffers.size[b]!) / total : 0;
+    const bar = h('i');
+    bar.style.width = `${share}%`;
+    return this.item(
+      { 'data-buffer': String(buffers.key[b]), title: `${buffers.name[b]}\n${buffers.type?.[b] ?? ''}\n${what}\n${place}` },
+      () => this.hooks.select(b),
+      bar,
+      h('span', {}, buffers.name[b]!),
+      h('span', { class: 'right' }, bytes(buffers.size[b]!)),
+      h('span', { class: 'minor' }, what || (buffers.type?.[b] ?? '')),
+      h('span', { class: 'right faint' }, `${share.toFixed(1)} %`),
+      place ? h('span', { class: 'minor place' }, base(place)) : null,
+    );
+  }
 
   private item(attributes: Record<string, string>, go: (() => void) | null, ...content: (Node | null)[]): HTMLElement {
     const item = h('div', { class: go ? 'item to' : 'item', role: 'listitem', ...attributes }, ...content);

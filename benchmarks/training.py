@@ -1,0 +1,278 @@
+"""Training steps: torch's losses and times beside ours, the same bits in all ways, what receipts
+and recomputation cost.
+
+    python benchmarks/training.py curves|bits|receipts|recompute [MODEL ...] [-o FILE]
+
+``curves``     20 iterations of each model beside torch eager on the same data, dropout 0, in turns:
+               the largest relative difference of a loss, median seconds and their ratio.
+``bits``       the digest of a run over threads, tilings, workers, and one that was killed.
+``receipts``   seconds of iterations with receipts of loss, gradients and state, and without.
+``recompute``  GPT-2 small with ``recompute`` and without: bytes, seconds, predicted and measured.
+
+Times of a shared machine are worth little; read the ratios, which are of one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.models import ROOT, machine
+
+#: Model -> examples of a batch, further sizes, learning rate.
+MODELS: Mapping[str, tuple[int, dict[str, int], float]] = {
+    "resnet18": (8, {}, 0.01),
+    "gpt2": (4, {"sequence": 64}, 0.01),
+    "vit-b16": (4, {}, 0.01),
+    "llama-4l": (4, {"sequence": 64}, 0.01),
+}
+ITERATIONS, SHARDS = 20, 4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("what", choices=WHAT)
+    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("--iterations", type=int, default=ITERATIONS)
+    parser.add_argument("--part", type=float, default=0.35, help="of recompute")
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    rows = []
+    for row in WHAT[arguments.what](arguments):
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    if arguments.output:
+        held = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
+        held |= {"machine": machine(2), arguments.what: rows}
+        arguments.output.write_text(json.dumps(held, indent=1) + "\n")
+
+
+def _made(name: str, **sizes: int) -> tuple[Any, Any, Any, int, float]:
+    """The torch module without dropout, its data, the loss's name, batch and rate."""
+    import torch
+
+    from core_compiler.training.data import Data
+    from sample_models.catalogue import build
+    from sample_models.training import task
+
+    batch, more, rate = MODELS[name]
+    built = build(name, seed=0, **{**more, **sizes})
+    found = task(name, built, 0)
+    for module in built.module.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for key in ("attn_pdrop", "dropout", "attention_dropout", "hidden_dropout"):
+            if isinstance(getattr(module, key, None), float):
+                setattr(module, key, 0.0)
+    return built.module, Data.of(found.arrays), found.loss, batch, rate
+
+
+def _compiled(model, data, batch: int, **training: Any):
+    import core_compiler as cc
+    from core_compiler.training.config import Training
+
+    step = cc.compile(model, data.batch(0, batch, 0), training=Training(**training), threads=2)
+    step.compilation.finish()
+    return step
+
+
+def curves(arguments):
+    import torch
+    from torch.nn import functional
+
+    from core_compiler.training import optimizers
+
+    torch.set_num_threads(2)
+    for name in arguments.models:
+        model, data, loss, batch, rate = _made(name)
+        began = time.perf_counter()
+        step = _compiled(model, data, batch, loss=loss, optimizer=optimizers.SGD(rate, 0.9))
+        compiled = time.perf_counter() - began
+        model.train()
+        optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.9)
+
+        def theirs(given) -> float:
+            *inputs, target = (torch.from_numpy(np.array(a)) for a in given)
+            optimizer.zero_grad()  # noqa: B023
+            out = model(*inputs)  # noqa: B023
+            out = out[0] if isinstance(out, tuple) else out
+            if loss == "cross_entropy":  # noqa: B023
+                made = functional.cross_entropy(out.flatten(0, -2), target.flatten())
+            else:
+                made = functional.mse_loss(out, target)
+            made.backward()
+            optimizer.step()  # noqa: B023
+            return made.item()
+
+        losses, seconds = _in_turns(
+            {"ours": lambda given: step(*given), "torch": theirs},  # noqa: B023
+            [data.batch(i, batch, 0) for i in range(arguments.iterations)],
+        )
+        pairs = zip(losses["ours"], losses["torch"], strict=True)
+        times = {who: median(all_[1:]) for who, all_ in seconds.items()}
+        yield {
+            "model": name, "batch": batch, "iterations": arguments.iterations,
+            "first_loss": losses["torch"][0], "last_loss": losses["torch"][-1],
+            "worst_relative": max(abs(a - b) / abs(b) for a, b in pairs),
+            "seconds": times, "ratio": times["ours"] / times["torch"], "compile_s": compiled,
+            "peak_bytes": step.peak_bytes, "digest": step.digest,
+        }  # fmt: skip
+
+
+def _in_turns(
+    who: Mapping[str, Callable[[Any], float]], batches: list
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """What each returns for each batch, and its seconds: one after another, batch by batch."""
+    made: dict[str, list[float]] = {name: [] for name in who}
+    seconds: dict[str, list[float]] = {name: [] for name in who}
+    for given in batches:
+        for name, run in who.items():
+            began = time.perf_counter()
+            made[name].append(run(given))
+            seconds[name].append(time.perf_counter() - began)
+    return made, seconds
+
+
+def bits(arguments):
+    """Every combination, four shards each."""
+    for name in arguments.models:
+        batch, sizes, rate = MODELS[name]
+        common = [
+            "train", name, "--iterations", str(arguments.iterations), "--batch", str(batch),
+            "--rate", str(rate), "--shards", str(SHARDS), "--json",
+            *(w for k, v in sizes.items() for w in ("--size", f"{k}={v}")),
+        ]  # fmt: skip
+        runs = []
+        for threads, tiling, workers, killed in itertools.product(
+            (1, 2), ("default", "alternate"), (1, 2, 4), (False, True)
+        ):
+            words = [*common, "--threads", str(threads), "--tiling", tiling]
+            words += ["--workers", str(workers)]
+            began = time.perf_counter()
+            with tempfile.TemporaryDirectory() as folder:
+                made = _killed(words, Path(folder)) if killed else _train(words)
+            runs.append({
+                "threads": threads, "tiling": tiling, "workers": workers, "killed": killed,
+                "digest": made["digest"], "last_loss": made["loss"][-1],
+                "seconds": time.perf_counter() - began,
+            })  # fmt: skip
+            print(json.dumps({"model": name, **runs[-1]}), file=sys.stderr, flush=True)
+        yield {
+            "model": name, "batch": batch, "shards": SHARDS, "iterations": arguments.iterations,
+            "same": len({r["digest"] for r in runs}) == 1, "runs": runs,
+        }  # fmt: skip
+
+
+_COMMAND = [sys.executable, "-c", "import sys; from workbench.cli import main; sys.exit(main())"]
+
+
+def _train(words: list[str]) -> dict:
+    done = subprocess.run([*_COMMAND, *words], cwd=ROOT, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def _killed(words: list[str], folder: Path) -> dict:
+    """A run that is killed once its tenth iteration is kept, and then goes on from there."""
+    words = [*words, "--folder", str(folder), "--every", "10"]
+    first = subprocess.Popen([*_COMMAND, *words], cwd=ROOT, start_new_session=True,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    while first.poll() is None and not list(folder.glob("*10.safetensors")):
+        time.sleep(0.05)
+    first.kill()
+    first.wait()
+    return _train([*words, "--resume"])
+
+
+def receipts(arguments):
+    from core_compiler.training import optimizers
+    from core_compiler.training.receipts import Recorder
+
+    for name in arguments.models:
+        model, data, loss, batch, rate = _made(name)
+        step = _compiled(model, data, batch, loss=loss, optimizer=optimizers.SGD(rate, 0.9))
+        recorder = Recorder(step.probes, "gradients", 0)
+        whole = Recorder(step.probes, "gradients", 1)
+
+        def kept(given, by) -> float:
+            number = step.iteration + 1  # noqa: B023
+            step.watch = by.watch(number)  # noqa: B023
+            made = step(*given)  # noqa: B023
+            step.watch = None  # noqa: B023
+            by.receipt(number, made, step.named_state())  # noqa: B023
+            return made
+
+        _, seconds = _in_turns(
+            {
+                "off": lambda given: step(*given),  # noqa: B023
+                "gradients": lambda given: kept(given, recorder),  # noqa: B023
+                "ops": lambda given: kept(given, whole),  # noqa: B023
+            },
+            [data.batch(i, batch, 0) for i in range(arguments.iterations)],
+        )
+        times = {who: median(all_[1:]) for who, all_ in seconds.items()}
+        yield {
+            "model": name, "batch": batch, "seconds": times,
+            "gradients_cost": times["gradients"] / times["off"] - 1,
+            "ops_cost": times["ops"] / times["off"] - 1,
+        }  # fmt: skip
+
+
+def recompute(arguments):
+    from core_compiler.placement.recompute import measure
+    from core_compiler.training import optimizers
+    from core_compiler.training.passes.recompute import FACT, problem_of
+
+    model, data, loss, batch, rate = _made("gpt2", sequence=256)
+    how = {"loss": loss, "optimizer": optimizers.SGD(rate, 0.9)}
+    steps = {
+        "all kept": _compiled(model, data, batch, **how),
+        "recompute": _compiled(model, data, batch, recompute=arguments.part, **how),
+    }
+    losses, seconds = _in_turns(
+        {name: (lambda given, step=step: step(*given)) for name, step in steps.items()},
+        [data.batch(i, batch, 0) for i in range(arguments.iterations)],
+    )
+    times = {who: median(all_[1:]) for who, all_ in seconds.items()}
+    choice = steps["recompute"].compilation.facts[FACT]
+    arenas = {n: s.compilation.facts["program"][0].arena_bytes for n, s in steps.items()}
+    work = sum(s.cost for s in problem_of(_ordered(steps["recompute"]))[1].steps)
+    plain = measure(problem_of(_ordered(steps["all kept"]))[1], frozenset())
+    yield {
+        "model": "gpt2", "batch": batch, "sequence": 256, "part": arguments.part,
+        "saved_bytes": {"all kept": choice.without.saved, "recompute": choice.plan.saved},
+        "held_bytes": {"all kept": choice.without.held, "recompute": choice.plan.held},
+        "saved_part": choice.plan.saved / choice.without.saved,
+        "predicted_peak": {"all kept": plain.peak, "recompute": choice.plan.peak},
+        "arena_bytes": arenas,
+        "peak_bytes": {name: step.peak_bytes for name, step in steps.items()},
+        "predicted_extra": choice.plan.extra / work, "bound": choice.bound / work,
+        "launches_again": len(choice.plan.again),
+        "seconds": times, "measured_extra": times["recompute"] / times["all kept"] - 1,
+        "same_losses": losses["all kept"] == losses["recompute"],
+        "same_digest": len({s.digest for s in steps.values()}) == 1,
+    }  # fmt: skip
+
+
+def _ordered(step):
+    stages = step.compilation.stages
+    return next(s for s in stages if s.step and s.step.label == "order_launches").module.main
+
+
+WHAT = {"curves": curves, "bits": bits, "receipts": receipts, "recompute": recompute}
+
+
+if __name__ == "__main__":
+    main()
