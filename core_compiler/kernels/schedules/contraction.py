@@ -68,7 +68,7 @@ class Tiles:
     vectors: int = 2
     width: int = 16
     row_length: int = 304
-    unroll: int = 2
+    unroll: int = 1
     partial: tuple[int, ...] = (8, 2, 1)
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernels.ops import is_pure
 from core_compiler.kernels.transforms.edit import (
@@ -20,8 +22,9 @@ def carry_division(function: Function, loop: str) -> Function:
     """Carry ``e // d`` and ``e % d`` through a loop in which ``e`` grows by at most one.
 
     Pixels numbered row-major are taken apart this way: a 64-bit division costs as much as the
-    products of a row.  ``e`` must be ``x + i`` or ``x + min(i, y)`` with the loop's index ``i``.
-    Returns the function unchanged where the loop divides nothing.
+    products of a row.  ``e`` must be ``x + i`` or ``x + min(i, y)`` with the loop's index ``i``, or
+    a quotient that is carried itself (of the row of a pixel the image).  Returns the function
+    unchanged where the loop divides nothing.
     """
     made, op = producers(function), find_loop(function, loop)
     (region,) = op.regions
@@ -49,27 +52,30 @@ def carry_division(function: Function, loop: str) -> Function:
         lower, upper, step = (copier[v] for v in op.operands[:3])
         own = [copier[v] for v in op.operands[3:]]
         init = list(own)
-        for dividend, divisor, _ in pairs:
-            first = at(copier, dividend, lower)
-            init += [kb.floordiv(first, copier[divisor]), kb.mod(first, copier[divisor])]
+        for pair in pairs:
+            first = at(copier, pair.dividend, lower)
+            if pair.of is not None:
+                first = init[len(own) + 2 * pair.of]
+            init += [kb.floordiv(first, copier[pair.divisor]), kb.mod(first, copier[pair.divisor])]
         with kb.loop(loop, lower, upper, step, init=init) as (index, *carried):
             copier.env.update(zip(region.arguments, (index, *carried), strict=False))
             counts = carried[len(own) :]
-            for (_, _, ops), quotient, remainder in zip(
-                pairs, counts[::2], counts[1::2], strict=True
-            ):
-                for division in ops:
+            for pair, quotient, remainder in zip(pairs, counts[::2], counts[1::2], strict=True):
+                for division in pair.ops:
                     which = quotient if division.kind == "kernel.floordiv" else remainder
                     copier.hooks[division] = _answer(which)
             outputs = list(copier.block(region))
-            for (dividend, divisor, _), quotient, remainder in zip(
-                pairs, counts[::2], counts[1::2], strict=True
-            ):
-                grown = kb.sub(at(copier, dividend, kb.add(index, 1)), at(copier, dividend, index))
+            wrapped: list[Value] = []
+            for pair, quotient, remainder in zip(pairs, counts[::2], counts[1::2], strict=True):
+                if pair.of is not None:
+                    grown = kb.select(wrapped[pair.of], kb.index(1), kb.index(0))
+                else:
+                    here, there = (at(copier, pair.dividend, i) for i in (index, kb.add(index, 1)))
+                    grown = kb.sub(there, here)
                 moved = kb.add(remainder, grown)
-                wraps = kb.ge(moved, copier[divisor])
-                outputs.append(kb.select(wraps, kb.add(quotient, 1), quotient))
-                outputs.append(kb.select(wraps, kb.index(0), moved))
+                wrapped.append(kb.ge(moved, copier[pair.divisor]))
+                outputs.append(kb.select(wrapped[-1], kb.add(quotient, 1), quotient))
+                outputs.append(kb.select(wrapped[-1], kb.index(0), moved))
             kb.carry(*outputs)
         copier.env.update(zip(op.results, kb.results, strict=False))
 
@@ -83,16 +89,31 @@ def _answer(value: Value):
     return hook
 
 
-def _divisions(ops, iv: Value, made) -> list[tuple[Value, Value, list[Op]]]:
-    """(dividend, divisor, divisions) of a loop's own ops whose dividend grows with the index."""
-    found: dict[tuple[Value, Value], list[Op]] = {}
+@dataclass(frozen=True)
+class _Pair:
+    """What is divided by what in ``ops``; ``of``: the dividend is the quotient of that pair."""
+
+    dividend: Value
+    divisor: Value
+    ops: list[Op]
+    of: int | None
+
+
+def _divisions(ops, iv: Value, made) -> list[_Pair]:
+    """The divisions among a loop's own ops whose dividend grows with the index."""
+    found: dict[tuple[Value, Value], _Pair] = {}
+    quotients: dict[Value, int] = {}
     for op in ops:
         if op.kind in ("kernel.floordiv", "kernel.mod") and is_pure(op):
             dividend, divisor = op.operands
-            if depends_on([divisor], {iv}, made) or not _grows(dividend, iv, made):
+            of = quotients.get(dividend)
+            if depends_on([divisor], {iv}, made) or (of is None and not _grows(dividend, iv, made)):
                 continue
-            found.setdefault((dividend, divisor), []).append(op)
-    return [(e, d, divisions) for (e, d), divisions in found.items()]
+            pair = found.setdefault((dividend, divisor), _Pair(dividend, divisor, [], of))
+            pair.ops.append(op)
+            if op.kind == "kernel.floordiv":
+                quotients[op.result] = list(found).index((dividend, divisor))
+    return list(found.values())
 
 
 def _grows(value: Value, iv: Value, made) -> bool:

@@ -30,8 +30,8 @@ def vectorise(
     Loads and stores whose index advances by one with the loop become vector accesses, those that do
     not depend on it are spread over the lanes, arithmetic goes lane by lane; an index that becomes
     a number counts up from lane to lane.  Where the trip count
-    is not a multiple of ``width`` the accesses carry a count.  Memory of an iteration's own (space
-    ``register``) becomes that of all lanes, side by side.  With ``pad`` the loop runs ``pad``
+    is not a multiple of ``width`` the accesses carry a count.  Memory of an iteration's own becomes
+    that of all lanes, side by side.  With ``pad`` the loop runs ``pad``
     iterations whatever its bound: what the extra lanes load is +0, and they store into a private
     buffer that has room.  With ``rest`` only a last, partial vector carries a count (loop
     ``<loop>_rest``).  Refused: other strides, conditions and loop bounds that differ from lane
@@ -243,10 +243,10 @@ class _Lanes:
         return {} if axis == rank - 1 else {"axis": axis}
 
     def _alloc(self, op: Op) -> None:
-        kind = op.result.type
-        need(kind.space == "register", f"{op.result.name} is not an iteration's own")
-        made = self.copier.kb.alloc((*kind.shape, self.width), kind.dtype, space=kind.space,
-                                    name=op.result.name)  # fmt: skip
+        kind, sizes = op.result.type, [self.copier[v] for v in op.operands]
+        need(kind.space != "shared", f"{op.result.name} is not an iteration's own")
+        made = self.copier.kb.alloc((*kind.shape, self.width), kind.dtype, *sizes,
+                                    space=kind.space, name=op.result.name)  # fmt: skip
         self.copier.env[op.result] = made
         self.own.add(op.result)
 
