@@ -19,8 +19,9 @@ def may_share(
     (both laid out alike), whatever order its independent iterations run in.
 
     True where each store to the one stands in a block with an earlier load, and no later one, from
-    the other at the same indices, and nothing else touches either.  ``functions`` are those that
-    the kernel invokes.
+    the other at the same indices, of which the stored number is made, and nothing else touches
+    either.  (Compilers are told that buffers do not overlap; what a number is made of they load
+    before they store it all the same.)  ``functions`` are those that the kernel invokes.
     """
     try:
         _Walk(functions).block(function.body, {read: ("read", ()), written: ("written", ())}, {})
@@ -38,6 +39,8 @@ class _Walk:
     functions: Mapping[str, Function]
     #: Equal index computations have equal numbers.
     numbers: dict[Hashable, int] = field(default_factory=dict)
+    #: Numbers by the places that they were loaded from, or made of.
+    made_of: dict[Value, frozenset[Hashable]] = field(default_factory=dict)
 
     def block(self, block: Block, parts: dict[Value, Part], known: dict[Value, int]) -> None:
         """Go through ``block``; ``parts`` are the buffers watched, ``known`` the numbers of
@@ -78,13 +81,21 @@ class _Walk:
         if which != {"kernel.load": "read", "kernel.store": "written"}[op.kind]:
             raise _Otherwise
         after = op.operands.index(buffer) + 1
-        where = tuple(self._number(v, known) for v in op.operands[after:])
-        lanes = lane_axis(op) if buffer.type.rank else 0
-        return op.kind, (views, where, lanes)
+        indices = tuple(self._number(v, known) for v in op.operands[after:])
+        where = (views, indices, lane_axis(op) if buffer.type.rank else 0)
+        if op.kind == "kernel.load":
+            self.made_of[op.result] = frozenset([where])
+        elif where not in self.made_of.get(op.operands[0], ()):
+            raise _Otherwise
+        return op.kind, where
 
     def _count(self, op: Op, known: dict[Value, int]) -> None:
         """Number the results of an op that computes."""
         if op.results and not op.regions and is_pure(op) and op.kind != "kernel.alloc":
+            sources = frozenset[Hashable]().union(
+                *(self.made_of.get(v, frozenset()) for v in op.operands)
+            )
+            self.made_of |= dict.fromkeys(op.results, sources)
             key = (op.kind, repr(dict(op.attributes)),
                    tuple(self._number(v, known) for v in op.operands))  # fmt: skip
             for place, value in enumerate(op.results):

@@ -57,7 +57,8 @@ class Network:
 
     def _fill(self, source: int, sink: int, level: list[int]) -> int:
         """Fill all shortest ways; how much more flows."""
-        total, next_edge, way, node = 0, [0] * self.nodes, [], source
+        way: list[int] = []
+        total, next_edge, node = 0, [0] * self.nodes, source
         while True:
             if node == sink:
                 flow = min(self._room[e] for e in way)

@@ -126,10 +126,11 @@ def _needed(problem: Problem, step: Step, again: frozenset[int], done: set[int])
 
 
 def measure(problem: Problem, again: frozenset[int]) -> Plan:
-    """What doing some steps again comes to."""
+    """What doing some steps again comes to; of these the plan names the ones that are needed."""
     count = len(problem.sizes)
     start: dict[int, int] = {}  # a value, or ``count`` + a value that is made again
     end: dict[int, int] = {}
+    done: set[int] = set()
     border = extra = at = 0
     for at, (number, second) in enumerate(schedule(problem, again)):
         step = problem.steps[number]
@@ -143,6 +144,7 @@ def measure(problem: Problem, again: frozenset[int]) -> Plan:
             value += count if second else 0
             start[value] = end[value] = at
         if second:
+            done.add(number)
             extra += step.cost
         if number == problem.forward:
             border = at
@@ -158,7 +160,7 @@ def measure(problem: Problem, again: frozenset[int]) -> Plan:
             saved += size if first <= border else 0
             change[max(first, border + 1)] += size
             change[last + 1] -= size
-    return Plan(again, saved, _most(change), _most(all_change), extra)
+    return Plan(frozenset(done), saved, _most(change), _most(all_change), extra)
 
 
 def _most(change: Sequence[int]) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 
 from core_compiler.ir import Module, Op, Origin, Rewrite, Value, dtype
 from core_compiler.runtime.program import Ref
+from core_compiler.runtime.shards import ShardWatcher
 from core_compiler.training.roles import Roles
 
 LAUNCH = "target.launch"
@@ -187,7 +188,7 @@ class Watch:
 class Both:
     """Several watches of one program, told in their order."""
 
-    def __init__(self, watches: Sequence[Watch]):
+    def __init__(self, watches: Sequence[ShardWatcher]):
         self.watches = watches
 
     @property
@@ -207,7 +208,7 @@ class Both:
             watch.ended(launch, memory)
 
 
-def watch_of(watches: Iterable[Watch | None]) -> Both | None:
+def watch_of(watches: Iterable[ShardWatcher | None]) -> Both | None:
     """One watch of those that there are, None where there is none."""
     found = [w for w in watches if w is not None]
     return Both(found) if found else None

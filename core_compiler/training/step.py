@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.runtime.device import Executable, Watcher
+from core_compiler.runtime.device import Executable
 from core_compiler.runtime.interrupts import held_back
 from core_compiler.runtime.program import Program, Ref
 from core_compiler.runtime.shards import Join, Shards, ShardWatcher, join_here
@@ -146,9 +146,9 @@ class TrainingStep:
         return (self._run if self.shards == 1 else self._run.executables[0]).program
 
     def _execute(
-        self, batch: Sequence[np.ndarray], out: Mapping[int, np.ndarray], check: Watcher
+        self, batch: Sequence[np.ndarray], out: Mapping[int, np.ndarray], check: ShardWatcher
     ) -> Sequence[np.ndarray]:
-        self._run.watch = Both([check, *([] if self.watch is None else [self.watch])])
+        self._run.watch = Both([check] if self.watch is None else [check, self.watch])
         if self.shards == 1:
             return self._run(*batch, *self.state, out=out)
         return self._run(self._given(batch, self.own), out)

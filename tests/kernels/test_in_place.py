@@ -58,6 +58,12 @@ def _again_after_the_store(kb, x, y, n):
         kb.store(kb.load(x, i), y, i)
 
 
+def _another_number(kb, x, y, n):
+    with kb.loop("i", 0, n) as i:
+        kb.load(x, i)
+        kb.store(kb.number(1.0, "f32"), y, i)
+
+
 @pytest.mark.parametrize("fill", [_each, _each_with_indices_computed_twice])
 def test_it_may(fill):
     function, x, y = _kernel(fill)
@@ -66,7 +72,14 @@ def test_it_may(fill):
 
 @pytest.mark.parametrize(
     "fill",
-    [_backwards, _neighbours, _first_then_each, _through_the_result, _again_after_the_store],
+    [
+        _backwards,
+        _neighbours,
+        _first_then_each,
+        _through_the_result,
+        _again_after_the_store,
+        _another_number,
+    ],
 )
 def test_it_may_not(fill):
     function, x, y = _kernel(fill)

@@ -133,8 +133,16 @@ def test_every_optimizer_updates_in_place(name):
 
 
 def test_launches_that_let_memory_go_come_early():
-    step = _step(optimizer="sgd")
-    late = _step(optimizer="sgd", edit=PipelineEdit(skip=("order_launches",)))
+    def wide():
+        return torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(6)))
+
+    def batch():
+        random = np.random.default_rng(0)
+        return tuple(random.standard_normal((64, 32)).astype(np.float32) for _ in "xy")
+
+    step = _step(wide, batch, optimizer="adamw", loss="mse")
+    skipped = PipelineEdit(skip=("order_launches",))
+    late = _step(wide, batch, optimizer="adamw", loss="mse", edit=skipped)
 
     def peak(made) -> int:
         return live_peak(lifetimes(made.compilation.finish().module.main.body.ops))[0]
@@ -193,7 +201,7 @@ def test_a_budget_that_cannot_be_met_is_said_and_the_best_taken():
     step = _step(recompute=0.001)
     choice = step.compilation.facts["recompute"]
     assert not choice.fits and choice.plan.held < choice.without.held
-    (note,) = [n for n in _stage(step, "recompute").notes if n.severity == "warning"]
+    (note,) = [n for n in _stage(step, "recompute").diagnostics if n.severity == "warning"]
     assert note.message.startswith("no plan within")
 
 
