@@ -32,7 +32,7 @@ from benchmarks.models import ROOT, machine
 
 #: Model -> examples of a batch, further sizes, learning rate.
 MODELS: Mapping[str, tuple[int, dict[str, int], float]] = {
-    "resnet18": (8, {}, 0.01),
+    "resnet18": (8, {}, 0.001),
     "gpt2": (4, {"sequence": 64}, 0.01),
     "vit-b16": (4, {}, 0.01),
     "llama-4l": (4, {"sequence": 64}, 0.01),
