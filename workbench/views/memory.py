@@ -99,8 +99,8 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
 
 
 def answer(run: Run, sight: Sight, request: dict[str, Any]) -> list[dict[str, Any]]:
-    """``passes``: the peak after each pass; ``planners``: the arena by each planner; ``again``: what
-    doing launches of the forward pass again comes to."""
+    """``passes``: the peak after each pass; ``planners``: the arena by each planner; ``again``:
+    what doing launches of the forward pass again comes to."""
     return {"passes": passes, "planners": planners, "again": again}[str(request.get("kind"))](run)
 
 

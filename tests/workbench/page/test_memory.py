@@ -182,3 +182,53 @@ def test_the_peak_by_pass_leads_to_the_stage_and_planners_stand_side_by_side(ope
     page.locate(f'{VIEW} [data-side="planners"]').click()
     page.wait(f"{VIEW} .side", state="hidden")
     assert not page.errors
+
+
+# -- training steps -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A recorded training step that computes some of its forward pass again."""
+    torch = pytest.importorskip("torch", reason="models come from torch")
+    import core_compiler as cc
+    from core_compiler.training.config import Training
+
+    torch.manual_seed(0)
+    layers = [m for _ in range(4) for m in (torch.nn.Linear(16, 16), torch.nn.GELU())]
+    x = np.zeros((32, 16), np.float32)
+    step = cc.compile(torch.nn.Sequential(*layers), (x, x),
+                      training=Training(loss="mse", recompute=0.6))  # fmt: skip
+    return step, step.compilation.finish().record(tmp_path_factory.mktemp("trained") / "step.run")
+
+
+def test_what_recomputation_offers_is_what_the_compile_chose(trained):
+    step, path = trained
+    run = Run(path)
+    choice = step.compilation.facts["recompute"]
+    (chosen,) = [row for row in memory.again(run) if row["chosen"]]
+    assert chosen["held"] == choice.plan.held and chosen["again"] == len(choice.plan.again) > 0
+    assert memory.again(run)[0]["part"] == 1.0
+    border = memory.data(run, Sight())["border"]
+    saved = sum(b.size for b in run.buffers() if b.tier == "dram" and b.start < border < b.end)
+    assert saved == choice.plan.saved
+    run.close()
+
+
+def test_what_does_not_train_has_no_border(run):
+    assert "border" not in memory.data(run, Sight())
+    assert memory.again(run) == []
+
+
+@pytest.mark.playwright
+def test_what_is_saved_for_the_backward_pass_and_what_else_was_on_offer(trained, server, tab):
+    step, path = trained
+    page = tab(f"{server.url}?run={quote(str(path))}&panes=memory")
+    page.drawn("memory")
+    page.locate(f'{VIEW} [data-side="backward"]').click()
+    page.wait(f"{VIEW} .side [data-offer]")
+    plan = step.compilation.facts["recompute"].plan
+    assert page.locate(f"{VIEW} .side .item.on").get_attribute("data-offer") == str(len(plan.again))
+    page.locate(f"{VIEW} .side [data-buffer]").first.click()
+    page.wait(f"{VIEW} .side [data-buffer].on")
+    assert not page.errors

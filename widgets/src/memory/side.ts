@@ -32,10 +32,10 @@ export const SIDE_STYLE = `
 export const SIDES = ['peak', 'passes', 'planners', 'backward'] as const;
 export type SideName = (typeof SIDES)[number] | '';
 const TITLES: Record<string, [string, string]> = {
-  peak: ['at the peak', 'The buffers that are alive where most bytes are'],
+  peak: ['at peak', 'The buffers that are alive where most bytes are'],
   passes: ['by pass', 'How each pass moved the peak'],
   planners: ['planners', 'The arena that each planner needs for these buffers'],
-  backward: ['for backward', 'What is saved for the backward pass, and what doing some of it again costs'],
+  backward: ['backward', 'What is saved for the backward pass, and what doing some of it again costs'],
 };
 
 const MEANING =
@@ -139,16 +139,17 @@ export class Side {
     else this.drawBackward(this.data, this.plan);
   }
 
-  private async asked<T>(kind: string, draw: (rows: T[]) => void): Promise<void> {
+  /** Draws the rows that the host answers to `kind`, if its side (of the same name) is still open then. */
+  private async asked<T>(kind: string, draw: (rows: T[]) => void, side: string = kind): Promise<void> {
     const known = this.answers.get(kind) as T[] | undefined;
     if (known) return draw(known);
     replace(this.root, h('p', { role: 'status' }, 'Working it out… (a page without the workbench behind it has no answer)'));
     try {
       const rows = await this.link.ask<T[]>(kind, {});
       this.answers.set(kind, rows);
-      if (this.name === kind) draw(rows);
+      if (this.name === side) draw(rows);
     } catch (error) {
-      if (this.name === kind) replace(this.root, h('p', { role: 'alert' }, `It could not be worked out: ${(error as Error).message}`));
+      if (this.name === side) replace(this.root, h('p', { role: 'alert' }, `It could not be worked out: ${(error as Error).message}`));
     }
   }
 
@@ -280,7 +281,7 @@ export class Side {
       this.frame(about, [...more, ...rows], csv, 'saved-for-backward.csv');
       this.mark();
     };
-    if (data.asks) void this.asked<OfferRow>('again', shown);
+    if (data.asks) void this.asked<OfferRow>('again', shown, 'backward');
     else shown(null);
   }
 
@@ -303,7 +304,7 @@ export class Side {
       );
     });
     const proved = bound > 0 ? ` No choice within the same bytes needs less than +${(100 * bound).toFixed(1)} %.` : '';
-    return [h('p', { title: hint }, `Kept, or done again:${proved}`), ...lines];
+    return [h('p', { title: hint }, `Kept, or done again.${proved}`), ...lines];
   }
 
   // -------------------------------------------------------------- parts
