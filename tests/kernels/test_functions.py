@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import platform
 import re
 
 import mpmath
-import numba
 import numpy as np
 import pytest
 
@@ -21,42 +19,8 @@ from core_compiler.kernels.functions import (
 )
 from tests.kernels import definitions
 from tests.kernels.exact_scalars import Scalar
-from tests.kernels.ulp import ORACLES, bit_patterns, specials, worst
-
-UNARY = sorted(set(FUNCTIONS) - set(BINARY))
-#: One f64 ulp of slack per 2**-29 f32 ulps: the oracles are f64 functions, not exact ones.
-ORACLE_SLACK = 1e-7
-
-
-@functools.cache
-def loop(name: str, dtype: str):
-    function = FUNCTIONS[name].callables[dtype]
-    if name in BINARY:
-
-        @numba.njit
-        def run(x, y, out):
-            for i in range(out.size):
-                out[i] = function(x[i], y[i])
-    else:
-
-        @numba.njit
-        def run(x, out):
-            for i in range(out.size):
-                out[i] = function(x[i])
-
-    return run
-
-
-def evaluate(name: str, *args: np.ndarray) -> np.ndarray:
-    out = np.empty_like(args[0])
-    loop(name, {4: "f32", 8: "f64"}[out.itemsize])(*args, out)
-    return out
-
-
-def error_f32(name: str, *args: np.ndarray) -> tuple[float, int]:
-    with np.errstate(all="ignore"):
-        reference = ORACLES[name](*(a.astype(np.float64) for a in args))
-    return worst(evaluate(name, *args), reference)
+from tests.kernels.exhaustive import ORACLE_SLACK, UNARY, error_f32, evaluate, loop, worst_of_all
+from tests.kernels.ulp import ORACLES, bit_patterns, specials
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -73,11 +37,8 @@ def test_f32_bound_on_a_sample_and_specials(name):
 @pytest.mark.parametrize("name", UNARY)
 def test_f32_bound_on_every_input(name):
     """All 2**32 bit patterns."""
-    count = 1 << 15  # what fits a cache: the arrays are read many times
-    for start in range(0, 1 << 32, count):
-        x = bit_patterns(start, count)
-        error, place = error_f32(name, x)
-        assert error <= BOUNDS[name][0] + ORACLE_SLACK, f"{error} ulps at {x[place]!r}"
+    error, where = worst_of_all(name)
+    assert error <= BOUNDS[name][0] + ORACLE_SLACK, f"{error} ulps at {where!r}"
 
 
 @pytest.mark.parametrize("name", BINARY)
