@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels.reference.digest import leaf
+from core_compiler.runtime.team import default_threads
 from core_compiler.training.config import RECEIPTS
 from core_compiler.training.probes import Named, Probes, Watch
 
@@ -106,6 +108,7 @@ class Recorder:
         self.gradients: dict[str, str] = {}
         self.ops: dict[tuple[int, int], str] = {}
         self.before = ""
+        self.threads = default_threads()
         self._names = {n: name for name, n in probes.gradients.items()}
         self._few = [p for p in probes.probes if p.number in self._names]
 
@@ -130,8 +133,9 @@ class Recorder:
         gradients = dict(sorted(self.gradients.items())) if self.level == "gradients" else {}
         ops = {f"{s}/{n}": v for (n, s), v in sorted(self.ops.items())}
         ops = ops if self._whole(iteration) else {}
-        made = Receipt(iteration, loss, {n: hashed(a) for n, a in state.items()}, gradients, ops,
-                       self.before)  # fmt: skip
+        with ThreadPoolExecutor(self.threads) as pool:  # hashing holds no lock of Python's
+            leaves = dict(zip(state, pool.map(hashed, state.values()), strict=True))
+        made = Receipt(iteration, loss, leaves, gradients, ops, self.before)
         self.before = made.root
         return made
 
