@@ -25,9 +25,12 @@ def schedule(kernel: Function) -> Scheduled:
         else:
             s = s.apply(place, name, "shared")
     inner = [op for op in loops(s.function) if op["name"] not in nest]
+    shared = [op for op in inner if op.get("loop") in ("vector", "parallel")]
     for op in inner:
         name = op["name"]
-        if op.get("loop") == "vector":
+        if op in shared and any(o in shared for o in op.walk() if o is not op):
+            s = s.apply(mark, name, "sequential")  # the loops inside it are what threads share out
+        elif op.get("loop") == "vector":
             s = s.apply(mark, name, "thread")
         elif op.get("loop") == "parallel":
             s = s.apply(split, name, LANES, f"{name}_group", name, inner_loop="thread")
