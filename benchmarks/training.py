@@ -192,7 +192,8 @@ def _killed(words: list[str], folder: Path) -> dict:
     while first.poll() is None and not list(folder.glob("*10.safetensors")):
         time.sleep(0.05)
     first.kill()
-    first.wait()
+    if first.wait() == 0:
+        raise RuntimeError("the run had ended before it was killed: give it more iterations")
     return _train([*words, "--resume"])
 
 

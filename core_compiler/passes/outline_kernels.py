@@ -16,6 +16,11 @@ from core_compiler.passes.layouts import is_free_view
 LAUNCH = "target.launch"
 
 
+def is_exchange(op: Op) -> bool:
+    """Whether shards do a launch together."""
+    return op.kind == LAUNCH and any(o.kind == "core.all_reduce" for o in op.regions[0].ops)
+
+
 @dataclass(frozen=True)
 class OutlineKernels(Pass):
     """Turns every group into a launch of a kernel function; structurally equal kernels are shared.

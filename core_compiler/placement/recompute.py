@@ -196,17 +196,13 @@ def choose(problem: Problem, part: float) -> Choice:
     return Choice(best, without, limit, min(bound, best.extra), _offers([*found.values()], best))
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Climb:
-    """Improves plans step by step, as long as ``effort`` lasts: it is counted, not timed, so that a
+    """Improves plans step by step, as long as ``EFFORT`` lasts: it is counted, not timed, so that a
     compile is the same each time."""
 
     problem: Problem
     limit: int
-    effort: int = 0
-
-    def __post_init__(self) -> None:
-        self.effort = EFFORT // max(1, len(self.problem.steps))
 
     def rank(self, plan: Plan) -> tuple[int, int, int]:
         """The smaller the better: within the limit by cost, others by what they hold."""
@@ -217,7 +213,7 @@ class _Climb:
         """``plan`` with one step more or fewer done again, as often as that is better."""
         steps = self.problem.steps[: self.problem.forward]
         dear = sorted((k for k, s in enumerate(steps) if s.again), key=lambda k: -steps[k].cost)
-        left, moved = self.effort // STARTS, True
+        left, moved = EFFORT // (STARTS * len(self.problem.steps)), True
         while moved and left > 0:
             moved = False
             for step in dear:

@@ -11,6 +11,7 @@ from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.attributes import Dense
 from core_compiler.ir.weights import array_digest
 from core_compiler.kernels.abi import callees, scratch_bytes, work_items
+from core_compiler.passes.outline_kernels import is_exchange
 from core_compiler.runtime.driver import COPY_CHUNK
 from core_compiler.runtime.program import (
     BUILTIN,
@@ -140,7 +141,7 @@ class Linker:
             else:
                 value = op.operands[number if kind == "operand" else reads + number]
                 buffers[argument] = (value, self.place[value])
-        if any(inner.kind == "core.all_reduce" for inner in op.regions[0].ops):
+        if is_exchange(op):
             self._exchange(op)
         self._emit(op, scheduled, buffers, sizes)
 

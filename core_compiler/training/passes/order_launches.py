@@ -11,7 +11,7 @@ from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.layouts import is_free_view
-from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.training.roles import Roles
 
 #: What a launch reads and makes, in bytes, that computes only a few numbers.
@@ -53,11 +53,6 @@ def memory_of(body: Block) -> dict[Value, Value]:
         if is_free_view(op):
             roots[op.result] = roots.get(op.operands[0], op.operands[0])
     return roots
-
-
-def is_exchange(op: Op) -> bool:
-    """Whether shards do a launch together."""
-    return op.kind == LAUNCH and any(o.kind == "core.all_reduce" for o in op.regions[0].ops)
 
 
 @dataclass

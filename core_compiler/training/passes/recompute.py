@@ -12,9 +12,9 @@ from core_compiler.ir import Function, Module, Op, Origin, Rewriter, Value
 from core_compiler.ir.core import clone_block
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.passes.base import Pass, PassContext
-from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.placement.recompute import Choice, Problem, Step, choose
-from core_compiler.training.passes.order_launches import is_exchange, memory_of
+from core_compiler.training.passes.order_launches import memory_of
 from core_compiler.training.roles import Roles
 
 #: Where a pass leaves what it chose, for the memory view.
