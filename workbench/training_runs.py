@@ -9,23 +9,30 @@ from typing import Any
 
 from core_compiler.errors import UserError, nearest
 from core_compiler.ir.events import Observer
+from core_compiler.pipelines import PipelineEdit
 from core_compiler.training.fit import Plan
 from core_compiler.training.inject import Injection
 from core_compiler.training.replay import Run
 from core_compiler.training.step import TrainingStep
+from workbench import edits
 from workbench.commands import common
 from workbench.commands.train_model import TILINGS
 
 #: How the command's arguments are called in a run's folder.
 FILE = "run.json"
-#: What of them a run is done again with.
-_KEPT = (
+#: Those that decide what a run computes.
+_WHAT = (
     "model", "batch", "loss", "optimizer", "rate", "clip_norm", "freeze", "seed", "width", "depth",
-    "size", "target", "threads", "tiling", "shards", "own_batch_norm",
-    "precision", "loss_scale", "initialize", "recompute",
-    "iterations", "every",
-    "receipts", "ops_every", "inject",
+    "size", "shards", "own_batch_norm", "precision", "loss_scale", "initialize",
 )  # fmt: skip
+#: All that a run is done again with; what is changed about its pipeline comes beside them.
+_KEPT = (
+    *_WHAT, "target", "threads", "tiling", "recompute", "iterations", "every", "receipts",
+    "ops_every", "inject",
+)  # fmt: skip
+_PIPELINE = "pipeline"
+#: What runs of before lack.
+_LATER: dict[str, Any] = {"recompute": None, _PIPELINE: {}}
 
 
 def plan(arguments: Namespace) -> Plan:
@@ -37,7 +44,9 @@ def plan(arguments: Namespace) -> Plan:
     )  # fmt: skip
 
 
-def make(arguments: Namespace, observer: Observer | None = None) -> tuple[TrainingStep, Any]:
+def make(
+    arguments: Namespace, edit: PipelineEdit, observer: Observer | None = None
+) -> tuple[TrainingStep, Any]:
     """The compiled step and its data."""
     import core_compiler as cc
     from core_compiler.training.config import Training
@@ -54,18 +63,19 @@ def make(arguments: Namespace, observer: Observer | None = None) -> tuple[Traini
     )  # fmt: skip
     step = cc.compile(
         module, tuple(a[: arguments.batch] for a in arrays), training=training,
-        target=arguments.target, threads=common.threads(arguments), observer=observer,
+        target=arguments.target, threads=common.threads(arguments), observer=observer, edit=edit,
         options={"tiles": TILINGS[arguments.tiling]} if arguments.target == "cpu" else {},
     )  # fmt: skip
     return step, arrays
 
 
-def save(arguments: Namespace) -> None:
-    """Keep the arguments in the run's folder."""
+def save(arguments: Namespace, edit: PipelineEdit) -> None:
+    """Keep the arguments, and what is changed about the pipeline, in the run's folder."""
     folder = Path(arguments.folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         held = {name: getattr(arguments, name) for name in _KEPT}
+        held[_PIPELINE] = edits.to_json(edit)
         (folder / FILE).write_text(json.dumps(held, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"the folder cannot be written: {error.strerror}", str(folder),
@@ -77,15 +87,17 @@ def read(folder: str | Path) -> Run:
     folder = Path(folder)
     folder = folder.parent if folder.is_file() else folder  # its receipts were named
     try:
-        held = json.loads((folder / FILE).read_text())
+        held = _LATER | json.loads((folder / FILE).read_text())
         arguments = Namespace(**{name: held[name] for name in _KEPT}, folder=str(folder))
+        edit = edits.from_json(held[_PIPELINE])
     except OSError as error:
         raise UserError(f"there is no training run here ({error.strerror})", str(folder),
                         "give the --folder of `workbench train`") from None  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{FILE} is damaged ({error})", str(folder),
                         "take a copy of the folder that is whole") from None  # fmt: skip
-    return Run(folder, plan(arguments), lambda: make(arguments))
+    what = {name: held[name] for name in _WHAT}
+    return Run(folder, plan(arguments), lambda edit: make(arguments, edit), edit, what)
 
 
 def _optimizer(arguments) -> Any:

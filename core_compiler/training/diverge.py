@@ -52,7 +52,7 @@ def diverge(
         raise UserError(
             f"the runs compute different things (numerics identities {a.book.identity[:12]} and "
             f"{b.book.identity[:12]})", "diverge",
-            "compare runs of one model and configuration; what a pass changed, bisect says",
+            "compare runs of one model and configuration; of two pipelines which_pass says more",
         )  # fmt: skip
     iteration = parted(a, b)
     if iteration is None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
@@ -136,20 +136,36 @@ def fit(
     return history
 
 
+class Share(Protocol):
+    """One of several processes that run a step's shards: all see their own ones' values, one of
+    them leads and writes what is kept."""
+
+    @property
+    def leads(self) -> bool: ...
+
+    def gather(self, what: Any) -> list[Any]:
+        """What all give, for the one that leads; nothing for the others."""
+
+
 def iterate(
-    step: TrainingStep, data: Data, history: History, plan: Plan, watch: Watch
+    step: TrainingStep, data: Data, history: History, plan: Plan, watch: Watch,
+    share: Share | None = None,
 ) -> None:  # fmt: skip
-    """The iterations of :func:`fit` that are still to do, in this process."""
+    """The iterations of :func:`fit` that are still to do, in this process; ``share``: it is one of
+    several."""
+    leads = share is None or share.leads
+    folder = plan.folder if leads else None
     recorder = probe = None
     if plan.inject is not None:
         probe = plan.inject.probe(step.names, step.probes)
     if plan.has_receipts:
-        recorder = Recorder(step.probes, plan.receipts, plan.ops_every)
-        path = plan.folder / receipts.FILE  # type: ignore[operator]  # Plan has asked for it
-        if step.iteration and path.exists():
-            recorder.before = receipts.keep(path, step.iteration)
-        else:
-            receipts.begin(path, step.identity, step.names)
+        recorder = Recorder(step.probes, plan.receipts, plan.ops_every, leads)
+        if folder is not None:
+            path = folder / receipts.FILE
+            if step.iteration and path.exists():
+                recorder.before = receipts.keep(path, step.iteration)
+            else:
+                receipts.begin(path, step.identity, step.names)
     for number in range(step.iteration, plan.iterations):
         given = data.batch(number, plan.batch, plan.seed)
         began = time.perf_counter()
@@ -163,12 +179,16 @@ def iterate(
         finally:
             step.watch = None
         if recorder is not None:
-            receipts.add(path, [recorder.receipt(number + 1, loss, step.named_state())])
+            if share is not None and recorder.whole(number + 1):
+                recorder.add(share.gather(recorder.ops))
+            if folder is not None:
+                made = recorder.receipt(number + 1, loss, step.named_state())
+                receipts.add(folder / receipts.FILE, [made])
         history.add(loss, time.perf_counter() - began)
         watch(history.progress(plan.iterations, plan.batch))
         last = number + 1 == plan.iterations
-        if plan.folder is not None and (last or (plan.every and (number + 1) % plan.every == 0)):
-            save(step, plan.folder / checkpoint.name_of(number + 1), plan.seed)
+        if folder is not None and (last or (plan.every and (number + 1) % plan.every == 0)):
+            save(step, folder / checkpoint.name_of(number + 1), plan.seed)
 
 
 def save(step: TrainingStep, path: Path, seed: int = 0) -> None:

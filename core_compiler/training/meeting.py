@@ -116,6 +116,8 @@ class Hub:
 
     def _meet(self, seats: list, near: list) -> None:
         arrived: dict[Any, Any] = {}
+        given: list[Any] = []  # by all seats, for the one that asks
+        asking: Any = None
         adding = True  # all have brought; next all have added up
         while seats and not self._stop:
             ready: Any = wait(seats, 0.5)
@@ -125,8 +127,14 @@ class Hub:
                     self.hear(what)
                 elif kind == "leave":
                     seats.remove(seat)
+                elif kind in ("give", "gather"):
+                    given.append(what)
+                    asking = seat if kind == "gather" else asking
                 else:
                     arrived[seat] = what
+            if asking is not None and len(given) == self.workers:
+                asking.send(given)
+                given, asking = [], None
             if len(arrived) < len(seats) or not seats:
                 continue
             sums = None
@@ -169,6 +177,19 @@ class Seat:
     def tell(self, what: Any) -> None:
         """Let the hub hear something."""
         self._send("tell", what)
+
+    def gather(self, what: Any) -> list[Any]:
+        """What all workers give, in any order; only the one that leads waits for it."""
+        if self.leads:
+            self._send("gather", what)
+            return self._receive()
+        self._send("give", what)
+        return []
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is this worker that tells, and writes checkpoints and receipts."""
+        return self.own[0] == 0
 
     def leave(self) -> None:
         """All is done: the others may go on to their own ends."""

@@ -95,31 +95,39 @@ def hashed(array: np.ndarray) -> str:
 
 class Recorder:
     """Makes the receipts of a step as it runs; ``level`` of ``RECEIPTS``, and all values in every
-    ``ops_every``-th iteration (0: in none)."""
+    ``ops_every``-th iteration (0: in none).
 
-    def __init__(self, probes: Probes, level: str = "state", ops_every: int = 0):
+    Of several processes that run the shards of one step, one ``leads``; the others look only at the
+    values that each shard has for itself, and give it what they saw (:meth:`add`).
+    """
+
+    def __init__(
+        self, probes: Probes, level: str = "state", ops_every: int = 0, leads: bool = True
+    ):
         if level not in RECEIPTS:
             raise UserError(f"no receipts are called {level!r}", "receipts",
                             f"choose {', '.join(RECEIPTS)}")  # fmt: skip
         if ops_every < 0:
             raise UserError(f"receipts of ops every {ops_every} iterations", "receipts",
                             "give 1 or more, or 0 for none")  # fmt: skip
-        self.probes, self.level, self.ops_every = probes, level, ops_every
+        self.level, self.ops_every = level if leads else "off", ops_every
+        self.probes = [p for p in probes.probes if leads or p.own]
         self.gradients: dict[str, str] = {}
         self.ops: dict[tuple[int, int], str] = {}
         self.before = ""
         self.threads = default_threads()
         self._names = {n: name for name, n in probes.gradients.items()}
-        self._few = [p for p in probes.probes if p.number in self._names]
+        self._few = [p for p in self.probes if p.number in self._names]
 
     def watch(self, iteration: int) -> Watch | None:
         """What to look at in an iteration (from 1 on)."""
         self.gradients, self.ops = {}, {}
-        if self._whole(iteration):
-            return Watch(self.probes.probes, self._seen)
+        if self.whole(iteration):
+            return Watch(self.probes, self._seen)
         return Watch(self._few, self._seen) if self.level == "gradients" else None
 
-    def _whole(self, iteration: int) -> bool:
+    def whole(self, iteration: int) -> bool:
+        """Whether all values are looked at in an iteration."""
         return self.ops_every > 0 and iteration % self.ops_every == 0
 
     def _seen(self, shard: int, probe: Any, array: np.ndarray) -> None:
@@ -128,11 +136,16 @@ class Recorder:
             self.gradients[self._names[probe.number]] = found
         self.ops[probe.number, shard if probe.own else 0] = found
 
+    def add(self, seen: Iterable[Mapping[tuple[int, int], str]]) -> None:
+        """What the other processes saw (:attr:`ops`)."""
+        for ops in seen:
+            self.ops |= ops
+
     def receipt(self, iteration: int, loss: float, state: Mapping[str, np.ndarray]) -> Receipt:
         """The receipt of the iteration that has just ended."""
         gradients = dict(sorted(self.gradients.items())) if self.level == "gradients" else {}
         ops = {f"{s}/{n}": v for (n, s), v in sorted(self.ops.items())}
-        ops = ops if self._whole(iteration) else {}
+        ops = ops if self.whole(iteration) else {}
         with ThreadPoolExecutor(self.threads) as pool:  # hashing holds no lock of Python's
             leaves = dict(zip(state, pool.map(hashed, state.values()), strict=True))
         made = Receipt(iteration, loss, leaves, gradients, ops, self.before)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from core_compiler.errors import UserError
+from core_compiler.pipelines import PipelineEdit
 from core_compiler.training import checkpoint, receipts
 from core_compiler.training.data import Data
 from core_compiler.training.fit import Plan
@@ -20,12 +21,17 @@ from core_compiler.training.step import TrainingStep
 
 @dataclass
 class Run:
-    """A run in its folder: receipts, checkpoints, and how its step and data are made again
-    (``opened`` is called when something has to be computed)."""
+    """A run in its folder: receipts, checkpoints, and how its step and data are made again, with
+    any edit of the pipeline (``opened`` is called when something has to be computed).
+
+    ``edit``: the one that the run was made with; ``what``: what else decides what it computes.
+    """
 
     folder: Path
     plan: Plan
-    opened: Callable[[], tuple[TrainingStep, Any]]
+    opened: Callable[[PipelineEdit], tuple[TrainingStep, Any]]
+    edit: PipelineEdit = PipelineEdit()
+    what: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.book = Book.read(self.folder / receipts.FILE)
@@ -36,9 +42,13 @@ class Run:
     def step(self) -> TrainingStep:
         return self._open()[0]
 
+    @property
+    def data(self) -> Data:
+        return self._open()[1]
+
     def _open(self) -> tuple[TrainingStep, Data]:
         if self._made is None:
-            step, data = self.opened()
+            step, data = self.opened(self.edit)
             if step.identity != self.book.identity:
                 raise UserError(
                     f"what is computed has another numerics identity ({step.identity[:12]}) than "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.training import checkpoint
@@ -46,18 +46,15 @@ def train(
 
 def _train(job: Job, package: Package, data: Data, seat: Seat, state) -> dict[str, Any]:
     step = _step(job, package, seat, state)
-    leads = seat.own[0] == 0
     history = History(step.iteration)
 
     def tell(progress: Progress) -> None:
-        if leads:
+        if seat.leads:
             seat.tell((progress.iteration, progress.loss, history.seconds[-1]))
 
     made: dict[str, Any] = {"ended": "done"}
     try:
-        # One of them writes checkpoints and receipts.
-        plan = job.plan if leads else replace(job.plan, folder=None, receipts="off")
-        iterate(step, data, history, plan, tell)
+        iterate(step, data, history, job.plan, tell, seat)
         seat.leave()
     except Apart:
         made["ended"] = "apart"

@@ -56,6 +56,55 @@ def test_two_runs_part_where_the_rounding_was_flipped(runs, capsys):
     assert (code, found["op"], found["compared"]) == (0, None, 4)
 
 
+OWN_PASS = '''
+from dataclasses import dataclass
+
+from core_compiler.ops.builder import Builder
+from core_compiler.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class Louder(Pass):
+    """What comes out of a gelu, a bit louder."""
+
+    exact = False
+
+    def run(self, module, context):
+        def edit(rewriter):
+            for op in rewriter.ops:
+                if op.kind == "core.gelu":
+                    b = Builder(module.weights, op.origin)
+                    x = b.op("core.gelu", op.operands, **op.attributes)
+                    factor = b.expand(b.scalar_like(1.001, x), x.type.shape)
+                    rewriter.replace(op, b.ops, {op.result: b.mul(x, factor)}, rule="louder",
+                                     tolerance=1e-2)
+
+        return context.rewrite(module, edit)
+'''
+
+
+def test_of_two_pipelines_the_pass_is_named(runs, tmp_path, capsys):
+    """A pass of a person's own: its text is kept with the run."""
+    file = tmp_path / "louder.py"
+    file.write_text(OWN_PASS)
+    other = tmp_path / "run"
+    assert main([*RUN, "--folder", str(other), "--insert", f"{file}@after:canonicalise"]) == 0
+    file.unlink()
+    capsys.readouterr()
+    code, found = _json(capsys, "diverge", str(other), str(runs[0]))
+    assert code == 1
+    assert (found["pass"], found["rule"], found["iteration"]) == ("louder", "louder", 1)
+    assert (found["op"], found["number"], found["total"]) == ("core.gelu#1", 1, 1)
+    assert found["origin"]
+    assert found["value"]
+    assert found["element"]
+    assert found["ulps"] >= 1
+    assert main(["diverge", str(other), str(runs[0])]) == 1
+    said = capsys.readouterr().out
+    assert "iteration 1: louder makes the difference\n" in said
+    assert "inserted at after:canonicalise in the first, is not there in the second" in said
+
+
 def test_shards_are_part_of_what_is_computed(capsys):
     digests = {}
     for shards in ("1", "2", "4"):

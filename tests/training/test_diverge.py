@@ -55,7 +55,7 @@ class Lab:
         plan = Plan(
             ITERATIONS, BATCH, 3, folder, 2, inject=Injection.of(inject) if inject else None
         )
-        return Run(folder, plan, lambda: (self._reset(), self.data))
+        return Run(folder, plan, lambda edit: (self._reset(), self.data))
 
     def _reset(self):
         self.step.load_state_dict(self.first)

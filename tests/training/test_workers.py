@@ -15,9 +15,11 @@ from torch.nn import functional
 import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.training import receipts
 from core_compiler.training.config import Training
 from core_compiler.training.fit import fit
 from core_compiler.training.meeting import Apart, Hub, Seat, stride_of
+from core_compiler.training.receipts import Book
 
 pytest.importorskip("distributed", reason="needs dask: pip install 'compiler-workbench[workers]'")
 
@@ -69,6 +71,20 @@ def test_workers_change_no_bit(workers, norm, alone):
     assert (history.loss, step.digest) == alone[norm]
     assert step.iteration == 6
     assert history.peak_bytes > 0
+
+
+def test_receipts_of_all_values_are_those_of_one_process(tmp_path):
+    """Each process sees its own shards' values; one of them writes the receipts of all."""
+    books = []
+    for name, count in (("alone", 1), ("together", 3)):
+        fit(_step(), _data(), iterations=3, batch=8, seed=5, workers=count, folder=tmp_path / name,
+            receipts="gradients", ops_every=2)  # fmt: skip
+        books.append(Book.read(tmp_path / name / receipts.FILE))
+    one, several = books
+    assert several.receipts == one.receipts
+    assert {key.split("/")[0] for key in one.receipts[2].ops} == {"0", "1", "2", "3"}
+    assert not one.receipts[1].ops
+    assert one.receipts[3].gradients
 
 
 @pytest.mark.parametrize("when", ["one", "all"])

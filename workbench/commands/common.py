@@ -51,6 +51,24 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
     """The arguments that say how to compile."""
     parser.add_argument("-t", "--target", default="cpu", help="what to compile for (default cpu)")
     parser.add_argument("--threads", type=int, default=0, help="threads to execute with (0: all)")
+    add_pipeline(parser)
+    parser.add_argument(
+        "--pass-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="stop a pass that takes longer, and name it (default: no limit)",
+    )
+    parser.add_argument(
+        "--target-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the target (vector_width=8, tiles=small)",
+    )
+
+
+def add_pipeline(parser: argparse.ArgumentParser) -> None:
+    """The arguments that change the pipeline."""
     parser.add_argument(
         "--skip", action="append", default=[], metavar="PASS", help="leave a pass out"
     )
@@ -85,19 +103,6 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--repeat", action="append", default=[], metavar="PASS", help="run a pass twice in a row"
-    )
-    parser.add_argument(
-        "--pass-timeout",
-        type=float,
-        metavar="SECONDS",
-        help="stop a pass that takes longer, and name it (default: no limit)",
-    )
-    parser.add_argument(
-        "--target-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the target (vector_width=8, tiles=small)",
     )
 
 
@@ -148,7 +153,28 @@ def options(arguments, check: bool = False):
     """The compile options that the arguments say; UserError names a malformed one."""
     from core_compiler import targets
     from core_compiler.compiler import Options
-    from core_compiler.pipelines import PipelineEdit, build, level_of
+    from core_compiler.pipelines import build, level_of
+
+    if arguments.pass_timeout is not None and not arguments.pass_timeout > 0:
+        raise UserError(
+            f"{arguments.pass_timeout:g} s", "--pass-timeout", "give a number of seconds above 0"
+        )
+    chosen = pairs(arguments.target_option, "--target-option")
+    edit = pipeline_edit(arguments)
+    level = level_of(arguments.frontend)
+    build(targets.target(arguments.target), chosen, edit, level)  # what is wrong is said at once
+    return Options(
+        check=check,
+        threads=threads(arguments),
+        edit=edit,
+        target=chosen,
+        pass_timeout=arguments.pass_timeout,
+    )
+
+
+def pipeline_edit(arguments):
+    """What the arguments change about the pipeline; UserError names a malformed one."""
+    from core_compiler.pipelines import PipelineEdit
 
     settings: dict[str, dict[str, str]] = {}
     for text in arguments.set:
@@ -163,25 +189,11 @@ def options(arguments, check: bool = False):
         if not count.isdigit():
             raise UserError(f"cannot read {text!r}", "--limit", "write PASS=N")
         limits[name] = int(count)
-    if arguments.pass_timeout is not None and not arguments.pass_timeout > 0:
-        raise UserError(
-            f"{arguments.pass_timeout:g} s", "--pass-timeout", "give a number of seconds above 0"
-        )
-    chosen = pairs(arguments.target_option, "--target-option")
-    edit = PipelineEdit(
+    return PipelineEdit(
         tuple(arguments.skip), settings, limits, tuple(map(_own_pass, arguments.insert)),
         tuple(name for text in arguments.order for name in text.split(",") if name),
         tuple(arguments.repeat),
     )  # fmt: skip
-    level = level_of(arguments.frontend)
-    build(targets.target(arguments.target), chosen, edit, level)  # what is wrong is said at once
-    return Options(
-        check=check,
-        threads=threads(arguments),
-        edit=edit,
-        target=chosen,
-        pass_timeout=arguments.pass_timeout,
-    )
 
 
 def _own_pass(text: str) -> tuple[int | str, Any]:

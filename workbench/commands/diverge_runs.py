@@ -1,5 +1,5 @@
 """``workbench diverge RUN_A RUN_B``: the first iteration, op, value and element in which two
-training runs differ."""
+training runs differ; of two pipelines the pass that does it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> int:
-    from core_compiler.training.diverge import diverge
+    from core_compiler.training.diverge import Difference, diverge
+    from core_compiler.training.which_pass import which_pass
     from workbench import training_runs
 
     one, other = training_runs.read(arguments.a), training_runs.read(arguments.b)
     say = (
         (lambda text: print(text, file=sys.stderr)) if sys.stderr.isatty() else (lambda text: None)
     )
-    found = diverge(one, other, say)
+    one_pipeline = one.book.identity == other.book.identity
+    found = diverge(one, other, say) if one_pipeline else which_pass(one, other, say)
     if found is None:
         shared = one.book.receipts.keys() & other.book.receipts.keys()
         nothing = {"iteration": None, "op": None, "value": None, "element": None, "ulps": None,
@@ -34,7 +36,8 @@ def run(arguments) -> int:
         return 0
     here = f"{Path.cwd()}/"
     found = replace(found, origin=found.origin.replace(here, ""))
-    emit(arguments, found.to_json(), lambda: _text(found))
+    text = _text(found) if isinstance(found, Difference) else _text_of_pass(found)
+    emit(arguments, found.to_json(), lambda: text)
     return 1
 
 
@@ -56,4 +59,22 @@ def _text(d) -> str:
         ]  # fmt: skip
     if d.history:
         lines.append(f"  made by     {', '.join(d.history)}")
+    return "\n".join(lines)
+
+
+def _text_of_pass(c) -> str:
+    what = c.pass_label or "the order of passes"
+    here, there = c.how
+    lines = [f"iteration {c.iteration}: {what} makes the difference",
+             f"  runs        {here} in the first, {there} in the second"]  # fmt: skip
+    if c.number:
+        lines.append(f"  rewrite     {c.number} of {c.total}: {c.rule}  ({c.source})")
+    if c.op:
+        lines.append(f"  replaces    {c.op}" + (f", from {c.origin}" if c.origin else ""))
+    lines.append(f"  first value {c.value}")
+    if c.count:
+        index = ", ".join(map(str, c.element))
+        a, b = c.numbers
+        lines += [f"  element     [{index}]: {a:.9g} and {b:.9g}, {c.ulps} ulp apart",
+                  f"  differing   {c.count} elements"]  # fmt: skip
     return "\n".join(lines)

@@ -56,6 +56,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--threads", type=int, default=0, help="threads (0: all); changes no bit")
     parser.add_argument("--tiling", default="default", choices=TILINGS,
                         help="how loops are cut; changes no bit")  # fmt: skip
+    common.add_pipeline(parser)
     parser.add_argument(
         "--shards",
         type=int,
@@ -109,9 +110,10 @@ def run(arguments) -> int:
     if (arguments.every or arguments.resume) and not arguments.folder:
         raise UserError("there is no folder for checkpoints", "train", "give --folder DIR")
     plan = training_runs.plan(arguments)
-    step, arrays = training_runs.make(arguments, common.progress())
+    edit = common.pipeline_edit(arguments)
+    step, arrays = training_runs.make(arguments, edit, common.progress())
     if plan.folder is not None:
-        training_runs.save(arguments)
+        training_runs.save(arguments, edit)
     history = fit(
         step, arrays, iterations=plan.iterations, batch=plan.batch, seed=plan.seed,
         folder=plan.folder, every=plan.every, resume=arguments.resume, receipts=plan.receipts,

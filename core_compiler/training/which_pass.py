@@ -1,0 +1,362 @@
+"""Which pass changed the bits: two runs of one model and configuration whose pipelines differ.
+
+What differs between the pipelines is a list of changes.  Pipelines that have the first of them as
+one run has it and the others as the other run are compiled, and do the iteration in which the runs
+part; the change at which the result turns is found by bisection, and in its pass the rewrite, by
+stopping the pass after its first n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Module, Op, Rewrite
+from core_compiler.kernels.reference.digest import canonical
+from core_compiler.kernels.reference.dtypes import widen
+from core_compiler.passes.base import Pass
+from core_compiler.pipelines import PipelineEdit, Step, arrange
+from core_compiler.training.data import Data
+from core_compiler.training.diverge import ulps
+from core_compiler.training.probes import source
+from core_compiler.training.receipts import Receipt, Recorder
+from core_compiler.training.replay import Run, mismatch
+from core_compiler.training.step import TrainingStep
+
+
+@dataclass(frozen=True)
+class Change:
+    """What made the bits of two runs part.
+
+    ``pass_label``: the pass, or "" where passes stand in another order; ``how``: what the runs say
+    of it (``runs``, ``skipped``, ``stops after 3 rewrites``...).  ``number``: the rewrite in it
+    from 1 on, of ``total`` (0: the whole pass did it), with its rule and where that stands.
+    ``op``: what it replaces, ``origin``: where that comes from in the model.  ``value``: the first
+    part of the state (or gradient, or the loss) that differs after the iteration; of the state
+    also ``element``, its first that does, with what the runs have there.
+    """
+
+    iteration: int
+    pass_label: str
+    how: tuple[str, str]
+    number: int = 0
+    total: int = 0
+    rule: str = ""
+    source: str = ""
+    op: str = ""
+    origin: str = ""
+    value: str = ""
+    element: tuple[int, ...] = ()
+    numbers: tuple[float, float] = (0.0, 0.0)
+    ulps: int = 0
+    count: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        held = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        held["pass"] = held.pop("pass_label")
+        return {**held, "element": list(self.element), "how": list(self.how)}
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """One thing in which two pipelines differ: part ``kind`` of an edit, of pass ``label``; what
+    the runs have there (None: nothing)."""
+
+    kind: str
+    label: str
+    here: tuple[Any, Any]
+
+    def said(self, side: int) -> str:
+        held = self.here[side]
+        if self.kind == "skip":
+            return "skipped" if held else "runs"
+        if self.kind == "limits":
+            return "runs" if held is None else f"stops after {held} rewrites"
+        if self.kind == "options":
+            return ", ".join(f"{k}={v}" for k, v in (held or {}).items()) or "as it is"
+        if self.kind == "insert":
+            return f"inserted at {held[0]}" if held else "is not there"
+        if self.kind == "repeat":
+            return "runs twice" if held else "runs once"
+        return ", ".join(held) or "the usual order"
+
+
+def which_pass(
+    a: Run, b: Run, say: Callable[[str], None] = lambda text: None
+) -> Change | None:  # fmt: skip
+    """What of their pipelines parts two runs; None where all that both have receipts of is the
+    same.  UserError where it is not the pipeline that differs."""
+    other = [name for name in a.what if a.what[name] != b.what.get(name)]
+    if other:
+        said = ", ".join(f"{n} {a.what[n]} and {b.what.get(n)}" for n in other)
+        raise UserError(f"the runs have different configurations: {said}", "diverge",
+                        "compare runs of one model and configuration")  # fmt: skip
+    iteration = _parted(a, b)
+    if iteration is None:
+        return None
+    return _Search(a, b, iteration, say).run()
+
+
+def _parted(a: Run, b: Run) -> int | None:
+    """The first iteration after which state, gradients or loss differ: values of ops have other
+    numbers in another pipeline."""
+    held = a.book.receipts, b.book.receipts
+    shared = sorted(held[0].keys() & held[1].keys())
+    if not shared:
+        raise UserError("the runs have no iteration in common", "diverge",
+                        "train both with --receipts from the same iteration")  # fmt: skip
+    return next((i for i in shared if _differ(held[0][i], held[1][i])), None)
+
+
+def _differ(a: Receipt, b: Receipt) -> str | None:
+    return mismatch(replace(a, ops={}), replace(b, ops={}))
+
+
+@dataclass(eq=False)
+class _Search:
+    a: Run
+    b: Run
+    iteration: int
+    say: Callable[[str], None]
+
+    def run(self) -> Change:
+        compilation = self.a.step.compilation
+        options = compilation.options
+        pipelines = [
+            {s.label: s for s in arrange(compilation.target, options.target, run.edit,
+                                         training=options.training)}
+            for run in (self.a, self.b)
+        ]  # fmt: skip
+        self.edits = [
+            _one_by_one(run.edit, steps)
+            for run, steps in zip((self.a, self.b), pipelines, strict=True)
+        ]
+        units = self.units(*pipelines)
+        if not units:
+            raise UserError(
+                "the runs compute different things with one pipeline (numerics identities "
+                f"{self.a.book.identity[:12]} and {self.b.book.identity[:12]})", "diverge",
+                "use one version of the model and of the compiler",
+            )  # fmt: skip
+        self.say(f"the runs part in iteration {self.iteration}; {len(units)} "
+                 f"change{'s' if len(units) > 1 else ''} of the pipeline tried")  # fmt: skip
+        self.a.before(self.iteration)
+        self.first = self.a.step.whole_state()
+        edits = {0: self.edits[1], len(units): self.edits[0]}
+        made = {n: self.outcome(edit) for n, edit in edits.items()}
+        low, high = 0, len(units)
+        if _differ(made[low][1], made[high][1]) is None:
+            raise UserError(
+                f"iteration {self.iteration} done again is the same with both pipelines", "diverge",
+                "something else parted the runs: compare each with one of its own pipeline",
+            )  # fmt: skip
+        wanted = made[high][1]
+        while high - low > 1:
+            middle = (low + high) // 2
+            edits[middle] = self.mixed(units, middle)
+            made[middle] = self.outcome(edits[middle])
+            if _differ(made[middle][1], wanted) is None:
+                high = middle
+            else:
+                low = middle
+        unit = units[high - 1]
+        ends = made[high], made[low]
+        found = Change(self.iteration, unit.label, (unit.said(0), unit.said(1)))
+        found = self.value(found, ends)
+        return self.narrow(found, unit, (edits[high], edits[low]), ends)
+
+    def outcome(self, edit: PipelineEdit) -> tuple[TrainingStep, Receipt]:
+        """The step with an edited pipeline after the iteration, and the receipt of it."""
+        if edit is self.edits[0]:
+            step, data = self.a.step, self.a.data
+        else:
+            step, given = self.b.opened(edit)
+            data = Data.of(given)
+        step.load_state_dict(self.first)
+        recorder = Recorder(step.probes, "gradients")
+        step.watch = recorder.watch(self.iteration)
+        plan = self.a.plan
+        try:
+            loss = step(*data.batch(self.iteration - 1, plan.batch, plan.seed))
+        finally:
+            step.watch = None
+        return step, recorder.receipt(self.iteration, loss, step.named_state())
+
+    def value(
+        self, found: Change, ends: tuple[tuple[TrainingStep, Receipt], ...]
+    ) -> Change:  # fmt: skip
+        """The first thing that differs at the end of the iteration."""
+        (one, receipt), (other, also) = ends
+        states = one.named_state(), other.named_state()
+        name = next((n for n in receipt.state if receipt.state[n] != also.state[n]), None)
+        if name is None:
+            return replace(found, value=_differ(receipt, also) or "")
+        x, y = (canonical(np.asarray(state[name])) for state in states)
+        bits = f"u{x.dtype.itemsize}"
+        places = np.argwhere(x.view(bits) != y.view(bits))
+        index = tuple(map(int, places[0]))
+        pair = float(widen(np.asarray(x[index]))), float(widen(np.asarray(y[index])))
+        return replace(found, value=name, element=index, numbers=pair, count=len(places),
+                       ulps=ulps(x[index], y[index]))  # fmt: skip
+
+    # -- the changes -----------------------------------------------------------------------------
+
+    def units(self, one: Mapping[str, Step], other: Mapping[str, Step]) -> list[_Unit]:
+        """In what the pipelines differ: inserted passes, then the others in their order."""
+        found = []
+        inserted = [{_key(place, pass_): (place, pass_) for place, pass_ in run.edit.insert}
+                    for run in (self.a, self.b)]  # fmt: skip
+        for key in dict.fromkeys([*inserted[0], *inserted[1]]):
+            if (key in inserted[0]) != (key in inserted[1]):
+                held = inserted[0].get(key), inserted[1].get(key)
+                found.append(_Unit("insert", _label_of(held, (one, other)), held))
+        for label in dict.fromkeys([*one, *other]):
+            if label not in one or label not in other or label.endswith("+"):
+                continue
+            pair = one[label], other[label]
+            for kind, here, there in (
+                ("skip", *(s.skipped or None for s in pair)), ("limits", *(s.limit for s in pair)),
+                ("options", *map(_options, pair)),
+            ):  # fmt: skip
+                if here != there:
+                    found.append(_Unit(str(kind), label, (here, there)))
+        both = self.edits
+        for name in sorted(set(both[0].repeat) ^ set(both[1].repeat)):
+            found.append(_Unit("repeat", name, (name in both[0].repeat, name in both[1].repeat)))
+        if both[0].order != both[1].order:
+            found.append(_Unit("order", "", (both[0].order, both[1].order)))
+        return found
+
+    def mixed(self, units: Sequence[_Unit], count: int) -> PipelineEdit:
+        """The second run's pipeline with the first ``count`` changes as the first run has them."""
+        made = self.edits[1]
+        for unit in units[:count]:
+            made = _with(made, unit, unit.here[0])
+        return made
+
+    # -- the rewrite -----------------------------------------------------------------------------
+
+    def narrow(
+        self, found: Change, unit: _Unit, edits: tuple[PipelineEdit, PipelineEdit],
+        ends: tuple[tuple[TrainingStep, Receipt], ...],
+    ) -> Change:  # fmt: skip
+        """Which rewrite of the pass it is, where the change is how many it makes."""
+        if unit.kind not in ("skip", "limits", "insert"):
+            return found
+        counts = [_rewrites(step, unit.label) for step, _ in ends]
+        more = 0 if counts[0] > counts[1] else 1
+        stage = _stage(ends[more][0], unit.label)
+        if stage is None or stage.step.pass_.mandatory:
+            return found
+        low, high = counts[1 - more], counts[more]
+        edit, least = edits[more], ends[1 - more][1]
+        total = high
+
+        def same(count: int) -> bool:
+            limited = replace(edit, limits={**edit.limits, _exact(unit.label): count})
+            return _differ(self.outcome(limited)[1], least) is None
+
+        if not same(low):  # it does more than its rewrites
+            return found
+        while high - low > 1:
+            middle = (low + high) // 2
+            self.say(f"{unit.label} with {middle} of {total} rewrites")
+            if same(middle):
+                low = middle
+            else:
+                high = middle
+        rewrite = stage.rewrites[high - 1]
+        op = _replaced(rewrite)
+        return replace(
+            found, number=high, total=len(stage.rewrites), rule=rewrite.rule,
+            source=rewrite.source, op=_named(op, stage.before or stage.module),
+            origin=source(op.origin) if op is not None else "",
+        )  # fmt: skip
+
+
+def _with(edit: PipelineEdit, unit: _Unit, held: Any) -> PipelineEdit:
+    """``edit`` with one thing of it as ``held`` says."""
+    name = _exact(unit.label)
+    if unit.kind == "skip":
+        skip = tuple(n for n in edit.skip if n != name)
+        return replace(edit, skip=(*skip, name) if held else skip)
+    if unit.kind in ("limits", "options"):
+        rows = {n: v for n, v in getattr(edit, unit.kind).items() if n != name}
+        rows = rows if held is None else {**rows, name: held}
+        return replace(edit, limits=rows) if unit.kind == "limits" else replace(edit, options=rows)
+    if unit.kind == "insert":
+        key = _key(*(held or unit.here[1]))
+        insert = tuple(row for row in edit.insert if _key(*row) != key)
+        return replace(edit, insert=(*insert, held) if held else insert)
+    if unit.kind == "repeat":
+        repeat = tuple(n for n in edit.repeat if n != unit.label)
+        return replace(edit, repeat=(*repeat, unit.label) if held else repeat)
+    return replace(edit, order=held)
+
+
+def _one_by_one(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
+    """``edit`` with every pass named by a name of its own."""
+    options: dict[str, Mapping[str, str]] = {}
+    for step in steps.values():
+        for name in (step.pass_.name(), _exact(step.label)):
+            if name in edit.options:
+                key = _exact(step.label)
+                options[key] = {**options.get(key, {}), **edit.options[name]}
+    return replace(
+        edit, options=options, skip=tuple(_exact(s.label) for s in steps.values() if s.skipped),
+        limits={_exact(s.label): s.limit for s in steps.values() if s.limit is not None},
+    )  # fmt: skip
+
+
+def _exact(label: str) -> str:
+    """The name in an edit of this one pass."""
+    return label if "#" in label else f"{label}#1"
+
+
+def _options(step: Step) -> Mapping[str, str]:
+    return {name: str(value) for name, value in step.pass_.options().items()}
+
+
+def _key(place: int | str, pass_: Pass) -> tuple:
+    """What makes two inserted passes the same: place, class (of a text: its hash), options."""
+    kind = type(pass_)
+    options = tuple(sorted((n, str(v)) for n, v in pass_.options().items()))
+    return place, kind.__module__, kind.__qualname__, options
+
+
+def _label_of(held: Sequence[Any], steps: Sequence[Mapping[str, Step]]) -> str:
+    """The label of a pass that one of the pipelines inserts."""
+    for row, pipeline in zip(held, steps, strict=True):
+        if row is not None:
+            return next(label for label, s in pipeline.items() if s.own and s.pass_ is row[1])
+    raise AssertionError
+
+
+def _stage(step: TrainingStep, label: str) -> Any:
+    """The stage that a pass made; None where it did not run."""
+    stages = step.compilation.stages
+    return next((s for s in stages if s.step is not None and s.step.label == label), None)
+
+
+def _rewrites(step: TrainingStep, label: str) -> int:
+    stage = _stage(step, label)
+    return 0 if stage is None else len(stage.rewrites)
+
+
+def _replaced(rewrite: Rewrite) -> Op | None:
+    """The op whose results a rewrite gives new meaning, the last of what it replaces."""
+    made = [op for op in rewrite.old if any(v in rewrite.values for v in op.results)]
+    return next(iter([*made[::-1], *rewrite.old, *rewrite.new]), None)
+
+
+def _named(op: Op | None, before: Module) -> str:
+    """``core.conv#2``: the op by its place among those of its kind before the pass; one that the
+    pass itself made has no number."""
+    if op is None:
+        return ""
+    of_kind = [o for o in before.main.body.ops if o.kind == op.kind]
+    return f"{op.kind}#{of_kind.index(op) + 1}" if op in of_kind else op.kind
