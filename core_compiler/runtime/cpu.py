@@ -114,7 +114,7 @@ class CpuExecutable(Executable):
 
     def _tell(self, launch: int, buffers: Sequence[np.ndarray]) -> None:
         if self.watch is not None:
-            self.watch.ended(launch, lambda ref: self._bytes_at(ref, buffers))
+            self.watch.ended(launch, lambda ref, size: self._bytes_at(ref, buffers)[:size])
 
     def _array(self, ref: Ref, exchange: Exchange, buffers: Sequence[np.ndarray]) -> np.ndarray:
         kind = find_dtype(exchange.dtype)

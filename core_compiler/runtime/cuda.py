@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import CANNOT_HERE, InternalError, UserError
+from core_compiler.ir.types import dtype
 from core_compiler.runtime.cpu import example_inputs
 from core_compiler.runtime.cuda_driver import Driver, DriverError
-from core_compiler.runtime.device import Buffer, Device, Executable, check_inputs
+from core_compiler.runtime.device import Buffer, Device, Executable, Parts, check_inputs
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import BUILTIN, KernelRef, Launch, Program, Ref
@@ -175,31 +176,90 @@ class CudaExecutable(Executable):
         """Arrays (or anything NumPy reads without a copy, such as CPU tensors) in, new arrays out:
         to the GPU, all launches, and back."""
         inputs = check_inputs(self.program, arrays)
-        outputs = tuple(np.empty(a.shape, a.numpy) for a in self.program.outputs)
         with self._lock:
             self._upload(inputs)
-            self._run(self._launch, lambda start, end: None)
-            for output, address in zip(outputs, self._places["output"], strict=True):
-                self.device.driver.download(output, address)
-            self.device.driver.wait()
+            self._run(self._launch, self._tell)
+            return self._results()
+
+    def parts(
+        self, arrays: Sequence, out: Mapping[int, np.ndarray] | None = None, whole: bool = True
+    ) -> Parts:
+        """What shards bring is read from the GPU, their sums are written to it."""
+        inputs, driver = check_inputs(self.program, arrays), self.device.driver
+        at = 0
+        with self._lock:
+            self._upload(inputs)
+            for exchanges in self.program.rounds():
+                driver.enter()
+                self._run(self._launch, self._tell, at, exchanges[0].launch)
+                targets = [np.empty(x.elements, dtype(x.dtype).numpy) for x in exchanges]
+                sources = [
+                    self._read(x.source, target.nbytes).view(target.dtype)
+                    for x, target in zip(exchanges, targets, strict=True)
+                ]
+                yield list(zip(sources, targets, strict=True))
+                driver.enter()
+                for exchange, target in zip(exchanges, targets, strict=True):
+                    driver.upload(self._address(exchange.target), target)
+                driver.wait()
+                at = exchanges[-1].launch + 1
+                self._tell(exchanges[0].launch, at)
+            if not whole:
+                return ()
+            self._run(self._launch, self._tell, at)
+            return self._results()
+
+    def _results(self) -> tuple[np.ndarray, ...]:
+        outputs = tuple(np.empty(a.shape, a.numpy) for a in self.program.outputs)
+        for output, address in zip(outputs, self._places["output"], strict=True):
+            self.device.driver.download(output, address)
+        self.device.driver.wait()
         return outputs
 
-    def _run(self, launch: Callable[[int], None], after: Callable[[int, int], None]) -> None:
-        """All launches in their order, ``after(start, end)`` a stretch of them; the host asks for
-        the flag of a loop, and waits for it."""
+    def _read(self, ref: Ref, size: int) -> np.ndarray:
+        """Bytes from a reference on, once all launches before have ended."""
+        held = np.empty(size, np.uint8)
+        self.device.driver.download(held, self._address(ref))
+        self.device.driver.wait()
+        return held
+
+    def _tell(self, start: int, end: int) -> None:
+        """Who watches sees copies; what it changes in them is written back."""
+        if self.watch is None:
+            return
+        for number in self.watch.stops(start, end):
+            seen: list[tuple[Ref, np.ndarray]] = []
+
+            def memory(ref: Ref, size: int, seen=seen) -> np.ndarray:
+                seen.append((ref, self._read(ref, size)))
+                return seen[-1][1]
+
+            self.watch.ended(number, memory)
+            for ref, held in seen if self.watch.writes else ():
+                self.device.driver.upload(self._address(ref), held)
+            self.device.driver.wait()
+
+    def _run(
+        self, launch: Callable[[int], None], after: Callable[[int, int], None], first: int = 0,
+        last: int | None = None,
+    ) -> None:  # fmt: skip
+        """The launches from ``first`` up to ``last`` (all) in their order, ``after(start, end)`` a
+        stretch of them, which ends where somebody wants to look; the host asks for the flag of a
+        loop, and waits for it."""
 
         def run(start: int, end: int) -> None:
-            for number in range(start, end):
-                launch(number)
-            after(start, end)
+            stops = () if self.watch is None else self.watch.stops(start, end)
+            for stop in (*stops, end - 1):
+                for number in range(start, stop + 1):
+                    launch(number)
+                if start <= stop:
+                    after(start, stop + 1)
+                start = stop + 1
 
         def holds(flag: Ref) -> bool:
-            held = np.empty(1, np.uint8)
-            self.device.driver.download(held, self._address(flag))
-            self.device.driver.wait()
-            return bool(held[0])
+            return bool(self._read(flag, 1)[0])
 
-        self.program.execute(run, holds)
+        self.program.execute(run, holds, first, last)
 
     def _launch(self, number: int) -> None:
         self._start(self._launches[number])
@@ -249,7 +309,7 @@ class CudaExecutable(Executable):
                     spent[row, number] += times[row, number, 0, 1] - times[row, number, 0, 0]
 
             for row in range(-warmup, repeats):
-                self._run(self._launch, lambda start, end: None)
+                self._run(self._launch, _nothing)
                 driver.record(origin)
                 self._run(timed, partial(read, row))
         return Samples(self.program, times, 0, spent if self.program.loops else None)
@@ -296,6 +356,10 @@ class CudaExecutable(Executable):
             wanted = f"{launch.kernel} takes {function.arguments}"
             raise InternalError(f"{launch.name}: {len(values)} arguments, {wanted}")
         return _Bound(function, launch.work_items, self.device.driver.arguments(values))
+
+
+def _nothing(start: int, end: int) -> None:
+    """Nobody wants to know of a stretch of launches."""
 
 
 def _laid_out(program: Program) -> tuple[dict[str, list[int]], int]:

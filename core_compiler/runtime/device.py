@@ -39,11 +39,14 @@ class Buffer:
 class Watcher(Protocol):
     """Who wants to see, or change, memory between launches."""
 
+    #: Whether it changes what it sees.
+    writes: bool
+
     def stops(self, first: int, last: int) -> Sequence[int]:
         """The launches from ``first`` up to ``last`` after which it is told, in order."""
 
-    def ended(self, launch: int, memory: Callable[[Ref], np.ndarray]) -> None:
-        """A launch has ended; ``memory(ref)`` gives the bytes from a reference on."""
+    def ended(self, launch: int, memory: Callable[[Ref, int], np.ndarray]) -> None:
+        """A launch has ended; ``memory(ref, size)`` gives so many bytes from a reference on."""
 
 
 class Executable(ABC):

@@ -107,6 +107,8 @@ class SteppedExecutable(Executable):
                 stamp(number, 0)
                 self._step(self.program.launches[number], given)
                 stamp(number, 1)
+                if self.watch is not None and self.watch.stops(number, number + 1):
+                    self.watch.ended(number, lambda ref, size: self._bytes_at(ref, given)[:size])
 
         with self._lock:
             self.program.execute(run, lambda flag: bool(self._bytes_at(flag, given)[0]))

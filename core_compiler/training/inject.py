@@ -62,7 +62,7 @@ class Injection:
 
     def watch(self, probe: Probe, iteration: int) -> Watch | None:
         """What flips the bit, in its iteration."""
-        return Watch([probe], self._flip) if iteration == self.iteration else None
+        return Watch([probe], self._flip, writes=True) if iteration == self.iteration else None
 
     def _flip(self, shard: int, probe: Probe, array: np.ndarray) -> None:
         if probe.own and shard:

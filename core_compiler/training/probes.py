@@ -47,14 +47,17 @@ class Probe:
     kernel: str
     own: bool
 
-    def view(self, memory: np.ndarray) -> np.ndarray:
-        """The value in the bytes that begin at ``ref``."""
-        kind = dtype(self.dtype).numpy
+    @property
+    def bytes(self) -> int:
+        """How many it spans, from ``ref`` on."""
         last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
-        count = last + 1 if 0 not in self.shape else 0
-        flat = memory[: count * kind.itemsize].view(kind)
+        return 0 if 0 in self.shape else (last + 1) * dtype(self.dtype).numpy.itemsize
+
+    def view(self, memory: np.ndarray) -> np.ndarray:
+        """The value in its bytes."""
+        kind = dtype(self.dtype).numpy
         strides = [s * kind.itemsize for s in self.strides]
-        return np.lib.stride_tricks.as_strided(flat, self.shape, strides)
+        return np.lib.stride_tricks.as_strided(memory.view(kind), self.shape, strides)
 
 
 @dataclass(frozen=True)
@@ -163,12 +166,14 @@ def _gradients(compilation: Any, numbers: Mapping[Value, int]) -> dict[str, int]
 
 
 class Watch:
-    """What an executable calls after launches: ``at`` the probes whose launches have ended.
+    """What an executable calls after launches: ``seen`` for the probes whose launches have ended;
+    ``writes``: it may change what it sees.
 
     ``shard`` is set by who runs the shards.
     """
 
-    def __init__(self, probes: Iterable[Probe], seen: Any):
+    def __init__(self, probes: Iterable[Probe], seen: Any, writes: bool = False):
+        self.writes = writes
         self.by_launch: dict[int, list[Probe]] = {}
         for probe in probes:
             self.by_launch.setdefault(probe.launch, []).append(probe)
@@ -180,9 +185,9 @@ class Watch:
         return sorted(n for n in self.by_launch if first <= n < last)
 
     def ended(self, launch: int, memory: Any) -> None:
-        """``memory(ref)`` gives the bytes from a reference on."""
+        """``memory(ref, size)`` gives so many bytes from a reference on."""
         for probe in self.by_launch.get(launch, ()):
-            self.seen(self.shard, probe, probe.view(memory(probe.ref)))
+            self.seen(self.shard, probe, probe.view(memory(probe.ref, probe.bytes)))
 
 
 class Both:
@@ -190,6 +195,10 @@ class Both:
 
     def __init__(self, watches: Sequence[ShardWatcher]):
         self.watches = watches
+
+    @property
+    def writes(self) -> bool:
+        return any(watch.writes for watch in self.watches)
 
     @property
     def shard(self) -> int:

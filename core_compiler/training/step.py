@@ -63,7 +63,7 @@ class LossCheck:
     """Watches for the launch that makes the loss, and goes no further with one that is not finite:
     what comes after it may write over the state."""
 
-    shard = 0
+    shard, writes = 0, False
 
     def __init__(self, program: Program, loss: int):
         self.place = Ref("output", loss)
@@ -75,7 +75,7 @@ class LossCheck:
 
     def ended(self, launch: int, memory: Any) -> None:
         if launch == self.launch:
-            check(float(memory(self.place)[: self.dtype.itemsize].view(self.dtype)[0]))
+            check(float(memory(self.place, self.dtype.itemsize).view(self.dtype)[0]))
 
 
 class TrainingStep:

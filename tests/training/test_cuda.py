@@ -9,7 +9,12 @@ import torch
 from torch.nn import functional
 
 import core_compiler as cc
+from core_compiler.errors import UserError
 from core_compiler.training.config import Training
+from core_compiler.training.diverge import diverge
+from core_compiler.training.fit import Plan, fit
+from core_compiler.training.inject import Injection
+from core_compiler.training.replay import Run
 from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.simulated_target import SimulatedCUDA
 from tests.slow import slow_but
@@ -57,20 +62,33 @@ def _batch(kind, number: int):
     random = np.random.default_rng(number)
     if kind is Words:
         return random.integers(0, 9, (2, 5)), random.integers(0, 9, (2, 5))
-    shape = (3, 5) if kind is Linear else (2, 1, 4, 4)
+    shape = {Linear: (4, 5), Digits: (2, 1, 8, 8)}.get(kind, (2, 1, 4, 4))
     return random.standard_normal(shape).astype(np.float32), random.integers(0, 3, shape[0])
 
 
-def _trained(kind, target, **options):
+def _step(kind, target, shards: int = 1, **options):
     torch.manual_seed(5)
-    how = Training(optimizer="adamw", clip_norm=1.0)
-    step = cc.compile(kind(), _batch(kind, 0), training=how, target=target, options=options)
+    how = Training(optimizer="adamw", clip_norm=1.0, shards=shards)
+    return cc.compile(kind(), _batch(kind, 0), training=how, target=target, options=options)
+
+
+def _trained(kind, target, shards: int = 1, **options):
+    step = _step(kind, target, shards, **options)
     return [step(*_batch(kind, i)) for i in range(2)], step.digest, step.identity
+
+
+class Digits:
+    """The digits CNN of the catalogue, narrow, on small pictures."""
+
+    def __new__(cls):
+        from sample_models.catalogue import build
+
+        return build("digits-cnn", width=0.25).module
 
 
 CASES = {
     f"{kind.__name__.lower()}-sm_{major}{minor}": (kind, (major, minor))
-    for kind in (Linear, Pictures, Words)
+    for kind in (Linear, Pictures, Words, Digits)
     for major, minor in CAPABILITIES
 }
 QUICK = (next(iter(CASES)),)
@@ -82,3 +100,57 @@ def test_a_step_on_a_gpu_has_the_cpus_bits(name):
     target = SimulatedCUDA(capability)
     on_gpu = _trained(kind, target, architecture=target.driver.gpu.architecture)
     assert on_gpu == _trained(kind, "cpu")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(Linear, id="met-once"),
+        pytest.param(Pictures, id="met-within", marks=pytest.mark.slow),
+    ],
+)
+def test_shards_on_a_gpu_have_the_cpus_bits(kind):
+    """The statistics of batch normalisation are those of all shards: they meet within the step."""
+    target = SimulatedCUDA()
+    on_gpu = _trained(kind, target, 2, architecture=target.driver.gpu.architecture)
+    assert on_gpu == _trained(kind, "cpu", 2)
+
+
+def test_a_run_on_a_gpu_is_compared_with_one_on_a_cpu(tmp_path):
+    """Receipts of all values are the same; a rounding that is flipped on the GPU is found."""
+    target = SimulatedCUDA()
+    batches = [_batch(Linear, i) for i in range(3)]
+    data = tuple(np.concatenate([b[i] for b in batches]) for i in (0, 1))
+
+    def opened(on):
+        options = {} if on == "cpu" else {"architecture": target.driver.gpu.architecture}
+        return _step(Linear, on, **options), data
+
+    def run(name: str, on, inject: str | None = None) -> Run:
+        step, _ = opened(on)
+        fit(step, data, iterations=3, batch=4, folder=tmp_path / name, every=1,
+            receipts="gradients", ops_every=1, inject=inject)  # fmt: skip
+        flipped = None if inject is None else Injection.of(inject)
+        plan = Plan(3, 4, 0, tmp_path / name, 1, inject=flipped)
+        return Run(tmp_path / name, plan, lambda edit: opened(on))
+
+    on_cpu, on_gpu = run("cpu", "cpu"), run("gpu", target)
+    assert on_gpu.book.receipts == on_cpu.book.receipts
+    assert len(on_cpu.book.receipts[1].ops) > 5
+    assert diverge(on_cpu, on_gpu) is None
+    op = on_cpu.step.names[on_cpu.step.probes.probes[3].number].op
+    found = diverge(on_cpu, run("flipped", target, f"{op}:2"))
+    assert found is not None
+    assert (found.op, found.iteration, found.ulps, found.count) == (op, 2, 1, 1)
+    assert found.kernels[0] and found.kernels[1]
+
+
+def test_a_loss_that_is_not_finite_leaves_the_state_on_a_gpu():
+    target = SimulatedCUDA()
+    step = _step(Linear, target, architecture=target.driver.gpu.architecture)
+    x, y = _batch(Linear, 0)
+    step(x, y)
+    digest = step.digest
+    with pytest.raises(UserError, match="the loss of iteration 2 is nan"):
+        step(np.full_like(x, np.nan), y)
+    assert (step.digest, step.iteration) == (digest, 1)

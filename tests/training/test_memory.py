@@ -188,7 +188,7 @@ def test_an_interrupt_waits_for_the_iterations_end(hearing):
     step, other = _step(), _step()
 
     class Impatient:
-        shard = 0
+        shard, writes = 0, False
 
         def stops(self, first, last):
             return range(first, last)
