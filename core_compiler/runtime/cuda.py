@@ -14,7 +14,16 @@ from core_compiler.errors import CANNOT_HERE, InternalError, UserError
 from core_compiler.ir.types import dtype
 from core_compiler.runtime.cpu import example_inputs
 from core_compiler.runtime.cuda_driver import Driver, DriverError
-from core_compiler.runtime.device import Buffer, Device, Executable, Parts, check_inputs
+from core_compiler.runtime.device import (
+    Buffer,
+    Device,
+    Executable,
+    Held,
+    Parts,
+    check_count,
+    check_input,
+    check_inputs,
+)
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import BUILTIN, KernelRef, Launch, Program, Ref
@@ -169,24 +178,41 @@ class CudaExecutable(Executable):
         device.driver.wait()
         self._launches = [self._bind(launch) for launch in program.launches]
         self._events: list[Any] = []
+        self._held: dict[int, _Resident] = {}  # by input, what lies there from the last call on
 
     def __call__(
         self, *arrays, out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]:
         """Arrays (or anything NumPy reads without a copy, such as CPU tensors) in, new arrays out:
-        to the GPU, all launches, and back."""
-        inputs = check_inputs(self.program, arrays)
+        to the GPU, all launches, and back.  What is held stays there."""
+        out = out or {}
         with self._lock:
-            self._upload(inputs)
+            self._upload(self._given(arrays, out))
             self._run(self._launch, self._tell)
-            return self._results()
+            return self._results(out)
+
+    def hold(self, number: int, array: np.ndarray) -> Held:
+        return _Resident(self, number, array)
+
+    def _given(self, arrays: Sequence, out: Mapping[int, Any]) -> list[np.ndarray | _Resident]:
+        """The inputs, checked.  One that is held, and that an output takes over which is not its
+        own next content, is given as a copy."""
+        check_count(self.program, arrays)
+        found: list[np.ndarray | _Resident] = []
+        for number, (argument, array) in enumerate(zip(self.program.inputs, arrays, strict=True)):
+            taken = self._aliases.get(number)
+            own = isinstance(array, _Resident) and array.place == (self, number)
+            if own and (taken is None or out.get(taken) is array):
+                found.append(array)
+            else:
+                found.append(check_input(argument, array, self.program.name))
+        return found
 
     def parts(
         self, arrays: Sequence, out: Mapping[int, np.ndarray] | None = None, whole: bool = True
     ) -> Parts:
         """What shards bring is read from the GPU, their sums are written to it."""
-        inputs, driver = check_inputs(self.program, arrays), self.device.driver
-        at = 0
+        inputs, driver, at = check_inputs(self.program, arrays), self.device.driver, 0
         with self._lock:
             self._upload(inputs)
             for exchanges in self.program.rounds():
@@ -209,12 +235,22 @@ class CudaExecutable(Executable):
             self._run(self._launch, self._tell, at)
             return self._results()
 
-    def _results(self) -> tuple[np.ndarray, ...]:
-        outputs = tuple(np.empty(a.shape, a.numpy) for a in self.program.outputs)
-        for output, address in zip(outputs, self._places["output"], strict=True):
-            self.device.driver.download(output, address)
-        self.device.driver.wait()
-        return outputs
+    def _results(self, out: Mapping[int, Any] | None = None) -> tuple:
+        """The outputs; what goes on being held is moved where it is, unless it is there."""
+        driver, made = self.device.driver, []
+        for number, (argument, address) in enumerate(
+            zip(self.program.outputs, self._places["output"], strict=True)
+        ):
+            kept = (out or {}).get(number)
+            if isinstance(kept, _Resident) and self._held.get(kept.number) is kept:
+                if argument.alias != kept.number:
+                    driver.move(self._address(Ref("input", kept.number)), address, argument.bytes)
+                made.append(kept)
+            else:
+                made.append(np.empty(argument.shape, argument.numpy))
+                driver.download(made[-1], address)
+        driver.wait()
+        return tuple(made)
 
     def _read(self, ref: Ref, size: int) -> np.ndarray:
         """Bytes from a reference on, once all launches before have ended."""
@@ -224,20 +260,28 @@ class CudaExecutable(Executable):
         return held
 
     def _tell(self, start: int, end: int) -> None:
-        """Who watches sees copies; what it changes in them is written back."""
+        """Who watches sees copies; what it changes in one is written back before the next."""
         if self.watch is None:
             return
-        for number in self.watch.stops(start, end):
-            seen: list[tuple[Ref, np.ndarray]] = []
+        seen: list[tuple[Ref, np.ndarray]] = []
+        writes = self.watch.writes
 
-            def memory(ref: Ref, size: int, seen=seen) -> np.ndarray:
-                seen.append((ref, self._read(ref, size)))
-                return seen[-1][1]
-
-            self.watch.ended(number, memory)
-            for ref, held in seen if self.watch.writes else ():
+        def write_back() -> None:
+            while seen:
+                ref, held = seen.pop()
                 self.device.driver.upload(self._address(ref), held)
-            self.device.driver.wait()
+                self.device.driver.wait()
+
+        def memory(ref: Ref, size: int) -> np.ndarray:
+            write_back()
+            held = self._read(ref, size)
+            if writes:
+                seen.append((ref, held))
+            return held
+
+        for number in self.watch.stops(start, end):
+            self.watch.ended(number, memory)
+            write_back()
 
     def _run(
         self, launch: Callable[[int], None], after: Callable[[int, int], None], first: int = 0,
@@ -314,10 +358,31 @@ class CudaExecutable(Executable):
                 self._run(timed, partial(read, row))
         return Samples(self.program, times, 0, spent if self.program.loops else None)
 
-    def _upload(self, inputs: Sequence[np.ndarray]) -> None:
+    def _upload(self, inputs: Sequence[np.ndarray | _Resident]) -> None:
+        """Inputs to their places, but for those that are there; what was held in the place of
+        another goes to the host's memory."""
+        driver = self.device.driver
+        driver.enter()
+        for number, given in enumerate(inputs):
+            before = self._held.get(number)
+            if before is given:
+                continue
+            if before is not None:
+                before.host = self._download(before)
+                del self._held[number]
+            array = given
+            if isinstance(given, _Resident):
+                array = np.asarray(given)
+                given.host, self._held[number] = None, given
+            driver.upload(self._address(Ref("input", number)), array)
+        driver.wait()  # what was held was the arrays' last owner
+
+    def _download(self, held: _Resident) -> np.ndarray:
+        made = np.empty(held.shape, held.dtype)
         self.device.driver.enter()
-        for number, array in enumerate(inputs):
-            self.device.driver.upload(self._address(Ref("input", number)), array)
+        self.device.driver.download(made, self._address(Ref("input", held.number)))
+        self.device.driver.wait()
+        return made
 
     def _start(self, launch: _Bound) -> None:
         driver = self.device.driver
@@ -356,6 +421,29 @@ class CudaExecutable(Executable):
             wanted = f"{launch.kernel} takes {function.arguments}"
             raise InternalError(f"{launch.name}: {len(values)} arguments, {wanted}")
         return _Bound(function, launch.work_items, self.device.driver.arguments(values))
+
+
+class _Resident(Held):
+    """Lies in an input's place, or, until that is used and when another array is there, in the
+    host's memory."""
+
+    def __init__(self, executable: CudaExecutable, number: int, array: np.ndarray):
+        self.executable, self.number = executable, number
+        self.shape, self.dtype = array.shape, array.dtype
+        self.host: np.ndarray | None = array
+
+    @property
+    def place(self) -> tuple[CudaExecutable, int]:
+        return self.executable, self.number
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        found = self.executable._download(self) if self.host is None else self.host
+        return found if dtype is None else found.astype(dtype)
+
+    def write(self, array: np.ndarray) -> None:
+        if self.host is None:
+            del self.executable._held[self.number]
+        self.host = array
 
 
 def _nothing(start: int, end: int) -> None:

@@ -49,12 +49,31 @@ class Watcher(Protocol):
         """A launch has ended; ``memory(ref, size)`` gives so many bytes from a reference on."""
 
 
+class Held(ABC):
+    """An array that stays on a device from call to call (:meth:`Executable.hold`): NumPy reads a
+    copy of it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    @abstractmethod
+    def __array__(self, dtype=None, copy=None) -> np.ndarray: ...
+
+    @abstractmethod
+    def write(self, array: np.ndarray) -> None:
+        """Set it to an array of its shape and dtype."""
+
+
 class Executable(ABC):
     """A loaded program.  Calling it with arrays in the order of ``program.inputs`` gives arrays in
     the order of ``program.outputs``; calls from several threads are safe.
 
     ``out``: for some outputs, by number, arrays of the caller's (of an earlier call) that they may
-    be written into instead of new ones.
+    be written into instead of new ones; or the :class:`Held` input whose next content they are.
     """
 
     program: Program
@@ -66,6 +85,11 @@ class Executable(ABC):
     def __call__(
         self, *arrays: np.ndarray, out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]: ...
+
+    def hold(self, number: int, array: np.ndarray) -> np.ndarray | Held:
+        """What the caller gives as input ``number`` from now on, that it need not travel in every
+        call; on a device that has the host's memory, the array itself."""
+        return array
 
     def parts(
         self, arrays: Sequence, out: Mapping[int, np.ndarray] | None = None, whole: bool = True
@@ -121,14 +145,20 @@ def check_inputs(program: Program, arrays: Sequence) -> list[np.ndarray]:
 
     Dtypes must match exactly: a silent cast would hide a caller's mistake and change bits.
     """
+    check_count(program, arrays)
+    return [check_input(a, x, program.name) for a, x in zip(program.inputs, arrays, strict=True)]
+
+
+def check_count(program: Program, arrays: Sequence) -> None:
+    """UserError where there is not an array for each input."""
     if len(arrays) != len(program.inputs):
         names = ", ".join(a.name for a in program.inputs)
         raise UserError(f"takes {len(program.inputs)} inputs ({names}), got {len(arrays)}",
                         program.name, "pass one array for each input")  # fmt: skip
-    return [_check(a, x, program.name) for a, x in zip(program.inputs, arrays, strict=True)]
 
 
-def _check(argument: Argument, array, where: str) -> np.ndarray:
+def check_input(argument: Argument, array, where: str) -> np.ndarray:
+    """One of :func:`check_inputs`."""
     array = np.asarray(array)
     where = f"{where}, input {argument.name!r}"
     if array.dtype != argument.numpy:

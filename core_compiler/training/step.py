@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.runtime.device import Executable
+from core_compiler.runtime.device import Executable, Held
 from core_compiler.runtime.interrupts import held_back
 from core_compiler.runtime.program import Program, Ref
 from core_compiler.runtime.shards import Join, Shards, ShardWatcher, join_here
@@ -99,7 +99,7 @@ class TrainingStep:
         self.own: Sequence[int] = range(shards)
         self.join: Join = join_here
         self.batch = len(roles.numbers("batch"))
-        self.state = [_kept(a) for a in state]
+        self.state: list[Any] = [_kept(a) for a in state]  # arrays, or Held by a device
         first = roles.numbers(*STATE)[0]
         #: State by name -> its place in ``state``.
         self._places = {name: place - first for name, place in names(roles).items()}
@@ -123,7 +123,10 @@ class TrainingStep:
         loss = rows.index(("loss", -1))
         nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}
         program = self._loaded()
-        own = {i: place for i, place in nexts.items() if program.outputs[i].alias >= 0}
+        own = {
+            i: place for i, place in nexts.items()
+            if program.outputs[i].alias >= 0 or isinstance(self.state[place], Held)
+        }  # fmt: skip
         out = {i: self._spare[place] for i, place in nexts.items() if place in self._spare}
         out |= {i: self.state[place] for i, place in own.items()}
         with held_back():
@@ -141,8 +144,11 @@ class TrainingStep:
     def _loaded(self) -> Program:
         """The program that runs, which is loaded when it is first wanted."""
         if self._run is None:
-            self._run = self._load() if self.shards == 1 else (
-                Shards(self._load, self.own, self.join))  # fmt: skip
+            if self.shards > 1:
+                self._run = Shards(self._load, self.own, self.join)
+            else:
+                self._run = self._load()
+                self.state = [self._run.hold(self._first + i, a) for i, a in enumerate(self.state)]
         return (self._run if self.shards == 1 else self._run.executables[0]).program
 
     def _execute(
@@ -163,11 +169,10 @@ class TrainingStep:
 
     def _given(self, batch: Sequence[np.ndarray], shards: Sequence[int]) -> list[list[np.ndarray]]:
         """The arguments of each of some shards."""
+        state = [np.asarray(a) for a in self.state]
         if self.shards == 1:
-            return [[*batch, *self.state]]
-        return [
-            [*shard_of(batch, i, self.shards), np.array(i, np.int64), *self.state] for i in shards
-        ]
+            return [[*batch, *state]]
+        return [[*shard_of(batch, i, self.shards), np.array(i, np.int64), *state] for i in shards]
 
     @property
     def rows(self) -> tuple[Result, ...]:
@@ -205,7 +210,7 @@ class TrainingStep:
     @property
     def iteration(self) -> int:
         """How many iterations have been done."""
-        return int(self.state[self._places[ITERATION]])
+        return int(np.asarray(self.state[self._places[ITERATION]]))
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Parameters and buffers by the model's names, copied; what has several names (tied
@@ -218,8 +223,9 @@ class TrainingStep:
         return made | {further: made[name].copy() for further, name in self._further.items()}
 
     def named_state(self) -> dict[str, np.ndarray]:
-        """All that the next iteration depends on, by name, as it lies in memory."""
-        return {n: self.state[p] for n, p in self._places.items()}
+        """All that the next iteration depends on, by name, as it lies in memory; what a device
+        holds, as a copy."""
+        return {n: np.asarray(self.state[p]) for n, p in self._places.items()}
 
     @cached_property
     def probes(self) -> Probes:
@@ -258,7 +264,11 @@ class TrainingStep:
                 raise UserError(f"{' and '.join(group)} are one, and two values are given",
                                 "load_state_dict", "give it once")  # fmt: skip
         for place, array in fresh.items():
-            self.state[place] = _kept(array)
+            held = self.state[place]
+            if isinstance(held, Held):
+                held.write(_kept(array))
+            else:
+                self.state[place] = _kept(array)
 
     @property
     def digest(self) -> str:

@@ -16,6 +16,7 @@ from core_compiler.training.fit import Plan, fit
 from core_compiler.training.inject import Injection
 from core_compiler.training.replay import Run
 from tests.cuda.helpers import CAPABILITIES
+from tests.cuda.simulated_driver import SimulatedDriver
 from tests.cuda.simulated_target import SimulatedCUDA
 from tests.slow import slow_but
 
@@ -154,3 +155,32 @@ def test_a_loss_that_is_not_finite_leaves_the_state_on_a_gpu():
     with pytest.raises(UserError, match="the loss of iteration 2 is nan"):
         step(np.full_like(x, np.nan), y)
     assert (step.digest, step.iteration) == (digest, 1)
+
+
+def test_state_stays_on_a_gpu_until_it_is_asked_for(monkeypatch):
+    """An iteration sends its batch alone; other calls of the program do not disturb the state."""
+    target = SimulatedCUDA()
+    options = {"architecture": target.driver.gpu.architecture}
+    step, plain = _step(Linear, target, **options), _step(Linear, "cpu")
+    sent: list[int] = []
+    upload = SimulatedDriver.upload
+    monkeypatch.setattr(
+        SimulatedDriver, "upload",
+        lambda self, address, array: (sent.append(array.nbytes), upload(self, address, array))[1],
+    )  # fmt: skip
+    batches = [_batch(Linear, i) for i in range(4)]
+    step(*batches[0])
+    sent.clear()
+    step(*batches[1])
+    assert sorted(sent) == sorted(a.nbytes for a in batches[1])
+    held = step.whole_state()
+    step.compilation.executable.profile(repeats=1, warmup=0)  # on numbers of its own
+    step(*batches[2])
+    for given in batches[:3]:
+        plain(*given)
+    assert step.digest == plain.digest
+    for either in (step, plain):
+        either.load_state_dict(held)
+        either(*batches[3])
+    assert step.digest == plain.digest
+    assert step.iteration == plain.iteration == 3
