@@ -237,7 +237,7 @@ class CudaExecutable(Executable):
 
     def _results(self, out: Mapping[int, Any] | None = None) -> tuple:
         """The outputs; what goes on being held is moved where it is, unless it is there."""
-        driver, made = self.device.driver, []
+        driver, made = self.device.driver, list[Any]()
         for number, (argument, address) in enumerate(
             zip(self.program.outputs, self._places["output"], strict=True)
         ):
@@ -370,9 +370,8 @@ class CudaExecutable(Executable):
             if before is not None:
                 before.host = self._download(before)
                 del self._held[number]
-            array = given
+            array = np.asarray(given)
             if isinstance(given, _Resident):
-                array = np.asarray(given)
                 given.host, self._held[number] = None, given
             driver.upload(self._address(Ref("input", number)), array)
         driver.wait()  # what was held was the arrays' last owner

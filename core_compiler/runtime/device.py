@@ -39,8 +39,9 @@ class Buffer:
 class Watcher(Protocol):
     """Who wants to see, or change, memory between launches."""
 
-    #: Whether it changes what it sees.
-    writes: bool
+    @property
+    def writes(self) -> bool:
+        """Whether it changes what it sees."""
 
     def stops(self, first: int, last: int) -> Sequence[int]:
         """The launches from ``first`` up to ``last`` after which it is told, in order."""
