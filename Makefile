@@ -75,6 +75,7 @@ test-all: setup-test browser
 # Exits with 3 and says what is missing where there is no GPU.
 gpu-recordings: setup
 	@$(BIN)/python -m benchmarks.gpu_recordings
+	@$(BIN)/python -m benchmarks.training targets gpt2 --iterations 100 -o benchmarks/results/training-gpu.json
 
 lint: setup-dev
 	$(BIN)/ruff check .

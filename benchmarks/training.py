@@ -1,11 +1,12 @@
 """Training steps: torch's losses and times beside ours, the same bits in all ways, what receipts
 and recomputation cost.
 
-    python benchmarks/training.py curves|bits|receipts|recompute [MODEL ...] [-o FILE]
+    python benchmarks/training.py curves|bits|targets|receipts|recompute [MODEL ...] [-o FILE]
 
 ``curves``     20 iterations of each model beside torch eager on the same data, dropout 0, in turns:
                the largest relative difference of a loss, median seconds and their ratio.
 ``bits``       the digest of a run over threads, tilings, workers, and one that was killed.
+``targets``    the digest of a run on the CPU and, where this machine has one, on a GPU.
 ``receipts``   seconds of iterations with receipts of loss, gradients and state, and without.
 ``recompute``  GPT-2 small with ``recompute`` and without: bytes, seconds, predicted and measured.
 
@@ -80,11 +81,13 @@ def _made(name: str, **sizes: int) -> tuple[Any, Any, Any, int, float]:
     return built.module, Data.of(found.arrays), found.loss, batch, rate
 
 
-def _compiled(model, data, batch: int, **training: Any):
+def _compiled(model, data, batch: int, target: str = "cpu", **training: Any):
     import core_compiler as cc
     from core_compiler.training.config import Training
 
-    step = cc.compile(model, data.batch(0, batch, 0), training=Training(**training), threads=2)
+    step = cc.compile(
+        model, data.batch(0, batch, 0), training=Training(**training), threads=2, target=target
+    )
     step.compilation.finish()
     return step
 
@@ -197,6 +200,42 @@ def _killed(words: list[str], folder: Path) -> dict:
     return _train([*words, "--resume"])
 
 
+def targets(arguments):
+    from core_compiler.targets import target
+    from core_compiler.training import optimizers
+
+    for name in arguments.models:
+        model, data, loss, batch, rate = _made(name)
+        runs = []
+        for where in ("cpu", "cuda"):
+            missing = target(where).available()
+            if missing:
+                runs.append({"target": where, "not_run": missing})
+                continue
+            how = {"loss": loss, "optimizer": optimizers.SGD(rate, 0.9)}
+            step = _compiled(model, data, batch, where, **how)
+            losses, seconds = _in_turns(
+                {where: lambda given: step(*given)},  # noqa: B023
+                [data.batch(i, batch, 0) for i in range(arguments.iterations)],
+            )
+            runs.append({
+                "target": where, "device": _device(step, where), "digest": step.digest, "last_loss": losses[where][-1],
+                "seconds": median(seconds[where][1:]),
+            })  # fmt: skip
+        yield {
+            "model": name, "batch": batch, "iterations": arguments.iterations, "runs": runs,
+            "same": len({r["digest"] for r in runs if "digest" in r}) == 1,
+        }  # fmt: skip
+
+
+def _device(step, where: str) -> str:
+    if where == "cpu":
+        return machine(2)["processor"]
+    from benchmarks.gpu_recordings import device_of
+
+    return device_of(step.compilation)["name"]
+
+
 def receipts(arguments):
     from core_compiler.training import optimizers
     from core_compiler.training.receipts import Recorder
@@ -272,7 +311,10 @@ def _ordered(step):
     return next(s for s in stages if s.step and s.step.label == "order_launches").module.main
 
 
-WHAT = {"curves": curves, "bits": bits, "receipts": receipts, "recompute": recompute}
+WHAT = {
+    "curves": curves, "bits": bits, "targets": targets, "receipts": receipts,
+    "recompute": recompute,
+}  # fmt: skip
 
 
 if __name__ == "__main__":
