@@ -219,12 +219,13 @@ def targets(arguments):
                 [data.batch(i, batch, 0) for i in range(arguments.iterations)],
             )
             runs.append({
-                "target": where, "device": _device(step, where), "digest": step.digest, "last_loss": losses[where][-1],
-                "seconds": median(seconds[where][1:]),
+                "target": where, "device": _device(step, where), "digest": step.digest,
+                "last_loss": losses[where][-1], "seconds": median(seconds[where][1:]),
             })  # fmt: skip
+        digests = [r["digest"] for r in runs if "digest" in r]
         yield {
             "model": name, "batch": batch, "iterations": arguments.iterations, "runs": runs,
-            "same": len({r["digest"] for r in runs if "digest" in r}) == 1,
+            "same": len(set(digests)) == 1 if len(digests) > 1 else None,
         }  # fmt: skip
 
 
