@@ -352,10 +352,26 @@ class Compilation:
         of how it was made."""
         from core_compiler.telemetry import tell
 
+        self._begin(observer, more)
+        tell(self, observer)
+
+    def finish_told(self, observer: Observer, **more: Any) -> None:
+        """Finish, and tell ``observer`` all of it: what was done before, then the rest as it is
+        done; ``more`` as for :meth:`tell`."""
+        from core_compiler.telemetry import tell
+
+        self._begin(observer, more)
+        before, self.observer = self.observer, Observers(self.observer, observer)
+        try:
+            self.finish()
+        finally:
+            self.observer = before
+        tell(self, observer)
+
+    def _begin(self, observer: Observer, more: Mapping[str, Any]) -> None:
         self.module.weights.check()
         observer.begin({**self.about, **more})
         self.log.tell(observer)
-        tell(self, observer)
 
     # -- in a notebook -----------------------------------------------------------------------------
 

@@ -45,9 +45,10 @@ def plan(arguments: Namespace) -> Plan:
 
 
 def make(
-    arguments: Namespace, edit: PipelineEdit, observer: Observer | None = None
-) -> tuple[TrainingStep, Any]:
-    """The compiled step and its data."""
+    arguments: Namespace, edit: PipelineEdit, observer: Observer | None = None,
+    finish: bool = True,
+) -> tuple[TrainingStep, Any]:  # fmt: skip
+    """The compiled step and its data; ``finish`` False: no pass of the compile has run yet."""
     import core_compiler as cc
     from core_compiler.training.config import Training
 
@@ -64,8 +65,10 @@ def make(
     step = cc.compile(
         module, tuple(a[: arguments.batch] for a in arrays), training=training,
         target=arguments.target, threads=common.threads(arguments), observer=observer, edit=edit,
+        finish=finish,
         options={"tiles": TILINGS[arguments.tiling]} if arguments.target == "cpu" else {},
     )  # fmt: skip
+    step.compilation.about["model"] = arguments.model
     return step, arrays
 
 

@@ -167,6 +167,25 @@ class TensorStats:
     data: np.ndarray | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class IterationRecord:
+    """One iteration of a training run: its ``number`` (from 1 on), its loss, and the seconds that
+    it took.
+
+    ``root`` is that of its receipt, 64 hexadecimal digits ("" where no receipts are made).  None
+    where there is no such thing: ``rate``, the learning rate of the iteration; ``loss_scale``, the
+    factor its loss was multiplied by; ``skipped``, the updates left out so far, this one's too.
+    """
+
+    number: int
+    loss: float
+    seconds: float
+    root: str = ""
+    rate: float | None = None
+    loss_scale: float | None = None
+    skipped: int | None = None
+
+
 class Observer:
     """Receives the events of a compile, in order; every method does nothing here.
 
@@ -194,6 +213,9 @@ class Observer:
 
     def tensors(self, tensors: Sequence[TensorStats]) -> None:
         """Values were inspected on real inputs."""
+
+    def iterations(self, rows: Sequence[IterationRecord]) -> None:
+        """Iterations of a training run were done, or done again: of one number the last counts."""
 
     def figures(self, figures: Mapping[str, Any]) -> None:
         """Facts known only later: identity digest, output digest, worst error, ..."""
@@ -264,6 +286,9 @@ class Observers(Observer):
 
     def tensors(self, tensors):
         self._tell("tensors", tensors)
+
+    def iterations(self, rows):
+        self._tell("iterations", rows)
 
     def figures(self, figures):
         self._tell("figures", figures)

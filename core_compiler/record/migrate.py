@@ -64,8 +64,14 @@ ALTER TABLE kernel RENAME COLUMN llvm_ir TO intermediate;
 ALTER TABLE kernel ADD COLUMN intermediate_map TEXT NOT NULL DEFAULT '[]';
 """
 
+_ITERATIONS = """
+CREATE TABLE iteration (
+  id INTEGER PRIMARY KEY, number INTEGER NOT NULL UNIQUE, loss REAL NOT NULL,
+  seconds REAL NOT NULL, root TEXT NOT NULL, rate REAL, loss_scale REAL, skipped INTEGER);
+"""
+
 #: Version -> statements that lead to the next version.
-STEPS: dict[int, str] = {1: _VIEWS_FOR_TABLES, 2: _KERNELS_OF_ANY_TARGET}
+STEPS: dict[int, str] = {1: _VIEWS_FOR_TABLES, 2: _KERNELS_OF_ANY_TARGET, 3: _ITERATIONS}
 
 
 def upgraded(connection: sqlite3.Connection, version: int) -> sqlite3.Connection:

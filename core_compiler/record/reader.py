@@ -17,7 +17,7 @@ import numpy as np
 from core_compiler.errors import UserError
 from core_compiler.ir.core import Function, Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff, diff
-from core_compiler.ir.events import CheckRecord, Diagnostic, TensorStats
+from core_compiler.ir.events import CheckRecord, Diagnostic, IterationRecord, TensorStats
 from core_compiler.ir.line_diff import diff_lines
 from core_compiler.ir.rewriter import Rewrite
 from core_compiler.ir.text import LineTable, line_table, print_module
@@ -483,6 +483,16 @@ class Recording:
                 " FROM timing ORDER BY id",
             )
             return [Timing(*(*row[:9], np.frombuffer(row[9], "<f8"))) for row in rows]
+
+    def iterations(self, after: int = 0) -> tuple[int, list[IterationRecord]]:
+        """Iterations of a training run by number: those written since a reading that answered
+        ``after`` (0: all), and what to give the next time."""
+        rows = self._rows(
+            "iifftFFI",
+            "SELECT id, number, loss, seconds, root, rate, loss_scale, skipped FROM iteration"
+            " WHERE id > ? ORDER BY number", (after,),
+        )  # fmt: skip
+        return max((r[0] for r in rows), default=after), [IterationRecord(*r[1:]) for r in rows]
 
     def tensors(self, value_ids: Sequence[int] | None = None) -> list[TensorStats]:
         """Statistics of values (of all by default) in the order they were taken."""

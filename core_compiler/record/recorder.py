@@ -26,6 +26,7 @@ from core_compiler.ir.events import (
     BufferRecord,
     CheckRecord,
     Diagnostic,
+    IterationRecord,
     KernelRecord,
     Observer,
     StageRecord,
@@ -256,6 +257,13 @@ class Recorder(Observer):
                 rows.append((self._value(t.value), t.stage, *numbers, int(t.nan), int(t.inf),
                              _encode(edges), _encode(counts), *stored))  # fmt: skip
             self._many(f"INSERT INTO tensor_stats VALUES (NULL, {', '.join('?' * 12)})", rows)
+
+    def iterations(self, rows: Sequence[IterationRecord]) -> None:
+        with self._transaction():
+            self._many("INSERT OR REPLACE INTO iteration VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", [
+                (r.number, float(r.loss), r.seconds, r.root, r.rate, r.loss_scale, r.skipped)
+                for r in rows
+            ])  # fmt: skip
 
     def figures(self, figures: Mapping[str, Any]) -> None:
         with self._transaction():

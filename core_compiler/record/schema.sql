@@ -1,4 +1,4 @@
--- The schema of a recording (*.run), version 2.  docs/recording.md explains it with recipes.
+-- The schema of a recording (*.run), version 4.  docs/recording.md explains it with recipes.
 -- Lists of ids are JSON arrays; blobs in `blob` are zlib-compressed.  What can be read off other
 -- rows is a view: a compile does not wait for rows to be written twice.
 
@@ -131,6 +131,12 @@ CREATE TABLE tensor_stats (
   minimum REAL, maximum REAL, mean REAL, nan INTEGER NOT NULL, inf INTEGER NOT NULL,
   edges TEXT NOT NULL, counts TEXT NOT NULL, data_type TEXT NOT NULL, data_shape TEXT NOT NULL,
   data INTEGER REFERENCES blob);
+
+-- Iterations of a training run, counted from 1; one that is done again replaces its row.  id: no id
+-- comes twice, so what is new since a reading has larger ones.  root: of its receipt, or ''.
+CREATE TABLE iteration (
+  id INTEGER PRIMARY KEY, number INTEGER NOT NULL UNIQUE, loss REAL NOT NULL,
+  seconds REAL NOT NULL, root TEXT NOT NULL, rate REAL, loss_scale REAL, skipped INTEGER);
 
 -- The weights that the stages use (their bytes stay in the weight store).
 CREATE TABLE weight (digest TEXT PRIMARY KEY, type TEXT NOT NULL) WITHOUT ROWID;

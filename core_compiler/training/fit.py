@@ -4,41 +4,54 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from core_compiler.errors import UserError
+from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.training import checkpoint, receipts
 from core_compiler.training.data import Data
 from core_compiler.training.inject import Injection
+from core_compiler.training.loss_scale import SCALE, SKIPPED
 from core_compiler.training.probes import watch_of
 from core_compiler.training.receipts import Recorder
 from core_compiler.training.step import TrainingStep
+from core_compiler.training.telling import Telling
 
 
 @dataclass
 class History:
-    """What came of a run: the loss of every iteration done in it, and the seconds of each;
+    """What came of a run: a row for every iteration done in it, the first one after ``first``;
     ``peak_bytes`` of all its processes."""
 
     first: int
-    loss: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
+    rows: list[IterationRecord] = field(default_factory=list)
     peak_bytes: int = 0
+    #: Told every iteration that is done.
+    hear: Callable[[IterationRecord], None] = lambda row: None
 
-    def add(self, loss: float, seconds: float) -> None:
-        self.loss.append(loss)
-        self.seconds.append(seconds)
+    @property
+    def loss(self) -> list[float]:
+        return [row.loss for row in self.rows]
+
+    @property
+    def seconds(self) -> list[float]:
+        return [row.seconds for row in self.rows]
+
+    def add(self, row: IterationRecord) -> None:
+        self.rows.append(row)
+        self.hear(row)
 
     def progress(self, total: int, batch: int) -> Progress:
         """Where the run stands; ``batch`` examples an iteration."""
-        recent = self.seconds[-20:]
+        recent = [row.seconds for row in self.rows[-20:]]
         mean = sum(recent) / len(recent)
-        done = self.first + len(self.loss)
-        return Progress(done, total, self.loss[-1], batch / mean if mean else 0.0,
-                        mean * (total - done))  # fmt: skip
+        last = self.rows[-1]
+        return Progress(last.number, total, last.loss, batch / mean if mean else 0.0,
+                        mean * (total - last.number))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,6 +93,24 @@ class Plan:
     def has_receipts(self) -> bool:
         return self.receipts != "off" or self.ops_every > 0
 
+    def facts(self) -> dict[str, Any]:
+        """What a recording says of it."""
+        held = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {
+            **held, "folder": "" if self.folder is None else str(self.folder.absolute()),
+            "inject": "" if self.inject is None else str(self.inject),
+        }  # fmt: skip
+
+    def check_folder(self, resume: bool) -> None:
+        """UserError where the folder cannot be begun in, or resumed from."""
+        if resume and self.folder is None:
+            raise UserError("there is no folder to resume from", "resume", "give the folder")
+        if not resume and self.folder is not None and checkpoint.newest(self.folder) is not None:
+            raise UserError(
+                "there are checkpoints of a run in the folder", str(self.folder),
+                "go on with --resume (resume=True), or choose another folder",
+            )  # fmt: skip
+
 
 def share_out(shards: int, workers: int) -> None:
     """UserError where some workers would have no shard."""
@@ -96,6 +127,7 @@ def fit(
     folder: str | Path | None = None, every: int = 0, resume: bool = False,
     receipts: str = "off", ops_every: int = 0, inject: Injection | str | None = None,
     watch: Watch = lambda progress: None, workers: int = 1, scheduler: str | None = None,
+    observer: Observer | None = None,
 ) -> History:  # fmt: skip
     """Run ``step`` until ``iterations`` have been done, on batches of ``data`` (see
     :meth:`Data.of`) in the order that ``seed`` fixes.
@@ -111,28 +143,32 @@ def fit(
 
     ``workers``: processes that share the shards of every batch (at most as many as there are
     shards), started here or found at the dask ``scheduler``; they change no bit.
+
+    ``observer``: told the compile of ``step`` (which is finished meanwhile where it is not), the
+    iterations while they are done, at most twice a second, and the end: with a ``Recorder`` all of
+    it is in a recording that others read while it grows.
     """
     place = None if folder is None else Path(folder)
     inject = Injection.of(inject) if isinstance(inject, str) else inject
     plan = Plan(iterations, batch, seed, place, every, receipts, ops_every, inject)
     held = Data.of(data)
-    if resume:
-        if place is None:
-            raise UserError("there is no folder to resume from", "resume", "give the folder")
-        found = checkpoint.newest(place)
+    plan.check_folder(resume)
+    history = History(step.iteration)
+    with ExitStack() as stack:
+        if observer is not None:
+            facts = {**plan.facts(), "workers": workers}
+            history.hear = stack.enter_context(Telling(observer, step, facts)).add
+        found = checkpoint.newest(plan.folder) if resume and plan.folder is not None else None
         if found is not None:
             restore(step, found)
-    elif place is not None and checkpoint.newest(place) is not None:
-        raise UserError("there are checkpoints of a run in the folder", str(place),
-                        "go on with --resume (resume=True), or choose another folder")  # fmt: skip
-    history = History(step.iteration)
-    if workers > 1 or scheduler is not None:
-        from core_compiler.training.workers import run
+        history.first = step.iteration
+        if workers > 1 or scheduler is not None:
+            from core_compiler.training.workers import run
 
-        run(step, held, history, plan, watch, workers=workers, scheduler=scheduler)
-    else:
-        iterate(step, held, history, plan, watch)
-        history.peak_bytes = step.peak_bytes
+            run(step, held, history, plan, watch, workers=workers, scheduler=scheduler)
+        else:
+            iterate(step, held, history, plan, watch)
+            history.peak_bytes = step.peak_bytes
     return history
 
 
@@ -168,6 +204,8 @@ def iterate(
                 receipts.begin(path, step.identity, step.names)
     for number in range(step.iteration, plan.iterations):
         given = data.batch(number, plan.batch, plan.seed)
+        factor = _scalar(step, SCALE)
+        root = ""
         began = time.perf_counter()
         watches = [
             *([plan.inject.watch(probe, number + 1)] if plan.inject and probe else []),
@@ -182,13 +220,23 @@ def iterate(
             if share is not None and recorder.whole(number + 1):
                 recorder.add(share.gather(recorder.ops))
             if folder is not None:
-                made = recorder.receipt(number + 1, loss, step.named_state())
-                receipts.add(folder / receipts.FILE, [made])
-        history.add(loss, time.perf_counter() - began)
+                receipt = recorder.receipt(number + 1, loss, step.named_state())
+                receipts.add(folder / receipts.FILE, [receipt])
+                root = receipt.root
+        history.add(IterationRecord(
+            number + 1, loss, time.perf_counter() - began, root, loss_scale=factor,
+            skipped=_scalar(step, SKIPPED),
+        ))  # fmt: skip
         watch(history.progress(plan.iterations, plan.batch))
         last = number + 1 == plan.iterations
         if folder is not None and (last or (plan.every and (number + 1) % plan.every == 0)):
             save(step, folder / checkpoint.name_of(number + 1), plan.seed)
+
+
+def _scalar(step: TrainingStep, name: str) -> Any:
+    """A number of the step's state; None where it has none of that name."""
+    array = step.named_state().get(name)
+    return None if array is None else array.item()
 
 
 def save(step: TrainingStep, path: Path, seed: int = 0) -> None:

@@ -6,15 +6,19 @@ resumed run goes on with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi
 from typing import Protocol
 
+import numpy as np
+
 from core_compiler.errors import UserError
-from core_compiler.ir import Value
+from core_compiler.ir import Block, Value, WeightStore, as_array, tensor
+from core_compiler.ops.base import evaluate_block
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
-from core_compiler.ops.rules import F64
+from core_compiler.ops.rules import F64, I64
 
 
 class Schedule(Protocol):
@@ -122,6 +126,16 @@ class Warmup:
         rate = Term(b, self.after.rate(b, later))
         growing = rate * ((count + 1) / self.iterations)
         return growing.where(count < self.iterations, rate).value
+
+
+def rates(schedule: Schedule) -> Callable[[int], float]:
+    """The rate of an iteration (from 0 on) outside a step: its ops by their references, so the
+    same number.  Some 0.1 ms a call."""
+    b, iteration = Builder(WeightStore()), Value(tensor((), I64))
+    rate = schedule.rate(b, iteration)
+    known = {op.result: as_array(op["value"], b.weights) for op in b.ops if op.kind == "core.constant"}
+    block = Block((iteration,), tuple(op for op in b.ops if op.result not in known), (rate,))
+    return lambda number: float(evaluate_block(block, [np.int64(number)], outer=known)[0])
 
 
 def schedule(rate: float | Schedule) -> Schedule:

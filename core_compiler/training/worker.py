@@ -50,7 +50,7 @@ def _train(job: Job, package: Package, data: Data, seat: Seat, state) -> dict[st
 
     def tell(progress: Progress) -> None:
         if seat.leads:
-            seat.tell((progress.iteration, progress.loss, history.seconds[-1]))
+            seat.tell(history.rows[-1])
 
     made: dict[str, Any] = {"ended": "done"}
     try:
@@ -62,9 +62,7 @@ def _train(job: Job, package: Package, data: Data, seat: Seat, state) -> dict[st
         made |= {"ended": "not finite", "loss": error.loss}
     else:
         made |= {"digest": step.digest, "peak_bytes": step.peak_bytes}
-    numbers = range(history.first + 1, step.iteration + 1)
-    told = list(zip(numbers, history.loss, history.seconds, strict=True))
-    return made | {"iteration": step.iteration, "told": told}
+    return made | {"iteration": step.iteration, "told": history.rows}
 
 
 def _step(job: Job, package: Package, seat: Seat, state: bytes | None) -> PackedStep:

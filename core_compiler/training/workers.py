@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from core_compiler.errors import InternalError, UserError
+from core_compiler.ir.events import IterationRecord
 from core_compiler.training import checkpoint, worker
 from core_compiler.training.data import Data
 from core_compiler.training.fit import History, Plan, Watch, share_out
@@ -200,9 +201,9 @@ class _Run:
     def _look(self) -> None:
         """Tell what the workers have told; iterations that are done again are known."""
         while not self.heard.empty():
-            iteration, loss, seconds = self.heard.get()
-            if iteration == self.history.first + len(self.history.loss) + 1:
-                self.history.add(loss, seconds)
+            row: IterationRecord = self.heard.get()
+            if row.number == self.history.first + len(self.history.rows) + 1:
+                self.history.add(row)
                 self.watch(self.history.progress(self.job.plan.iterations, self.job.plan.batch))
 
     def _last(self) -> bytes | None:

@@ -1,12 +1,15 @@
 """``workbench train MODEL``: train it with the compiled step; ``--folder`` keeps checkpoints, from
-which ``--resume`` goes on."""
+which ``--resume`` goes on; ``-o FILE.run`` records the compile and every iteration."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 from core_compiler.errors import UserError
 from workbench.commands import common
+from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
 
 #: ``--tiling``: how loops are cut; the bits do not depend on it.
@@ -80,6 +83,9 @@ def add_arguments(parser) -> None:
         "--own-batch-norm", action="store_true", help="each shard normalises by its own statistics"
     )
     parser.add_argument("--folder", metavar="DIR", help="where checkpoints are kept")
+    parser.add_argument("-o", "--output", metavar="FILE.run",
+                        help="record the compile and every iteration; `workbench open FILE.run` "
+                        "shows it, also while training goes on")  # fmt: skip
     parser.add_argument("--every", type=int, default=0, metavar="N",
                         help="a checkpoint after every N iterations too")  # fmt: skip
     parser.add_argument("--resume", action="store_true",
@@ -109,17 +115,23 @@ def run(arguments) -> int:
     share_out(arguments.shards, arguments.workers)
     if (arguments.every or arguments.resume) and not arguments.folder:
         raise UserError("there is no folder for checkpoints", "train", "give --folder DIR")
+    path = output(arguments.output) if arguments.output else None
     plan = training_runs.plan(arguments)
+    plan.check_folder(arguments.resume)  # before an older recording of the name is replaced
+    resumed = path is not None and arguments.resume and path.exists()
     edit = common.pipeline_edit(arguments)
-    step, arrays = training_runs.make(arguments, edit, common.progress())
-    if plan.folder is not None:
-        training_runs.save(arguments, edit)
-    history = fit(
-        step, arrays, iterations=plan.iterations, batch=plan.batch, seed=plan.seed,
-        folder=plan.folder, every=plan.every, resume=arguments.resume, receipts=plan.receipts,
-        ops_every=plan.ops_every, inject=plan.inject, watch=_watch(arguments),
-        workers=arguments.workers, scheduler=arguments.scheduler,
+    step, arrays = training_runs.make(
+        arguments, edit, common.progress(), finish=path is None or resumed
     )  # fmt: skip
+    with nullcontext() if path is None else _recorder(path, step, resumed) as recorder:
+        if plan.folder is not None:
+            training_runs.save(arguments, edit)
+        history = fit(
+            step, arrays, iterations=plan.iterations, batch=plan.batch, seed=plan.seed,
+            folder=plan.folder, every=plan.every, resume=arguments.resume, receipts=plan.receipts,
+            ops_every=plan.ops_every, inject=plan.inject, watch=_watch(arguments),
+            workers=arguments.workers, scheduler=arguments.scheduler, observer=recorder,
+        )  # fmt: skip
     seconds = sorted(history.seconds)
     data = {
         "model": arguments.model, "target": arguments.target, "first": history.first,
@@ -129,8 +141,18 @@ def run(arguments) -> int:
     }  # fmt: skip
     state = step.named_state()
     data |= {name: state[name].item() for name in (SCALE, SKIPPED) if name in state}
+    if path is not None:
+        data["recording"] = str(path)
     emit(arguments, data, lambda: _text(data))
     return 0
+
+
+def _recorder(path: Path, step, resumed: bool):
+    """Writes a new recording, or goes on with the one of the run that is resumed."""
+    from core_compiler.record import Recorder
+    from core_compiler.record.resumed import Resumed
+
+    return Resumed(path, step.identity) if resumed else Recorder(path)
 
 
 def _watch(arguments):
@@ -158,4 +180,6 @@ def _text(data) -> str:
         lines.append(f"skipped  {data['skipped_updates']} updates in all, for gradients that were "
                      "not finite")  # fmt: skip
     lines += [f"digest   {data['digest']}", f"identity {data['identity']}"]
+    if data.get("recording"):
+        lines.append(f"recorded in {data['recording']}")
     return "\n".join(lines)

@@ -1,0 +1,68 @@
+"""What a training run tells an observer: the step's compile, iterations as they are done, its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.ir.events import IterationRecord, Observer
+from core_compiler.training.schedules import rates
+from core_compiler.training.step import TrainingStep
+
+#: Iterations are told together, at most this often (seconds): a recording writes them in one
+#: transaction, and a step of some milliseconds does not wait for each.
+TOGETHER = 0.5
+#: Where a recording says how the run was made (``meta``).
+KEY = "training_run"
+
+
+class Telling:
+    """``with Telling(observer, step, run) as telling``: the observer is told the compile of
+    ``step``, which is finished meanwhile where it is not, the iterations that ``telling.add`` is
+    given, and how the run ended.  ``run``: facts about it.
+    """
+
+    def __init__(self, observer: Observer, step: TrainingStep, run: Mapping[str, Any]):
+        self._observer, self._step, self._run = observer, step, dict(run)
+        self._rate = rates(step.compilation.options.training.optimizer.schedule)
+        self._rows: list[IterationRecord] = []
+        self._last = -TOGETHER
+
+    def __enter__(self) -> Telling:
+        try:
+            self._step.compilation.finish_told(self._observer, **{KEY: self._run})
+        except BaseException as error:
+            self._end(error)
+            raise
+        return self
+
+    def add(self, row: IterationRecord) -> None:
+        """An iteration was done."""
+        self._rows.append(replace(row, rate=self._rate(row.number - 1)))
+        if time.monotonic() - self._last >= TOGETHER:
+            self._flush()
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        self._last = time.monotonic()
+        if rows:
+            self._observer.iterations(rows)
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._flush()
+        if error is None:
+            self._observer.figures({"state_digest": self._step.digest})
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if error is None:
+            self._observer.end("finished")
+        elif isinstance(error, KeyboardInterrupt):
+            self._observer.end("cancelled", "stopped by the user")
+        elif isinstance(error, UserError):
+            self._observer.end("failed", str(error))
+        else:
+            self._observer.end("failed", f"{type(error).__name__}: {error}")
