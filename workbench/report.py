@@ -26,7 +26,7 @@ from workbench.ahead import finite, packed
 from workbench.frame import frame
 from workbench.moves import rewrite as choose_rewrite
 from workbench.state import PRESETS, VIEWS, Sight
-from workbench.views import Empty, code, diff, graph, inspector, links, memory, passes
+from workbench.views import Empty, code, diff, graph, inspector, links, memory, passes, training
 from workbench.views.reading import Run
 
 HERE = Path(__file__).parent
@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 PER_STAGE = ("graph", "diff", "rewrites", "numerics", "source")
 PER_KERNEL = ("code",)
 #: Views that are of no use without a server.
-LEFT_OUT = ("compare",)
+LEFT_OUT = ("compare", "divergence")
 SHOWN = tuple(name for name in VIEWS if name not in LEFT_OUT)
 #: Ops whose facts lie together in the file.
 BLOCK = 64
@@ -162,6 +162,9 @@ def _put_view(run: Run, made: Report, name: str, key: str, sight: Sight) -> None
     if name == "pipeline":
         data = {**views.data(name, run, sight), "fixed": _FIXED}
         made.put(key, *pack(finite(data)))
+        return
+    if name == "training":
+        made.put(key, *pack(finite(training.whole(run))))
         return
     if name == "diff":  # whole: there is nobody to ask for further lines
         rows = diff._rows(run, run.stage_number(sight.stage))

@@ -69,7 +69,7 @@ class Showing:
         for name in panes:
             try:
                 beside = other if VIEWS[name].pair else None
-                with _held(run, beside):
+                with held(run, beside):
                     yield from self._view(name, sight, run, beside)
                 messages.pop(name, None)
             except Empty as empty:
@@ -116,7 +116,7 @@ def _slot(update: Update) -> tuple[str, ...]:
     return update.name, *update.values
 
 
-def _held(*runs: Run | None) -> ExitStack:
+def held(*runs: Run | None) -> ExitStack:
     """The locks of recordings, taken in the order of their paths: two sessions that compare the
     same two the other way round do not wait for each other."""
     stack = ExitStack()

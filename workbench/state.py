@@ -34,6 +34,8 @@ VIEWS: Mapping[str, View] = {
     "memory": View("Memory", "memory", wide=True),
     "timeline": View("Timeline", "timeline", wide=True),
     "numerics": View("Numbers"),
+    "training": View("Training", wide=True, pair=True),
+    "divergence": View("Divergence", wide=True, pair=True),
     "pipeline": View("Pipeline", wide=True, pair=True),
     "compare": View("Compare", wide=True, pair=True),
 }
@@ -43,6 +45,7 @@ PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "2": ("Speed", ("kernels", "code")),
     "3": ("Memory", ("memory", "graph")),
     "4": ("Numbers", ("numerics", "diff")),
+    "5": ("Train", ("training", "graph")),
     "0": ("Overview", ("overview",)),
 }
 #: Longest text of one part of the URL that is read; what a view remembers stays far below.

@@ -85,8 +85,9 @@ def save(arguments: Namespace, edit: PipelineEdit) -> None:
                         "choose another folder") from None  # fmt: skip
 
 
-def read(folder: str | Path) -> Run:
-    """The run in a folder; UserError where there is none."""
+def read(folder: str | Path, observer: Observer | None = None) -> Run:
+    """The run in a folder; UserError where there is none.  ``observer``: told how far its step is
+    compiled again, and iterations done again."""
     folder = Path(folder)
     folder = folder.parent if folder.is_file() else folder  # its receipts were named
     try:
@@ -100,7 +101,9 @@ def read(folder: str | Path) -> Run:
         raise UserError(f"{FILE} is damaged ({error})", str(folder),
                         "take a copy of the folder that is whole") from None  # fmt: skip
     what = {name: held[name] for name in _WHAT}
-    return Run(folder, plan(arguments), lambda edit: make(arguments, edit), edit, what)
+    watching = observer or Observer()
+    return Run(folder, plan(arguments), lambda edit: make(arguments, edit, watching), edit, what,
+               watching.progress)  # fmt: skip
 
 
 def _optimizer(arguments) -> Any:

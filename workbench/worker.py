@@ -1,8 +1,11 @@
-"""``python -m workbench.worker``: one compile in a process of its own, from a JSON job on stdin.
+"""``python -m workbench.worker``: one compile in a process of its own, from a JSON job on stdin, or
+the search for where two training runs differ.
 
-The job says ``model``, ``out`` (the recording to write) and optionally ``frontend``, ``target``,
+A compile's job says ``model``, ``out`` (the recording to write) and optionally ``frontend``, ``target``,
 ``sizes``, ``check``, ``execute``, ``threads``, ``trust``, ``edit`` (see ``workbench.edits``; the
-code of inserted passes runs here), ``target_options``, ``pass_timeout`` (seconds).
+code of inserted passes runs here), ``target_options``, ``pass_timeout`` (seconds).  With
+``diverge``, the folders of two runs, it also says for which ``recording`` and under which ``key``
+the result is kept (see ``workbench.divergences``).
 
 Each line on stdout is a JSON object:
 ``{"progress": {"what", "done", "total"}}``, at last ``{"done": path}`` or ``{"error": {"what",
@@ -27,6 +30,7 @@ from core_compiler.ir.events import Observer
 STOPPED = 130
 _FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "execute", "threads", "trust",
            "edit", "target_options", "pass_timeout"}  # fmt: skip
+_DIVERGE = {"model", "out", "diverge", "recording", "key"}
 
 
 class _Lines(Observer):
@@ -50,7 +54,7 @@ def main() -> int:
     sys.stdout = sys.stderr  # what a person's own code prints is no line of ours
     try:
         job = _read_job(sys.stdin.read())
-        _run(job)
+        _diverge(job) if "diverge" in job else _run(job)
     except UserError as error:
         _say(error.to_json())
         return error.exit_code
@@ -78,6 +82,8 @@ def _read_job(text: str) -> dict[str, Any]:
         job = json.loads(text)
     except ValueError as error:
         raise UserError(f"the job is no JSON ({error})", "stdin", "send one JSON object") from None
+    if isinstance(job, dict) and job.keys() == _DIVERGE:
+        return job
     if not isinstance(job, dict) or not {"model", "out"} <= job.keys() <= _FIELDS:
         fix = f"give model and out, and nothing but {', '.join(sorted(_FIELDS))}"
         raise UserError("the job is not complete", "stdin", fix)
@@ -110,6 +116,20 @@ def _run(job: Mapping[str, Any]) -> None:
         )  # fmt: skip
     except Cancelled:
         raise KeyboardInterrupt from None
+
+
+def _diverge(job: Mapping[str, Any]) -> None:
+    lines = _Lines()
+    lines.progress("reading the receipts", 0, 0)
+    from pathlib import Path
+
+    from core_compiler.training.diverge import diverge
+    from workbench import divergences, training_runs
+
+    a, b = (training_runs.read(folder, lines) for folder in job["diverge"])
+    found = diverge(a, b, lambda text: lines.progress(text, 0, 0))
+    if found is not None:
+        divergences.keep(Path(job["recording"]), job["key"], found.to_json())
 
 
 #: Whether a signal to stop has come.  Python drops an exception that is raised in a destructor: the

@@ -484,15 +484,15 @@ class Recording:
             )
             return [Timing(*(*row[:9], np.frombuffer(row[9], "<f8"))) for row in rows]
 
-    def iterations(self, after: int = 0) -> tuple[int, list[IterationRecord]]:
-        """Iterations of a training run by number: those written since a reading that answered
-        ``after`` (0: all), and what to give the next time."""
+    def iterations(self, after: int = 0, most: int = -1) -> tuple[int, list[IterationRecord]]:
+        """Iterations of a training run in the order they were written (``most``: no more than
+        these): those since a reading that answered ``after``, and what to give the next time."""
         rows = self._rows(
             "iifftFFI",
             "SELECT id, number, loss, seconds, root, rate, loss_scale, skipped FROM iteration"
-            " WHERE id > ? ORDER BY number", (after,),
+            " WHERE id > ? ORDER BY id LIMIT ?", (after, most),
         )  # fmt: skip
-        return max((r[0] for r in rows), default=after), [IterationRecord(*r[1:]) for r in rows]
+        return rows[-1][0] if rows else after, [IterationRecord(*row[1:]) for row in rows]
 
     def tensors(self, value_ids: Sequence[int] | None = None) -> list[TensorStats]:
         """Statistics of values (of all by default) in the order they were taken."""

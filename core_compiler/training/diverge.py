@@ -17,6 +17,7 @@ from core_compiler.ir import dtype
 from core_compiler.kernels.reference.digest import canonical
 from core_compiler.kernels.reference.dtypes import widen
 from core_compiler.training.probes import Named, meaning_of
+from core_compiler.training.receipts import Book
 from core_compiler.training.replay import Run, first, mismatch
 
 
@@ -43,32 +44,61 @@ class Difference:
         return {**held, "element": list(self.element)}
 
 
-def diverge(
-    a: Run, b: Run, say: Callable[[str], None] = lambda text: None
-) -> Difference | None:  # fmt: skip
-    """The first difference of two runs of one step; None where there is none in what both have
-    receipts of.  UserError where they compute different things."""
-    if a.book.identity != b.book.identity:
+@dataclass(frozen=True)
+class Parting:
+    """Where two runs part, as far as their receipts say.  ``leaf``: the first hash that differs in
+    that iteration: ``state NAME``, ``gradient of NAME``, ``value SHARD/NUMBER`` or ``loss``;
+    ``until``: the last iteration after which the state differs (0: after none), of those to
+    ``last`` that both have receipts of."""
+
+    iteration: int
+    leaf: str
+    until: int
+    last: int
+
+    @property
+    def lasting(self) -> bool:
+        return self.until > 0
+
+
+def part(a: Book, b: Book) -> Parting | None:
+    """What the receipts of two runs of one step say, without computing anything; None where they
+    agree in all that both speak of.  UserError where the runs compute different things."""
+    if a.identity != b.identity:
         raise UserError(
-            f"the runs compute different things (numerics identities {a.book.identity[:12]} and "
-            f"{b.book.identity[:12]})", "diverge",
+            f"the runs compute different things (numerics identities {a.identity[:12]} and "
+            f"{b.identity[:12]})", "diverge",
             "compare runs of one model and configuration; of two pipelines which_pass says more",
         )  # fmt: skip
     iteration = parted(a, b)
     if iteration is None:
         return None
+    shared = sorted(a.receipts.keys() & b.receipts.keys())
+    until = next((
+        i for i in reversed(shared)
+        if i >= iteration and first(i, a.receipts[i].state, b.receipts[i].state) is not None
+    ), 0)  # fmt: skip
+    leaf = mismatch(a.receipts[iteration], b.receipts[iteration]) or ""
+    return Parting(iteration, leaf, until, shared[-1])
+
+
+def diverge(
+    a: Run, b: Run, say: Callable[[str], None] = lambda text: None
+) -> Difference | None:  # fmt: skip
+    """The first difference of two runs of one step; None where there is none in what both have
+    receipts of.  UserError where they compute different things."""
+    found = part(a.book, b.book)
+    if found is None:
+        return None
+    iteration, lasting = found.iteration, found.lasting
     one, other = a.book.receipts[iteration], b.book.receipts[iteration]
-    lasting = any(
-        first(i, a.book.receipts[i].state, b.book.receipts[i].state) is not None
-        for i in sorted(a.book.receipts.keys() & b.book.receipts.keys()) if i >= iteration
-    )  # fmt: skip
     say(f"the runs part in iteration {iteration}; it is done again")
     key = first(iteration, one.ops, other.ops)
     both = a.folder, b.folder
     if key is None:
         key = first(iteration, a.receipt(iteration, both).ops, b.receipt(iteration, both).ops)
     if key is None:
-        return Difference(iteration, lasting, value=mismatch(one, other) or "")
+        return Difference(iteration, lasting, value=found.leaf)
     named: Named = a.book.names[int(key.split("/")[1])]
     try:
         (probe, x), (elsewhere, y) = (run.value(iteration, key, both) for run in (a, b))
@@ -87,20 +117,20 @@ def diverge(
     )  # fmt: skip
 
 
-def parted(a: Run, b: Run) -> int | None:
+def parted(a: Book, b: Book) -> int | None:
     """The first iteration whose receipts differ in what both speak of, by bisection where they
     speak of the same things: each root covers all before it."""
-    shared = sorted(a.book.receipts.keys() & b.book.receipts.keys())
+    shared = sorted(a.receipts.keys() & b.receipts.keys())
     if not shared:
         raise UserError("the runs have no iteration in common", "diverge",
                         "train both with --receipts from the same iteration")  # fmt: skip
 
     def same_kind(i: int) -> bool:
-        one, other = a.book.receipts[i], b.book.receipts[i]
+        one, other = a.receipts[i], b.receipts[i]
         return all(getattr(one, n).keys() == getattr(other, n).keys()
                    for n in ("state", "gradients", "ops"))  # fmt: skip
 
-    receipts = a.book.receipts, b.book.receipts
+    receipts = a.receipts, b.receipts
     whole = all(map(same_kind, shared)) and all(
         held[shared[0]].before == "" and list(held) == list(range(shared[0], max(held) + 1))
         for held in receipts

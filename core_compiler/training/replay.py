@@ -24,7 +24,8 @@ class Run:
     """A run in its folder: receipts, checkpoints, and how its step and data are made again, with
     any edit of the pipeline (``opened`` is called when something has to be computed).
 
-    ``edit``: the one that the run was made with; ``what``: what else decides what it computes.
+    ``edit``: the one that the run was made with; ``what``: what else decides what it computes;
+    ``progress``: told of iterations that are done again, as an observer's ``progress`` is.
     """
 
     folder: Path
@@ -32,6 +33,7 @@ class Run:
     opened: Callable[[PipelineEdit], tuple[TrainingStep, Any]]
     edit: PipelineEdit = PipelineEdit()
     what: Mapping[str, Any] = field(default_factory=dict)
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None
 
     def __post_init__(self) -> None:
         self.book = Book.read(self.folder / receipts.FILE)
@@ -77,7 +79,9 @@ class Run:
             step.load_state_dict(state)
         else:
             step.load_state_dict(self._first)
-        for number in range(step.iteration + 1, iteration):
+        first = step.iteration + 1
+        for number in range(first, iteration):
+            self.progress(f"iteration {number} again", number - first, iteration - first)
             self.run(number, [])
 
     def run(self, iteration: int, watches: list[Watch | None]) -> float:

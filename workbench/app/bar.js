@@ -34,7 +34,7 @@ kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px;
 `;
 const KEYS = [
   ['j  k', 'next, previous pass that changed something'], ['J  K', 'next, previous rewrite'], ['n', 'next failed check'],
-  ['1  2  3  4  0', 'Step, Speed, Memory, Numbers, Overview'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
+  ['1  2  3  4  5  0', 'Step, Speed, Memory, Numbers, Train, Overview'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
   ['[  ]', 'fold the passes, the inspector'], ['Alt ←  Alt →', 'back and forward through what you selected'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
 ];
 const HEALTH = 1500;
@@ -77,7 +77,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function drawBar() {
     const { run: facts } = data;
     for (const node of [presets, search]) node.hidden = !facts;
-    for (const node of [compile, execute]) node.hidden = !facts || facts.fixed;
+    for (const node of [compile, execute]) node.hidden = !facts || facts.fixed || facts.training;
     home.disabled = Boolean(facts?.fixed); // a report has nowhere else to go
     if (isNew('run', [facts, !data.job])) run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));
     if (isNew('presets', [data.presets, data.panes])) presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
@@ -89,7 +89,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('span', { class: 'what', title: what }, what), h('span', {}, total ? `${count(done)} of ${count(total)}` : ''),
         h('div', { class: `track${total ? '' : ' wait'}` }, h('div', { style: { width: `${total ? (100 * done) / total : 35}%` } })),
         h('span', {}, `${Math.round(elapsed)} s`),
-        h('button', { click: () => send('cancel', {}), title: 'Stop the compile; what it finished is kept' }, 'Cancel'));
+        h('button', { click: () => send('cancel', {}), title: 'Stop it; what it finished is kept' }, 'Cancel'));
     }
     compile.disabled = execute.disabled = Boolean(data.job);
     document.title = facts ? `${facts.model} – Compiler Workbench` : 'Compiler Workbench';

@@ -20,6 +20,7 @@ from core_compiler.record import schema
 from core_compiler.record.file import is_running
 from core_compiler.record.recorder import machine_id
 from core_compiler.runtime.cache_folder import default_root
+from workbench import divergences
 from workbench.models import FILES
 
 #: Files that can be dropped on the page, and how large one may be (bytes).
@@ -34,7 +35,8 @@ SHIPPED = Path(sample_models.__file__).parent / "recordings"
 @dataclass(frozen=True)
 class Entry:
     """A recording in the library; ``checks`` counts verdicts, ``device`` is the GPU it was made on
-    ("" where none is named), ``error``: why it cannot be read."""
+    ("" where none is named), ``mode`` is ``inference`` or ``training``, ``error``: why it cannot be
+    read."""
 
     name: str
     path: str
@@ -48,6 +50,7 @@ class Entry:
     total_ms: float | None
     error: str = ""
     device: str = ""
+    mode: str = ""
 
 
 class Library:
@@ -103,6 +106,7 @@ class Library:
         if path.suffix == ".run":
             for part in ("", "-wal", "-shm"):
                 Path(f"{path}{part}").unlink(missing_ok=True)
+            divergences.path_of(path).unlink(missing_ok=True)
 
     def upload_path(self, name: str) -> Path:
         """Where an uploaded file goes; UserError where it is of no kind that can be opened."""
@@ -150,7 +154,7 @@ def _read(path: Path, stat: os.stat_result) -> Entry:
             path.name, str(path), str(meta.get("model", path.stem)), str(meta.get("target", "")),
             _float(meta.get("began")) or stat.st_mtime, stat.st_size, status, int(stages),
             {str(k): int(v) for k, v in checks.items()}, _float(total[0]) if total else None,
-            device=_device(meta),
+            device=_device(meta), mode=str(meta.get("mode", "")),
         )  # fmt: skip
     except (sqlite3.Error, ValueError, TypeError, KeyError) as problem:
         return Entry(**{**vars(blank), "status": "unreadable", "error": str(problem)[:200]})

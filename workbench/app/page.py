@@ -25,9 +25,9 @@ from workbench.ahead import finite, pieces
 from workbench.app import components, rerun
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Workspace
-from workbench.showing import Showing, Update, kept_state, unexpected
+from workbench.showing import Showing, Update, held, kept_state, unexpected
 from workbench.state import PRESETS, VIEWS, Sight
-from workbench.views import compare, search
+from workbench.views import search
 from workbench.views.reading import Run
 
 log = logging.getLogger("workbench")
@@ -51,7 +51,9 @@ class Page:
         self.other: Run | None = None
         self.job: Compile | None = None
         self.problem: dict[str, str] | None = None
-        self._edited: tuple[Compile, str] | None = None  # with the pass that it began with
+        # A job beside what is shown, and what is done when it ends.
+        self._aside: tuple[Compile, Callable[[Compile], None]] | None = None
+        self._search_facts: dict[str, Any] = {}  # of the search for a difference
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
             for name, make in {**components.FRAME, **components.COMPONENTS}.items()
@@ -245,9 +247,9 @@ class Page:
         made: list[Update] = []
         began = time.perf_counter()
         if run is not None:
-            if "compare" in sight.panes:
-                listed = compare.choices(self.workspace.library.entries())
-                made.append(Update("compare", {"detail": json.dumps(finite(listed))}))
+            for name in sight.panes:
+                if hasattr(views.module(name), "choices"):
+                    made.append(Update(name, {"detail": self._choices(name)}))
             for update in self._showing.updates(sight, run, self.other, messages):
                 if generation != self._generation:
                     return
@@ -256,6 +258,13 @@ class Page:
                     self._later(partial(self._apply, generation, made))
                     made, began = [], time.perf_counter()
         self._later(partial(self._apply, generation, made, messages))
+
+    def _choices(self, name: str) -> str:
+        """The ``detail`` of a view that compares: the library, what may run here, how the search
+        for a difference goes."""
+        found = views.module(name).choices(self.workspace.library.entries())
+        more = {"may_run": self.workspace.runs_code, "search": self._search_facts}
+        return json.dumps(finite({**found, **more}))
 
     def _look_ahead(self, generation: int, sight: Sight, run: Run | None) -> None:
         """Make what the next keys lead to ready, piece by piece, while nobody waits."""
@@ -335,13 +344,16 @@ class Page:
     def _show_bar(self, done: bool = True) -> None:
         """``done``: all views show the sight (the page stops saying that it works)."""
         run, job = self.run, self.job
-        shown: dict[str, str] | None = None
+        shown: dict[str, Any] | None = None
         if run is not None:
             meta = run.meta()
             status = "" if run.status == "finished" else _STATUS.get(run.status, run.status)
+            if run.live and run.version.iterations:
+                status = "training"
             detail = meta.get("target"), meta.get("mode"), run.path.name, status
             shown = {"model": str(meta.get("model", run.path.stem)), "path": str(run.path),
-                     "detail": " · ".join(str(d) for d in detail if d)}  # fmt: skip
+                     "detail": " · ".join(str(d) for d in detail if d),
+                     "training": meta.get("mode") == "training"}  # fmt: skip
         elif job is not None:
             shown = {"model": str(job.job["model"]), "path": str(job.path), "detail": "starting"}
         messages = self._messages
@@ -403,9 +415,9 @@ class Page:
     def _ended(self) -> None:
         job, self.job = self.job, None
         assert job is not None
-        if self._edited is not None and self._edited[0] is job:
-            begun, self._edited = self._edited[1], None
-            self._edited_ended(job, begun)
+        if self._aside is not None and self._aside[0] is job:
+            then, self._aside = self._aside[1], None
+            then(job)
             return
         if self.run is None and job.path.exists():
             self._guard_quietly(lambda: self._take(self.workspace.acquire(job.path)))
@@ -514,7 +526,8 @@ class Page:
             ask = isinstance(error, rerun.Distrust)
             self._tell_pipeline({"state": "refused", **error.to_json(), "ask": ask})
             return
-        self._edited = self.job, str(command["draft"].get("start", ""))
+        start = str(command["draft"].get("start", ""))
+        self._aside = self.job, lambda ended: self._edited_ended(ended, start)
         self._tell_pipeline({"state": "running"})
 
     def _tell_pipeline(self, what: Mapping[str, Any]) -> None:
@@ -531,6 +544,30 @@ class Page:
             return
         self._tell_pipeline({"state": "done"})
         self._load(rerun.sight(self.workspace, self.sight, job, start), push=True)
+
+    def _diverge(self, _command: dict[str, Any]) -> None:
+        """Look for the op in which the two shown training runs differ first."""
+        run, other = self.run, self.other
+        if run is None or other is None:
+            return
+        try:
+            with held(run, other):
+                self.job = self.workspace.compiles.start(self.workspace.search(run, other))
+        except UserError as error:
+            self._searched({"state": "failed", **error.to_json()})
+            return
+        self._aside = self.job, self._search_ended
+        self._searched({"state": "running", "a": str(run.path), "b": str(other.path)})
+
+    def _search_ended(self, job: Compile) -> None:
+        failed = job.outcome == "failed"
+        self._searched({"state": job.outcome, "error": job.error if failed else None})
+        if failed and job.error is not None and "divergence" not in self.sight.panes:
+            self._tell(job.error, error=True)
+
+    def _searched(self, facts: dict[str, Any]) -> None:
+        self._search_facts = {**self._search_facts, "error": None, **facts}
+        self.refresh()
 
     def _cancel(self, _command: dict[str, Any]) -> None:
         if self.job is not None:
@@ -566,8 +603,8 @@ class Page:
         if self.run is None:
             raise ValueError("no recording is open")
         self._sent = True
-        with self.run.lock:
-            return views.module(name).answer(self.run, self.sight, dict(request))
+        with held(self.run, self.other):
+            return views.answer(name, self.run, self.sight, dict(request), self.other)
 
 
 _STATUS = {"recording": "compiling", "failed": "failed", "cancelled": "cancelled",
@@ -578,4 +615,5 @@ _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
     "again": Page._again, "compare": Page._compare, "swap": Page._swap, "execute": Page._execute,
     "cancel": Page._cancel, "remove": Page._remove, "rerun": Page._rerun,
+    "diverge": Page._diverge,
 }  # fmt: skip

@@ -14,6 +14,7 @@ from workbench import edits, own_pass
 from workbench.app.compiles import Compiles
 from workbench.app.library import MAX_UPLOAD, SHIPPED, Library
 from workbench.models import AS_GRAPH, FILES
+from workbench.views import divergence
 from workbench.views.reading import Run
 
 #: Recordings that stay open after their last page has gone, for the next reload.
@@ -65,7 +66,7 @@ class Workspace:
                     entry[0].close()
                 entry = None
         if entry is None:
-            entry = [Run(key), 0]
+            entry = [Run(key, folders=self._code), 0]
         with self._lock:
             entry = self._open.setdefault(key, entry)
             entry[1] += 1
@@ -128,6 +129,19 @@ class Workspace:
             "edit": edit, "target_options": dict(options.get("target_options") or {}),
             "pass_timeout": options.get("pass_timeout"),
         }  # fmt: skip
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether pages may have code run that is named by its place (package.module:function)."""
+        return self._code
+
+    def search(self, run: Run, other: Run) -> dict[str, Any]:
+        """The job that finds where two training runs differ: it compiles what their folders name;
+        UserError where that may not run from here."""
+        if not self._code:
+            raise UserError("doing an iteration again is off on this address", run.path.name,
+                            "start the server with --allow-code, or on localhost")  # fmt: skip
+        return divergence.job(run, other)
 
     def _check_sample(self, name: str) -> None:
         from sample_models.catalogue import CATALOGUE

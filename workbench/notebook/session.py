@@ -21,7 +21,7 @@ from core_compiler.pipelines import PipelineEdit
 from core_compiler.record.recorder import Recorder
 from workbench import editing, edits, moves, views
 from workbench.notebook.panes import FRAME, Controls, Pane, can_time
-from workbench.showing import Message, Showing, unexpected
+from workbench.showing import Message, Showing, held, unexpected
 from workbench.state import VIEWS, Sight
 from workbench.views import pipeline
 from workbench.views.links import linked
@@ -329,8 +329,8 @@ class Workbench:
 
     def answer(self, view: str, request: Mapping[str, Any]) -> Any:
         """What the browser module of a view asks for."""
-        with self.run.lock:
-            return views.module(view).answer(self.run, self.sight, dict(request))
+        with held(self.run, self.other):
+            return views.answer(view, self.run, self.sight, dict(request), self.other)
 
 
 class _Follower(Observer):

@@ -7,13 +7,15 @@
 ``selection(run, sight)``        (where it has one) the selection as that module knows it;
 ``answer(run, sight, request)``  (where it has one) the answer to what the browser asks.
 
-One that compares (``View.pair``) has ``key`` and ``data`` of ``(run, sight, other)``; ``other`` is
-None while nothing is compared.  ``Empty`` says why there is nothing to show, and what to do.
+One that compares (``View.pair``) has ``key`` and ``data`` of ``(run, sight, other)`` and ``answer``
+of ``(run, sight, request, other)``; ``other`` is None while nothing is compared.  ``choices(entries)``
+of such a view says which recordings of the library it can be given.  ``Empty`` says why there is
+nothing to show, and what to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -38,6 +40,16 @@ def data(name: str, run: Any, sight: Sight, other: Any = None) -> dict[str, Any]
     """The data of view ``name``; `Empty` where there is nothing to show."""
     made = module(name)
     return made.data(run, sight, other) if VIEWS[name].pair else made.data(run, sight)
+
+
+def answer(
+    name: str, run: Any, sight: Sight, request: Mapping[str, Any], other: Any = None
+) -> Any:  # fmt: skip
+    """What view ``name`` answers to its browser module."""
+    made = module(name)
+    if VIEWS[name].pair:
+        return made.answer(run, sight, request, other)
+    return made.answer(run, sight, request)
 
 
 class Empty(Exception):

@@ -78,7 +78,7 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
     if number is None or sight.op is None:
         return {} if number is None else {"kernel": number}
     kernel = next(k for k in run.kernels() if k.id == number)
-    key = ("kernel ops", number, sight.op, run.version)
+    key = ("kernel ops", number, sight.op, run.version.compiled)
     op = sight.op
     return {"kernel": number, "ops": run.kept(key, lambda: _ops_for(run, kernel, op))}
 

@@ -1,11 +1,8 @@
 // Two recordings side by side: figures, kernels by what they compute, passes.
 
-const STYLE = `
+const STYLE = `${PAIR}
 .root { display: flex; flex-direction: column; }
 .bar { display: flex; align-items: center; gap: 8px; min-height: 36px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); background: var(--surface); white-space: nowrap; overflow: hidden; }
-.bar .run { display: flex; gap: 6px; align-items: baseline; min-width: 0; overflow: hidden; } .bar .run b { overflow: hidden; text-overflow: ellipsis; } .bar .run .muted { overflow: hidden; text-overflow: ellipsis; }
-.letter { display: inline-grid; place-content: center; width: 18px; height: 18px; border-radius: 4px; font-weight: 700; font-size: 11px; flex: none; color: var(--surface); background: var(--accent); } .letter.b { background: var(--moved); }
-.bar select { max-width: 330px; min-width: 150px; } .bar input { width: 260px; }
 .bar .gap { flex: 1; }
 .scroll { flex: 1; min-height: 0; overflow: auto; padding: 0 14px 24px; outline: none; }
 h2 { display: flex; align-items: center; gap: 8px; font-size: 13px; font-weight: 600; margin: 16px 0 6px; } h2 .faint { font-weight: 400; } h2 .gap { flex: 1; } h2 button { font-weight: 400; }
@@ -49,25 +46,9 @@ export default component(STYLE, ({ model, root, watch, send }) => {
 
   function drawBar() {
     const { a, b } = data;
-    const path = h('input', { type: 'text', placeholder: 'the path of a .run file', 'aria-label': 'Path of the recording to compare with', hidden: true });
-    path.addEventListener('keydown', (event) => { event.stopPropagation(); if (event.key === 'Enter' && path.value.trim()) choose(path.value.trim()); });
-    const list = others();
-    const pick = h('select', { 'aria-label': 'Compare with', change: () => {
-      if (pick.value === '/') { path.hidden = false; path.focus(); } else choose(pick.value);
-    } },
-    h('option', { value: '' }, b ? 'nothing' : 'choose a recording…'),
-    ...(b && !list.some((each) => each.name === b.name) ? [h('option', { value: b.path }, `${b.name}  (${about(b)})`)] : []),
-    ...list.map((each) => h('option', { value: each.name }, `${each.name}  (${each.model} · ${each.target}${each.total_ms === null ? '' : `, ${figure(each.total_ms, 'ms')}`})`)),
-    h('option', { value: '/' }, 'another file…'));
-    pick.value = b ? (list.some((each) => each.name === b.name) ? b.name : b.path) : '';
-    bar.replaceChildren(...[
-      h('span', { class: 'letter' }, 'A'), h('span', { class: 'run', title: a.path }, h('b', {}, a.name), h('span', { class: 'muted' }, about(a))),
-      b && h('button', { title: 'Swap: open B and compare it with A', 'aria-label': 'Swap A and B', 'data-do': 'swap', click: () => send('swap', {}) }, '⇄'),
-      h('span', { class: 'letter b' }, 'B'), pick, path,
-      b && !b.measured && h('span', { class: 'muted', title: b.not_executed ?? '' }, 'not executed'),
-      h('span', { class: 'gap' }),
-      b && h('button', { class: 'plain', title: 'Compare with nothing', 'aria-label': 'Clear B', 'data-do': 'clear', click: () => choose('') }, '×'),
-    ].filter(Boolean));
+    bar.replaceChildren(...pairBar({ a, b, library: others(), about, choose, send }),
+      b && !b.measured ? h('span', { class: 'muted', title: b.not_executed ?? '' }, 'not executed') : '',
+      h('span', { class: 'gap' }), pairClear(b, choose));
   }
 
   function drawChoice() {

@@ -175,6 +175,37 @@ function highlightPython(line, state = { inside: '' }) {
   return parts;
 }
 
+// -- two recordings -----------------------------------------------------------------------------
+
+/** Which two: A is the one that is open, B is chosen among `library` or by its path. */
+function pairBar({ a, b, library, about, choose, send }) {
+  const path = h('input', { type: 'text', placeholder: 'the path of a .run file', 'aria-label': 'Path of the recording to compare with', hidden: true });
+  path.addEventListener('keydown', (event) => { event.stopPropagation(); if (event.key === 'Enter' && path.value.trim()) choose(path.value.trim()); });
+  const listed = b && library.some((each) => each.name === b.name);
+  const pick = h('select', { 'aria-label': 'Compare with', change: () => {
+    if (pick.value === '/') { path.hidden = false; path.focus(); } else choose(pick.value);
+  } },
+  h('option', { value: '' }, b ? 'nothing' : 'choose a recording…'),
+  b && !listed && h('option', { value: b.path }, `${b.name}  (${about(b)})`),
+  library.map((each) => h('option', { value: each.name }, `${each.name}  (${each.model} · ${each.target}${each.total_ms === null ? '' : `, ${figure(each.total_ms, 'ms')}`})`)),
+  h('option', { value: '/' }, 'another file…'));
+  pick.value = b ? (listed ? b.name : b.path) : '';
+  return [
+    h('span', { class: 'letter' }, 'A'), h('span', { class: 'run', title: a.path }, h('b', {}, a.name), h('span', { class: 'muted' }, about(a))),
+    b && h('button', { title: 'Swap: open B and compare it with A', 'aria-label': 'Swap A and B', 'data-do': 'swap', click: () => send('swap', {}) }, '⇄'),
+    h('span', { class: 'letter b' }, 'B'), pick, path,
+  ].filter(Boolean);
+}
+
+const pairClear = (b, choose) => (b
+  ? h('button', { class: 'plain', title: 'Compare with nothing', 'aria-label': 'Clear B', 'data-do': 'clear', click: () => choose('') }, '×') : '');
+
+const PAIR = `
+.bar .run { display: flex; gap: 6px; align-items: baseline; min-width: 0; overflow: hidden; } .bar .run b { overflow: hidden; text-overflow: ellipsis; } .bar .run .muted { overflow: hidden; text-overflow: ellipsis; }
+.letter { display: inline-grid; place-content: center; width: 18px; height: 18px; border-radius: 4px; font-weight: 700; font-size: 11px; flex: none; color: var(--surface); background: var(--accent); } .letter.b { background: var(--moved); }
+.bar select { max-width: 330px; min-width: 150px; } .bar input { width: 260px; }
+`;
+
 // -- the link to Python -------------------------------------------------------------------------
 
 function plain(value) {

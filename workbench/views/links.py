@@ -36,7 +36,7 @@ def linked(run: Run, sight: Sight) -> Linked:
     if not run.version.stages:
         return Linked(0)
     stage = run.stage_number(sight.stage)
-    key = ("linked", stage, sight.op, sight.kernel, sight.buffer, run.version)
+    key = ("linked", stage, sight.op, sight.kernel, sight.buffer, run.version.compiled)
     return run.kept(key, lambda: _linked(run, sight, stage))
 
 

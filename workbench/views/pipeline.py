@@ -45,7 +45,9 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
     return {"stage": run.stage_number(sight.stage)}
 
 
-def answer(run: Run, sight: Sight, request: Mapping[str, Any]) -> dict[str, Any]:
+def answer(
+    run: Run, sight: Sight, request: Mapping[str, Any], other: Run | None = None
+) -> dict[str, Any]:  # fmt: skip
     """The draft after a gesture (``request["done"]``), or why it is ``refused``."""
     on, meta = ground(run), run.meta()
     draft, refused = on.base, None
@@ -63,6 +65,10 @@ def answer(run: Run, sight: Sight, request: Mapping[str, Any]) -> dict[str, Any]
 
 def ground(run: Run) -> editing.Ground:
     """What edits of a recording's pipeline stand on; UserError where they cannot be made."""
+    if run.meta().get("mode") == "training":
+        raise UserError("the pipeline of a training step is not edited here", run.path.name,
+                        "compile it from Python: cc.compile(model, batch, training=..., "
+                        "edit=...)")  # fmt: skip
     executed = "digest" in run.figures("run") or "not_executed" in run.figures("run")
     return editing.ground(run.meta(), executed)
 

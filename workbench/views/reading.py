@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff
-from core_compiler.ir.events import Diagnostic
+from core_compiler.ir.events import Diagnostic, IterationRecord
 from core_compiler.ir.origin import Origin
 from core_compiler.record.history import OpHistory
 from core_compiler.record.reader import (
@@ -32,14 +32,14 @@ KEPT_BYTES = 64 << 20
 
 _VERSION = """SELECT (SELECT count(*) FROM stage), (SELECT count(*) FROM check_result),
   (SELECT count(*) FROM kernel), (SELECT count(*) FROM buffer), (SELECT max(id) FROM timing),
-  (SELECT count(*) FROM figure), (SELECT max(id) FROM event),
+  (SELECT count(*) FROM figure), (SELECT max(id) FROM event), (SELECT max(id) FROM iteration),
   (SELECT value FROM meta WHERE key = 'status')"""
 
 
 @dataclass(frozen=True)
 class Version:
-    """How far a recording has grown: counts of what it holds (``timings``, ``event``: the last id).
-    Equal versions, equal content."""
+    """How far a recording has grown: counts of what it holds (``timings``, ``event``,
+    ``iterations``: the last id).  Equal versions, equal content."""
 
     stages: int
     checks: int
@@ -48,7 +48,13 @@ class Version:
     timings: int | None
     figures: int
     event: int | None
+    iterations: int | None
     status: str | None
+
+    @property
+    def compiled(self) -> Version:
+        """How far the compile has come: iterations go on after it."""
+        return replace(self, iterations=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +74,9 @@ class Run:
     has changed, stages never change once they are there.
     """
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
+    def __init__(self, path: str | Path, folders: bool = True):
+        """``folders``: whether the folder of a training run, which the recording names, is read."""
+        self.path, self.folders = Path(path), folders
         self.recording = Recording.open(path)
         self.inode = self.path.stat().st_ino
         self.lock = threading.RLock()
@@ -79,6 +86,8 @@ class Run:
         self._of_ops: dict[tuple[str, int], Any] = {}
         self._scopes: dict[Origin, str] = {}
         self._places: dict[Origin, tuple[str, int]] = {}
+        self._iterations: dict[int, IterationRecord] = {}
+        self._read_to = 0
         self.version = self._read_version()
         self.status = self.recording.status
 
@@ -178,6 +187,20 @@ class Run:
 
     def timings(self) -> list[Timing]:
         return self._growing("timings", self.version.timings, self.recording.timings)
+
+    def iterations(self) -> dict[int, IterationRecord]:
+        """The iterations of a training run by number, in their order; what was written since the
+        last call is read."""
+        with self.lock:
+            if self._read_to == (self.version.iterations or 0):
+                return self._iterations
+            self._read_to, rows = self.recording.iterations(self._read_to)
+            rows.sort(key=lambda row: row.number)
+            again = rows and rows[0].number <= next(reversed(self._iterations), 0)
+            self._iterations.update((row.number, row) for row in rows)
+            if again:
+                self._iterations = dict(sorted(self._iterations.items()))
+            return self._iterations
 
     def progress(self) -> dict[str, Any] | None:
         return self.recording.progress()

@@ -1,0 +1,118 @@
+// Where two training runs part: what their receipts say, and the op that differs, once it was looked for.
+
+const STYLE = `${PAIR}
+.root { display: flex; flex-direction: column; background: var(--surface); }
+.bar { display: flex; align-items: center; gap: 8px; min-height: 36px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); white-space: nowrap; overflow: hidden; } .bar .gap { flex: 1; }
+.scroll { flex: 1; min-height: 0; overflow: auto; padding: 14px 18px 24px; outline: none; }
+.told { font-size: 15px; font-weight: 600; margin: 0 0 4px; } .told .differs { color: var(--removed); } .told .same { color: var(--added); }
+p { margin: 0 0 8px; max-width: 860px; } h2 { font-size: 13px; font-weight: 600; margin: 18px 0 6px; }
+.box { border: 1px solid var(--line); border-radius: 6px; padding: 10px 14px; margin: 12px 0; max-width: 980px; background: var(--page); }
+.box.problem { border-left: 4px solid var(--warn); } .box.failed { border-left: 4px solid var(--bad); color: inherit; font-weight: 400; }
+.box b { display: block; } .do { display: flex; align-items: center; gap: 10px; flex-wrap: wrap; }
+.command { display: flex; gap: 6px; align-items: center; margin-top: 6px; } .command code { overflow-wrap: anywhere; background: var(--raised); padding: 2px 6px; border-radius: 4px; user-select: all; }
+table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabular-nums; } td, th { padding: 3px 14px 3px 0; text-align: left; vertical-align: top; font-weight: 400; overflow-wrap: anywhere; } th { color: var(--muted); white-space: nowrap; }
+.track { width: 160px; height: 5px; background: var(--raised); border-radius: 3px; overflow: hidden; } .track div { height: 100%; width: 35%; background: var(--accent); animation: slide 1.2s ease-in-out infinite alternate; }
+@keyframes slide { from { margin-left: 0; } to { margin-left: 65%; } }
+.steps { display: flex; flex-wrap: wrap; gap: 4px 8px; } .steps span::after { content: '  ←'; color: var(--faint); } .steps span:last-child::after { content: ''; }
+button.link { border: none; background: none; padding: 0; height: auto; color: var(--accent); }
+`;
+// Seventeen digits tell any two doubles apart; nine do for f32, and are easier on the eye.
+const exactly = (value) => (value === null ? '–' : String(Number(value.toPrecision(9)) === Math.fround(value) || Math.fround(value) === value ? Number(value.toPrecision(9)) : value));
+
+export default component(STYLE, ({ model, root, watch, send }) => {
+  let data = null;
+  let detail = {};
+  const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Which runs' });
+  const body = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Where two training runs part' });
+  root.append(bar, body);
+  const choose = (name) => send('compare', { with: name });
+  const follow = (go) => () => send('follow', { go });
+  const link = (text, go, title) => h('button', { class: 'link', title: title ?? '', click: follow(go) }, text);
+  const about = (each) => `${each.model} · ${each.target}`;
+
+  const error = (each, kind) => h('div', { class: `box ${kind}`, role: 'note' }, h('b', {}, each.what), each.where && h('div', { class: 'muted' }, each.where), each.fix && h('div', {}, each.fix));
+
+  function said() {
+    const { part, together, compared } = data;
+    if (data.problem) return [];
+    if (!part) return [h('p', { class: 'told' }, h('span', { class: 'same' }, 'The same bits'), ` in all ${plural(compared, 'iteration')} that both have receipts of.`)];
+    const kinds = { op: 'the result of', state: 'the state', gradient: 'the gradient of', loss: 'the loss', value: 'value' };
+    const before = together.first !== null && part.iteration > together.first ? `The same bits up to iteration ${count(part.iteration - 1)}. ` : '';
+    return [
+      h('p', { class: 'told' }, before, h('span', { class: 'differs' }, `Different in iteration ${count(part.iteration)}.`)),
+      h('p', {}, 'By the receipts the first thing that differs there is ', h('b', { class: 'mono', style: { display: 'inline' } }, `${kinds[part.kind] ?? part.kind} ${part.name}`.trim()), part.origin ? ` (${part.origin})` : '', '. ',
+        !part.until ? 'It does not last: the state is the same afterwards.' : part.until === part.last ? `The state differs to the end (iteration ${count(part.last)}).`
+          : `The state differs up to iteration ${count(part.until)} and is the same again after it.`),
+    ];
+  }
+
+  function command() {
+    if (!data.command) return null;
+    const button = h('button', { click: async () => { try { await navigator.clipboard.writeText(data.command); button.textContent = 'copied'; } catch { window.prompt('The command', data.command); } } }, 'Copy');
+    return h('div', { class: 'command' }, h('code', {}, data.command), button);
+  }
+
+  function find() {
+    const search = detail.search?.a === data.a.path && detail.search?.b === data.b.path ? detail.search : {};
+    if (search.state === 'running') {
+      return h('div', { class: 'box', role: 'status' }, h('div', { class: 'do' }, h('span', {}, 'Doing that iteration again in both runs …'), h('div', { class: 'track' }, h('div')),
+        h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel')), h('div', { class: 'muted' }, 'How far it is stands in the bar above. It goes on when you look at something else.'));
+    }
+    const ended = search.state === 'failed' && search.error ? error(search.error, 'failed') : search.state === 'cancelled' ? h('p', { class: 'muted' }, 'The search was cancelled.') : null;
+    if (data.result || (!data.part && !data.problem)) return ended;
+    const may = detail.may_run && data.part;
+    return h('div', {}, ended, h('div', { class: 'box' }, data.part ? h('p', {}, 'Which op is it, and in which element? That iteration is done again in both runs, from the checkpoint before it.') : null,
+      may ? h('div', { class: 'do' }, h('button', { class: 'primary', 'data-do': 'find', click: () => send('diverge', {}) }, 'Find the op'), h('span', { class: 'muted' }, 'compiles the step again, in a process of its own; or:'))
+        : data.part ? h('div', { class: 'muted' }, 'On a command line:') : h('div', { class: 'muted' }, 'The command looks for itself:'), command()));
+  }
+
+  function result() {
+    const found = data.result;
+    if (!found) return null;
+    const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
+    if (!found.op) return h('div', { class: 'box', 'data-result': 'none' }, h('b', {}, 'No op differs'), `Done again, every value of iteration ${count(found.iteration)} is the same in both runs; what differs is ${found.value}.`);
+    const op = found.id === null ? h('b', { class: 'mono' }, found.op)
+      : h('b', { class: 'mono' }, link(found.op, { op: found.id, stage: found.stage, panes: ['divergence', 'graph'], open: 'graph', beside: 'divergence' }, 'Select this op: graph, source and IR diff follow'));
+    const kernel = (name, id, other) => (!name ? '–' : other ? h('span', { class: 'mono' }, name) : id === null ? h('span', { class: 'mono' }, name) : link(name, { kernel: id, open: 'code', beside: 'divergence' }, 'The code of this kernel'));
+    const [a, b] = found.numbers;
+    return h('div', { class: 'box', 'data-result': 'op' }, h('table', {},
+      row('first op that differs', op, found.lasting ? '' : h('span', { class: 'muted' }, '  (the state is the same afterwards)')),
+      found.origin ? row('comes from', found.id === null ? found.origin : link(found.origin, { op: found.id, stage: found.stage, open: 'source', beside: 'divergence' }, 'The line in the model')) : null,
+      row('iteration', count(found.iteration)),
+      found.count ? row('element', h('span', { class: 'mono' }, `[${found.element.join(', ')}]`), ` of value ${found.value}`) : null,
+      found.count ? row('numbers', h('span', { class: 'mono' }, `A ${exactly(a)}   B ${exactly(b)}`), `   ${plural(found.ulps, 'ulp')} apart`) : null,
+      found.count ? row('elements that differ', count(found.count)) : null,
+      found.count ? row('kernels', 'A ', kernel(found.kernels[0], found.kernel_ids[0]), '   B ', found.kernels[1] === found.kernels[0] ? h('span', { class: 'muted' }, 'the same') : kernel(found.kernels[1], found.kernel_ids[1], true)) : null,
+      found.history.length ? row('made by', h('div', { class: 'steps', title: 'The rules that made the op, the last one first' }, found.history.map((each) => h('span', {}, each)))) : null),
+    found.count ? null : h('p', { class: 'muted' }, 'Its numbers are not known: the iteration cannot be done again here.'),
+    h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Look again') : null));
+  }
+
+  function runs() {
+    const rows = [['folder', (run) => run.folder || '–'], ['iterations', (run) => `${count(run.done)}${run.wanted ? ` of ${count(run.wanted)}` : ''}`],
+      ['receipts of', (run) => (run.receipts === 'off' && !run.ops_every ? 'nothing' : [run.receipts === 'gradients' ? 'state and gradients' : run.receipts === 'state' ? 'state' : '', run.ops_every ? `all values every ${plural(run.ops_every, 'iteration')}` : ''].filter(Boolean).join(', '))],
+      ['injected', (run) => run.inject || 'nothing'], ['digest at the end', (run) => h('span', { class: 'mono', title: run.digest }, run.digest.slice(0, 16) || '–')]];
+    return [h('h2', {}, 'The runs'), h('table', { 'data-table': 'runs' }, h('tr', {}, h('th', {}, ''), h('td', {}, h('b', {}, 'A')), h('td', {}, h('b', {}, 'B'))),
+      rows.map(([name, cell]) => h('tr', {}, h('th', { scope: 'row' }, name), h('td', {}, cell(data.a)), h('td', {}, cell(data.b)))))];
+  }
+
+  function draw() {
+    if (!data) return;
+    const { a, b } = data;
+    bar.replaceChildren(...pairBar({ a, b, library: (detail.recordings ?? []).filter((each) => each.name !== a.name && each.status !== 'unreadable'), about, choose, send }),
+      h('span', { class: 'gap' }), pairClear(b, choose));
+    const top = body.scrollTop;
+    body.replaceChildren(...(b ? [
+      ...said(), data.problem ? error(data.problem, 'problem') : null,
+      data.problem && data.together?.parts ? h('p', {}, `By the recordings the ${data.together.by === 'receipts' ? 'digests' : 'losses'} part in iteration ${count(data.together.parts)}.`) : null,
+      result(), find(), ...runs(),
+    ] : [
+      h('p', { class: 'told' }, 'Two runs of one step should have the same bits. Where do they part?'), data.refused ? h('p', { class: 'failed' }, data.refused) : null,
+      h('p', {}, 'Choose a second run above. Both need receipts: workbench train MODEL --folder DIR --receipts gradients -o FILE.run'),
+    ]).filter(Boolean));
+    body.scrollTop = top;
+  }
+
+  watch('detail', () => { detail = json(model, 'detail') ?? {}; draw(); });
+  watch('data', () => { data = json(model, 'data') ?? data; draw(); });
+});

@@ -1,0 +1,165 @@
+"""The first difference of two training runs: what their receipts say, and the op, once it was
+looked for."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.training import receipts
+from core_compiler.training.diverge import Parting, part
+from core_compiler.training.receipts import Book
+from workbench import divergences
+from workbench.state import Sight
+from workbench.views import Empty, training
+from workbench.views.links import kernel_by_name
+from workbench.views.reading import Run
+
+#: Receipts of a run beyond this many bytes are read by the command only: it takes seconds.
+MOST = 16 << 20
+
+
+def key(run: Run, sight: Sight, other: Run | None) -> tuple:
+    files = () if other is None else (
+        _stamp(_receipts(run)), _stamp(_receipts(other)), _stamp(divergences.path_of(run.path))
+    )  # fmt: skip
+    return training.key(run, sight, other), files
+
+
+def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
+    """``a`` and ``b``: the runs; ``together``: what their recordings say (see the view *training*);
+    ``part``: what the receipts in their folders say, or the ``problem`` in reading them;
+    ``result``: the op, where it was found, and what to select of this recording; ``command``."""
+    training.need(run)
+    a = training.about(run)
+    if other is None or not training.is_training(other):
+        refused = "" if other is None else f"{other.path.name} is no training run"
+        return {"a": a, "b": None, "refused": refused}
+    b = training.about(other)
+    made: dict[str, Any] = {
+        "a": a, "b": b, "refused": "", "together": training.together(run, other),
+        "part": None, "compared": 0, "problem": None, "result": None,
+        "command": _command(a["folder"], b["folder"]) if a["folder"] and b["folder"] else "",
+    }  # fmt: skip
+    try:
+        books = _book(run), _book(other)
+        found = part(*books)
+        made["compared"] = len(books[0].receipts.keys() & books[1].receipts.keys())
+    except UserError as error:
+        return {**made, "problem": error.to_json()["error"]}
+    if found is not None:
+        result = divergences.kept(run.path, _key(books, found))
+        made |= {"part": _told(books[0], found), "result": result and linked(run, other, result)}
+    return made
+
+
+def job(run: Run, other: Run) -> dict[str, Any]:
+    """The worker's job that finds the op; UserError where there is nothing to look for."""
+    books = _book(run), _book(other)
+    found = part(*books)
+    if found is None:
+        raise UserError("the runs do not differ", "diverge", "compare other runs")
+    a, b = (str(training.facts(each)["folder"]) for each in (run, other))
+    return {
+        "model": f"{run.path.name} and {other.path.name}", "diverge": [a, b],
+        "out": str(divergences.path_of(run.path)), "recording": str(run.path),
+        "key": _key(books, found),
+    }  # fmt: skip
+
+
+def linked(run: Run, other: Run, result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result with what it is in the recordings: ``id`` of the op and the ``stage`` that has it
+    (None where it is no op), and the ``kernel_ids`` in each of them."""
+    names = [kernel_by_name(each) for each in (run, other)]
+    kernels = [found.get(name) for found, name in zip(names, result["kernels"], strict=True)]
+    stage, op = _op(run, str(result["value"]))
+    return {**result, "id": op, "stage": stage, "kernel_ids": kernels}
+
+
+def _op(run: Run, value: str) -> tuple[int | None, int | None]:
+    """``(stage, op)`` of a value ``SHARD/NUMBER``, counted through the stage that all targets
+    share."""
+    number = value.partition("/")[2]
+    stages = [s.index for s in run.stages() if s.index == 0 or s.half != "implementation"]
+    if not number.isdigit() or not stages:
+        return None, None
+    made = [op for op in run.index(stages[-1]).module.main.body.ops for _ in op.results]
+    if int(number) >= len(made):
+        return None, None
+    return stages[-1], run.op_id(made[int(number)])
+
+
+def _told(book: Book, found: Parting) -> dict[str, Any]:
+    """What receipts say, a value by its op and where that comes from."""
+    kind, _, name = found.leaf.partition(" ")
+    origin = ""
+    if kind == "value" and int(name.partition("/")[2]) < len(book.names):
+        named = book.names[int(name.partition("/")[2])]
+        kind, name, origin = "op", named.op, named.origin
+    return {"iteration": found.iteration, "until": found.until, "last": found.last,
+            "kind": kind, "name": name.removeprefix("of "), "origin": origin}  # fmt: skip
+
+
+def _key(books: tuple[Book, Book], found: Parting) -> str:
+    a, b = (book.receipts[found.iteration].root for book in books)
+    return divergences.key_of(books[0].identity, found.iteration, (a, b))
+
+
+# -- receipts in folders --------------------------------------------------------------------------
+
+
+def _receipts(run: Run) -> Path | None:
+    folder = str(training.facts(run).get("folder") or "")
+    return Path(folder) / receipts.FILE if folder and run.folders else None
+
+
+def _stamp(path: Path | None) -> tuple[int, int] | None:
+    try:
+        found = None if path is None else path.stat()
+    except OSError:
+        return None
+    return found and (found.st_mtime_ns, found.st_size)
+
+
+def _book(run: Run) -> Book:
+    """The receipts of a run, from its folder; UserError says why they cannot be had."""
+    plan, name = training.facts(run), run.path.name
+    if not plan.get("folder"):
+        raise UserError(f"{name} kept no folder", "its receipts would be there",
+                        "train with --folder DIR --receipts gradients")  # fmt: skip
+    if not run.folders:
+        raise UserError("folders of runs are not read on this address", name,
+                        "start the server with --allow-code, or on localhost")  # fmt: skip
+    path = Path(str(plan["folder"])) / receipts.FILE
+    stamp = _stamp(path)
+    if not path.parent.is_dir():
+        raise UserError(f"the folder of {name} is gone", str(path.parent),
+                        "it was moved or deleted: bring it back, or train again")  # fmt: skip
+    if stamp is None:
+        raise UserError(f"{name} has no receipts", str(path.parent),
+                        "train with --receipts state or gradients")  # fmt: skip
+    if stamp[1] > MOST:
+        raise UserError(f"the receipts of {name} are {stamp[1] >> 20} MiB", str(path),
+                        "the command below reads them; here they would hold up the page")  # fmt: skip
+    book: Book = run.kept(("book", stamp), lambda: Book.read(path))
+    for number, row in run.iterations().items():
+        receipt = book.receipts.get(number)
+        if receipt is not None and row.root and receipt.root != row.root:
+            raise UserError(
+                f"the receipts in its folder are not those of {name}", str(path),
+                f"another run has used the folder since (iteration {number} differs): train "
+                "each run in a folder of its own",
+            )  # fmt: skip
+    return book
+
+
+def _command(*folders: str) -> str:
+    return shlex.join(["workbench", "diverge", *folders])
+
+
+def choices(entries: Iterable[Any]) -> dict[str, Any]:
+    """The recordings of training runs."""
+    return training.choices(entries)

@@ -1,0 +1,554 @@
+// A training run: loss, time and digest of every iteration, while it grows; two runs, and where they part.
+
+const STYLE = `${PAIR}
+.root { display: flex; flex-direction: column; background: var(--surface); }
+.bar { display: flex; align-items: center; gap: 10px; min-height: 32px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); color: var(--muted); white-space: nowrap; overflow: hidden; }
+.bar .gap { flex: 1; } .bar .lower { min-width: 0; width: 122px; } .bar b { color: var(--text); font-weight: 600; }
+.facts { display: flex; gap: 14px; overflow: hidden; min-width: 0; font-variant-numeric: tabular-nums; } .facts span { flex: none; }
+.group { display: flex; flex: none; } .group button { border-radius: 0; margin-left: -1px; } .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
+.state { font-weight: 600; flex: none; } .state.failed { color: var(--bad); } .state.recording { color: var(--accent); } .state.cancelled, .state.interrupted { color: var(--warn); }
+.note { flex: none; padding: 4px 12px; background: var(--page); border-bottom: 1px solid var(--line); color: var(--muted); overflow-wrap: anywhere; } .note.failed { color: var(--bad); font-weight: 400; }
+.body { flex: 1; min-height: 0; display: flex; } .body.tall { flex-direction: column; }
+.chart { flex: 1 1 0; min-width: 0; min-height: 0; position: relative; outline: none; user-select: none; } .body.tall .chart { flex: 1.7 1 0; }
+.chart:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+.chart > svg { display: block; width: 100%; height: 100%; cursor: crosshair; }
+.chart text { fill: var(--muted); font: 11px var(--sans); } .chart .tick { fill: var(--faint); font-size: 10.5px; }
+.chart .grid { stroke: var(--raised); } .chart .frame { fill: none; stroke: var(--line); }
+.chart .line { fill: none; stroke: var(--accent); stroke-width: 1.5; stroke-linejoin: round; } .chart .line.b { stroke: var(--moved); stroke-dasharray: 5 3; } .chart .line.raw { stroke-opacity: .28; stroke-dasharray: none; stroke-width: 1; } .chart .line.apart { stroke: var(--removed); }
+.chart .dot { fill: var(--accent); } .chart .dot.b { fill: var(--moved); } .chart .dot.apart { fill: var(--removed); }
+.chart .above { fill: var(--warn); } .chart .same { fill: var(--added); fill-opacity: .55; } .chart .differs { fill: var(--removed); fill-opacity: .85; } .chart .split { stroke: var(--removed); stroke-dasharray: 3 3; }
+.chart .says { fill: var(--text); font-weight: 600; } .chart .cursor { stroke: var(--text); stroke-opacity: .55; } .chart .pick { fill: var(--accent); fill-opacity: .14; stroke: var(--accent); }
+.tip { position: absolute; z-index: 5; pointer-events: none; background: var(--surface); border: 1px solid var(--line); border-radius: 5px; box-shadow: var(--shadow); padding: 5px 9px; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.tip table { border-spacing: 8px 0; margin: 0 -8px; } .tip td { text-align: right; } .tip th { text-align: left; font-weight: 400; color: var(--muted); }
+.list { flex: 0 1 auto; max-width: 52%; min-width: 0; min-height: 0; display: flex; flex-direction: column; border-left: 1px solid var(--line); } .body.tall .list { flex: 1 1 0 !important; max-width: none; border-left: none; border-top: 1px solid var(--line); }
+.scroll { flex: 1; min-height: 0; overflow: auto; outline: none; } .scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+.rows { position: relative; } .row { display: grid; gap: 10px; padding: 0 10px; height: 22px; align-items: center; font-variant-numeric: tabular-nums; white-space: nowrap; min-width: max-content; }
+.rows .row { position: absolute; left: 0; right: 0; cursor: pointer; } .rows .row:hover { background: var(--raised); } .rows .row.on { background: var(--accentSoft); }
+.head { position: sticky; top: 0; z-index: 2; background: var(--raised); border-bottom: 1px solid var(--line); font-weight: 600; height: 36px; } .head small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; } .head .to { cursor: pointer; } .head .to:hover { color: var(--accent); }
+.row > * { text-align: right; overflow: hidden; text-overflow: ellipsis; } .row .left { text-align: left; }
+.digest { font: 11.5px var(--mono); } .digest.differs { color: var(--removed); } .digest button { height: 18px; padding: 0 4px; }
+`;
+const ROW = 22; // px
+const MARGIN = { left: 62, right: 14, top: 10, between: 18, strip: 22, bottom: 32 };
+const WEIGHT = 0.9; // of what was before, in the smoothed curve
+const WORDS = { recording: 'training', finished: 'finished', failed: 'failed', cancelled: 'cancelled', interrupted: 'interrupted' };
+const COLUMNS = ['loss', 'seconds', 'root', 'rate', 'loss_scale', 'skipped'];
+// name, title, unit of what the lower plot can show
+const BELOW = [['seconds', 'time', 's per iteration'], ['throughput', 'throughput', 'examples / s'], ['rate', 'learning rate', 'learning rate'],
+  ['loss_scale', 'loss scale', 'loss scale'], ['skipped', 'updates left out', 'updates left out'], ['apart', 'loss difference', '|A−B| / larger']];
+const SHORT = 12;
+
+const clock = (s) => `${Math.floor(s / 3600) ? `${Math.floor(s / 3600)}:` : ''}${String(Math.floor((s % 3600) / 60)).padStart(s >= 3600 ? 2 : 1, '0')}:${String(Math.floor(s % 60)).padStart(2, '0')}`;
+const tickText = (value) => (value === 0 ? '0' : Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3 ? value.toExponential(1).replace('.0e', 'e').replace('e+', 'e') : Number(value.toPrecision(6)).toLocaleString('en-US', { maximumFractionDigits: 6 }));
+const fine = (value) => (value === null || value === undefined ? '–' : value === 0 ? '0' : Math.abs(value) >= 1e6 || Math.abs(value) < 1e-4 ? value.toExponential(5).replace('e+', 'e') : String(Number(value.toPrecision(7))));
+
+export default component(STYLE, ({ model, root, watch, later, send }) => {
+  let data = null;
+  let library = [];
+  let state = {};
+  let shown = { numbers: [], a: null, b: null };
+  let hover = null;
+  let stick = true; // the table follows what is new
+  const stores = { a: fresh(null), b: fresh(null) };
+  const facts = h('div', { class: 'facts' });
+  const tools = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Training run' });
+  const pair = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'A second run' });
+  const note = h('div', { class: 'note', role: 'note', hidden: true });
+  const chart = h('div', { class: 'chart', tabindex: 0, role: 'region', 'aria-label': 'Loss by iteration: left and right move the cursor, drag zooms, double click shows all' });
+  const tip = h('div', { class: 'tip', hidden: true });
+  const head = h('div', { class: 'row head', role: 'row' });
+  const rows = h('div', { class: 'rows' });
+  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'table', 'aria-label': 'Iterations: up and down select' }, head, rows);
+  const list = h('div', { class: 'list' }, scroll);
+  const space = h('div', { class: 'body' }, chart, list);
+  root.append(tools, pair, note, space);
+  const choose = (name) => send('compare', { with: name });
+
+  // -- what was read of each run ----------------------------------------------------------------
+
+  function fresh(run) {
+    return { of: run && `${run.path} ${run.inode}`, last: 0, asked: 0, number: [], ...Object.fromEntries(COLUMNS.map((name) => [name, []])) };
+  }
+
+  function at(store, number) {
+    let [low, high] = [0, store.number.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (store.number[middle] < number) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+  const index = (store, number) => { const i = at(store, number); return store.number[i] === number ? i : -1; };
+
+  function merge(store, more) {
+    more.number.forEach((number, k) => {
+      const i = at(store, number);
+      const again = store.number[i] === number ? 1 : 0;
+      if (i === store.number.length) store.number.push(number); else store.number.splice(i, again, number);
+      for (const name of COLUMNS) {
+        const value = more[name] ? more[name][k] : name === 'root' ? '' : null;
+        if (i === store[name].length) store[name].push(value); else store[name].splice(i, again, value);
+      }
+    });
+  }
+
+  const session = Math.random().toString(36).slice(2);
+  const open = new Map();
+  let asked = 0;
+  /** Ask for the iterations that are not here yet; all open questions are in the trait. */
+  function fetchRows() {
+    for (const side of ['a', 'b']) {
+      const run = data[side];
+      if (stores[side].of !== (run && `${run.path} ${run.inode}`)) stores[side] = fresh(run);
+      const store = stores[side];
+      if (!run || store.last >= run.last || store.asked) continue;
+      asked += 1;
+      store.asked = asked;
+      open.set(asked, { id: asked, session, kind: 'rows', side, after: store.last });
+    }
+    model.set('request', JSON.stringify([...open.values()]));
+    model.save_changes();
+  }
+  watch('response', () => {
+    let news = false;
+    for (const each of json(model, 'response') ?? []) {
+      const question = each.session === session ? open.get(each.id) : null;
+      if (!question) continue;
+      open.delete(each.id);
+      const store = stores[question.side];
+      if (store.asked !== each.id) continue; // another run was chosen meanwhile
+      store.asked = 0;
+      if (each.error || each.value.path !== data[question.side]?.path) continue;
+      merge(store, each.value);
+      store.last = each.value.last;
+      news = true;
+      if (each.value.more) fetchRows();
+    }
+    if (news) redraw();
+  });
+
+  function gather() {
+    const { a, b } = stores;
+    let numbers = a.number;
+    if (data.b && b.number.length) numbers = a.number.length === b.number.length && a.number.every((n, i) => n === b.number[i]) ? a.number : [...new Set([...a.number, ...b.number])].sort((x, y) => x - y);
+    shown = { numbers, a, b: data.b ? b : null };
+  }
+
+  // -- figures and tools ------------------------------------------------------------------------
+
+  const has = (name) => (name === 'seconds' ? true : name === 'throughput' ? data.a.batch > 0 : name === 'apart' ? Boolean(data.b)
+    : ['a', 'b'].some((side) => data[side] && stores[side][name].some((value) => value !== null)));
+  const below = () => (state.below && has(state.below) ? state.below : data.b ? 'apart' : 'seconds');
+
+  function drawTools() {
+    const { a } = data;
+    const fact = (value, name, title) => h('span', { title: title ?? '' }, h('b', {}, value), ` ${name}`);
+    facts.replaceChildren(...[
+      a.status === 'finished' ? null : h('span', { class: `state ${a.status}`, title: a.message }, WORDS[a.status] ?? a.status),
+      fact(count(a.done), a.wanted ? `of ${plural(a.wanted, 'iteration')}` : plural(a.done, 'iteration').replace(/^\S+ /, '')),
+      a.loss === null ? null : fact(number(a.loss, 4), 'loss', `Of the last iteration: ${fine(a.loss)}`),
+      a.seconds ? fact(seconds(a.seconds), 'an iteration', 'The median of the last 20, receipts included') : null,
+      a.seconds && a.batch ? fact(count(a.batch / a.seconds), 'examples/s', `Batches of ${count(a.batch)}`) : null,
+      a.left === null ? null : fact(clock(a.left), 'left', 'By the mean of the last 20 iterations'),
+    ].filter(Boolean));
+    const toggle = (name, value, title, hint) => h('button', { 'aria-pressed': String((state[name] ?? 'linear') === value), 'data-scale': value, title: hint, click: () => remember({ [name]: value === 'linear' ? undefined : value }) }, title);
+    const lower = h('select', { class: 'lower', 'aria-label': 'Lower plot', title: 'What the lower plot shows', change: () => remember({ below: lower.value }) },
+      BELOW.filter(([name]) => has(name)).map(([name, title]) => h('option', { value: name, selected: name === below() }, title)));
+    const zoomed = state.from !== undefined;
+    tools.replaceChildren(facts, h('span', { class: 'gap' }),
+      zoomed ? h('button', { title: 'Show all iterations  (double click)', click: whole }, `${count(state.from)} to ${count(state.to)} ×`) : '',
+      h('span', { class: 'group', role: 'group', 'aria-label': 'Scale of the loss' }, toggle('scale', 'linear', 'linear', 'Loss on a linear scale'), toggle('scale', 'log', 'log', 'Loss on a logarithmic scale')),
+      h('button', { 'aria-pressed': String(Boolean(state.smooth)), 'data-do': 'smooth', title: `Exponential mean, ${WEIGHT} of what was before; the loss itself stays behind it`, click: () => remember({ smooth: state.smooth ? undefined : true }) }, 'smooth'),
+      lower);
+    const files = h('span', { class: 'group' }, h('button', { title: 'Download all iterations as CSV', click: csv }, 'CSV'),
+      h('button', { title: 'Download the plots as SVG', click: () => download('training.svg', svgText(chart.querySelector('svg')), 'image/svg+xml') }, 'SVG'));
+    const others = library.filter((each) => each.name !== a.name && each.status !== 'unreadable');
+    const about = (each) => `${each.model} · ${each.target}`;
+    pair.replaceChildren(...(data.rows ? [] : pairBar({ a, b: data.b, library: others, about, choose, send })), // a report has no second run
+      data.together ? h('button', { 'data-do': 'divergence', title: 'The first op in which the two runs differ', click: () => send('show', { view: 'divergence' }) }, 'Where do they part?') : '',
+      pairClear(data.b, choose), h('span', { class: 'gap' }), files);
+    const ended = a.status === 'failed' || a.status === 'interrupted' ? a.message || 'Its process is gone; resume it from its last checkpoint.' : '';
+    note.hidden = !(ended || data.refused);
+    note.className = `note ${ended ? 'failed' : ''}`;
+    note.textContent = [ended, data.refused].filter(Boolean).join(' · ');
+  }
+
+  function csv() {
+    const extra = ['rate', 'loss_scale', 'skipped'].filter(has);
+    const columns = ['loss', 'seconds', ...extra, 'root'];
+    const sides = data.b ? ['a', 'b'] : ['a'];
+    const names = ['iteration', ...sides.flatMap((side) => columns.map((name) => (data.b ? `${name}_${side}` : name)))];
+    const list = shown.numbers.map((number) => [number, ...sides.flatMap((side) => {
+      const i = index(stores[side], number);
+      return columns.map((name) => (i < 0 ? '' : stores[side][name][i]));
+    })]);
+    download('training.csv', csvText(names, list), 'text/csv');
+  }
+
+  // -- the plots --------------------------------------------------------------------------------
+
+  const range = () => {
+    const first = shown.numbers[0] ?? 1;
+    const last = shown.numbers[shown.numbers.length - 1] ?? 1;
+    const [from, to] = [Math.max(first, state.from ?? first), Math.min(last, state.to ?? last)];
+    return from < to ? [from, to] : [first, Math.max(last, first + 1)];
+  };
+
+  function value(side, name, i) {
+    const store = stores[side];
+    if (name === 'throughput') return store.seconds[i] ? data[side].batch / store.seconds[i] : null;
+    if (name !== 'apart') return store[name][i];
+    const other = index(stores.b, store.number[i]);
+    if (other < 0) return null;
+    const [x, y] = [store.loss[i], stores.b.loss[other]];
+    return x === y ? 0 : Math.abs(x - y) / Math.max(Math.abs(x), Math.abs(y));
+  }
+
+  /** [number, value] pairs of a curve in the range, with one on each side of it. */
+  function points(side, name, [from, to]) {
+    const store = stores[side];
+    const end = Math.min(store.number.length, at(store, to + 1) + 1);
+    const made = [];
+    for (let i = Math.max(0, at(store, from) - 1); i < end; i += 1) made.push([store.number[i], value(side, name, i)]);
+    return made;
+  }
+
+  function smoothed(side, [from, to]) {
+    const store = stores[side];
+    const made = [];
+    let [mean, weight] = [0, 0];
+    const end = Math.min(store.number.length, at(store, to + 1) + 1);
+    for (let i = 0; i < end; i += 1) {
+      mean = WEIGHT * mean + (1 - WEIGHT) * store.loss[i];
+      weight = WEIGHT * weight + (1 - WEIGHT);
+      if (store.number[i] >= from - 1) made.push([store.number[i], mean / weight]);
+    }
+    return made;
+  }
+
+  /** The path of a curve: of all points in one column of pixels the first, least, greatest and last. */
+  function path(list, x, y, ok) {
+    const parts = [];
+    let column = null;
+    let pen = 'M';
+    const put = (px, py) => { parts.push(`${pen}${px.toFixed(1)} ${py.toFixed(1)}`); pen = 'L'; };
+    const flush = () => {
+      if (!column) return;
+      for (const [px, py] of new Set([column.first, ...(column.low[2] < column.high[2] ? [column.low, column.high] : [column.high, column.low]), column.last])) put(px, py);
+      column = null;
+    };
+    list.forEach(([number, each], i) => {
+      if (!ok(each)) { flush(); pen = 'M'; return; }
+      const point = [x(number), y(each), i];
+      const pixel = Math.floor(point[0]);
+      if (column && column.pixel !== pixel) flush();
+      if (!column) column = { pixel, first: point, low: point, high: point, last: point };
+      if (point[1] < column.low[1]) column.low = point;
+      if (point[1] > column.high[1]) column.high = point;
+      column.last = point;
+    });
+    flush();
+    return parts.join('');
+  }
+
+  function ticks(low, high, wanted, log) {
+    if (log) {
+      const made = [];
+      const steps = Math.log10(high / low) > wanted ? [1] : Math.log10(high / low) * 3 > wanted ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];
+      for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) for (const step of steps) if (step * 10 ** power >= low && step * 10 ** power <= high) made.push(step * 10 ** power);
+      return made;
+    }
+    const rough = (high - low) / Math.max(1, wanted);
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].find((each) => each * power >= rough) * power;
+    const made = [];
+    for (let n = Math.ceil(low / step); n * step <= high * (1 + 1e-12); n += 1) made.push(n * step);
+    return made;
+  }
+
+  /** The top of an axis that a few long iterations (the first loads the program) do not stretch; Infinity: no need. */
+  function limitOf(lists) {
+    const values = lists.flatMap((list) => list.map(([, each]) => each)).filter((each) => each !== null).sort((p, q) => p - q);
+    const usual = 1.5 * (values[Math.floor(values.length * 0.97)] ?? 0);
+    return values.length >= 20 && values[values.length - 1] > 2 * usual ? usual : Infinity;
+  }
+
+  /** One plot between `top` and `bottom`: axis and curves; what is above `limit` is marked at the top. */
+  function plot(picture, { top, bottom, left, right, title, curves, log, zero, x, limit = Infinity }) {
+    const ok = (each) => each !== null && Number.isFinite(each) && (!log || each > 0);
+    let [low, high] = [Infinity, -Infinity];
+    for (const { list } of curves) for (const [, each] of list) if (ok(each)) { low = Math.min(low, each); high = Math.max(high, each); }
+    if (zero) low = Math.min(low, 0);
+    const above = high > limit;
+    high = Math.min(high, limit);
+    if (low > high) [low, high] = log ? [0.1, 1] : [0, 1];
+    const nothing = zero && low === 0 && high === 0;
+    if (log) { low /= 1.06; high *= 1.06; } else {
+      const room = high - low || Math.abs(high) || 1;
+      high += room * 0.06;
+      low -= zero && low === 0 ? 0 : room * 0.06;
+    }
+    const y = log ? (each) => bottom - ((Math.log(each) - Math.log(low)) / (Math.log(high) - Math.log(low))) * (bottom - top)
+      : (each) => bottom - ((each - low) / (high - low)) * (bottom - top);
+    for (const tick of nothing ? [0] : ticks(low, high, (bottom - top) / 28, log)) {
+      picture.append(svg('line', { class: 'grid', x1: left, x2: right, y1: y(tick), y2: y(tick) }), svg('text', { class: 'tick', x: left - 5, y: y(tick) + 3.5, 'text-anchor': 'end' }, tickText(tick)));
+    }
+    const middle = (top + bottom) / 2;
+    picture.append(svg('text', { x: 11, y: middle, 'text-anchor': 'middle', transform: `rotate(-90 11 ${middle})` }, title));
+    const id = `clip${Math.random().toString(36).slice(2)}`;
+    picture.append(svg('clipPath', { id }, svg('rect', { x: left, y: top, width: right - left, height: bottom - top })));
+    const inside = svg('g', { 'clip-path': `url(#${id})` });
+    for (const { list, kind } of curves) {
+      inside.append(svg('path', { class: `line ${kind}`, d: path(list, x, y, ok) }));
+      const there = list.filter(([, each]) => ok(each));
+      if (there.length === 1) inside.append(svg('circle', { class: `dot ${kind}`, cx: x(there[0][0]), cy: y(there[0][1]), r: 3 }));
+    }
+    if (above) {
+      const columns = new Set(curves.flatMap(({ list }) => list.filter(([n, each]) => each > limit && x(n) >= left && x(n) <= right).map(([n]) => Math.round(x(n)))));
+      for (const px of columns) inside.append(svg('path', { class: 'above', d: `M${px - 4} ${top + 8}L${px} ${top + 1}L${px + 4} ${top + 8}Z` }, svg('title', {}, 'above the scale')));
+    }
+    if (nothing) inside.append(svg('text', { class: 'tick', x: (left + right) / 2, y: middle + 4, 'text-anchor': 'middle' }, '0 throughout'));
+    picture.append(inside, svg('rect', { class: 'frame', x: left, y: top, width: right - left, height: bottom - top }));
+  }
+
+  let place = null; // of the plots: what the pointer needs
+  function drawChart() {
+    const [width, height] = [chart.clientWidth, chart.clientHeight];
+    if (!data || width < 120 || height < 110 || !shown.numbers.length) return;
+    const { left: l, right: r, top, between, strip, bottom } = MARGIN;
+    const [left, right] = [l, width - r];
+    const span = range();
+    const x = (number_) => left + ((number_ - span[0]) / (span[1] - span[0])) * (right - left);
+    const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Loss of ${plural(shown.numbers.length, 'iteration')}` });
+    const sides = data.b ? ['b', 'a'] : ['a'];
+    const belt = data.together ? strip : 0;
+    const free = height - top - between - belt - bottom;
+    const split = top + free * 0.64;
+    const log = state.scale === 'log';
+    const curves = sides.flatMap((side) => (state.smooth
+      ? [{ list: points(side, 'loss', span), kind: `${side} raw` }, { list: smoothed(side, span), kind: side }] : [{ list: points(side, 'loss', span), kind: side }]));
+    plot(picture, { top, bottom: split, left, right, title: log ? 'loss, log' : 'loss', curves, log, x });
+    if (belt) drawStrip(picture, split + 4, left, right, x, span);
+    const name = below();
+    let under = name === 'apart' ? [{ list: points('a', 'apart', span), kind: 'apart' }] : sides.map((side) => ({ list: points(side, name, span), kind: side }));
+    let title = BELOW.find(([each]) => each === name)[2];
+    if (name === 'seconds' && (data.a.seconds ?? 1) < 1) {
+      title = `m${title}`;
+      under = under.map((each) => ({ ...each, list: each.list.map(([n, s]) => [n, s * 1e3]) }));
+    }
+    const limit = name === 'seconds' ? limitOf(under.map((each) => each.list)) : Infinity;
+    plot(picture, { top: split + belt + between, bottom: height - bottom, left, right, title, curves: under, log: false, zero: name !== 'rate', x, limit });
+    for (const tick of ticks(span[0], span[1], (right - left) / 90, false).filter(Number.isInteger)) {
+      picture.append(svg('line', { class: 'grid', x1: x(tick), x2: x(tick), y1: height - bottom, y2: height - bottom + 4 }), svg('text', { class: 'tick', x: x(tick), y: height - bottom + 14, 'text-anchor': 'middle' }, count(tick)));
+    }
+    picture.append(svg('text', { x: (left + right) / 2, y: height - 4, 'text-anchor': 'middle' }, 'iteration'));
+    const parts = data.together?.parts;
+    if (parts && parts >= span[0] && parts <= span[1]) picture.append(svg('line', { class: 'split', x1: x(parts), x2: x(parts), y1: top, y2: height - bottom }, svg('title', {}, `they differ from iteration ${count(parts)} on`)));
+    const cursor = svg('line', { class: 'cursor', y1: top, y2: height - bottom, visibility: 'hidden' });
+    const pick = svg('rect', { class: 'pick', y: top, height: height - bottom - top, visibility: 'hidden' });
+    picture.append(cursor, pick);
+    place = { left, right, x, span, cursor, pick, number: (px) => span[0] + ((px - left) / (right - left)) * (span[1] - span[0]) };
+    chart.replaceChildren(picture, tip);
+    drawCursor();
+  }
+
+  function saysStrip() {
+    const { by, why, first, last, parts } = data.together;
+    if (!by) return `not compared: ${why}`;
+    const same = by === 'receipts' ? 'same bits' : 'equal losses';
+    const more = by === 'receipts' ? '' : ` (${why}: digests are not compared)`;
+    if (parts === null) return `${same} in iterations ${count(first)} to ${count(last)}${more}`;
+    const then = by === 'receipts' ? 'different digests' : 'different ones';
+    return parts === first ? `${then} from iteration ${count(first)} on${more}` : `${same} up to iteration ${count(parts - 1)}, then ${then}${more}`;
+  }
+
+  function drawStrip(picture, top, left, right, x, [from, to]) {
+    const { by, first, last, parts } = data.together;
+    const bar = (a, b, kind) => { if (b >= from && a <= to && b > a) picture.append(svg('rect', { class: kind, x: Math.max(left, x(a)), width: Math.max(2, Math.min(right, x(b)) - Math.max(left, x(a))), y: top, height: 5 })); };
+    if (by) { bar(first, parts ?? last, 'same'); if (parts !== null) bar(parts, Math.max(last, parts + 0.5), 'differs'); }
+    picture.append(svg('text', { class: 'says', x: left, y: top + 17, 'data-says': 'strip' }, saysStrip()));
+  }
+
+  function nearest(number_) {
+    const { numbers } = shown;
+    const i = at({ number: numbers }, number_);
+    return i > 0 && (i === numbers.length || number_ - numbers[i - 1] < numbers[i] - number_) ? numbers[i - 1] : numbers[i];
+  }
+
+  function drawCursor() {
+    if (!place) return;
+    const n = hover ?? state.at;
+    const inside = n !== undefined && n !== null && n >= place.span[0] && n <= place.span[1];
+    place.cursor.setAttribute('visibility', inside ? 'visible' : 'hidden');
+    tip.hidden = !inside || hover === null;
+    if (!inside) return;
+    place.cursor.setAttribute('x1', place.x(n));
+    place.cursor.setAttribute('x2', place.x(n));
+    if (tip.hidden) return;
+    const found = (data.b ? ['a', 'b'] : ['a']).map((side) => [side, index(stores[side], n)]);
+    const line = (title, cell) => h('tr', {}, h('th', {}, title), found.map(([side, i]) => h('td', {}, i < 0 ? '–' : cell(stores[side], i))));
+    const apart = data.b && found.every(([, i]) => i >= 0) ? value('a', 'apart', found[0][1]) : null;
+    tip.replaceChildren(h('table', {},
+      data.b ? h('tr', {}, h('th', {}, ''), h('td', {}, 'A'), h('td', {}, 'B')) : null, h('tr', {}, h('th', {}, 'iteration'), h('td', { colspan: found.length }, h('b', {}, count(n)))),
+      line('loss', (s, i) => fine(s.loss[i])), apart === null ? null : h('tr', {}, h('th', {}, 'apart'), h('td', { colspan: 2 }, figure(apart, 'relative'))),
+      line('time', (s, i) => seconds(s.seconds[i])),
+      ...[['rate', 'learning rate'], ['loss_scale', 'loss scale'], ['skipped', 'updates left out']].filter(([name]) => has(name)).map(([name, title]) => line(title, (s, i) => fine(s[name][i]))),
+      line('digest', (s, i) => h('span', { class: 'mono' }, s.root[i].slice(0, SHORT) || '–'))));
+    const px = place.x(n);
+    tip.style.left = `${px + 14 + tip.offsetWidth > chart.clientWidth ? Math.max(2, px - tip.offsetWidth - 10) : px + 12}px`;
+    tip.style.top = `${MARGIN.top + 6}px`;
+  }
+
+  const whole = () => remember({ from: undefined, to: undefined });
+  let drag = null;
+  const local = (event) => event.clientX - chart.getBoundingClientRect().left;
+  chart.addEventListener('pointermove', (event) => {
+    if (!place) return;
+    hover = nearest(place.number(local(event)));
+    if (drag !== null) {
+      const [a, b] = [Math.min(drag, local(event)), Math.max(drag, local(event))];
+      place.pick.setAttribute('visibility', b - a > 5 ? 'visible' : 'hidden');
+      place.pick.setAttribute('x', Math.max(place.left, a));
+      place.pick.setAttribute('width', Math.max(0, Math.min(place.right, b) - Math.max(place.left, a)));
+    }
+    drawCursor();
+  });
+  chart.addEventListener('pointerdown', (event) => { if (event.button === 0 && place) { drag = local(event); chart.setPointerCapture(event.pointerId); } });
+  chart.addEventListener('pointerup', (event) => {
+    if (drag === null || !place) return;
+    const [a, b] = [drag, local(event)].sort((p, q) => p - q);
+    drag = null;
+    if (b - a <= 5) { select(nearest(place.number(b))); return; }
+    const [from, to] = [a, b].map((px) => nearest(place.number(px)));
+    if (to > from) remember({ from, to });
+  });
+  chart.addEventListener('pointerleave', () => { hover = null; drawCursor(); });
+  chart.addEventListener('dblclick', whole);
+
+  // -- the table --------------------------------------------------------------------------------
+
+  const columns = () => {
+    const sides = data.b ? ['a', 'b'] : ['a'];
+    const letter = (side) => (data.b ? `${side.toUpperCase()} ` : '');
+    const of = (side, title, unit, width, show) => ({ title: letter(side) + title, unit, width, cell: (n) => { const i = index(stores[side], n); return h('span', { class: i < 0 ? 'faint' : '' }, i < 0 ? '–' : show(stores[side], i)); } });
+    const digest = (side) => ({ title: `${letter(side)}digest`, unit: 'of its receipt', width: 104, left: true, cell: (n) => {
+      const k = index(stores[side], n);
+      const text = k < 0 ? '' : stores[side].root[k];
+      const other = side === 'b' && text ? stores.a.root[index(stores.a, n)] : null;
+      return h('span', { class: `left digest${other && other !== text ? ' differs' : ''}`, title: text && `${text}\nclick to copy` }, text ? h('button', { class: 'plain mono', 'aria-label': `Copy the digest of iteration ${n}`,
+        click: (event) => { event.stopPropagation(); copy(text, event.currentTarget); } }, text.slice(0, SHORT)) : h('span', { class: 'faint' }, '–'));
+    } });
+    const varies = (name) => has(name) && stores.a[name].some((each) => each !== stores.a[name][0]);
+    const extra = [['rate', 'rate', 'learning'], ['loss_scale', 'scale', 'of the loss'], ['skipped', 'left out', 'updates']].filter(([name]) => varies(name));
+    return [
+      { title: `iteration ${state.order === 'last' ? '↓' : '↑'}`, unit: '', width: 74, sort: true, cell: (n) => h('span', {}, count(n)) },
+      ...sides.map((side) => of(side, 'loss', '', 78, (s, k) => fine(s.loss[k]))),
+      ...(data.b ? [{ title: 'apart', unit: 'relative', width: 56, cell: (n) => { const k = index(stores.a, n); const v = k < 0 ? null : value('a', 'apart', k); return h('span', { class: v ? 'differs' : 'muted' }, v === null ? '–' : figure(v, 'relative')); } }, ...sides.map(digest)] : []),
+      ...sides.map((side) => of(side, 'time', 'ms', 54, (s, k) => number(s.seconds[k] * 1e3))),
+      ...(data.b ? [] : [...extra.map(([name, title, unit]) => of('a', title, unit, 66, (s, k) => fine(s[name][k]))), digest('a')]),
+    ];
+  };
+
+  async function copy(text, button) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch { // not everywhere may a page write there
+      window.prompt('The digest', text);
+      return;
+    }
+    const before = button.textContent;
+    button.textContent = 'copied';
+    setTimeout(() => { button.textContent = before; }, 900);
+  }
+
+  const numberAt = (line) => shown.numbers[state.order === 'last' ? shown.numbers.length - 1 - line : line];
+  const lineOf = (n) => { const i = index({ number: shown.numbers }, n); return i < 0 ? -1 : state.order === 'last' ? shown.numbers.length - 1 - i : i; };
+  let parts = [];
+  function drawHead() {
+    parts = columns();
+    const grid = parts.map((each) => `${each.width}px`).join(' ');
+    list.style.flexBasis = `${parts.reduce((sum, each) => sum + each.width + 10, 22)}px`;
+    scroll.style.setProperty('--grid', grid);
+    head.style.gridTemplateColumns = grid;
+    head.replaceChildren(...parts.map((each) => h('span', { class: `${each.left ? 'left' : ''}${each.sort ? ' to' : ''}`, role: 'columnheader',
+      ...(each.sort ? { title: 'The first or the last first', click: () => remember({ order: state.order === 'last' ? undefined : 'last' }) } : {}) }, each.title, h('small', {}, each.unit || '\u00a0'))));
+  }
+
+  function drawRows() {
+    const total = shown.numbers.length;
+    rows.style.height = `${total * ROW}px`;
+    if (stick && data.a.status === 'recording' && state.order !== 'last') scroll.scrollTop = scroll.scrollHeight;
+    const first = Math.max(0, Math.floor(scroll.scrollTop / ROW) - 8);
+    const end = Math.min(total, first + Math.ceil(scroll.clientHeight / ROW) + 18);
+    const made = [];
+    for (let line = first; line < end; line += 1) {
+      const n = numberAt(line);
+      made.push(h('div', { class: `row${n === state.at ? ' on' : ''}`, role: 'row', 'data-iteration': n, 'aria-selected': String(n === state.at), style: { top: `${line * ROW}px`, gridTemplateColumns: 'var(--grid)' },
+        click: () => select(n) }, parts.map((each) => each.cell(n))));
+    }
+    rows.replaceChildren(...made);
+  }
+
+  function select(n) {
+    remember({ at: n });
+    const line = lineOf(n);
+    if (line * ROW < scroll.scrollTop) scroll.scrollTop = line * ROW;
+    const low = line * ROW + ROW + head.offsetHeight - scroll.clientHeight;
+    if (low > scroll.scrollTop) scroll.scrollTop = low;
+  }
+
+  function walk(event, earlier, further) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !shown.numbers.length) return;
+    const line = lineOf(state.at);
+    const to = { [earlier]: line < 0 ? 0 : line - 1, [further]: line + 1, Home: 0, End: shown.numbers.length - 1 }[event.key];
+    if (to === undefined) return;
+    if (to >= 0 && to < shown.numbers.length) select(numberAt(to));
+    event.preventDefault();
+    event.stopPropagation();
+  }
+  scroll.addEventListener('keydown', (event) => walk(event, 'ArrowUp', 'ArrowDown'));
+  chart.addEventListener('keydown', (event) => (state.order === 'last' ? walk(event, 'ArrowRight', 'ArrowLeft') : walk(event, 'ArrowLeft', 'ArrowRight')));
+  const scrolled = perFrame(() => { if (data) drawRows(); });
+  scroll.addEventListener('scroll', () => {
+    stick = scroll.scrollTop + scroll.clientHeight > scroll.scrollHeight - 2 * ROW;
+    scrolled();
+  });
+
+  // -- all of it --------------------------------------------------------------------------------
+
+  const redraw = perFrame(() => {
+    if (!data) return;
+    gather();
+    space.classList.toggle('tall', space.clientWidth < 760 && space.clientHeight > 320);
+    drawTools();
+    drawHead();
+    drawRows();
+    drawChart();
+    root.dataset.iterations = String(shown.numbers.length);
+  });
+
+  function remember(more) {
+    state = Object.fromEntries(Object.entries({ ...state, ...more }).filter(([, each]) => each !== undefined));
+    model.set('state', state);
+    model.save_changes();
+    redraw();
+  }
+
+  const observer = new ResizeObserver(redraw);
+  observer.observe(space);
+  later(() => observer.disconnect());
+  watch('state', () => {
+    const next = plain(model.get('state')) ?? {};
+    if (JSON.stringify(next) === JSON.stringify(state)) return;
+    state = next;
+    redraw();
+  });
+  watch('detail', () => { library = json(model, 'detail')?.recordings ?? []; redraw(); });
+  watch('data', () => {
+    const next = json(model, 'data');
+    if (!next) return;
+    data = next;
+    if (data.rows) { stores.a = fresh(data.a); merge(stores.a, data.rows); } else fetchRows();
+    redraw();
+  });
+});

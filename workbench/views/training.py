@@ -1,0 +1,179 @@
+"""A training run: loss, time and digest of every iteration, live; two runs, and where they part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from itertools import islice
+from statistics import median
+from typing import Any
+
+from core_compiler.ir.events import IterationRecord
+from core_compiler.training.telling import KEY
+from workbench.state import Sight
+from workbench.views import Empty
+from workbench.views.reading import Run
+
+#: Iterations of one answer: some 2 MB.
+PAGE = 20_000
+#: The time of an iteration is the mean of so many last ones.
+RECENT = 20
+#: What an iteration has where the run has such a thing.
+OPTIONAL = ("rate", "loss_scale", "skipped")
+
+
+def key(run: Run, sight: Sight, other: Run | None) -> tuple:
+    return grown(run), None if other is None else grown(other)
+
+
+def grown(run: Run) -> tuple:
+    """How far a training run has come."""
+    return run.version.iterations, run.version.stages, run.status
+
+
+def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
+    """``a`` and ``b``: the runs, without their iterations, which the browser asks for as they
+    grow; ``together``: where they part, None without a second run."""
+    need(run)
+    beside = other if other is not None and is_training(other) else None
+    return {
+        "a": about(run), "b": None if beside is None else about(beside),
+        "refused": "" if beside is other else f"{other and other.path.name} is no training run",
+        "together": None if beside is None else together(run, beside),
+    }  # fmt: skip
+
+
+def answer(run: Run, sight: Sight, request: Mapping[str, Any], other: Run | None) -> dict[str, Any]:
+    """``{"kind": "rows", "side": "a" | "b", "after": id}``: the iterations written since."""
+    if request.get("kind") != "rows":
+        raise ValueError(f"nothing is known of {request.get('kind')!r}")
+    of = other if request.get("side") == "b" else run
+    if of is None:
+        raise ValueError("nothing is compared with")
+    last, rows = of.recording.iterations(int(request.get("after", 0)), PAGE)
+    return {"side": request.get("side"), "path": str(of.path), "last": last,
+            "more": len(rows) == PAGE, **columns(rows)}  # fmt: skip
+
+
+def columns(rows: Iterable[IterationRecord]) -> dict[str, Any]:
+    """Iterations as lists; those of ``OPTIONAL`` only where one of the rows has a number."""
+    rows = list(rows)
+    made = {name: [getattr(row, name) for row in rows]
+            for name in ("number", "loss", "seconds", "root")}  # fmt: skip
+    for name in OPTIONAL:
+        values = [getattr(row, name) for row in rows]
+        if any(value is not None for value in values):
+            made[name] = values
+    return made
+
+
+def whole(run: Run) -> dict[str, Any]:
+    """The data with all iterations in it: where nobody can be asked."""
+    return {**data(run, Sight(), None), "rows": columns(run.iterations().values())}
+
+
+def is_training(run: Run) -> bool:
+    return run.meta().get("mode") == "training"
+
+
+def need(run: Run) -> None:
+    """`Empty`, with what to do, where ``run`` has no iterations."""
+    if run.version.iterations:
+        return
+    if not is_training(run):
+        raise Empty("This recording is no training run. To record one: "
+                    "workbench train MODEL --iterations 200 -o FILE.run")  # fmt: skip
+    if run.live:
+        raise Empty("The training step is being compiled: the first iteration comes in a moment.")
+    if KEY in run.meta():
+        raise Empty(f"The run ended before its first iteration. {run.meta().get('message', '')}")
+    raise Empty("This training step was compiled and not run. From Python, "
+                "core_compiler.training.fit.fit(step, data, ..., observer=Recorder(FILE)) "
+                "records its iterations.")  # fmt: skip
+
+
+def facts(run: Run) -> dict[str, Any]:
+    """What a recording says of how the run was made; {} where it says nothing."""
+    found = run.meta().get(KEY)
+    return found if isinstance(found, dict) else {}
+
+
+def about(run: Run) -> dict[str, Any]:
+    """A run in figures: iterations done and wanted, seconds of one, examples a second, seconds
+    left, what is hashed, how it ended."""
+    meta, plan, rows = run.meta(), facts(run), run.iterations()
+    wanted, batch = (_count(plan.get(name)) for name in ("iterations", "batch"))
+    last = next(reversed(rows.values()), None)
+    recent = [row.seconds for row in islice(reversed(rows.values()), RECENT)]
+    mean = sum(recent) / len(recent) if recent else 0.0
+    done = 0 if last is None else last.number
+    return {
+        "name": run.path.name, "path": str(run.path), "inode": run.inode,
+        "model": str(meta.get("model", run.path.stem)), "target": str(meta.get("target", "")),
+        "status": run.status, "message": str(meta.get("message") or ""),
+        "done": done, "wanted": wanted, "batch": batch, "count": len(rows),
+        "last": run.version.iterations or 0, "loss": None if last is None else last.loss,
+        "seconds": median(recent) if recent else None,
+        "left": mean * max(0, wanted - done) if run.live and wanted else None,
+        "receipts": str(plan.get("receipts") or "off"),
+        "ops_every": _count(plan.get("ops_every")), "inject": str(plan.get("inject") or ""),
+        "folder": str(plan.get("folder") or ""),
+        "identity": str(run.figures().get("identity", "")),
+        "digest": str(run.figures().get("state_digest", "")),
+    }  # fmt: skip
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+# -- two runs -------------------------------------------------------------------------------------
+
+
+def together(run: Run, other: Run) -> dict[str, Any]:
+    """How far two runs have the same bits.  ``by``: what says so: ``receipts`` (each root covers
+    all before it), ``losses`` where there are none, or "" where nothing can be compared, and
+    ``why``; ``first`` and ``last`` iteration compared; ``parts``: the first that differs."""
+    return run.kept(("together", grown(run), other.path, other.inode, grown(other)),
+                    lambda: _together(run, other))  # fmt: skip
+
+
+def _together(run: Run, other: Run) -> dict[str, Any]:
+    a, b = run.iterations(), other.iterations()
+    shared = [n for n in a if n in b]
+    made: dict[str, Any] = {"by": "", "why": "", "first": None, "last": None, "parts": None}
+    if not shared:
+        return {**made, "why": "the runs have no iteration in common"}
+    if about(run)["identity"] != about(other)["identity"]:
+        return {**made, "why": "they compute different things (other numerics identities)"}
+    rooted = [n for n in shared if a[n].root and b[n].root]
+    if rooted and _alike(run, other, a, b, rooted[0]):
+        parts = next((n for n in rooted if a[n].root != b[n].root), None)
+        return {**made, "by": "receipts", "first": rooted[0], "last": rooted[-1], "parts": parts}
+    parts = next((n for n in shared if a[n].loss != b[n].loss), None)
+    why = "their receipts hash different things" if rooted else "without receipts"
+    return {**made, "by": "losses", "why": why, "first": shared[0], "last": shared[-1],
+            "parts": parts}  # fmt: skip
+
+
+def _alike(
+    run: Run, other: Run, a: Mapping[int, IterationRecord], b: Mapping[int, IterationRecord],
+    start: int,
+) -> bool:  # fmt: skip
+    """Whether the roots of two runs cover the same things from iteration ``start`` on."""
+    one, two = facts(run), facts(other)
+    if any(one.get(name) != two.get(name) for name in ("receipts", "ops_every")):
+        return False
+    return a[start].root == b[start].root or _first_root(a) == _first_root(b) == start
+
+
+def _first_root(rows: Mapping[int, IterationRecord]) -> int | None:
+    return next((n for n, row in rows.items() if row.root), None)
+
+
+# -- what can be compared with --------------------------------------------------------------------
+
+
+def choices(entries: Iterable[Any]) -> dict[str, Any]:
+    """The recordings of training runs."""
+    return {"recordings": [asdict(e) for e in entries if e.mode == "training"]}
