@@ -116,7 +116,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const found = data.findings.length;
     page.replaceChildren(...[
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'muted' }, data.subtitle),
-        h('span', { class: `status ${data.status}` }, WORDS[data.status] ?? data.status)),
+        h('span', { class: `status ${data.status}` }, data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status)),
       progress(data),
       h('div', { class: 'figures' }, data.figures.map(figureBox)),
       h('h2', {}, 'Findings', h('span', {}, found ? 'worst first; click to see' : '')),

@@ -11,6 +11,7 @@ from core_compiler.record.reader import Stage
 from core_compiler.runtime.samples import executed_on
 from workbench import numbers
 from workbench.state import Sight
+from workbench.views import training
 from workbench.views.kernels import launches, table
 from workbench.views.reading import Run
 
@@ -45,6 +46,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "title": str(meta.get("model", run.path.stem)),
         "subtitle": _subtitle(meta),
         "status": run.status,
+        "training": bool(run.version.iterations),
         "message": str(meta.get("message", "")),
         "progress": run.progress() if run.live else None,
         "figures": list(_figures(run, stages)),
@@ -84,6 +86,8 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     memory, timing, figures = run.figures("memory"), run.figures("timing"), run.figures()
     ops = [s.figures.get("ops", s.ops) for s in stages]
     ends = {s.half: s for s in stages}
+    if run.version.iterations:
+        yield from _of_training(run)
     yield _figure("time per execution", timing.get("total_ms"), "ms",
                   f"median on {executed_on(timing.get('threads'))}", "kernels")  # fmt: skip
     yield _figure("peak memory", memory.get("arena_bytes"), "B",
@@ -118,16 +122,31 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     if "worst_relative_error" in figures:
         yield _figure("error against peer", figures["worst_relative_error"], "relative",
                       str(figures.get("against", "")), "numerics")  # fmt: skip
-    yield _figure("compile time", run.meta().get("seconds") or figures.get("compile_seconds"), "s",
-                  "recording included", "")  # fmt: skip
+    if training.is_training(run):  # the recording went on after the compile
+        yield _figure("compile time", sum(s.seconds for s in stages), "s", "all passes", "")
+    else:
+        yield _figure("compile time", run.meta().get("seconds") or figures.get("compile_seconds"),
+                      "s", "recording included", "")  # fmt: skip
     yield {**_figure("identity", None, "", "what the bits of the result depend on", ""),
            "text": str(figures.get("identity", ""))[:16]}  # fmt: skip
     if "not_executed" in figures:
         yield {**_figure("not executed", None, "", "what this machine lacks", ""),
                "text": str(figures["not_executed"])}  # fmt: skip
         return
+    if "state_digest" in figures:
+        yield {**_figure("state digest", None, "", "bits of the state after the last iteration", ""),
+               "text": str(figures["state_digest"])[:16]}  # fmt: skip
+        return
     yield {**_figure("output digest", None, "", "bits of the outputs on the example inputs", ""),
            "text": str(figures.get("digest", ""))[:16]}  # fmt: skip
+
+
+def _of_training(run: Run) -> Iterator[dict[str, Any]]:
+    found = training.about(run)
+    wanted = f"of {found['wanted']}" if found["wanted"] else "of the training run"
+    yield _figure("iterations", found["done"], "", wanted, "training")
+    yield _figure("loss", found["loss"], "", "of the last iteration", "training")
+    yield _figure("time per iteration", found["seconds"], "s", "median of the last 20", "training")
 
 
 def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str, Any]:
@@ -154,14 +173,17 @@ def findings(run: Run) -> list[Finding]:
 def _ending(run: Run) -> Iterator[Finding]:
     message = str(run.meta().get("message", ""))
     last = {"stage": max(0, run.version.stages - 1), "panes": ["graph", "diff"]}
+    what, kept, again = "compile", "The stages before it are kept.", "compile again"
+    if run.version.iterations:
+        last = {"panes": ["training", "graph"]}
+        what, kept, again = "training run", "Its iterations are kept.", "resume it"
     if run.status == "failed":
-        yield Finding(ERROR, "The compile failed", message, last)
+        yield Finding(ERROR, f"The {what} failed", message, last)
     elif run.status == "cancelled":
-        yield Finding(WARNING, "The compile was cancelled", "The stages before it are kept.", last)
+        yield Finding(WARNING, f"The {what} was cancelled", kept, last)
     elif run.status == "interrupted":
-        yield Finding(WARNING, "The compile ended without finishing",
-                      "Its process is gone. The stages it finished are kept; compile again.",
-                      last)  # fmt: skip
+        yield Finding(WARNING, f"The {what} ended without finishing",
+                      f"Its process is gone. What it finished is kept; {again}.", last)  # fmt: skip
 
 
 def _failed(run: Run) -> Iterator[Finding]:
