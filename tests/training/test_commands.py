@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
+from core_compiler.record import Recording
+from core_compiler.training.receipts import Book
 from workbench.cli import main
 
 MODEL = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--batch", "8", "--seed", "3"]
@@ -22,7 +25,7 @@ def runs(tmp_path_factory):
     """Two runs in folders: one as it is, one with a rounding of an updated parameter flipped, and
     the op that makes it."""
     folder = tmp_path_factory.mktemp("runs")
-    assert main([*RUN, "--folder", str(folder / "a")]) == 0
+    assert main([*RUN, "--folder", str(folder / "a"), "-o", str(folder / "a.run")]) == 0
     first, *_ = (folder / "a" / "receipts.jsonl").read_text().splitlines()
     op = [name for _, name, *_ in json.loads(first)["names"] if name.startswith("core.sub#")][-1]
     inject = ["--inject", f"{op}:3", "--tiling", "alternate", "--threads", "1"]
@@ -105,6 +108,37 @@ def test_of_two_pipelines_the_pass_is_named(runs, tmp_path, capsys):
     assert "inserted at after:canonicalise in the first, is not there in the second" in said
 
 
+def test_a_run_is_recorded_and_goes_on_in_its_recording(runs, capsys, tmp_path):
+    folder, path = tmp_path / "a", tmp_path / "a.run"
+    shutil.copytree(runs[0], folder)
+    shutil.copy(runs[0].with_suffix(".run"), path)
+    book = Book.read(folder / "receipts.jsonl")
+    ask = "SELECT number, root FROM iteration ORDER BY number"
+    _, found = _json(capsys, "query", str(path), ask)
+    assert found["rows"] == [[n, book.receipts[n].root] for n in range(1, 5)]
+    before = path.read_bytes()
+    again = [*RUN, "--folder", str(folder), "-o", str(path)]
+    assert main(again) == 2, "the folder has checkpoints"
+    assert path.read_bytes() == before, "nothing is recorded over a run that is to be resumed"
+    capsys.readouterr()
+    code, made = _json(capsys, *again, "--iterations", "6", "--resume")
+    assert (code, made["first"], made["recording"]) == (0, 4, str(path))
+    _, found = _json(capsys, "query", str(path), ask)
+    assert [number for number, _ in found["rows"]] == [1, 2, 3, 4, 5, 6]
+    assert found["rows"][:4] == [[n, book.receipts[n].root] for n in range(1, 5)]
+    with Recording.open(path) as recording:
+        meta = recording.meta()
+        assert (meta["model"], meta["mode"]) == ("digits-mlp", "training")
+        assert meta["training_run"]["iterations"] == 6
+        assert [s.index for s in recording.stages()] == list(range(recording.stage_count()))
+
+
+def test_without_a_recording_the_answer_is_what_it_was(runs, capsys):
+    _, found = _json(capsys, *MODEL, "--iterations", "1")
+    assert list(found) == ["model", "target", "first", "loss", "digest", "identity",
+                           "seconds_per_iteration", "peak_bytes"]  # fmt: skip
+
+
 def test_shards_are_part_of_what_is_computed(capsys):
     digests = {}
     for shards in ("1", "2", "4"):
@@ -135,6 +169,7 @@ def test_workers_give_the_digest_of_one(capsys):
         (["train", "digits-mlp", "--workers", "0"], "--workers 0"),
         (["train", "digits-mlp", "--receipts", "state"], "there is no folder for receipts"),
         (["train", "digits-mlp", "--inject", "core.conv"], "names no op and iteration"),
+        (["train", "digits-mlp", "-o", "x.txt"], "the name does not end in .run"),
         (["verify", "nowhere"], "there is no training run here"),
         (["diverge", "nowhere", "elsewhere"], "there is no training run here"),
     ],

@@ -15,6 +15,7 @@ from torch.nn import functional
 import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.record import Recorder, Recording
 from core_compiler.training import receipts
 from core_compiler.training.config import Training
 from core_compiler.training.fit import fit
@@ -65,12 +66,22 @@ def alone():
 
 
 @pytest.mark.parametrize(("workers", "norm"), [(2, True), (2, False), (3, True)])
-def test_workers_change_no_bit(workers, norm, alone):
+def test_workers_change_no_bit(workers, norm, alone, tmp_path):
     step = _step(norm=norm)
-    history = fit(step, _data(), iterations=6, batch=8, seed=5, workers=workers)
+    history = fit(
+        step, _data(), iterations=6, batch=8, seed=5, workers=workers, folder=tmp_path,
+        receipts="state", observer=Recorder(tmp_path / "x.run"),
+    )  # fmt: skip
     assert (history.loss, step.digest) == alone[norm]
     assert step.iteration == 6
     assert history.peak_bytes > 0
+    book = Book.read(tmp_path / receipts.FILE)
+    with Recording.open(tmp_path / "x.run") as recording:
+        rows = recording.iterations()[1]
+        assert recording.status == "finished"
+    assert [(r.number, r.root) for r in rows] == [(n, r.root) for n, r in book.receipts.items()]
+    assert [r.loss for r in rows] == history.loss
+    assert {r.rate for r in rows} == {0.001}
 
 
 def test_receipts_of_all_values_are_those_of_one_process(tmp_path):
