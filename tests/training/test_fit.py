@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.training import checkpoint
+from core_compiler.record import Recording
 from core_compiler.training.config import Training
 from core_compiler.training.data import Data
 from core_compiler.training.fit import fit, restore
@@ -230,13 +231,17 @@ def test_the_command_gives_the_same_digest_on_any_threads_and_tiling(capsys):
     assert found[0]["peak_bytes"] > 0 and found[0]["seconds_per_iteration"] > 0
 
 
-def test_the_command_trains_in_f16(capsys):
+def test_the_command_trains_in_f16(capsys, tmp_path):
     from workbench.cli import main
 
     words = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--iterations", "2"]
-    assert main([*words, "--precision", "f16", "--loss-scale", "dynamic", "--json"]) == 0
+    path = str(tmp_path / "x.run")
+    assert main([*words, "--precision", "f16", "--loss-scale", "dynamic", "--json", "-o", path]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["loss_scale"] == 65536.0 and found["skipped_updates"] == 0
+    with Recording.open(path) as recording:
+        rows = recording.iterations()[1]
+    assert [(r.loss_scale, r.skipped) for r in rows] == [(65536.0, 0)] * 2
     assert main([*words, "--precision", "f16", "--loss-scale", "1e38"]) == 0
     assert "2 updates in all, for gradients that were not finite" in capsys.readouterr().out
 

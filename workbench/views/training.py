@@ -118,9 +118,14 @@ def about(run: Run) -> dict[str, Any]:
         "receipts": str(plan.get("receipts") or "off"),
         "ops_every": _count(plan.get("ops_every")), "inject": str(plan.get("inject") or ""),
         "folder": str(plan.get("folder") or ""),
-        "identity": str(run.figures().get("identity", "")),
+        "identity": identity(run),
         "digest": str(run.figures().get("state_digest", "")),
     }  # fmt: skip
+
+
+def identity(run: Run) -> str:
+    """The numerics identity of what is computed."""
+    return str(run.figures().get("identity", ""))
 
 
 def _count(value: Any) -> int:
@@ -144,7 +149,7 @@ def _together(run: Run, other: Run) -> dict[str, Any]:
     made: dict[str, Any] = {"by": "", "why": "", "first": None, "last": None, "parts": None}
     if not shared:
         return {**made, "why": "the runs have no iteration in common"}
-    if about(run)["identity"] != about(other)["identity"]:
+    if identity(run) != identity(other):
         return {**made, "why": "they compute different things (other numerics identities)"}
     rooted = [n for n in shared if a[n].root and b[n].root]
     if rooted and _alike(run, other, a, b, rooted[0]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -48,6 +49,34 @@ def two_targets(tmp_path_factory: pytest.TempPathFactory) -> TwoTargets:
     pytest.importorskip("torch", reason="the network is written in torch")
     pytest.importorskip("numba_cuda", reason="CUDA kernels are compiled by numba-cuda")
     return two_targets_network.record(tmp_path_factory.mktemp("two_targets"))
+
+
+@dataclass(frozen=True)
+class TrainingRuns:
+    """Recordings of two training runs, which differ by one rounding of ``op`` in iteration ``at``;
+    their folders lie beside them."""
+
+    a: Path
+    b: Path
+    op: str
+    at: int
+
+
+@pytest.fixture(scope="session")
+def training_runs(tmp_path_factory: pytest.TempPathFactory) -> TrainingRuns:
+    pytest.importorskip("torch", reason="the sample models need torch")
+    from workbench.cli import main
+
+    folder, op, at = tmp_path_factory.mktemp("training"), "", 3
+    words = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--iterations", "6",
+             "--batch", "8", "--every", "2", "--receipts", "gradients"]  # fmt: skip
+    for name in ("a", "b"):
+        out = ["--folder", str(folder / name), "-o", str(folder / f"{name}.run")]
+        assert main([*words, *out, *(["--inject", f"{op}:{at}"] if op else [])]) == 0
+        first, *_ = (folder / name / "receipts.jsonl").read_text().splitlines()
+        names = [op for _, op, *_ in json.loads(first)["names"]]
+        op = [op for op in names if op.startswith("core.sub#")][-1]  # it updates a parameter
+    return TrainingRuns(folder / "a.run", folder / "b.run", op, at)
 
 
 def _need_panel() -> None:

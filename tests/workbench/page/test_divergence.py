@@ -1,0 +1,273 @@
+"""Where two training runs part: by their receipts, by doing an iteration again, and what is said
+of runs that cannot be compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from core_compiler.errors import UserError
+from core_compiler.record import Recording
+from core_compiler.record.resumed import Resumed
+from workbench import divergences, training_runs, worker
+from workbench.ahead import finite
+from workbench.app.library import Library
+from workbench.app.workspace import Workspace
+from workbench.state import Sight
+from workbench.views import divergence
+from workbench.views.reading import Run
+
+VIEW = "#cw-view-divergence"
+
+
+@pytest.fixture
+def copies(training_runs, tmp_path):
+    """Both runs in folders of the test's own: ``(a, b)``; the recordings know where they are."""
+    made = []
+    for path in (training_runs.a, training_runs.b):
+        folder = tmp_path / path.stem
+        shutil.copytree(path.with_suffix(""), folder)
+        shutil.copy(path, tmp_path / path.name)
+        with Recording.open(path) as recording:
+            identity, facts = recording.figures()["identity"], recording.meta()["training_run"]
+        recorder = Resumed(tmp_path / path.name, identity)
+        recorder.begin({"training_run": {**facts, "folder": str(folder)}})
+        recorder.end("finished")
+        made.append(tmp_path / path.name)
+    return tuple(made)
+
+
+def told(copies, **how) -> dict:
+    runs = [Run(path, **how) for path in copies]
+    try:
+        data = divergence.data(runs[0], Sight(), runs[1])
+        json.dumps(finite(data), allow_nan=False)
+        return data
+    finally:
+        for run in runs:
+            run.close()
+
+
+@pytest.fixture(scope="module")
+def found(training_runs):
+    """The data, once the worker has found the op."""
+    a, b = Run(training_runs.a), Run(training_runs.b)
+    worker._diverge(divergence.job(a, b))
+    data = divergence.data(a, Sight(), b)
+    yield a, data
+    a.close()
+    b.close()
+
+
+# -- by the receipts ------------------------------------------------------------------------------
+
+
+def test_receipts_say_where_they_part_without_computing(copies, training_runs, monkeypatch):
+    monkeypatch.setattr("workbench.training_runs.make", None)
+    data = told(copies)
+    assert data["problem"] is None and data["result"] is None
+    part = data["part"]
+    assert (part["iteration"], part["until"], part["last"]) == (training_runs.at, 6, 6)
+    assert (part["kind"], part["name"] != "") == ("state", True)
+    folders = [str(path.with_suffix("")) for path in copies]
+    assert data["command"] == f"workbench diverge {folders[0]} {folders[1]}"
+    assert data["together"]["parts"] == training_runs.at
+
+
+def test_a_run_beside_itself_has_no_difference(copies):
+    data = told((copies[0], copies[0]))
+    assert (data["part"], data["problem"], data["compared"]) == (None, None, 6)
+    run = Run(copies[0])
+    with pytest.raises(UserError, match="do not differ"):
+        divergence.job(run, run)
+    run.close()
+
+
+def _lines(path: Path) -> list[str]:
+    return (path.with_suffix("") / "receipts.jsonl").read_text().splitlines()
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    (path.with_suffix("") / "receipts.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def _moved(a: Path, b: Path) -> None:
+    os.rename(b.with_suffix(""), b.parent / "elsewhere")
+
+
+def _without_receipts(a: Path, b: Path) -> None:
+    (b.with_suffix("") / "receipts.jsonl").unlink()
+
+
+def _cut(a: Path, b: Path) -> None:
+    _write(b, [_lines(b)[0][:40], *_lines(b)[1:]])
+
+
+def _changed(a: Path, b: Path) -> None:
+    lines = _lines(b)
+    row = json.loads(lines[2])
+    row["loss"] = (2.0).hex()
+    _write(b, [*lines[:2], json.dumps(row), *lines[3:]])
+
+
+def _of_another_run(a: Path, b: Path) -> None:
+    _write(b, _lines(a))
+
+
+def _other_identity(a: Path, b: Path) -> None:
+    lines = _lines(b)
+    _write(b, [json.dumps({**json.loads(lines[0]), "identity": "f" * 64}), *lines[1:]])
+
+
+def _large(a: Path, b: Path) -> None:
+    _write(a, [*_lines(a), " " * divergence.MOST])
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_moved, "the folder of b.run is gone"),
+        (_without_receipts, "b.run has no receipts"),
+        (_cut, "these are no receipts"),
+        (_changed, "the root of iteration 2 is not that of its receipt"),
+        (_of_another_run, "the receipts in its folder are not those of b.run"),
+        (_other_identity, "the runs compute different things"),
+        (_large, "the receipts of a.run are"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(damage, said, copies):
+    damage(*copies)
+    data = told(copies)
+    assert said in data["problem"]["what"] and data["problem"]["fix"]
+    assert data["part"] is None and data["together"]["parts"] == 3, "the recordings still say it"
+    assert data["command"]
+
+
+def test_a_run_that_kept_no_folder_says_so(copies):
+    with Recording.open(copies[1]) as recording:
+        identity, facts = recording.figures()["identity"], recording.meta()["training_run"]
+    recorder = Resumed(copies[1], identity)
+    recorder.begin({"training_run": {**facts, "folder": ""}})
+    recorder.end("finished")
+    data = told(copies)
+    assert "kept no folder" in data["problem"]["what"] and data["command"] == ""
+
+
+def test_a_public_address_reads_no_folders_and_runs_nothing(copies, tmp_path):
+    """A recording is untrusted: it would name any folder."""
+    assert "not read on this address" in told(copies, folders=False)["problem"]["what"]
+    public = Workspace(local=False, root=tmp_path / "cache")
+    assert not public.runs_code
+    run = Run(copies[0])
+    with pytest.raises(UserError, match="is off on this address"):
+        public.search(run, run)
+    run.close()
+
+
+# -- by doing the iteration again -----------------------------------------------------------------
+
+
+def test_the_op_is_found_and_linked(found, training_runs):
+    run, data = found
+    result = data["result"]
+    assert (result["op"], result["iteration"], result["ulps"]) == (
+        training_runs.op, training_runs.at, 1)  # fmt: skip
+    assert result["count"] == 1 and result["numbers"][0] != result["numbers"][1]
+    op = run.recording.op(result["id"])
+    assert op.kind == training_runs.op.partition("#")[0]
+    assert op in set(run.index(result["stage"]).module.main.body.ops)
+    of_kind = [o for o in run.index(result["stage"]).module.main.body.ops if o.kind == op.kind]
+    assert of_kind.index(op) + 1 == int(training_runs.op.partition("#")[2])
+    names = {k.id: k.name for k in run.kernels()}
+    assert [names[i] for i in result["kernel_ids"][:1]] == result["kernels"][:1]
+
+
+def test_a_result_is_kept_and_a_damaged_one_is_none(found, training_runs, tmp_path):
+    kept = divergences.path_of(training_runs.a)
+    (key, result), *_ = json.loads(kept.read_text()).items()
+    path = tmp_path / "x.run"
+    for n in range(divergences.KEPT + 3):
+        divergences.keep(path, f"key{n}", result)
+    assert divergences.kept(path, "key0") is None
+    last = f"key{divergences.KEPT + 2}"
+    assert divergences.kept(path, last) == divergences.kept(training_runs.a, key) == result
+    for broken in ({**result, "numbers": [1]}, {**result, "ulps": "x"}, {}, 3, {**result, "element": 1}):
+        divergences.path_of(path).write_text(json.dumps({last: broken}))
+        assert divergences.kept(path, last) is None
+    divergences.path_of(path).write_text("{")
+    assert divergences.kept(path, last) is None
+    divergences.keep(path, last, result)  # what is no JSON is written anew
+    assert divergences.kept(path, last) == result
+    with pytest.raises(UserError, match=f"{result['op']} is the first that differs, but"):
+        divergences.keep(tmp_path / "no folder" / "x.run", last, result)
+
+
+def test_a_recording_that_is_removed_takes_its_results_along(tmp_path):
+    library = Library(tmp_path)
+    path = library.new_path("m")
+    path.write_bytes(b"")
+    divergences.path_of(path).write_text("{}")
+    library.remove(path.name)
+    assert list(library.folder.iterdir()) == []
+
+
+def test_iterations_that_are_done_again_are_told(copies):
+    """From the start, where the checkpoint before is gone."""
+    for path in copies[0].with_suffix("").glob("*.safetensors"):
+        path.unlink()
+    lines = []
+
+    class Told:
+        def __getattr__(self, name):
+            return lambda *what: lines.append((name, *what))
+
+    run = training_runs.read(copies[0].with_suffix(""), Told())
+    run.before(4)
+    assert [what[1:] for what in lines if "again" in str(what)] == [
+        (f"iteration {n} again", n - 1, 3) for n in (1, 2, 3)
+    ]
+
+
+# -- in a browser ---------------------------------------------------------------------------------
+
+
+@pytest.mark.playwright
+def test_a_result_leads_to_the_op_and_its_kernel(server, tab, found, training_runs):
+    _, data = found
+    result = data["result"]
+    query = f"run={quote(str(training_runs.a))}&other={quote(str(training_runs.b))}"
+    page = tab(f"{server.url}?{query}&panes=divergence")
+    page.wait(f'{VIEW} [data-result="op"]')
+    said = page.text(f'{VIEW} [data-result="op"]')
+    assert result["op"] in said and "1 ulp apart" in said
+    assert page.text(f"{VIEW} .told").startswith("The same bits up to iteration 2.")
+    page.locate(f'{VIEW} button:text-is("{result["op"]}")').click()
+    page.wait_query("op", str(result["id"]))
+    page.wait_query("stage", str(result["stage"]))
+    page.drawn("graph")
+    page.locate(f'{VIEW} button:text-is("{result["kernels"][0]}")').click()
+    page.wait_query("kernel", str(result["kernel_ids"][0]))
+    page.drawn("code")
+    assert not page.errors
+
+
+@pytest.mark.playwright
+@pytest.mark.slow
+def test_the_op_is_looked_for_from_the_page(server, tab, copies, training_runs):
+    """A job of its own: it is begun, cancelled, begun again, and its result outlives a reload."""
+    query = "&".join(f"{k}={quote(str(p))}" for k, p in zip(("run", "other"), copies, strict=True))
+    page = tab(f"{server.url}?{query}&panes=divergence")
+    page.locate(f'{VIEW} [data-do="find"]').click()
+    page.locate(f'{VIEW} [data-do="cancel"]').click()
+    page.wait(f"{VIEW} >> text=The search was cancelled.")
+    page.locate(f'{VIEW} [data-do="find"]').click()
+    page.page.wait_for_selector(f'{VIEW} [data-result="op"]', timeout=300_000)
+    assert training_runs.op in page.text(f'{VIEW} [data-result="op"]')
+    page.page.reload()
+    page.wait(f'{VIEW} [data-result="op"]')
+    assert not page.errors
