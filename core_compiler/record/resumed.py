@@ -34,12 +34,13 @@ class Resumed(Recorder):
                 "v", "SELECT value FROM figure WHERE section = 'run' AND name = 'identity'"
             )
         where = str(self.path)
+        elsewhere = "or record into another file"
         if meta.get("status") == "recording" and is_running(str(meta.get("writer")), machine_id()):
             raise UserError("the recording is being written by another process", where,
-                            "wait until that run has ended, or record into another file")  # fmt: skip
+                            f"wait until that run has ended, {elsewhere}")  # fmt: skip
         if recorded[-1:] != [(self._identity,)]:
             raise UserError("the recording is of another training step", where,
-                            "resume into the recording of this run, or into another file")  # fmt: skip
+                            f"name the recording of the run that goes on, {elsewhere}")  # fmt: skip
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
             if db.execute("PRAGMA user_version").fetchone() != (schema.VERSION,):

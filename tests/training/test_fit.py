@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import core_compiler as cc
 from core_compiler.errors import UserError
-from core_compiler.training import checkpoint
 from core_compiler.record import Recording
+from core_compiler.training import checkpoint
 from core_compiler.training.config import Training
 from core_compiler.training.data import Data
 from core_compiler.training.fit import fit, restore
@@ -236,7 +236,9 @@ def test_the_command_trains_in_f16(capsys, tmp_path):
 
     words = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--iterations", "2"]
     path = str(tmp_path / "x.run")
-    assert main([*words, "--precision", "f16", "--loss-scale", "dynamic", "--json", "-o", path]) == 0
+    assert (
+        main([*words, "--precision", "f16", "--loss-scale", "dynamic", "--json", "-o", path]) == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["loss_scale"] == 65536.0 and found["skipped_updates"] == 0
     with Recording.open(path) as recording:

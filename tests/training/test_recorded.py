@@ -66,7 +66,9 @@ class Stop:
 def test_a_recording_has_the_compile_and_every_iteration(tmp_path):
     step = _compiled(Cosine(0.1, 8, 0.01), finish=False)
     with Recorder(tmp_path / "x.run") as recorder:
-        history = fit(step, _data(), iterations=6, folder=tmp_path / "run", observer=recorder, **RUN)
+        history = fit(
+            step, _data(), iterations=6, folder=tmp_path / "run", observer=recorder, **RUN
+        )
     book = receipts.Book.read(tmp_path / "run" / receipts.FILE)
     with Recording.open(tmp_path / "x.run") as recording:
         assert recording.status == "finished"

@@ -14,7 +14,7 @@ from core_compiler.training.diverge import Parting, part
 from core_compiler.training.receipts import Book
 from workbench import divergences
 from workbench.state import Sight
-from workbench.views import Empty, training
+from workbench.views import training
 from workbench.views.links import kernel_by_name
 from workbench.views.reading import Run
 

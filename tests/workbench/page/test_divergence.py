@@ -196,7 +196,13 @@ def test_a_result_is_kept_and_a_damaged_one_is_none(found, training_runs, tmp_pa
     assert divergences.kept(path, "key0") is None
     last = f"key{divergences.KEPT + 2}"
     assert divergences.kept(path, last) == divergences.kept(training_runs.a, key) == result
-    for broken in ({**result, "numbers": [1]}, {**result, "ulps": "x"}, {}, 3, {**result, "element": 1}):
+    for broken in (
+        {**result, "numbers": [1]},
+        {**result, "ulps": "x"},
+        {},
+        3,
+        {**result, "element": 1},
+    ):
         divergences.path_of(path).write_text(json.dumps({last: broken}))
         assert divergences.kept(path, last) is None
     divergences.path_of(path).write_text("{")
