@@ -1,11 +1,11 @@
 """``python -m workbench.worker``: one compile in a process of its own, from a JSON job on stdin, or
 the search for where two training runs differ.
 
-A compile's job says ``model``, ``out`` (the recording to write) and optionally ``frontend``, ``target``,
-``sizes``, ``check``, ``execute``, ``threads``, ``trust``, ``edit`` (see ``workbench.edits``; the
-code of inserted passes runs here), ``target_options``, ``pass_timeout`` (seconds).  With
-``diverge``, the folders of two runs, it also says for which ``recording`` and under which ``key``
-the result is kept (see ``workbench.divergences``).
+A compile's job says ``model``, ``out`` (the recording to write) and optionally ``frontend``,
+``target``, ``sizes``, ``check``, ``execute``, ``threads``, ``trust``, ``edit`` (see
+``workbench.edits``; the code of inserted passes runs here), ``target_options``, ``pass_timeout``
+(seconds).  With ``diverge``, the folders of two runs, it also says for which ``recording`` and
+under which ``key`` the result is kept (see ``workbench.divergences``).
 
 Each line on stdout is a JSON object:
 ``{"progress": {"what", "done", "total"}}``, at last ``{"done": path}`` or ``{"error": {"what",

@@ -133,9 +133,8 @@ def rates(schedule: Schedule) -> Callable[[int], float]:
     same number.  Some 0.1 ms a call."""
     b, iteration = Builder(WeightStore()), Value(tensor((), I64))
     rate = schedule.rate(b, iteration)
-    known = {
-        op.result: as_array(op["value"], b.weights) for op in b.ops if op.kind == "core.constant"
-    }
+    constants = [op for op in b.ops if op.kind == "core.constant"]
+    known = {op.result: as_array(op["value"], b.weights) for op in constants}
     block = Block((iteration,), tuple(op for op in b.ops if op.result not in known), (rate,))
     return lambda number: float(evaluate_block(block, [np.int64(number)], outer=known)[0])
 

@@ -1,4 +1,4 @@
-"""What a training run tells an observer: the step's compile, iterations as they are done, its end."""
+"""What a training run tells an observer: the step's compile, iterations as they come, its end."""
 
 from __future__ import annotations
 

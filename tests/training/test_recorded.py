@@ -1,4 +1,4 @@
-"""A training run in a recording: what is written, while it runs, at its end, and when it goes on."""
+"""A training run in a recording: what is written while it runs, at its end, when it goes on."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@
 ``answer(run, sight, request)``  (where it has one) the answer to what the browser asks.
 
 One that compares (``View.pair``) has ``key`` and ``data`` of ``(run, sight, other)`` and ``answer``
-of ``(run, sight, request, other)``; ``other`` is None while nothing is compared.  ``choices(entries)``
-of such a view says which recordings of the library it can be given.  ``Empty`` says why there is
-nothing to show, and what to do.
+of ``(run, sight, request, other)``; ``other`` is None while nothing is compared.  Where it has
+``choices(entries)``, that says which recordings of the library it can be given.  ``Empty`` says why
+there is nothing to show, and what to do.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def _book(run: Run) -> Book:
                         "train with --receipts state or gradients")  # fmt: skip
     if stamp[1] > MOST:
         raise UserError(f"the receipts of {name} are {stamp[1] >> 20} MiB", str(path),
-                        "the command below reads them; here they would hold up the page")  # fmt: skip
+                        "they would hold up the page: the command below reads them")  # fmt: skip
     book: Book = run.kept(("book", stamp), lambda: Book.read(path))
     for number, row in run.iterations().items():
         receipt = book.receipts.get(number)

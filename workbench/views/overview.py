@@ -134,7 +134,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
                "text": str(figures["not_executed"])}  # fmt: skip
         return
     if "state_digest" in figures:
-        yield {**_figure("state digest", None, "", "bits of the state after the last iteration", ""),
+        yield {**_figure("state digest", None, "", "bits of the state after the run", ""),
                "text": str(figures["state_digest"])[:16]}  # fmt: skip
         return
     yield {**_figure("output digest", None, "", "bits of the outputs on the example inputs", ""),

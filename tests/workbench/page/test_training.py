@@ -241,7 +241,7 @@ def test_two_runs_beside_each_other(server, tab, training_runs):
     page.wait_query("training.view", '"scale":"log"', partly=True)
     page.locate(f'{VIEW} [data-do="smooth"]').click()
     page.wait(f"{VIEW} .line.raw")
-    page.locate(f'{VIEW} .row[data-iteration="2"]').click()
+    page.locate(f'{VIEW} .row[data-iteration="2"] > span').first.click()
     page.wait_query("training.view", '"at":2', partly=True)
     page.locate(f"{VIEW} .chart").press("ArrowRight")
     page.wait(f'{VIEW} .row.on[data-iteration="3"]')
