@@ -1,7 +1,10 @@
 """Makes the pictures in ``docs/images/`` from a recording, in a headless Chromium.
 
-``python docs/make_screenshots.py FILE.run [OTHER.run]`` (for those in the repository a ResNet-50:
-``workbench compile resnet50 --check --execute -o FILE.run``, and ``-t cuda -o OTHER.run``).
+``python docs/make_screenshots.py FILE.run [OTHER.run] [--training A.run B.run]`` (for those in the
+repository a ResNet-50: ``workbench compile resnet50 --check --execute -o FILE.run``, and ``-t cuda -o
+OTHER.run``; and two runs of ``workbench train digits-cnn --iterations 400 --batch 32 --optimizer adamw
+--rate 0.01 --every 50 --receipts gradients --folder DIR -o A.run``, the second with ``--inject``,
+between which *Find the op* was pressed).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from urllib.parse import urlencode
 from PIL import Image
 
 from core_compiler.record.reader import Recording
+from workbench.divergences import path_of
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -88,6 +92,17 @@ def pictures(recording: Path, other: Path | None = None) -> list[Picture]:
     ]  # fmt: skip
 
 
+def of_training(a: Path, b: Path) -> list[Picture]:
+    """One training run, and where it parts from another."""
+    both = {"run": a.name, "other": b.name}
+    drawn = "#cw-view-training .rows .row"
+    return [
+        Picture("training", {"run": a.name, "panes": "training"}, drawn),
+        Picture("training-pair", {**both, "panes": "training", "fold": "inspector"}, drawn),
+        Picture("divergence", {**both, "panes": "divergence"}, "#cw-view-divergence [data-result]"),
+    ]
+
+
 def take(browser, url: str, recording: Path, picture: Picture, folder: Path) -> Path:
     """One picture; AssertionError where the page reports an error of its own."""
     scheme = "dark" if picture.dark else "light"
@@ -120,7 +135,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("recording", type=Path)
     parser.add_argument("other", type=Path, nargs="?", help="the same model compiled for a GPU")
-    parser.add_argument("--only", help="make this picture only")
+    parser.add_argument("--training", type=Path, nargs=2, default=(), metavar="RUN",
+                        help="two training runs that part")  # fmt: skip
+    parser.add_argument("--only", action="append", help="make this picture only (again for more)")
     parser.add_argument("--folder", type=Path, default=IMAGES)
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright
@@ -130,8 +147,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root, sync_playwright() as playwright:
         library = Path(root) / "recordings"
         library.mkdir()
-        for path in filter(None, (arguments.recording, arguments.other)):
+        given = (arguments.recording, arguments.other, *arguments.training)
+        for path in filter(None, given):
             shutil.copy(path, library / path.name)
+            if (found := path_of(path)).exists():
+                shutil.copy(found, library / found.name)
         server = subprocess.Popen(
             [sys.executable, "-c", _SERVE, root], stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
@@ -139,8 +159,9 @@ def main() -> None:
             url = server.stdout.readline().strip()
             browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
             start = Picture("start", {}, "#cw-start tbody tr")
-            for picture in (start, *pictures(arguments.recording, arguments.other)):
-                if arguments.only in (None, picture.name):
+            training = of_training(*arguments.training) if arguments.training else []
+            for picture in (start, *pictures(arguments.recording, arguments.other), *training):
+                if not arguments.only or picture.name in arguments.only:
                     print(take(browser, url, arguments.recording, picture, arguments.folder))
             browser.close()
         finally:

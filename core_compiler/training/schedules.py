@@ -136,7 +136,7 @@ def rates(schedule: Schedule) -> Callable[[int], float]:
     constants = [op for op in b.ops if op.kind == "core.constant"]
     known = {op.result: as_array(op["value"], b.weights) for op in constants}
     block = Block((iteration,), tuple(op for op in b.ops if op.result not in known), (rate,))
-    return lambda number: float(evaluate_block(block, [np.int64(number)], outer=known)[0])
+    return lambda number: float(evaluate_block(block, [np.array(number)], outer=known)[0])
 
 
 def schedule(rate: float | Schedule) -> Schedule:

@@ -39,7 +39,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     return {
         "rows": rows,
         "gpu": any(row["registers"] is not None for row in rows),
-        "not_executed": run.figures().get("not_executed") if not run.timings() else None,
+        "not_executed": run.not_timed() if not run.timings() else None,
         "measured": bool(run.timings()),
         "total_ms": _number(figures.get("total_ms")),
         "threads": _number(figures.get("threads")),

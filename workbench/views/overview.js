@@ -124,7 +124,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       data.more_findings ? h('p', { class: 'muted' }, `and ${count(data.more_findings)} more`) : null,
       h('div', { class: 'two' },
         data.passes.length > 1 ? h('div', {}, h('h2', {}, 'Ops after each pass', h('span', {}, 'grey: changed nothing')), chart(data.passes)) : null,
-        data.kernels.length ? h('div', {}, h('h2', {}, ...(timed(data) ? ['Where the time goes', h('span', {}, 'kernels, one execution')] : ['Kernels', h('span', {}, 'not timed yet: Execute times them')])), kernels(data.kernels)) : null),
+        data.kernels.length ? h('div', {}, h('h2', {}, ...(timed(data) ? ['Where the time goes', h('span', {}, 'kernels, one execution')] : ['Kernels', h('span', {}, data.training ? 'of one iteration' : 'not timed yet: Execute times them')])), kernels(data.kernels)) : null),
       h('div', { class: 'foot' }, data.versions),
     ].filter(Boolean));
     page.scrollTop = top;

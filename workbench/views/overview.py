@@ -271,7 +271,7 @@ def _layouts(run: Run) -> Iterator[Finding]:
 
 
 def _unchecked(run: Run) -> Iterator[Finding]:
-    if run.live:
+    if run.live or training.is_training(run):
         return
     checked = sum(sum(s.verdicts.values()) for s in run.stages())
     unchecked = [s for s in run.stages() if s.verdicts.get("unchecked")]

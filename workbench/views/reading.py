@@ -202,6 +202,12 @@ class Run:
                 self._iterations = dict(sorted(self._iterations.items()))
             return self._iterations
 
+    def not_timed(self) -> str | None:
+        """Why launches were not timed, where there is a reason."""
+        if self.meta().get("mode") == "training":
+            return "the launches of a training run are not timed one by one"
+        return self.figures().get("not_executed")
+
     def progress(self) -> dict[str, Any] | None:
         return self.recording.progress()
 

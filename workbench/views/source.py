@@ -49,7 +49,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "executed": found.executed, "total_us": found.total.us,
         "checked": any(line.check for line in found.lines.values()),
         "nowhere_us": found.nowhere.us, "files": files, "hottest": list(_hottest(found, sources)),
-        "not_executed": run.figures().get("not_executed") if not found.measured else None,
+        "not_executed": run.not_timed() if not found.measured else None,
     }  # fmt: skip
 
 

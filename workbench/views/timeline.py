@@ -175,7 +175,7 @@ def _or_nan(value: float | None) -> float:
 
 
 def _nothing(run: Run) -> str:
-    missing = run.figures().get("not_executed")
+    missing = run.not_timed()
     if missing:
         return f"Not executed: {missing}"
     if run.live:

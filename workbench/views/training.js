@@ -4,9 +4,9 @@ const STYLE = `${PAIR}
 .root { display: flex; flex-direction: column; background: var(--surface); }
 .bar { display: flex; align-items: center; gap: 10px; min-height: 32px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); color: var(--muted); white-space: nowrap; overflow: hidden; }
 .bar .gap { flex: 1; } .bar .lower { min-width: 0; width: 122px; } .bar b { color: var(--text); font-weight: 600; }
-.facts { display: flex; gap: 14px; overflow: hidden; min-width: 0; font-variant-numeric: tabular-nums; } .facts span { flex: none; }
+.facts { display: flex; flex-wrap: wrap; height: 20px; gap: 2px 14px; overflow: hidden; min-width: 0; font-variant-numeric: tabular-nums; } .facts span { flex: none; }
 .group { display: flex; flex: none; } .group button { border-radius: 0; margin-left: -1px; } .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
-.state { font-weight: 600; flex: none; } .state.failed { color: var(--bad); } .state.recording { color: var(--accent); } .state.cancelled, .state.interrupted { color: var(--warn); }
+.state { font-weight: 600; flex: none; } .state.failed { color: var(--bad); } .state.cancelled, .state.interrupted { color: var(--warn); }
 .note { flex: none; padding: 4px 12px; background: var(--page); border-bottom: 1px solid var(--line); color: var(--muted); overflow-wrap: anywhere; } .note.failed { color: var(--bad); font-weight: 400; }
 .body { flex: 1; min-height: 0; display: flex; } .body.tall { flex-direction: column; }
 .chart { flex: 1 1 0; min-width: 0; min-height: 0; position: relative; outline: none; user-select: none; } .body.tall .chart { flex: 1.7 1 0; }
@@ -20,7 +20,7 @@ const STYLE = `${PAIR}
 .chart .says { fill: var(--text); font-weight: 600; } .chart .cursor { stroke: var(--text); stroke-opacity: .55; } .chart .pick { fill: var(--accent); fill-opacity: .14; stroke: var(--accent); }
 .tip { position: absolute; z-index: 5; pointer-events: none; background: var(--surface); border: 1px solid var(--line); border-radius: 5px; box-shadow: var(--shadow); padding: 5px 9px; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .tip table { border-spacing: 8px 0; margin: 0 -8px; } .tip td { text-align: right; } .tip th { text-align: left; font-weight: 400; color: var(--muted); }
-.list { flex: 0 1 auto; max-width: 52%; min-width: 0; min-height: 0; display: flex; flex-direction: column; border-left: 1px solid var(--line); } .body.tall .list { flex: 1 1 0 !important; max-width: none; border-left: none; border-top: 1px solid var(--line); }
+.list { flex: 0 1 auto; max-width: 55%; min-width: 0; min-height: 0; display: flex; flex-direction: column; border-left: 1px solid var(--line); } .body.tall .list { flex: 1 1 0 !important; max-width: none; border-left: none; border-top: 1px solid var(--line); }
 .scroll { flex: 1; min-height: 0; overflow: auto; outline: none; } .scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 .rows { position: relative; } .row { display: grid; gap: 10px; padding: 0 10px; height: 22px; align-items: center; font-variant-numeric: tabular-nums; white-space: nowrap; min-width: max-content; }
 .rows .row { position: absolute; left: 0; right: 0; cursor: pointer; } .rows .row:hover { background: var(--raised); } .rows .row.on { background: var(--accentSoft); }
@@ -31,7 +31,6 @@ const STYLE = `${PAIR}
 const ROW = 22; // px
 const MARGIN = { left: 62, right: 14, top: 10, between: 18, strip: 22, bottom: 32 };
 const WEIGHT = 0.9; // of what was before, in the smoothed curve
-const WORDS = { recording: 'training', finished: 'finished', failed: 'failed', cancelled: 'cancelled', interrupted: 'interrupted' };
 const COLUMNS = ['loss', 'seconds', 'root', 'rate', 'loss_scale', 'skipped'];
 // name, title, unit of what the lower plot can show
 const BELOW = [['seconds', 'time', 's per iteration'], ['throughput', 'throughput', 'examples / s'], ['rate', 'learning rate', 'learning rate'],
@@ -144,12 +143,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const { a } = data;
     const fact = (value, name, title) => h('span', { title: title ?? '' }, h('b', {}, value), ` ${name}`);
     facts.replaceChildren(...[
-      a.status === 'finished' ? null : h('span', { class: `state ${a.status}`, title: a.message }, WORDS[a.status] ?? a.status),
+      ['finished', 'recording'].includes(a.status) ? null : h('span', { class: `state ${a.status}`, title: a.message }, a.status),
       fact(count(a.done), a.wanted ? `of ${plural(a.wanted, 'iteration')}` : plural(a.done, 'iteration').replace(/^\S+ /, '')),
+      a.left === null ? null : fact(clock(a.left), 'left', 'By the mean of the last 20 iterations'),
       a.loss === null ? null : fact(number(a.loss, 4), 'loss', `Of the last iteration: ${fine(a.loss)}`),
       a.seconds ? fact(seconds(a.seconds), 'an iteration', 'The median of the last 20, receipts included') : null,
       a.seconds && a.batch ? fact(count(a.batch / a.seconds), 'examples/s', `Batches of ${count(a.batch)}`) : null,
-      a.left === null ? null : fact(clock(a.left), 'left', 'By the mean of the last 20 iterations'),
     ].filter(Boolean));
     const toggle = (name, value, title, hint) => h('button', { 'aria-pressed': String((state[name] ?? 'linear') === value), 'data-scale': value, title: hint, click: () => remember({ [name]: value === 'linear' ? undefined : value }) }, title);
     const lower = h('select', { class: 'lower', 'aria-label': 'Lower plot', title: 'What the lower plot shows', change: () => remember({ below: lower.value }) },
@@ -279,6 +278,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     let [low, high] = [Infinity, -Infinity];
     for (const { list } of curves) for (const [, each] of list) if (ok(each)) { low = Math.min(low, each); high = Math.max(high, each); }
     if (zero) low = Math.min(low, 0);
+    const least = low;
     const above = high > limit;
     high = Math.min(high, limit);
     if (low > high) [low, high] = log ? [0.1, 1] : [0, 1];
@@ -286,7 +286,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (log) { low /= 1.06; high *= 1.06; } else {
       const room = high - low || Math.abs(high) || 1;
       high += room * 0.06;
-      low -= zero && low === 0 ? 0 : room * 0.06;
+      low = least >= 0 ? Math.max(0, low - room * 0.06) : low - room * 0.06;
     }
     const y = log ? (each) => bottom - ((Math.log(each) - Math.log(low)) / (Math.log(high) - Math.log(low))) * (bottom - top)
       : (each) => bottom - ((each - low) / (high - low)) * (bottom - top);
@@ -431,19 +431,19 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const sides = data.b ? ['a', 'b'] : ['a'];
     const letter = (side) => (data.b ? `${side.toUpperCase()} ` : '');
     const of = (side, title, unit, width, show) => ({ title: letter(side) + title, unit, width, cell: (n) => { const i = index(stores[side], n); return h('span', { class: i < 0 ? 'faint' : '' }, i < 0 ? '–' : show(stores[side], i)); } });
-    const digest = (side) => ({ title: `${letter(side)}digest`, unit: 'of its receipt', width: 104, left: true, cell: (n) => {
+    const digest = (side) => ({ title: `${letter(side)}digest`, unit: data.b ? '' : 'of its receipt', width: data.b ? 66 : 104, left: true, cell: (n) => {
       const k = index(stores[side], n);
       const text = k < 0 ? '' : stores[side].root[k];
       const other = side === 'b' && text ? stores.a.root[index(stores.a, n)] : null;
       return h('span', { class: `left digest${other && other !== text ? ' differs' : ''}`, title: text && `${text}\nclick to copy` }, text ? h('button', { class: 'plain mono', 'aria-label': `Copy the digest of iteration ${n}`,
-        click: (event) => { event.stopPropagation(); copy(text, event.currentTarget); } }, text.slice(0, SHORT)) : h('span', { class: 'faint' }, '–'));
+        click: (event) => { event.stopPropagation(); copy(text, event.currentTarget); } }, text.slice(0, data.b ? 8 : SHORT)) : h('span', { class: 'faint' }, '–'));
     } });
     const varies = (name) => has(name) && stores.a[name].some((each) => each !== stores.a[name][0]);
     const extra = [['rate', 'rate', 'learning'], ['loss_scale', 'scale', 'of the loss'], ['skipped', 'left out', 'updates']].filter(([name]) => varies(name));
     return [
-      { title: `iteration ${state.order === 'last' ? '↓' : '↑'}`, unit: '', width: 74, sort: true, cell: (n) => h('span', {}, count(n)) },
-      ...sides.map((side) => of(side, 'loss', '', 78, (s, k) => fine(s.loss[k]))),
-      ...(data.b ? [{ title: 'apart', unit: 'relative', width: 56, cell: (n) => { const k = index(stores.a, n); const v = k < 0 ? null : value('a', 'apart', k); return h('span', { class: v ? 'differs' : 'muted' }, v === null ? '–' : figure(v, 'relative')); } }, ...sides.map(digest)] : []),
+      { title: `iteration ${state.order === 'last' ? '↓' : '↑'}`, unit: '', width: 78, sort: true, cell: (n) => h('span', {}, count(n)) },
+      ...sides.map((side) => of(side, 'loss', '', data.b ? 70 : 78, (s, k) => fine(s.loss[k]))),
+      ...(data.b ? [{ title: 'apart', unit: 'relative', width: 50, cell: (n) => { const k = index(stores.a, n); const v = k < 0 ? null : value('a', 'apart', k); return h('span', { class: v ? 'differs' : 'muted' }, v === null ? '–' : figure(v, 'relative')); } }, ...sides.map(digest)] : []),
       ...sides.map((side) => of(side, 'time', 'ms', 54, (s, k) => number(s.seconds[k] * 1e3))),
       ...(data.b ? [] : [...extra.map(([name, title, unit]) => of('a', title, unit, 66, (s, k) => fine(s[name][k]))), digest('a')]),
     ];
