@@ -14,10 +14,13 @@ table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabu
 .track { width: 160px; height: 5px; background: var(--raised); border-radius: 3px; overflow: hidden; } .track div { height: 100%; width: 35%; background: var(--accent); animation: slide 1.2s ease-in-out infinite alternate; }
 @keyframes slide { from { margin-left: 0; } to { margin-left: 65%; } }
 .steps { display: flex; flex-wrap: wrap; gap: 4px 8px; } .steps span::after { content: '  ←'; color: var(--faint); } .steps span:last-child::after { content: ''; }
+.side { margin-right: 18px; }
 button.link { border: none; background: none; padding: 0; height: auto; color: var(--accent); }
 `;
 // Seventeen digits tell any two doubles apart; nine do for f32, and are easier on the eye.
 const exactly = (value) => (value === null ? '–' : String(Number(value.toPrecision(9)) === Math.fround(value) || Math.fround(value) === value ? Number(value.toPrecision(9)) : value));
+
+const base = (place) => place.split(', ').map((each) => each.slice(Math.max(each.lastIndexOf('/'), each.lastIndexOf('\\')) + 1)).join(', ');
 
 export default component(STYLE, ({ model, root, watch, send }) => {
   let data = null;
@@ -40,7 +43,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const before = together.first !== null && part.iteration > together.first ? `The same bits up to iteration ${count(part.iteration - 1)}. ` : '';
     return [
       h('p', { class: 'told' }, before, h('span', { class: 'differs' }, `Different in iteration ${count(part.iteration)}.`)),
-      h('p', {}, 'By the receipts the first thing that differs there is ', h('b', { class: 'mono', style: { display: 'inline' } }, `${kinds[part.kind] ?? part.kind} ${part.name}`.trim()), part.origin ? ` (${part.origin})` : '', '. ',
+      h('p', {}, 'By the receipts the first thing that differs there is ', h('b', { class: 'mono', style: { display: 'inline' } }, `${kinds[part.kind] ?? part.kind} ${part.name}`.trim()), part.origin ? h('span', { title: part.origin }, ` (${base(part.origin)})`) : '', '. ',
         !part.until ? 'It does not last: the state is the same afterwards.' : part.until === part.last ? `The state differs to the end (iteration ${count(part.last)}).`
           : `The state differs up to iteration ${count(part.until)} and is the same again after it.`),
     ];
@@ -77,19 +80,19 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const [a, b] = found.numbers;
     return h('div', { class: 'box', 'data-result': 'op' }, h('table', {},
       row('first op that differs', op, found.lasting ? '' : h('span', { class: 'muted' }, '  (the state is the same afterwards)')),
-      found.origin ? row('comes from', found.id === null ? found.origin : link(found.origin, { op: found.id, stage: found.stage, open: 'source', beside: 'divergence' }, 'The line in the model')) : null,
+      found.origin ? row('comes from', found.id === null ? h('span', { title: found.origin }, base(found.origin)) : link(base(found.origin), { op: found.id, stage: found.stage, open: 'source', beside: 'divergence' }, found.origin)) : null,
       row('iteration', count(found.iteration)),
       found.count ? row('element', h('span', { class: 'mono' }, `[${found.element.join(', ')}]`), ` of value ${found.value}`) : null,
-      found.count ? row('numbers', h('span', { class: 'mono' }, `A ${exactly(a)}   B ${exactly(b)}`), `   ${plural(found.ulps, 'ulp')} apart`) : null,
+      found.count ? row('numbers', h('span', { class: 'side' }, 'A ', h('span', { class: 'mono' }, exactly(a))), h('span', { class: 'side' }, 'B ', h('span', { class: 'mono' }, exactly(b))), `${plural(found.ulps, 'ulp')} apart`) : null,
       found.count ? row('elements that differ', count(found.count)) : null,
-      found.count ? row('kernels', 'A ', kernel(found.kernels[0], found.kernel_ids[0]), '   B ', found.kernels[1] === found.kernels[0] ? h('span', { class: 'muted' }, 'the same') : kernel(found.kernels[1], found.kernel_ids[1], true)) : null,
+      found.count ? row('kernels', h('span', { class: 'side' }, 'A ', kernel(found.kernels[0], found.kernel_ids[0])), 'B ', found.kernels[1] === found.kernels[0] ? h('span', { class: 'muted' }, 'the same') : kernel(found.kernels[1], found.kernel_ids[1], true)) : null,
       found.history.length ? row('made by', h('div', { class: 'steps', title: 'The rules that made the op, the last one first' }, found.history.map((each) => h('span', {}, each)))) : null),
     found.count ? null : h('p', { class: 'muted' }, 'Its numbers are not known: the iteration cannot be done again here.'),
     h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Look again') : null));
   }
 
   function runs() {
-    const rows = [['folder', (run) => run.folder || '–'], ['iterations', (run) => `${count(run.done)}${run.wanted ? ` of ${count(run.wanted)}` : ''}`],
+    const rows = [['folder', (run) => h('span', { title: run.folder }, base(run.folder) || '–')], ['iterations', (run) => `${count(run.done)}${run.wanted ? ` of ${count(run.wanted)}` : ''}`],
       ['receipts of', (run) => (run.receipts === 'off' && !run.ops_every ? 'nothing' : [run.receipts === 'gradients' ? 'state and gradients' : run.receipts === 'state' ? 'state' : '', run.ops_every ? `all values every ${plural(run.ops_every, 'iteration')}` : ''].filter(Boolean).join(', '))],
       ['injected', (run) => run.inject || 'nothing'], ['digest at the end', (run) => h('span', { class: 'mono', title: run.digest }, run.digest.slice(0, 16) || '–')]];
     return [h('h2', {}, 'The runs'), h('table', { 'data-table': 'runs' }, h('tr', {}, h('th', {}, ''), h('td', {}, h('b', {}, 'A')), h('td', {}, h('b', {}, 'B'))),

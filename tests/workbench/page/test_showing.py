@@ -22,7 +22,8 @@ def test_what_a_view_remembers_comes_before_its_data(recording, name):
         if update.name == name
         for trait in update.values
     ]
-    assert traits[0] == "state" and (name == "compare" or "data" in traits)
+    nothing = "training", "divergence"  # of a recording of an inference compile
+    assert traits[0] == "state" and (name in (*nothing, "compare") or "data" in traits)
     run.close()
 
 
