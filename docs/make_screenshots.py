@@ -1,10 +1,10 @@
 """Makes the pictures in ``docs/images/`` from a recording, in a headless Chromium.
 
 ``python docs/make_screenshots.py FILE.run [OTHER.run] [--training A.run B.run]`` (for those in the
-repository a ResNet-50: ``workbench compile resnet50 --check --execute -o FILE.run``, and ``-t cuda -o
-OTHER.run``; and two runs of ``workbench train digits-cnn --iterations 400 --batch 32 --optimizer adamw
---rate 0.01 --every 50 --receipts gradients --folder DIR -o A.run``, the second with ``--inject``,
-between which *Find the op* was pressed).
+repository a ResNet-50: ``workbench compile resnet50 --check --execute -o FILE.run``, and ``-t cuda
+-o OTHER.run``; and two runs of ``workbench train digits-cnn --iterations 400 --batch 32 --optimizer
+adamw --rate 0.01 --every 50 --receipts gradients --folder DIR -o A.run``, the second with
+``--inject core.conv#2:120``, between which *Find the op* was pressed).
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def iterate(
                 receipts.begin(path, step.identity, step.names)
     for number in range(step.iteration, plan.iterations):
         given = data.batch(number, plan.batch, plan.seed)
-        factor = _scalar(step, SCALE)
+        factor = step.number(SCALE)
         root = ""
         began = time.perf_counter()
         watches = [
@@ -225,18 +225,12 @@ def iterate(
                 root = receipt.root
         history.add(IterationRecord(
             number + 1, loss, time.perf_counter() - began, root, loss_scale=factor,
-            skipped=_scalar(step, SKIPPED),
+            skipped=step.number(SKIPPED),
         ))  # fmt: skip
         watch(history.progress(plan.iterations, plan.batch))
         last = number + 1 == plan.iterations
         if folder is not None and (last or (plan.every and (number + 1) % plan.every == 0)):
             save(step, folder / checkpoint.name_of(number + 1), plan.seed)
-
-
-def _scalar(step: TrainingStep, name: str) -> Any:
-    """A number of the step's state; None where it has none of that name."""
-    array = step.named_state().get(name)
-    return None if array is None else array.item()
 
 
 def save(step: TrainingStep, path: Path, seed: int = 0) -> None:

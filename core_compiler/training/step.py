@@ -222,6 +222,11 @@ class TrainingStep:
         }
         return made | {further: made[name].copy() for further, name in self._further.items()}
 
+    def number(self, name: str) -> Any:
+        """A number of the state, such as the loss scale; None where there is none of that name."""
+        place = self._places.get(name)
+        return None if place is None else np.asarray(self.state[place]).item()
+
     def named_state(self) -> dict[str, np.ndarray]:
         """All that the next iteration depends on, by name, as it lies in memory; what a device
         holds, as a copy."""

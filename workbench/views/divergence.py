@@ -45,6 +45,13 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
         "command": _command(a["folder"], b["folder"]) if a["folder"] and b["folder"] else "",
     }  # fmt: skip
     try:
+        if a["identity"] != b["identity"]:
+            raise UserError(
+                f"the runs compute different things (numerics identities {a['identity'][:12]} and "
+                f"{b['identity'][:12]})", f"{a['name']} and {b['name']}",
+                "compare runs of one model and configuration; of two pipelines of one model the "
+                "command names the pass that makes the difference",
+            )  # fmt: skip
         books = _book(run), _book(other)
         found = part(*books)
         made["compared"] = len(books[0].receipts.keys() & books[1].receipts.keys())

@@ -56,12 +56,12 @@ def opened(browser: Any, made: Path) -> Iterator[Any]:
 
 def test_every_view_draws_without_a_server(opened: Any) -> None:
     shown = opened()
-    for name in report.SHOWN:
+    for name in (n for n in report.SHOWN if n != "training"):  # it is none
         shown.show(name)
         ready = ".cw[data-ready]" if VIEWS[name].bundle else ".root > *"
         shown.tab.locator(f"#cw-view-{name} {ready}").first.wait_for()
         message = shown.tab.locator(f"#cw-view-{name} .cw-message")
-        assert message.is_visible() == (name == "training"), message.inner_text()  # it is none
+        assert not message.is_visible(), message.inner_text()
     assert shown.errors == []
     assert [url for url in shown.requests if not url.startswith(("file:", "blob:", "data:"))] == []
 
