@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.pipelines import PipelineEdit
 from core_compiler.training import checkpoint, receipts
 from core_compiler.training.data import Data
 from core_compiler.training.fit import Plan
@@ -24,14 +23,14 @@ class Run:
     """A run in its folder: receipts, checkpoints, and how its step and data are made again, with
     any edit of the pipeline (``opened`` is called when something has to be computed).
 
-    ``edit``: the one that the run was made with; ``what``: what else decides what it computes;
+    ``edit``: the one that the run was made with (None: none); ``what``: what else decides what it computes;
     ``progress``: told of iterations that are done again, as an observer's ``progress`` is.
     """
 
     folder: Path
     plan: Plan
-    opened: Callable[[PipelineEdit], tuple[TrainingStep, Any]]
-    edit: PipelineEdit = PipelineEdit()
+    opened: Callable[[Any], tuple[TrainingStep, Any]]
+    edit: Any = None  # a PipelineEdit: pipelines are above training
     what: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[str, int, int], None] = lambda what, done, total: None
 

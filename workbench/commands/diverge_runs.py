@@ -18,7 +18,7 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> int:
     from core_compiler.training.diverge import Difference, diverge
-    from core_compiler.training.which_pass import which_pass
+    from core_compiler.debug.which_pass import which_pass
     from workbench import training_runs
 
     one, other = training_runs.read(arguments.a), training_runs.read(arguments.b)

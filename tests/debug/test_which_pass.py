@@ -18,7 +18,7 @@ from core_compiler.pipelines import PipelineEdit  # noqa: E402
 from core_compiler.training.config import Training  # noqa: E402
 from core_compiler.training.fit import Plan, fit  # noqa: E402
 from core_compiler.training.replay import Run  # noqa: E402
-from core_compiler.training.which_pass import which_pass  # noqa: E402
+from core_compiler.debug.which_pass import which_pass  # noqa: E402
 
 ITERATIONS, BATCH = 3, 4
 SKIPPED = PipelineEdit(skip=("recompose",), repeat=("canonicalise",))

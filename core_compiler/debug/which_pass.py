@@ -127,12 +127,12 @@ class _Search:
         compilation = self.a.step.compilation
         options = compilation.options
         pipelines = [
-            {s.label: s for s in arrange(compilation.target, options.target, run.edit,
+            {s.label: s for s in arrange(compilation.target, options.target, edit,
                                          training=options.training)}
-            for run in (self.a, self.b)
+            for edit in map(_edit, (self.a, self.b))
         ]  # fmt: skip
         self.edits = [
-            _one_by_one(run.edit, steps)
+            _one_by_one(_edit(run), steps)
             for run, steps in zip((self.a, self.b), pipelines, strict=True)
         ]
         units = self.units(*pipelines)
@@ -208,7 +208,7 @@ class _Search:
     def units(self, one: Mapping[str, Step], other: Mapping[str, Step]) -> list[_Unit]:
         """In what the pipelines differ: inserted passes, then the others in their order."""
         found = []
-        inserted = [{_key(place, pass_): (place, pass_) for place, pass_ in run.edit.insert}
+        inserted = [{_key(place, pass_): (place, pass_) for place, pass_ in _edit(run).insert}
                     for run in (self.a, self.b)]  # fmt: skip
         for key in dict.fromkeys([*inserted[0], *inserted[1]]):
             if (key in inserted[0]) != (key in inserted[1]):
@@ -296,6 +296,10 @@ def _with(edit: PipelineEdit, unit: _Unit, held: Any) -> PipelineEdit:
         repeat = tuple(n for n in edit.repeat if n != unit.label)
         return replace(edit, repeat=(*repeat, unit.label) if held else repeat)
     return replace(edit, order=held)
+
+
+def _edit(run: Run) -> PipelineEdit:
+    return run.edit or PipelineEdit()
 
 
 def _one_by_one(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
