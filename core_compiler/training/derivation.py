@@ -1,0 +1,132 @@
+"""Which op of the backward pass is the gradient of which op, and which ops update which parameter,
+in every stage after ``differentiate``.
+
+``differentiate`` says of each op of the forward pass which ops give its gradient (the rewrite's
+values are those of the forward op).  Later stages are led back to that one by what each op was made
+from (:class:`core_compiler.training.phases.Phases`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core_compiler.ir import Module, Op, Rewrite, Value
+from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.training.passes.differentiate import Differentiate
+from core_compiler.training.phases import BEFORE, RECOMPUTED, Phases, members, pass_of
+from core_compiler.training.roles import Roles
+
+
+@dataclass
+class Derivation:
+    """Call :meth:`advance` with each stage after ``phases`` has taken it.
+
+    ``gradients``: op of the forward pass, as it stood after ``differentiate`` -> the ops of its
+    gradient there.  ``makes``: of these the ones that make the whole gradient of a parameter, with
+    its number among main's arguments.
+    """
+
+    phases: Phases
+    gradients: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
+    makes: dict[Op, int] = field(default_factory=dict)
+    #: The ops of the stage after ``differentiate``.
+    _roots: set[Op] = field(default_factory=set)
+    #: Of ops that a pass made for one parameter: its number.
+    _updates: dict[Op, int] = field(default_factory=dict)
+    _known: dict[Op, tuple[frozenset[Op], frozenset[int]]] = field(default_factory=dict)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a backward pass."""
+        return bool(self._roots)
+
+    def advance(self, pass_name: str, rewrites: Sequence[Rewrite], module: Module) -> None:
+        """The stage that a pass made."""
+        if pass_of(pass_name) == Differentiate.name():
+            self._differentiated(rewrites, module)
+        elif self.begun and any(not rewrite.old for rewrite in rewrites):
+            self._updated(rewrites, module)
+
+    def _differentiated(self, rewrites: Sequence[Rewrite], module: Module) -> None:
+        self._roots = set(module.main.body.walk())
+        maker = module.main.body.producers()
+        for rewrite in rewrites:
+            of = next((maker[v] for v in rewrite.values if v in maker), None)
+            if not rewrite.old and of is not None:
+                made = (maker.get(op.results[0], op) for op in rewrite.new)
+                self.gradients[of] = tuple(dict.fromkeys(made))
+        self.makes = {
+            maker[value]: of for (role, of), value in _results(module)
+            if role == "gradient" and value in maker
+        }  # fmt: skip
+
+    def _updated(self, rewrites: Sequence[Rewrite], module: Module) -> None:
+        """Ops made from nothing for the gradient, or for the next value, of one parameter (or of a
+        slot of the optimiser's)."""
+        arguments = Roles.of(module.main).arguments
+        whose: dict[Value, int] = {}
+        for (role, of), value in _results(module):
+            if role in ("gradient", "next") and arguments[of][0] in ("parameter", "slot"):
+                whose.setdefault(value, arguments[of][2] if arguments[of][0] == "slot" else of)
+        for rewrite in rewrites:
+            if not rewrite.old:
+                made = {v for op in rewrite.new for v in op.results}
+                found = {whose[v] for v in made if v in whose}
+                if len(found) == 1:
+                    self._updates.update(dict.fromkeys(rewrite.new, *found))
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def roots(self, op: Op) -> frozenset[Op]:
+        """The ops of the stage after ``differentiate`` whose work ``op`` does, members included.
+
+        Copies of the forward pass in a kernel of the backward pass are none of it."""
+        return frozenset().union(*(
+            (root for root in self._lead(member)[0] if self._same_side(root, member))
+            for member in members(op) if member.kind not in CONSTANTS
+        ))  # fmt: skip
+
+    def updates(self, op: Op) -> tuple[int, ...]:
+        """The parameters (places among main's arguments) that ``op`` makes the next value of."""
+        return tuple(sorted(frozenset().union(*(self._lead(m)[1] for m in members(op)))))
+
+    def _same_side(self, root: Op, op: Op) -> bool:
+        when = self.phases.when(op)
+        return when == RECOMPUTED or (self.phases.when(root) in BEFORE) == (when in BEFORE)
+
+    def _lead(self, op: Op) -> tuple[frozenset[Op], frozenset[int]]:
+        """Roots and parameters of one op, by what it was made from."""
+        work = [op]
+        while work:
+            at = work[-1]
+            if at in self._known:
+                work.pop()
+                continue
+            parents = () if at in self._roots else self.phases.parents.get(at, ())
+            waiting = [p for p in parents if p not in self._known]
+            if waiting:
+                work += waiting
+                continue
+            roots = {at} if at in self._roots else set()
+            parameters = {self._updates[at]} if at in self._updates else set()
+            for parent in parents:
+                roots |= self._known[parent][0]
+                parameters |= self._known[parent][1]
+            self._known[work.pop()] = frozenset(roots), frozenset(parameters)
+        return self._known[op]
+
+
+def _results(module: Module) -> Iterable[tuple[tuple[str, int], Value]]:
+    return zip(Roles.of(module.main).results, module.main.outputs, strict=True)
+
+
+def carriers(derivation: Derivation, ops: Iterable[Op]) -> Mapping[Op, tuple[Op, ...]]:
+    """Of each op after ``differentiate``: which of ``ops`` (of one stage) do its work now; what is
+    recomputed does it a second time and is not among them."""
+    found: dict[Op, list[Op]] = {}
+    for op in ops:
+        if op.kind not in CONSTANTS and derivation.phases.when(op) != RECOMPUTED:
+            for root in derivation.roots(op):
+                found.setdefault(root, []).append(op)
+    return {root: tuple(dict.fromkeys(some)) for root, some in found.items()}
