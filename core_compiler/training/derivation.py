@@ -17,6 +17,9 @@ from core_compiler.training.passes.differentiate import Differentiate
 from core_compiler.training.phases import BEFORE, RECOMPUTED, Phases, members, pass_of
 from core_compiler.training.roles import Roles
 
+#: Ops of the stage after ``differentiate``, and numbers of parameters.
+Lead = tuple[frozenset[Op], frozenset[int]]
+
 
 @dataclass
 class Derivation:
@@ -34,7 +37,7 @@ class Derivation:
     _roots: set[Op] = field(default_factory=set)
     #: Of ops that a pass made for one parameter: its number.
     _updates: dict[Op, int] = field(default_factory=dict)
-    _known: dict[Op, tuple[frozenset[Op], frozenset[int]]] = field(default_factory=dict)
+    _known: dict[Op, Lead] = field(default_factory=dict)
 
     @property
     def begun(self) -> bool:
@@ -43,6 +46,7 @@ class Derivation:
 
     def advance(self, pass_name: str, rewrites: Sequence[Rewrite], module: Module) -> None:
         """The stage that a pass made."""
+        self._known.clear()
         if pass_of(pass_name) == Differentiate.name():
             self._differentiated(rewrites, module)
         elif self.begun and any(not rewrite.old for rewrite in rewrites):
@@ -78,55 +82,78 @@ class Derivation:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def roots(self, op: Op) -> frozenset[Op]:
-        """The ops of the stage after ``differentiate`` whose work ``op`` does, members included.
+    def roots(self, op: Op, stage: int | None = None) -> frozenset[Op]:
+        """The ops of the stage after ``differentiate`` whose work ``op`` does in ``stage``
+        (default: the last), members included.
 
         Copies of the forward pass in a kernel of the backward pass are none of it."""
-        return frozenset().union(*(
-            (root for root in self._lead(member)[0] if self._same_side(root, member))
-            for member in members(op) if member.kind not in CONSTANTS
-        ))  # fmt: skip
+        return frozenset(
+            root for member in members(op) if member.kind not in CONSTANTS
+            for root in self._read(member, stage)[0] if self._same_side(root, member)
+        )  # fmt: skip
 
-    def updates(self, op: Op) -> tuple[int, ...]:
-        """The parameters (places among main's arguments) that ``op`` makes the next value of."""
-        return tuple(sorted(frozenset().union(*(self._lead(m)[1] for m in members(op)))))
+    def updates(self, op: Op, stage: int | None = None) -> tuple[int, ...]:
+        """The parameters (places among main's arguments) whose next value or whose gradient, as the
+        optimiser takes it, ``op`` helps to make."""
+        return tuple(sorted({p for m in members(op) for p in self._read(m, stage)[1]}))
 
     def _same_side(self, root: Op, op: Op) -> bool:
         when = self.phases.when(op)
         return when == RECOMPUTED or (self.phases.when(root) in BEFORE) == (when in BEFORE)
 
-    def _lead(self, op: Op) -> tuple[frozenset[Op], frozenset[int]]:
-        """Roots and parameters of one op, by what it was made from."""
-        work = [op]
+    def _read(self, op: Op, stage: int | None) -> Lead:
+        """Roots and parameters of an op as it stands in ``stage``: what is merged into it only
+        later is none of them."""
+        merged = self.phases.merged.get(op)
+        if stage is None or merged is None or all(at <= stage for at, _ in merged):
+            return self._lead(op)
+        above = [*self._above(op), *(dup for at, dup in merged if at <= stage)]
+        for other in above:
+            self._lead(other)
+        return self._joined(op, above)
+
+    def _above(self, op: Op) -> tuple[Op, ...]:
+        return () if op in self._roots else self.phases.parents.get(op, ())
+
+    def _lead(self, op: Op) -> Lead:
+        """Roots and parameters of one op, by what it was made from and what was merged into it (a
+        second copy may be merged into what it is a copy of: each op is gone through once)."""
+        work, begun = [op], {op}
         while work:
             at = work[-1]
-            if at in self._known:
-                work.pop()
-                continue
-            parents = () if at in self._roots else self.phases.parents.get(at, ())
-            waiting = [p for p in parents if p not in self._known]
-            if waiting:
+            above = [*self._above(at), *(dup for _, dup in self.phases.merged.get(at, ()))]
+            waiting = [p for p in above if p not in self._known and p not in begun]
+            if waiting and at not in self._known:
                 work += waiting
-                continue
-            roots = {at} if at in self._roots else set()
-            parameters = {self._updates[at]} if at in self._updates else set()
-            for parent in parents:
-                roots |= self._known[parent][0]
-                parameters |= self._known[parent][1]
-            self._known[work.pop()] = frozenset(roots), frozenset(parameters)
+                begun.update(waiting)
+            else:
+                self._known.setdefault(at, self._joined(at, above))
+                work.pop()
         return self._known[op]
+
+    def _joined(self, op: Op, above: Iterable[Op]) -> Lead:
+        roots = {op} if op in self._roots else set()
+        parameters = {self._updates[op]} if op in self._updates else set()
+        for other in above:
+            more = self._known.get(other)
+            if more is not None:
+                roots |= more[0]
+                parameters |= more[1]
+        return frozenset(roots), frozenset(parameters)
 
 
 def _results(module: Module) -> Iterable[tuple[tuple[str, int], Value]]:
     return zip(Roles.of(module.main).results, module.main.outputs, strict=True)
 
 
-def carriers(derivation: Derivation, ops: Iterable[Op]) -> Mapping[Op, tuple[Op, ...]]:
+def carriers(
+    derivation: Derivation, ops: Iterable[Op], stage: int | None = None
+) -> Mapping[Op, tuple[Op, ...]]:
     """Of each op after ``differentiate``: which of ``ops`` (of one stage) do its work now; what is
     recomputed does it a second time and is not among them."""
     found: dict[Op, list[Op]] = {}
     for op in ops:
         if op.kind not in CONSTANTS and derivation.phases.when(op) != RECOMPUTED:
-            for root in derivation.roots(op):
+            for root in derivation.roots(op, stage):
                 found.setdefault(root, []).append(op)
     return {root: tuple(dict.fromkeys(some)) for root, some in found.items()}

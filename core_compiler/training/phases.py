@@ -63,10 +63,13 @@ class Phases:
     """Call :meth:`begin` with the import, then :meth:`advance` with each stage, in order.
 
     ``parents`` has every op that ever stood in a stage: the ops that it was made from, one step
-    back; () where a pass made it from nothing.
+    back; () where a pass made it from nothing.  ``merged`` has equal ops that were merged into an
+    op that stays, each with the stage that did it; ``stage`` is the last one taken.
     """
 
     parents: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
+    merged: dict[Op, list[tuple[int, Op]]] = field(default_factory=dict)
+    stage: int = 0
     _when: dict[Op, str] = field(default_factory=dict)
     _maker: dict[Value, Op] = field(default_factory=dict)
     _standing: dict[Op, None] = field(default_factory=dict)
@@ -84,9 +87,12 @@ class Phases:
     def advance(self, pass_name: str, rewrites: Sequence[Rewrite], module: Module) -> None:
         """The stage that a pass made."""
         name = pass_of(pass_name)
+        self.stage += 1
         for rewrite in rewrites:
             for op in rewrite.old:
                 self._settle(op)
+            if not rewrite.new:
+                self._merge(rewrite)
             for op in rewrite.new:
                 if op not in self.parents:
                     self._made(op, rewrite, name)
@@ -152,6 +158,13 @@ class Phases:
             self._enter(op, (), when)
             self._members(op, ())
 
+    def _merge(self, rewrite: Rewrite) -> None:
+        for old in rewrite.old:
+            went = (self._maker.get(rewrite.values[v]) for v in old.results if v in rewrite.values)
+            for keeper in dict.fromkeys(op for op in went if op is not None and op is not old):
+                if keeper.kind == old.kind:
+                    self.merged.setdefault(keeper, []).append((self.stage, old))
+
     def _inherited(self, op: Op, parents: Sequence[Op], rewrite: Rewrite) -> str:
         """The phase of the op whose value ``op`` makes now; of a step on the way that of the last
         op it was made from."""
@@ -189,8 +202,10 @@ class Phases:
         copies = len(inner) - len(was)
         if not was or copies < 0:
             copies, was = len(inner), []
-        outside = {a: v for one in old if one.kind in _HOLDERS and one.regions
-                   for a, v in zip(one.regions[0].arguments, one.operands, strict=False)}  # fmt: skip
+        outside = {
+            inside: value for one in old if one.kind in _HOLDERS and one.regions
+            for inside, value in zip(one.regions[0].arguments, one.operands, strict=False)
+        }  # fmt: skip
         of: dict[Value, tuple[Op | None, str]] = {}  # what a copy makes: its pattern, its reader's
         for place in range(len(inner) - 1, -1, -1):
             op = inner[place]

@@ -19,7 +19,9 @@ from core_compiler.ir.diff import ModuleDiff
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_attribute
 from core_compiler.ops.base import cost
+from core_compiler.training.phases import PHASES
 from workbench.state import Sight
+from workbench.views import joint
 from workbench.views.links import LAUNCH, linked, written
 from workbench.views.reading import Run
 
@@ -44,10 +46,11 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         nodes = _with_ghosts(nodes, flat(run, stage - 1).nodes, diff, run)
     record = run.stages()[stage]
     columns = _columns(nodes, run)
-    columns["ops"] |= _changes(nodes, diff, run)
+    columns["ops"] |= {**_changes(nodes, diff, run), **_joint(nodes, run, stage)}
     return {
         "stage": {"id": str(stage), "title": f"{stage:02d} {record.pass_name}"},
         **columns,
+        **({"phases": list(PHASES)} if "phase" in columns["ops"] else {}),
         "overlays": _overlays(run, stage, nodes),
         "total_ops": len(nodes),
     }
@@ -291,6 +294,15 @@ def _changes(nodes: Sequence[_Node], diff: ModuleDiff | None, run: Run) -> dict[
         ),
         "guessed": np.array([n.key in guessed for n in nodes], np.uint8),
     }
+
+
+def _joint(nodes: Sequence[_Node], run: Run, stage: int) -> dict[str, Any]:
+    """Of a training step: phases, and what links forward, backward and update."""
+    phase = joint.phase_column(run, stage, (node.op for node in nodes))
+    if phase is None:
+        return {}
+    drawn = [None if n.ghost or n.op.kind in _FOLDED else n.op for n in nodes]
+    return {"phase": phase, **joint.link_columns(run, stage, drawn)}
 
 
 # -- overlays -------------------------------------------------------------------------------------

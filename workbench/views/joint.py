@@ -1,0 +1,284 @@
+"""The joint graph of a training step: the phase of every op, and what links forward, backward and
+update.  Of recordings that train nothing: None."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from core_compiler.ir import Module, Op, Value
+from core_compiler.passes.bufferize import INPUT, OUTPUT
+from core_compiler.passes.find_lifetimes import root_of
+from core_compiler.training.derivation import Derivation
+from core_compiler.training.passes.order_launches import memory_of
+from core_compiler.training.phases import BACKWARD, BEFORE, PHASES, RECOMPUTED, Phases, members
+from core_compiler.training.roles import Roles
+from workbench.views.links import LAUNCH, written
+from workbench.views.reading import Run
+
+#: The number of an op without a phase (inputs, results).
+NO_PHASE = 255
+
+
+class Joint:
+    """What is known of a recording's phases and gradients; it grows from stage to stage."""
+
+    def __init__(self, run: Run):
+        self._run = run
+        self._taken = -1
+        self.phases = Phases()
+        self.derivation = Derivation(self.phases)
+        #: The first stage that has a backward pass.
+        self.begins: int | None = None
+
+    def up_to(self, stage: int) -> Joint:
+        """Itself, with at least the stages up to this one taken."""
+        while self._taken < stage:
+            number = self._taken + 1
+            module = self._run.recording.module(number)
+            if not number:
+                self.phases.begin(module)
+            else:
+                name = self._run.stages()[number].pass_name
+                rewrites = [step.rewrite for step in self._run.rewrites(number)]
+                self.phases.advance(name, rewrites, module)
+                self.derivation.advance(name, rewrites, module)
+            self._taken = number
+            if self.begins is None and self.derivation.begun:
+                self.begins = number
+        return self
+
+    def linked(self, stage: int) -> bool:
+        """Whether a stage has gradients to lead to."""
+        return self.begins is not None and self.begins <= stage
+
+
+def trains(run: Run) -> bool:
+    """Whether a recording is of a training step."""
+    if not run.version.stages:
+        return False
+    return run.kept("trains", lambda: "results" in run.recording.module(0).main.attributes)
+
+
+def joint(run: Run, stage: int) -> Joint | None:
+    """What is known up to ``stage``; None of what trains nothing."""
+    return run.kept("joint", lambda: Joint(run)).up_to(stage) if trains(run) else None
+
+
+# -- the graph's columns --------------------------------------------------------------------------
+
+
+def phase_column(run: Run, stage: int, ops: Iterable[Op]) -> np.ndarray | None:
+    """The phase of each of ``ops`` as a number in ``PHASES``; None of what trains nothing."""
+    found = joint(run, stage)
+    if found is None:
+        return None
+    number = {phase: i for i, phase in enumerate(PHASES)}
+    return np.array([number.get(found.phases.phase(op), NO_PHASE) for op in ops], np.uint8)
+
+
+def link_columns(run: Run, stage: int, ops: Sequence[Op | None]) -> dict[str, np.ndarray]:
+    """``link_start`` and ``link``: from each of ``ops`` (None: left out) the numbers of its
+    gradient's ops, of its second copies, and of the ops that update the parameter whose gradient
+    it makes."""
+    found = joint(run, stage)
+    if found is None or not found.linked(stage):
+        return {}
+    derivation, phases = found.derivation, found.phases
+    roots = [frozenset() if op is None else derivation.roots(op, stage) for op in ops]
+    carried: dict[Op, list[int]] = {}
+    again: dict[Op, list[int]] = {}
+    updating: dict[int, list[int]] = {}
+    for place, op in enumerate(ops):
+        if op is not None:
+            table = again if phases.when(op) == RECOMPUTED else carried
+            for root in roots[place]:
+                table.setdefault(root, []).append(place)
+            updated = derivation.updates(op, stage)
+            if len(updated) == 1:  # what all parameters share (the rate) is no one's
+                updating.setdefault(updated[0], []).append(place)
+    starts, links = [0], []
+    for place, op in enumerate(ops):
+        ends: set[int] = set()
+        first = op is not None and phases.when(op) != RECOMPUTED
+        for root in roots[place] if first else ():
+            for gradient in derivation.gradients.get(root, ()):
+                ends.update(carried.get(gradient, ()))
+            ends.update(again.get(root, ()))
+            ends.update(updating.get(derivation.makes.get(root, -1), ()))
+        links += sorted(ends - {place})
+        starts.append(len(links))
+    return {"link_start": np.array(starts, np.int32), "link": np.array(links, np.int32)}
+
+
+# -- one stage, for the inspector -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A value of the forward pass that the backward pass reads: its bytes, and its readers."""
+
+    value: Value
+    bytes: int
+    readers: tuple[Op, ...]
+
+
+@dataclass
+class Table:
+    """The links of one stage.  A *unit* is an op of main: a group or launch as a whole.
+
+    ``carriers``  of each op after ``differentiate``: ``(member, unit)`` that do its work now;
+    ``again``     the units that do it a second time; ``saved`` by the unit that makes the value;
+    ``readers``   of each parameter (its place among main's arguments): the values it is read by;
+    ``nexts``     the unit that makes its next value.
+    """
+
+    place: dict[Op, int]
+    carriers: dict[Op, list[tuple[Op, Op]]] = field(default_factory=dict)
+    again: dict[Op, list[Op]] = field(default_factory=dict)
+    saved: dict[Op, list[Saved]] = field(default_factory=dict)
+    parameters: dict[Value, int] = field(default_factory=dict)
+    nexts: dict[int, Op] = field(default_factory=dict)
+
+    def units(self, roots: Iterable[Op]) -> dict[Op, list[Op]]:
+        """The units that do the work of ``roots``, in program order, with the members that do."""
+        found: dict[Op, dict[Op, None]] = {}
+        for root in roots:
+            for member, unit in self.carriers.get(root, ()):
+                found.setdefault(unit, {})[member] = None
+        return {unit: list(found[unit]) for unit in sorted(found, key=self.place.__getitem__)}
+
+
+def table(run: Run, stage: int) -> Table:
+    """The links of a stage that has a backward pass."""
+    return run.kept(("joint", stage), lambda: _table(run, stage))
+
+
+def _table(run: Run, stage: int) -> Table:
+    found = joint(run, stage)
+    assert found is not None
+    module = run.recording.module(stage)
+    body = module.main.body
+    made = Table({op: i for i, op in enumerate(body.ops)})
+    for unit in body.ops:
+        for member in members(unit):
+            again = found.phases.when(member) == RECOMPUTED
+            for root in found.derivation.roots(member, stage):
+                if again:
+                    made.again.setdefault(root, []).append(unit)
+                else:
+                    made.carriers.setdefault(root, []).append((member, unit))
+    memory = _memory(module)
+    _save(made, found.phases, body.ops, memory)
+    _parameters(made, module, memory)
+    return made
+
+
+def _memory(module: Module) -> Mapping[Value, Value]:
+    """Of each value whose memory it is, where it is not its own."""
+    buffers = module.main.level == "target"
+    return root_of(module.main.body.ops) if buffers else memory_of(module.main.body)
+
+
+def makes(op: Op) -> tuple[Value, ...]:
+    """The values that an op makes, or the buffers that a launch writes."""
+    return op.results or (written(op) if op.kind == LAUNCH else ())
+
+
+def reads(op: Op) -> tuple[Value, ...]:
+    """The values or buffers that an op reads."""
+    return op.operands[: op["reads"]] if op.kind == LAUNCH and "reads" in op.attributes else op.uses()
+
+
+def _save(made: Table, phases: Phases, ops: Sequence[Op], memory: Mapping[Value, Value]) -> None:
+    maker: dict[Value, Op] = {}
+    readers: dict[Value, dict[Op, None]] = {}
+    for op in ops:
+        mix = phases.mix(op)
+        if BACKWARD in mix or RECOMPUTED in mix:
+            for value in reads(op):
+                root = memory.get(value, value)
+                if root in maker and maker[root] is not op:
+                    readers.setdefault(root, {})[op] = None
+        if not BEFORE.isdisjoint(mix) and not _is_quiet(op):
+            for value in makes(op):
+                if memory.get(value, value) is value:
+                    maker[value] = op
+    for value, some in readers.items():
+        saved = Saved(value, value.type.bytes, tuple(some))
+        made.saved.setdefault(maker[value], []).append(saved)
+
+
+def _is_quiet(op: Op) -> bool:
+    return op.kind in ("core.constant", "target.constant", "target.alloc", INPUT)
+
+
+def _parameters(made: Table, module: Module, memory: Mapping[Value, Value]) -> None:
+    main = module.main
+    roles = Roles.of(main)
+    places = set(roles.numbers("parameter"))
+    made.parameters = {main.arguments[i]: i for i in places}
+    maker: dict[Value, Op] = {}
+    ends: dict[int, Value] = dict(enumerate(main.outputs))
+    for op in main.body.ops:
+        if op.kind == INPUT and op["index"] in places:
+            made.parameters[op.result] = op["index"]
+        elif op.kind == OUTPUT:
+            ends[op["index"]] = op.operands[0]
+        elif not _is_quiet(op):
+            maker.update((memory.get(v, v), op) for v in makes(op) if memory.get(v, v) is v)
+    for value in list(memory):
+        if memory[value] in made.parameters:
+            made.parameters.setdefault(value, made.parameters[memory[value]])
+    for place, (role, of) in enumerate(roles.results):
+        unit = maker.get(memory.get(ends[place], ends[place]))
+        if role == "next" and of in places and unit is not None:
+            made.nexts[of] = unit
+
+
+# -- the step as a whole --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Share:
+    """A phase of the step: ops that all targets share, launches (those of several phases are
+    counted where they have most ops), and their measured time where there is one."""
+
+    phase: str
+    ops: int
+    launches: int
+    us: float | None
+
+
+def shares(run: Run) -> list[Share]:
+    """The phases of the step, in their order; those that are empty are left out."""
+    version = run.version
+    return run.kept(("shares", version.stages, version.timings), lambda: list(_shares(run)))
+
+
+def _shares(run: Run) -> Iterator[Share]:
+    stages = run.stages()
+    last = stages[-1].index
+    meaning = max((s.index for s in stages if s.half != "implementation"), default=last)
+    found = joint(run, last)
+    assert found is not None
+    phases = found.phases
+    ops: Counter[str] = Counter()
+    for op in run.recording.module(meaning).main.body.ops:
+        if not _is_quiet(op):
+            ops.update(phases.mix(op).keys())
+    times = {t.op: t.median_us or 0.0 for t in run.timings()}
+    launches: Counter[str] = Counter()
+    us: Counter[str] = Counter()
+    for op in run.recording.module(last).main.body.ops:
+        mix = phases.mix(op)
+        if op.kind == LAUNCH and mix:
+            most = max(mix, key=lambda phase: (mix[phase], PHASES.index(phase)))
+            launches[most] += 1
+            us[most] += times.get(run.op_id(op), 0.0)
+    for phase in PHASES:
+        if ops[phase] or launches[phase]:
+            yield Share(phase, ops[phase], launches[phase], us[phase] if times else None)
