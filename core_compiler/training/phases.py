@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from core_compiler.ir import Module, Op, Rewrite, Value
 from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.passes.bufferize import INPUT, OUTPUT
 from core_compiler.training.joint import RULE
 from core_compiler.training.passes.apply_optimizer import ApplyOptimizer
 from core_compiler.training.passes.clip_gradients import ClipGradients
@@ -45,6 +46,8 @@ _EXCHANGES = frozenset({"core.all_reduce"})
 #: Ops that hold others as their members, and ops that compute nothing.
 _HOLDERS = frozenset({"core.group", "target.launch"})
 _QUIET = CONSTANTS | {"target.alloc"}
+#: What the caller hands over and is given: of no phase.
+_INTERFACE = frozenset({INPUT, OUTPUT})
 _ORDER = {phase: place for place, phase in enumerate(("", *PHASES))}
 
 
@@ -118,6 +121,11 @@ class Phases:
                 found[phase] += 1
         return found
 
+    def begins(self, op: Op) -> str:
+        """The phase in which an op is executed: of a group or launch the first of its members'."""
+        own = [self.when(m) for m in members(op) if m is op or m.kind not in _QUIET]
+        return min(filter(None, own), key=_ORDER.__getitem__, default=self.when(op))
+
     def when(self, op: Op) -> str:
         """The phase of one op, exchanges not told apart."""
         return self._when.get(op, "")
@@ -155,7 +163,7 @@ class Phases:
             when = _MADE_BY.get(name) or self._last(
                 self._maker[v] for v in op.uses() if v in self._maker
             )
-            self._enter(op, (), when)
+            self._enter(op, (), "" if op.kind in _INTERFACE else when)
             self._members(op, ())
 
     def _merge(self, rewrite: Rewrite) -> None:

@@ -81,8 +81,10 @@ def flat(run: Run, stage: int) -> _Flat:
     """The drawn ops of a stage, without those that its pass removed."""
 
     def make() -> _Flat:
-        graph = _Flat(run)
+        graph = _Flat(run, stage, joint.joint(run, stage))
         graph.module(run.index(stage).module)
+        if graph.joint is not None:
+            graph.nodes = _phase_after_phase(graph.nodes)
         return graph
 
     return run.kept(("flat", stage), make)
@@ -105,6 +107,8 @@ class _Flat:
     """The drawn ops of a module in program order."""
 
     run: Run
+    stage: int
+    joint: joint.Joint | None
     nodes: list[_Node] = field(default_factory=list)
     holders: dict[int, str] = field(default_factory=dict)
     _makers: dict[Value, int | None] = field(default_factory=dict)
@@ -123,7 +127,8 @@ class _Flat:
                 self._plain(op, inside)
 
     def _scope(self, op: Op) -> str:
-        return self.run.kept_scope(op)
+        path = self.run.kept_scope(op)
+        return path if self.joint is None else joint.scope(self.joint, self.stage, op, path)
 
     def _plain(self, op: Op, inside: str, label: str = "", inputs: Sequence[Value] | None = None):
         number = self.run.op_id(op)
@@ -166,6 +171,13 @@ class _Flat:
 
     def _is_allocation(self, value: Value) -> bool:
         return self._makers.get(value) in self._allocations
+
+
+def _phase_after_phase(nodes: Sequence[_Node]) -> list[_Node]:
+    place = {node.key: i for i, node in enumerate(nodes)}
+    inputs = [[p for p in map(place.get, n.inputs) if p is not None and p < i]
+              for i, n in enumerate(nodes)]  # fmt: skip
+    return [nodes[i] for i in joint.order([node.scope for node in nodes], inputs)]
 
 
 def _with_ghosts(

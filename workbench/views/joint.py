@@ -10,11 +10,24 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core_compiler.ir import Module, Op, Value
-from core_compiler.passes.bufferize import INPUT, OUTPUT
+from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
 from core_compiler.passes.find_lifetimes import root_of
+from core_compiler.placement.recompute import measure
 from core_compiler.training.derivation import Derivation
-from core_compiler.training.passes.order_launches import memory_of
-from core_compiler.training.phases import BACKWARD, BEFORE, PHASES, RECOMPUTED, Phases, members
+from core_compiler.training.passes.order_launches import OrderLaunches, memory_of
+from core_compiler.training.passes.recompute import Recompute, problem_of
+from core_compiler.training.phases import (
+    BACKWARD,
+    BEFORE,
+    FORWARD,
+    LOSS,
+    OPTIMIZER,
+    PHASES,
+    RECOMPUTED,
+    Phases,
+    members,
+)
 from core_compiler.training.roles import Roles
 from workbench.views.links import LAUNCH, written
 from workbench.views.reading import Run
@@ -33,6 +46,10 @@ class Joint:
         self.derivation = Derivation(self.phases)
         #: The first stage that has a backward pass.
         self.begins: int | None = None
+        rows = Roles.of(run.recording.module(0).main).arguments
+        #: The names and the roles of main's arguments.
+        self.names = [name for _, name, _ in rows]
+        self.roles = [role for role, _, _ in rows]
 
     def up_to(self, stage: int) -> Joint:
         """Itself, with at least the stages up to this one taken."""
@@ -68,6 +85,55 @@ def joint(run: Run, stage: int) -> Joint | None:
     return run.kept("joint", lambda: Joint(run)).up_to(stage) if trains(run) else None
 
 
+#: Where the graph draws what is not of the forward pass: names that no module of a model has.
+_FIRST, _BACK, _RESULTS = "step inputs", "backward pass", "step results"
+_SCOPES = {
+    LOSS: "training loss", RECOMPUTED: _BACK, BACKWARD: _BACK, OPTIMIZER: "optimizer update"
+}  # fmt: skip
+_RANKS = {_FIRST: 0, _SCOPES[LOSS]: 2, _BACK: 3, _SCOPES[OPTIMIZER]: 4, _RESULTS: 5}
+_INPUTS = {
+    "batch": "batch", "shard": "batch", "parameter": "parameters", "buffer": "buffers",
+    "slot": "optimizer state", "scalar": "numbers",
+}  # fmt: skip
+
+
+def scope(found: Joint, stage: int, op: Op, path: str) -> str:
+    """The scope in which the graph draws an op of main, ``path`` being its module's: the backward
+    pass repeats the modules of the forward pass, the update has a scope for each parameter."""
+    while op.kind == ALLOC and found.phases.parents.get(op):
+        op = found.phases.parents[op][0]  # memory stands where the launch does that fills it
+    if op.kind == INPUT:
+        return f"{_FIRST}/{_INPUTS[found.roles[op['index']]]}"
+    begins = found.phases.begins(op)
+    if op.kind == OUTPUT or (op.kind == COPY and not begins):
+        return _RESULTS
+    if begins in ("", FORWARD):
+        return path
+    own = _SCOPES[begins]
+    if op.kind in CONSTANTS:
+        return own
+    if own == _BACK:
+        return f"{own}/{path}" if path else own
+    updated = found.derivation.updates(op, stage) if begins == OPTIMIZER else ()
+    return f"{own}/{_parameter(found, updated[0])}" if len(updated) == 1 else own
+
+
+def order(scopes: Sequence[str], inputs: Sequence[Sequence[int]]) -> list[int]:
+    """Places of a stage's ops, phase after phase and in each in program order, so that edges lead
+    from the forward pass through the loss to the backward pass and on: passes move launches of a
+    few numbers, and updates, to where they need least memory.  ``inputs``: places each op reads,
+    which come before it in the answer too."""
+    rank: list[int] = []
+    for path, read in zip(scopes, inputs, strict=True):
+        own = _RANKS.get(path.partition("/")[0], 1)
+        rank.append(max([own, *(rank[i] for i in read)]))
+    return sorted(range(len(rank)), key=rank.__getitem__)
+
+
+def _parameter(found: Joint, number: int) -> str:
+    return found.names[number].replace("/", ".")
+
+
 # -- the graph's columns --------------------------------------------------------------------------
 
 
@@ -88,12 +154,14 @@ def link_columns(run: Run, stage: int, ops: Sequence[Op | None]) -> dict[str, np
     if found is None or not found.linked(stage):
         return {}
     derivation, phases = found.derivation, found.phases
-    roots = [frozenset() if op is None else derivation.roots(op, stage) for op in ops]
+    roots = [
+        frozenset() if op is None or _is_quiet(op) else derivation.roots(op, stage) for op in ops
+    ]
     carried: dict[Op, list[int]] = {}
     again: dict[Op, list[int]] = {}
     updating: dict[int, list[int]] = {}
     for place, op in enumerate(ops):
-        if op is not None:
+        if op is not None and not _is_quiet(op):
             table = again if phases.when(op) == RECOMPUTED else carried
             for root in roots[place]:
                 table.setdefault(root, []).append(place)
@@ -164,7 +232,7 @@ def _table(run: Run, stage: int) -> Table:
     body = module.main.body
     made = Table({op: i for i, op in enumerate(body.ops)})
     for unit in body.ops:
-        for member in members(unit):
+        for member in () if _is_quiet(unit) else members(unit):
             again = found.phases.when(member) == RECOMPUTED
             for root in found.derivation.roots(member, stage):
                 if again:
@@ -213,7 +281,8 @@ def _save(made: Table, phases: Phases, ops: Sequence[Op], memory: Mapping[Value,
 
 
 def _is_quiet(op: Op) -> bool:
-    return op.kind in ("core.constant", "target.constant", "target.alloc", INPUT)
+    """Whether an op computes nothing: constants, and what stands for memory."""
+    return op.kind in CONSTANTS or op.kind in (ALLOC, INPUT, OUTPUT)
 
 
 def _parameters(made: Table, module: Module, memory: Mapping[Value, Value]) -> None:
@@ -282,3 +351,42 @@ def _shares(run: Run) -> Iterator[Share]:
     for phase in PHASES:
         if ops[phase] or launches[phase]:
             yield Share(phase, ops[phase], launches[phase], us[phase] if times else None)
+
+
+def saved_bytes(run: Run) -> tuple[int, int] | None:
+    """Bytes of the forward pass that are kept when the backward pass begins, and how many would be
+    if nothing were computed again; None where launches are not ordered yet."""
+    made = {s.pass_name: s.index for s in run.stages()}
+    ordered = made.get(OrderLaunches.name())
+    if ordered is None:
+        return None
+
+    def measured(stage: int) -> int:
+        _, problem = problem_of(run.recording.module(stage).main)
+        return measure(problem, frozenset()).saved
+
+    without = run.kept(("saved", ordered), lambda: measured(ordered))
+    again = made.get(Recompute.name())
+    return (without if again is None else run.kept(("saved", again), lambda: measured(again)),
+            without)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a step carries on: ``parameters`` tensors of ``numbers`` elements, bytes of them and of
+    the optimiser's state."""
+
+    parameters: int
+    numbers: int
+    bytes: int
+    state_bytes: int
+
+
+def held(run: Run) -> Held:
+    """What the step trains, and what its optimiser keeps of it."""
+    main = run.recording.module(0).main
+    roles = Roles.of(main)
+    trained = [main.arguments[i].type for i in roles.numbers("parameter")]
+    state = [main.arguments[i].type for i in roles.numbers("slot")]
+    return Held(len(trained), sum(t.elements for t in trained), sum(t.bytes for t in trained),
+                sum(t.bytes for t in state))  # fmt: skip

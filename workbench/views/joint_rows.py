@@ -8,7 +8,6 @@ from typing import Any
 
 from core_compiler.ir import Op
 from core_compiler.training.phases import BEFORE, PHASES, RECOMPUTED, members
-from core_compiler.training.roles import Roles
 from workbench.views.joint import Joint, Table, joint, makes, reads, table
 from workbench.views.links import LAUNCH
 from workbench.views.reading import Run
@@ -79,7 +78,7 @@ def _gradients(run: Run, stage: int, found: Joint, lists: Table, op: Op) -> Rows
     for unit, parts in units.items():
         detail = _parts(unit, parts)
         if of_parameter[unit]:
-            names = _names(run, of_parameter[unit])
+            names = _names(found, of_parameter[unit])
             detail += f"{'; ' if detail else ''}the gradient of {names}"
         rows.append(as_link(_title(run, unit), detail, {"op": run.op_id(unit)}))
     return _capped(rows)
@@ -98,7 +97,7 @@ def _gradient_of(run: Run, stage: int, found: Joint, lists: Table, op: Op) -> Ro
         rows.append(as_link(_title(run, unit), detail, {"op": run.op_id(unit)}))
     wanted = sorted({derivation.makes[g] for g in own & derivation.makes.keys()})
     if wanted:
-        rows += [as_fact("parameter", _names(run, wanted)), *_to(run, lists, wanted)]
+        rows += [as_fact("parameter", _names(found, wanted)), *_to(run, lists, wanted)]
     return _capped(rows)
 
 
@@ -107,7 +106,7 @@ def _updates(run: Run, stage: int, found: Joint, lists: Table, op: Op) -> Rows:
     if not parameters:
         return []
     rows: Rows = [as_fact("parameter" if len(parameters) == 1 else "parameters",
-                          _names(run, parameters))]  # fmt: skip
+                          _names(found, parameters))]  # fmt: skip
     if len(parameters) == 1:
         rows += _from(run, found, lists, parameters, op)
     return rows
@@ -122,7 +121,7 @@ def _parameters(run: Run, found: Joint, lists: Table, op: Op) -> Rows:
     read = list(dict.fromkeys(lists.parameters[v] for v in values if v in lists.parameters))
     rows: Rows = []
     for number in read[:MAX_LISTED]:
-        rows.append(as_fact("parameter", _names(run, [number])))
+        rows.append(as_fact("parameter", _names(found, [number])))
         rows += [*_from(run, found, lists, [number], op), *_to(run, lists, [number])]
     return rows
 
@@ -185,8 +184,7 @@ def _parts(unit: Op, parts: Sequence[Op]) -> str:
     return "its " + ", ".join(kinds)
 
 
-def _names(run: Run, parameters: Sequence[int]) -> str:
-    arguments = Roles.of(run.recording.module(0).main).arguments
-    names = [arguments[p][1] for p in dict.fromkeys(parameters)]
+def _names(found: Joint, parameters: Sequence[int]) -> str:
+    names = [found.names[p] for p in dict.fromkeys(parameters)]
     more = f" and {len(names) - 4} more" if len(names) > 5 else ""
     return ", ".join(names[:4] if more else names) + more

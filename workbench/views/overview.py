@@ -11,6 +11,7 @@ from core_compiler.record.reader import Stage
 from core_compiler.runtime.samples import executed_on
 from workbench import numbers
 from workbench.state import Sight
+from workbench.views import joint
 from workbench.views.kernels import launches, table
 from workbench.views.reading import Run
 
@@ -53,6 +54,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
              "seconds": s.seconds, "changed": s.changed, "half": s.half}
             for s in stages
         ],
+        "phases": [vars(share) for share in _shares(run)],
         "kernels": [
             {"id": r["id"], "name": r["name"], "count": r["count"], "share": r["share"],
              "total_us": r["total_us"], "percent": r["percent"]}
@@ -84,6 +86,8 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     memory, timing, figures = run.figures("memory"), run.figures("timing"), run.figures()
     ops = [s.figures.get("ops", s.ops) for s in stages]
     ends = {s.half: s for s in stages}
+    if joint.trains(run):
+        yield from _of_step(run)
     yield _figure("time per execution", timing.get("total_ms"), "ms",
                   f"median on {executed_on(timing.get('threads'))}", "kernels")  # fmt: skip
     yield _figure("peak memory", memory.get("arena_bytes"), "B",
@@ -128,6 +132,32 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         return
     yield {**_figure("output digest", None, "", "bits of the outputs on the example inputs", ""),
            "text": str(figures.get("digest", ""))[:16]}  # fmt: skip
+
+
+def _of_step(run: Run) -> Iterator[dict[str, Any]]:
+    """What a training step is and holds."""
+    found, chosen = joint.held(run), run.meta().get("training", {})
+    for label, hint in (("loss", "what is differentiated"), ("optimizer", "")):
+        name, _, options = str(chosen.get(label, "")).partition("(")
+        if name:
+            told = options.removesuffix(")") or hint
+            kind = "loss function" if label == "loss" else label
+            yield {**_figure(kind, None, "", told, ""), "text": name}
+    yield _figure("parameters", found.numbers, "",
+                  f"{found.bytes:,} B in {found.parameters} tensors", "graph")  # fmt: skip
+    yield _figure("optimizer state", found.state_bytes, "B", "carried from step to step", "memory")
+    saved = joint.saved_bytes(run)
+    if saved is not None:
+        kept, without = saved
+        hint = "of the forward pass, when the backward pass begins"
+        if kept < without:
+            hint += f"; {without:,} B if nothing were computed again"
+        yield _figure("saved for backward", kept, "B", hint, "memory")
+
+
+def _shares(run: Run) -> list[joint.Share]:
+    """The phases of a training step; while it is compiled they are not counted."""
+    return joint.shares(run) if joint.trains(run) and not run.live else []
 
 
 def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str, Any]:
