@@ -26,12 +26,13 @@ class Derivation:
     """Call :meth:`advance` with each stage after ``phases`` has taken it.
 
     ``gradients``: op of the forward pass, as it stood after ``differentiate`` -> the ops of its
-    gradient there.  ``makes``: of these the ones that make the whole gradient of a parameter, with
+    gradient there; ``gradient_of``: the way back.  ``makes``: of these the ones that make the whole gradient of a parameter, with
     its number among main's arguments.
     """
 
     phases: Phases
     gradients: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
+    gradient_of: dict[Op, Op] = field(default_factory=dict)
     makes: dict[Op, int] = field(default_factory=dict)
     #: The ops of the stage after ``differentiate``.
     _roots: set[Op] = field(default_factory=set)
@@ -60,6 +61,7 @@ class Derivation:
             if not rewrite.old and of is not None:
                 made = (maker.get(op.results[0], op) for op in rewrite.new)
                 self.gradients[of] = tuple(dict.fromkeys(made))
+                self.gradient_of.update(dict.fromkeys(self.gradients[of], of))
         self.makes = {
             maker[value]: of for (role, of), value in _results(module)
             if role == "gradient" and value in maker

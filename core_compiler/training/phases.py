@@ -102,6 +102,7 @@ class Phases:
         ops = dict.fromkeys(_walk(module))
         for op in ops:
             self._settle(op)
+        self._by_readers(ops)
         self._standing, self._likes = ops, None
 
     # -- reading ---------------------------------------------------------------------------------
@@ -136,6 +137,20 @@ class Phases:
         self.parents[op], self._when[op] = parents, when
         for value in op.results:
             self._maker[value] = op
+
+    def _by_readers(self, ops: Iterable[Op]) -> None:
+        """What a pass made from nothing and from no other op is of the first phase that reads it
+        (what hands a parameter to all shards)."""
+        left = [op for op in ops if not self._when[op] and op.kind not in _INTERFACE]
+        if not left:
+            return
+        readers: dict[Value, list[Op]] = {}
+        for op in ops:
+            for value in op.operands:
+                readers.setdefault(value, []).append(op)
+        for op in reversed(left):
+            found = {self.when(reader) for v in op.results for reader in readers.get(v, ())}
+            self._when[op] = min(found - {""}, key=_ORDER.__getitem__, default="")
 
     def _settle(self, op: Op) -> None:
         """An op that no rewrite made: one that was rebuilt around other operands makes the same

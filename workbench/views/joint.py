@@ -134,6 +134,12 @@ def _parameter(found: Joint, number: int) -> str:
     return found.names[number].replace("/", ".")
 
 
+def first_linked(run: Run) -> int:
+    """The first stage whose ops have gradients; 0 of what trains nothing."""
+    found = joint(run, run.version.stages - 1)
+    return found.begins or 0 if found is not None else 0
+
+
 # -- the graph's columns --------------------------------------------------------------------------
 
 
@@ -314,9 +320,11 @@ def _parameters(made: Table, module: Module, memory: Mapping[Value, Value]) -> N
 @dataclass(frozen=True)
 class Share:
     """A phase of the step: ops that all targets share, launches (those of several phases are
-    counted where they have most ops), and their measured time where there is one."""
+    counted where they have most ops), and their measured time where there is one; ``stage``: one
+    that has ops of it."""
 
     phase: str
+    stage: int
     ops: int
     launches: int
     us: float | None
@@ -350,7 +358,8 @@ def _shares(run: Run) -> Iterator[Share]:
             us[most] += times.get(run.op_id(op), 0.0)
     for phase in PHASES:
         if ops[phase] or launches[phase]:
-            yield Share(phase, ops[phase], launches[phase], us[phase] if times else None)
+            stage = meaning if ops[phase] else last
+            yield Share(phase, stage, ops[phase], launches[phase], us[phase] if times else None)
 
 
 def saved_bytes(run: Run) -> tuple[int, int] | None:

@@ -87,7 +87,7 @@ def _gradients(run: Run, stage: int, found: Joint, lists: Table, op: Op) -> Rows
 def _gradient_of(run: Run, stage: int, found: Joint, lists: Table, op: Op) -> Rows:
     derivation = found.derivation
     own = derivation.roots(op, stage)
-    units = lists.units([f for f, gs in derivation.gradients.items() if not own.isdisjoint(gs)])
+    units = lists.units({derivation.gradient_of[r] for r in own & derivation.gradient_of.keys()})
     units.pop(op, None)
     rows = []
     for unit, parts in units.items():

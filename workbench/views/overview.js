@@ -109,7 +109,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const by = ['us', 'launches', 'ops'].find((name) => rows.some((row) => row[name]));
     const total = rows.reduce((sum, row) => sum + (row[by] ?? 0), 0);
     const cell = (value, unit) => h('span', { class: 'num' }, value === null ? '' : `${typeof value === 'number' ? count(value) : value} ${unit}`);
-    const show = (row) => press(() => send('follow', { go: { open: 'graph', state: { graph: { query: `phase:${row.phase}` } } } }));
+    const show = (row) => press(() => send('follow', { go: { open: 'graph', stage: row.stage, state: { graph: { query: `phase:${row.phase}` } } } }));
     return [
       h('div', { class: 'phases', role: 'img', 'aria-label': rows.map((row) => `${row.phase} ${number((100 * row[by]) / total)} %`).join(', ') },
         rows.map((row) => h('div', { class: row.phase, style: { flex: String(row[by] ?? 0) }, title: row.phase }))),
@@ -140,7 +140,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('span', { class: `status ${data.status}` }, WORDS[data.status] ?? data.status)),
       progress(data),
       h('div', { class: 'figures' }, data.figures.map(figureBox)),
-      ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel of several counts where most of its ops are')), ...phases(data.phases)] : []),
+      ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel that computes parts of several counts where most of its ops are')), ...phases(data.phases)] : []),
       h('h2', {}, 'Findings', h('span', {}, found ? 'worst first; click to see' : '')),
       ...(found ? data.findings.map(finding) : [h('p', { class: 'muted' }, data.status === 'recording' ? 'Nothing so far.' : 'Nothing needs your attention.')]),
       data.more_findings ? h('p', { class: 'muted' }, `and ${count(data.more_findings)} more`) : null,

@@ -120,6 +120,7 @@ function itemColours(input: SceneInput): (item: number) => { colour: number; imp
       return { colour: colourOf(text), important: Boolean(changed) };
     }
     if (hits?.ops[id]) return { colour: colourOf(palette.hit), important: true };
+    if (opIsDim(phases, id)) return { colour: colourOf(palette.line), important: false };
     if (heat) {
       const value = heat.ofOp(id);
       const warm = Number.isNaN(value) ? palette.line : css(heatColour(palette, heat.position(value)));
@@ -129,7 +130,6 @@ function itemColours(input: SceneInput): (item: number) => { colour: number; imp
     if (change !== 'same') {
       return { colour: colourOf(changeColour(palette, change)), important: true };
     }
-    if (opIsDim(phases, id)) return { colour: colourOf(palette.line), important: false };
     const phase = phases ? phases.of[id]! : NO_PHASE;
     if (phase !== NO_PHASE) {
       return { colour: colourOf(phaseColour(palette, phases!.names[phase]!)), important: false };
