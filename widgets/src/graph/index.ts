@@ -114,7 +114,12 @@ class GraphView {
   private hits: SceneInput['hits'] = null;
   private at = -1;
   private noteTimer = 0;
-  private linkedOf: { layout: Layout; item: number; found: [number, string][] } | null = null;
+  private linkedOf: {
+    layout: Layout;
+    item: number;
+    selection: Selection;
+    found: [number, string][];
+  } | null = null;
   private readonly saveState = debounce(() => this.writeState(), 250);
   private readonly runSearch = debounce(() => this.search(this.toolbar.input.value), 100);
 
@@ -395,12 +400,15 @@ class GraphView {
   }
 
   private linked(): [number, string][] {
-    const { layout } = this.state;
-    if (this.linkedOf?.layout !== layout || this.linkedOf.item !== this.selected) {
-      const found = linkedItems(this.state, this.palette, this.selected);
-      this.linkedOf = { layout, item: this.selected, found };
+    const { layout, graph } = this.state;
+    const { selection, selected } = this;
+    const known = this.linkedOf;
+    if (known?.layout !== layout || known.item !== selected || known.selection !== selection) {
+      const op = selection.op === undefined ? undefined : graph.indexOf.get(selection.op);
+      const found = linkedItems(this.state, this.palette, selected, op ?? -1);
+      this.linkedOf = { layout, item: selected, selection, found };
     }
-    return this.linkedOf.found;
+    return this.linkedOf!.found;
   }
 
   private framed(): void {

@@ -113,25 +113,25 @@ function box(pen: Pen, layout: Layout, item: number, thin: number): void {
   pen.stroke();
 }
 
-/** What belongs to the selected op (to the ops of the selected scope) as its gradient or update,
+/** What belongs to the selected op (-1: to the ops of the selected scope) as its gradient or update,
  * drawn or in a closed scope, with the colour of its phase. */
 export function linkedItems(
   { graph, tree, layout }: { graph: Graph; tree: Tree; layout: Layout },
   palette: Palette,
   selected: number,
+  op: number,
 ): [item: number, colour: string][] {
   if (selected < 0 || graph.links.length === 0) return [];
   const found = new Map<number, string>();
-  const add = (op: number) => {
-    for (const partner of linksOf(graph, op)) {
+  const add = (from: number) => {
+    for (const partner of linksOf(graph, from)) {
       const item = layout.shownBy[partner]!;
       if (item < 0 || isInside(layout, item, selected)) continue;
       found.set(item, phaseColour(palette, phaseOf(graph, partner)));
     }
   };
-  const id = layout.id[selected]!;
-  if (id >= 0) add(id);
-  const work = id >= 0 ? [] : [-1 - id];
+  if (op >= 0) add(op);
+  const work = op >= 0 ? [] : [-1 - layout.id[selected]!];
   for (let scope = work.pop(); scope !== undefined; scope = work.pop()) {
     tree.scopes[scope]!.ops.forEach(add);
     work.push(...tree.scopes[scope]!.children);
