@@ -225,7 +225,7 @@ def _op_facts(run: Run, base: Sight, op: int, home: int, places: list[_Stage]) -
     at: list[tuple[int, Any]] = []
     history = run.op_history(op)
     for place in places:
-        near = (op,) if op in place.ops else links.among(place.ops, place.index, history)
+        near = (op,) if op in place.ops else links.among(run, place.ops, place.index, history)
         shown = (near[0], place.holders.get(near[0])) if near else (None, None)
         if not at or at[-1][1] != shown:
             at.append((place.index, shown))

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core_compiler.ir import Module, Op, Rewrite, Value
-from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.training.passes.differentiate import Differentiate
 from core_compiler.training.phases import BEFORE, RECOMPUTED, Phases, members, pass_of
 from core_compiler.training.roles import Roles
@@ -26,8 +25,8 @@ class Derivation:
     """Call :meth:`advance` with each stage after ``phases`` has taken it.
 
     ``gradients``: op of the forward pass, as it stood after ``differentiate`` -> the ops of its
-    gradient there; ``gradient_of``: the way back.  ``makes``: of these the ones that make the whole gradient of a parameter, with
-    its number among main's arguments.
+    gradient there; ``gradient_of``: the way back.  ``makes``: of these the ones that make the
+    whole gradient of a parameter, with its number among main's arguments.
     """
 
     phases: Phases
@@ -90,7 +89,7 @@ class Derivation:
 
         Copies of the forward pass in a kernel of the backward pass are none of it."""
         return frozenset(
-            root for member in members(op) if member.kind not in CONSTANTS
+            root for member in members(op) if self.phases.computes(member)
             for root in self._read(member, stage)[0] if self._same_side(root, member)
         )  # fmt: skip
 
@@ -155,7 +154,7 @@ def carriers(
     recomputed does it a second time and is not among them."""
     found: dict[Op, list[Op]] = {}
     for op in ops:
-        if op.kind not in CONSTANTS and derivation.phases.when(op) != RECOMPUTED:
+        if derivation.phases.when(op) != RECOMPUTED:
             for root in derivation.roots(op, stage):
                 found.setdefault(root, []).append(op)
     return {root: tuple(dict.fromkeys(some)) for root, some in found.items()}

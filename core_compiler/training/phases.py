@@ -131,6 +131,16 @@ class Phases:
         """The phase of one op, exchanges not told apart."""
         return self._when.get(op, "")
 
+    def computes(self, op: Op) -> bool:
+        """Whether an op does work of its own: a constant, and a constant that is broadcast, do
+        not, and equal ones of the whole step are one."""
+        while op.kind == "core.broadcast":
+            maker = self._maker.get(op.operands[0])
+            if maker is None:
+                return True
+            op = maker
+        return op.kind not in _QUIET
+
     # -- following -------------------------------------------------------------------------------
 
     def _enter(self, op: Op, parents: tuple[Op, ...], when: str) -> None:

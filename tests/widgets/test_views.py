@@ -265,7 +265,8 @@ def test_phases_have_colours_counts_and_switches(open_page: Open) -> None:
     shown.view().locator('[data-phase="backward"]').click()
     shown.settle()
     assert [each["dim"] for each in shown.call("phases")] == [False, False, True]
-    assert f'fill="{backward}"' not in shown.call("svg") and f'fill="{forward}"' in shown.call("svg")
+    drawing = shown.call("svg")
+    assert f'fill="{backward}"' not in drawing and f'fill="{forward}"' in drawing
     assert f"backward {drawn['backward']}" in legend.inner_text(), "its count stays"
     shown.tab.wait_for_timeout(350)  # what is remembered is written a moment later
     assert shown.trait("state")["dim"] == ["backward"]

@@ -19,10 +19,12 @@ from core_compiler.ir.diff import ModuleDiff
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_attribute
 from core_compiler.ops.base import cost
+from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.training.phases import PHASES
 from workbench.state import Sight
 from workbench.views import joint
-from workbench.views.links import LAUNCH, linked, written
+from workbench.views.joint import written
+from workbench.views.links import linked
 from workbench.views.reading import Run
 
 SAME, ADDED, REMOVED, CHANGED, MOVED = range(5)

@@ -4,7 +4,7 @@ update.  Of recordings that train nothing: None."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
 from core_compiler.passes.find_lifetimes import root_of
+from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.placement.recompute import measure
 from core_compiler.training.derivation import Derivation
 from core_compiler.training.passes.order_launches import OrderLaunches, memory_of
@@ -29,7 +30,6 @@ from core_compiler.training.phases import (
     members,
 )
 from core_compiler.training.roles import Roles
-from workbench.views.links import LAUNCH, written
 from workbench.views.reading import Run
 
 #: The number of an op without a phase (inputs, results).
@@ -134,6 +134,17 @@ def _parameter(found: Joint, number: int) -> str:
     return found.names[number].replace("/", ".")
 
 
+def same_phase(run: Run, stage: int, number: int) -> Callable[[Op], bool]:
+    """Whether an op of ``stage`` does work of the phases of op ``number``, whatever stage that is
+    in."""
+    found = joint(run, run.version.stages - 1)
+    if found is None:
+        return lambda op: True
+    phases = found.phases
+    own = phases.mix(run.recording.op(number)).keys()
+    return lambda op: not own.isdisjoint(phases.mix(op).keys())
+
+
 def first_linked(run: Run) -> int:
     """The first stage whose ops have gradients; 0 of what trains nothing."""
     found = joint(run, run.version.stages - 1)
@@ -161,13 +172,13 @@ def link_columns(run: Run, stage: int, ops: Sequence[Op | None]) -> dict[str, np
         return {}
     derivation, phases = found.derivation, found.phases
     roots = [
-        frozenset() if op is None or _is_quiet(op) else derivation.roots(op, stage) for op in ops
+        frozenset() if op is None or is_quiet(op) else derivation.roots(op, stage) for op in ops
     ]
     carried: dict[Op, list[int]] = {}
     again: dict[Op, list[int]] = {}
     updating: dict[int, list[int]] = {}
     for place, op in enumerate(ops):
-        if op is not None and not _is_quiet(op):
+        if op is not None and not is_quiet(op):
             table = again if phases.when(op) == RECOMPUTED else carried
             for root in roots[place]:
                 table.setdefault(root, []).append(place)
@@ -238,7 +249,7 @@ def _table(run: Run, stage: int) -> Table:
     body = module.main.body
     made = Table({op: i for i, op in enumerate(body.ops)})
     for unit in body.ops:
-        for member in () if _is_quiet(unit) else members(unit):
+        for member in () if is_quiet(unit) else members(unit):
             again = found.phases.when(member) == RECOMPUTED
             for root in found.derivation.roots(member, stage):
                 if again:
@@ -246,8 +257,16 @@ def _table(run: Run, stage: int) -> Table:
                 else:
                     made.carriers.setdefault(root, []).append((member, unit))
     memory = _memory(module)
-    _save(made, found.phases, body.ops, memory)
-    _parameters(made, module, memory)
+    roles, ends = Roles.of(module.main), _ends(module)
+    maker = _makers(body.ops, memory)
+    loss = maker.get(memory.get(ends[roles.result("loss")], ends[roles.result("loss")]))
+    _save(made, found.phases, body.ops, memory, -1 if loss is None else made.place[loss])
+    places = set(roles.numbers("parameter"))
+    made.parameters = _parameters(module, places, memory)
+    for place, (role, of) in enumerate(roles.results):
+        unit = maker.get(memory.get(ends[place], ends[place]))
+        if role == "next" and of in places and unit is not None:
+            made.nexts[of] = unit
     return made
 
 
@@ -257,6 +276,12 @@ def _memory(module: Module) -> Mapping[Value, Value]:
     return root_of(module.main.body.ops) if buffers else memory_of(module.main.body)
 
 
+def written(launch: Op) -> tuple:
+    """The buffers that a launch writes: its last operands."""
+    count = launch.get("writes", 0)
+    return launch.operands[len(launch.operands) - count :] if count else ()
+
+
 def makes(op: Op) -> tuple[Value, ...]:
     """The values that an op makes, or the buffers that a launch writes."""
     return op.results or (written(op) if op.kind == LAUNCH else ())
@@ -264,54 +289,55 @@ def makes(op: Op) -> tuple[Value, ...]:
 
 def reads(op: Op) -> tuple[Value, ...]:
     """The values or buffers that an op reads."""
-    return op.operands[: op["reads"]] if op.kind == LAUNCH and "reads" in op.attributes else op.uses()
+    return op.operands[: op["reads"]] if "reads" in op.attributes else op.uses()
 
 
-def _save(made: Table, phases: Phases, ops: Sequence[Op], memory: Mapping[Value, Value]) -> None:
-    maker: dict[Value, Op] = {}
+def _makers(ops: Sequence[Op], memory: Mapping[Value, Value]) -> dict[Value, Op]:
+    """The op that makes each value which has memory of its own."""
+    return {v: op for op in ops if not is_quiet(op) for v in makes(op) if memory.get(v, v) is v}
+
+
+def _save(made: Table, phases: Phases, ops: Sequence[Op], memory: Mapping[Value, Value],
+          loss: int) -> None:  # fmt: skip
+    """Values of the forward pass that the backward pass reads after op number ``loss``, which makes
+    the loss."""
+    before = [op for op in ops if not BEFORE.isdisjoint(phases.mix(op))]
+    maker = _makers(before, memory)
     readers: dict[Value, dict[Op, None]] = {}
-    for op in ops:
+    for op in ops[loss + 1 :]:
         mix = phases.mix(op)
         if BACKWARD in mix or RECOMPUTED in mix:
             for value in reads(op):
                 root = memory.get(value, value)
                 if root in maker and maker[root] is not op:
                     readers.setdefault(root, {})[op] = None
-        if not BEFORE.isdisjoint(mix) and not _is_quiet(op):
-            for value in makes(op):
-                if memory.get(value, value) is value:
-                    maker[value] = op
     for value, some in readers.items():
         saved = Saved(value, value.type.bytes, tuple(some))
         made.saved.setdefault(maker[value], []).append(saved)
 
 
-def _is_quiet(op: Op) -> bool:
+def is_quiet(op: Op) -> bool:
     """Whether an op computes nothing: constants, and what stands for memory."""
     return op.kind in CONSTANTS or op.kind in (ALLOC, INPUT, OUTPUT)
 
 
-def _parameters(made: Table, module: Module, memory: Mapping[Value, Value]) -> None:
+def _ends(module: Module) -> dict[int, Value]:
+    """Of each result the value, or the buffer, that holds it."""
     main = module.main
-    roles = Roles.of(main)
-    places = set(roles.numbers("parameter"))
-    made.parameters = {main.arguments[i]: i for i in places}
-    maker: dict[Value, Op] = {}
-    ends: dict[int, Value] = dict(enumerate(main.outputs))
-    for op in main.body.ops:
-        if op.kind == INPUT and op["index"] in places:
-            made.parameters[op.result] = op["index"]
-        elif op.kind == OUTPUT:
-            ends[op["index"]] = op.operands[0]
-        elif not _is_quiet(op):
-            maker.update((memory.get(v, v), op) for v in makes(op) if memory.get(v, v) is v)
-    for value in list(memory):
-        if memory[value] in made.parameters:
-            made.parameters.setdefault(value, made.parameters[memory[value]])
-    for place, (role, of) in enumerate(roles.results):
-        unit = maker.get(memory.get(ends[place], ends[place]))
-        if role == "next" and of in places and unit is not None:
-            made.nexts[of] = unit
+    held = {op["index"]: op.operands[0] for op in main.body.ops if op.kind == OUTPUT}
+    return {**dict(enumerate(main.outputs)), **held}
+
+
+def _parameters(
+    module: Module, places: Iterable[int], memory: Mapping[Value, Value]
+) -> dict[Value, int]:
+    """Values and buffers that are parameters, views of them too, with their places among main's
+    arguments."""
+    main = module.main
+    found = {main.arguments[i]: i for i in places}
+    inputs = (op for op in main.body.ops if op.kind == INPUT and op["index"] in places)
+    found |= {op.result: op["index"] for op in inputs}
+    return found | {view: found[root] for view, root in memory.items() if root in found}
 
 
 # -- the step as a whole --------------------------------------------------------------------------
@@ -345,7 +371,7 @@ def _shares(run: Run) -> Iterator[Share]:
     phases = found.phases
     ops: Counter[str] = Counter()
     for op in run.recording.module(meaning).main.body.ops:
-        if not _is_quiet(op):
+        if not is_quiet(op):
             ops.update(phases.mix(op).keys())
     times = {t.op: t.median_us or 0.0 for t in run.timings()}
     launches: Counter[str] = Counter()

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from core_compiler.ir import Op
+from core_compiler.passes.bufferize import INPUT
 from core_compiler.training.phases import BEFORE, PHASES, RECOMPUTED, members
-from workbench.views.joint import Joint, Table, joint, makes, reads, table
+from workbench.views.joint import Joint, Table, is_quiet, joint, makes, reads, table
 from workbench.views.links import LAUNCH
 from workbench.views.reading import Run
 from workbench.views.rows import (
@@ -39,7 +40,7 @@ def phase(run: Run, stage: int, op: Op) -> Rows:
 def sections(run: Run, stage: int, op: Op) -> list[dict[str, Any]]:
     """The sections of an op in a stage; [] where there is no backward pass yet."""
     found = joint(run, stage)
-    if found is None or not found.linked(stage):
+    if found is None or not found.linked(stage) or (is_quiet(op) and op.kind != INPUT):
         return []
     lists = table(run, stage)
     unit = _unit(run, stage, op)
@@ -63,7 +64,7 @@ def _unit(run: Run, stage: int, op: Op) -> Op:
 def _gradients(run: Run, stage: int, found: Joint, lists: Table, op: Op) -> Rows:
     derivation = found.derivation
     roots = [root for root in derivation.roots(op, stage) if root in derivation.gradients]
-    if not roots:
+    if not roots or found.phases.when(op) == RECOMPUTED:  # they are those of the first time
         return []
     whole = {g for root in roots for g in derivation.gradients[root]}
     units = lists.units(whole)
@@ -145,8 +146,9 @@ def _saved(run: Run, stage: int, found: Joint, lists: Table, unit: Op) -> Rows:
     mix = found.phases.mix(unit)
     roots = found.derivation.roots(unit, stage)
     if RECOMPUTED in mix:
+        first = _alike(stage, found, list(lists.units(roots)), unit)
         return [as_text("Not kept: this op does work of the forward pass a second time, of:"),
-                *_listed(run, lists.units(roots), unit)]  # fmt: skip
+                *_listed(run, first, unit)]  # fmt: skip
     if BEFORE.isdisjoint(mix):
         return []
     rows: Rows = []
@@ -157,8 +159,15 @@ def _saved(run: Run, stage: int, found: Joint, lists: Table, unit: Op) -> Rows:
     again = dict.fromkeys(second for root in roots for second in lists.again.get(root, ()))
     if again:
         rows.append(as_text("Computed again for the backward pass by:"))
-        rows += _listed(run, sorted(again, key=lists.place.__getitem__), unit)
+        second = _alike(stage, found, sorted(again, key=lists.place.__getitem__), unit)
+        rows += _listed(run, second, unit)
     return rows or [as_text("The backward pass reads nothing that it makes.")]
+
+
+def _alike(stage: int, found: Joint, units: Sequence[Op], unit: Op) -> Sequence[Op]:
+    """Of units that share work with ``unit`` those that do all of it and no more, if there are."""
+    roots = found.derivation.roots
+    return [u for u in units if roots(u, stage) == roots(unit, stage)] or units
 
 
 def _listed(run: Run, units: Iterable[Op], but: Op) -> Rows:
@@ -186,5 +195,5 @@ def _parts(unit: Op, parts: Sequence[Op]) -> str:
 
 def _names(found: Joint, parameters: Sequence[int]) -> str:
     names = [found.names[p] for p in dict.fromkeys(parameters)]
-    more = f" and {len(names) - 4} more" if len(names) > 5 else ""
-    return ", ".join(names[:4] if more else names) + more
+    more = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
