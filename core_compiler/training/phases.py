@@ -177,7 +177,7 @@ class Phases:
         if again and op.results:
             origin = op.origin
             was = self._like(op, [origin, *(origin.parents if origin is not None else ())])
-            parents = () if was is None else (was,)
+            parents: tuple[Op, ...] = () if was is None else (was,)
             self._enter(op, parents, RECOMPUTED)
             self._members(op, parents, RECOMPUTED)
         elif rewrite.old:

@@ -176,9 +176,9 @@ class _Flat:
 
 
 def _phase_after_phase(nodes: Sequence[_Node]) -> list[_Node]:
-    place = {node.key: i for i, node in enumerate(nodes)}
-    inputs = [[p for p in map(place.get, n.inputs) if p is not None and p < i]
-              for i, n in enumerate(nodes)]  # fmt: skip
+    place: dict[int | None, int] = {node.key: i for i, node in enumerate(nodes)}
+    inputs = [[place[key] for key in node.inputs if place.get(key, i) < i]
+              for i, node in enumerate(nodes)]  # fmt: skip
     return [nodes[i] for i in joint.order([node.scope for node in nodes], inputs)]
 
 

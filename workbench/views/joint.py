@@ -259,14 +259,16 @@ def _table(run: Run, stage: int) -> Table:
     memory = _memory(module)
     roles, ends = Roles.of(module.main), _ends(module)
     maker = _makers(body.ops, memory)
-    loss = maker.get(memory.get(ends[roles.result("loss")], ends[roles.result("loss")]))
-    _save(made, found.phases, body.ops, memory, -1 if loss is None else made.place[loss])
     places = set(roles.numbers("parameter"))
     made.parameters = _parameters(module, places, memory)
+    loss = -1
     for place, (role, of) in enumerate(roles.results):
-        unit = maker.get(memory.get(ends[place], ends[place]))
-        if role == "next" and of in places and unit is not None:
-            made.nexts[of] = unit
+        last = maker.get(memory.get(ends[place], ends[place]))
+        if last is not None and role == "loss":
+            loss = made.place[last]
+        elif last is not None and role == "next" and of in places:
+            made.nexts[of] = last
+    _save(made, found.phases, body.ops, memory, loss)
     return made
 
 
@@ -375,7 +377,7 @@ def _shares(run: Run) -> Iterator[Share]:
             ops.update(phases.mix(op).keys())
     times = {t.op: t.median_us or 0.0 for t in run.timings()}
     launches: Counter[str] = Counter()
-    us: Counter[str] = Counter()
+    us: dict[str, float] = dict.fromkeys(PHASES, 0.0)
     for op in run.recording.module(last).main.body.ops:
         mix = phases.mix(op)
         if op.kind == LAUNCH and mix:
