@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from core_compiler.ir import Module, Op, Rewrite, Value
 from core_compiler.training.passes.differentiate import Differentiate
-from core_compiler.training.phases import BEFORE, RECOMPUTED, Phases, members, pass_of
+from core_compiler.training.phases import BEFORE, OPTIMIZER, RECOMPUTED, Phases, members, pass_of
 from core_compiler.training.roles import Roles
 
 #: Ops of the stage after ``differentiate``, and numbers of parameters.
@@ -87,7 +87,8 @@ class Derivation:
         """The ops of the stage after ``differentiate`` whose work ``op`` does in ``stage``
         (default: the last), members included.
 
-        Copies of the forward pass in a kernel of the backward pass are none of it."""
+        Copies of the forward pass in a kernel of the backward pass are none of it, nor is a
+        gradient that the forward pass makes too, being equal to a value of it."""
         return frozenset(
             root for member in members(op) if self.phases.computes(member)
             for root in self._read(member, stage)[0] if self._same_side(root, member)
@@ -96,11 +97,12 @@ class Derivation:
     def updates(self, op: Op, stage: int | None = None) -> tuple[int, ...]:
         """The parameters (places among main's arguments) whose next value or whose gradient, as the
         optimiser takes it, ``op`` helps to make."""
-        return tuple(sorted({p for m in members(op) for p in self._read(m, stage)[1]}))
+        own = (m for m in members(op) if self.phases.when(m) == OPTIMIZER)
+        return tuple(sorted({p for m in own for p in self._read(m, stage)[1]}))
 
     def _same_side(self, root: Op, op: Op) -> bool:
-        when = self.phases.when(op)
-        return when == RECOMPUTED or (self.phases.when(root) in BEFORE) == (when in BEFORE)
+        when = self.phases.when
+        return (when(root) in BEFORE) == (when(op) in BEFORE or when(op) == RECOMPUTED)
 
     def _read(self, op: Op, stage: int | None) -> Lead:
         """Roots and parameters of an op as it stands in ``stage``: what is merged into it only
