@@ -26,7 +26,18 @@ from workbench.ahead import finite, packed
 from workbench.frame import frame
 from workbench.moves import rewrite as choose_rewrite
 from workbench.state import PRESETS, VIEWS, Sight
-from workbench.views import Empty, code, diff, graph, inspector, links, memory, passes, training
+from workbench.views import (
+    Empty,
+    code,
+    diff,
+    graph,
+    inspector,
+    joint,
+    links,
+    memory,
+    passes,
+    training,
+)
 from workbench.views.reading import Run
 
 HERE = Path(__file__).parent
@@ -190,11 +201,13 @@ def _put_stage(run: Run, made: Report, sight: Sight) -> None:
 
 def _ops(run: Run, stages: list[int]) -> list[tuple[int, int]]:
     """``(op, stage)``: the ops of the model's function that can be selected, each with the first
-    stage that has it."""
+    stage that has it (of a training step: that has it and its gradient, where there is one)."""
     found: dict[int, int] = {}
+    linked = joint.first_linked(run)
     for stage in reversed(stages):
         for op in _walk(run.index(stage).module.main.body.ops):
-            found[run.op_id(op)] = stage
+            if stage >= linked or run.op_id(op) not in found:
+                found[run.op_id(op)] = stage
         if len(found) > MAX_OPS:
             break
     return sorted(found.items())
@@ -226,7 +239,7 @@ def _op_facts(run: Run, base: Sight, op: int, home: int, places: list[_Stage]) -
     at: list[tuple[int, Any]] = []
     history = run.op_history(op)
     for place in places:
-        near = (op,) if op in place.ops else links.among(place.ops, place.index, history)
+        near = (op,) if op in place.ops else links.among(run, place.ops, place.index, history)
         shown = (near[0], place.holders.get(near[0])) if near else (None, None)
         if not at or at[-1][1] != shown:
             at.append((place.index, shown))

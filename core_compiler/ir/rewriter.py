@@ -170,12 +170,13 @@ class Rewriter:
         of: Op | None = None,
     ):  # fmt: skip
         """Add ops that replace nothing; they come from the op ``of``, or ``reason`` becomes their
-        origin's explanation."""
+        origin's explanation.  The event names ``of`` by its values, which stay what they are."""
         if of is not None and of.origin is not None:
             origin = Origin.derived(rule, [of.origin])
             new = (new,) if isinstance(new, Op) else new
             new = [op if op.origin is not None else op.with_(origin=origin) for op in new]
-        return self.replace((), new, rule=rule, reason=reason, at=before)
+        values = {} if of is None else {v: v for v in of.results}
+        return self.replace((), new, values, rule=rule, reason=reason, at=before)
 
     def erase(self, op: Op | Sequence[Op], *, rule: str, note: str = "") -> None:
         """Remove ops whose results nobody reads."""

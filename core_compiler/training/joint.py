@@ -23,6 +23,8 @@ from core_compiler.training.initializers import chosen
 from core_compiler.training.losses import Own
 from core_compiler.training.roles import ITERATION, SEED, SHARD, STATE, Argument, Roles
 
+#: The rule that the ops of the loss have at the import.
+RULE = "training"
 #: Kinds of frontend nodes whose constants are parameters.
 PARAMETERS = frozenset({"parameter", "initializer"})
 
@@ -57,7 +59,7 @@ def begin(
     own = len(main.arguments) - len(buffers)
     rows: list[Argument] = [("batch", n, -1) for n in inputs[:own]]
     arguments = list(main.arguments[:own])
-    origin = Origin.synthetic("training", f"the loss is {training.loss}")
+    origin = Origin.synthetic(RULE, f"the loss is {training.loss}")
     b = Builder(module.weights, origin)
     loss, targets = _loss(b, training, main.outputs[0])
     arguments += targets

@@ -199,3 +199,19 @@ def with_overlays(data: dict[str, Any], seed: int = 0) -> dict[str, Any]:
             },
         ],
     }
+
+
+def trained(layers: int) -> dict[str, Any]:
+    """A transformer's graph as if its second half were the backward pass: the last op of the first
+    half is the loss, and op n - 1 - i holds the gradient of op i where neither is a constant."""
+    data = transformer(layers).data()
+    ops = data["ops"]
+    n = len(ops["key"])
+    half = n // 2
+    data["phases"] = ["forward", "loss", "recomputed", "backward", "exchange", "optimizer"]
+    phase = np.where(np.arange(n) < half - 1, 0, np.where(np.arange(n) == half - 1, 1, 3))
+    ops["phase"] = phase.astype(np.uint8)
+    ends = [[n - 1 - i] if i < half else [] for i in range(n)]
+    ops["link_start"] = np.concatenate([[0], np.cumsum([len(e) for e in ends])]).astype(np.int32)
+    ops["link"] = np.array([end for some in ends for end in some], np.int32)
+    return data

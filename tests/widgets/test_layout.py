@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.widgets.graphs import Builder, sized, transformer
+from tests.widgets.graphs import Builder, sized, trained, transformer
 
 RunLayout = Callable[..., list[dict[str, Any]]]
 
@@ -285,6 +285,28 @@ def test_search_by_line(run_layout: RunLayout) -> None:
     assert report["found"] == [
         key for key, line in zip(g.keys, g.lines, strict=True) if line == g.lines[20]
     ]
+
+
+def test_search_by_phase(run_layout: RunLayout) -> None:
+    data = trained(1)
+    keys, phase = data["ops"]["key"], data["ops"]["phase"]
+    (report,) = run_layout(data, query="phase:backward")
+    assert report["found"] == [int(k) for k, p in zip(keys, phase, strict=True) if p == 3]
+    (report,) = run_layout(data, query="phase:loss kind:no_such")
+    assert report["found"] == []
+    (report,) = run_layout(transformer(1).data(), query="phase:backward")
+    assert report["found"] == []
+
+
+def test_bad_phases_and_links_are_named(run_layout: RunLayout) -> None:
+    data = trained(1)
+    data["ops"]["phase"] = data["ops"]["phase"][:-1]
+    with pytest.raises(AssertionError, match=r"ops\.phase has \d+ entries"):
+        run_layout(data)
+    data = trained(1)
+    data["ops"]["link"] = data["ops"]["link"] + 10_000
+    with pytest.raises(AssertionError, match=r"link \d+ is not an op"):
+        run_layout(data)
 
 
 def test_bad_columns_are_named(run_layout: RunLayout) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.slow import slow_but
-from tests.widgets.graphs import sized, transformer, with_overlays
+from tests.widgets.graphs import sized, trained, transformer, with_overlays
 from tests.widgets.samples import code_data, diff_data, memory_data, timeline_data
 from widgets import page
 
@@ -242,6 +242,62 @@ def test_diff_has_colours_signs_and_legend(open_page: Open) -> None:
     assert "stroke-dasharray" in drawing
     for sign in ("+", "\u2212", "~", "↕"):
         assert f">{sign}</text>" in drawing
+
+
+def test_only_training_steps_have_a_legend_of_phases(open_page: Open) -> None:
+    shown = graph_page(open_page)
+    assert shown.call("phases") == []
+    assert shown.view().locator(".legend .phases").count() == 0
+
+
+def test_phases_have_colours_counts_and_switches(open_page: Open) -> None:
+    data = trained(1)
+    shown = open_page(page([("graph", data)], theme="light"))
+    legend = shown.view().locator(".legend")
+    drawn = {each["name"]: each["count"] for each in shown.call("phases")}
+    assert list(drawn) == ["forward", "loss", "backward"] and drawn["loss"] == 1
+    for name, count in drawn.items():
+        assert f"{name} {count}" in legend.inner_text()
+    shown.focus()
+    shown.tab.keyboard.press("E")
+    forward, backward = "#5a94cf", "#e27650"
+    assert shown.call("svg").count(f'fill="{backward}"') >= drawn["backward"]
+    shown.view().locator('[data-phase="backward"]').click()
+    shown.settle()
+    assert [each["dim"] for each in shown.call("phases")] == [False, False, True]
+    drawing = shown.call("svg")
+    assert f'fill="{backward}"' not in drawing and f'fill="{forward}"' in drawing
+    assert f"backward {drawn['backward']}" in legend.inner_text(), "its count stays"
+    shown.tab.wait_for_timeout(350)  # what is remembered is written a moment later
+    assert shown.trait("state")["dim"] == ["backward"]
+    shown.tab.keyboard.press("Enter")  # the switch keeps the focus
+    shown.settle()
+    assert f'fill="{backward}"' in shown.call("svg")
+    shown.tab.evaluate("workbench.models[0].receive('state', { dim: ['forward'] })")
+    assert [each["dim"] for each in shown.call("phases")] == [True, False, False]
+
+
+def test_linked_ops_are_marked_both_ways(open_page: Open) -> None:
+    data = trained(1)
+    n = len(data["ops"]["key"])
+    shown = open_page(page([("graph", data)]))
+    shown.focus()
+    shown.tab.keyboard.press("E")
+    shown.settle()
+    g = transformer(1)
+    top = [path.partition("/")[0] for path in g.scopes]
+    key = next(k for k in range(n // 2) if top[k] and top[k] != top[n - 1 - k]
+               and shown.call("placeOfOp", k) and shown.call("placeOfOp", n - 1 - k))  # fmt: skip
+    click_op(shown, key)
+    assert shown.call("linked") == [n - 1 - key]
+    shown.tab.evaluate(f"workbench.models[0].receive('selection', {{ op: {n - 1 - key} }})")
+    assert shown.call("linked") == [key]
+    shown.focus()
+    shown.tab.keyboard.press("C")
+    shown.settle()
+    assert shown.call("linked") == [f"\u00a7{top[key]}"], "the closed scope that holds it"
+    shown.tab.keyboard.press("Escape")
+    assert shown.call("linked") == []
 
 
 def test_changes_can_be_stepped(open_page: Open) -> None:

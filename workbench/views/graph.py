@@ -19,8 +19,12 @@ from core_compiler.ir.diff import ModuleDiff
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_attribute
 from core_compiler.ops.base import cost
+from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.training.phases import PHASES
 from workbench.state import Sight
-from workbench.views.links import LAUNCH, linked, written
+from workbench.views import joint
+from workbench.views.joint import written
+from workbench.views.links import linked
 from workbench.views.reading import Run
 
 SAME, ADDED, REMOVED, CHANGED, MOVED = range(5)
@@ -44,10 +48,11 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         nodes = _with_ghosts(nodes, flat(run, stage - 1).nodes, diff, run)
     record = run.stages()[stage]
     columns = _columns(nodes, run)
-    columns["ops"] |= _changes(nodes, diff, run)
+    columns["ops"] |= {**_changes(nodes, diff, run), **_joint(nodes, run, stage)}
     return {
         "stage": {"id": str(stage), "title": f"{stage:02d} {record.pass_name}"},
         **columns,
+        **({"phases": list(PHASES)} if "phase" in columns["ops"] else {}),
         "overlays": _overlays(run, stage, nodes),
         "total_ops": len(nodes),
     }
@@ -78,8 +83,10 @@ def flat(run: Run, stage: int) -> _Flat:
     """The drawn ops of a stage, without those that its pass removed."""
 
     def make() -> _Flat:
-        graph = _Flat(run)
+        graph = _Flat(run, stage, joint.joint(run, stage))
         graph.module(run.index(stage).module)
+        if graph.joint is not None:
+            graph.nodes = _phase_after_phase(graph.nodes)
         return graph
 
     return run.kept(("flat", stage), make)
@@ -102,6 +109,8 @@ class _Flat:
     """The drawn ops of a module in program order."""
 
     run: Run
+    stage: int
+    joint: joint.Joint | None
     nodes: list[_Node] = field(default_factory=list)
     holders: dict[int, str] = field(default_factory=dict)
     _makers: dict[Value, int | None] = field(default_factory=dict)
@@ -120,7 +129,8 @@ class _Flat:
                 self._plain(op, inside)
 
     def _scope(self, op: Op) -> str:
-        return self.run.kept_scope(op)
+        path = self.run.kept_scope(op)
+        return path if self.joint is None else joint.scope(self.joint, self.stage, op, path)
 
     def _plain(self, op: Op, inside: str, label: str = "", inputs: Sequence[Value] | None = None):
         number = self.run.op_id(op)
@@ -163,6 +173,13 @@ class _Flat:
 
     def _is_allocation(self, value: Value) -> bool:
         return self._makers.get(value) in self._allocations
+
+
+def _phase_after_phase(nodes: Sequence[_Node]) -> list[_Node]:
+    place: dict[int | None, int] = {node.key: i for i, node in enumerate(nodes)}
+    inputs = [[place[key] for key in node.inputs if place.get(key, i) < i]
+              for i, node in enumerate(nodes)]  # fmt: skip
+    return [nodes[i] for i in joint.order([node.scope for node in nodes], inputs)]
 
 
 def _with_ghosts(
@@ -291,6 +308,15 @@ def _changes(nodes: Sequence[_Node], diff: ModuleDiff | None, run: Run) -> dict[
         ),
         "guessed": np.array([n.key in guessed for n in nodes], np.uint8),
     }
+
+
+def _joint(nodes: Sequence[_Node], run: Run, stage: int) -> dict[str, Any]:
+    """Of a training step: phases, and what links forward, backward and update."""
+    phase = joint.phase_column(run, stage, (node.op for node in nodes))
+    if phase is None:
+        return {}
+    drawn = [None if n.ghost or n.op.kind in _FOLDED else n.op for n in nodes]
+    return {"phase": phase, **joint.link_columns(run, stage, drawn)}
 
 
 # -- overlays -------------------------------------------------------------------------------------

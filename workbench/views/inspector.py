@@ -12,20 +12,28 @@ from core_compiler.ir.text import print_attribute, print_op
 from core_compiler.record.history import HistoryStep
 from core_compiler.record.reader import RecordedRewrite, Stage
 from workbench.state import Sight
+from workbench.views import joint_rows
 from workbench.views.kernels import launches, table
 from workbench.views.links import FEEDS, LAUNCH, linked, writers
 from workbench.views.reading import Run
+from workbench.views.rows import (
+    MAX_LISTED,
+    TIMES,
+    as_fact,
+    as_link,
+    as_section,
+    as_text,
+    cut,
+    short_path,
+    short_type,
+)
 
 #: Lines of the model's source shown around the line an op came from.
 CONTEXT = 2
-#: Longest text of one attribute or IR line.
-MAX_TEXT = 600
-MAX_LISTED = 12
 _HALVES = {
     "source": "models of ONNX, before the import", "meaning": "all targets",
     "implementation": "this target",
 }  # fmt: skip
-TIMES = "\u00d7"
 
 
 def key(run: Run, sight: Sight) -> tuple:
@@ -39,10 +47,10 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     found = linked(run, sight)
     sections: list[dict[str, Any]] = []
     if found.op is not None:
-        sections += _op(run, found.op, found.ops)
+        sections += _op(run, found.stage, found.op, found.ops)
     elif sight.op is not None:
-        sections.append(_section("Selection", [
-            _text("This op is nothing in this stage."),
+        sections.append(as_section("Selection", [
+            as_text("This op is nothing in this stage."),
             *_life_links(run, sight.op),
         ]))  # fmt: skip
     if sight.rewrite is not None:
@@ -59,63 +67,47 @@ def _title(run: Run, op: int | None, sight: Sight) -> str:
     return "Rewrite" if sight.rewrite is not None else "Pass"
 
 
-def _section(title: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"title": title, "rows": rows}
-
-
 def _seconds(time: float) -> str:
     return f"{time:.2f} s" if time >= 1 else f"{time * 1e3:.1f} ms"
-
-
-def _fact(name: str, text: Any, go: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"kind": "fact", "name": name, "text": _cut(str(text)), "go": go}
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"kind": "text", "text": _cut(text)}
-
-
-def _link(text: str, detail: str, go: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": "link", "text": _cut(text), "detail": _cut(detail), "go": go}
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
 # -- the op ---------------------------------------------------------------------------------------
 
 
-def _op(run: Run, number: int, carriers: tuple[int, ...]) -> list[dict[str, Any]]:
+def _op(run: Run, stage: int, number: int, carriers: tuple[int, ...]) -> list[dict[str, Any]]:
     op = run.recording.op(number)
-    rows = [_text(text)] if (text := _summary(op)) else []
+    rows = [as_text(text)] if (text := _summary(op)) else []
+    rows += joint_rows.phase(run, stage, op)
     for i, value in enumerate(op.results):
         rows.append(
-            _fact("result" if len(op.results) == 1 else f"result {i}", short_type(value.type))
+            as_fact("result" if len(op.results) == 1 else f"result {i}", short_type(value.type))
         )
     for i, value in enumerate(op.operands[:MAX_LISTED]):
         maker = _maker(run, number, value)
         go = None if maker is None else {"op": maker}
         name = f"operand {i}"
         rows.append(
-            _fact(name, f"%{value.name or run.value_id(value)}  {short_type(value.type)}", go)
+            as_fact(name, f"%{value.name or run.value_id(value)}  {short_type(value.type)}", go)
         )
     if len(op.operands) > MAX_LISTED:
-        rows.append(_text(f"and {len(op.operands) - MAX_LISTED} more operands"))
+        rows.append(as_text(f"and {len(op.operands) - MAX_LISTED} more operands"))
     for name, value in op.attributes.items():
         if (op.kind, name) != (LAUNCH, "arguments"):  # the kernel's calling convention: in the IR
-            rows.append(_fact(name, _attribute(value)))
+            rows.append(as_fact(name, _attribute(value)))
     if len(carriers) > 1:
-        rows.append(_text(f"One of {len(carriers)} ops that carry the meaning of the selected op:"))
+        rows.append(
+            as_text(f"One of {len(carriers)} ops that carry the meaning of the selected op:")
+        )
         rows += [
-            _link(f"{run.name_of(k)} {run.recording.op(k).kind}", "", {"op": k})
+            as_link(f"{run.name_of(k)} {run.recording.op(k).kind}", "", {"op": k})
             for k in carriers[1:5]
         ]
     if (op.results or op.kind == LAUNCH) and not op.kind.endswith("constant"):
         why = {"rewrites": {"why": {"a": number}}}
-        rows.append(_link("why not fused with ...?", "", {"open": "rewrites", "state": why}))
-    return [_section("Op", rows), _section("Came from", _origin(run, op)),
-            _section("Life across the passes", _life(run, number))]  # fmt: skip
+        rows.append(as_link("why not fused with ...?", "", {"open": "rewrites", "state": why}))
+    return [as_section("Op", rows), *joint_rows.sections(run, stage, op),
+            as_section("Came from", _origin(run, op)),
+            as_section("Life across the passes", _life(run, number))]  # fmt: skip
 
 
 def _summary(op: Op) -> str:
@@ -137,41 +129,29 @@ def _maker(run: Run, number: int, value: Any) -> int | None:
     return max((op for op in makers if op != number), default=None)
 
 
-def short_type(kind: Any) -> str:
-    """A type as people say it: ``f32 1x64x56x56``, with the layout where it is not row-major."""
-    shape = getattr(kind, "shape", None)
-    if shape is None:
-        return str(kind)
-    text = f"{kind.dtype} {TIMES.join(map(str, shape)) or 'scalar'}"
-    order, strides = getattr(kind, "order", None), getattr(kind, "strides", None)
-    if order:
-        text += f", order {','.join(map(str, order))}"
-    if strides:
-        text += f", strides {','.join(map(str, strides))}"
-    return text
-
-
 def _origin(run: Run, op: Op) -> list[dict[str, Any]]:
     if op.origin is None:
-        return [_text("No origin is recorded.")]
+        return [as_text("No origin is recorded.")]
     rows: list[dict[str, Any]] = []
     nodes = op.origin.nodes()
     if op.origin.scope:
-        rows.append(_fact("module", op.origin.scope))
+        rows.append(as_fact("module", op.origin.scope))
     sources = run.kept("sources", run.recording.sources)
     for node in nodes[:3]:
-        rows.append(_fact("node", f"{node.name} ({node.kind})"))
+        rows.append(as_fact("node", f"{node.name} ({node.kind})"))
         if node.file:
             at = {"source": {"file": node.file, "at": [node.file, node.line]}}
             go = {"op": run.op_id(op), "open": "source", "state": at}
             rows.append(_code(node, sources, go))
     if len(nodes) > 3:
-        rows.append(_text(f"and {len(nodes) - 3} more nodes of the model"))
+        rows.append(as_text(f"and {len(nodes) - 3} more nodes of the model"))
     rules = [r for r in op.origin.rules() if r != "import"]
     if rules:
-        rows.append(_fact("made by", rules[0]))
+        rows.append(as_fact("made by", rules[0]))
     if not nodes:
-        rows.append(_text(op.origin.reason or "A pass made it; it stands for no op of the model."))
+        rows.append(
+            as_text(op.origin.reason or "A pass made it; it stands for no op of the model.")
+        )
     return rows
 
 
@@ -185,12 +165,6 @@ def _code(node: FrontendNode, sources: dict[str, str], go: dict[str, Any]) -> di
     }  # fmt: skip
 
 
-def short_path(path: str) -> str:
-    """The last three parts of a path: what a person knows a file by."""
-    parts = path.replace("\\", "/").split("/")
-    return "/".join(parts[-3:])
-
-
 def _life(run: Run, number: int) -> list[dict[str, Any]]:
     history = run.op_history(number)
     names = {s.index: s.pass_name for s in run.stages()}
@@ -198,19 +172,19 @@ def _life(run: Run, number: int) -> list[dict[str, Any]]:
     telling = [s for s in history.earlier if s.stage is not None and _tells(run, number, s.old)]
     for step in reversed(telling[:MAX_LISTED]):
         if step.stage is not None:
-            rows.append(_link(_stage(names, step.stage), _change(run, step),
+            rows.append(as_link(_stage(names, step.stage), _change(run, step),
                               {"stage": step.stage, "op": step.old, "before": True}))  # fmt: skip
     if history.stages is not None:
         first, last = history.stages
         there = f"in stages {first:02d} {names.get(first, '')}"
         there += f" to {last:02d} {names.get(last, '')}" if last is not None else " to the end"
-        rows.append(_text(f"{run.name_of(number)} is {there}"))
+        rows.append(as_text(f"{run.name_of(number)} is {there}"))
     telling = [s for s in history.later if s.stage is not None and _tells(run, number, s.new)]
     for step in telling[:MAX_LISTED]:
         if step.stage is not None:
-            rows.append(_link(_stage(names, step.stage), _change(run, step),
+            rows.append(as_link(_stage(names, step.stage), _change(run, step),
                               {"stage": step.stage, "op": step.new}))  # fmt: skip
-    return rows or [_text("No pass has touched it.")]
+    return rows or [as_text("No pass has touched it.")]
 
 
 def _stage(names: dict[int, str], stage: int) -> str:
@@ -240,19 +214,19 @@ def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, 
     rows: list[dict[str, Any]] = []
     row = next((r for r in table(run) if r["id"] == kernel), None)
     if row is not None:
-        rows.append(_link(f"kernel {row['name']}", _speed(row),
+        rows.append(as_link(f"kernel {row['name']}", _speed(row),
                           {"kernel": row["id"], "panes": ["kernels", "code"]}))  # fmt: skip
     found = next((b for b in run.buffers() if b.id == buffer), None)
     if found is not None:
         place = f"{found.size:,} B at {found.offset:,} of {found.tier}, "
         place += f"live at positions {found.start} to {found.end}"
         title = f"buffer {found.name or '%' + str(found.value)} ({found.kind})"
-        rows.append(_link(title, place, {"buffer": found.id, "panes": ["memory", "graph"]}))
+        rows.append(as_link(title, place, {"buffer": found.id, "panes": ["memory", "graph"]}))
         maker = None if found.value is None else writers(run).get(found.value)
         if maker is not None:
-            rows.append(_link(f"written by {run.name_of(maker)}", run.recording.op(maker).kind,
+            rows.append(as_link(f"written by {run.name_of(maker)}", run.recording.op(maker).kind,
                               {"op": maker, "stage": run.version.stages - 1}))  # fmt: skip
-    return [_section("Became", rows or [_text("No kernel or buffer is recorded for it.")])]
+    return [as_section("Became", rows or [as_text("No kernel or buffer is recorded for it.")])]
 
 
 def _speed(row: dict[str, Any]) -> str:
@@ -273,21 +247,21 @@ def _rewrite(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
         return []
     step: RecordedRewrite = steps[number]
     rewrite = step.rewrite
-    rows = [_fact("rule", rewrite.rule)]
+    rows = [as_fact("rule", rewrite.rule)]
     if rewrite.source:
-        rows.append(_fact("defined in", short_path(rewrite.source)))
-    rows.append(_fact("time", f"{rewrite.microseconds:,.0f} µs"))
+        rows.append(as_fact("defined in", short_path(rewrite.source)))
+    rows.append(as_fact("time", f"{rewrite.microseconds:,.0f} µs"))
     if rewrite.note:
-        rows.append(_fact("note", rewrite.note))
+        rows.append(as_fact("note", rewrite.note))
     if step.check is not None:
-        rows.append(_fact("check", check_text(step.check)))
+        rows.append(as_fact("check", check_text(step.check)))
     for title, ops in (("before", rewrite.old), ("after", rewrite.new)):
         if ops:
             rows.append({"kind": "ops", "name": title, "lines": [
-                {"text": _cut(_print(run, op)), "go": {"op": run.op_id(op)}}
+                {"text": cut(_print(run, op)), "go": {"op": run.op_id(op)}}
                 for op in ops[:MAX_LISTED]
             ], "more": max(0, len(ops) - MAX_LISTED)})  # fmt: skip
-    return [_section(f"Rewrite {number} of {len(steps)}", rows)]
+    return [as_section(f"Rewrite {number} of {len(steps)}", rows)]
 
 
 def check_text(check: Any) -> str:
@@ -319,24 +293,24 @@ def _amount(value: float, unit: str) -> str:
 
 
 def _pass(run: Run, stage: Stage) -> dict[str, Any]:
-    rows = [_text(stage.summary)] if stage.summary else []
+    rows = [as_text(stage.summary)] if stage.summary else []
     if stage.index:
-        rows.append(_fact("runs for", _HALVES.get(stage.half, stage.half)))
+        rows.append(as_fact("runs for", _HALVES.get(stage.half, stage.half)))
         rows.append(
-            _fact(
+            as_fact(
                 "values",
                 "every bit kept" if stage.exact else f"may change: {stage.tolerance_class}",
             )
         )
-        rows.append(_fact("time", _seconds(stage.seconds)))
+        rows.append(as_fact("time", _seconds(stage.seconds)))
     for name, value in stage.options.items():
-        rows.append(_fact(f"option {name}", value))
+        rows.append(as_fact(f"option {name}", value))
     for name, value in stage.figures.items():
         if name != "changed" and value:
             label, unit = _FIGURES.get(name, (name, ""))
-            rows.append(_fact(label, _amount(value, unit) if unit else f"{value:,.0f}"))
+            rows.append(as_fact(label, _amount(value, unit) if unit else f"{value:,.0f}"))
     if stage.verdicts:
-        rows.append(_fact("checks", ", ".join(f"{n} {v}" for v, n in stage.verdicts.items())))
+        rows.append(as_fact("checks", ", ".join(f"{n} {v}" for v, n in stage.verdicts.items())))
     rules = Counter(s.rewrite.rule for s in run.rewrites(stage.index)) if stage.index else Counter()
-    rows += [_fact(f"{count} {TIMES}", rule) for rule, count in rules.most_common(MAX_LISTED)]
-    return _section(f"Pass {stage.index:02d} {stage.pass_name}", rows)
+    rows += [as_fact(f"{count} {TIMES}", rule) for rule, count in rules.most_common(MAX_LISTED)]
+    return as_section(f"Pass {stage.index:02d} {stage.pass_name}", rows)

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from core_compiler.ir import Op
+from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.record.history import OpHistory
 from core_compiler.record.reader import Buffer
 from workbench.state import Sight
+from workbench.views.joint import same_phase, written
 from workbench.views.reading import Run
 
-LAUNCH = "target.launch"
 #: Ops that only bring operands, by how little they say about what became of another op.
 FEEDS = {"core.constant": 2, "target.constant": 2, "core.iota": 2, "core.broadcast": 1,
           "target.alloc": 1}  # fmt: skip
@@ -64,16 +65,19 @@ def _exists(run: Run, op: int) -> bool:
 def follow(run: Run, op: int, stage: int) -> tuple[int, ...]:
     """The ops of ``stage`` that op ``op`` is, became, or was made from, the nearest first."""
     present = run.index(stage).ops
-    return (op,) if op in present else among(present, stage, run.op_history(op))
+    return (op,) if op in present else among(run, present, stage, run.op_history(op))
 
 
-def among(present: Mapping[int, Op], stage: int, history: OpHistory) -> tuple[int, ...]:
-    """The ops ``present`` in ``stage`` that another op became or was made from, by its history."""
+def among(run: Run, present: Mapping[int, Op], stage: int, history: OpHistory) -> tuple[int, ...]:
+    """The ops ``present`` in ``stage`` that another op became or was made from, by its history.
+    Of a training step those of its phase, if there are: its gradient comes from it, but is not what
+    it became."""
     heirs = dict.fromkeys(_ranked([s.new for s in history.later], present))
     makers = dict.fromkeys(_ranked([s.old for s in history.earlier], present))
-    if history.stages is not None and history.stages[0] > stage:
-        return tuple({**makers, **heirs})
-    return tuple({**heirs, **makers})
+    later = history.stages is not None and history.stages[0] > stage
+    found = {**makers, **heirs} if later else {**heirs, **makers}
+    alike = same_phase(run, stage, history.op)
+    return tuple([key for key in found if alike(present[key])] or found)
 
 
 def outermost(run: Run, op: int, stage: int) -> int:
@@ -124,12 +128,6 @@ def writers(run: Run) -> dict[int, int]:
         return table
 
     return run.kept(("writers", run.version.stages), make)
-
-
-def written(launch: Op) -> tuple:
-    """The buffers that a launch writes: its last operands."""
-    count = launch.get("writes", 0)
-    return launch.operands[len(launch.operands) - count :] if count else ()
 
 
 def written_by(run: Run, buffer: Buffer) -> int | None:

@@ -37,6 +37,11 @@ h2 span { color: var(--faint); font-weight: 400; margin-left: 6px; }
 .kernel:hover { background: var(--raised); }
 .kernel .name { font-family: var(--mono); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .kernel .share { height: 8px; background: var(--raised); border-radius: 2px; } .kernel .share div { height: 100%; background: var(--accent); border-radius: 2px; opacity: .75; }
+.phases { display: flex; height: 12px; max-width: 900px; border-radius: 3px; overflow: hidden; margin: 4px 0 7px; }
+.phases div { min-width: 2px; } .phase-rows { display: grid; grid-template-columns: 14px minmax(90px, max-content) repeat(2, minmax(90px, max-content)) minmax(120px, max-content); gap: 2px 10px; align-items: center; }
+.phase-rows i { width: 5px; height: 12px; } .phase-rows .num { text-align: right; font-variant-numeric: tabular-nums; }
+.forward { background: var(--phase-forward); } .loss { background: var(--phase-loss); } .recomputed { background: var(--phase-recomputed); }
+.backward { background: var(--phase-backward); } .exchange { background: var(--phase-exchange); } .optimizer { background: var(--phase-optimizer); }
 .foot { color: var(--faint); margin-top: 22px; font-size: 11px; }
 `;
 const ICON = { error: '✗', warning: '!', note: 'i' };
@@ -99,6 +104,22 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return picture;
   }
 
+  // A training step by phase: by time where it was measured, else by launches, else by ops.
+  function phases(rows) {
+    const by = ['us', 'launches', 'ops'].find((name) => rows.some((row) => row[name]));
+    const total = rows.reduce((sum, row) => sum + (row[by] ?? 0), 0);
+    const cell = (value, unit) => h('span', { class: 'num' }, value === null ? '' : `${typeof value === 'number' ? count(value) : value} ${unit}`);
+    const show = (row) => press(() => send('follow', { go: { open: 'graph', stage: row.stage, state: { graph: { query: `phase:${row.phase}` } } } }));
+    return [
+      h('div', { class: 'phases', role: 'img', 'aria-label': rows.map((row) => `${row.phase} ${number((100 * row[by]) / total)} %`).join(', ') },
+        rows.map((row) => h('div', { class: row.phase, style: { flex: String(row[by] ?? 0) }, title: row.phase }))),
+      h('div', { class: 'phase-rows' }, rows.flatMap((row) => [
+        h('i', { class: row.phase }), h('span', { class: 'link', ...show(row) }, row.phase),
+        cell(row.ops, row.ops === 1 ? 'op' : 'ops'), cell(row.launches, row.launches === 1 ? 'launch' : 'launches'),
+        row.us === null ? h('span') : h('span', { class: 'num' }, `${figure(row.us, 'us')} (${number((100 * row.us) / total)} %)`)])),
+    ];
+  }
+
   const timed = (data) => data.kernels.some((k) => k.total_us !== null);
 
   function kernels(rows) {
@@ -119,6 +140,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('span', { class: `status ${data.status}` }, data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status)),
       progress(data),
       h('div', { class: 'figures' }, data.figures.map(figureBox)),
+      ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel that computes parts of several counts where most of its ops are')), ...phases(data.phases)] : []),
       h('h2', {}, 'Findings', h('span', {}, found ? 'worst first; click to see' : '')),
       ...(found ? data.findings.map(finding) : [h('p', { class: 'muted' }, data.status === 'recording' ? 'Nothing so far.' : 'Nothing needs your attention.')]),
       data.more_findings ? h('p', { class: 'muted' }, `and ${count(data.more_findings)} more`) : null,

@@ -11,7 +11,7 @@ from core_compiler.record.reader import Stage
 from core_compiler.runtime.samples import executed_on
 from workbench import numbers
 from workbench.state import Sight
-from workbench.views import training
+from workbench.views import joint, training
 from workbench.views.kernels import launches, table
 from workbench.views.reading import Run
 
@@ -55,6 +55,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
              "seconds": s.seconds, "changed": s.changed, "half": s.half}
             for s in stages
         ],
+        "phases": [vars(share) for share in _shares(run)],
         "kernels": [
             {"id": r["id"], "name": r["name"], "count": r["count"], "share": r["share"],
              "total_us": r["total_us"], "percent": r["percent"]}
@@ -88,6 +89,8 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     ends = {s.half: s for s in stages}
     if run.version.iterations:
         yield from _of_training(run)
+    if joint.trains(run):
+        yield from _of_step(run)
     yield _figure("time per execution", timing.get("total_ms"), "ms",
                   f"median on {executed_on(timing.get('threads'))}", "kernels")  # fmt: skip
     yield _figure("peak memory", memory.get("arena_bytes"), "B",
@@ -147,6 +150,41 @@ def _of_training(run: Run) -> Iterator[dict[str, Any]]:
     yield _figure("iterations", found["done"], "", wanted, "training")
     yield _figure("loss", found["loss"], "", "of the last iteration", "training")
     yield _figure("time per iteration", found["seconds"], "s", "median of the last 20", "training")
+
+
+def _of_step(run: Run) -> Iterator[dict[str, Any]]:
+    """What a training step is and holds."""
+    found, chosen = joint.held(run), run.meta().get("training", {})
+    for label, hint in (("loss", "what is differentiated"), ("optimizer", "")):
+        name, _, options = str(chosen.get(label, "")).partition("(")
+        if name:
+            told = options.removesuffix(")") or hint
+            kind = "loss function" if label == "loss" else label
+            yield {**_figure(kind, None, "", told, ""), "text": name}
+    yield _figure("parameters", found.numbers, "",
+                  f"{_size(found.bytes)} in {found.parameters} tensors", "graph")  # fmt: skip
+    yield _figure("optimizer state", found.state_bytes, "B", "carried from step to step", "memory")
+    saved = joint.saved_bytes(run)
+    if saved is not None:
+        kept, without = saved
+        hint = "of the forward pass, when the backward pass begins"
+        if kept < without:
+            hint += f"; {_size(without)} if nothing were computed again"
+        yield _figure("saved for backward", kept, "B", hint, "memory")
+
+
+def _size(count: float) -> str:
+    """Bytes with a binary prefix, as the figures beside them have it."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
+
+
+def _shares(run: Run) -> list[joint.Share]:
+    """The phases of a training step; while it is compiled they are not counted."""
+    return joint.shares(run) if joint.trains(run) and not run.live else []
 
 
 def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str, Any]:

@@ -1,13 +1,14 @@
-"""Search: passes, kernels, and ops of the shown stage by name, kind, type, attribute or line."""
+"""Search: passes, kernels, and ops of the shown stage by name, kind, type, attribute, line or (of a
+training step, as ``phase:backward``) phase."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from workbench.state import Sight
-from workbench.views import graph
-from workbench.views.inspector import short_path
+from workbench.views import graph, joint
 from workbench.views.reading import Run
+from workbench.views.rows import short_path
 
 MAX_HITS = 40
 
@@ -41,12 +42,16 @@ def _kernels(run: Run, words: list[str]):
 
 
 def _ops(run: Run, sight: Sight, words: list[str]):
-    for node in graph.flat(run, run.stage_number(sight.stage)).nodes:
+    stage = run.stage_number(sight.stage)
+    known = joint.joint(run, stage)
+    for node in graph.flat(run, stage).nodes:
         file, line, type_, attributes = graph.facts(run, node)
         place = f"{short_path(file)}:{line}" if file else ""
         name = run.name_of(node.key)
-        if _match(words, name, graph.label(node), type_, attributes, node.scope, place):
-            detail = "  ".join(part for part in (type_, node.scope, place) if part)
+        phase = "" if known is None else known.phases.phase(node.op)
+        texts = (name, graph.label(node), type_, attributes, node.scope, place, f"phase:{phase}")
+        if _match(words, *texts):
+            detail = "  ".join(part for part in (type_, node.scope, place, phase) if part)
             yield _hit("op", f"{name} {graph.label(node)}", detail, {"op": node.key})
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from workbench.model_lines import NODES, Line, ModelLines, Place, model_lines
 from workbench.state import Sight
 from workbench.views import Empty
-from workbench.views.inspector import short_path
 from workbench.views.links import dearest_launch, linked, writer_of
 from workbench.views.reading import Run
+from workbench.views.rows import short_path
 
 #: How many of the hottest lines are listed.
 HOTTEST = 10

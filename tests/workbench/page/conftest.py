@@ -79,6 +79,23 @@ def training_runs(tmp_path_factory: pytest.TempPathFactory) -> TrainingRuns:
     return TrainingRuns(folder / "a.run", folder / "b.run", op, at)
 
 
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """A training step that computes some of its forward pass again, and its recording."""
+    torch = pytest.importorskip("torch", reason="models come from torch")
+    import numpy as np
+
+    import core_compiler as cc
+    from core_compiler.training.config import Training
+
+    torch.manual_seed(0)
+    layers = [m for _ in range(4) for m in (torch.nn.Linear(16, 16), torch.nn.GELU())]
+    x = np.zeros((32, 16), np.float32)
+    step = cc.compile(torch.nn.Sequential(*layers), (x, x),
+                      training=Training(loss="mse", recompute=0.6))  # fmt: skip
+    return step, step.compilation.finish().record(tmp_path_factory.mktemp("trained") / "step.run")
+
+
 def _need_panel() -> None:
     """Skip where panel is missing; the servers import it, this process has no need to."""
     if importlib.util.find_spec("panel") is None:

@@ -187,21 +187,6 @@ def test_the_peak_by_pass_leads_to_the_stage_and_planners_stand_side_by_side(ope
 # -- training steps -------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A recorded training step that computes some of its forward pass again."""
-    torch = pytest.importorskip("torch", reason="models come from torch")
-    import core_compiler as cc
-    from core_compiler.training.config import Training
-
-    torch.manual_seed(0)
-    layers = [m for _ in range(4) for m in (torch.nn.Linear(16, 16), torch.nn.GELU())]
-    x = np.zeros((32, 16), np.float32)
-    step = cc.compile(torch.nn.Sequential(*layers), (x, x),
-                      training=Training(loss="mse", recompute=0.6))  # fmt: skip
-    return step, step.compilation.finish().record(tmp_path_factory.mktemp("trained") / "step.run")
-
-
 def test_what_recomputation_offers_is_what_the_compile_chose(trained):
     step, path = trained
     run = Run(path)

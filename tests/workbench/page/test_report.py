@@ -156,3 +156,28 @@ def test_the_report_of_a_full_resnet50_is_below_ten_megabytes(tmp_path: Path) ->
     result = report.write(path, tmp_path / "resnet50.html")
     assert result.left_out == []
     assert (tmp_path / "resnet50.html").stat().st_size < 10_000_000
+
+
+@pytest.mark.slow
+def test_a_training_step_is_linked_without_a_server(trained, browser, tmp_path):
+    """Phases, marks and links from an op to its gradient and back lie in the file."""
+    path = tmp_path / "step.html"
+    report.write(trained[1], path)
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    shown = Shown(context, path)
+    shown.show("graph")
+    with Recording.open(trained[1]) as run:
+        stage = next(s.index for s in run.stages() if s.pass_name == "differentiate")
+    shown.tab.locator(f'#cw-rail .pass[data-stage="{stage}"]').click()
+    shown.tab.wait_for_selector(f'#cw-rail .pass.on[data-stage="{stage}"]')
+    drawing = shown.tab.locator("#cw-view-graph .cw")
+    drawing.locator('[data-phase="backward"]').wait_for()
+    shown.tab.locator("#cw-bar input").first.fill("core.gelu")
+    shown.tab.locator("#cw-bar .hit .text", has_text="core.gelu").first.click()
+    gradients = shown.tab.locator("#cw-inspector section", has_text="Gradients")
+    gradients.locator(".link").first.click()
+    back = shown.tab.locator("#cw-inspector section", has_text="Gradient of")
+    back.locator(".link").first.wait_for()
+    assert drawing.evaluate("(root) => root.workbench.linked()")
+    assert not shown.errors
+    context.close()

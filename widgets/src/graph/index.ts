@@ -5,8 +5,8 @@ import { count, plural, quantity } from '../shared/format';
 import type { Selection } from '../shared/host';
 import type { Palette } from '../shared/theme';
 import { announce, define, type Frame } from '../shared/view';
-import { HEADER, itemAt } from './layout';
-import { drawMarks, pathBetween } from './marks';
+import { HEADER, itemAt, type Layout } from './layout';
+import { drawMarks, linkedItems, pathBetween } from './marks';
 import { Minimap } from './minimap';
 import {
   attributesOf,
@@ -15,16 +15,18 @@ import {
   kindOf,
   nameOf,
   operandsOf,
+  phaseOf,
   placeOf,
   typeOf,
   usersOf,
 } from './model';
 import { KEYS, Legend, Toolbar } from './panel';
+import { makePhases, type Phases, phasesInside } from './phases';
 import { SvgPen } from '../shared/pen';
 import { type Box, drawScene, type Motion, type SceneInput } from './scene';
 import { search } from './search';
 import { countInside, GraphState, motionBetween } from './state';
-import { type Heat, kindClasses, makeHeat, type OpClass } from './style';
+import { type Heat, kindClasses, makeHeat, type OpClass, phaseColour } from './style';
 import { Viewport } from './viewport';
 
 const MOVE_MS = 240;
@@ -52,6 +54,15 @@ const STYLE = `
 .cw-graph .more { display: none; }
 .cw-graph .legend { max-width: calc(100% - 160px); }
 .cw-graph .changes { flex-wrap: wrap; row-gap: 2px; }
+.cw-graph .phases { display: flex; flex-wrap: wrap; gap: 2px; pointer-events: auto; margin: -1px -4px; }
+.cw-graph .phases button { border: none; height: 20px; padding: 0 5px; background: none; color: inherit;
+  font-variant-numeric: tabular-nums; }
+.cw-graph .phases button:hover { background: var(--raised); }
+.cw-graph .phases button[aria-pressed=false] { color: var(--faint); text-decoration: line-through; }
+.cw-graph .phases i { display: inline-block; width: 5px; height: 12px; margin-right: 5px; vertical-align: -2px; }
+.cw-graph .phases .recomputed { mask: repeating-linear-gradient(#000 0 5px, transparent 5px 7px); }
+.cw-graph .phases button[aria-pressed=false] i { opacity: .3; }
+.cw-graph .phases + .changes { border-top: 1px solid var(--line); margin-top: 3px; padding-top: 3px; }
 @container view (max-width: 620px) {
   .cw-graph .bar select { width: 102px; padding: 0 2px; }
   .cw-graph .bar { gap: 5px; padding: 3px 6px; }
@@ -82,7 +93,7 @@ class GraphView {
   private readonly viewport: Viewport;
   private readonly minimap = new Minimap();
   private readonly toolbar: Toolbar;
-  private readonly legend = new Legend();
+  private readonly legend = new Legend((phase) => this.togglePhase(phase));
   private readonly tip;
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly crumbs = h('nav', { class: 'crumbs', 'aria-label': 'Scope in the window' });
@@ -91,6 +102,8 @@ class GraphView {
   private classes: OpClass[] = [];
   private heat: Heat | null = null;
   private heatIndex = -1;
+  private phases: Phases | null = null;
+  private readonly dimmed = new Set<string>();
   private motion: Motion | null = null;
   private selection: Selection = {};
   private selected = -1;
@@ -101,6 +114,12 @@ class GraphView {
   private hits: SceneInput['hits'] = null;
   private at = -1;
   private noteTimer = 0;
+  private linkedOf: {
+    layout: Layout;
+    item: number;
+    selection: Selection;
+    found: [number, string][];
+  } | null = null;
   private readonly saveState = debounce(() => this.writeState(), 250);
   private readonly runSearch = debounce(() => this.search(this.toolbar.input.value), 100);
 
@@ -150,6 +169,7 @@ class GraphView {
     this.tip.hide();
     if (this.viewport.width === 0) this.viewport.resize();
     this.refreshHeat();
+    this.refreshPhases();
     this.refreshSearch();
     this.settle(before);
     if (first) this.firstView();
@@ -172,6 +192,7 @@ class GraphView {
 
   theme(palette: Palette): void {
     this.palette = palette;
+    this.linkedOf = null;
     if (!this.state.layout) return;
     this.recolour();
   }
@@ -209,6 +230,12 @@ class GraphView {
     if (typeof state.overlay === 'string') {
       this.setOverlay(overlays.findIndex((overlay) => overlay.name === state.overlay));
     }
+    if (Array.isArray(state.dim)) {
+      this.dimmed.clear();
+      for (const phase of state.dim) this.dimmed.add(String(phase));
+      this.refreshPhases();
+      this.recolour();
+    }
     if (typeof state.query === 'string' && state.query !== this.query) {
       this.toolbar.input.value = state.query;
       this.search(state.query);
@@ -218,7 +245,8 @@ class GraphView {
   private writeState(): void {
     const overlay = this.state.graph.data.overlays?.[this.heatIndex]?.name ?? '';
     const open = [...this.state.open].filter(Boolean).slice(0, 200);
-    this.frame.link.write('state', { open, overlay, query: this.query });
+    const dim = this.dimmed.size ? { dim: [...this.dimmed] } : {};
+    this.frame.link.write('state', { open, overlay, query: this.query, ...dim });
   }
 
   // -------------------------------------------------------------- layout changes
@@ -316,7 +344,13 @@ class GraphView {
     let guessed = 0;
     const column = graph.data.ops.guessed;
     if (column) for (let op = 0; op < graph.n; op++) guessed += column[op]!;
-    this.legend.show(this.palette, changes?.subarray(0, 5) ?? null, this.heat, guessed);
+    this.legend.show(
+      this.palette,
+      changes?.subarray(0, 5) ?? null,
+      this.heat,
+      guessed,
+      this.phases,
+    );
     this.toolbar.setDiff(changes !== null);
     this.toolbar.setFolded(this.state.showFolded);
     const total = graph.data.total_ops ?? graph.n;
@@ -355,13 +389,26 @@ class GraphView {
 
   private scene(): SceneInput {
     const { graph, tree, layout, changes, showFolded } = this.state;
-    const { palette, classes, heat, hits, motion } = this;
-    return { graph, tree, layout, changes, showFolded, palette, classes, heat, hits, motion };
+    const { palette, classes, heat, hits, motion, phases } = this;
+    return { graph, tree, layout, changes, showFolded, palette, classes, heat, hits, motion, phases };
   }
 
   private marked() {
     const { palette, selected, hover, path } = this;
-    return { graph: this.state.graph, layout: this.state.layout, palette, selected, hover, path };
+    const { graph, layout } = this.state;
+    return { graph, layout, palette, selected, hover, path, linked: this.linked() };
+  }
+
+  private linked(): [number, string][] {
+    const { layout, graph } = this.state;
+    const { selection, selected } = this;
+    const known = this.linkedOf;
+    if (known?.layout !== layout || known.item !== selected || known.selection !== selection) {
+      const op = selection.op === undefined ? undefined : graph.indexOf.get(selection.op);
+      const found = linkedItems(this.state, this.palette, selected, op ?? -1);
+      this.linkedOf = { layout, item: selected, selection, found };
+    }
+    return this.linkedOf!.found;
   }
 
   private framed(): void {
@@ -625,6 +672,18 @@ class GraphView {
     this.saveState();
   }
 
+  private togglePhase(phase: string): void {
+    if (!this.dimmed.delete(phase)) this.dimmed.add(phase);
+    this.refreshPhases();
+    this.recolour();
+    this.saveState();
+  }
+
+  private refreshPhases(): void {
+    const { graph, tree, parents } = this.state;
+    this.phases = makePhases(graph, tree, parents, this.dimmed);
+  }
+
   private refreshHeat(): void {
     const overlays = this.state.graph.data.overlays ?? [];
     if (this.heatIndex >= overlays.length) this.heatIndex = -1;
@@ -757,6 +816,9 @@ class GraphView {
       if (scope.repeats) {
         rows.push(['repeat', `${scope.repeats} × ${scope.uniform ? 'same block' : 'not all equal'}`]);
       }
+      for (const [phase, n] of this.phases ? phasesInside(this.phases, -1 - id) : []) {
+        rows.push([this.phases!.names[phase]!, plural(n, 'op')]);
+      }
       if (changes) {
         const at = (-1 - id) * 5;
         const [added, removed, changed, moved] = changes.subarray(at + 1, at + 5);
@@ -777,6 +839,7 @@ class GraphView {
     const list = inputs.slice(0, 6).map((op) => `${nameOf(graph, op)} ${kindOf(graph, op)}`);
     row('inputs', list.join(', ') + (inputs.length > 6 ? ` +${inputs.length - 6}` : ''));
     row('used by', plural(usersOf(graph, id).length, 'op'));
+    row('phase', phaseOf(graph, id));
     row('scope', graph.data.scopes[graph.data.ops.scope[id]!] ?? '');
     row('from', placeOf(graph, id));
     const change = changeOf(graph, id);
@@ -904,6 +967,15 @@ class GraphView {
         scopes: () => this.state.tree.scopes.map(({ id, label, total }) => ({ id, label, total })),
         shown: () => ({ items: this.state.layout.count, ops: this.state.layout.drawnOps }),
         camera: () => ({ ...this.viewport.camera }),
+        phases: () =>
+          this.phases
+            ? phasesInside(this.phases, 0).map(([i, n]) => ({
+                name: this.phases!.names[i]!,
+                count: n,
+                dim: this.phases!.dim[i] === 1,
+              }))
+            : [],
+        linked: () => this.linked().map(([item]) => this.state.keyOf(item)),
         selected: () => (this.selected < 0 ? '' : this.describe(this.selected)),
         svg: () => this.svg(),
       },

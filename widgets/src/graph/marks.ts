@@ -2,8 +2,10 @@
 
 import type { Palette } from '../shared/theme';
 import type { Layout } from './layout';
-import { type Graph, operandsOf, usersOf } from './model';
+import { type Graph, linksOf, operandsOf, phaseOf, usersOf } from './model';
 import type { Pen } from '../shared/pen';
+import type { Tree } from './scopes';
+import { phaseColour } from './style';
 
 export interface MarksInput {
   graph: Graph;
@@ -13,9 +15,14 @@ export interface MarksInput {
   hover: number;
   /** Ops from one op to another, in order. */
   path: number[];
+  /** Items that belong to the selected one though no value need pass between them, with the colour
+   * of their phase. */
+  linked: [item: number, colour: string][];
 }
 
 const MOST_LINES = 160;
+/** Of more linked items than this the lines would hide the drawing: only the boxes are drawn. */
+const FEW_LINKED = 24;
 
 export function drawMarks(pen: Pen, input: MarksInput, scale: number): void {
   const { palette, selected, hover } = input;
@@ -29,6 +36,16 @@ export function drawMarks(pen: Pen, input: MarksInput, scale: number): void {
     for (let i = 1; i < items.length; i++) line(pen, input.layout, items[i - 1]!, items[i]!, scale);
     for (const item of new Set(items)) box(pen, input.layout, item, thin);
   }
+  pen.setLineDash([6 * thin, 4 * thin]);
+  for (const [item, colour] of input.linked) {
+    pen.strokeStyle = colour;
+    pen.fillStyle = colour;
+    pen.lineWidth = 1.4 * thin;
+    if (input.linked.length <= FEW_LINKED) line(pen, input.layout, selected, item, scale);
+    pen.lineWidth = 3 * thin;
+    box(pen, input.layout, item, 2.5 * thin);
+  }
+  pen.setLineDash([]);
   for (const item of [hover, selected]) {
     if (item < 0 || (item === hover && hover === selected)) continue;
     pen.strokeStyle = palette.accent;
@@ -94,6 +111,40 @@ function box(pen: Pen, layout: Layout, item: number, thin: number): void {
     6,
   );
   pen.stroke();
+}
+
+/** What belongs to the selected op (-1: to the ops of the selected scope) as its gradient or update,
+ * drawn or in a closed scope, with the colour of its phase. */
+export function linkedItems(
+  { graph, tree, layout }: { graph: Graph; tree: Tree; layout: Layout },
+  palette: Palette,
+  selected: number,
+  op: number,
+): [item: number, colour: string][] {
+  if (selected < 0 || graph.links.length === 0) return [];
+  const found = new Map<number, string>();
+  const add = (from: number) => {
+    for (const partner of linksOf(graph, from)) {
+      const item = layout.shownBy[partner]!;
+      if (item < 0 || isInside(layout, item, selected)) continue;
+      found.set(item, phaseColour(palette, phaseOf(graph, partner)));
+    }
+  };
+  if (op >= 0) add(op);
+  const work = op >= 0 ? [] : [-1 - layout.id[selected]!];
+  for (let scope = work.pop(); scope !== undefined; scope = work.pop()) {
+    tree.scopes[scope]!.ops.forEach(add);
+    work.push(...tree.scopes[scope]!.children);
+  }
+  return [...found];
+}
+
+/** Whether an item is another one, or lies in it. */
+function isInside(layout: Layout, item: number, other: number): boolean {
+  for (let at = item; at >= 0; at = layout.containers[layout.container[at]!]!.item) {
+    if (at === other) return true;
+  }
+  return false;
 }
 
 /** The shortest way along edges between two ops, in the direction of the data; [] if none. */

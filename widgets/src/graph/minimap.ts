@@ -3,9 +3,10 @@
 import { h } from '../shared/dom';
 import { changeColour, type Palette } from '../shared/theme';
 import type { Layout } from './layout';
-import { changeOf } from './model';
+import { changeOf, NO_PHASE } from './model';
+import { opIsDim, phasesInside, scopeIsDim } from './phases';
 import type { Box, SceneInput } from './scene';
-import { classColour, css, heatColour } from './style';
+import { classColour, css, heatColour, phaseColour } from './style';
 
 const WIDTH = 132;
 const HEIGHT = 184;
@@ -97,7 +98,7 @@ export class Minimap {
 }
 
 function itemColours(input: SceneInput): (item: number) => { colour: number; important: boolean } {
-  const { layout, palette, graph, classes, heat, hits, changes } = input;
+  const { layout, palette, graph, classes, heat, hits, changes, phases } = input;
   const cache = new Map<string, number>();
   const colourOf = (text: string): number => {
     const known = cache.get(text);
@@ -113,10 +114,13 @@ function itemColours(input: SceneInput): (item: number) => { colour: number; imp
       if (layout.opens[item]! >= 0) return { colour: colourOf(palette.raised), important: false };
       if (hits && hits.inside[scope]! > 0) return { colour: colourOf(palette.hit), important: true };
       const changed = changes && [1, 2, 3, 4].some((k) => changes[scope * 5 + k]! > 0);
-      const text = changed ? palette.changed : palette.faint;
+      const most = phases && phasesInside(phases, scope).sort(([, a], [, b]) => b - a)[0];
+      const quiet = most ? phaseColour(palette, phases.names[most[0]]!) : palette.faint;
+      const text = changed ? palette.changed : scopeIsDim(phases, scope) ? palette.line : quiet;
       return { colour: colourOf(text), important: Boolean(changed) };
     }
     if (hits?.ops[id]) return { colour: colourOf(palette.hit), important: true };
+    if (opIsDim(phases, id)) return { colour: colourOf(palette.line), important: false };
     if (heat) {
       const value = heat.ofOp(id);
       const warm = Number.isNaN(value) ? palette.line : css(heatColour(palette, heat.position(value)));
@@ -125,6 +129,10 @@ function itemColours(input: SceneInput): (item: number) => { colour: number; imp
     const change = changeOf(graph, id);
     if (change !== 'same') {
       return { colour: colourOf(changeColour(palette, change)), important: true };
+    }
+    const phase = phases ? phases.of[id]! : NO_PHASE;
+    if (phase !== NO_PHASE) {
+      return { colour: colourOf(phaseColour(palette, phases!.names[phase]!)), important: false };
     }
     const name = classes[graph.data.ops.kind[id]!]!;
     return { colour: colourOf(classColour(palette, name)), important: false };

@@ -20,6 +20,8 @@ export interface GraphData {
   scopes: string[];
   files?: string[];
   attributes?: string[];
+  /** Of a training step: the phases that `ops.phase` numbers, in the order of the step. */
+  phases?: string[];
   ops: {
     key: ArrayLike<number | string>;
     kind: Numbers;
@@ -34,6 +36,9 @@ export interface GraphData {
     fold?: Numbers;
     status?: Numbers;
     guessed?: Numbers;
+    phase?: Numbers;
+    link_start?: Numbers;
+    link?: Numbers;
   };
   overlays?: Overlay[];
   total_ops?: number;
@@ -54,7 +59,14 @@ export interface Graph {
   users: Int32Array;
   folded: Uint8Array;
   status: Uint8Array;
+  /** The phase of each op (NO_PHASE: none); null where nothing is trained. */
+  phase: Uint8Array | null;
+  /** Ops that belong together though no value need pass between them, in both directions. */
+  linkStart: Int32Array;
+  links: Int32Array;
 }
+
+export const NO_PHASE = 255;
 
 const FOLDED_KIND = /(^|[._])(constant|weight|parameter|literal|dense_resource)$/;
 
@@ -87,7 +99,29 @@ export function makeGraph(data: GraphData): Graph {
     users,
     folded,
     status,
+    phase: ops.phase ? Uint8Array.from(ops.phase) : null,
+    ...bothWays(n, ops.link_start ?? [], ops.link ?? []),
   };
+}
+
+/** Links as they are sent, and back. */
+function bothWays(n: number, start: Numbers, link: Numbers) {
+  const linkStart = new Int32Array(n + 1);
+  if (start.length === 0) return { linkStart, links: new Int32Array(0) };
+  for (let op = 0; op < n; op++) {
+    linkStart[op + 1]! += start[op + 1]! - start[op]!;
+    for (let i = start[op]!; i < start[op + 1]!; i++) linkStart[link[i]! + 1]!++;
+  }
+  for (let op = 0; op < n; op++) linkStart[op + 1]! += linkStart[op]!;
+  const fill = linkStart.slice();
+  const links = new Int32Array(linkStart[n]!);
+  for (let op = 0; op < n; op++) {
+    for (let i = start[op]!; i < start[op + 1]!; i++) {
+      links[fill[op]!++] = link[i]!;
+      links[fill[link[i]!]!++] = op;
+    }
+  }
+  return { linkStart, links };
 }
 
 function check(data: GraphData, n: number, start: Int32Array, operands: Int32Array): void {
@@ -97,6 +131,7 @@ function check(data: GraphData, n: number, start: Int32Array, operands: Int32Arr
     type: ops.type,
     scope: ops.scope,
     ...(ops.status ? { status: ops.status } : {}),
+    ...(ops.phase ? { phase: ops.phase } : {}),
   })) {
     if (column.length !== n) {
       throw new Error(`column ops.${name} has ${column.length} entries, ops.key has ${n}`);
@@ -104,6 +139,12 @@ function check(data: GraphData, n: number, start: Int32Array, operands: Int32Arr
   }
   if (start.length !== n + 1 || start[n] !== operands.length) {
     throw new Error('ops.operand_start must have one entry more than ops.key and end at the count');
+  }
+  if ((ops.link_start ?? []).length && ops.link_start![n] !== ops.link?.length) {
+    throw new Error('ops.link_start must have one entry more than ops.key and end at the count');
+  }
+  for (const partner of Array.from(ops.link ?? [])) {
+    if (partner < 0 || partner >= n) throw new Error(`link ${partner} is not an op`);
   }
   for (const operand of operands) {
     if (operand < -1 || operand >= n) throw new Error(`operand ${operand} is not an op`);
@@ -153,4 +194,12 @@ export function operandsOf(graph: Graph, op: number): Int32Array {
 
 export function usersOf(graph: Graph, op: number): Int32Array {
   return graph.users.subarray(graph.userStart[op], graph.userStart[op + 1]);
+}
+
+export function phaseOf(graph: Graph, op: number): string {
+  return (graph.phase && graph.data.phases?.[graph.phase[op]!]) ?? '';
+}
+
+export function linksOf(graph: Graph, op: number): Int32Array {
+  return graph.links.subarray(graph.linkStart[op], graph.linkStart[op + 1]);
 }

@@ -1,10 +1,11 @@
 /** The tool bar, the legend and the help of the graph view. */
 
 import { button, h, replace } from '../shared/dom';
-import { count, quantity } from '../shared/format';
+import { count, plural, quantity } from '../shared/format';
 import { CHANGES, changeColour, type Palette, SIGNS } from '../shared/theme';
 import type { Overlay } from './model';
-import { css, type Heat, heatColour } from './style';
+import { type Phases, phasesInside } from './phases';
+import { css, type Heat, heatColour, phaseColour } from './style';
 
 export interface Actions {
   search(query: string): void;
@@ -37,7 +38,7 @@ export class Toolbar {
       type: 'search',
       placeholder: 'Search ops',
       'aria-label': 'Search ops',
-      title: 'Words match name, kind, shape, attribute, scope and source line; or kind:add shape:768 line:model.py:12  (/)',
+      title: 'Words match name, kind, shape, attribute, scope and source line; or kind:add shape:768 line:model.py:12 phase:backward  (/)',
       input: () => actions.search(this.input.value),
       keydown: (event: KeyboardEvent) => {
         if (event.key === 'Enter') actions.step(event.shiftKey ? -1 : 1);
@@ -137,8 +138,17 @@ export class Toolbar {
 export class Legend {
   readonly root = h('div', { class: 'legend', style: 'left:8px;bottom:8px', hidden: true });
 
-  show(palette: Palette, changes: Int32Array | null, heat: Heat | null, guessed: number): void {
+  constructor(private readonly toggle: (phase: string) => void) {}
+
+  show(
+    palette: Palette,
+    changes: Int32Array | null,
+    heat: Heat | null,
+    guessed: number,
+    phases: Phases | null,
+  ): void {
     const parts: Node[] = [];
+    if (phases) parts.push(this.phases(palette, phases));
     if (changes) {
       const items = CHANGES.flatMap((change, i) => {
         const n = changes[i]!;
@@ -170,8 +180,33 @@ export class Legend {
         ),
       );
     }
+    const focused = (this.root.getRootNode() as Document | ShadowRoot).activeElement;
+    const held = focused instanceof HTMLElement ? focused.dataset.phase : undefined;
     replace(this.root, ...parts);
     this.root.hidden = parts.length === 0;
+    if (held) this.root.querySelector<HTMLElement>(`[data-phase="${held}"]`)?.focus();
+  }
+
+  /** A switch for each phase that has ops. */
+  private phases(palette: Palette, phases: Phases): HTMLElement {
+    const items = phasesInside(phases, 0).map(([phase, n]) => {
+      const name = phases.names[phase]!;
+      const lit = !phases.dim[phase];
+      const mark = h('i', { class: name });
+      mark.style.background = phaseColour(palette, name);
+      return h(
+        'button',
+        {
+          'data-phase': name,
+          'aria-pressed': String(lit),
+          title: lit ? `Dim the ${plural(n, 'op')} of this phase` : 'Show this phase again',
+          click: () => this.toggle(name),
+        },
+        mark,
+        `${name} ${count(n)}`,
+      );
+    });
+    return h('div', { class: 'phases', role: 'group', 'aria-label': 'Phases of the step' }, ...items);
   }
 }
 

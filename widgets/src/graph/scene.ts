@@ -3,11 +3,20 @@
 import { count, plural, quantity, shortType } from '../shared/format';
 import { type Change, changeColour, MONO, type Palette, SANS, SIGNS } from '../shared/theme';
 import { type Container, HEADER, type Layout, lastAtMost, PAD } from './layout';
-import { changeOf, type Graph, kindOf, nameOf, operandsOf, typeOf } from './model';
+import { changeOf, type Graph, kindOf, nameOf, NO_PHASE, operandsOf, typeOf } from './model';
 import type { Pen } from '../shared/pen';
+import { opIsDim, type Phases, phasesInside, scopeIsDim } from './phases';
 import { GAP_Y } from './rows';
 import type { Tree } from './scopes';
-import { classColour, css, type Heat, heatColour, inkOn, type OpClass } from './style';
+import {
+  classColour,
+  css,
+  type Heat,
+  heatColour,
+  inkOn,
+  type OpClass,
+  phaseColour,
+} from './style';
 
 export interface Camera {
   x: number;
@@ -36,6 +45,8 @@ export interface SceneInput {
   /** Where items are while they move to their places; null when they rest. */
   motion: Motion | null;
   showFolded: boolean;
+  /** Null where nothing is trained. */
+  phases: Phases | null;
 }
 
 export interface Motion {
@@ -212,22 +223,29 @@ class Scene {
   }
 
   private farColour(op: number): string {
-    const { heat, hits, palette, graph, classes } = this.input;
+    const { heat, hits, palette, graph, classes, phases } = this.input;
     if (hits?.ops[op]) return palette.hit;
+    if (opIsDim(phases, op)) return palette.raised;
     if (heat) {
       const value = heat.ofOp(op);
       return Number.isNaN(value) ? palette.raised : css(heatColour(palette, heat.position(value)));
     }
     const change = changeOf(graph, op);
     if (change !== 'same') return changeColour(palette, change);
+    const phase = phases ? phases.of[op]! : NO_PHASE;
+    if (phase !== NO_PHASE) return phaseColour(palette, phases!.names[phase]!);
     return classColour(palette, classes[graph.data.ops.kind[op]!]!);
   }
 
   private op(item: number): void {
     const { pen, palette, layout, scale } = this;
-    const { graph, classes, heat, hits } = this.input;
+    const { graph, classes, heat, hits, phases } = this.input;
     const op = layout.id[item]!;
     const [x, y, w, h] = [this.x(item), this.y(item), layout.width[item]!, layout.height[item]!];
+    if (opIsDim(phases, op) && !hits?.ops[op]) {
+      this.shade(item, x, y, w, h);
+      return;
+    }
     const change = changeOf(graph, op);
     const value = heat ? heat.ofOp(op) : NaN;
     const warm = heat && !Number.isNaN(value) ? heatColour(palette, heat.position(value)) : null;
@@ -244,6 +262,7 @@ class Scene {
       pen.fillStyle = classColour(palette, kind);
       pen.fillRect(x + 3, y + 6, 3, h - 12);
     }
+    if (phases && phases.of[op] !== NO_PHASE) this.stripe(phases.names[phases.of[op]!]!, x, y, w, h);
     if (scale < TEXT) {
       if (change !== 'same') this.badge(change, x, y);
       return;
@@ -260,6 +279,46 @@ class Scene {
     pen.fillText(clip(second, w - 20, 6.35), left, y + 29);
     if (h > 40) this.inputs(op, item, left, y + 43, w - 18, ink, warm !== null);
     if (change !== 'same') this.badge(change, x, y);
+  }
+
+  /** The phase of an op at its right edge; what is done a second time has a broken line. */
+  private stripe(phase: string, x: number, y: number, w: number, h: number): void {
+    const { pen } = this;
+    const wide = Math.min(w / 3, Math.max(4, 3 / this.scale));
+    pen.fillStyle = phaseColour(this.palette, phase);
+    const broken = phase === 'recomputed' && this.scale >= SHAPES;
+    for (let top = 4; top < h - 4; top += broken ? 8 : h) {
+      pen.fillRect(x + w - wide - 3, y + top, wide, Math.min(broken ? 5 : h, h - 4 - top));
+    }
+  }
+
+  /** What stands for an op or a closed scope of a dimmed phase. */
+  private shade(item: number, x: number, y: number, w: number, h: number): void {
+    const { pen } = this;
+    this.fade(item);
+    pen.fillStyle = this.palette.raised;
+    pen.beginPath();
+    pen.roundRect(x, y, w, h, 5);
+    pen.globalAlpha *= 0.7;
+    pen.fill();
+    pen.globalAlpha = 1;
+  }
+
+  /** The phases of what a scope holds, each as long as its share of the ops. */
+  private mixed(scope: number, x: number, y: number, w: number, h: number): void {
+    const { phases } = this.input;
+    if (!phases) return;
+    const found = phasesInside(phases, scope);
+    const total = found.reduce((sum, [, n]) => sum + n, 0);
+    let at = x;
+    for (const [phase, n] of found) {
+      const wide = (w * n) / total;
+      this.pen.fillStyle = phases.dim[phase]
+        ? this.palette.line
+        : phaseColour(this.palette, phases.names[phase]!);
+      this.pen.fillRect(at, y, wide, h);
+      at += wide;
+    }
   }
 
   /** The third line: what folds into this op, and which inputs come from where no line goes. */
@@ -359,6 +418,8 @@ class Scene {
     pen.beginPath();
     pen.roundRect(x, y, w, h, 7);
     pen.stroke();
+    const thick = Math.min(HEADER / 3, Math.max(3, 2 / this.scale));
+    this.mixed(scope, x + 7, y + 1, w - 14, thick);
     if (this.scale >= 0.3) {
       pen.fillStyle = palette.muted;
       pen.font = `600 11px ${SANS}`;
@@ -388,11 +449,15 @@ class Scene {
 
   private closedScope(item: number): void {
     const { pen, palette, layout, scale } = this;
-    const { tree, heat, hits } = this.input;
+    const { tree, heat, hits, phases } = this.input;
     const index = -1 - layout.id[item]!;
     const scope = tree.scopes[index]!;
     const [x, y, w, h] = [this.x(item), this.y(item), layout.width[item]!, layout.height[item]!];
     if (y > this.view.y + this.view.height || y + h < this.view.y) return;
+    if (scopeIsDim(phases, index) && !(hits && hits.inside[index]! > 0)) {
+      this.shade(item, x, y, w, h);
+      return;
+    }
     this.fade(item);
     const value = heat ? heat.ofScope(index) : NaN;
     const share = heat && !Number.isNaN(value) ? heat.position(value) : 0;
@@ -409,6 +474,8 @@ class Scene {
       pen.stroke();
     }
     if (hits && hits.inside[index]! > 0) this.halo(x, y, w, h);
+    const thick = Math.min(h / 3, Math.max(4, 3 / scale));
+    this.mixed(index, x + 6, y + h - thick - 2, w - 12, thick);
     if (scale >= 0.25) {
       const ink = warm ? inkOn(warm) : palette.text;
       pen.fillStyle = ink;

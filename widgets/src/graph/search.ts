@@ -1,4 +1,4 @@
-/** Search over a stage: free text, or `kind:`, `shape:`, `attr:`, `line:`, `name:`, `scope:`. */
+/** Search over a stage: free text, or `kind:`, `shape:`, `attr:`, `line:`, `name:`, `scope:`, `phase:`. */
 
 import { shortType } from '../shared/format';
 import type { Graph } from './model';
@@ -7,7 +7,7 @@ import { nameOf } from './model';
 type Test = (op: number) => boolean;
 type Column = ArrayLike<number> | undefined;
 
-const FIELDS = ['kind', 'shape', 'attr', 'line', 'name', 'scope'] as const;
+const FIELDS = ['kind', 'shape', 'attr', 'line', 'name', 'scope', 'phase'] as const;
 type Field = (typeof FIELDS)[number];
 
 /**
@@ -48,6 +48,8 @@ function fieldTest(graph: Graph, field: Field, text: string): Test {
     }
     case 'attr':
       return inTable(data.attributes, ops.attribute);
+    case 'phase':
+      return inTable(data.phases, ops.phase);
     case 'scope':
       return inTable(data.scopes, ops.scope);
     case 'line': {

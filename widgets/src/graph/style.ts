@@ -42,6 +42,21 @@ export function kindClasses(graph: Graph): OpClass[] {
   });
 }
 
+// The phases of a training step: the light scheme of Tol (personal.sron.nl/~pault), which stays
+// apart without colour vision, darker on light pages.  Names and counts stand beside every use.
+const PHASE_COLOURS: Record<string, readonly [string, string]> = {
+  forward: ['#5a94cf', '#77aadd'],
+  loss: ['#d3b526', '#eedd88'],
+  recomputed: ['#5cc4ec', '#99ddff'],
+  backward: ['#e27650', '#ee8866'],
+  exchange: ['#2fa382', '#44bb99'],
+  optimizer: ['#8c8c00', '#bbcc33'],
+};
+
+export function phaseColour(palette: Palette, phase: string): string {
+  return PHASE_COLOURS[phase]?.[palette.dark ? 1 : 0] ?? palette.faint;
+}
+
 // cividis (Nuñez, Anderton, Renslow 2018): reads the same with and without colour vision.
 const CIVIDIS = [
   [0, 34, 78],

@@ -1,0 +1,162 @@
+"""Which op of the backward pass is the gradient of which op, and which ops update which parameter,
+in every stage after ``differentiate``.
+
+``differentiate`` says of each op of the forward pass which ops give its gradient (the rewrite's
+values are those of the forward op).  Later stages are led back to that one by what each op was made
+from (:class:`core_compiler.training.phases.Phases`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core_compiler.ir import Module, Op, Rewrite, Value
+from core_compiler.training.passes.differentiate import Differentiate
+from core_compiler.training.phases import BEFORE, OPTIMIZER, RECOMPUTED, Phases, members, pass_of
+from core_compiler.training.roles import Roles
+
+#: Ops of the stage after ``differentiate``, and numbers of parameters.
+Lead = tuple[frozenset[Op], frozenset[int]]
+
+
+@dataclass
+class Derivation:
+    """Call :meth:`advance` with each stage after ``phases`` has taken it.
+
+    ``gradients``: op of the forward pass, as it stood after ``differentiate`` -> the ops of its
+    gradient there; ``gradient_of``: the way back.  ``makes``: of these the ones that make the
+    whole gradient of a parameter, with its number among main's arguments.
+    """
+
+    phases: Phases
+    gradients: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
+    gradient_of: dict[Op, Op] = field(default_factory=dict)
+    makes: dict[Op, int] = field(default_factory=dict)
+    #: The ops of the stage after ``differentiate``.
+    _roots: set[Op] = field(default_factory=set)
+    #: Of ops that a pass made for one parameter: its number.
+    _updates: dict[Op, int] = field(default_factory=dict)
+    _known: dict[Op, Lead] = field(default_factory=dict)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a backward pass."""
+        return bool(self._roots)
+
+    def advance(self, pass_name: str, rewrites: Sequence[Rewrite], module: Module) -> None:
+        """The stage that a pass made."""
+        self._known.clear()
+        if pass_of(pass_name) == Differentiate.name():
+            self._differentiated(rewrites, module)
+        elif self.begun and any(not rewrite.old for rewrite in rewrites):
+            self._updated(rewrites, module)
+
+    def _differentiated(self, rewrites: Sequence[Rewrite], module: Module) -> None:
+        self._roots = set(module.main.body.walk())
+        maker = module.main.body.producers()
+        for rewrite in rewrites:
+            of = next((maker[v] for v in rewrite.values if v in maker), None)
+            if not rewrite.old and of is not None:
+                made = (maker.get(op.results[0], op) for op in rewrite.new)
+                self.gradients[of] = tuple(dict.fromkeys(made))
+                self.gradient_of.update(dict.fromkeys(self.gradients[of], of))
+        self.makes = {
+            maker[value]: of for (role, of), value in _results(module)
+            if role == "gradient" and value in maker
+        }  # fmt: skip
+
+    def _updated(self, rewrites: Sequence[Rewrite], module: Module) -> None:
+        """Ops made from nothing for the gradient, or for the next value, of one parameter (or of a
+        slot of the optimiser's)."""
+        arguments = Roles.of(module.main).arguments
+        whose: dict[Value, int] = {}
+        for (role, of), value in _results(module):
+            if role in ("gradient", "next") and arguments[of][0] in ("parameter", "slot"):
+                whose.setdefault(value, arguments[of][2] if arguments[of][0] == "slot" else of)
+        for rewrite in rewrites:
+            if not rewrite.old:
+                made = {v for op in rewrite.new for v in op.results}
+                found = {whose[v] for v in made if v in whose}
+                if len(found) == 1:
+                    self._updates.update(dict.fromkeys(rewrite.new, *found))
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def roots(self, op: Op, stage: int | None = None) -> frozenset[Op]:
+        """The ops of the stage after ``differentiate`` whose work ``op`` does in ``stage``
+        (default: the last), members included.
+
+        Copies of the forward pass in a kernel of the backward pass are none of it, nor is a
+        gradient that the forward pass makes too, being equal to a value of it."""
+        return frozenset(
+            root for member in members(op) if self.phases.computes(member)
+            for root in self._read(member, stage)[0] if self._same_side(root, member)
+        )  # fmt: skip
+
+    def updates(self, op: Op, stage: int | None = None) -> tuple[int, ...]:
+        """The parameters (places among main's arguments) whose next value or whose gradient, as the
+        optimiser takes it, ``op`` helps to make."""
+        own = (m for m in members(op) if self.phases.when(m) == OPTIMIZER)
+        return tuple(sorted({p for m in own for p in self._read(m, stage)[1]}))
+
+    def _same_side(self, root: Op, op: Op) -> bool:
+        when = self.phases.when
+        return (when(root) in BEFORE) == (when(op) in BEFORE or when(op) == RECOMPUTED)
+
+    def _read(self, op: Op, stage: int | None) -> Lead:
+        """Roots and parameters of an op as it stands in ``stage``: what is merged into it only
+        later is none of them."""
+        merged = self.phases.merged.get(op)
+        if stage is None or merged is None or all(at <= stage for at, _ in merged):
+            return self._lead(op)
+        above = [*self._above(op), *(dup for at, dup in merged if at <= stage)]
+        for other in above:
+            self._lead(other)
+        return self._joined(op, above)
+
+    def _above(self, op: Op) -> tuple[Op, ...]:
+        return () if op in self._roots else self.phases.parents.get(op, ())
+
+    def _lead(self, op: Op) -> Lead:
+        """Roots and parameters of one op, by what it was made from and what was merged into it (a
+        second copy may be merged into what it is a copy of: each op is gone through once)."""
+        work, begun = [op], {op}
+        while work:
+            at = work[-1]
+            above = [*self._above(at), *(dup for _, dup in self.phases.merged.get(at, ()))]
+            waiting = [p for p in above if p not in self._known and p not in begun]
+            if waiting and at not in self._known:
+                work += waiting
+                begun.update(waiting)
+            else:
+                self._known.setdefault(at, self._joined(at, above))
+                work.pop()
+        return self._known[op]
+
+    def _joined(self, op: Op, above: Iterable[Op]) -> Lead:
+        roots = {op} if op in self._roots else set()
+        parameters = {self._updates[op]} if op in self._updates else set()
+        for other in above:
+            more = self._known.get(other)
+            if more is not None:
+                roots |= more[0]
+                parameters |= more[1]
+        return frozenset(roots), frozenset(parameters)
+
+
+def _results(module: Module) -> Iterable[tuple[tuple[str, int], Value]]:
+    return zip(Roles.of(module.main).results, module.main.outputs, strict=True)
+
+
+def carriers(
+    derivation: Derivation, ops: Iterable[Op], stage: int | None = None
+) -> Mapping[Op, tuple[Op, ...]]:
+    """Of each op after ``differentiate``: which of ``ops`` (of one stage) do its work now; what is
+    recomputed does it a second time and is not among them."""
+    found: dict[Op, list[Op]] = {}
+    for op in ops:
+        if derivation.phases.when(op) != RECOMPUTED:
+            for root in derivation.roots(op, stage):
+                found.setdefault(root, []).append(op)
+    return {root: tuple(dict.fromkeys(some)) for root, some in found.items()}
