@@ -23,8 +23,8 @@ class Run:
     """A run in its folder: receipts, checkpoints, and how its step and data are made again, with
     any edit of the pipeline (``opened`` is called when something has to be computed).
 
-    ``edit``: the one that the run was made with (None: none); ``what``: what else decides what it computes;
-    ``progress``: told of iterations that are done again, as an observer's ``progress`` is.
+    ``edit``: the one that the run was made with (None: none); ``what``: what else decides what it
+    computes; ``progress``: told of iterations that are done again, as an observer's ``progress``.
     """
 
     folder: Path

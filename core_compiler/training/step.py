@@ -184,6 +184,15 @@ class TrainingStep:
         """The numerics identity of what is computed."""
         return self.compilation.identity
 
+    def show(self, view: str | None = None) -> Any:
+        """Live widgets of its compile; see `core_compiler.session.show`."""
+        return self.compilation.show(view)
+
+    def __repr__(self) -> str:
+        count = len(self.roles.numbers("parameter"))
+        many = f"{count} parameter{'' if count == 1 else 's'}"
+        return f"<training step of {many}, {self.iteration} iterations done>"
+
     def _load(self) -> Executable:
         return self.compilation.executable if self.shards == 1 else self.compilation.load()
 

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the network is written in torch")
 
 import core_compiler as cc  # noqa: E402
+from core_compiler.debug.which_pass import which_pass  # noqa: E402
 from core_compiler.errors import UserError  # noqa: E402
 from core_compiler.ops.builder import Builder  # noqa: E402
 from core_compiler.passes.base import Pass  # noqa: E402
@@ -18,7 +19,6 @@ from core_compiler.pipelines import PipelineEdit  # noqa: E402
 from core_compiler.training.config import Training  # noqa: E402
 from core_compiler.training.fit import Plan, fit  # noqa: E402
 from core_compiler.training.replay import Run  # noqa: E402
-from core_compiler.debug.which_pass import which_pass  # noqa: E402
 
 ITERATIONS, BATCH = 3, 4
 SKIPPED = PipelineEdit(skip=("recompose",), repeat=("canonicalise",))

@@ -17,8 +17,8 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> int:
-    from core_compiler.training.diverge import Difference, diverge
     from core_compiler.debug.which_pass import which_pass
+    from core_compiler.training.diverge import Difference, diverge
     from workbench import training_runs
 
     one, other = training_runs.read(arguments.a), training_runs.read(arguments.b)

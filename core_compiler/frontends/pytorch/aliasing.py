@@ -3,6 +3,8 @@ functionalised."""
 
 from __future__ import annotations
 
+import warnings
+
 #: Composite ops that always make a new tensor (others of their kind may return an argument itself).
 FRESH = frozenset({
     "batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "linear", "matmul",
@@ -64,7 +66,9 @@ def functional(program):
         written = _written(node)
         if any(written[1:]) or _tracks(node) or (is_in_place(node) and not _simple(node)):
             _drop_idle_dropout(program)
-            return program.run_decompositions({})
+            with warnings.catch_warnings():  # of torch about itself
+                warnings.simplefilter("ignore")
+                return program.run_decompositions({})
     return program
 
 
