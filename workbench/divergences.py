@@ -8,10 +8,10 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from core_compiler.debug.which_pass import Change
 from core_compiler.errors import UserError
 from core_compiler.training.diverge import Difference
 
@@ -63,15 +63,23 @@ def _read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+#: What a result is like: the op, or of two pipelines the pass.
+_LIKE = tuple(
+    json.loads(json.dumps(each.to_json()))
+    for each in (Difference(0, True), Change(0, "", ("", "")))
+)
+#: Lists of a result by what they hold.
+_LISTS = {"element": int, "numbers": float, "history": str, "kernels": str, "how": str}
+_PAIRS = ("numbers", "kernels", "how")
+
+
 def _sound(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A result whose parts have the types of a :class:`Difference`; else None."""
-    plain = json.loads(json.dumps(Difference(0, True).to_json()))
+    """A result whose parts have the types that a result has; else None."""
+    like = _LIKE["pass" in found]
     try:
-        made = {f.name: type(plain[f.name])(found[f.name]) for f in fields(Difference)}
-        made["element"] = [int(n) for n in made["element"]]
-        made["numbers"] = [float(n) for n in made["numbers"]]
-        for name in ("history", "kernels"):
-            made[name] = [str(each) for each in made[name]]
+        made = {name: type(part)(found[name]) for name, part in like.items()}
+        for name in made.keys() & _LISTS.keys():
+            made[name] = [_LISTS[name](each) for each in made[name]]
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    return made if len(made["numbers"]) == len(made["kernels"]) == 2 else None
+    return made if all(len(made.get(name, "ab")) == 2 for name in _PAIRS) else None

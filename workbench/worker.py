@@ -123,11 +123,11 @@ def _diverge(job: Mapping[str, Any]) -> None:
     lines.progress("reading the receipts", 0, 0)
     from pathlib import Path
 
-    from core_compiler.training.diverge import diverge
+    from core_compiler.debug.which_pass import find
     from workbench import divergences, training_runs
 
     a, b = (training_runs.read(folder, lines) for folder in job["diverge"])
-    found = diverge(a, b, lambda text: lines.progress(text, 0, 0))
+    found = find(a, b, lambda text: lines.progress(text, 0, 0))
     if found is not None:
         divergences.keep(Path(job["recording"]), job["key"], found.to_json())
 

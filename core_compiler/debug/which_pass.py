@@ -21,7 +21,7 @@ from core_compiler.kernels.reference.dtypes import widen
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines import PipelineEdit, Step, arrange
 from core_compiler.training.data import Data
-from core_compiler.training.diverge import ulps
+from core_compiler.training.diverge import Difference, diverge, part, ulps
 from core_compiler.training.probes import source
 from core_compiler.training.receipts import Receipt, Recorder
 from core_compiler.training.replay import Run, mismatch
@@ -95,21 +95,16 @@ def which_pass(
         said = ", ".join(f"{n} {a.what[n]} and {b.what.get(n)}" for n in other)
         raise UserError(f"the runs have different configurations: {said}", "diverge",
                         "compare runs of one model and configuration")  # fmt: skip
-    iteration = _parted(a, b)
-    if iteration is None:
-        return None
-    return _Search(a, b, iteration, say).run()
+    found = part(a.book, b.book)
+    return None if found is None else _Search(a, b, found.iteration, say).run()
 
 
-def _parted(a: Run, b: Run) -> int | None:
-    """The first iteration after which state, gradients or loss differ: values of ops have other
-    numbers in another pipeline."""
-    held = a.book.receipts, b.book.receipts
-    shared = sorted(held[0].keys() & held[1].keys())
-    if not shared:
-        raise UserError("the runs have no iteration in common", "diverge",
-                        "train both with --receipts from the same iteration")  # fmt: skip
-    return next((i for i in shared if _differ(held[0][i], held[1][i])), None)
+def find(
+    a: Run, b: Run, say: Callable[[str], None] = lambda text: None
+) -> Difference | Change | None:  # fmt: skip
+    """The first difference of two training runs: the op, or of two pipelines the pass."""
+    same = a.book.identity == b.book.identity
+    return diverge(a, b, say) if same else which_pass(a, b, say)
 
 
 def _differ(a: Receipt, b: Receipt) -> str | None:

@@ -62,14 +62,12 @@ class Parting:
 
 
 def part(a: Book, b: Book) -> Parting | None:
-    """What the receipts of two runs of one step say, without computing anything; None where they
-    agree in all that both speak of.  UserError where the runs compute different things."""
+    """What the receipts of two runs say, without computing anything; None where they agree in all
+    that both speak of.  Runs of two pipelines (numerics identities) are compared by state,
+    gradients and loss: their ops have other numbers.  UserError where they train different
+    things."""
     if a.identity != b.identity:
-        raise UserError(
-            f"the runs compute different things (numerics identities {a.identity[:12]} and "
-            f"{b.identity[:12]})", "diverge",
-            "compare runs of one model and configuration; of two pipelines which_pass says more",
-        )  # fmt: skip
+        a, b = a.without_ops(), b.without_ops()
     iteration = parted(a, b)
     if iteration is None:
         return None
@@ -87,6 +85,12 @@ def diverge(
 ) -> Difference | None:  # fmt: skip
     """The first difference of two runs of one step; None where there is none in what both have
     receipts of.  UserError where they compute different things."""
+    if a.book.identity != b.book.identity:
+        raise UserError(
+            f"the runs compute different things (numerics identities {a.book.identity[:12]} and "
+            f"{b.book.identity[:12]})", "diverge",
+            "compare runs of one model and configuration; of two pipelines which_pass says more",
+        )  # fmt: skip
     found = part(a.book, b.book)
     if found is None:
         return None
@@ -131,9 +135,18 @@ def parted(a: Book, b: Book) -> int | None:
                    for n in ("state", "gradients", "ops"))  # fmt: skip
 
     receipts = a.receipts, b.receipts
-    whole = all(map(same_kind, shared)) and all(
-        held[shared[0]].before == "" and list(held) == list(range(shared[0], max(held) + 1))
-        for held in receipts
+    held = [set(book[shared[0]].state) for book in receipts]
+    if held[0] != held[1]:
+        name = min(held[0] ^ held[1])
+        raise UserError(f"the runs train different things: only one has {name}", "diverge",
+                        "compare runs of one model and optimiser")  # fmt: skip
+    whole = (
+        a.identity == b.identity
+        and all(map(same_kind, shared))
+        and all(
+            book[shared[0]].before == "" and list(book) == list(range(shared[0], max(book) + 1))
+            for book in receipts
+        )
     )
     if not whole:
         return next((i for i in shared if mismatch(receipts[0][i], receipts[1][i])), None)

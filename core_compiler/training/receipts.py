@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,11 @@ class Book:
     identity: str
     names: tuple[Named, ...]
     receipts: dict[int, Receipt]
+
+    def without_ops(self) -> Book:
+        """The same but for values of ops; roots are then others than those that were kept."""
+        rows = {i: replace(r, ops={}) for i, r in self.receipts.items()}
+        return replace(self, receipts=rows)
 
     @staticmethod
     def read(path: Path) -> Book:

@@ -17,16 +17,15 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> int:
-    from core_compiler.debug.which_pass import which_pass
-    from core_compiler.training.diverge import Difference, diverge
+    from core_compiler.debug.which_pass import find
+    from core_compiler.training.diverge import Difference
     from workbench import training_runs
 
     one, other = training_runs.read(arguments.a), training_runs.read(arguments.b)
     say = (
         (lambda text: print(text, file=sys.stderr)) if sys.stderr.isatty() else (lambda text: None)
     )
-    one_pipeline = one.book.identity == other.book.identity
-    found = diverge(one, other, say) if one_pipeline else which_pass(one, other, say)
+    found = find(one, other, say)
     if found is None:
         shared = one.book.receipts.keys() & other.book.receipts.keys()
         nothing = {"iteration": None, "op": None, "value": None, "element": None, "ulps": None,

@@ -40,9 +40,10 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     if (data.problem) return [];
     if (!part) return [h('p', { class: 'told' }, h('span', { class: 'same' }, 'The same bits'), ` in all ${plural(compared, 'iteration')} that both have receipts of.`)];
     const kinds = { op: 'the result of', state: 'the state', gradient: 'the gradient of', loss: 'the loss', value: 'value' };
+    const two = data.pipelines ? [h('p', {}, 'They were made with two pipelines, which may compute in different bits.')] : [];
     const before = together.first !== null && part.iteration > together.first ? `The same bits up to iteration ${count(part.iteration - 1)}. ` : '';
     return [
-      h('p', { class: 'told' }, before, h('span', { class: 'differs' }, `Different in iteration ${count(part.iteration)}.`)),
+      ...two, h('p', { class: 'told' }, before, h('span', { class: 'differs' }, `Different in iteration ${count(part.iteration)}.`)),
       h('p', {}, 'By the receipts the first thing that differs there is ', h('b', { class: 'mono', style: { display: 'inline' } }, `${kinds[part.kind] ?? part.kind} ${part.name}`.trim()), part.origin ? h('span', { title: part.origin }, ` (${base(part.origin)})`) : '', '. ',
         !part.until ? 'It does not last: the state is the same afterwards.' : part.until === part.last ? `The state differs to the end (iteration ${count(part.last)}).`
           : `The state differs up to iteration ${count(part.until)} and is the same again after it.`),
@@ -64,8 +65,9 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const ended = search.state === 'failed' && search.error ? error(search.error, 'failed') : search.state === 'cancelled' ? h('p', { class: 'muted' }, 'The search was cancelled.') : null;
     if (data.result || (!data.part && !data.problem)) return ended;
     const may = detail.may_run && data.part;
-    return h('div', {}, ended, h('div', { class: 'box' }, data.part ? h('p', {}, 'Which op is it, and in which element? That iteration is done again in both runs, from the checkpoint before it.') : null,
-      may ? h('div', { class: 'do' }, h('button', { class: 'primary', 'data-do': 'find', click: () => send('diverge', {}) }, 'Find the op'), h('span', { class: 'muted' }, 'compiles the step again, in a process of its own; or:'))
+    return h('div', {}, ended, h('div', { class: 'box' }, data.part ? h('p', {}, data.pipelines ? 'Which pass is it, and which rewrite of it? That iteration is done with pipelines between the two, until one rewrite is left.'
+      : 'Which op is it, and in which element? That iteration is done again in both runs, from the checkpoint before it.') : null,
+      may ? h('div', { class: 'do' }, h('button', { class: 'primary', 'data-do': 'find', click: () => send('diverge', {}) }, data.pipelines ? 'Find the pass' : 'Find the op'), h('span', { class: 'muted' }, `compiles the step again${data.pipelines ? ', some ten times' : ''}, in a process of its own; or:`))
         : data.part ? h('div', { class: 'muted' }, 'On a command line:') : h('div', { class: 'muted' }, 'The command looks for itself:'), command()));
   }
 
@@ -73,6 +75,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const found = data.result;
     if (!found) return null;
     const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
+    if ('pass' in found) return changed(found, row);
     if (!found.op) return h('div', { class: 'box', 'data-result': 'none' }, h('b', {}, 'No op differs'), `Done again, every value of iteration ${count(found.iteration)} is the same in both runs; what differs is ${found.value}.`);
     const op = found.id === null ? h('b', { class: 'mono' }, found.op)
       : h('b', { class: 'mono' }, link(found.op, { op: found.id, stage: found.stage, panes: ['divergence', 'graph'], open: 'graph', beside: 'divergence' }, 'Select this op: graph, source and IR diff follow'));
@@ -88,6 +91,25 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       found.count ? row('kernels', h('span', { class: 'side' }, 'A ', kernel(found.kernels[0], found.kernel_ids[0])), 'B ', found.kernels[1] === found.kernels[0] ? h('span', { class: 'muted' }, 'the same') : kernel(found.kernels[1], found.kernel_ids[1], true)) : null,
       found.history.length ? row('made by', h('div', { class: 'steps', title: 'The rules that made the op, the last one first' }, found.history.map((each) => h('span', {}, each)))) : null),
     found.count ? null : h('p', { class: 'muted' }, 'Its numbers are not known: the iteration cannot be done again here.'),
+    h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Look again') : null));
+  }
+
+  // Two pipelines: the pass that makes the difference, and the rewrite in it.
+  function changed(found, row) {
+    const [a, b] = found.numbers;
+    const rewrite = `${count(found.number)} of ${count(found.total)}: ${found.rule}`;
+    return h('div', { class: 'box', 'data-result': 'pass' }, h('table', {},
+      row('pass that does it', h('b', { class: 'mono' }, found.pass || 'the order of the passes')),
+      row('what the runs say of it', h('span', { class: 'side' }, `A ${found.how[0]}`), `B ${found.how[1]}`),
+      found.number ? row('rewrite', found.stage === null ? h('span', { class: 'mono' }, `${rewrite} (in B)`)
+        : h('span', { class: 'mono' }, link(rewrite, { stage: found.stage, rewrite: found.number - 1, open: 'rewrites', beside: 'divergence' }, 'This rewrite: before and after'))) : null,
+      found.source ? row('rule stands in', h('span', { class: 'mono' }, found.source)) : null,
+      found.op ? row('replaces', h('span', { class: 'mono' }, found.op), found.origin ? h('span', { title: found.origin }, ` from ${base(found.origin)}`) : '') : null,
+      row('iteration', count(found.iteration)),
+      row('first part that differs', h('span', { class: 'mono' }, found.value)),
+      found.count ? row('element', h('span', { class: 'mono' }, `[${found.element.join(', ')}]`)) : null,
+      found.count ? row('numbers', h('span', { class: 'side' }, 'A ', h('span', { class: 'mono' }, exactly(a))), h('span', { class: 'side' }, 'B ', h('span', { class: 'mono' }, exactly(b))), `${plural(found.ulps, 'ulp')} apart`) : null,
+      found.count ? row('elements that differ', count(found.count)) : null),
     h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Look again') : null));
   }
 

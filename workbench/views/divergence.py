@@ -32,7 +32,8 @@ def key(run: Run, sight: Sight, other: Run | None) -> tuple:
 def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     """``a`` and ``b``: the runs; ``together``: what their recordings say (see the view *training*);
     ``part``: what the receipts in their folders say, or the ``problem`` in reading them;
-    ``result``: the op, where it was found, and what to select of this recording; ``command``."""
+    ``pipelines``: they compute different things; ``result``: the op, or of two pipelines the pass,
+    where it was found, and what to select of this recording; ``command``."""
     training.need(run)
     a = training.about(run)
     if other is None or not training.is_training(other):
@@ -42,16 +43,10 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     made: dict[str, Any] = {
         "a": a, "b": b, "refused": "", "together": training.together(run, other),
         "part": None, "compared": 0, "problem": None, "result": None,
+        "pipelines": a["identity"] != b["identity"],
         "command": _command(a["folder"], b["folder"]) if a["folder"] and b["folder"] else "",
     }  # fmt: skip
     try:
-        if a["identity"] != b["identity"]:
-            raise UserError(
-                f"the runs compute different things (numerics identities {a['identity'][:12]} and "
-                f"{b['identity'][:12]})", f"{a['name']} and {b['name']}",
-                "compare runs of one model and configuration; of two pipelines of one model the "
-                "command names the pass that makes the difference",
-            )  # fmt: skip
         books = _book(run), _book(other)
         found = part(*books)
         made["compared"] = len(books[0].receipts.keys() & books[1].receipts.keys())
@@ -79,7 +74,12 @@ def job(run: Run, other: Run) -> dict[str, Any]:
 
 def linked(run: Run, other: Run, result: Mapping[str, Any]) -> dict[str, Any]:
     """A result with what it is in the recordings: ``id`` of the op and the ``stage`` that has it
-    (None where it is no op), and the ``kernel_ids`` in each of them."""
+    (None where it is no op), and the ``kernel_ids`` in each of them; of a pass the ``stage`` that
+    it made, where this recording has the rewrite."""
+    if "pass" in result:
+        made = next((s for s in run.stages() if s.pass_name == result["pass"]), None)
+        there = made is not None and 0 < result["number"] <= made.rewrites
+        return {**result, "stage": made.index if made is not None and there else None}
     names = [kernel_by_name(each) for each in (run, other)]
     kernels = [found.get(name) for found, name in zip(names, result["kernels"], strict=True)]
     stage, op = _op(run, str(result["value"]))
@@ -112,7 +112,8 @@ def _told(book: Book, found: Parting) -> dict[str, Any]:
 
 def _key(books: tuple[Book, Book], found: Parting) -> str:
     a, b = (book.receipts[found.iteration].root for book in books)
-    return divergences.key_of(books[0].identity, found.iteration, (a, b))
+    identity = " ".join(dict.fromkeys(book.identity for book in books))
+    return divergences.key_of(identity, found.iteration, (a, b))
 
 
 # -- receipts in folders --------------------------------------------------------------------------

@@ -51,6 +51,11 @@ def two_targets(tmp_path_factory: pytest.TempPathFactory) -> TwoTargets:
     return two_targets_network.record(tmp_path_factory.mktemp("two_targets"))
 
 
+#: A training run with receipts, as the command line has it.
+WORDS = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--iterations", "6",
+         "--batch", "8", "--every", "2", "--receipts", "gradients"]  # fmt: skip
+
+
 @dataclass(frozen=True)
 class TrainingRuns:
     """Recordings of two training runs, which differ by one rounding of ``op`` in iteration ``at``;
@@ -68,11 +73,9 @@ def training_runs(tmp_path_factory: pytest.TempPathFactory) -> TrainingRuns:
     from workbench.cli import main
 
     folder, op, at = tmp_path_factory.mktemp("training"), "", 3
-    words = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--iterations", "6",
-             "--batch", "8", "--every", "2", "--receipts", "gradients"]  # fmt: skip
     for name in ("a", "b"):
         out = ["--folder", str(folder / name), "-o", str(folder / f"{name}.run")]
-        assert main([*words, *out, *(["--inject", f"{op}:{at}"] if op else [])]) == 0
+        assert main([*WORDS, *out, *(["--inject", f"{op}:{at}"] if op else [])]) == 0
         first, *_ = (folder / name / "receipts.jsonl").read_text().splitlines()
         names = [op for _, op, *_ in json.loads(first)["names"]]
         op = [op for op in names if op.startswith("core.sub#")][-1]  # it updates a parameter
