@@ -99,6 +99,7 @@ def _line(text: str) -> int:
     return 1 + next(i for i, line in enumerate(lines) if text in line)
 
 
+@pytest.mark.slow
 def test_a_skipped_pass_is_named_with_the_rewrite(lab: Lab):
     found = which_pass(lab.run("plain"), lab.run("skipped", SKIPPED))
     assert found is not None

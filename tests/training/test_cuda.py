@@ -103,12 +103,9 @@ def test_a_step_on_a_gpu_has_the_cpus_bits(name):
     assert on_gpu == _trained(kind, "cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(Linear, id="met-once"),
-        pytest.param(Pictures, id="met-within", marks=pytest.mark.slow),
-    ],
+    "kind", [pytest.param(Linear, id="met-once"), pytest.param(Pictures, id="met-within")]
 )
 def test_shards_on_a_gpu_have_the_cpus_bits(kind):
     """The statistics of batch normalisation are those of all shards: they meet within the step."""

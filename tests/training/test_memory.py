@@ -72,7 +72,7 @@ def _stage(step, label: str):
     return next(s for s in step.compilation.finish().stages if s.step and s.step.label == label)
 
 
-@pytest.fixture(scope="module", params=["pictures", "words"])
+@pytest.fixture(scope="module", params=slow_but(("pictures",), ["pictures", "words"]))
 def plain(request):
     """A run of a step as it is, with what makes it."""
     kind, batch = {"pictures": (Deep, _pictures), "words": (Words, _words)}[request.param]
@@ -122,7 +122,7 @@ def test_it_gives_the_bits_of_two_sets_of_arrays(plain):
     assert _ran(apart, batch) == ran
 
 
-@pytest.mark.parametrize("name", ["adam", "adagrad", "rmsprop", "lion"])
+@pytest.mark.parametrize("name", slow_but(("adam",), ["adam", "adagrad", "rmsprop", "lion"]))
 def test_every_optimizer_updates_in_place(name):
     step = _step(optimizer=name)
     apart = _step(optimizer=name, edit=PipelineEdit(skip=("update_in_place",)))
@@ -151,6 +151,7 @@ def test_launches_that_let_memory_go_come_early():
     assert any(r.note.startswith("lets ") for r in _stage(step, "order_launches").rewrites)
 
 
+@pytest.mark.slow
 def test_passes_can_be_stopped_after_some_rewrites():
     ran = _ran(_step(recompute=0.4))
     for label in ("order_launches", "recompute", "update_in_place"):
