@@ -16,6 +16,7 @@ from core_compiler.passes.find_lifetimes import lifetimes, live_peak
 from core_compiler.pipelines import PipelineEdit
 from core_compiler.training import optimizers
 from core_compiler.training.config import Training
+from tests.slow import slow_but
 
 
 class Deep(torch.nn.Module):
