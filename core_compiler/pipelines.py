@@ -20,6 +20,7 @@ from core_compiler.passes.fold_batch_norm import FoldBatchNorm
 from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.recompose import Recompose
 from core_compiler.passes.saturation import Saturate
+from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.training.config import Training
 from core_compiler.training.passes import lowered
@@ -35,6 +36,7 @@ def meaning(training: Training | None = None) -> tuple[Pass, ...]:
         FoldConstants(),
         SimplifyShapes(),
         EliminateCommonSubexpressions(),
+        SimplifyLoops(),
         Decompose(),
         Recompose(),
         *(() if training is None else training_passes(training)),

@@ -6,8 +6,9 @@ read values of the blocks around it.  ``core.group`` is isolated: it sees its ar
 
 from __future__ import annotations
 
+from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Op
-from core_compiler.ops.base import OpDef, agrees, cost, declare
+from core_compiler.ops.base import Attr, OpDef, agrees, cost, declare
 from core_compiler.ops.rules import BOOL, need, need_dtype, need_rank
 
 
@@ -83,15 +84,26 @@ def _while_rule(types, attributes, regions):
     need(len(condition.outputs) == 1, f"region condition gives {len(condition.outputs)} values")
     _need_scalar_bool("the output of region condition", condition.outputs[0].type)
     _need_outputs("body", body, types)
+    trips = attributes["trips"]
+    need(trips is None or trips >= 0, f"trips = {trips} is no number of iterations")
     return tuple(t.with_(order=None) for t in types)
 
 
 def _while_execute(op: Op, arrays, run):
     condition, body = op.regions
-    carried = tuple(arrays)
+    carried, trips = tuple(arrays), 0
     while run(condition, carried)[0]:
-        carried = run(body, carried)
+        carried, trips = run(body, carried), trips + 1
+    if op.get("trips", trips) != trips:
+        raise InternalError(f"{op} runs its body {trips} times and says {op['trips']}")
     return carried
+
+
+def _while_flops(op: Op) -> int:
+    """Of all iterations where their number is known, else of one."""
+    condition, body = map(_block_flops, op.regions)
+    trips = op.get("trips")
+    return condition + body if trips is None else (trips + 1) * condition + trips * body
 
 
 declare(
@@ -100,7 +112,8 @@ declare(
         "Carries values through the region body as long as the region condition holds of them",
         ("*carried",),
         _while_rule,
-        flops=lambda op: sum(map(_block_flops, op.regions)),
+        attributes={"trips": Attr(int, None, "how often the body runs; absent: data decide")},
+        flops=_while_flops,
         regions=("condition", "body"),
         execute=_while_execute,
     )

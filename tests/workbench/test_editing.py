@@ -84,7 +84,7 @@ def test_a_pass_moves_within_its_half(on):
     draft = do(on, on.base, do="move", label="recompose", before="canonicalise")
     assert running(on, draft)[1] == "recompose"
     draft = do(on, on.base, do="move", label="canonicalise", before="")
-    assert running(on, draft).index("canonicalise") == 12
+    assert running(on, draft).index("canonicalise") == 13
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_options_limits_and_repeats_are_kept_only_where_they_are_set(on):
 
 def test_a_pass_of_ones_own_is_inserted_written_moved_and_removed(on):
     draft = do(on, on.base, do="insert", label="recompose")
-    assert running(on, draft)[7] == "own_pass"
+    assert running(on, draft)[8] == "own_pass"
     assert row(on, draft, "own_pass")["options"][0]["name"] == "kind"
     draft = do(on, draft, do="move", label="own_pass", before="schedule_kernels")
     draft = do(on, draft, do="code", label="own_pass", code=CODE)
