@@ -5,7 +5,7 @@ The forward ops are walked from the last to the first.  Each op that lies betwee
 what is differentiated adds, by its gradient rule, to the cotangents of its operands; a value read
 several times gets their sum in the order in which they come up, so the bits are fixed by the graph.
 Nothing is taken from a tape: a rule reads the operands and results of its op, and these values are
-thereby saved for the backward pass.
+thereby saved for the backward pass.  Loops that say their ``trips`` are ``training.loops``'.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from core_compiler.ir import Block, Module, Op, Origin, Value, WeightStore
 from core_compiler.ir.core import clone_block
 from core_compiler.ops.base import TypeRuleError, definition
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.gradients.table import CONSTANT, NoGradient
+from core_compiler.ops.gradients.table import CONSTANT, Box, Cotangent, NoGradient
 from core_compiler.passes.rules import adopt
 
 #: Control flow whose regions are differentiated as a whole.
-BRANCH = "core.if"
+BRANCH, LOOP = "core.if", "core.while"
+#: Why a loop that does not say its trips is refused, and what helps.
+UNCOUNTED = (
+    "how often its body runs is not known when it is compiled; let it run a fixed number of times, "
+    "its body keeping the values that are done"
+)
 
 
 class Program(Protocol):
@@ -35,8 +40,17 @@ class Program(Protocol):
     def expand(self, op: Op) -> Mapping[Value, Value]:
         """Put the declared decomposition in the place of a composite; its old values -> new."""
 
+    def replace(self, op: Op, new: Sequence[Op], rule: str, note: str) -> None:
+        """Put ops that make the same results, and others, in the place of ``op``."""
+
     def append(self, ops: Sequence[Op], of: Op) -> None:
         """Add the ops of the gradient of ``of`` at the end."""
+
+
+class Refused(UserError):
+    """Ops without a gradient: ``found`` has each with its reason."""
+
+    found: Sequence[tuple[Op, str]] = ()
 
 
 def differentiate(
@@ -86,7 +100,7 @@ class _Walk:
             inner = [
                 op for op in self.program.ops
                 if self._on_the_way(op) and definition(op).gradient is None
-                and op.kind != BRANCH
+                and op.kind != BRANCH and op.get("trips") is None
             ]  # fmt: skip
             composites = [op for op in inner if definition(op).decompose is not None]
             if not composites:
@@ -97,7 +111,9 @@ class _Walk:
                         self.found[new] = self.found.pop(old)
             wanted = tuple(self.found)
         if inner:
-            raise refuse([(op, "it has no gradient rule") for op in inner], self.where)
+            why = {LOOP: UNCOUNTED}
+            raise refuse([(op, why.get(op.kind, "it has no gradient rule")) for op in inner],
+                         self.where)  # fmt: skip
 
     def _on_the_way(self, op: Op) -> bool:
         return not self.active.isdisjoint(op.results) and not self.active.isdisjoint(op.uses())
@@ -109,10 +125,11 @@ class _Walk:
                 continue
             builder = Builder(self.weights)
             try:
-                if op.kind == BRANCH:
-                    self._branch(builder, op)
-                else:
-                    self._op(builder, op)
+                special = {BRANCH: self._branch, LOOP: self._loop}
+                special.get(op.kind, self._op)(builder, op)
+            except Refused as error:
+                refused += error.found
+                continue
             except (NoGradient, TypeRuleError, UserError) as error:
                 refused.append((op, str(error)))
                 continue
@@ -129,11 +146,27 @@ class _Walk:
             if asked and cotangent is not None:
                 self._add(b, operand, cotangent)
 
-    def _add(self, b: Builder, value: Value, cotangent: Value) -> None:
+    def _add(self, b: Builder, value: Value, cotangent: Cotangent) -> None:
         known = self.found.get(value)
-        self.found[value] = cotangent if known is None else b.add(known, cotangent)
+        if isinstance(cotangent, Box):
+            made = cotangent.alone(b, value) if known is None else cotangent.added(b, known)
+        else:
+            assert cotangent is not None
+            made = cotangent if known is None else b.add(known, cotangent)
+        self.found[value] = made
 
-    # -- branches ---------------------------------------------------------------------------------
+    # -- control flow -----------------------------------------------------------------------------
+
+    def _loop(self, b: Builder, op: Op) -> None:
+        """The loop keeps what a second one reads, whose iterations run in reverse order."""
+        from core_compiler.training.loops import reverse  # it differentiates bodies
+
+        made = reverse(op, self.program.ops, self.found, self.active, self.weights, self.where)
+        if made.keeping:
+            self.program.replace(op, made.keeping, KEEPS, made.note)
+        b.ops += made.backward
+        for value, cotangent in made.cotangents:
+            self._add(b, value, cotangent)
 
     def _branch(self, b: Builder, op: Op) -> None:
         """A branch on the same condition whose regions run theirs again, forward and back."""
@@ -168,11 +201,12 @@ def _gradient_block(
     for i, value in zip(given, arrived, strict=True):
         out = block.outputs[i]  # one value may be given twice
         cotangents[out] = b.add(cotangents[out], value) if out in cotangents else value
-    listed.ops += b.ops
+    listed.made += b.ops
     found = differentiate(listed, cotangents, varied, weights, where)
     b = Builder(weights)
     outputs = tuple(found[v] if v in found else b.scalar_like(0, v) for v in varied)
-    return Block((*block.arguments, *arrived), (*listed.ops, *b.ops), outputs)
+    ops = (*listed.ops, *listed.made, *b.ops)
+    return Block((*block.arguments, *arrived), ops, outputs)
 
 
 def pullback(module: Module, where: str = "training") -> Module:
@@ -193,10 +227,15 @@ def pullback(module: Module, where: str = "training") -> Module:
 
 @dataclass
 class Listed:
-    """A program as a plain list of ops, without a log."""
+    """A program as a plain list of ops, without a log: ``ops``, then ``made``, the gradients.
+
+    ``changed``: the values of composites -> those of their decompositions.
+    """
 
     ops: list[Op]
     weights: WeightStore | None = None
+    made: list[Op] = field(default_factory=list)
+    changed: dict[Value, Value] = field(default_factory=dict)
 
     def expand(self, op: Op) -> Mapping[Value, Value]:
         builder = Builder(self.weights, op.origin)
@@ -206,11 +245,23 @@ class Listed:
         place = self.ops.index(op)
         rest = [later.substitute(change) for later in self.ops[place + 1 :]]
         self.ops[place:] = [*made, *rest]
+        self.changed |= change
         return change
+
+    def replace(self, op: Op, new: Sequence[Op], rule: str, note: str) -> None:
+        origin = None if op.origin is None else Origin.derived(rule, [op.origin])
+        place = self.ops.index(op)
+        self.ops[place : place + 1] = [
+            one if one.origin is not None else one.with_(origin=origin) for one in new
+        ]
 
     def append(self, ops: Sequence[Op], of: Op) -> None:
         origin = gradient_origin(of)
-        self.ops += [op if op.origin is not None else op.with_(origin=origin) for op in ops]
+        self.made += [op if op.origin is not None else op.with_(origin=origin) for op in ops]
+
+
+#: How the rewrite is called that lets a loop keep what its gradient reads.
+KEEPS = "a loop keeps what its gradient reads"
 
 
 def gradient_rule(of: Op) -> str:
@@ -223,7 +274,7 @@ def gradient_origin(of: Op) -> Origin | None:
     return None if of.origin is None else Origin.derived(gradient_rule(of), [of.origin])
 
 
-def refuse(found: Sequence[tuple[Op, str]], where: str) -> UserError:
+def refuse(found: Sequence[tuple[Op, str]], where: str) -> Refused:
     """One error that names all ops without a gradient, with their reasons and source lines."""
     parts: dict[tuple[str, str], dict[str, None]] = {}
     for op, reason in found:
@@ -237,9 +288,11 @@ def refuse(found: Sequence[tuple[Op, str]], where: str) -> UserError:
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
         spelled.append(f"{kind} ({reason}; {shown}{more})")
     count = len(parts)
-    return UserError(
+    error = Refused(
         f"{count} op{'s' if count > 1 else ''} between the parameters and the loss cannot be "
         f"differentiated: {'; '.join(spelled)}",
         where,
         "stop the gradient before it, freeze the parameters that it depends on, or replace it",
     )
+    error.found = tuple(found)
+    return error

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from core_compiler.ir import Op, Value
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import spread
-from core_compiler.ops.gradients.table import gradient, of_each, of_one
+from core_compiler.ops.gradients.table import Box, gradient, of_each, of_one
 from core_compiler.ops.rules import I64
 
 
@@ -109,17 +109,20 @@ def _concat(b, op, dy):
 
 @of_each("dynamic_slice")
 def _dynamic_slice(b, op, dy):
-    x, *starts = op.operands
-    return (lambda: b.dynamic_update_slice(zeros(b, x), dy, *starts),)
+    _x, *starts = op.operands
+    return (lambda: Box(dy, tuple(starts)),)
 
 
-@of_each("dynamic_update_slice")
-def _dynamic_update_slice(b, op, dy):
-    _x, update, *starts = op.operands
-    return (
-        lambda: b.dynamic_update_slice(dy, zeros(b, update), *starts),
-        lambda: b.dynamic_slice(dy, *starts, sizes=update.type.shape),
-    )
+@gradient("dynamic_update_slice")
+def _dynamic_update_slice(b, op, cotangents, wanted):
+    """The part is read before it is set to 0, so that this may be done where it lies."""
+    (_, update, *starts), (dy,) = op.operands, cotangents
+    of_x = of_update = None
+    if wanted[1]:
+        of_update = b.dynamic_slice(dy, *starts, sizes=update.type.shape)
+    if wanted[0]:
+        of_x = b.dynamic_update_slice(dy, zeros(b, update), *starts)
+    return (of_x, of_update, *[None] * len(starts))
 
 
 # -- gathers ---------------------------------------------------------------------------------------

@@ -17,9 +17,29 @@ from core_compiler.ir import Op, Value
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, widened
 
+
+@dataclass(frozen=True)
+class Box:
+    """A cotangent that is 0 but for ``update`` at ``starts``: a part is added to what is known."""
+
+    update: Value
+    starts: tuple[Value, ...]
+
+    def added(self, b: Builder, known: Value) -> Value:
+        """``known`` plus this."""
+        there = b.dynamic_slice(known, *self.starts, sizes=self.update.type.shape)
+        return b.dynamic_update_slice(known, b.add(there, self.update), *self.starts)
+
+    def alone(self, b: Builder, like: Value) -> Value:
+        """This as a tensor of the shape of ``like``."""
+        return b.dynamic_update_slice(b.scalar_like(0, like), self.update, *self.starts)
+
+
+#: What a rule says of one operand; None stands for zero, and for operands that nobody asked for.
+Cotangent = Value | Box | None
 #: ``(builder, op, cotangents of the results, which operands are asked for) -> cotangents of the
-#: operands``; None stands for zero, and for operands that nobody asked for.
-Rule = Callable[[Builder, Op, Sequence[Value | None], Sequence[bool]], Sequence[Value | None]]
+#: operands``.
+Rule = Callable[[Builder, Op, Sequence[Value | None], Sequence[bool]], Sequence[Cotangent]]
 
 RULES: dict[str, Rule] = {}
 
@@ -67,7 +87,7 @@ def of_each(*names: str) -> Callable:
     """Enter ``rule(b, op, dy) -> functions``: one function without arguments for each operand that
     can be asked for (None: its gradient is zero), called where it is."""
 
-    def enter(rule: Callable[[Builder, Op, Value], Sequence[Callable[[], Value | None] | None]]):
+    def enter(rule: Callable[[Builder, Op, Value], Sequence[Callable[[], Cotangent] | None]]):
         def each(b, op, cotangents, wanted):
             made = rule(b, op, cotangents[0])
             made = (*made, *[None] * (len(op.operands) - len(made)))

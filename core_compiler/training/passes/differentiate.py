@@ -21,7 +21,8 @@ class Differentiate(Pass):
     """Adds the gradient of the loss for every parameter that it depends on.
 
     Each op of the forward pass gives the rewrite that adds its gradient, so a gradient op's origin
-    is the forward op.  Composites without a rule of their own are taken apart first.
+    is the forward op.  Composites without a rule of their own are taken apart first; a loop that
+    says its trips keeps what the loop of its gradient reads.
     """
 
     mandatory = True
@@ -76,6 +77,9 @@ class _Rewritten:
         assert definition(op).decompose is not None
         expand(op, self.rewriter, self.weights)
         return self.rewriter.events[-1].values
+
+    def replace(self, op: Op, new: Sequence[Op], rule: str, note: str) -> None:
+        self.rewriter.replace(op, new, rule=rule, note=note)
 
     def append(self, ops: Sequence[Op], of: Op) -> None:
         if ops:  # a sum's gradient is the sum's own, say

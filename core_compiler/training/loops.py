@@ -1,0 +1,343 @@
+"""The gradient of a loop that says how often its body runs.
+
+Reverse mode through a loop (Griewank and Walther, "Evaluating Derivatives", 2nd ed., chapter 4):
+the loop keeps of each iteration what the gradient of its body reads, stacked along a first axis;
+a second loop runs the iterations in reverse order.  It carries the cotangents of what the first one
+carried and, for each value that the body reads from outside (weights), the sum of its cotangents,
+from +0, the last iteration's first.
+
+Not kept, but made again: what follows from values outside and from counters by movements of data or
+a few numbers (the slice of an input that belongs to an iteration), and movements of what is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from core_compiler.ir import Block, Op, Origin, Value, WeightStore, as_array, tensor
+from core_compiler.ir.core import clone_block
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import Builder
+from core_compiler.training.autodiff import (
+    KEEPS,
+    LOOP,
+    Listed,
+    active,
+    differentiate,
+    gradient_origin,
+)
+
+#: Movements of data: they are done again where they lead back to what is there.
+_MOVES = frozenset(f"core.{name}" for name in (
+    "broadcast", "reshape", "transpose", "slice", "reverse", "dynamic_slice", "take", "constant",
+    "iota", "distribute", "stop_gradient",
+))  # fmt: skip
+#: Movements of one operand whose results have its elements: the operand is kept in their place.
+_FORMS = frozenset({"core.broadcast", "core.reshape", "core.transpose"})
+#: Elements of a result that is computed again, at most, where it follows from counters.
+_FEW = 256
+
+
+@dataclass(frozen=True)
+class Reversed:
+    """``keeping``: ops in the place of the loop (none where it stays); ``backward``: the gradient's;
+    ``cotangents``: to be added to those of outer values; ``note``: what is kept, for people."""
+
+    keeping: Sequence[Op]
+    backward: Sequence[Op]
+    cotangents: Sequence[tuple[Value, Value]]
+    note: str = ""
+
+
+def reverse(
+    op: Op, around: Sequence[Op], found: Mapping[Value, Value], wanted: set[Value],
+    weights: WeightStore | None, where: str,
+) -> Reversed:  # fmt: skip
+    """The gradient of the loop ``op``, which says its trips, one of the ops ``around``.
+
+    ``found`` has the cotangents of its results; ``wanted`` are the outer values whose cotangents
+    are asked for.  UserError names the ops of its body that have no gradient.
+    """
+    if op["trips"] == 0:
+        pairs = zip(op.operands, op.results, strict=True)
+        return Reversed((), (), [(v, found[r]) for v, r in pairs if v in wanted and r in found])
+    return _Reversal(op, around, found, wanted, weights, where).run()
+
+
+@dataclass
+class _Reversal:
+    op: Op
+    around: Sequence[Op]
+    found: Mapping[Value, Value]
+    wanted: set[Value]
+    weights: WeightStore | None
+    where: str
+    #: What is kept of each iteration -> its stack, outside the loop.
+    kept: dict[Value, Value] = field(default_factory=dict)
+
+    def run(self) -> Reversed:
+        self.body = clone_block(self.op.regions[1])
+        self.free = [v for v in self.body.free_values() if v in self.wanted]
+        self.places = self._differentiated()
+        self.listed = Listed(list(self.body.ops), self.weights)
+        self._body()
+        for value in dict.fromkeys(v for op in self.after for v in op.uses()):
+            self._need(value)
+        keeping = self._keeping()
+        backward, cotangents = self._backward()
+        kept = sum(v.type.bytes for v in self.kept) * self.op["trips"]
+        note = f"{len(self.kept)} values of each iteration, {kept:,} bytes"
+        return Reversed(keeping, backward, cotangents, note)
+
+    def _differentiated(self) -> list[int]:
+        """The places of what is carried that a cotangent passes through, in some iteration."""
+        op, body = self.op, self.body
+        reached = {i for i, v in enumerate(op.operands) if v in self.wanted}
+        while True:
+            given = [*(body.arguments[i] for i in reached), *self.free]
+            on = active(body.ops, given, body.outputs)
+            more = {i for i, v in enumerate(body.outputs) if v in on} - reached
+            if not more:
+                break
+            reached |= more
+        needed = {i for i in reached if op.results[i] in self.found}
+        while True:
+            asked = [body.outputs[i] for i in needed]
+            on = active(body.ops, [*(body.arguments[i] for i in reached), *self.free], asked)
+            more = {i for i in reached if body.arguments[i] in on} - needed
+            if not more:
+                return sorted(needed)
+            needed |= more
+
+    def _body(self) -> None:
+        """Differentiate one iteration: ``after`` the forward ops, to ``made``, the cotangents of
+        the arguments at ``places`` and the sums of ``free``."""
+        body, b = self.body, self._builder()
+        self.arrived = [Value(body.arguments[i].type) for i in self.places]
+        self.sums = [Value(v.type) for v in self.free]
+        cotangents = dict(zip(self.free, self.sums, strict=True))
+        for i, value in zip(self.places, self.arrived, strict=True):
+            out = body.outputs[i]  # one value may go to several places
+            cotangents[out] = b.add(cotangents[out], value) if out in cotangents else value
+        varied = [*(body.arguments[i] for i in self.places), *self.free]
+        self.listed.made += b.ops
+        found = differentiate(self.listed, cotangents, varied, self.weights, self.where)
+        b = self._builder()
+        self.made = [
+            found[v] if v in found else b.scalar_like(0, v)
+            for v in (body.arguments[i] for i in self.places)
+        ]
+        self.totals = [found[v] for v in self.free]
+        self.after = (*self.listed.made, *b.ops)
+
+    def _builder(self) -> Builder:
+        return Builder(self.weights, gradient_origin(self.op))
+
+    # -- what is there in the backward loop -------------------------------------------------------
+
+    @cached_property
+    def makers(self) -> dict[Value, Op]:
+        """The forward ops of an iteration by what they make."""
+        return {v: op for op in self.listed.ops for v in op.results}
+
+    @cached_property
+    def steps(self) -> dict[Value, Value]:
+        """The arguments of the body that count, with what is added in each iteration."""
+        found = {}
+        for given, made in zip(self.body.arguments, self.body.outputs, strict=True):
+            op = self.makers.get(made)
+            if op is None or op.kind != "core.add" or not given.type.dtype.is_integer:
+                continue
+            rest = [v for v in op.operands if v is not given]
+            if len(rest) == 1 and not given.type.rank and self._is_fixed(rest[0]):
+                found[given] = rest[0]
+        return found
+
+    def _is_fixed(self, value: Value) -> bool:
+        maker = self.makers.get(value)
+        outside = maker is None and value not in self.body.arguments
+        return outside or (maker is not None and maker.kind == "core.constant")
+
+    @cached_property
+    def counter(self) -> int | None:
+        """The place of a counter that runs 0, 1, 2..., if the loop carries one."""
+        outer = {v: op for op in self.around for v in op.results}
+        for i, value in enumerate(self.body.arguments):
+            if value in self.steps and self._number(self.steps[value], self.makers) == 1 and (
+                self._number(self.op.operands[i], outer) == 0
+            ):  # fmt: skip
+                return i
+        return None
+
+    def _number(self, value: Value, makers: Mapping[Value, Op]) -> int | None:
+        maker = makers.get(value)
+        if maker is None or maker.kind != "core.constant":
+            return None
+        return int(as_array(maker["value"], self.weights))
+
+    def _is_there(self, value: Value) -> bool:
+        """Whether a value of an iteration is made again of outer ones and counters."""
+        if value in self.body.arguments:
+            return value in self.steps
+        op = self.makers.get(value)
+        if op is None:
+            return True
+        if op.regions or "random" in definition(op).traits:
+            return False
+        light = op.kind in _MOVES or all(v.type.elements <= _FEW for v in op.results)
+        return light and all(map(self._is_there, op.operands))
+
+    def _need(self, value: Value) -> None:
+        """Keep a forward value of the body, or what it is a form of, if it is not there."""
+        bound = value in self.makers or value in self.body.arguments
+        if not bound or self._is_there(value):
+            return
+        op = self.makers.get(value)
+        if op is not None and (op.kind in _FORMS or _widens(op)):
+            self._need(op.operands[0])
+        elif value not in self.kept:
+            shape = (self.op["trips"], *value.type.shape)
+            self.kept[value] = Value(tensor(shape, value.type.dtype), value.name)
+
+    # -- the two loops ----------------------------------------------------------------------------
+
+    def _keeping(self) -> list[Op]:
+        """The loop with a stack for each value that is kept; its results stay, the stacks follow."""
+        op, body = self.op, self.body
+        if not self.kept:
+            return []
+        before, b = Builder(self.weights), Builder(self.weights)
+        first = [before.expand(before.constant(0, v.type.dtype), v.type.shape)
+                 for v in self.kept.values()]  # fmt: skip
+        trip, count = None, []
+        if self.counter is None:
+            trip = Value(tensor((), "i32"))
+            before_zero = before.constant(0, "i32")
+            b.origin = self._kept_origin(op)
+            count = [b.add(trip, b.constant(1, "i32"))]
+        at = trip or body.arguments[self.counter or 0]
+        stacks = [Value(v.type, v.name) for v in self.kept.values()]
+        filled = []
+        for value, stack in zip(self.kept, stacks, strict=True):
+            b.origin = self._kept_origin(self.makers.get(value, op))
+            part = b.reshape(value, shape=(1, *value.type.shape))
+            filled.append(b.dynamic_update_slice(stack, part, *_starts(b, at, stack)))
+        more = [*([trip] if trip else []), *stacks]
+        outputs = [self.listed.changed.get(v, v) for v in body.outputs]
+        region = Block(
+            (*body.arguments, *more), (*self.listed.ops, *b.ops), (*outputs, *count, *filled)
+        )
+        test = clone_block(op.regions[0])
+        test = test.with_(arguments=(*test.arguments, *(Value(v.type) for v in more)))
+        operands = (*op.operands, *([before_zero] if trip else []), *first)
+        results = (*op.results, *([Value(trip.type)] if trip else []), *self.kept.values())
+        return [*before.ops, Op(LOOP, operands, results, op.attributes, (test, region))]
+
+    def _kept_origin(self, of: Op) -> Origin | None:
+        return None if of.origin is None else Origin.derived(KEEPS, [of.origin])
+
+    def _backward(self) -> tuple[list[Op], list[tuple[Value, Value]]]:
+        """The loop over the iterations from the last to the first."""
+        op, body, b = self.op, self.body, self._builder()
+        whole = op["trips"] - 1
+        kind = "i32" if self.counter is None else body.arguments[self.counter].type.dtype
+        trip = Value(tensor((), kind))
+        again = _Again(self, b, trip)
+        known = {v: again.value(v) for v in dict.fromkeys(self._read())}
+        ops = [*b.ops, *(o.substitute(known) for o in self.after)]
+        tail = self._builder()
+        before = tail.sub(trip, tail.constant(1, kind))
+        read = [i for i, v in enumerate(self.totals) if v is not self.sums[i]]
+        made = [known.get(v, v) for v in (*self.made, *(self.totals[i] for i in read))]
+        region = Block(
+            (trip, *self.arrived, *(self.sums[i] for i in read)), (*ops, *tail.ops), (before, *made)
+        )
+        tested = tuple(Value(v.type) for v in region.arguments)
+        test = self._builder()
+        more = test.ge(tested[0], test.constant(0, kind))
+        start = Builder(self.weights)
+        operands = [
+            start.constant(whole, kind),
+            *(self.found.get(op.results[i]) or start.scalar_like(0, op.results[i])
+              for i in self.places),
+            *(start.scalar_like(0, self.sums[i]) for i in read),
+        ]  # fmt: skip
+        names = [None, *(_named(op.operands[i]) for i in self.places),
+                 *(_named(self.free[i]) for i in read)]  # fmt: skip
+        regions = (Block(tested, tuple(test.ops), (more,)), region)
+        results = start.op(LOOP, operands, names, regions, trips=op["trips"])
+        of = [*(op.operands[i] for i in self.places), *(self.free[i] for i in read)]
+        pairs = zip(of, results[1:], strict=True)
+        return start.ops, [(value, made) for value, made in pairs if value in self.wanted]
+
+    def _read(self) -> list[Value]:
+        """The forward values of an iteration that its gradient reads."""
+        own = set(self.makers) | set(self.body.arguments)
+        read = [v for op in self.after for v in op.uses()]
+        return [v for v in (*read, *self.made, *self.totals) if v in own]
+
+
+@dataclass
+class _Again:
+    """Forward values of iteration ``trip`` in the backward loop, whose ops ``b`` takes."""
+
+    of: _Reversal
+    b: Builder
+    trip: Value
+    known: dict[Value, Value] = field(default_factory=dict)
+
+    def value(self, value: Value) -> Value:
+        if value not in self.known:
+            self.known[value] = self._made(value)
+        return self.known[value]
+
+    def _made(self, value: Value) -> Value:
+        of, b = self.of, self.b
+        if value in of.kept:
+            stack = of.kept[value]
+            sizes = (1, *value.type.shape)
+            part = b.dynamic_slice(stack, *_starts(b, self.trip, stack), sizes=sizes)
+            return b.reshape(part, shape=value.type.shape)
+        if value in of.body.arguments:
+            return self._counted(value)
+        op = of.makers.get(value)
+        if op is None:
+            return value
+        operands = tuple(self.value(v) for v in op.operands)
+        results = tuple(Value(v.type, v.name) for v in op.results)
+        origin = op.origin and Origin.derived("computed again", [op.origin])
+        b.ops.append(op.with_(operands=operands, results=results, origin=origin))
+        self.known.update(zip(op.results, results, strict=True))
+        return self.known[value]
+
+    def _counted(self, value: Value) -> Value:
+        """What a counter is in this iteration."""
+        of, b = self.of, self.b
+        place = of.body.arguments.index(value)
+        if place == of.counter:
+            return self.trip
+        kind = value.type.dtype
+        trip = self.trip if self.trip.type.dtype is kind else b.cast(self.trip, dtype=kind)
+        return b.add(of.op.operands[place], b.mul(trip, self.value(of.steps[value])))
+
+
+def _starts(b: Builder, trip: Value, stack: Value) -> list[Value]:
+    """Where the part of an iteration begins in its stack."""
+    rest = stack.type.rank - 1
+    zero = [b.constant(0, trip.type.dtype)] if rest else []
+    return [trip, *zero * rest]
+
+
+def _widens(op: Op) -> bool:
+    """Whether an op is a cast to a dtype that holds all numbers of the old one."""
+    if op.kind != "core.cast":
+        return False
+    old, new = op.operands[0].type.dtype, op.result.type.dtype
+    exact = old.kind == "bool" or (old.is_float and new.is_float)
+    return exact and old.bits < new.bits
+
+
+def _named(value: Value) -> str | None:
+    return f"d_{value.name}" if value.name else None
