@@ -14,7 +14,7 @@ import numpy as np
 
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.ir import BufferType, Module, Op, Value, as_array
-from core_compiler.passes.bufferize import LOOP, REPEAT, TEST
+from core_compiler.passes.bufferize import LOOP, OVER, REPEAT, TEST
 from core_compiler.passes.find_lifetimes import loop_extents
 
 Seen = Callable[[Value, np.ndarray], None]
@@ -113,10 +113,13 @@ class BufferMachine:
 
     def _launch(self, op: Op) -> None:
         reads = op["reads"]
-        # A kernel may write before it has read all: a result must not lie where an operand lies.
+        # A kernel may write before it has read all: a result must not lie where an operand lies,
+        # but for one that it leaves as it is elsewhere, of which it reads nothing.
+        over = {number: self.array(op.operands[number]).copy() for _, number in op.get(OVER, ())}
         for value in op.operands[reads:]:
             self.memory[value][...] = 0xA5
-        arrays = [np.array(self.array(v), order="C") for v in op.operands[:reads]]
+        arrays = [over.get(i, np.array(self.array(v), order="C"))
+                  for i, v in enumerate(op.operands[:reads])]  # fmt: skip
         results = self.evaluator.block(op.regions[0], arrays)
         for value, array in zip(op.operands[reads:], results, strict=True):
             self._fill(value, array)

@@ -18,7 +18,16 @@ from core_compiler.debug.check import differing, numbers, same_bits, worst_error
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.ir import Module, Op, Value, as_array
 from core_compiler.ir.events import CheckRecord
-from core_compiler.passes.bufferize import COPY, LOOP, REPEAT, TEST
+from core_compiler.passes.bufferize import (
+    ALLOC,
+    COPY,
+    LOOP,
+    OUTPUT,
+    REPEAT,
+    TAKES,
+    TEST,
+    VIEW,
+)
 
 ALIGNMENT = 64
 
@@ -40,16 +49,34 @@ def apart(module: Module) -> Module:
     """
     offset, ops = 0, []
     carried: set[Value] = set()
+    given = _given(module)
     for op in module.main.body.ops:
         if op.kind == LOOP:
             carried.update(op.operands)
         if op.kind in (LOOP, TEST, REPEAT) or (op.kind == COPY and op.operands[1] in carried):
             continue
-        if "offset" in op.attributes:
-            op = op.with_(attributes={**op.attributes, "offset": offset})
-            offset += -(-op["size"] // ALIGNMENT) * ALIGNMENT
-        ops.append(op)
+        if op.kind == ALLOC or TAKES in op.attributes:
+            size = op.result.type.bytes
+            place = {"output": given[op.result]} if op.result in given else {"offset": offset}
+            ops.append(Op(ALLOC, (), op.results, {"size": size, **place}, (), op.origin))
+            offset += -(-size // ALIGNMENT) * ALIGNMENT
+        if TAKES in op.attributes:
+            ops.append(Op(COPY, (*op.operands, *op.results), (), {"reason": op[TAKES]}))
+        elif op.kind != ALLOC:
+            ops.append(op)
     return module.with_main(module.main.body.with_(ops=tuple(ops)))
+
+
+def _given(module: Module) -> dict[Value, int]:
+    """The buffers that the caller gets, with their numbers; one taken over is another."""
+    owner: dict[Value, Value] = {}
+    given = {}
+    for op in module.main.body.ops:
+        if op.kind == VIEW and TAKES not in op.attributes:
+            owner[op.result] = owner.get(op.operands[0], op.operands[0])
+        elif op.kind == OUTPUT:
+            given[owner.get(op.operands[0], op.operands[0])] = op["index"]
+    return given
 
 
 def check_kernels(

@@ -18,11 +18,12 @@ import numpy as np
 
 from core_compiler.debug.check import same_bits, worst_error
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.ir import Function, Module, Op
+from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.kernels.abi import buffer_arguments, index_arguments
 from core_compiler.kernels.interpreter import KernelFault, interpret
 from core_compiler.ops.base import cost
+from core_compiler.passes.bufferize import OVER
 
 #: Points of the iteration space that are tried at the most, unless the least extents have more.
 MOST_POINTS = 150_000
@@ -192,6 +193,11 @@ class _Case:
         self.memory = {v: _filled(v.type, random) for v in launch.operands}
         self.buffers = [launch.operands[n] for _, n in places]
         self.outputs = [i for i, (kind, _) in enumerate(places) if kind == "result"]
+        #: Results that a kernel writes a part of -> what they hold beforehand.
+        self.over = {
+            launch.operands[reads + result]: launch.operands[number]
+            for result, number in launch.get(OVER, ())
+        }
 
     def extents(self) -> str:
         """What was made smaller, for people."""
@@ -221,13 +227,18 @@ class _Case:
             made[value] = flat
         return [made[self.buffers[i]] for i in self.outputs]
 
+    def _fresh(self, value: Value) -> np.ndarray:
+        """A result's memory before the kernel runs."""
+        old = self.over.get(value)
+        return np.zeros_like(self.memory[value]) if old is None else self.memory[old].copy()
+
     def interpreted(self, function, known) -> list[np.ndarray]:
         """The results by one step of the schedule."""
         sizes, plan = list(self.sizes), self.scheduled.launch
         if plan is not None:
             sizes += plan.more_sizes(self.sizes, 1)
         buffers = [
-            np.zeros_like(self.memory[v]) if i in self.outputs else self.memory[v]
+            self._fresh(v) if i in self.outputs else self.memory[v]
             for i, v in enumerate(self.buffers)
         ]
         for place, pack in plan.pack.items() if plan is not None else ():

@@ -21,6 +21,8 @@ from core_compiler.ops.base import cost, definition
 PARTIAL = frozenset(
     {"core.take", "core.take_along", "core.gather_nd", "core.slice", "core.dynamic_slice"}
 )
+#: The op that replaces a part of its first operand.
+UPDATE = "core.dynamic_update_slice"
 #: f32 operations in the time of a byte, for machines that do not say: processors of 200 to 4,000
 #: GFLOP/s do 5 to 15.
 DEFAULT_BALANCE = 8.0
@@ -82,9 +84,15 @@ class CostModel:
 
 def kernel_cost(block: Block, reads: Sequence[Value], writes: Sequence[Value]) -> tuple[int, int]:
     """Flops of a kernel that computes ``block``, and the bytes it must read and write at least
-    once: of a table that is only looked up in, the elements that are."""
+    once: of a table that is only looked up in, the elements that are, and of an operand of which a
+    part is replaced, the part."""
     flops = sum(cost(o).flops for o in block.ops if o.kind != "core.constant")
-    moved = sum(v.type.bytes for v in dict.fromkeys(writes))
+    makers = block.producers()
+    moved = 0
+    for value, made in dict(zip(writes, block.outputs, strict=False)).items():
+        maker = makers.get(made)
+        part = maker is not None and maker.kind == UPDATE and maker.operands[0] in block.arguments
+        moved += maker.operands[1].type.bytes if maker and part else value.type.bytes
     outer = dict(zip(block.arguments, reads, strict=False))
     for argument, users in block.users().items():
         if argument in outer:
@@ -93,6 +101,8 @@ def kernel_cost(block: Block, reads: Sequence[Value], writes: Sequence[Value]) -
 
 
 def _looked_up(op: Op, argument: Value) -> int:
+    if op.kind == UPDATE and op.operands[0] is argument:
+        return 0
     if op.kind in PARTIAL and op.operands[0] is argument:
         return op.result.type.bytes
     return argument.type.bytes

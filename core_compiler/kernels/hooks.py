@@ -53,6 +53,17 @@ class IndexMap(Hook):
 
 
 @dataclass(frozen=True, slots=True)
+class Part(IndexMap):
+    """Data movement that replaces a box of operand 0 by operand 1: the last result of a kernel may
+    be written over operand 0, and then only the box is.
+
+    ``starts(context, op)`` are the indices at which the box begins.
+    """
+
+    starts: Callable[[Any, Any], tuple]
+
+
+@dataclass(frozen=True, slots=True)
 class Constant(Hook):
     """A constant of one element, or ``iota``: computed in place."""
 

@@ -179,20 +179,28 @@ def gather_nd(context, op, index) -> Read:
     return Read(0, (*index[:batch], *picked, *index[indices.rank - 1 :]))
 
 
-def dynamic_slice(context, op, index) -> Read:
-    x, sizes = op.operands[0].type, op["sizes"]
-    starts = (
-        context.data(start, (), 0, max(size - wanted, 0))
-        for start, size, wanted in zip(op.operands[1:], x.shape, sizes, strict=True)
+def box_starts(context, op, starts, sizes) -> tuple[Lin, ...]:
+    """Where a box of ``sizes`` in operand 0 begins, clamped so that it fits."""
+    return tuple(
+        context.data(start, (), 0, size - wanted) if size > wanted else ZERO
+        for start, size, wanted in zip(starts, op.operands[0].type.shape, sizes, strict=True)
     )
+
+
+def dynamic_slice(context, op, index) -> Read:
+    starts = box_starts(context, op, op.operands[1:], op["sizes"])
     return Read(0, tuple(i + s for i, s in zip(index, starts, strict=True)))
 
 
+def update_starts(context, op) -> tuple[Lin, ...]:
+    return box_starts(context, op, op.operands[2:], op.operands[1].type.shape)
+
+
 def dynamic_update_slice(context, op, index) -> Read:
-    x, update = op.operands[0].type, op.operands[1].type
+    update = op.operands[1].type
     places, inside = [], []
-    for start, i, size, wanted in zip(op.operands[2:], index, x.shape, update.shape, strict=True):
-        place = i - context.data(start, (), 0, max(size - wanted, 0))
-        places.append(place)
-        inside.append((place, 0, wanted))
+    starts = update_starts(context, op)
+    for start, i, wanted in zip(starts, index, update.shape, strict=True):
+        places.append(i - start)
+        inside.append((i - start, 0, wanted))
     return _guarded(places, update.shape, inside, Read(0, tuple(index)), 1)

@@ -46,10 +46,13 @@ class Lowered:
 
     ``arguments``: for each kernel argument ``("operand", number)`` or ``("result", number)`` of the
     lowered op (buffers), or ``("size", value)`` (index arguments).
+    ``over``: pairs of a result and the operand that its memory has to hold beforehand: the kernel
+    writes a part of it.
     """
 
     function: Function
     arguments: tuple[tuple[str, int], ...]
+    over: tuple[tuple[int, int], ...] = ()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -161,7 +164,11 @@ def lower_group(op: Op, name: str | None = None) -> Lowered:
         return lower_custom.lower(block, name or kernel_name(block))
     plan = make_plan(block, _lookup)
     function, arguments = Emitter(plan, name or kernel_name(block), family(plan)).write()
-    return Lowered(function, arguments)
+    over = tuple(
+        (block.outputs.index(v), block.arguments.index(part.operands[0]))
+        for v, part in plan.parts.items()
+    )
+    return Lowered(function, arguments, over)
 
 
 def kernel_name(block: Block) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from core_compiler.ir import Block, Value
+from core_compiler.ir import Block, Op, Value
 from core_compiler.ir.types import ordered_strides
 from core_compiler.kernels.affine import (
     ZERO,
@@ -25,6 +25,7 @@ from core_compiler.kernels.affine import (
     axis_index,
     split_wanted,
 )
+from core_compiler.kernels.hooks import Part
 from core_compiler.kernels.pull import CannotLower, Node, Puller
 
 #: Relative cost of computing a node again rather than keeping it.
@@ -71,9 +72,13 @@ class Phase:
 @dataclass(eq=False)
 class Plan:
     """The loops of a group: ``rows`` (parallel axes, outermost first), ``inner`` (axes of the last
-    sweep), the phases of a row in order, and outputs that are one element a row."""
+    sweep), the phases of a row in order, and outputs that are one element a row.
+
+    ``parts``: outputs of which only a box is written -> the ops that replace it.
+    """
 
     block: Block
+    parts: dict[Value, Op]
     puller: Puller
     rows: tuple[Axis, ...]
     inner: tuple[Axis, ...]
@@ -158,7 +163,7 @@ def substitute(e: Lin, env: dict[Axis, Lin]) -> Lin:
 def make_plan(block: Block, lookup) -> Plan:
     """The plan of a block, :class:`CannotLower` with the reason where there is none."""
     reasons: list[CannotLower] = []
-    for root in _root_candidates(block):
+    for root in _root_candidates(block, written_parts(block, lookup)):
         try:
             return _plan_for(block, lookup, root)
         except CannotLower as error:
@@ -166,15 +171,46 @@ def make_plan(block: Block, lookup) -> Plan:
     raise reasons[0] if reasons else CannotLower("work", "there is nothing to compute")
 
 
-def _root_candidates(block: Block) -> list[Value]:
+def written_parts(block: Block, lookup) -> dict[Value, Op]:
+    """The outputs of which a kernel writes a box only, over an operand that nothing else reads.
+
+    Such an output is not read in the kernel either; where one is, the kernel is refused: it would
+    write all of it.
+    """
+    makers, users, parts = block.producers(), block.users(), {}
+    for value in block.outputs:
+        op = makers.get(value)
+        if op is None or not isinstance(lookup(op), Part) or op.operands[0] not in block.arguments:
+            continue
+        old, kept = op.operands[0], value.type.order == op.operands[0].type.order
+        if not kept or not value.type.elements or op.operands.count(old) > 1:
+            continue
+        others = [*users.get(value, ()), *(o for o in users[old] if o is not op)]
+        if others or block.outputs.count(value) > 1:
+            raise CannotLower(
+                "a part alone",
+                "{0} writes a part of what it is given, in its place, and {1} reads it too",
+                op, others[0] if others else "the caller",
+            )  # fmt: skip
+        parts[value] = op
+    return parts
+
+
+def _root_candidates(block: Block, parts: dict[Value, Op]) -> list[Value]:
     """Outputs, the largest first (the last of equals first): the others are stored on its way."""
     outputs = list(enumerate(block.outputs))
-    outputs.sort(key=lambda item: (-item[1].type.elements, -item[0]))
+    outputs.sort(key=lambda item: (-_written(item[1], parts).type.elements, -item[0]))
     return list(dict.fromkeys(v for _, v in outputs))
 
 
+def _written(value: Value, parts: dict[Value, Op]) -> Value:
+    """The tensor whose elements a kernel stores for an output: the box, of one written in part."""
+    return parts[value].operands[1] if value in parts else value
+
+
 def _plan_for(block: Block, lookup, root: Value) -> Plan:
-    space = Space.of(root.type.shape, root.type.order)
+    box = _written(root, written_parts(block, lookup))
+    space = Space.of(box.type.shape, root.type.order)
     for _ in range(24):
         plan = _attempt(block, lookup, root, space)
         wanted = next((w for e in _lins(plan) if (w := split_wanted(e)) is not None), None)
@@ -222,15 +258,16 @@ def _mergeable(e: Lin, first: Axis, second: Axis) -> bool:
 
 
 def _attempt(block: Block, lookup, root: Value, space: Space) -> Plan:
-    puller = Puller(block, lookup)
-    root_node = puller.pull(root, space.dims)
+    puller, parts = Puller(block, lookup), written_parts(block, lookup)
+    root_node = puller.pull(_written(root, parts), space.dims)
     top = {root: root_node}
     for value in block.outputs:
-        if value is not root and value.type.shape == root.type.shape:
-            top[value] = puller.pull(value, space.dims)
+        box = _written(value, parts)
+        if value is not root and box.type.shape == _written(root, parts).type.shape:
+            top[value] = puller.pull(box, space.dims)
     heavies = _heavies(top.values())
     rows = _row_axes(heavies, space)
-    _pull_row_outputs(block, puller, top, rows, space)
+    _pull_row_outputs(block, puller, top, rows, parts)
     heavies = _heavies(top.values())
     rows = _row_axes(heavies, space)
     inner = tuple(a for a in space.axes if a not in rows)
@@ -240,7 +277,7 @@ def _attempt(block: Block, lookup, root: Value, space: Space) -> Plan:
     for number, value in enumerate(block.outputs):
         if value in block.arguments:
             raise CannotLower("work", "{0} is an input and an output: that needs no kernel", value)
-        store, phase = _place_output(number, value, puller, top, phases, rows, space)
+        store, phase = _place_output(number, value, puller, parts, phases, rows, space)
         if phase is None and store.address.axes <= set(rows):
             row_stores.append(store)
         else:
@@ -248,7 +285,7 @@ def _attempt(block: Block, lookup, root: Value, space: Space) -> Plan:
     if last.stores:
         phases.append(last)
     _check_fusion(heavies)
-    return Plan(block, puller, rows, inner, tuple(phases), tuple(row_stores))
+    return Plan(block, parts, puller, rows, inner, tuple(phases), tuple(row_stores))
 
 
 def _heavies(roots) -> list[Node]:
@@ -306,13 +343,14 @@ def _row_axes(heavies: list[Node], space: Space) -> tuple[Axis, ...]:
     return tuple(a for a in space.axes if a in rows[0])
 
 
-def _pull_row_outputs(block, puller: Puller, top, rows, space: Space) -> None:
+def _pull_row_outputs(block, puller: Puller, top, rows, parts: dict[Value, Op]) -> None:
     """Outputs nobody reached whose shape is that of the rows: pulled at the row's index."""
     reached = {value for value, _ in puller.nodes}
     shape = tuple(a.size for a in rows)
     for value in block.outputs:
-        wide = [d for d in value.type.shape if d != 1]
-        if value in top or value in reached:
+        box = _written(value, parts)
+        wide = [d for d in box.type.shape if d != 1]
+        if value in top or box in reached:
             continue
         if prod(wide) != prod(shape):
             raise CannotLower(
@@ -326,39 +364,44 @@ def _pull_row_outputs(block, puller: Puller, top, rows, space: Space) -> None:
             position = position * axis.size + axis_index(axis)
         from core_compiler.kernels.index_maps import unravel
 
-        index = unravel(position, value.type.shape)
-        top[value] = puller.pull(value, index)
+        index = unravel(position, box.type.shape)
+        top[value] = puller.pull(box, index)
 
 
-def _place_output(number, value, puller, top, phases, rows, space):
+def _place_output(number, value, puller, parts: dict[Value, Op], phases, rows, space):
     """Where an output is stored: the node that is its element, and the phase (None: the last)."""
-    strides = ordered_strides(value.type.shape, value.type.order)
+    box = _written(value, parts)
+    begin = puller.lookup(parts[value]).starts(puller, parts[value]) if value in parts else (
+        [ZERO] * value.type.rank)  # fmt: skip
+
+    def address(index, shape) -> Lin:
+        total = ZERO
+        for i, stride in zip(index, ordered_strides(shape, value.type.order), strict=True):
+            total = total + i * stride
+        return total
 
     def store(node, index):
-        address = ZERO
-        for i, stride in zip(index, strides, strict=True):
-            address = address + i * stride
-        return Store(number, value, node, address)
+        moved = [i + start for i, start in zip(index, begin, strict=True)]
+        return Store(number, value, node, address(moved, value.type.shape))
 
     candidates = [
-        (index, node) for (v, index), node in puller.nodes.items() if v is value
+        (address(index, box.type.shape), index, node)
+        for (v, index), node in puller.nodes.items() if v is box
     ]  # fmt: skip
-    for index, node in candidates:
-        made = store(node, index)
-        over = set(rows) if made.address.axes <= set(rows) else set(space.axes)
-        if made.address.axes <= over and _is_onto(made.address, value, over):
-            return made, None
-    for index, node in candidates:
-        made = store(node, index)
+    for place, index, node in candidates:
+        over = set(rows) if place.axes <= set(rows) else set(space.axes)
+        if place.axes <= over and _is_onto(place, box, over):
+            return store(node, index), None
+    for place, index, node in candidates:
         for phase in phases:
             loops = set(phase.heavy.heavy.axes)
             one_sweep = phase.heavy.heavy.form in ("lanes", "sequence")
             if (
                 one_sweep
-                and _is_onto(made.address, value, set(rows) | loops)
+                and _is_onto(place, box, set(rows) | loops)
                 and any(n is node for t in phase.heavy.heavy.terms for n in t.walk())
             ):
-                return made, phase
+                return store(node, index), phase
     raise CannotLower(
         "each output element once",
         "{0} is read by others too, and this kernel would not pass each of its elements just once",
@@ -367,7 +410,7 @@ def _place_output(number, value, puller, top, phases, rows, space):
 
 
 def _is_onto(address: Lin, value: Value, axes: set[Axis]) -> bool:
-    """Whether ``address`` runs over every element of ``value`` exactly once."""
+    """Whether ``address`` runs over every element of a tensor like ``value`` exactly once."""
     if address.constant or any(not isinstance(a, Axis) for a, _ in address.terms):
         return False
     step = 1

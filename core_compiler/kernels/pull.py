@@ -458,6 +458,7 @@ class Puller:
 _METHODS = {
     hooks.Elementwise: Puller._elementwise,
     hooks.IndexMap: Puller._index_map,
+    hooks.Part: Puller._index_map,
     hooks.Constant: Puller._constant,
     hooks.Reduction: Puller._reduction,
     hooks.Contraction: Puller._contraction,

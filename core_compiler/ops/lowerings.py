@@ -33,7 +33,7 @@ HOOKS: dict[str, hooks.Hook] = {
     "pad": hooks.IndexMap(index_maps.pad),
     "concat": hooks.IndexMap(index_maps.concat),
     "dynamic_slice": hooks.IndexMap(index_maps.dynamic_slice),
-    "dynamic_update_slice": hooks.IndexMap(index_maps.dynamic_update_slice),
+    "dynamic_update_slice": hooks.Part(index_maps.dynamic_update_slice, index_maps.update_starts),
     "take": hooks.IndexMap(index_maps.take),
     "take_along": hooks.IndexMap(index_maps.take_along),
     "gather_nd": hooks.IndexMap(index_maps.gather_nd),

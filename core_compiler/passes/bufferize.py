@@ -15,6 +15,11 @@ from core_compiler.passes.outline_kernels import LAUNCH
 
 INPUT, OUTPUT, CONSTANT = "target.input", "target.output", "target.constant"
 ALLOC, VIEW, COPY = "target.alloc", "target.view", "target.copy"
+#: The attribute of a launch that writes parts of its results: (result, operand) pairs.  What the
+#: operand holds is in the result's memory beforehand.
+OVER = "over"
+#: The attribute of a view that says that its memory is written next: nobody reads what it held.
+TAKES = "takes"
 #: ``loop`` names the buffers that a loop carries and begins it, ``test`` leaves it where its flag
 #: is false, ``repeat`` goes back to the op after ``loop``; the three share a number.
 LOOP, TEST, REPEAT = "target.loop", "target.test", "target.repeat"
@@ -29,7 +34,8 @@ def buffer_type(kind) -> BufferType:
 class Bufferize(Pass):
     """Gives every value memory: inputs, constants and results as buffers, reshapes and transposes
     as views, launches that write the buffers they are given.  A loop is a stretch of the same list,
-    which the device repeats; what it carries lies in buffers of its own.
+    which the device repeats; what it carries lies in buffers of its own.  A result that keeps most
+    of an operand, and what a loop begins with, take over its memory where nobody reads it later.
 
     After this pass ops declare what they read and write.  A result that is an input, a constant or
     in another result's memory is copied, and the copy says why.
@@ -55,6 +61,11 @@ class _Bufferizer:
         self.held: dict[Value, Value] = {}
         self.root: dict[Value, Op] = {}
         self.loops = 0
+        #: What each tensor value holds: itself, or the value that it is a view of.
+        self.contents: dict[Value, Value] = {}
+        #: Contents -> the op of the block at hand after which nobody reads them, for those that it
+        #: may let go: its own, and what its loop carries.
+        self.last: dict[Value, Op | None] = {}
 
     def run(self) -> Block:
         block = self.out.block
@@ -62,9 +73,56 @@ class _Bufferizer:
             buffer_ = self._hold(argument)
             op = Op(INPUT, (argument,), (buffer_,), {"index": index})
             self._own(op, None, {argument: buffer_}, "an input's memory", "the caller's array")
-        for op in block.ops:
-            self._op(op)
+        self._ops(block, ())
         return self.out.finish(self._outputs(block.outputs))
+
+    def _ops(self, block: Block, carried: Sequence[Value]) -> None:
+        """The ops of a block, which may let the memory go of what they make and of ``carried``."""
+        around, self.last = self.last, {}
+        for op in block.ops:
+            if is_free_view(op):
+                self.contents[op.result] = self._content(op.operands[0])
+        ops = self._readers_first(block)
+        for value in (*carried, *(v for op in block.ops for v in op.results)):
+            self.last[self._content(value)] = None
+        for op in ops:
+            self._read(op.uses(), op)
+        self._read(block.outputs, None)
+        for op in ops:
+            self._op(op)
+        self.last = around
+
+    def _content(self, value: Value) -> Value:
+        return self.contents.get(value, value)
+
+    def _readers_first(self, block: Block) -> list[Op]:
+        """The ops of a block; one that writes a part of what it is given comes after those that
+        read that too, where nothing needs its results sooner."""
+        ops = list(block.ops)
+        for op in [o for o in ops if OVER in o.attributes]:
+            given = {self._content(op.operands[number]) for _, number in op[OVER]}
+            made = {self._content(v) for v in op.results}
+            at = ops.index(op)
+            uses = [{self._content(v) for v in later.uses()} for later in ops]
+            end = next((i for i in range(at + 1, len(ops)) if not made.isdisjoint(uses[i])
+                        and not is_free_view(ops[i])), len(ops))  # fmt: skip
+            readers = [i for i in range(at + 1, end) if not given.isdisjoint(uses[i])]
+            if readers and not any(made & uses[i] for i in range(at, readers[-1] + 1)):
+                ops[at : readers[-1] + 1] = [*ops[at + 1 : readers[-1] + 1], op]
+        return ops
+
+    def _read(self, values: Sequence[Value], op: Op | None) -> None:
+        for value in values:
+            held = self._content(value)
+            if held in self.last:
+                self.last[held] = op
+
+    def _may_take(self, value: Value, op: Op) -> bool:
+        """Whether the memory of ``value``, read by ``op``, is free once it has been."""
+        held = self._content(value)
+        read = (*op.operands, *(v for region in op.regions for v in region.free_values()))
+        once = sum(self._content(v) is held for v in read) == 1
+        return once and self.last.get(held) is op and self.root[self.held[value]].kind == ALLOC
 
     def _hold(self, value: Value) -> Value:
         self.held[value] = Value(buffer_type(value.type), value.name)
@@ -94,38 +152,49 @@ class _Bufferizer:
 
     def _launch(self, op: Op) -> None:
         buffers = [self._hold(v) for v in op.results]
-        allocs = [Op(ALLOC, (), (b,)) for b in buffers]
-        self.root.update(zip(buffers, allocs, strict=True))
+        over = {result: op.operands[number] for result, number in op.get(OVER, ())}
+        before: list[Op] = []
+        for place, buffer_ in enumerate(buffers):
+            if place in over:
+                before += self._begun(over[place], buffer_, op, "the launch writes a part of it")
+            else:
+                before.append(Op(ALLOC, (), (buffer_,)))
+                self.root[buffer_] = before[-1]
         operands = (*(self.held[v] for v in op.operands), *buffers)
         attributes = {**op.attributes, "reads": len(op.operands), "writes": len(buffers)}
         launch = Op(LAUNCH, operands, (), attributes, op.regions)
-        self.out.answer(op, [*allocs, launch], dict(zip(op.results, buffers, strict=True)),
+        self.out.answer(op, [*before, launch], dict(zip(op.results, buffers, strict=True)),
                         rule="a launch writes its buffers")  # fmt: skip
+
+    def _begun(self, value: Value, buffer_: Value, op: Op, reason: str) -> list[Op]:
+        """What makes ``buffer_`` hold ``value`` when ``op`` begins: it takes over its memory, or
+        gets a copy."""
+        source = self.held[value]
+        if source.type == buffer_.type and self._may_take(value, op):
+            self.root[buffer_] = self.root[source]
+            return [Op(VIEW, (source,), (buffer_,), {TAKES: reason})]
+        self.root[buffer_] = alloc = Op(ALLOC, (), (buffer_,))
+        return [alloc, Op(COPY, (source, buffer_), (), {"reason": reason})]
 
     def _loop(self, op: Op) -> None:
         number = {"loop": self.loops}
         self.loops += 1
         carried = [self._hold(v) for v in op.results]
-        allocs = [Op(ALLOC, (), (b,)) for b in carried]
-        self.root.update(zip(carried, allocs, strict=True))
-        first = [Op(COPY, (self.held[v], b), (), {"reason": "the loop begins with it"})
-                 for v, b in zip(op.operands, carried, strict=True)]  # fmt: skip
-        self.out.answer(op, [*allocs, *first, Op(LOOP, carried, (), number)],
+        first = [made for v, b in zip(op.operands, carried, strict=True)
+                 for made in self._begun(v, b, op, "the loop begins with it")]  # fmt: skip
+        self.out.answer(op, [*first, Op(LOOP, carried, (), number)],
                         dict(zip(op.results, carried, strict=True)),
                         rule="a loop carries its values in memory")  # fmt: skip
         condition, body = op.regions
-        self._region(condition, carried)
+        self.held.update(zip(condition.arguments, carried, strict=True))
+        self._ops(condition, ())  # the body reads what is carried after it
         test = Op(TEST, (self.held[condition.outputs[0]],), (), number)
         self.out.answer(None, [test], rule="leave a loop", reason="the loop's condition is asked")
-        self._region(body, carried)
+        self.held.update(zip(body.arguments, carried, strict=True))
+        self._ops(body, body.arguments)
         self._carry(body.outputs, carried)
         self.out.answer(None, [Op(REPEAT, carried, (), number)], rule="repeat a loop",
                         reason="the loop's body ends")  # fmt: skip
-
-    def _region(self, region: Block, carried: Sequence[Value]) -> None:
-        self.held.update(zip(region.arguments, carried, strict=True))
-        for op in region.ops:
-            self._op(op)
 
     def _carry(self, outputs: Sequence[Value], carried: Sequence[Value]) -> None:
         """Copy what a body made to where the next iteration finds it, as if all at once."""
@@ -134,8 +203,8 @@ class _Bufferizer:
         moves = []
         for value, to in zip(outputs, carried, strict=True):
             source = self.held[value]
-            if source is to:
-                continue
+            if self.root[source] is self.root[to] and source.type == to.type:
+                continue  # it lies there
             if self.root[source] in taken:  # the copies that follow would overwrite it
                 kept = Value(buffer(value.type.shape, value.type.dtype), value.name)
                 why = {"reason": "its place is written next"}

@@ -61,6 +61,8 @@ class OutlineKernels(Pass):
             group = op if op.kind == GROUP else make_group([op], op.results)
             lowered, kernel = library.lower(group, context.target.name if claimed else "")
             attributes = {"kernel": kernel, "arguments": lowered.arguments}
+            if lowered.over:
+                attributes["over"] = lowered.over
             if claimed:
                 attributes["target"] = context.target.name
             launch = Op(LAUNCH, group.operands, group.results, attributes, group.regions)

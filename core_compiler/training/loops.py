@@ -42,8 +42,8 @@ _FEW = 256
 
 @dataclass(frozen=True)
 class Reversed:
-    """``keeping``: ops in the place of the loop (none where it stays); ``backward``: the gradient's;
-    ``cotangents``: to be added to those of outer values; ``note``: what is kept, for people."""
+    """``keeping``: ops in the place of the loop (none where it stays); ``backward``: those of the
+    gradient; ``cotangents``: to be added to those of outer values; ``note``: what is kept."""
 
     keeping: Sequence[Op]
     backward: Sequence[Op]
@@ -204,7 +204,7 @@ class _Reversal:
     # -- the two loops ----------------------------------------------------------------------------
 
     def _keeping(self) -> list[Op]:
-        """The loop with a stack for each value that is kept; its results stay, the stacks follow."""
+        """The loop with a stack for each value that is kept, after the results that it has."""
         op, body = self.op, self.body
         if not self.kept:
             return []

@@ -72,6 +72,45 @@ def test_any_permutation_of_what_is_carried(data):
     assert all(r.verdict == "bitwise" for stage in made.checks.values() for r in stage)
 
 
+@pytest.mark.parametrize("case", ["carried", "read later", "two", "square"])
+def test_a_part_of_what_a_loop_carries_is_written_where_it_lies(case):
+    """Only the part is moved, and only where nobody reads later what was there."""
+
+    def build(b, i, xs, x):
+        def body(b, i, xs, ys, x):
+            zero = b.constant(0, "i32")
+            row = b.reshape(b.tanh(x), shape=(1, 5))
+            new = b.dynamic_update_slice(xs, row, i, zero)
+            other = ys
+            if case == "read later":
+                x = b.add(x, b.reduce_sum(b.mul(xs, new), axes=(0,)))
+            elif case == "two":
+                new, other = b.dynamic_update_slice(new, b.neg(row), b.constant(1, "i32"), zero), xs
+            elif case == "square":
+                other = b.transpose(new, permutation=(1, 0))
+            return next_(b, i), new, other, b.add(x, x)
+
+        return loop(b, (i, xs, xs, x), below(4), body)
+
+    module = program(build, "i32", "5x5xf32", "5xf32")
+    arrays = given_arrays(module, 0)
+    made = compiler.start(module, "cpu", Options(check=True, threads=2), arrays).finish()
+    same(made(*arrays), wanted(module, arrays))
+    assert all(r.verdict == "bitwise" for stage in made.checks.values() for r in stage)
+    ops = made.stages[-1].module.main.body.ops
+    begin, end = (next(i for i, op in enumerate(ops) if op.kind == f"target.{k}")
+                  for k in ("loop", "repeat"))  # fmt: skip
+    whole = [op["reason"] for op in ops[begin:end] if op.kind == "target.copy"
+             and op.operands[1].type.shape == (5, 5)]  # fmt: skip
+    extra = {
+        "carried": [], "square": ["the next iteration reads it"],
+        "read later": ["the launch writes a part of it", "the next iteration reads it"],
+        "two": ["its place is written next", "the launch writes a part of it",
+                *["the next iteration reads it"] * 2],
+    }  # fmt: skip
+    assert sorted(whole) == sorted(extra[case])
+
+
 def test_lifetimes_reach_to_the_end_of_the_loop_that_reads_again():
     module = program(product, "i64", "7x7xf32", "7x7xf32")
     made = compiler.start(module, "cpu", Options(threads=1)).finish()

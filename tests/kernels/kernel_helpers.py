@@ -51,6 +51,8 @@ def from_memory(memory: np.ndarray, type_) -> np.ndarray:
 def group_buffers(op: Op, lowered: Lowered, arrays):
     operands = [in_memory(a, v.type.order) for a, v in zip(arrays, op.operands, strict=True)]
     results = [np.zeros(v.type.elements, v.type.dtype.numpy) for v in op.results]
+    for result, operand in lowered.over:
+        results[result][:] = operands[operand].reshape(-1)
     given = [(operands if kind == "operand" else results)[n] for kind, n in lowered.buffers]
     return given, results
 

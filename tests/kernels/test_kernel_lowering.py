@@ -135,6 +135,41 @@ CASES = {
         lambda b, x, u, i, j: b.dynamic_update_slice(x, u, i, j),
         [normal(5, 6), normal(2, 3), np.array(4), np.array(1)],
     ),
+    "dynamic update of whole rows": (
+        lambda b, x, u, i: b.dynamic_update_slice(x, u, i, b.constant(0, "i64")),
+        [normal(5, 40), normal(1, 40), np.array(7)],
+    ),
+    "made and put": (
+        lambda b, x, h, i: (
+            t := b.tanh(h),
+            b.dynamic_update_slice(x, b.reshape(t, shape=(1, 3, 40)), i, i, i),
+        ),
+        [normal(6, 3, 40), normal(3, 40), np.array(1)],
+    ),
+    "put at two places, one of bools": (
+        lambda b, x, p, h, i: (
+            b.dynamic_update_slice(x, b.reshape(b.exp(h), shape=(1, 2, 9)), i, *[b.constant(0, "i32")] * 2),
+            b.dynamic_update_slice(p, b.reshape(b.gt(h, b.neg(h)), shape=(1, 2, 9)),
+                                   b.constant(3, "i32"), *[b.constant(0, "i32")] * 2),
+        ),
+        [normal(6, 2, 9), integers(0, 2, (4, 2, 9), np.bool_), normal(2, 9), np.array(2, np.int32)],
+    ),
+    "sum of rows put": (
+        lambda b, x, h, i: b.dynamic_update_slice(
+            x, b.reshape(b.reduce_sum(h, axes=(1,)), shape=(1, 5)), i, b.constant(0, "i64")),
+        [normal(6, 5), normal(5, 70), np.array(3)],
+    ),
+    "product put": (
+        lambda b, x, h, w, i: b.dynamic_update_slice(
+            x, b.reshape(b.matmul(h, w), shape=(1, 5, 40)), i, *[b.constant(0, "i64")] * 2),
+        [normal(6, 5, 40), normal(5, 30), normal(30, 40), np.array(3)],
+    ),
+    "put into what is made here": (
+        lambda b, x, u, i: b.dynamic_update_slice(b.neg(x), u, i), [normal(30), normal(4), np.array(5)]
+    ),
+    "put and read": (
+        lambda b, x, u, i: b.add(b.dynamic_update_slice(x, u, i), x), [normal(30), normal(4), np.array(5)]
+    ),
     "sum of rows": (_reduce("sum", (2,)), [X3]),
     "sum of columns": (_reduce("sum", (1,)), [X3]),
     "sum of all": (_reduce("sum", (0, 1, 2)), [X3]),

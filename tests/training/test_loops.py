@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, Module, Value
 from core_compiler.ir.verifier import verify
 from core_compiler.legality import levels
