@@ -46,14 +46,21 @@ class BufferMachine:
         extents = {ops[begin]["loop"]: (begin, end) for begin, end in loop_extents(ops)}
         #: The loops around the op at hand that are in a second or later iteration.
         self.again: set[int] = set()
+        left: dict[int, int] = {}  # iterations of the counted loops
         at = 0
         while at < len(ops):
             op = ops[at]
             if op.kind == TEST:
-                at = self._test(op, at, *extents[op["loop"]])
+                go = bool(self.array(op.operands[0]).item())
+                at = at + 1 if go else self._after(*extents[op["loop"]])
+            elif op.kind == LOOP and "trips" in op.attributes:
+                left[op["loop"]] = op["trips"]
+                at = at + 1 if op["trips"] else self._after(*extents[op["loop"]])
             elif op.kind == REPEAT:
+                begin, end = extents[op["loop"]]
                 self.again.add(op["loop"])
-                at = extents[op["loop"]][0] + 1
+                left[op["loop"]] = left.get(op["loop"], 0) - 1
+                at = self._after(begin, end) if left[op["loop"]] == 0 else begin + 1
             else:
                 if op.kind != LOOP:
                     getattr(self, "_" + op.kind.split(".")[1])(op)
@@ -76,12 +83,11 @@ class BufferMachine:
         if not self.again:
             self.seen(value, array)
 
-    def _test(self, op: Op, at: int, begin: int, end: int) -> int:
-        """Where the program goes on: in the loop or after it."""
-        if self.array(op.operands[0]).item():
-            return at + 1
+    def _after(self, begin: int, end: int) -> int:
+        """Where the program goes on after a loop, which is left."""
+        op = self.module.main.body.ops[begin]
         self.again.discard(op["loop"])
-        for value in self.module.main.body.ops[begin].operands:
+        for value in op.operands:
             self._tell(value, self.array(value))
         return end + 1
 

@@ -180,7 +180,14 @@ def written_parts(block: Block, lookup) -> dict[Value, Op]:
     makers, users, parts = block.producers(), block.users(), {}
     for value in block.outputs:
         op = makers.get(value)
-        if op is None or not isinstance(lookup(op), Part) or op.operands[0] not in block.arguments:
+        if op is None or not isinstance(lookup(op), Part):
+            continue
+        before = makers.get(op.operands[0])
+        if before is not None and isinstance(lookup(before), Part):
+            raise CannotLower(
+                "a part alone", "{0} writes a part of what {1} writes a part of", op, before
+            )
+        if op.operands[0] not in block.arguments:
             continue
         old, kept = op.operands[0], value.type.order == op.operands[0].type.order
         if not kept or not value.type.elements or op.operands.count(old) > 1:

@@ -21,7 +21,8 @@ OVER = "over"
 #: The attribute of a view that says that its memory is written next: nobody reads what it held.
 TAKES = "takes"
 #: ``loop`` names the buffers that a loop carries and begins it, ``test`` leaves it where its flag
-#: is false, ``repeat`` goes back to the op after ``loop``; the three share a number.
+#: is false, ``repeat`` goes back to the op after ``loop``; the three share a number.  One whose
+#: ``loop`` says its trips has no ``test``.
 LOOP, TEST, REPEAT = "target.loop", "target.test", "target.repeat"
 
 
@@ -177,19 +178,22 @@ class _Bufferizer:
         return [alloc, Op(COPY, (source, buffer_), (), {"reason": reason})]
 
     def _loop(self, op: Op) -> None:
-        number = {"loop": self.loops}
+        number, trips = {"loop": self.loops}, op.get("trips")
         self.loops += 1
         carried = [self._hold(v) for v in op.results]
         first = [made for v, b in zip(op.operands, carried, strict=True)
                  for made in self._begun(v, b, op, "the loop begins with it")]  # fmt: skip
-        self.out.answer(op, [*first, Op(LOOP, carried, (), number)],
+        begin = number if trips is None else {**number, "trips": trips}
+        self.out.answer(op, [*first, Op(LOOP, carried, (), begin)],
                         dict(zip(op.results, carried, strict=True)),
                         rule="a loop carries its values in memory")  # fmt: skip
         condition, body = op.regions
-        self.held.update(zip(condition.arguments, carried, strict=True))
-        self._ops(condition, ())  # the body reads what is carried after it
-        test = Op(TEST, (self.held[condition.outputs[0]],), (), number)
-        self.out.answer(None, [test], rule="leave a loop", reason="the loop's condition is asked")
+        if trips is None:
+            self.held.update(zip(condition.arguments, carried, strict=True))
+            self._ops(condition, ())  # the body reads what is carried after it
+            test = Op(TEST, (self.held[condition.outputs[0]],), (), number)
+            self.out.answer(None, [test], rule="leave a loop",
+                            reason="the loop's condition is asked")  # fmt: skip
         self.held.update(zip(body.arguments, carried, strict=True))
         self._ops(body, body.arguments)
         self._carry(body.outputs, carried)

@@ -76,7 +76,8 @@ class CpuExecutable(Executable):
             r.index for launch in program.launches for r in launch.buffers if r.space == "constant"
         }
         kept = [array if i in used else None for i, array in enumerate(raw)]
-        read = (*(x.flag for x in program.loops), *(x.source for x in program.exchanges))
+        flags = [x.flag for x in program.loops if x.flag is not None]
+        read = (*flags, *(x.source for x in program.exchanges))
         self._read = {r.index: raw[r.index] for r in read if r.space == "constant"}
         self._launches = self._bind(program.launches, kept)
 
@@ -157,7 +158,15 @@ class CpuExecutable(Executable):
         def holds(flag: Ref) -> bool:
             return bool(self._bytes_at(flag, buffers)[0])
 
-        def run(start: int, end: int) -> None:
+        def run(start: int, end: int, trips: int) -> None:
+            seen = self.watch is not None and self.watch.stops(start, end)
+            if trips > 1 and times is None and not seen:
+                self._launches.repeat(self._team, start, end, trips)
+                return
+            for _ in range(trips):
+                once(start, end)
+
+        def once(start: int, end: int) -> None:
             if times is not None:
                 times[start:end] = 0  # a thread that has no part in it now had one before
             for stop in self.watch.stops(start, end) if self.watch is not None else ():
@@ -201,6 +210,10 @@ class CpuExecutable(Executable):
         return _Bound(self.program, launches, self._code, addresses, self.device, constants)
 
 
+#: Launches of a loop that one native call runs, at most.
+REPEATED = 4096
+
+
 class _Bound:
     """Launch records and argument blocks in memory; addresses of inputs and outputs change."""
 
@@ -222,6 +235,7 @@ class _Bound:
         table = np.array(patches, np.int64).reshape(-1, 3)
         self._words, self._which, self._offsets = (np.ascontiguousarray(c) for c in table.T)
         self._records = self._make_records(launches, code, starts, device.threads)
+        self._repeated: dict[tuple[int, int], np.ndarray] = {}
         self._stride = scratch_stride(launches)
         self._scratch = device.allocate(self._stride * device.threads, "scratch memory")
 
@@ -248,6 +262,22 @@ class _Bound:
             self._records[start:].ctypes.data, end - start, self._scratch.address, self._stride,
             0 if times is None else times[start:].ctypes.data,
         )  # fmt: skip
+
+    def repeat(self, team, start: int, end: int, trips: int) -> None:
+        """The launches from ``start`` up to ``end``, ``trips`` times: their records one after
+        another are a program of their own, so that the host has no part in each iteration."""
+        count = end - start
+        most = min(trips, max(1, REPEATED // max(count, 1)))
+        if (start, end) not in self._repeated:
+            made = np.tile(self._records[start:end], (most, 1))
+            # What follows the last launch is the first one, not what its record was made for.
+            made[count - 1 :: count, RECORD.index("wait")] = team.threads > 1
+            self._repeated[start, end] = made
+        records = self._repeated[start, end].ctypes.data
+        while trips and count:
+            now = min(trips, most)
+            team.run(records, now * count, self._scratch.address, self._stride)
+            trips -= now
 
 
 def example_inputs(program: Program, seed: int = 0) -> tuple[np.ndarray, ...]:

@@ -288,10 +288,14 @@ class CudaExecutable(Executable):
         last: int | None = None,
     ) -> None:  # fmt: skip
         """The launches from ``first`` up to ``last`` (all) in their order, ``after(start, end)`` a
-        stretch of them, which ends where somebody wants to look; the host asks for the flag of a
-        loop, and waits for it."""
+        stretch of them, which ends where somebody wants to look; of a loop that does not say its
+        trips the host asks for the flag, and waits for it."""
 
-        def run(start: int, end: int) -> None:
+        def run(start: int, end: int, trips: int) -> None:
+            for _ in range(trips):
+                once(start, end)
+
+        def once(start: int, end: int) -> None:
             stops = () if self.watch is None else self.watch.stops(start, end)
             for stop in (*stops, end - 1):
                 for number in range(start, stop + 1):

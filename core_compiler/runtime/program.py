@@ -17,7 +17,7 @@ import numpy as np
 from core_compiler.errors import InternalError, UserError
 from core_compiler.ir.types import dtype as find_dtype
 
-VERSION = 3
+VERSION = 4
 #: Where a reference may point.  ``index`` is the number of the constant, packed buffer, input or
 #: output; the arena is one block, and only ``offset`` counts there.
 SPACES = ("arena", "constant", "packed", "input", "output")
@@ -103,12 +103,15 @@ class Launch:
 @dataclass(frozen=True, slots=True)
 class Loop:
     """Launches that are repeated: those from ``start`` up to ``test`` write the byte ``flag``; as
-    long as it is not 0, those from ``test`` up to ``end`` follow, and then all over again."""
+    long as it is not 0, those from ``test`` up to ``end`` follow, and then all over again.
+
+    One that says its ``trips`` has no flag: all its launches run that often."""
 
     start: int
     test: int
     end: int
-    flag: Ref
+    flag: Ref | None
+    trips: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,10 @@ class Program:
                 ),
                 packed=tuple(data["packed"]),
                 prepack=_launches(data["prepack"]),
-                loops=tuple(Loop(**{**x, "flag": Ref(**x["flag"])}) for x in data["loops"]),
+                loops=tuple(
+                    Loop(**{**x, "flag": None if x["flag"] is None else Ref(**x["flag"])})
+                    for x in data["loops"]
+                ),
                 exchanges=tuple(
                     Exchange(**{**x, **{n: Ref(**x[n]) for n in ("source", "target")}})
                     for x in data["exchanges"]
@@ -200,6 +206,10 @@ class Program:
         for loop in self.loops:
             if not 0 <= loop.start <= loop.test <= loop.end <= len(self.launches):
                 raise InternalError(f"{self.name}: {loop} has launches that are not there")
+            if loop.flag is None:
+                if loop.trips is None or loop.trips < 0 or loop.test != loop.start:
+                    raise InternalError(f"{self.name}: {loop} does not say when it ends")
+                continue
             known = sizes.get(loop.flag.space, [])
             inside = 0 <= loop.flag.index < len(known)
             if not (inside and 0 <= loop.flag.offset < known[loop.flag.index]):
@@ -223,11 +233,12 @@ class Program:
         return [tuple(one) for one in made]
 
     def execute(
-        self, run: Callable[[int, int], None], holds: Callable[[Ref], bool],
+        self, run: Callable[[int, int, int], None], holds: Callable[[Ref], bool],
         first: int = 0, last: int | None = None,
     ) -> None:  # fmt: skip
-        """``run(start, end)`` the launches from ``first`` up to ``last`` (all) in their order,
-        loops as long as ``holds(flag)``."""
+        """``run(start, end, trips)`` the launches from ``first`` up to ``last`` (all) in their
+        order, as often as ``trips`` says; loops that do not say theirs as long as ``holds(flag)``.
+        """
 
         def part(start: int, end: int, loops: Sequence[Loop]) -> None:
             while loops:
@@ -235,7 +246,16 @@ class Program:
                 inner = [x for x in loops[1:] if x.start < outer.end and x.end <= outer.end]
                 loops = loops[1 + len(inner) :]
                 if start < outer.start:
-                    run(start, outer.start)
+                    run(start, outer.start, 1)
+                if outer.flag is None:
+                    trips = outer.trips or 0
+                    if not inner:
+                        run(outer.start, outer.end, trips)
+                    else:
+                        for _ in range(trips):
+                            part(outer.start, outer.end, inner)
+                    start = outer.end
+                    continue
                 tested = [x for x in inner if x.end <= outer.test]
                 rest = inner[len(tested) :]
                 while True:
@@ -245,7 +265,7 @@ class Program:
                     part(outer.test, outer.end, rest)
                 start = outer.end
             if start < end:
-                run(start, end)
+                run(start, end, 1)
 
         last = len(self.launches) if last is None else last
         part(first, last, [x for x in self.loops if first <= x.start and x.end <= last])

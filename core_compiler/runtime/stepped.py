@@ -102,8 +102,8 @@ class SteppedExecutable(Executable):
                 inputs[argument.alias] = output
         given = {"input": list(map(_bytes, inputs)), "output": list(map(_bytes, outputs))}
 
-        def run(start: int, end: int) -> None:
-            for number in range(start, end):
+        def run(start: int, end: int, trips: int) -> None:
+            for number in (n for _ in range(trips) for n in range(start, end)):
                 stamp(number, 0)
                 self._step(self.program.launches[number], given)
                 stamp(number, 1)

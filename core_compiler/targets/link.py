@@ -39,7 +39,7 @@ class Linker:
         self.arrays: dict[str, Any] = {}
         self.launches: list[Launch] = []
         self.launch_ops: list[Op] = []
-        #: Of each loop, by its number and in the order of their starts: start, test, end and flag.
+        #: Of each loop, by its number and in the order of their starts: the fields of a ``Loop``.
         self.loops: dict[int, list] = {}
         self.exchanges: list[Exchange] = []
         #: Output -> the input whose memory it takes over.
@@ -111,10 +111,12 @@ class Linker:
             self.takes[op["index"]] = op["takes"]
 
     def _loop(self, op: Op) -> None:
-        self.loops[op["loop"]] = [len(self.launches)]
+        at = len(self.launches)
+        self.loops[op["loop"]] = [at, at, 0, None, op.get("trips")]
 
     def _test(self, op: Op) -> None:
-        self.loops[op["loop"]] += [len(self.launches), 0, self.place[op.operands[0]]]
+        self.loops[op["loop"]][1] = len(self.launches)
+        self.loops[op["loop"]][3] = self.place[op.operands[0]]
 
     def _repeat(self, op: Op) -> None:
         self.loops[op["loop"]][2] = len(self.launches)

@@ -39,7 +39,32 @@ def test_a_loop_gives_the_references_bits_and_every_rewrite_is_checked(name):
         same(made(*again), wanted(module, again))
     records = [r for stage in made.checks.values() for r in stage]
     assert [r for r in records if r.verdict != "bitwise"] == []
-    assert made.facts["program"][0].loops
+    assert [x.flag for x in made.facts["program"][0].loops if x.trips is None]
+
+
+@pytest.mark.parametrize("trips", [0, 1, 7, 5000])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_counted_loop_asks_nothing_and_gives_the_references_bits(trips, threads):
+    """Also one of more launches than one native call runs, and one in another."""
+
+    def build(b, x, y):
+        def inner(b, i, x):
+            return next_(b, i), b.tanh(b.add(x, b.mul(x, y)))
+
+        def outer(b, i, x):
+            return next_(b, i), b.neg(loop(b, (b.constant(0, "i32"), x), below(trips), inner)[1])
+
+        return loop(b, (b.constant(0, "i32"), x), below(2), outer)[1]
+
+    module = program(build, "40xf32", "40xf32")
+    arrays = given_arrays(module, 0)
+    made = compiler.start(module, "cpu", Options(threads=threads), arrays).finish()
+    same(made(*arrays), wanted(module, arrays))
+    linked = made.facts["program"][0]
+    assert [(x.flag, x.trips) for x in linked.loops] == [(None, 2), (None, trips)]
+    assert Program.from_json(linked.to_json()) == linked
+    spent = made.profile(repeats=2).samples.spent
+    assert spent is not None and (np.all(spent > 0) or not trips)
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
@@ -140,6 +165,7 @@ def test_launches_in_a_loop_are_timed_and_the_program_survives_as_json():
 
 def test_a_program_whose_loops_do_not_fit_is_refused():
     flag = Ref("arena", 0, 0)
-    for wrong in (Loop(0, 2, 1, flag), Loop(0, 0, 1, flag), Loop(0, 0, 0, Ref("arena", 0, 64))):
+    for wrong in (Loop(0, 2, 1, flag), Loop(0, 0, 1, flag), Loop(0, 0, 0, Ref("arena", 0, 64)),
+                  Loop(0, 0, 0, None), Loop(0, 0, 0, None, -1)):  # fmt: skip
         with pytest.raises(InternalError, match="Loop"):
             Program("p", (), (), (), (), arena_bytes=64, loops=(wrong,)).check()
