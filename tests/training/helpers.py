@@ -11,6 +11,7 @@ from core_compiler.ir import Module
 from core_compiler.ir.verifier import verify
 from core_compiler.legality import levels
 from core_compiler.passes.base import PassContext
+from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.training.config import Training
 from core_compiler.training.joint import Joint, begin, names
 from core_compiler.training.passes import pipeline
@@ -26,7 +27,7 @@ def joint_of(model, inputs, training: Training) -> Joint:
 def after_passes(module: Module, training: Training, context: PassContext | None = None) -> Module:
     """The module after the passes of training, verified after each."""
     context = context or PassContext()
-    for pass_ in pipeline(training):
+    for pass_ in (SimplifyLoops(), *pipeline(training)):
         module = pass_.run(module, context)
         found = [str(d) for d in verify(module, levels()) if d.severity == "error"]
         assert not found, (pass_.name(), found)

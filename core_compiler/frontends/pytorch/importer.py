@@ -16,6 +16,7 @@ import numpy as np
 from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
 from core_compiler.frontends.pytorch.aliasing import functional, is_in_place
+from core_compiler.frontends.loops import Stream, loop_over
 from core_compiler.frontends.pytorch.aten import (
     Complex,
     Context,
@@ -58,7 +59,7 @@ IGNORED = frozenset({
 })  # fmt: skip
 
 #: Torch's ops with graphs as arguments that have a method of :class:`_Walker`.
-CONTROL_FLOW = frozenset({"cond", "while_loop"})
+CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
 #: Those that only set something for a part of the graph that says nothing of values.
 WRAPPERS = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
 #: How deep decompositions of decompositions are followed.
@@ -444,6 +445,16 @@ class _Walker:
             regions.append(block.with_(arguments=arguments))
         made = context.op("core.while", carried, regions=regions)
         return made if isinstance(made, tuple) else (made,)
+
+    def _scan(self, context, body, state, streams, more=()):
+        """``torch.scan``: the first axis counts the iterations; what it is given besides is read
+        where it is."""
+        steps = streams[0].type.shape[0]
+        ends, stacks = loop_over(
+            context, steps, state, [Stream(x) for x in streams],
+            lambda number, given, parts: self._region(body, (*given, *parts, *more)),
+        )  # fmt: skip
+        return (*ends, *stacks)
 
     def _region(self, graph_module, given: Sequence) -> Block:
         """The block of a graph that is part of another; its inputs are ``given``."""

@@ -1,15 +1,16 @@
 """Control flow of ONNX: If, Loop and Scan.
 
-A condition or a trip count that is known decides at import: the branch is put in place, the loop
-unrolled.  Else they become ``core.if`` and ``core.while``.
+A condition or a trip count that is known decides at import: the branch is put in place, a loop of
+few steps unrolled.  Else they become ``core.if`` and ``core.while``.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from core_compiler.frontends.loops import Stream, loop_over
 from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
-from core_compiler.ir import Block, Value, tensor
+from core_compiler.ir import Block, Value, as_array, tensor
 from core_compiler.ops.builder import Builder
 
 BRANCHES = "then_branch", "else_branch"
@@ -54,7 +55,34 @@ def loop(b, trips=None, condition=None, *carried):
             made = _unrolled(b, body, steps, carried)
             if made is not None:
                 return made
+        elif b.node.output[len(carried) :]:
+            return _counted(b, body, steps, carried)
     return _while(b, body, trips, condition, carried)
+
+
+def _counted(b, body, steps: int, carried):
+    """A loop of many steps that collects results; its own condition must not end it sooner."""
+    if not all(isinstance(v, Value) for v in carried):
+        raise NotSupported(f"a loop of {steps} steps that carries a sequence (at most {UNROLLED} "
+                           "are unrolled)")  # fmt: skip
+    b.importer.take(b)
+    yes = b.constant(np.bool_(True))
+
+    def step(number, given, parts):
+        region = b.importer.region(body, [number, yes, *given])
+        go = region.outputs[0]
+        maker = region.producers().get(go)
+        known = maker is not None and maker.kind == "core.constant" and (
+            bool(as_array(maker["value"], b.weights).all()))  # fmt: skip
+        if go is not yes and not known:
+            raise NotSupported(f"a loop of up to {steps} steps that collects results and whose own "
+                               "condition may end it")  # fmt: skip
+        if [v.type for v in region.outputs[1 : 1 + len(given)]] != [v.type for v in given]:
+            raise NotSupported("a loop whose carried values change their shapes")
+        return region.with_(outputs=region.outputs[1:])
+
+    ends, stacks = loop_over(b, steps, carried, [], step)
+    return (*ends, *stacks)
 
 
 def _unrolled(b, body, steps: int, carried):
@@ -139,9 +167,11 @@ def scan(b, *operands):
     backwards = b.attr("scan_input_directions") or [0] * count
     axes = [axis_of(a, s.type.rank) for a, s in zip(axes, streams, strict=True)]
     steps = streams[0].type.shape[axes[0]]
-    if steps > UNROLLED:
-        raise NotSupported(f"a scan of {steps} steps")
     results = len(body.output) - len(states)
+    out_axes = b.attr("scan_output_axes") or [0] * results
+    out_back = b.attr("scan_output_directions") or [0] * results
+    if steps > UNROLLED:
+        return _long_scan(b, body, steps, states, streams, axes, backwards, out_axes, out_back)
     collected: list[list[Value]] = [[] for _ in range(results)]
     for step in range(steps):
         parts = []
@@ -154,10 +184,28 @@ def scan(b, *operands):
         states = made[: len(states)]
         for column, value in zip(collected, made[len(states) :], strict=True):
             column.append(value)
-    out_axes = b.attr("scan_output_axes") or [0] * results
-    out_back = b.attr("scan_output_directions") or [0] * results
     stacks = [
         _stacked(b, column[::-1] if back else column, axis_of(axis, column[0].type.rank + 1))
         for column, axis, back in zip(collected, out_axes, out_back, strict=True)
     ]
     return (*states, *stacks)
+
+
+def _long_scan(b, body, steps, states, streams, axes, backwards, out_axes, out_back):
+    """A scan that stays a loop."""
+    b.importer.take(b)
+
+    def step(number, given, parts):
+        region = b.importer.region(body, [*given, *parts])
+        if [v.type for v in region.outputs[: len(given)]] != [v.type for v in given]:
+            raise NotSupported("a scan whose state changes its shape")
+        return region
+
+    given = [Stream(*row) for row in zip(streams, axes, map(bool, backwards), strict=True)]
+    ends, stacks = loop_over(b, steps, states, given, step, [bool(x) for x in out_back])
+    made = []
+    for stack, axis in zip(stacks, out_axes, strict=True):
+        place, rest = axis_of(axis, stack.type.rank), list(range(1, stack.type.rank))
+        order = (*rest[:place], 0, *rest[place:])
+        made.append(b.transpose(stack, permutation=order) if place else stack)
+    return (*ends, *made)
