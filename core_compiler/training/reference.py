@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from core_compiler.ir import Module, Op, dtype
+from core_compiler.ir import Module, Op, Value, WeightStore, dtype
 from core_compiler.kernels.reference.collective import tree_sum
 from core_compiler.kernels.reference.dtypes import widen
-from core_compiler.ops.base import evaluate
+from core_compiler.ops.base import evaluate, evaluate_block
+from core_compiler.training.autodiff import LOOP
 
-#: Of each shard the arrays of an op's operands, then of its results.
+#: Of each shard the arrays of what an op reads (``Op.uses``), then of its results.
 Seen = list[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]
 
 
@@ -22,13 +23,14 @@ def walk(module: Module, given: Sequence[Sequence[np.ndarray]]) -> Iterator[tupl
     last = {v: op for op in body.ops for v in op.uses()}
     every = [dict(zip(body.arguments, arrays, strict=True)) for arrays in given]
     for op in body.ops:
-        read = [[values[v] for v in op.operands] for values in every]
+        read = [[values[v] for v in op.uses()] for values in every]
         made: list[tuple[np.ndarray, ...]] = []
         if op.kind == "core.all_reduce":
             made += [(tree_sum([one[0] for one in read]),)] * len(every)
         else:
-            for one, values in zip(read, every, strict=True):
-                made.append(evaluate(op, one, module.weights, values if op.regions else None))
+            for values in every:
+                operands = [values[v] for v in op.operands]
+                made.append(evaluate(op, operands, module.weights, values if op.regions else None))
         for values, results in zip(every, made, strict=True):
             values.update(zip(op.results, results, strict=True))
         yield op, list(zip(read, made, strict=True))
@@ -40,13 +42,39 @@ def walk(module: Module, given: Sequence[Sequence[np.ndarray]]) -> Iterator[tupl
 
 def first_not_finite(module: Module, given: Sequence[Sequence[np.ndarray]]) -> str | None:
     """The first op of main, as a person finds it, that makes a NaN of none, or an infinity of
-    finite numbers, on any shard; None where there is none."""
+    finite numbers, on any shard; None where there is none.  Of a loop it is the op of its body."""
     for op, seen in walk(module, given):
-        if any(read and _spoils(read, made) for read, made in seen):
-            nodes = op.origin.nodes() if op.origin is not None else ()
-            place = next((f" ({n.file}:{n.line})" for n in nodes if n.file), "")
-            return f"{op.kind}{place}"
+        for read, made in seen:
+            if _spoils(read, made):
+                around = dict(zip(op.uses(), read, strict=True))
+                return _inside(op, around, module.weights) or _told(op)
     return None
+
+
+def _inside(op: Op, around: Mapping[Value, np.ndarray], weights: WeightStore) -> str | None:
+    """The first op of a loop's body that makes such numbers of others, and in which iteration;
+    ``around`` has what the loop reads.  None where ``op`` is no loop."""
+    if op.kind != LOOP:
+        return None
+    condition, body = op.regions
+    carried: Sequence[np.ndarray] = [around[v] for v in op.operands]
+    trip = 0
+    while evaluate_block(condition, carried, weights, around)[0]:
+        values = {**around, **dict(zip(body.arguments, carried, strict=True))}
+        for inner in body.ops:
+            made = evaluate(inner, [values[v] for v in inner.operands], weights, values)
+            if _spoils([values[v] for v in inner.uses()], made):
+                found = _inside(inner, values, weights) or _told(inner)
+                return f"{found} in iteration {trip} of {_told(op)}"
+            values.update(zip(inner.results, made, strict=True))
+        carried, trip = [values[v] for v in body.outputs], trip + 1
+    return None
+
+
+def _told(op: Op) -> str:
+    nodes = op.origin.nodes() if op.origin is not None else ()
+    place = next((f" ({n.file}:{n.line})" for n in nodes if n.file), "")
+    return f"{op.kind}{place}"
 
 
 def _spoils(given: Sequence[np.ndarray], made: Sequence[np.ndarray]) -> bool:

@@ -442,6 +442,57 @@ def test_a_loop_of_known_length_is_unrolled_and_collects():
     assert all(not op.regions for op in imported.module.main.body.ops)
 
 
+LONG = 1030  # above what is unrolled
+
+
+def test_a_loop_of_many_steps_collects_too():
+    trips = numpy_helper.from_array(np.array(LONG, np.int64), "n")
+    node = helper.make_node("Loop", ["n", "", "x"], ["y", "all"], body=_loop_body())
+    model = model_of([node], [("x", F, [3])], [("y", F, [3]), ("all", F, [LONG, 3])], [trips])
+    imported = _agrees(model, x=np.arange(3, dtype=np.float32))
+    assert [op.kind for op in imported.module.main.body.ops if op.regions] == ["core.while"]
+
+
+def test_a_loop_of_many_steps_that_collects_and_may_end_sooner_is_refused():
+    body = _loop_body()
+    less = helper.make_node("Less", ["i", "few"], ["again"])
+    few = helper.make_node("Constant", [], ["few"], value_int=5)
+    del body.node[1]
+    body.node.extend([few, less])
+    trips = numpy_helper.from_array(np.array(LONG, np.int64), "n")
+    node = helper.make_node("Loop", ["n", "", "x"], ["y", "all"], body=body)
+    model = model_of([node], [("x", F, [3])], [("y", F, [3]), ("all", F, None)], [trips])
+    with pytest.raises(UserError, match="whose own condition may end it"):
+        import_proto(model)
+
+
+@pytest.mark.parametrize("back", [0, 1])
+def test_a_scan_of_many_steps_is_a_loop(back):
+    """Along other axes than the first, from the end or from the beginning."""
+    nodes = [
+        helper.make_node("Mul", ["h", "half"], ["less"]),
+        helper.make_node("Add", ["less", "a"], ["next"]),
+        helper.make_node("Mul", ["next", "b"], ["seen"]),
+    ]
+    body = helper.make_graph(
+        nodes, "body",
+        [helper.make_tensor_value_info(n, F, [2]) for n in ("h", "a", "b")],
+        [helper.make_tensor_value_info(n, F, [2]) for n in ("next", "seen")],
+        [numpy_helper.from_array(np.float32(0.5), "half")],
+    )  # fmt: skip
+    scan = helper.make_node(
+        "Scan", ["x", "a", "b"], ["y", "all"], body=body, num_scan_inputs=2,
+        scan_input_axes=[1, 0], scan_input_directions=[back, 0], scan_output_axes=[1],
+        scan_output_directions=[back],
+    )  # fmt: skip
+    infos = [("x", F, [2]), ("a", F, [2, LONG]), ("b", F, [LONG, 2])]
+    model = model_of([scan], infos, [("y", F, [2]), ("all", F, [2, LONG])])
+    draw = np.random.default_rng(0).standard_normal
+    given = {n: draw(shape).astype(np.float32) for n, _, shape in infos}
+    imported = _agrees(model, **given)
+    assert [op.kind for op in imported.module.main.body.ops if op.regions] == ["core.while"]
+
+
 def test_a_loop_of_unknown_length_becomes_while():
     body = _loop_body()
     del body.output[2], body.node[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._higher_order_ops.scan import scan
 
 from core_compiler import compiler
 from core_compiler.compiler import Options
@@ -92,6 +93,39 @@ def test_a_loop_ends_when_its_data_say_so():
     x = torch.arange(10.0).reshape(2, 5) / 10
     examples = [(x, torch.tensor(v)) for v in (50.0, 0.0, 1e30)]
     same(Power().eval(), examples, kinds=["core.while"])
+
+
+class Scanned(torch.nn.Module):
+    """A recurrence over the second axis, from its end, with a weight and two results a step."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.cell = torch.nn.Linear(3, 3).requires_grad_(False)
+
+    def step(self, h, x):
+        h = torch.tanh(self.cell(h) + x)
+        return h, (h * 2, x.sum() > 0)
+
+    def forward(self, xs):
+        h, (ys, positive) = scan(self.step, xs.new_zeros(4, 3), xs, dim=1, reverse=True)
+        return h, ys, positive
+
+
+def test_a_scan_is_a_loop():
+    module, xs = Scanned().eval(), torch.randn(4, 6, 3)
+    imported = import_exported(exported(module, xs))
+    (loop,) = [op for op in imported.module.walk() if op.kind == "core.while"]
+    h, rows = torch.zeros(4, 3), []
+    for x in reversed(xs.unbind(1)):
+        h, row = module.step(h, x)
+        rows.insert(0, row)
+    ys, positive = torch.stack([y for y, _ in rows], 1), torch.stack([p for _, p in rows])
+    for ours, wanted in zip(execute(imported, xs), (h, ys, positive), strict=True):
+        torch.testing.assert_close(ours, wanted)
+    (node,) = loop.origin.nodes()  # torch keeps the line of the call, for all that is inside
+    line = Scanned.forward.__code__.co_firstlineno + 1
+    assert (node.file, node.line) == (__file__, line)
 
 
 def test_an_unsupported_op_inside_is_named_with_its_line():

@@ -28,7 +28,9 @@ class Sharded:
 
     def __init__(self, model, batch, training: Training):
         self.shards = training.shards
-        joint = joint_of(model, shard_of(batch, 0, self.shards)[:-1], training)
+        # Copies: torch (2.13) does not export a scan of a part of another tensor.
+        inputs = [torch.as_tensor(t).clone() for t in shard_of(batch, 0, self.shards)[:-1]]
+        joint = joint_of(model, inputs, training)
         self.module, self.state = after_passes(joint.module, training), list(joint.state)
         self.first = len(joint.roles.arguments) - len(self.state)
         self.names = [name for _, name, _ in joint.roles.arguments[self.first :]]

@@ -15,8 +15,8 @@ import numpy as np
 
 from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
-from core_compiler.frontends.pytorch.aliasing import functional, is_in_place
 from core_compiler.frontends.loops import Stream, loop_over
+from core_compiler.frontends.pytorch.aliasing import functional, is_in_place
 from core_compiler.frontends.pytorch.aten import (
     Complex,
     Context,

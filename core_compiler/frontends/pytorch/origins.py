@@ -34,8 +34,8 @@ def owner_of(dotted: str, keep_last: bool = False) -> str:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is torch's own."""
-    return "/torch/" in file or "\\torch\\" in file
+    """Whether a file is torch's own, or is none: code that it has generated of a person's."""
+    return "/torch/" in file or "\\torch\\" in file or file.startswith("<eval_with_key>")
 
 
 def identifier(name: str) -> str:

@@ -44,6 +44,7 @@ class ShardBatch(Pass):
         roles = Roles.of(main)
         rw = context.rewriter(main.body)
         work = _Work(rw, module, self.shards)
+        work.need_none_inside((*_RANDOM, *(["core.batch_norm"] if self.sync_batch_norm else [])))
         work.loss(roles.result("loss"))
         work.random(main.arguments[roles.number("shard", SHARD)])
         own = [main.arguments[i] for i in roles.numbers("batch", "shard")]
@@ -67,6 +68,19 @@ class _Work:
 
     def builder(self) -> Builder:
         return Builder(self.module.weights)
+
+    def need_none_inside(self, kinds: Iterable[str]) -> None:
+        """UserError for ops in loops and branches whose results are of the whole batch: only those
+        outside are made so."""
+        for op in self.rw.ops:
+            for inner in (o for region in op.regions for o in region.walk()):
+                if inner.kind in kinds and len(inner.operands) > 1:
+                    nodes = inner.origin.nodes() if inner.origin is not None else ()
+                    place = next((f" ({n.file}:{n.line})" for n in nodes if n.file), "")
+                    raise UserError(
+                        f"{inner.kind} inside {op.kind}{place} would be each shard's own", "shards",
+                        "move it out of the loop or branch, or train with one shard",
+                    )  # fmt: skip
 
     def loss(self, place: int | None) -> None:
         """The total over all shards by the count over all shards."""
