@@ -17,7 +17,7 @@ F64 = dtype("f64")
 STEPS = {
     "core.if": "its regions are of the sample's dtype; it has a test of its own",
     "core.bitcast": "its result is other bits",
-    "core.while": "it has no gradient",
+    "core.while": "it has a test file of its own, test_loops.py",
     "core.group": "it is made by fusion, after differentiation",
     "core.all_reduce": "it joins several programs: see test_shards.py",
     "core.distribute": "it hands a value to several programs: see test_shards.py",
