@@ -19,6 +19,7 @@ from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.simulated_driver import SimulatedDriver
 from tests.cuda.simulated_target import SimulatedCUDA
 from tests.slow import slow_but
+from tests.training.test_loops import FEATURES, Recurrent
 
 
 class Linear(torch.nn.Module):
@@ -59,11 +60,19 @@ class Words(torch.nn.Module):
         return self.head(self.layer(self.table(tokens)))
 
 
+class Steps(Recurrent):
+    """An LSTM as a loop."""
+
+    def __init__(self):
+        super().__init__("lstm")
+
+
 def _batch(kind, number: int):
     random = np.random.default_rng(number)
     if kind is Words:
         return random.integers(0, 9, (2, 5)), random.integers(0, 9, (2, 5))
-    shape = {Linear: (4, 5), Digits: (2, 1, 8, 8)}.get(kind, (2, 1, 4, 4))
+    shapes = {Linear: (4, 5), Digits: (2, 1, 8, 8), Steps: (2, 3, FEATURES)}
+    shape = shapes.get(kind, (2, 1, 4, 4))
     return random.standard_normal(shape).astype(np.float32), random.integers(0, 3, shape[0])
 
 
@@ -91,7 +100,7 @@ CASES = {
     f"{kind.__name__.lower()}-sm_{major}{minor}": (kind, (major, minor))
     for kind in (Linear, Pictures, Words, Digits)
     for major, minor in CAPABILITIES
-}
+} | {"steps-sm_90": (Steps, (9, 0))}
 QUICK = (next(iter(CASES)),)
 
 
