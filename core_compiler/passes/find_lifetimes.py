@@ -119,7 +119,7 @@ def values_alive(block: Block) -> list[Life]:
     made: dict[Value, tuple[Op, int]] = {}
     last: dict[Value, int] = {}
     for i, op in enumerate(block.ops):
-        for value in op.operands:
+        for value in op.uses():
             last[roots.get(value, value)] = i
         if is_free_view(op):
             roots[op.result] = roots.get(op.operands[0], op.operands[0])

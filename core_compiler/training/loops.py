@@ -199,7 +199,8 @@ class _Reversal:
             self._need(op.operands[0])
         elif value not in self.kept:
             shape = (self.op["trips"], *value.type.shape)
-            self.kept[value] = Value(tensor(shape, value.type.dtype), value.name)
+            called = value.name or (op.kind.split(".")[1] if op is not None else "carried")
+            self.kept[value] = Value(tensor(shape, value.type.dtype), f"kept_{called}")
 
     # -- the two loops ----------------------------------------------------------------------------
 

@@ -289,6 +289,8 @@ def test_what_is_kept_and_the_gradient_come_from_ops_of_the_model():
     by_rule = {r.rule: r for r in context.rewrites}
     keeps = by_rule["a loop keeps what its gradient reads"]
     assert keeps.note.startswith("7 values of each iteration, ")  # gates, tanh(c), c and h before
+    kept = [v.name for op in keeps.new for v in op.results if (v.name or "").startswith("kept_")]
+    assert len(kept) == 7  # the memory view calls them so
     for rewrite in (keeps, by_rule["gradient of core.while"]):
         (loop_,) = [op for op in rewrite.new if op.kind == "core.while"]
         for op in (loop_, *loop_.regions[1].ops):

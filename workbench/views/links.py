@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from core_compiler.ir import Op
+from core_compiler.ir import Op, Value
+from core_compiler.passes.bufferize import TAKES
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.record.history import OpHistory
 from core_compiler.record.reader import Buffer
@@ -118,13 +119,17 @@ def dearest_launch(run: Run, kernel: int) -> int | None:
 
 
 def writers(run: Run) -> dict[int, int]:
-    """Value id of a buffer -> the first launch that writes it."""
+    """Value id of a buffer -> the first launch that writes it, or what takes over its memory."""
 
     def make() -> dict[int, int]:
         table: dict[int, int] = {}
+        owner: dict[Value, Value] = {}
+        for op in run.index(run.version.stages - 1).module.main.body.ops:
+            if TAKES in op.attributes:
+                owner[op.result] = owner.get(op.operands[0], op.operands[0])
         for key, op in launches(run).items():
             for value in written(op):
-                table.setdefault(run.value_id(value), key)
+                table.setdefault(run.value_id(owner.get(value, value)), key)
         return table
 
     return run.kept(("writers", run.version.stages), make)
