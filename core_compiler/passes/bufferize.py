@@ -100,16 +100,18 @@ class _Bufferizer:
         """The ops of a block; one that writes a part of what it is given comes after those that
         read that too, where nothing needs its results sooner."""
         ops = list(block.ops)
-        for op in [o for o in ops if OVER in o.attributes]:
+        partial = [op for op in ops if OVER in op.attributes]
+        uses = {op: {self._content(v) for v in op.uses()} for op in ops if partial}
+        for op in partial:
             given = {self._content(op.operands[number]) for _, number in op[OVER]}
             made = {self._content(v) for v in op.results}
-            at = ops.index(op)
-            uses = [{self._content(v) for v in later.uses()} for later in ops]
-            end = next((i for i in range(at + 1, len(ops)) if not made.isdisjoint(uses[i])
-                        and not is_free_view(ops[i])), len(ops))  # fmt: skip
-            readers = [i for i in range(at + 1, end) if not given.isdisjoint(uses[i])]
-            if readers and not any(made & uses[i] for i in range(at, readers[-1] + 1)):
-                ops[at : readers[-1] + 1] = [*ops[at + 1 : readers[-1] + 1], op]
+            at = last = ops.index(op)
+            for place in range(at + 1, len(ops)):
+                if not made.isdisjoint(uses[ops[place]]):
+                    break
+                if not given.isdisjoint(uses[ops[place]]):
+                    last = place
+            ops[at : last + 1] = [*ops[at + 1 : last + 1], op]
         return ops
 
     def _read(self, values: Sequence[Value], op: Op | None) -> None:
