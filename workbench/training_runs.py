@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,20 @@ def save(arguments: Namespace, edit: PipelineEdit) -> None:
     except OSError as error:
         raise UserError(f"the folder cannot be written: {error.strerror}", str(folder),
                         "choose another folder") from None  # fmt: skip
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder says how its run is done again."""
+    return bool(arguments_of(folder))
+
+
+def arguments_of(folder: Path) -> Mapping[str, Any]:
+    """What a run's folder says of how it was made; {} where there is nothing that can be read."""
+    try:
+        held = json.loads((folder / FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return held if isinstance(held, dict) else {}
 
 
 def read(folder: str | Path, observer: Observer | None = None) -> Run:

@@ -30,7 +30,7 @@ from core_compiler.ir.events import Observer
 STOPPED = 130
 _FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "execute", "threads", "trust",
            "edit", "target_options", "pass_timeout"}  # fmt: skip
-_DIVERGE = {"model", "out", "diverge", "recording", "key"}
+_DIVERGE = {"model", "out", "diverge", "recording", "other", "key"}
 
 
 class _Lines(Observer):

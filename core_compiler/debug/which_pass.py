@@ -75,11 +75,14 @@ class _Unit:
         if self.kind == "skip":
             return "skipped" if held else "runs"
         if self.kind == "limits":
-            return "runs" if held is None else f"stops after {held} rewrites"
+            many = "rewrite" if held == 1 else "rewrites"
+            return "runs" if held is None else f"stops after {held} {many}"
         if self.kind == "options":
             return ", ".join(f"{k}={v}" for k, v in (held or {}).items()) or "as it is"
         if self.kind == "insert":
-            return f"inserted at {held[0]}" if held else "is not there"
+            where = str(held[0]).replace(":", " ") if held else ""
+            where = where if " " in where else f"at {where}"
+            return f"inserted {where}" if held else "is not there"
         if self.kind == "repeat":
             return "runs twice" if held else "runs once"
         return ", ".join(held) or "the usual order"
@@ -203,12 +206,15 @@ class _Search:
     def units(self, one: Mapping[str, Step], other: Mapping[str, Step]) -> list[_Unit]:
         """In what the pipelines differ: inserted passes, then the others in their order."""
         found = []
-        inserted = [{_key(place, pass_): (place, pass_) for place, pass_ in _edit(run).insert}
-                    for run in (self.a, self.b)]  # fmt: skip
+        inserted = [{_key(place, pass_): (place, pass_) for place, pass_ in edit.insert}
+                    for edit in self.edits]  # fmt: skip
         for key in dict.fromkeys([*inserted[0], *inserted[1]]):
             if (key in inserted[0]) != (key in inserted[1]):
                 held = inserted[0].get(key), inserted[1].get(key)
-                found.append(_Unit("insert", _label_of(held, (one, other)), held))
+                side = 0 if held[0] is not None else 1
+                row = inserted[side][key]
+                label = _label_of(row, self.edits[side], (one, other)[side])
+                found.append(_Unit("insert", label, held))
         for label in dict.fromkeys([*one, *other]):
             if label not in one or label not in other or label.endswith("+"):
                 continue
@@ -230,7 +236,7 @@ class _Search:
         """The second run's pipeline with the first ``count`` changes as the first run has them."""
         made = self.edits[1]
         for unit in units[:count]:
-            made = _with(made, unit, unit.here[0])
+            made = _with(made, unit, unit.here[0], self.edits[0])
         return made
 
     # -- the rewrite -----------------------------------------------------------------------------
@@ -273,8 +279,9 @@ class _Search:
         )  # fmt: skip
 
 
-def _with(edit: PipelineEdit, unit: _Unit, held: Any) -> PipelineEdit:
-    """``edit`` with one thing of it as ``held`` says."""
+def _with(edit: PipelineEdit, unit: _Unit, held: Any, source: PipelineEdit) -> PipelineEdit:
+    """``edit`` with one thing of it as ``held`` says; an inserted pass comes from ``source`` with
+    all that is said of it there, and goes with it."""
     name = _exact(unit.label)
     if unit.kind == "skip":
         skip = tuple(n for n in edit.skip if n != name)
@@ -286,7 +293,13 @@ def _with(edit: PipelineEdit, unit: _Unit, held: Any) -> PipelineEdit:
     if unit.kind == "insert":
         key = _key(*(held or unit.here[1]))
         insert = tuple(row for row in edit.insert if _key(*row) != key)
-        return replace(edit, insert=(*insert, held) if held else insert)
+        of = source if held else PipelineEdit()
+        return replace(
+            edit, insert=(*insert, held) if held else insert,
+            skip=_moved(edit.skip, of.skip, name), repeat=_moved(edit.repeat, of.repeat, name),
+            limits=_moved_rows(edit.limits, of.limits, name),
+            options=_moved_rows(edit.options, of.options, name),
+        )  # fmt: skip
     if unit.kind == "repeat":
         repeat = tuple(n for n in edit.repeat if n != unit.label)
         return replace(edit, repeat=(*repeat, unit.label) if held else repeat)
@@ -297,17 +310,27 @@ def _edit(run: Run) -> PipelineEdit:
     return run.edit or PipelineEdit()
 
 
+def _moved(names: tuple[str, ...], of: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """``names`` without ``name``, and with it where ``of`` has it."""
+    return (*(n for n in names if n != name), *(n for n in of if n == name))
+
+
+def _moved_rows(rows: Mapping[str, Any], of: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {n: v for n, v in rows.items() if n != name} | {n: of[n] for n in of if n == name}
+
+
 def _one_by_one(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
     """``edit`` with every pass named by a name of its own."""
     options: dict[str, Mapping[str, str]] = {}
-    for step in steps.values():
+    once = [step for step in steps.values() if not step.label.endswith("+")]
+    for step in once:
         for name in (step.pass_.name(), _exact(step.label)):
             if name in edit.options:
                 key = _exact(step.label)
                 options[key] = {**options.get(key, {}), **edit.options[name]}
     return replace(
-        edit, options=options, skip=tuple(_exact(s.label) for s in steps.values() if s.skipped),
-        limits={_exact(s.label): s.limit for s in steps.values() if s.limit is not None},
+        edit, options=options, skip=tuple(_exact(s.label) for s in once if s.skipped),
+        limits={_exact(s.label): s.limit for s in once if s.limit is not None},
     )  # fmt: skip
 
 
@@ -327,12 +350,14 @@ def _key(place: int | str, pass_: Pass) -> tuple:
     return place, kind.__module__, kind.__qualname__, options
 
 
-def _label_of(held: Sequence[Any], steps: Sequence[Mapping[str, Step]]) -> str:
-    """The label of a pass that one of the pipelines inserts."""
-    for row, pipeline in zip(held, steps, strict=True):
-        if row is not None:
-            return next(label for label, s in pipeline.items() if s.own and s.pass_ is row[1])
-    raise AssertionError
+def _label_of(row: tuple[int | str, Pass], edit: PipelineEdit, steps: Mapping[str, Step]) -> str:
+    """The label of a pass that a pipeline inserts: those of one name are numbered in the edit's
+    order."""
+    alike = [each for each in edit.insert if each[1].name() == row[1].name()]
+    place = next(i for i, each in enumerate(alike) if each[1] is row[1])
+    own = [s for s in steps.values() if s.own and not s.label.endswith("+")]
+    labels = [s.label for s in own if s.pass_.name() == row[1].name()]
+    return sorted(labels, key=lambda label: int(label.partition("#")[2] or 1))[place]
 
 
 def _stage(step: TrainingStep, label: str) -> Any:

@@ -38,6 +38,9 @@ class Resumed(Recorder):
         if meta.get("status") == "recording" and is_running(str(meta.get("writer")), machine_id()):
             raise UserError("the recording is being written by another process", where,
                             f"wait until that run has ended, {elsewhere}")  # fmt: skip
+        if not recorded:
+            raise UserError("the recording ends before its compile did", where,
+                            f"delete it and record again, {elsewhere}")  # fmt: skip
         if recorded[-1:] != [(self._identity,)]:
             raise UserError("the recording is of another training step", where,
                             f"name the recording of the run that goes on, {elsewhere}")  # fmt: skip

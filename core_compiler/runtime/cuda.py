@@ -165,7 +165,7 @@ class CudaExecutable(Executable):
     def __init__(self, program: Program, constants: Mapping[str, np.ndarray], device: CudaDevice):
         program.check()
         self.device: CudaDevice
-        self.program, self.device, self._lock = program, device, threading.Lock()
+        self.program, self.device, self._lock = program, device, threading.RLock()
         self._functions = {k.name: device.function(k) for k in program.kernels if k.key != BUILTIN}
         places, size = _laid_out(program)
         self._block = device.allocate(size, f"program {program.name} ({_parts(places, size)})")
@@ -440,7 +440,8 @@ class _Resident(Held):
         return self.executable, self.number
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
-        found = self.executable._download(self) if self.host is None else self.host
+        with self.executable._lock:
+            found = self.host.copy() if self.host is not None else self.executable._download(self)
         return found if dtype is None else found.astype(dtype)
 
     def write(self, array: np.ndarray) -> None:

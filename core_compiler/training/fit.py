@@ -16,6 +16,7 @@ from core_compiler.training import checkpoint, receipts
 from core_compiler.training.data import Data
 from core_compiler.training.inject import Injection
 from core_compiler.training.loss_scale import SCALE, SKIPPED
+from core_compiler.training.meeting import Apart
 from core_compiler.training.probes import watch_of
 from core_compiler.training.receipts import Recorder
 from core_compiler.training.step import TrainingStep
@@ -204,8 +205,8 @@ def iterate(
                 receipts.begin(path, step.identity, step.names)
     for number in range(step.iteration, plan.iterations):
         given = data.batch(number, plan.batch, plan.seed)
-        factor = step.number(SCALE)
-        root = ""
+        factor, root = step.number(SCALE), ""
+        lost: Apart | None = None
         began = time.perf_counter()
         watches = [
             *([plan.inject.watch(probe, number + 1)] if plan.inject and probe else []),
@@ -218,7 +219,10 @@ def iterate(
             step.watch = None
         if recorder is not None:
             if share is not None and recorder.whole(number + 1):
-                recorder.add(share.gather(recorder.ops))
+                try:
+                    recorder.add(share.gather(recorder.ops))
+                except Apart as error:  # the iteration is done; its values are not all known
+                    recorder.ops, lost = {}, error
             if folder is not None:
                 receipt = recorder.receipt(number + 1, loss, step.named_state())
                 receipts.add(folder / receipts.FILE, [receipt])
@@ -231,6 +235,8 @@ def iterate(
         last = number + 1 == plan.iterations
         if folder is not None and (last or (plan.every and (number + 1) % plan.every == 0)):
             save(step, folder / checkpoint.name_of(number + 1), plan.seed)
+        if lost is not None:
+            raise lost
 
 
 def save(step: TrainingStep, path: Path, seed: int = 0) -> None:

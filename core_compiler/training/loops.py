@@ -76,11 +76,15 @@ class _Reversal:
     where: str
     #: What is kept of each iteration -> its stack, outside the loop.
     kept: dict[Value, Value] = field(default_factory=dict)
+    #: Values of an iteration by whether they are made again of outer ones and counters.
+    there: dict[Value, bool] = field(default_factory=dict)
 
     def run(self) -> Reversed:
         self.body = clone_block(self.op.regions[1])
         self.free = [v for v in self.body.free_values() if v in self.wanted]
         self.places = self._differentiated()
+        if not self.places:  # what is asked for passes through nothing that it carries
+            return Reversed((), (), ())
         self.listed = Listed(list(self.body.ops), self.weights)
         self._body()
         for value in dict.fromkeys(v for op in self.after for v in op.uses()):
@@ -165,9 +169,10 @@ class _Reversal:
         """The place of a counter that runs 0, 1, 2..., if the loop carries one."""
         outer = {v: op for op in self.around for v in op.results}
         for i, value in enumerate(self.body.arguments):
-            if value in self.steps and self._number(self.steps[value], self.makers) == 1 and (
-                self._number(self.op.operands[i], outer) == 0
-            ):  # fmt: skip
+            if value not in self.steps or value.type.dtype.name not in ("i32", "i64"):
+                continue  # one that wraps is no index
+            by = self._number(self.steps[value], self.makers)
+            if by == 1 and self._number(self.op.operands[i], outer) == 0:
                 return i
         return None
 
@@ -179,6 +184,11 @@ class _Reversal:
 
     def _is_there(self, value: Value) -> bool:
         """Whether a value of an iteration is made again of outer ones and counters."""
+        if value not in self.there:
+            self.there[value] = self._made_again(value)
+        return self.there[value]
+
+    def _made_again(self, value: Value) -> bool:
         if value in self.body.arguments:
             return value in self.steps
         op = self.makers.get(value)

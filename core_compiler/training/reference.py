@@ -45,7 +45,7 @@ def first_not_finite(module: Module, given: Sequence[Sequence[np.ndarray]]) -> s
     finite numbers, on any shard; None where there is none.  Of a loop it is the op of its body."""
     for op, seen in walk(module, given):
         for read, made in seen:
-            if _spoils(read, made):
+            if read and _spoils(read, made):
                 around = dict(zip(op.uses(), read, strict=True))
                 return _inside(op, around, module.weights) or _told(op)
     return None
@@ -63,7 +63,8 @@ def _inside(op: Op, around: Mapping[Value, np.ndarray], weights: WeightStore) ->
         values = {**around, **dict(zip(body.arguments, carried, strict=True))}
         for inner in body.ops:
             made = evaluate(inner, [values[v] for v in inner.operands], weights, values)
-            if _spoils([values[v] for v in inner.uses()], made):
+            read = [values[v] for v in inner.uses()]
+            if read and _spoils(read, made):
                 found = _inside(inner, values, weights) or _told(inner)
                 return f"{found} in iteration {trip} of {_told(op)}"
             values.update(zip(inner.results, made, strict=True))

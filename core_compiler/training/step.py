@@ -68,7 +68,10 @@ class LossCheck:
     def __init__(self, program: Program, loss: int):
         self.place = Ref("output", loss)
         self.dtype = program.outputs[loss].numpy
-        self.launch = min(i for i, n in enumerate(program.launches) if self.place in n.buffers)
+        touching = [i for i, n in enumerate(program.launches) if self.place in n.buffers]
+        # What a loop carries is known with the first launch after it.
+        ends = [x.end for x in program.loops if any(x.start <= i < x.end for i in touching)]
+        self.launch = max([touching[0], *ends])
 
     def stops(self, first: int, last: int) -> list[int]:
         return [self.launch] if first <= self.launch < last else []

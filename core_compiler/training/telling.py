@@ -52,9 +52,13 @@ class Telling:
             self._observer.iterations(rows)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self._flush()
-        if error is None:
-            self._observer.figures({"state_digest": self._step.digest})
+        try:
+            self._flush()
+            if error is None:
+                self._observer.figures({"state_digest": self._step.digest})
+        except BaseException as problem:  # what is told is no longer written
+            self._end(error or problem)
+            raise
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:

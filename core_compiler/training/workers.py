@@ -202,7 +202,7 @@ class _Run:
         """Tell what the workers have told; iterations that are done again are known."""
         while not self.heard.empty():
             row: IterationRecord = self.heard.get()
-            if row.number == self.history.first + len(self.history.rows) + 1:
+            if row.number > self.history.first + len(self.history.rows):
                 self.history.add(row)
                 self.watch(self.history.progress(self.job.plan.iterations, self.job.plan.batch))
 

@@ -559,3 +559,61 @@ def test_the_op_of_a_loop_that_spoils_a_loss_is_named():
     step = cc.compile(Growing(), (x - 10, y), training=Training(loss="mse"))
     with pytest.raises(UserError, match=rf"core.exp .*test_loops.py:{line}. in iteration 4 of "):
         step(x, y)
+
+
+class Detached(torch.nn.Module):
+    """What a loop makes reaches the loss, and no gradient comes back through it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)
+
+    def forward(self, xs):
+        def body(h, x):
+            h = torch.tanh(self.inner(h) + x).detach()
+            return h, h.sum(-1)
+
+        h, _ = scan(body, xs[0], xs)
+        return self.outer(h)
+
+
+def test_a_loop_that_no_gradient_comes_back_through():
+    torch.manual_seed(2)
+    model, x = Detached(), np.random.default_rng(0).standard_normal((5, 4, 3)).astype(np.float32)
+    y = np.array([0, 1, 1, 0])
+    how = Training(optimizer=optimizers.SGD(0.5))
+    step = cc.compile(model, (x, y), training=how)
+    before = step.state_dict()
+    step(x, y)
+    after = step.state_dict()
+    moved = {name for name in before if before[name].tobytes() != after[name].tobytes()}
+    assert moved == {"outer.weight", "outer.bias"}
+
+
+class Summed(torch.nn.Module):
+    """The loss is what a loop carries."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, xs):
+        def body(total, x):
+            total = total + (self.weight * x).sum()
+            return total, total.clone()
+
+        return scan(body, torch.zeros(()), xs)[0]
+
+
+def test_a_loss_that_a_loop_carries_is_checked_before_anything_is_written():
+    x = np.ones((6, 3), np.float32)
+    training = Training(loss=None, optimizer=optimizers.SGD(0.5, momentum=0.9))
+    step = cc.compile(Summed(), (x,), training=training)
+    assert step(x) == 18.0
+    digest = step.digest
+    x[4, 1] = np.inf
+    with pytest.raises(UserError, match="the loss of iteration 2 is"):
+        step(x)
+    assert step.digest == digest
+    x[4, 1] = 1.0
+    assert np.isfinite(step(x))

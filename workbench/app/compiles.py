@@ -90,9 +90,10 @@ class Compile:
         else:
             if self.error is None:
                 last = self._noise.strip().rsplit("\n", 1)[-1] or f"exit code {code}"
-                self.error = {"what": f"the compile's process ended: {last[:300]}",
-                              "where": self.job["model"],
-                              "fix": "what it finished is kept; compile again"}  # fmt: skip
+                fix = "look again" if "diverge" in self.job else (
+                    "what it finished is kept; compile again")  # fmt: skip
+                self.error = {"what": f"its process ended: {last[:300]}",
+                              "where": self.job["model"], "fix": fix}  # fmt: skip
             self.outcome = "failed"
 
     def _hear(self, line: str) -> None:
@@ -120,7 +121,8 @@ class Compiles:
         with self._lock:
             busy = next((c for c in self._all.values() if c.running), None)
             if busy is not None:
-                raise UserError(f"{busy.job['model']} is being compiled", "compile",
+                doing = "are being compared" if "diverge" in busy.job else "is being compiled"
+                raise UserError(f"{busy.job['model']} {doing}", "compile",
                                 "wait until it is done, or cancel it")  # fmt: skip
             made = Compile(job)
             self._all[made.path] = made

@@ -20,11 +20,11 @@ from panel.io.document import unlocked
 from tornado.ioloop import IOLoop
 
 from core_compiler.errors import UserError
-from workbench import moves, views
+from workbench import divergences, moves, views
 from workbench.ahead import finite, pieces
 from workbench.app import components, rerun
 from workbench.app.compiles import Compile
-from workbench.app.workspace import Workspace
+from workbench.app.workspace import Distrust, Workspace
 from workbench.showing import Showing, Update, held, kept_state, unexpected
 from workbench.state import PRESETS, VIEWS, Sight
 from workbench.views import search
@@ -54,6 +54,7 @@ class Page:
         # A job beside what is shown, and what is done when it ends.
         self._aside: tuple[Compile, Callable[[Compile], None]] | None = None
         self._search_facts: dict[str, Any] = {}  # of the search for a difference
+        self._seen: list[tuple] = []  # how far the recordings had come that are shown
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
             for name, make in {**components.FRAME, **components.COMPONENTS}.items()
@@ -175,6 +176,7 @@ class Page:
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
+        self._aside, self._search_facts = None, {}
         self._showing.clear()
         if sight.run:
             self._guard(partial(self._open_recording, sight.run))
@@ -183,7 +185,21 @@ class Page:
         if not found:
             self._show_start()
         self._open_other()
+        self._find_search()
         self.refresh()
+
+    def _find_search(self) -> None:
+        """A search for a difference from the shown recording goes on, whoever began it."""
+        if self.run is None or self.job is not None:
+            return
+        job = self.workspace.compiles.of(divergences.path_of(self.run.path))
+        if job is not None and job.running:
+            self._follow_search(job)
+
+    def _follow_search(self, job: Compile) -> None:
+        self.job, self._aside = job, (job, self._search_ended)
+        pair = {"a": job.job["recording"], "b": job.job["other"]}
+        self._search_facts = {"state": "running", "error": None, **pair}
 
     def _open_other(self) -> None:
         """Have the recording open that the sight compares with."""
@@ -384,9 +400,23 @@ class Page:
 
     def _poll(self) -> None:
         self._beat()
-        if self.job is None and (self.run is None or not self.run.live):
-            return
-        self._guard(self._look)
+        live = any(run.live for run in self._runs())
+        if self.job is not None or live or self._seen != self._versions():
+            self._guard(self._look)
+
+    def _runs(self) -> list[Run]:
+        return [run for run in (self.run, self.other) if run is not None]
+
+    def _versions(self) -> list[tuple]:
+        """How far the shown recordings have come.  Other pages read them too: that one of them has
+        grown is news to each page once."""
+        return [(run.path, run.version, run.status) for run in self._runs()]
+
+    def _grown(self) -> bool:
+        for run in self._runs():
+            run.refresh()
+        before, self._seen = self._seen, self._versions()
+        return before != self._seen
 
     def _look(self) -> None:
         if self.run is None and self.job is not None:
@@ -396,7 +426,7 @@ class Page:
             elif not self.job.running:
                 self._ended()
                 return
-        if self.run is not None and self.run.refresh():
+        if self.run is not None and self._grown():
             self.refresh()
         elif self._job_facts() is not None:
             self._show_bar()
@@ -523,7 +553,7 @@ class Page:
             job = rerun.job(self.workspace, self.run, command)
             self.job = self.workspace.compiles.start(job)
         except UserError as error:
-            ask = isinstance(error, rerun.Distrust)
+            ask = isinstance(error, Distrust)
             self._tell_pipeline({"state": "refused", **error.to_json(), "ask": ask})
             return
         start = str(command["draft"].get("start", ""))
@@ -545,19 +575,22 @@ class Page:
         self._tell_pipeline({"state": "done"})
         self._load(rerun.sight(self.workspace, self.sight, job, start), push=True)
 
-    def _diverge(self, _command: dict[str, Any]) -> None:
+    def _diverge(self, command: dict[str, Any]) -> None:
         """Look for the op in which the two shown training runs differ first."""
         run, other = self.run, self.other
         if run is None or other is None:
             return
         try:
             with held(run, other):
-                self.job = self.workspace.compiles.start(self.workspace.search(run, other))
+                search = self.workspace.search(run, other, trust=bool(command.get("trust")))
+                self._follow_search(self.workspace.compiles.start(search))
         except UserError as error:
-            self._searched({"state": "failed", **error.to_json()})
+            self._searched({
+                "state": "failed", "ask": isinstance(error, Distrust), "a": str(run.path),
+                "b": str(other.path), **error.to_json(),
+            })  # fmt: skip
             return
-        self._aside = self.job, self._search_ended
-        self._searched({"state": "running", "a": str(run.path), "b": str(other.path)})
+        self.refresh()
 
     def _search_ended(self, job: Compile) -> None:
         failed = job.outcome == "failed"
@@ -566,7 +599,7 @@ class Page:
             self._tell(job.error, error=True)
 
     def _searched(self, facts: dict[str, Any]) -> None:
-        self._search_facts = {**self._search_facts, "error": None, **facts}
+        self._search_facts = {**self._search_facts, "error": None, "ask": False, **facts}
         self.refresh()
 
     def _cancel(self, _command: dict[str, Any]) -> None:

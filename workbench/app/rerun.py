@@ -8,7 +8,7 @@ from typing import Any
 from core_compiler.errors import UserError
 from workbench import editing, own_pass
 from workbench.app.compiles import Compile
-from workbench.app.workspace import Workspace
+from workbench.app.workspace import Distrust, Workspace
 from workbench.state import Sight
 from workbench.views import pipeline
 from workbench.views.reading import Run
@@ -28,7 +28,7 @@ def job(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str,
         and not command.get("trust")
         and not workspace.made_here(run.path)
     ):
-        raise Distrust(run.path.name)
+        raise Distrust("the recording brings a pass with code of its own", run.path.name)
     meta = run.meta()
     if not meta.get("spec"):
         raise UserError("the recording does not say where its model comes from", run.path.name,
@@ -44,14 +44,6 @@ def job(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str,
 def _code(draft: editing.Draft) -> set[tuple[Any, Any]]:
     items = [item for item in draft["edit"]["insert"] if own_pass.of_ours(item) is None]
     return {(item.get("code"), item.get("source")) for item in items}
-
-
-class Distrust(UserError):
-    """A recording that was not made here brings code."""
-
-    def __init__(self, name: str):
-        super().__init__("the recording brings a pass with code of its own", name,
-                         "read the code, then allow it to run")  # fmt: skip
 
 
 def sight(workspace: Workspace, before: Sight, made: Compile, start: str) -> Sight:

@@ -21,6 +21,13 @@ from workbench.views.reading import Run
 KEPT_OPEN = 3
 
 
+class Distrust(UserError):
+    """A recording that was not made here brings code."""
+
+    def __init__(self, what: str, name: str):
+        super().__init__(what, name, "read the code, then allow it to run")
+
+
 class Workspace:
     """``local``: only this machine reaches the server.  Elsewhere files outside the cache and code
     (``package.module:function``) are off unless ``allow_code``.  ``given``: files that the person
@@ -135,12 +142,17 @@ class Workspace:
         """Whether pages may have code run that is named by its place (package.module:function)."""
         return self._code
 
-    def search(self, run: Run, other: Run) -> dict[str, Any]:
+    def search(self, run: Run, other: Run, trust: bool = False) -> dict[str, Any]:
         """The job that finds where two training runs differ: it compiles what their folders name;
-        UserError where that may not run from here."""
+        UserError where that may not run from here.  Code that the folder of a recording from
+        elsewhere names runs only once the person has said that they ``trust`` it."""
         if not self._code:
             raise UserError("doing an iteration again is off on this address", run.path.name,
                             "start the server with --allow-code, or on localhost")  # fmt: skip
+        foreign = [each for each in (run, other) if not self.made_here(each.path)]
+        named = [code for each in foreign for code in divergence.code_of(each)]
+        if named and not trust:
+            raise Distrust(f"the folder of the run names code to run: {named[0]}", run.path.name)
         return divergence.job(run, other)
 
     def _check_sample(self, name: str) -> None:

@@ -64,6 +64,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     }
     const ended = search.state === 'failed' && search.error ? error(search.error, 'failed') : search.state === 'cancelled' ? h('p', { class: 'muted' }, 'The search was cancelled.') : null;
     if (data.result || (!data.part && !data.problem)) return ended;
+    if (!data.again) return h('div', { class: 'box' }, 'The runs were made from Python, so nothing here can do an iteration again: call core_compiler.debug.which_pass.find there.');
+    if (search.ask) return h('div', { class: 'box', 'data-result': 'ask' }, ended, h('div', { class: 'do' }, h('button', { 'data-do': 'trust', click: () => send('diverge', { trust: true }) }, 'I have read it: run it')));
     const may = detail.may_run && data.part;
     return h('div', {}, ended, h('div', { class: 'box' }, data.part ? h('p', {}, data.pipelines ? 'Which pass is it, and which rewrite of it? That iteration is done with pipelines between the two, until one rewrite is left.'
       : 'Which op is it, and in which element? That iteration is done again in both runs, from the checkpoint before it.') : null,
@@ -75,8 +77,9 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const found = data.result;
     if (!found) return null;
     const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
-    if ('pass' in found) return changed(found, row);
-    if (!found.op) return h('div', { class: 'box', 'data-result': 'none' }, h('b', {}, 'No op differs'), `Done again, every value of iteration ${count(found.iteration)} is the same in both runs; what differs is ${found.value}.`);
+    const kept = h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run && data.again ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Look again') : null);
+    if ('pass' in found) return changed(found, row, kept);
+    if (!found.op) return h('div', { class: 'box', 'data-result': 'none' }, h('b', {}, 'No op differs'), `Done again, every value of iteration ${count(found.iteration)} is the same in both runs; what differs is ${found.value}.`, kept);
     const op = found.id === null ? h('b', { class: 'mono' }, found.op)
       : h('b', { class: 'mono' }, link(found.op, { op: found.id, stage: found.stage, panes: ['divergence', 'graph'], open: 'graph', beside: 'divergence' }, 'Select this op: graph, source and IR diff follow'));
     const kernel = (name, id, other) => (!name ? '–' : other ? h('span', { class: 'mono' }, name) : id === null ? h('span', { class: 'mono' }, name) : link(name, { kernel: id, open: 'code', beside: 'divergence' }, 'The code of this kernel'));
@@ -91,17 +94,17 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       found.count ? row('kernels', h('span', { class: 'side' }, 'A ', kernel(found.kernels[0], found.kernel_ids[0])), 'B ', found.kernels[1] === found.kernels[0] ? h('span', { class: 'muted' }, 'the same') : kernel(found.kernels[1], found.kernel_ids[1], true)) : null,
       found.history.length ? row('made by', h('div', { class: 'steps', title: 'The rules that made the op, the last one first' }, found.history.map((each) => h('span', {}, each)))) : null),
     found.count ? null : h('p', { class: 'muted' }, 'Its numbers are not known: the iteration cannot be done again here.'),
-    h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Look again') : null));
+    kept);
   }
 
   // Two pipelines: the pass that makes the difference, and the rewrite in it.
-  function changed(found, row) {
+  function changed(found, row, kept) {
     const [a, b] = found.numbers;
     const rewrite = `${count(found.number)} of ${count(found.total)}: ${found.rule}`;
     return h('div', { class: 'box', 'data-result': 'pass' }, h('table', {},
       row('pass that does it', h('b', { class: 'mono' }, found.pass || 'the order of the passes')),
       row('what the runs say of it', h('span', { class: 'side' }, `A ${found.how[0]}`), `B ${found.how[1]}`),
-      found.number ? row('rewrite', found.stage === null ? h('span', { class: 'mono' }, `${rewrite} (in B)`)
+      found.number ? row('rewrite', found.stage === null ? h('span', { class: 'mono' }, rewrite)
         : h('span', { class: 'mono' }, link(rewrite, { stage: found.stage, rewrite: found.number - 1, open: 'rewrites', beside: 'divergence' }, 'This rewrite: before and after'))) : null,
       found.source ? row('rule stands in', h('span', { class: 'mono' }, found.source)) : null,
       found.op ? row('replaces', h('span', { class: 'mono' }, found.op), found.origin ? h('span', { title: found.origin }, ` from ${base(found.origin)}`) : '') : null,
@@ -110,7 +113,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       found.count ? row('element', h('span', { class: 'mono' }, `[${found.element.join(', ')}]`)) : null,
       found.count ? row('numbers', h('span', { class: 'side' }, 'A ', h('span', { class: 'mono' }, exactly(a))), h('span', { class: 'side' }, 'B ', h('span', { class: 'mono' }, exactly(b))), `${plural(found.ulps, 'ulp')} apart`) : null,
       found.count ? row('elements that differ', count(found.count)) : null),
-    h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Look again') : null));
+    kept);
   }
 
   function runs() {

@@ -12,7 +12,7 @@ from core_compiler.errors import UserError
 from core_compiler.training import receipts
 from core_compiler.training.diverge import Parting, part
 from core_compiler.training.receipts import Book
-from workbench import divergences
+from workbench import divergences, edits, own_pass, training_runs
 from workbench.state import Sight
 from workbench.views import training
 from workbench.views.links import kernel_by_name
@@ -44,6 +44,7 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
         "a": a, "b": b, "refused": "", "together": training.together(run, other),
         "part": None, "compared": 0, "problem": None, "result": None,
         "pipelines": a["identity"] != b["identity"],
+        "again": all(training_runs.is_run(f) for f in map(_folder, (run, other)) if f is not None),
         "command": _command(a["folder"], b["folder"]) if a["folder"] and b["folder"] else "",
     }  # fmt: skip
     try:
@@ -68,8 +69,17 @@ def job(run: Run, other: Run) -> dict[str, Any]:
     return {
         "model": f"{run.path.name} and {other.path.name}", "diverge": [a, b],
         "out": str(divergences.path_of(run.path)), "recording": str(run.path),
-        "key": _key(books, found),
+        "other": str(other.path), "key": _key(books, found),
     }  # fmt: skip
+
+
+def code_of(run: Run) -> list[str]:
+    """What code of a person's the folder of a run names, for the worker to run."""
+    held = training_runs.arguments_of(_folder(run) or Path())
+    model = str(held.get("model", ""))
+    items = edits.checked(held.get("pipeline"))["insert"]
+    foreign = [edits.name_of(item) for item in items if own_pass.of_ours(item) is None]
+    return [*([model] if ":" in model else []), *foreign]
 
 
 def linked(run: Run, other: Run, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,7 +88,10 @@ def linked(run: Run, other: Run, result: Mapping[str, Any]) -> dict[str, Any]:
     it made, where this recording has the rewrite."""
     if "pass" in result:
         made = next((s for s in run.stages() if s.pass_name == result["pass"]), None)
-        there = made is not None and 0 < result["number"] <= made.rewrites
+        steps = [] if made is None else run.rewrites(made.index)
+        there = 0 < result["number"] <= len(steps) and (
+            steps[result["number"] - 1].rewrite.rule == result["rule"]
+        )
         return {**result, "stage": made.index if made is not None and there else None}
     names = [kernel_by_name(each) for each in (run, other)]
     kernels = [found.get(name) for found, name in zip(names, result["kernels"], strict=True)]
@@ -91,7 +104,7 @@ def _op(run: Run, value: str) -> tuple[int | None, int | None]:
     share."""
     number = value.partition("/")[2]
     stages = [s.index for s in run.stages() if s.index == 0 or s.half != "implementation"]
-    if not number.isdigit() or not stages:
+    if not number.isdecimal() or not stages:
         return None, None
     made = [op for op in run.index(stages[-1]).module.main.body.ops for _ in op.results]
     if int(number) >= len(made):
@@ -103,8 +116,9 @@ def _told(book: Book, found: Parting) -> dict[str, Any]:
     """What receipts say, a value by its op and where that comes from."""
     kind, _, name = found.leaf.partition(" ")
     origin = ""
-    if kind == "value" and int(name.partition("/")[2]) < len(book.names):
-        named = book.names[int(name.partition("/")[2])]
+    number = name.partition("/")[2]
+    if kind == "value" and number.isdecimal() and int(number) < len(book.names):
+        named = book.names[int(number)]
         kind, name, origin = "op", named.op, named.origin
     return {"iteration": found.iteration, "until": found.until, "last": found.last,
             "kind": kind, "name": name.removeprefix("of "), "origin": origin}  # fmt: skip
@@ -119,15 +133,21 @@ def _key(books: tuple[Book, Book], found: Parting) -> str:
 # -- receipts in folders --------------------------------------------------------------------------
 
 
+def _folder(run: Run) -> Path | None:
+    """The folder that a recording names; None where it names none, or none that may be read."""
+    folder = Path(str(training.facts(run).get("folder") or ""))
+    return folder if run.folders and folder.is_absolute() else None
+
+
 def _receipts(run: Run) -> Path | None:
-    folder = str(training.facts(run).get("folder") or "")
-    return Path(folder) / receipts.FILE if folder and run.folders else None
+    folder = _folder(run)
+    return None if folder is None else folder / receipts.FILE
 
 
 def _stamp(path: Path | None) -> tuple[int, int] | None:
     try:
         found = None if path is None else path.stat()
-    except OSError:
+    except (OSError, ValueError):
         return None
     return found and (found.st_mtime_ns, found.st_size)
 
@@ -141,7 +161,10 @@ def _book(run: Run) -> Book:
     if not run.folders:
         raise UserError("folders of runs are not read on this address", name,
                         "start the server with --allow-code, or on localhost")  # fmt: skip
-    path = Path(str(plan["folder"])) / receipts.FILE
+    path = _receipts(run)
+    if path is None:
+        raise UserError(f"{name} names no whole path", str(plan["folder"]),
+                        "record it again: workbench train -o FILE.run --folder DIR")  # fmt: skip
     stamp = _stamp(path)
     if not path.parent.is_dir():
         raise UserError(f"the folder of {name} is gone", str(path.parent),

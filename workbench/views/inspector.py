@@ -37,7 +37,7 @@ _HALVES = {
 
 
 def key(run: Run, sight: Sight) -> tuple:
-    return run.version, sight.stage, sight.rewrite, sight.op, sight.buffer, sight.kernel
+    return run.version.compiled, sight.stage, sight.rewrite, sight.op, sight.buffer, sight.kernel
 
 
 def data(run: Run, sight: Sight) -> dict[str, Any]:

@@ -87,6 +87,8 @@ class Run:
         self._scopes: dict[Origin, str] = {}
         self._places: dict[Origin, tuple[str, int]] = {}
         self._iterations: dict[int, IterationRecord] = {}
+        #: The number of the iteration that was written last.
+        self.newest = 0
         self._read_to = 0
         self.version = self._read_version()
         self.status = self.recording.status
@@ -195,6 +197,7 @@ class Run:
             if self._read_to == (self.version.iterations or 0):
                 return self._iterations
             self._read_to, rows = self.recording.iterations(self._read_to)
+            self.newest = rows[-1].number if rows else self.newest
             rows.sort(key=lambda row: row.number)
             again = rows and rows[0].number <= next(reversed(self._iterations), 0)
             self._iterations.update((row.number, row) for row in rows)

@@ -148,8 +148,22 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       a.left === null ? null : fact(clock(a.left), 'left', 'By the mean of the last 20 iterations'),
       a.loss === null ? null : fact(number(a.loss, 4), 'loss', `Of the last iteration: ${fine(a.loss)}`),
       a.seconds ? fact(seconds(a.seconds), 'an iteration', 'The median of the last 20, receipts included') : null,
-      a.seconds && a.batch ? fact(count(a.batch / a.seconds), 'examples/s', `Batches of ${count(a.batch)}`) : null,
+      a.seconds && a.batch ? fact(number(a.batch / a.seconds, 3), 'examples/s', `Batches of ${count(a.batch)}`) : null,
     ].filter(Boolean));
+    // Built again only where something of it is new: a live run would close what is open.
+    const news = JSON.stringify([state, data.a.path, data.b?.path, data.together !== null, library, BELOW.filter(([name]) => has(name)).map(([name]) => name)]);
+    if (news !== built) { built = news; drawControls(); }
+    const ended = a.status === 'failed' || a.status === 'interrupted' ? a.message || 'Its process is gone; resume it from its last checkpoint.' : '';
+    note.hidden = !(ended || data.refused);
+    note.className = `note ${ended ? 'failed' : ''}`;
+    note.textContent = [ended, data.refused].filter(Boolean).join(' · ');
+  }
+
+  let built = '';
+  function drawControls() {
+    const { a } = data;
+    const focus = root.activeElement ?? document.activeElement;
+    const mark = focus?.dataset?.scale ? `[data-scale="${focus.dataset.scale}"]` : focus?.dataset?.do ? `[data-do="${focus.dataset.do}"]` : focus?.classList?.contains('lower') ? '.lower' : '';
     const toggle = (name, value, title, hint) => h('button', { 'aria-pressed': String((state[name] ?? 'linear') === value), 'data-scale': value, title: hint, click: () => remember({ [name]: value === 'linear' ? undefined : value }) }, title);
     const lower = h('select', { class: 'lower', 'aria-label': 'Lower plot', title: 'What the lower plot shows', change: () => remember({ below: lower.value }) },
       BELOW.filter(([name]) => has(name)).map(([name, title]) => h('option', { value: name, selected: name === below() }, title)));
@@ -166,10 +180,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     pair.replaceChildren(...(data.rows ? [] : pairBar({ a, b: data.b, library: others, about, choose, send })), // a report has no second run
       data.together ? h('button', { 'data-do': 'divergence', title: 'The first op in which the two runs differ', click: () => send('show', { view: 'divergence' }) }, 'Where do they part?') : '',
       pairClear(data.b, choose), h('span', { class: 'gap' }), files);
-    const ended = a.status === 'failed' || a.status === 'interrupted' ? a.message || 'Its process is gone; resume it from its last checkpoint.' : '';
-    note.hidden = !(ended || data.refused);
-    note.className = `note ${ended ? 'failed' : ''}`;
-    note.textContent = [ended, data.refused].filter(Boolean).join(' · ');
+    if (mark) tools.querySelector(mark)?.focus();
   }
 
   function csv() {
@@ -261,7 +272,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].find((each) => each * power >= rough) * power;
     const made = [];
-    for (let n = Math.ceil(low / step); n * step <= high * (1 + 1e-12); n += 1) made.push(n * step);
+    const first = Math.ceil(low / step);
+    for (let i = 0; i < 100 && (first + i) * step <= high * (1 + 1e-12); i += 1) made.push((first + i) * step);
     return made;
   }
 
@@ -358,7 +370,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const same = by === 'receipts' ? 'same bits' : 'equal losses';
     const more = by === 'receipts' ? '' : ` (${why}: digests are not compared)`;
     if (parts === null) return `${same} in iterations ${count(first)} to ${count(last)}${more}`;
-    const then = by === 'receipts' ? 'different digests' : 'different ones';
+    const then = by === 'receipts' ? 'different digests' : 'different losses';
     return parts === first ? `${then} from iteration ${count(first)} on${more}` : `${same} up to iteration ${count(parts - 1)}, then ${then}${more}`;
   }
 

@@ -103,8 +103,9 @@ def about(run: Run) -> dict[str, Any]:
     left, what is hashed, how it ended."""
     meta, plan, rows = run.meta(), facts(run), run.iterations()
     wanted, batch = (_count(plan.get(name)) for name in ("iterations", "batch"))
-    last = next(reversed(rows.values()), None)
-    recent = [row.seconds for row in islice(reversed(rows.values()), RECENT)]
+    last = rows.get(run.newest)  # a run that goes on from a checkpoint does some again
+    before = (row for row in reversed(rows.values()) if row.number <= run.newest)
+    recent = [row.seconds for row in islice(before, RECENT)]
     mean = sum(recent) / len(recent) if recent else 0.0
     done = 0 if last is None else last.number
     return {

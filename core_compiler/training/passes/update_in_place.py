@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -63,8 +64,17 @@ class _State:
         known = self.touching.get(self._output(row), [])
         meetings = [i for i, op in enumerate(self.ops) if op.kind == LAUNCH and is_exchange(op)]
         #: The launch after which nothing can fail any more.
-        self.sure = max([known[0] if known else len(self.ops), *meetings])
+        self.sure = max([self._known(known) if known else len(self.ops), *meetings])
         self.shared: dict[tuple[str, int, int], bool] = {}
+
+    def _known(self, touching: Sequence[int]) -> int:
+        """When a value is known whose memory these ops touch: once the first has run, but of what
+        a loop carries with the first launch after the loop."""
+        ends = [end for begin, end in self.loops if any(begin < i < end for i in touching)]
+        if not ends:
+            return touching[0]
+        rest = range(max(ends), len(self.ops))
+        return next((i for i in rest if self.ops[i].kind in (LAUNCH, COPY)), len(self.ops))
 
     def _root(self, value: Value) -> Value:
         return self.roots.get(value, value)

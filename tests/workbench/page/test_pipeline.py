@@ -16,7 +16,7 @@ from core_compiler.record.reader import Recording
 from core_compiler.targets.cpu import CPU
 from workbench import own_pass, worker
 from workbench.app import rerun
-from workbench.app.workspace import Workspace
+from workbench.app.workspace import Distrust, Workspace
 from workbench.state import Sight
 from workbench.views import Empty, pipeline
 from workbench.views.reading import Run
@@ -160,7 +160,7 @@ def test_the_code_that_a_recording_from_elsewhere_brings_runs_only_once_it_is_tr
     there = Run(compiled(tmp_path / "sent.run", edit=inserted(code)))
     workspace = Workspace(root=tmp_path / "cache")
     draft = pipeline.data(there, Sight(), None)["shown"]["draft"]
-    with pytest.raises(rerun.Distrust, match="brings a pass with code of its own"):
+    with pytest.raises(Distrust, match="brings a pass with code of its own"):
         rerun.job(workspace, there, {"draft": draft})
     assert rerun.job(workspace, there, {"draft": draft, "trust": True})["edit"]["insert"]
     without = pipeline.answer(
@@ -326,7 +326,7 @@ def test_a_failing_pass_of_ones_own_tells_its_line_and_is_mended(opened, server)
     opened.wait(VIEW + "[data-do=kept]")
     note = " ".join(opened.text(VIEW + ".note").split())
     assert "pass mine: the pass raised ValueError at mine.py:8: not yet" in note
-    assert "Open the 8 stages it finished" in note
+    assert "Open the 9 stages it finished" in note
     opened.wait(row("mine") + ".bad.on")
     assert opened.query("run") == "digits-cnn.run"  # nothing is lost
     opened.locate(VIEW + "[data-do=line]").click()
