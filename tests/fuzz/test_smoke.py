@@ -10,11 +10,12 @@ from core_compiler.errors import CANNOT_HERE, UserError
 from tests.fuzz import cases, pool
 from tests.fuzz.cases import FINE, FRONTENDS, Case, Cases, Outcome
 from tests.fuzz.seeds import seeds
+from tests.slow import slow_but
 
 INPUTS = {"onnx": 250, "onnx-passes": 80, "stablehlo": 150}
 
 
-@pytest.mark.parametrize("frontend", FRONTENDS)
+@pytest.mark.parametrize("frontend", slow_but(("onnx", "onnx-passes"), FRONTENDS))
 def test_damaged_files_are_imported_or_refused(frontend: str) -> None:
     if frontend == "stablehlo":
         pytest.importorskip("jax", reason="the frontend reads programs by jaxlib")

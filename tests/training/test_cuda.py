@@ -123,6 +123,7 @@ def test_shards_on_a_gpu_have_the_cpus_bits(kind):
     assert on_gpu == _trained(kind, "cpu", 2)
 
 
+@pytest.mark.slow
 def test_a_run_on_a_gpu_is_compared_with_one_on_a_cpu(tmp_path):
     """Receipts of all values are the same; a rounding that is flipped on the GPU is found."""
     target = SimulatedCUDA()

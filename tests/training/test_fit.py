@@ -231,6 +231,7 @@ def test_the_command_gives_the_same_digest_on_any_threads_and_tiling(capsys):
     assert found[0]["peak_bytes"] > 0 and found[0]["seconds_per_iteration"] > 0
 
 
+@pytest.mark.slow
 def test_the_command_trains_in_f16(capsys, tmp_path):
     from workbench.cli import main
 

@@ -81,6 +81,7 @@ def plain(request):
     return step, _ran(step, batch), kind, batch
 
 
+@pytest.mark.slow
 def test_computing_again_changes_memory_and_no_bit(plain):
     _, ran, kind, batch = plain
     again = _step(kind, batch, optimizer="adamw", recompute=0.7, threads=2)

@@ -289,6 +289,7 @@ def _has_the_references_bits(kind, batch, precision, threads, tiles):
             assert ours.tobytes() == np.ascontiguousarray(reference).tobytes()
 
 
+@pytest.mark.slow
 def test_the_compiled_step_has_the_references_bits():
     _has_the_references_bits(Pictures, _pictures, "f16", 2, "small")
 

@@ -21,6 +21,7 @@ from core_compiler.training.config import Training
 from core_compiler.training.fit import fit
 from core_compiler.training.meeting import Apart, Hub, Seat, stride_of
 from core_compiler.training.receipts import Book
+from tests.slow import slow_but
 
 pytest.importorskip("distributed", reason="needs dask: pip install 'compiler-workbench[workers]'")
 
@@ -65,7 +66,9 @@ def alone():
     return made
 
 
-@pytest.mark.parametrize(("workers", "norm"), [(2, True), (2, False), (3, True)])
+@pytest.mark.parametrize(
+    ("workers", "norm"), slow_but(((3, True),), [(2, True), (2, False), (3, True)])
+)
 def test_workers_change_no_bit(workers, norm, alone, tmp_path):
     step = _step(norm=norm)
     history = fit(
@@ -98,7 +101,7 @@ def test_receipts_of_all_values_are_those_of_one_process(tmp_path):
     assert one.receipts[3].gradients
 
 
-@pytest.mark.parametrize("when", ["one", "all"])
+@pytest.mark.parametrize("when", slow_but(("one",), ["one", "all"]))
 def test_killed_workers_cost_no_bit(when, alone, tmp_path):
     """One dies in the middle of an iteration and is replaced; or all of them, and a checkpoint is
     what is left."""

@@ -288,6 +288,7 @@ def test_of_two_pipelines_the_pass_is_looked_for(server, tab, training_runs, tmp
     page = tab(f"{server.url}?{query}")
     assert page.text(f"{VIEW} .told") == "Different in iteration 1."
     page.locate(f'{VIEW} button:text-is("Find the pass")').click()
+    page.locate(f'{VIEW} [data-do="trust"]').click()  # the folder brings a pass of a person's own
     page.page.wait_for_selector(f'{VIEW} [data-result="pass"]', timeout=300_000)
     said = page.text(f'{VIEW} [data-result="pass"]')
     for part in ("louder", "inserted after canonicalise", "is not there", "core.gelu#1"):

@@ -337,7 +337,7 @@ def test_a_failing_pass_of_ones_own_tells_its_line_and_is_mended(opened, server)
     opened.locate(VIEW + "[data-do=run]").click()
     ran(opened)
     with Recording.open(server.root / "recordings" / opened.query("run")) as file:
-        assert [stage.pass_name for stage in file.stages()][7:9] == ["recompose", "mine"]
+        assert [stage.pass_name for stage in file.stages()][8:10] == ["recompose", "mine"]
     assert opened.locate(VIEW + ".row").count() == len(LABELS) + 1
 
 
