@@ -12,16 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Rewrite
-from core_compiler.kernels.reference.digest import canonical
-from core_compiler.kernels.reference.dtypes import widen
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines import PipelineEdit, Step, arrange
 from core_compiler.training.data import Data
-from core_compiler.training.diverge import Difference, diverge, part, ulps
+from core_compiler.training.diverge import Difference, diverge, first_element, part
 from core_compiler.training.probes import source
 from core_compiler.training.receipts import Receipt, Recorder
 from core_compiler.training.replay import Run, mismatch
@@ -193,13 +189,10 @@ class _Search:
         name = next((n for n in receipt.state if receipt.state[n] != also.state[n]), None)
         if name is None:
             return replace(found, value=_differ(receipt, also) or "")
-        x, y = (canonical(np.asarray(state[name])) for state in states)
-        bits = f"u{x.dtype.itemsize}"
-        places = np.argwhere(x.view(bits) != y.view(bits))
-        index = tuple(map(int, places[0]))
-        pair = float(widen(np.asarray(x[index]))), float(widen(np.asarray(y[index])))
-        return replace(found, value=name, element=index, numbers=pair, count=len(places),
-                       ulps=ulps(x[index], y[index]))  # fmt: skip
+        index, pair, apart, count = first_element(*(state[name] for state in states))
+        return replace(
+            found, value=name, element=index, numbers=pair, ulps=apart, count=count
+        )  # fmt: skip
 
     # -- the changes -----------------------------------------------------------------------------
 

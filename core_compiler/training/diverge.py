@@ -111,14 +111,23 @@ def diverge(
             raise
         say(f"its numbers are not known: {error.what}")
         return Difference(iteration, lasting, named.op, key, origin=named.origin)
+    index, numbers, apart, count = first_element(x, y)
+    return Difference(
+        iteration, lasting, named.op, key, index, numbers, apart, count, named.origin,
+        history(a, probe.number), (probe.kernel, elsewhere.kernel),
+    )  # fmt: skip
+
+
+def first_element(
+    x: np.ndarray, y: np.ndarray
+) -> tuple[tuple[int, ...], tuple[float, float], int, int]:  # fmt: skip
+    """The first element in which two arrays of one dtype differ: its index, what they have there,
+    how many representable numbers lie between; and how many elements differ."""
     bits = f"u{x.dtype.itemsize}"
     places = np.argwhere(canonical(x).view(bits) != canonical(y).view(bits))
     index = tuple(map(int, places[0])) if len(places) else ()
-    return Difference(
-        iteration, lasting, named.op, key, index, (_number(x, index), _number(y, index)),
-        ulps(x[index], y[index]), len(places), named.origin, history(a, probe.number),
-        (probe.kernel, elsewhere.kernel),
-    )  # fmt: skip
+    numbers = _number(x, index), _number(y, index)
+    return index, numbers, ulps(x[index], y[index]), len(places)
 
 
 def parted(a: Book, b: Book) -> int | None:
