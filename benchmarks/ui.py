@@ -1,15 +1,23 @@
-"""How quickly the page opens a recording and steps through it, in a headless Chromium.
+"""How quickly the page opens a recording, steps through it and draws it, in a headless Chromium.
 
-``python benchmarks/ui.py FILE.run [FILE.run ...]`` prints one JSON object a recording, times in
-milliseconds:
+    python benchmarks/ui.py [--json] [-o FILE]          generated models: 1,000, 10,000, 100,000 ops
+    python benchmarks/ui.py FILE.run ... [--json]       recordings
 
-``open``        from the request to the first view that is drawn (a fresh browser: nothing cached)
-``reload``      the same with the browser's cache
-``step``        from the key ``j`` to the graph and the IR diff of the next changed pass drawn
-``select``      from a click in the kernel table to the selection shown everywhere
-``server_mb``   memory of the server after all that, in MB
+For each recording, beside the machine's load (figures mean little on a busy one):
 
-and beside them the machine's load, because they mean little on a busy one.
+``first_paint_s``  from the request to the first view that is drawn (a fresh browser: nothing
+                   cached); ``reload_s`` with the browser's cache
+``graph_s``        from the request to the graph of the import drawn
+``step_ms``        from the key ``j`` to the graph and the IR diff of the next changed pass drawn,
+                   for the first time; ``step_again_ms`` with ``k``, back
+``select_ms``      from the key ``J`` to the next rewrite shown everywhere
+``pan_frame_ms``   a frame while the graph is dragged, the 95th percentile; the slower one of
+                   ``pan``: ``near`` (text can be read), ``whole`` (everything in the window)
+``server_bytes``   memory of the server after all that
+
+``--json`` prints one object at the end: ``sizes`` maps op counts to these figures of chains of
+equal blocks, ``long`` to those of such models with edges that span everything, ``recordings``
+files.
 """
 
 from __future__ import annotations
@@ -23,12 +31,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # also run as a file
+from benchmarks.models import machine  # noqa: E402
+
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 _SERVE = """
 import sys
@@ -87,32 +101,89 @@ _SELECT = """
 """
 
 
-def measure(browser, url: str, process: psutil.Process, path: Path, steps: int) -> dict:
+#: Drags the graph a few pixels a frame and notes how long frames take.
+_PAN = """
+(frames) => new Promise((done) => {
+  const find = (node) => {
+    if (node.shadowRoot) { const inner = find(node.shadowRoot); if (inner) return inner; }
+    for (const child of node.children) {
+      if (child.classList?.contains('stage')) return child;
+      const inner = find(child);
+      if (inner) return inner;
+    }
+    return null;
+  };
+  const stage = find(document.querySelector('#cw-view-graph'));
+  const times = [];
+  let last = performance.now();
+  const frame = () => {
+    const now = performance.now();
+    times.push(now - last);
+    last = now;
+    if (times.length > frames) return done(times.slice(2));
+    const by = times.length % 40 < 20 ? 9 : -9;
+    const turn = { deltaX: by, deltaY: by, bubbles: true, cancelable: true };
+    stage.dispatchEvent(new WheelEvent('wheel', turn));
+    requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+})
+"""
+SIZES = (1000, 10_000, 100_000)
+FRAMES = 120
+#: Passes that are stepped through.
+STEPS = 12
+
+
+def measure(browser, url: str, server: psutil.Process, path: Path) -> dict:
     """The figures of one recording."""
     address = f"{url}?run={quote(str(path.absolute()))}"
     context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(120_000)
     context.add_init_script(_WATCH)
     page = context.new_page()
     opened = [_open(page, address) for _ in range(3)]
+    began = time.perf_counter()
     page.goto(f"{address}&stage=0&panes=graph,diff")
     page.wait_for_selector("#cw-view-graph .cw[data-ready]")
+    graph = time.perf_counter() - began
     page.wait_for_selector("#cw-view-diff .cw[data-ready]")
     page.wait_for_timeout(500)
-    first = [page.evaluate(_STEP, "j") for _ in range(steps)]
+    changed = page.locator(".pass:not(.same)").count() - 1  # but the import
+    steps = min(STEPS, changed)
+    there = [page.evaluate(_STEP, "j") for _ in range(steps)]
     back = [page.evaluate(_STEP, "k") for _ in range(steps)]
     select = [page.evaluate(_SELECT) for _ in range(8)]
+    pan = _pan(page)
     context.close()
     return {
         "recording": path.name,
-        "open": round(opened[0]),
-        "reload": round(min(opened[1:])),
-        "step": _summary(first),
-        "step_again": _summary(back),
-        "select": _summary(select),
-        "server_mb": round(process.memory_info().rss / 1e6),
+        "first_paint_s": round(opened[0] / 1e3, 3),
+        "reload_s": round(min(opened[1:]) / 1e3, 3),
+        "graph_s": round(graph, 3),
+        "step_ms": _summary(there),
+        "step_again_ms": _summary(back),
+        "select_ms": _summary(select),
+        "pan_frame_ms": max(p["p95"] for p in pan.values()),
+        "pan": pan,
+        "server_bytes": server.memory_info().rss,
         "load": round(os.getloadavg()[0], 1),
-        "cores": os.cpu_count(),
     }
+
+
+def _pan(page) -> dict[str, dict[str, float]]:
+    """Frames while panning a graph with as many ops drawn as the view draws at most."""
+    page.locator("#cw-view-graph .stage").focus()
+    page.keyboard.press("E")
+    page.wait_for_timeout(1500)
+    found = {}
+    for name, key in (("whole", "f"), ("near", ".")):
+        if name == "near":
+            page.keyboard.press("ArrowDown")  # selects something, at a size that can be read
+        page.keyboard.press(key)
+        page.wait_for_timeout(800)
+        found[name] = _summary(page.evaluate(_PAN, FRAMES))
+    return found
 
 
 def _open(page, address: str) -> float:
@@ -125,37 +196,78 @@ def _open(page, address: str) -> float:
 def _summary(values: list[float]) -> dict[str, float]:
     known = sorted(v for v in values if v == v)
     if not known:
-        return {}
-    return {"median": round(statistics.median(known)), "min": round(known[0]),
-            "max": round(known[-1])}  # fmt: skip
+        return {
+            "median": float("nan"),
+            "p95": float("nan"),
+            "max": float("nan"),
+            "lost": len(values),
+        }
+    p95 = known[min(len(known) - 1, round(0.95 * (len(known) - 1)))]
+    made = {"median": round(statistics.median(known), 1), "p95": round(p95, 1),
+            "max": round(known[-1], 1)}  # fmt: skip
+    lost = len(values) - len(known)
+    return {**made, "lost": lost} if lost else made
+
+
+@contextmanager
+def serving(root: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """A server of its own, its address and its process."""
+    server = subprocess.Popen(
+        [sys.executable, "-c", _SERVE, str(root)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip(), psutil.Process(server.pid)
+    finally:
+        server.terminate()
+        server.wait(20)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("recordings", nargs="+", type=Path)
-    parser.add_argument("--steps", type=int, default=12, help="passes to step through")
+    parser.add_argument("recordings", nargs="*", type=Path)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="op counts")
+    parser.add_argument("--short", action="store_true", help="no models with long edges")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("-o", "--output", type=Path, help="the object of --json, into a file")
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    with tempfile.TemporaryDirectory() as root, sync_playwright() as playwright:
-        began = time.perf_counter()
-        server = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, root], stdout=subprocess.PIPE, text=True, cwd=ROOT
-        )
-        try:
-            url = server.stdout.readline().strip()
-            print(json.dumps({"server_start_ms": round((time.perf_counter() - began) * 1e3)}))
-            browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
-            process = psutil.Process(server.pid)
-            for path in arguments.recordings:
-                print(json.dumps(measure(browser, url, process, path, arguments.steps)), flush=True)
-            browser.close()
-        finally:
-            server.terminate()
-            server.wait(20)
+    made: dict[str, Any] = {"machine": machine(2)}
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
+        for group, name, path in _wanted(arguments, Path(folder)):
+            # A server for each recording: its memory is that of this one alone.
+            with serving(Path(folder)) as (url, process):
+                row = measure(browser, url, process, path)
+            made.setdefault(group, {})[name] = row
+            if not arguments.json:
+                print(json.dumps({group: name, **row}), flush=True)
+        browser.close()
+    text = json.dumps(made, indent=1)
+    if arguments.json:
+        print(text)
+    if arguments.output:
+        arguments.output.write_text(text + "\n")
+
+
+def _wanted(arguments, folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Group, name and file of each recording, made when it is its turn."""
+    if arguments.recordings:
+        for path in arguments.recordings:
+            yield "recordings", path.name, path
+        return
+    for group in ("sizes",) if arguments.short else ("sizes", "long"):
+        for ops in arguments.sizes:
+            path = folder / f"{group}-{ops}.run"
+            subprocess.run(  # in a process of its own: its memory goes with it
+                [sys.executable, "-m", "benchmarks.generated_runs", str(path), str(ops), group],
+                check=True, cwd=ROOT,
+            )  # fmt: skip
+            yield group, str(ops), path
 
 
 if __name__ == "__main__":

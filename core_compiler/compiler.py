@@ -245,9 +245,7 @@ class Compilation:
         passes inserted before the last one kept do not run.
         """
         kept = self.stages[: stage + 1]
-        steps = [*self.steps[:stage], *self._remaining(stage, edit)]
-        begins = AT_LEVEL.get(self.level, AT_FIRST)
-        check(steps, self.options.target.get(LEVEL, "everywhere"), begins)
+        steps = self._edited(stage, edit)
         facts = {name: f for name, f in self.facts.items() if name != "executable"}
         fresh = Compilation(
             self.target, replace(self.options, edit=edit), list(kept), steps, self.inputs,
@@ -264,6 +262,19 @@ class Compilation:
             fresh.keep(self.state)
         fresh._announce()
         return fresh
+
+    def change(self, edit: PipelineEdit) -> None:
+        """Go on with the rest of an edited pipeline; what was done stays as it was done.
+        UserError, and nothing is changed, where the edit makes no sense."""
+        steps = self._edited(self._position, edit)
+        self.options, self.steps = replace(self.options, edit=edit), steps
+
+    def _edited(self, stage: int, edit: PipelineEdit) -> list[Step]:
+        """The steps up to ``stage`` and those of the edited pipeline after it, checked."""
+        steps = [*self.steps[:stage], *self._remaining(stage, edit)]
+        begins = AT_LEVEL.get(self.level, AT_FIRST)
+        check(steps, self.options.target.get(LEVEL, "everywhere"), begins)
+        return steps
 
     def _remaining(self, stage: int, edit: PipelineEdit) -> list[Step]:
         """The passes of the edited pipeline that have not run by stage ``stage``, in order."""

@@ -146,10 +146,12 @@ def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict
 
 
 def machine_figures(machine: Machine) -> dict[str, Any]:
-    """The machine that was compiled for, with the roofs its description gives (GFLOP/s, GB/s):
-    what a kernel's time is predicted by where nothing was measured."""
+    """The machine that was compiled for: how many cores or multiprocessors it has, and the roofs
+    that its description gives (GFLOP/s, GB/s), by which a kernel's time is predicted where nothing
+    was measured."""
     roofs = of_machine(machine)
     figures: dict[str, Any] = {"machine": machine.name, "machine_summary": machine.summary}
+    figures["machine_units"] = sum(int(unit.count.value) for unit in machine.units)
     if roofs is not None:
         figures["machine_limits"] = json.dumps(asdict(roofs))
     return figures

@@ -36,6 +36,7 @@ DISTRIBUTIONS = {
 # Come with another package by that package's own promise.
 CARRIED = {
     "bokeh": "panel",
+    "ipython": "ipywidgets",
     "llvmlite": "numba",
     "jaxlib": "jax",
     "param": "panel",
@@ -80,10 +81,21 @@ def imported(package: str) -> dict[str, str]:
     [
         (
             "core_compiler",
-            ("torch", "onnx", "keras", "tensorflow", "peers", "cuda", "draw", "egglog", "workers"),
+            (
+                "torch",
+                "onnx",
+                "keras",
+                "tensorflow",
+                "peers",
+                "cuda",
+                "draw",
+                "egglog",
+                "workers",
+                "parquet",
+            ),
         ),
         ("sample_models", ("models",)),
-        ("workbench", ("all",)),
+        ("workbench", ("all", "testing")),
         ("widgets", ("ui",)),
     ],
 )
@@ -141,6 +153,7 @@ def test_the_version_has_one_place() -> None:
 def test_entry_points_exist() -> None:
     declared = [PROJECT["scripts"]["workbench"]]
     declared += PROJECT["entry-points"]["core_compiler.targets"].values()
+    importlib.import_module(PROJECT["entry-points"]["pytest11"]["workbench"])
     for entry in declared:
         module, _, name = entry.partition(":")
         assert callable(getattr(importlib.import_module(module), name)), entry

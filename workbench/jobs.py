@@ -17,6 +17,7 @@ from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.record.recorder import Recorder
 from core_compiler.telemetry import tell
 from workbench import edits
+from workbench.hold import Hold
 from workbench.models import Model
 
 _LIBRARIES = ("torch", "onnx", "transformers", "numpy", "numba", "llvmlite")
@@ -31,16 +32,19 @@ def compile(
     cancelled: Callable[[], bool] = lambda: False,
     execute: bool = False,
     source_text: bool = True,
+    hold: Hold | None = None,
 ) -> Compilation:
     """Compile ``model`` for ``target``; with ``path``, record everything into that ``.run`` file.
 
     ``execute`` runs the program once on the model's inputs and times every launch, into the same
     recording, or records why this machine cannot.  A compile that fails or is stopped keeps the
-    stages it has finished; the recording then says how it ended.
+    stages it has finished; the recording then says how it ended.  ``hold`` says before each pass
+    whether to run it.
     """
     watchers = [o for o in (observer,) if o is not None]
-    if path is not None:
-        watchers.append(Recorder(Path(path), source_text=source_text))
+    recorder = None if path is None else Recorder(Path(path), source_text=source_text)
+    if recorder is not None:
+        watchers.append(recorder)
     watching = Observers(*watchers)
     watching.begin(describe(model, getattr(target, "name", target), options, source_text))
     try:
@@ -56,6 +60,10 @@ def compile(
             made.trim = model.imported.trimmed
         if model.imported.state:
             made.keep(model.imported.state)
+        if hold is not None:
+            hold.begin(watching, recorder)
+            while hold.go_on(made):
+                made.step()
         made.finish()
         watching.figures({"compile_seconds": time.perf_counter() - started})
         tell(made, watching)

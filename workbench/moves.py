@@ -9,8 +9,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from workbench import stops
 from workbench.state import MAX_TEXT, PRESETS, VIEWS, Sight
-from workbench.views import graph
+from workbench.views import graph, links
 from workbench.views.reading import Run
 
 Command = Mapping[str, Any]
@@ -94,7 +95,8 @@ def _opened(sight: Sight, view: str, beside: Any = None) -> Sight:
 
 
 def step(run: Run, sight: Sight, command: Command) -> Sight:
-    """The next (``by`` 1) or previous (-1) stage that changed, rewrite, or failed check."""
+    """The next (``by`` 1) or previous (-1) stage that changed, rewrite, failed check, breakpoint,
+    or change of the selected op."""
     if not run.version.stages:
         return sight
     by = -1 if command.get("by") == -1 else 1
@@ -137,7 +139,64 @@ def _next_failing(run: Run, sight: Sight, by: int) -> Sight:
     raise Nowhere("No failed check after this place.")
 
 
-_STEPS = {"changed": _next_changed, "rewrite": _next_rewrite, "failing": _next_failing}
+def _place(run: Run, sight: Sight) -> stops.Place:
+    return run.stage_number(sight.stage), -1 if sight.rewrite is None else sight.rewrite
+
+
+def _next_stop(run: Run, sight: Sight, by: int) -> Sight:
+    if not sight.stops:
+        raise Nowhere("There is no breakpoint: b sets one on the pass or rule, B on the op.")
+    found = stops.following(run, sight.stops, _place(run, sight), by)
+    if found is None:
+        raise Nowhere(f"No breakpoint {'after' if by > 0 else 'before'} this place.")
+    return _at(run, sight, found)
+
+
+def _next_of_op(run: Run, sight: Sight, by: int) -> Sight:
+    """Where the selected op, or what it came from or became, changes next."""
+    op = links.linked(run, sight).op or sight.op
+    if op is None:
+        raise Nowhere("Select an op first.")
+    found = stops.nearest(stops.changes(run, op), _place(run, sight), by)
+    if found is None:
+        raise Nowhere(f"{run.name_of(op)} does not change {'after' if by > 0 else 'before'} this.")
+    return _at(run, sight, found)
+
+
+def _at(run: Run, sight: Sight, place: stops.Place) -> Sight:
+    stage, number = place
+    if number < 0:
+        return _leave_overview(sight.with_(stage=stage, rewrite=None))
+    return rewrite(run, sight.with_(stage=stage), {"index": number})
+
+
+def stop(run: Run, sight: Sight, command: Command) -> Sight:
+    """A breakpoint set or taken away: ``text`` as in :mod:`workbench.stops`, or ``what``: ``here``
+    (the rule of the shown rewrite, else the shown pass) or ``op`` (the selected one)."""
+    text = str(command.get("text", ""))
+    if not text:
+        text = _stop_of_op(run, sight) if command.get("what") == "op" else _stop_here(run, sight)
+    return sight.with_(stops=stops.toggled(sight.stops, text[:MAX_TEXT])) if (
+        stops.known(text)) else sight  # fmt: skip
+
+
+def _stop_of_op(run: Run, sight: Sight) -> str:
+    op = links.linked(run, sight).op
+    if op is None:
+        raise Nowhere("Select an op first.")
+    return f"{stops.OP}:{op}"
+
+
+def _stop_here(run: Run, sight: Sight) -> str:
+    stage, number = _place(run, sight)
+    steps = run.rewrites(stage) if stage and number >= 0 else []
+    if number < len(steps) and number >= 0:
+        return f"{stops.RULE}:{steps[number].rewrite.rule}"
+    return f"{stops.PASS}:{run.stages()[stage].pass_name}"
+
+
+_STEPS = {"changed": _next_changed, "rewrite": _next_rewrite, "failing": _next_failing,
+          "stop": _next_stop, "op": _next_of_op}  # fmt: skip
 
 
 def rewrite(run: Run, sight: Sight, command: Command) -> Sight:
@@ -231,13 +290,14 @@ def chosen_in(run: Run, sight: Sight, view: str, chosen: Command) -> Sight:
 #: Commands that lead somewhere in a recording.
 MOVES: Mapping[str, Callable[[Run, Sight, Command], Sight]] = {
     "go": go, "select": select, "follow": follow, "show": show, "step": step, "rewrite": rewrite,
+    "stop": stop,
 }  # fmt: skip
 #: Commands that change what is shown where, also while the recording is yet to come.
 LAYOUTS: Mapping[str, Callable[[Sight, Command], Sight]] = {
     "preset": preset, "pane": pane, "split": split, "close": close, "zoom": zoom, "fold": fold,
 }  # fmt: skip
 #: Those that the way back does not lead through.
-UNRECORDED = ("zoom", "fold")
+UNRECORDED = ("zoom", "fold", "stop")
 
 
 def known(name: str) -> bool:

@@ -112,7 +112,7 @@ function component(name) {
 
 let state = {
   stage: null, rewrite: null, op: null, kernel: null, buffer: null, scope: '',
-  panes: ['overview'], zoom: null, fold: [], views: {},
+  panes: ['overview'], zoom: null, fold: [], stops: [], views: {},
 };
 const STAGES = boot.rail.stages;
 let notice = null;
@@ -134,9 +134,41 @@ async function rewriteAt(next, index) {
   return { ...leaveOverview(next), op: step.op, kernel: null, buffer: null, scope: '', stage, rewrite: index };
 }
 
+const ELSEWHERE = 'That needs the workbench: open the recording there.';
+
+/** The next breakpoint: its stage, and the number of a rewrite or null. */
+async function nextStop(forward, at) {
+  if (!state.stops.length) throw new Nowhere('There is no breakpoint: b sets one on the pass or rule.');
+  const from = state.rewrite ?? -1;
+  const after = (stage, number) => (stage - at || number - from) * forward > 0;
+  const order = STAGES.filter((each) => (each.index - at) * forward >= 0);
+  for (const { index, name } of forward > 0 ? order : order.reverse()) {
+    const { detail } = (await facts(`stage/${index}`)) ?? { detail: { rewrites: [] } };
+    const rules = detail.rewrites.flatMap((row, number) => (state.stops.includes(`rule:${row.rule}`) ? [number] : []));
+    const places = [...(state.stops.includes(`pass:${name}`) ? [-1] : []), ...rules].filter((number) => after(index, number));
+    if (places.length) return [index, places.at(forward > 0 ? 0 : -1)];
+  }
+  throw new Nowhere(`No breakpoint ${forward > 0 ? 'after' : 'before'} this place.`);
+}
+
+/** A breakpoint on the shown rewrite's rule or the shown pass, or one that is named; again: none. */
+async function stop({ text, what }) {
+  const stage = stageNumber(state.stage);
+  if (what === 'op') throw new Nowhere(ELSEWHERE);
+  const row = state.rewrite === null ? null : (await facts(`stage/${stage}`))?.detail.rewrites[state.rewrite];
+  const wanted = text ?? (row ? `rule:${row.rule}` : `pass:${STAGES[stage].name}`);
+  const without = state.stops.filter((each) => each !== wanted);
+  return { ...state, stops: without.length < state.stops.length ? without : [...without, wanted] };
+}
+
 async function step({ what, by }) {
   const forward = by === -1 ? -1 : 1;
   const at = stageNumber(state.stage);
+  if (what === 'op') throw new Nowhere(ELSEWHERE);
+  if (what === 'stop') {
+    const [stage, number] = await nextStop(forward, at);
+    return number < 0 ? leaveOverview({ ...state, stage, rewrite: null }) : rewriteAt({ ...state, stage }, number);
+  }
   if (what === 'rewrite') {
     let stage = at;
     let index = state.rewrite === null ? (forward > 0 ? 0 : -1) : state.rewrite + forward;
@@ -185,6 +217,7 @@ const MOVES = {
   },
   follow,
   step,
+  stop,
   rewrite: ({ index }) => rewriteAt(state, index),
   show: ({ view, stage }) => {
     if (!shownViews.has(view)) return state;
@@ -218,7 +251,7 @@ async function told(model, trait, value) {
     if (command.name === 'ready') return; // there is no server that waits
     if (command.name === 'search') search(command);
     else if (MOVES[command.name]) await move(() => MOVES[command.name](command));
-    else say('That needs the workbench: open the recording there.');
+    else say(ELSEWHERE);
   } else if (trait === 'selection') {
     const chosen = value ?? {};
     await move(() => {
@@ -311,7 +344,7 @@ async function show() {
   const buffer = state.buffer ?? chosen?.buffer ?? null;
   const here = chosen?.at.filter(([first]) => first <= stage).at(-1)?.[1] ?? [null, null];
   const detail = at.rewrites[state.rewrite] ?? null;
-  set('rail', { data: JSON.stringify(boot.rail), detail: JSON.stringify(at.detail), selection: { stage, rewrite: state.rewrite } });
+  set('rail', { data: JSON.stringify(boot.rail), detail: JSON.stringify(at.detail), selection: { stage, rewrite: state.rewrite, stops: state.stops } });
   const messages = {};
   const panes = state.zoom === null ? state.panes : [state.panes[state.zoom]];
   for (const name of panes) {
@@ -374,7 +407,7 @@ function showBar(done = true, messages = told_messages) {
 // -- the address: a link to the same sight ---------------------------------------------------------
 
 function keepInAddress(stage) {
-  const parts = { stage: state.stage === null ? null : stage, rewrite: state.rewrite, op: state.op, kernel: state.kernel, buffer: state.buffer, panes: state.panes.join() };
+  const parts = { stage: state.stage === null ? null : stage, rewrite: state.rewrite, op: state.op, kernel: state.kernel, buffer: state.buffer, panes: state.panes.join(), stops: state.stops.length ? JSON.stringify(state.stops) : null };
   const query = new URLSearchParams(Object.entries(parts).filter(([, part]) => part !== null && part !== 'overview'));
   const hash = query.toString();
   if (hash !== location.hash.slice(1)) history.replaceState(null, '', `#${hash}`);
@@ -386,6 +419,11 @@ function fromAddress() {
   const panes = known((parts.get('panes') ?? '').split(','));
   for (const name of ['stage', 'rewrite', 'op', 'kernel', 'buffer']) state[name] = number(name);
   if (panes.length) state.panes = panes;
+  try {
+    state.stops = JSON.parse(parts.get('stops') ?? '[]').filter((text) => typeof text === 'string');
+  } catch {
+    state.stops = []; // an address may hold anything
+  }
 }
 
 fromAddress();

@@ -52,6 +52,7 @@ BLOCK = 64
 #: Ops of the model's function, over all stages, that can be selected; those of later stages first.
 MAX_OPS = 20_000
 _FIXED = "This is a report. Open the recording in the workbench to edit its pipeline."
+_TRY = "this is a report: open the recording in the workbench, or copy the command"
 
 
 @dataclass
@@ -174,13 +175,24 @@ def _put_view(run: Run, made: Report, name: str, key: str, sight: Sight) -> None
         data = {**views.data(name, run, sight), "fixed": _FIXED}
         made.put(key, *pack(finite(data)))
         return
+    if name == "overview":
+        made.put(key, *pack(finite({**views.data(name, run, sight), "advice": _advice(run)})))
+        return
     if name == "training":
         made.put(key, *pack(finite(training.whole(run))))
         return
     if name == "diff":  # whole: there is nobody to ask for further lines
-        rows = diff._rows(run, run.stage_number(sight.stage))
+        rows = diff.lines(run, run.stage_number(sight.stage))
         made.put_json(f"lines/{key.rpartition('/')[2]}", rows)
     made.put(key, *packed(name, sight, run))
+
+
+def _advice(run: Run) -> list[dict[str, Any]]:
+    """The advice without what only a server can do: there is a reason where a button would be."""
+    found = views.answer("overview", run, Sight(), {"kind": "advice"})
+    for offer in (offer for each in found for offer in each["tries"] if offer["draft"]):
+        offer |= {"draft": None, "reason": offer["reason"] or _TRY}
+    return found
 
 
 def _put_stage(run: Run, made: Report, sight: Sight) -> None:

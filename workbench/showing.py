@@ -62,7 +62,8 @@ class Showing:
         """What changed, what is looked at first; what a view says instead of data goes into
         ``messages``."""
         with run.lock:
-            shown = {"stage": run.stage_number(sight.stage), "rewrite": sight.rewrite}
+            shown = {"stage": run.stage_number(sight.stage), "rewrite": sight.rewrite,
+                     "stops": list(sight.stops)}  # fmt: skip
         yield Update("rail", {"selection": shown})
         yield from self._part("rail", passes.key, passes.data, "data", sight, run)
         panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from urllib.parse import parse_qsl, urlencode
@@ -61,8 +62,8 @@ class Sight:
     ``run``: the recording; ``other``: the one it is compared with; ``stage``: a stage of it (None:
     the first that changed something); ``rewrite``: a rewrite of that stage, counted from 0; ``op``,
     ``buffer``, ``kernel``: ids of the recording; ``scope``: a module path; ``panes``: one or two
-    views; ``zoom``: the pane that is maximised; ``fold``: side columns folded away; ``views``: what
-    each view remembers, as JSON.
+    views; ``zoom``: the pane that is maximised; ``fold``: side columns folded away; ``stops``:
+    breakpoints (:mod:`workbench.stops`); ``views``: what each view remembers, as JSON.
     """
 
     run: str = ""
@@ -76,6 +77,7 @@ class Sight:
     panes: tuple[str, ...] = ("overview",)
     zoom: int | None = None
     fold: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
     views: tuple[tuple[str, str], ...] = ()
 
     def with_(self, **changes) -> Sight:
@@ -103,6 +105,8 @@ class Sight:
                 continue
             if field.name == "views":
                 parts += [(f"{name}.view", text) for name, text in value]
+            elif field.name == "stops":
+                parts.append(("stops", json.dumps(value, ensure_ascii=False)))
             elif isinstance(value, tuple):
                 parts.append((field.name, ",".join(value)))
             else:
@@ -128,9 +132,19 @@ class Sight:
         known["fold"] = tuple(n for n in ("rail", "inspector") if n in fold)
         if known.get("zoom") is not None and known["zoom"] >= len(known["panes"]):
             known["zoom"] = None
+        known["stops"] = _texts(parts.get("stops", "[]"))
         views = ((name, parts.get(f"{name}.view", "")) for name in sorted(VIEWS))
         known["views"] = tuple((name, text) for name, text in views if text)
         return Sight(**known)
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    """The texts of a JSON list; none where it is something else."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return ()
+    return tuple(t for t in found if isinstance(t, str)) if isinstance(found, list) else ()
 
 
 def _number(text: str) -> int | None:

@@ -4,12 +4,14 @@ the search for where two training runs differ.
 A compile's job says ``model``, ``out`` (the recording to write) and optionally ``frontend``,
 ``target``, ``sizes``, ``check``, ``execute``, ``threads``, ``trust``, ``edit`` (see
 ``workbench.edits``; the code of inserted passes runs here), ``target_options``, ``pass_timeout``
-(seconds).  With ``diverge``, the folders of two runs, it also says for which ``recording`` and
-under which ``key`` the result is kept (see ``workbench.divergences``).
+(seconds), ``hold``: wait before each pass for a command, a JSON object on a further line
+(:mod:`workbench.hold`).  With ``diverge``, the folders of two runs, it also says for which
+``recording`` and under which ``key`` the result is kept (see ``workbench.divergences``).
 
 Each line on stdout is a JSON object:
-``{"progress": {"what", "done", "total"}}``, at last ``{"done": path}`` or ``{"error": {"what",
-"where", "fix"}}``.  SIGINT (or SIGTERM) stops it; the recording keeps the stages that are finished.
+``{"progress": {"what", "done", "total"}}``, ``{"paused": ...}`` of a compile that waits, at last
+``{"done": path}`` or ``{"error": {"what", "where", "fix"}}``.
+SIGINT (or SIGTERM) stops it; the recording keeps the stages that are finished.
 Exit codes as the command line's: 0, 2 and 3 for errors of the input or the machine, 130 stopped.
 """
 
@@ -17,19 +19,23 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.ir.events import Observer
+from workbench.hold import Hold
 
 #: Exit code of a compile that was stopped.
 STOPPED = 130
 _FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "execute", "threads", "trust",
-           "edit", "target_options", "pass_timeout"}  # fmt: skip
+           "edit", "target_options", "pass_timeout", "hold"}  # fmt: skip
 _DIVERGE = {"model", "out", "diverge", "recording", "other", "key"}
 
 
@@ -53,8 +59,9 @@ def main() -> int:
     _give_way()
     sys.stdout = sys.stderr  # what a person's own code prints is no line of ours
     try:
-        job = _read_job(sys.stdin.read())
-        _diverge(job) if "diverge" in job else _run(job)
+        lines = _stdin()
+        job = _read_job(next(lines, ""))
+        _diverge(job) if "diverge" in job else _run(job, lines)
     except UserError as error:
         _say(error.to_json())
         return error.exit_code
@@ -90,7 +97,7 @@ def _read_job(text: str) -> dict[str, Any]:
     return job
 
 
-def _run(job: Mapping[str, Any]) -> None:
+def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
     lines = _Lines()
     lines.progress(f"importing {job['model']}", 0, 0)
     from core_compiler.compiler import Cancelled, Options
@@ -113,9 +120,37 @@ def _run(job: Mapping[str, Any]) -> None:
         jobs.compile(
             model, job.get("target") or "cpu", options, path=job["out"], observer=lines,
             execute=bool(job.get("execute")), cancelled=lambda: _stopped,
+            hold=_hold(commands) if job.get("hold") else None,
         )  # fmt: skip
     except Cancelled:
         raise KeyboardInterrupt from None
+
+
+def _stdin() -> Iterator[str]:
+    """The lines of stdin.  Read without Python's own buffer: a thread that waits in it when the
+    interpreter ends would bring the process down."""
+    rest = b""
+    while part := os.read(0, 1 << 16):
+        *lines, rest = (rest + part).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _hold(lines: Iterable[str]) -> Hold:
+    """Waits for the commands on the further lines of stdin; after the last nobody is there."""
+    commands: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+
+    def read() -> None:
+        for line in lines:
+            with suppress(ValueError):
+                command = json.loads(line)
+                if isinstance(command, dict):
+                    commands.put(command)
+        commands.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return Hold(commands, _say, lambda: _stopped)
 
 
 def _diverge(job: Mapping[str, Any]) -> None:

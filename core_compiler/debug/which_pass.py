@@ -14,10 +14,11 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Rewrite
+from core_compiler.kernels.reference.difference import first_element
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines import PipelineEdit, Step, arrange
 from core_compiler.training.data import Data
-from core_compiler.training.diverge import Difference, diverge, first_element, part
+from core_compiler.training.diverge import Difference, diverge, part
 from core_compiler.training.probes import source
 from core_compiler.training.receipts import Receipt, Recorder
 from core_compiler.training.replay import Run, mismatch

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
+from core_compiler.frontends.loop_trips import number_trips
 from core_compiler.frontends.random_numbers import ITERATION, SEED, Draws
 from core_compiler.ir import Block, Function, Op, Origin, Value, tensor
 from core_compiler.ops.builder import Builder
@@ -66,7 +67,7 @@ class State:
         """``main`` of a model with ``own`` results, behind which ``outputs`` has those of
         :meth:`results`; it takes the parts after ``arguments``."""
         parts = tuple(value for value, _ in self._begun.values())
-        block = Block((*arguments, *parts), tuple(ops), tuple(outputs))
+        block = Block((*arguments, *parts), number_trips(ops), tuple(outputs))
         aliases = tuple((own + i, len(arguments) + i) for i in range(len(parts)))
         facts: dict[str, Any] = {"aliases": aliases} if aliases else {}
         return Function("main", block, attributes=facts)

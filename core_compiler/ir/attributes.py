@@ -7,7 +7,9 @@ or a tuple of attributes.  Small constants are ``Dense`` (bytes in the IR); larg
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,16 @@ def dense(array) -> Dense:
 def as_array(value, weights) -> np.ndarray:
     """The NumPy array of a ``Dense`` or of a ``Resource`` in ``weights`` (read-only view)."""
     return value.array() if isinstance(value, Dense) else weights[value.digest]
+
+
+def frozen_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Checked, in the order of their names, and unchangeable: as ops hold them.  Ops may share
+    what this returns."""
+    if type(attributes) is MappingProxyType:
+        return attributes
+    for value in attributes.values():
+        check_attribute(value)
+    return MappingProxyType(dict(sorted(attributes.items())))
 
 
 def check_attribute(value) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from core_compiler.ir.attributes import Attribute, check_attribute
+from core_compiler.ir.attributes import Attribute, frozen_attributes
 from core_compiler.ir.origin import Origin
 from core_compiler.ir.types import Type
 from core_compiler.ir.weights import WeightStore
@@ -53,11 +53,7 @@ class Op:
         set_(self, "kind", kind)
         set_(self, "operands", tuple(operands))
         set_(self, "results", tuple(results))
-        if attributes and type(attributes) is not MappingProxyType:
-            for value in attributes.values():
-                check_attribute(value)
-            attributes = MappingProxyType(dict(sorted(attributes.items())))
-        set_(self, "attributes", attributes or _NO_ATTRIBUTES)
+        set_(self, "attributes", frozen_attributes(attributes) if attributes else _NO_ATTRIBUTES)
         set_(self, "regions", tuple(regions))
         set_(self, "origin", origin)
         set_(self, "_free", None)

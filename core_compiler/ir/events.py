@@ -196,6 +196,9 @@ class Observer:
         """The compile starts.  ``meta``: model, frontend, target, mode, versions, machine, seed,
         ``sources`` (file name to text)... any JSON-able values."""
 
+    def amend(self, meta: Mapping[str, Any]) -> None:
+        """Facts of ``begin`` are others now: the pipeline was edited while it ran."""
+
     def stage(self, stage: StageRecord) -> None:
         """A pass has made a stage."""
 
@@ -268,6 +271,9 @@ class Observers(Observer):
 
     def begin(self, meta):
         self._tell("begin", meta)
+
+    def amend(self, meta):
+        self._tell("amend", meta)
 
     def stage(self, stage):
         self._tell("stage", stage)

@@ -6,10 +6,10 @@ Text is made only for the rows that are shown, so that stepping through large mo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from core_compiler.ir.core import Block, Function, Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff, diff, longest_increasing
@@ -67,6 +67,49 @@ def diff_lines(
     rows = aligner.modules(before, after)
     shown = _chosen(rows, context) if changed_only else [True] * len(rows)
     return _render(rows, shown, aligner)
+
+
+class AlignedLines(Sequence[dict[str, Any]]):
+    """The rows of :func:`diff_lines` without line numbers; a row that both sides have is printed
+    when it is asked for."""
+
+    def __init__(self, before: Module, after: Module, *, found: ModuleDiff,
+                 key: Callable[[Op | Function], Any] = lambda thing: thing,
+                 numbers: Mapping[Value, int] | None = None):  # fmt: skip
+        self._aligner = _Aligner(found, numbers, key, spans=False)
+        self._rows = self._aligner.modules(before, after)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, place):
+        if isinstance(place, slice):
+            return [self._printed(row) for row in self._rows[place]]
+        return self._printed(self._rows[place])
+
+    def _printed(self, row: _Kept | dict[str, Any]) -> dict[str, Any]:
+        return self._aligner.kept_row(row) if isinstance(row, _Kept) else row
+
+    def printed(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The rows that are not the same on both sides (and few others), with their places."""
+        return ((i, row) for i, row in enumerate(self._rows) if not isinstance(row, _Kept))
+
+    def place(self, key: Any) -> int | None:
+        """The first row that shows what has this key on the right, or on the left."""
+        return next((i for i, keys in enumerate(self._keys()) if key in keys), None)
+
+    def _keys(self) -> Iterator[tuple[Any, Any]]:
+        for row in self._rows:
+            if isinstance(row, _Kept):
+                yield self._aligner.keys(row)
+            else:
+                yield row["left_key"], row["right_key"]
 
 
 class _Aligner:
@@ -191,15 +234,15 @@ class _Aligner:
         return indent + show(self._printer, thing)
 
     def row(self, kind: str, left, right, left_key, right_key) -> dict[str, Any]:
-        key = self._key
-        return {
-            "kind": kind,
-            "left": left,
-            "right": right,
-            "left_key": None if left_key is None else key(left_key),
-            "right_key": None if right_key is None else key(right_key),
-            "how": "",
-        }
+        keys = self._keyed(left_key), self._keyed(right_key)
+        return {"kind": kind, "left": left, "right": right, "left_key": keys[0],
+                "right_key": keys[1], "how": ""}  # fmt: skip
+
+    def _keyed(self, thing: LineKey) -> Any:
+        return None if thing is None else self._key(thing)
+
+    def keys(self, line: _Kept) -> tuple[Any, Any]:
+        return self._keyed(line.left_key), self._keyed(line.right_key)
 
     def kept_row(self, line: _Kept) -> dict[str, Any]:
         self._printer.names = line.names.left

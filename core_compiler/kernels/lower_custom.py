@@ -369,7 +369,10 @@ def _random(c: Custom, op: Op) -> None:
     seed = kb.cast(kb.load(c.inputs[0]), "ui64")
     key = [kb.cast(seed, u32), kb.cast(kb.shr(seed, kb.number(32, "ui64")), u32)]
     zero = kb.number(0, u32)
-    iteration = kb.cast(kb.cast(kb.load(c.inputs[1]), "i64"), u32) if len(c.inputs) > 1 else zero
+    iteration, trip = (
+        kb.cast(kb.cast(kb.load(c.inputs[i]), "i64"), u32) if len(c.inputs) > i else zero
+        for i in (1, 3)
+    )
     first = kb.mul(kb.cast(kb.load(c.inputs[2]), INDEX), total) if sharded else None
     with kb.loop("block", 0, blocks, loop="parallel") as block:
         count = block if first is None else kb.add(kb.floordiv(first, 4), block)
@@ -377,7 +380,7 @@ def _random(c: Custom, op: Op) -> None:
             kb.cast(kb.cast(count, "i64"), u32),
             kb.number(op["stream"], u32),
             iteration,
-            zero,
+            trip,
         ]
         words = _philox(kb, counter, key)
         for number, value in enumerate(_numbers(kb, op.kind, words, f32)):

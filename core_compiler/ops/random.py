@@ -1,4 +1,5 @@
-"""Random numbers: Philox4x32-10, a function of seed, stream, iteration and element index alone.
+"""Random numbers: Philox4x32-10, a function of seed, stream, iteration, loop trip and element index
+alone.
 
 The index is that of the whole batch's tensor, of which a ``shard`` draws its own rows (the first
 axis is the batch's).
@@ -19,7 +20,7 @@ dtypes = lazy.module("core_compiler.kernels.reference.dtypes")
 random = lazy.module("core_compiler.kernels.reference.random")
 
 UI32 = dtype("ui32")
-_OPERANDS = ("seed", "iteration", "shard")
+_OPERANDS = ("seed", "iteration", "shard", "trip")
 #: Integer operations of Philox a 32-bit word: ten rounds of 4 multiplies and 4 xors, key additions.
 _WORD = 25
 
@@ -46,10 +47,10 @@ def _attributes(default: DType) -> dict[str, Attr]:
 
 def _reference(generate: str):
     def reference(arrays, attributes, types):
-        seed, iteration, shard = (int(a) for a in (*arrays, 0, 0)[:3])
+        seed, iteration, shard, trip = (int(a) for a in (*arrays, 0, 0, 0)[:4])
         shape = types[0].shape
         made = getattr(random, generate)(
-            shape, seed, attributes["stream"], iteration, first=shard * prod(shape)
+            shape, seed, attributes["stream"], iteration, trip, first=shard * prod(shape)
         )
         return (dtypes.cast(made, types[0].dtype.numpy),)
 
@@ -75,7 +76,7 @@ for _name, _summary, _allowed, _default, _each, _generate in RANDOM:
         OpDef(
             f"core.{_name}",
             _summary,
-            ("seed", "iteration?", "shard?"),
+            ("seed", "iteration?", "shard?", "trip?"),
             _rule(_allowed),
             _reference(_generate),
             attributes=_attributes(_default),

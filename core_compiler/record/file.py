@@ -110,10 +110,16 @@ class RecordingFile:
         (SQLite keeps whatever somebody has put in)."""
         with self.connection() as connection:
             rows = connection.execute(statement, parameters).fetchall()
-            for letter, column in zip(columns, zip(*rows, strict=True), strict=bool(rows)):
-                if not set(map(type, column)) <= _COLUMN_TYPES[letter]:
-                    raise ValueError(f"values of another type in: {statement.strip()[:60]}")
+            _check_types(columns, rows, statement)
             return rows
+
+    def batches(self, columns: str, statement: str, most: int) -> Iterator[list[tuple]]:
+        """As :meth:`rows`, ``most`` of them at a time: however many there are, memory stays small.
+        Until all are read or the iterator is closed nobody else reads."""
+        with self.connection() as connection, closing(connection.execute(statement)) as cursor:
+            while rows := cursor.fetchmany(most):
+                _check_types(columns, rows, statement)
+                yield rows
 
     def query(self, sql: str, *, timeout: float = 5.0, max_rows: int = 10_000) -> QueryResult:
         """``sql`` read-only, for at most ``timeout`` seconds and ``max_rows`` rows; UserError where
@@ -229,6 +235,13 @@ _TYPES: dict[str, set[type]] = {
     "d": {bytes, str},
 }
 _COLUMN_TYPES = _TYPES | {k.upper(): kinds | {type(None)} for k, kinds in _TYPES.items()}
+
+
+def _check_types(columns: str, rows: list[tuple], statement: str) -> None:
+    for letter, column in zip(columns, zip(*rows, strict=True), strict=bool(rows)):
+        if not set(map(type, column)) <= _COLUMN_TYPES[letter]:
+            raise ValueError(f"values of another type in: {statement.strip()[:60]}")
+
 
 #: What a query may do (SQLite's action codes).
 _READING = frozenset(

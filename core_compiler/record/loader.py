@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from core_compiler.ir.attributes import Attribute
+from core_compiler.ir.attributes import Attribute, frozen_attributes
 from core_compiler.ir.core import Block, Function, Module, Op, Value
 from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.ir.parser import parse_type
@@ -47,7 +47,7 @@ class _Rows:
         self.lists: dict[int, list[int]] = {}
         self.ops: dict[int, tuple] = {}
         self.kinds: dict[int, str] = {}
-        self.facts: dict[int, dict[str, Attribute]] = {}
+        self.facts: dict[int, Mapping[str, Attribute]] = {}
         self.open: set[int] = set()
 
 
@@ -70,7 +70,7 @@ class Loader:
         self._functions: dict[int, Function] = {}
         self._names: dict[int, str] = {}
         self._types: dict[int, Type] = {}
-        self._attributes: dict[int, dict[str, Attribute]] = {}
+        self._attributes: dict[int, Mapping[str, Attribute]] = {}
         self._lists: OrderedDict[int, list[int]] = OrderedDict()
 
     # -- what others ask for ---------------------------------------------------------------------
@@ -90,6 +90,16 @@ class Loader:
         made = [self.function(key) for key in functions]
         ranges = {str(name): (int(low), int(high)) for name, (low, high) in symbols.items()}
         return Module({f.name: f for f in made}, self.weights, ranges)
+
+    def facts(self, functions: Iterable[int], name: str) -> Mapping[str, Attribute]:
+        """The attributes of the function of this name."""
+        for key in functions:
+            ((found, facts),) = self._select(
+                "tI", "SELECT name, attributes FROM function WHERE id = ?", (key,)
+            )
+            if found == name:
+                return self.attributes([facts]).get(facts, {})
+        return {}
 
     def block(self, key: int) -> Block:
         self._load([key], [])
@@ -235,10 +245,13 @@ class Loader:
     def types(self, keys: Iterable[int]) -> dict[int, Type]:
         return self._table(self._types, "type", keys, lambda row: parse_type(row[1]))
 
-    def attributes(self, keys: Iterable[int | None]) -> dict[int, dict[str, Attribute]]:
+    def attributes(self, keys: Iterable[int | None]) -> dict[int, Mapping[str, Attribute]]:
         wanted = (k for k in keys if k is not None)
         return self._table(
-            self._attributes, "attributes", wanted, lambda row: read_attributes(row[1])
+            self._attributes,
+            "attributes",
+            wanted,
+            lambda row: frozen_attributes(read_attributes(row[1])),
         )
 
     def nodes(self, keys: Iterable[int]) -> dict[int, FrontendNode]:

@@ -18,7 +18,7 @@ from core_compiler.errors import UserError
 from core_compiler.ir.core import Function, Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff, diff
 from core_compiler.ir.events import CheckRecord, Diagnostic, IterationRecord, TensorStats
-from core_compiler.ir.line_diff import diff_lines
+from core_compiler.ir.line_diff import AlignedLines, diff_lines
 from core_compiler.ir.rewriter import Rewrite
 from core_compiler.ir.text import LineTable, line_table, print_module
 from core_compiler.ir.weights import WeightStore
@@ -29,6 +29,7 @@ from core_compiler.record.links import Links
 from core_compiler.record.loader import Loader
 from core_compiler.record.recorder import machine_id
 from core_compiler.record.schema import MAX_LENGTH
+from core_compiler.record.tables import Table, tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +242,12 @@ class Recording:
             functions, symbols = self._stage_row(stage, "tt", "functions, symbols")
             return loader.module(read_ids(functions), json.loads(symbols))
 
+    def attributes(self, stage: int, function: str = "main") -> Mapping[str, Any]:
+        """The attributes of a function of a stage, whose ops are not read for it."""
+        with self._reading() as loader:
+            (functions,) = self._stage_row(stage, "t", "functions")
+            return loader.facts(read_ids(functions), function)
+
     def _stage_row(self, stage: int, types: str, columns: str) -> tuple:
         rows = self._rows(types, f"SELECT {columns} FROM stage WHERE id = ?", (int(stage),))
         if not rows:
@@ -361,10 +368,31 @@ class Recording:
                 spans=spans,
             )  # fmt: skip
 
+    def births(self, stage: int) -> dict[int, int]:
+        """Op id -> the first stage that has the op, of all ops up to ``stage``."""
+        with self._reading():
+            rows = self._rows("it", "SELECT id, added FROM stage WHERE id <= ? ORDER BY id DESC",
+                              (int(stage),))  # fmt: skip
+            entered = read_json_rows([added for _, added in rows])
+            return {
+                op: number for (number, _), ops in zip(rows, entered, strict=True) for op in ops
+            }
+
+    def aligned_lines(self, a: int, b: int, found: ModuleDiff | None = None) -> AlignedLines:
+        """As :meth:`diff_lines`, all rows, each printed when it is asked for."""
+        with self._reading():
+            found = self.diff(a, b) if found is None else found
+            numbers = self._loader.value_ids
+            return AlignedLines(self.module(a), self.module(b), found=found, key=self.key,
+                                numbers=numbers)  # fmt: skip
+
     # -- ops -------------------------------------------------------------------------------------
 
     def op(self, op_id: int) -> Op:
         """The op of an id, whatever stage it is in."""
+        known = self._loader.ops.get(op_id)
+        if known is not None:
+            return known
         with self._reading() as loader:
             if not self._rows("i", "SELECT 1 FROM op WHERE id = ?", (int(op_id),)):
                 raise UserError(
@@ -526,7 +554,11 @@ class Recording:
         """The digests that ``weights`` does not have: without them a stage cannot be run again."""
         return [d for d in self.weight_digests() if d not in self.weights]
 
-    # -- SQL and copies --------------------------------------------------------------------------
+    # -- tables, SQL and copies ------------------------------------------------------------------
+
+    def tables(self) -> list[Table]:
+        """Every table and view, with its rows as a stream (see `record/tables.py`)."""
+        return tables(self._file)
 
     def query(self, sql: str, *, timeout: float = 5.0, max_rows: int = 10_000) -> QueryResult:
         """One read-only statement; UserError where it is wrong, writes, or takes too long."""

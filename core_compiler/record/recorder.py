@@ -118,6 +118,10 @@ class Recorder(Observer):
                 rows = [(clean(name), self._ids.blob(text)) for name, text in sources.items()]
                 self._many("INSERT OR REPLACE INTO source_file VALUES (?, ?)", rows)
 
+    def amend(self, meta: Mapping[str, Any]) -> None:
+        with self._transaction():
+            self._meta(meta)
+
     def stage(self, stage: StageRecord) -> None:
         ids, module = self._ids, stage.module
         with self._transaction():

@@ -10,12 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from core_compiler.errors import CANNOT_HERE, UserError
-from core_compiler.ir import dtype
-from core_compiler.kernels.reference.digest import canonical
-from core_compiler.kernels.reference.dtypes import widen
+from core_compiler.kernels.reference.difference import first_element
 from core_compiler.training.probes import Named, meaning_of
 from core_compiler.training.receipts import Book
 from core_compiler.training.replay import Run, first, mismatch
@@ -118,18 +114,6 @@ def diverge(
     )  # fmt: skip
 
 
-def first_element(
-    x: np.ndarray, y: np.ndarray
-) -> tuple[tuple[int, ...], tuple[float, float], int, int]:  # fmt: skip
-    """The first element in which two arrays of one dtype differ: its index, what they have there,
-    how many representable numbers lie between; and how many elements differ."""
-    bits = f"u{x.dtype.itemsize}"
-    places = np.argwhere(canonical(x).view(bits) != canonical(y).view(bits))
-    index = tuple(map(int, places[0])) if len(places) else ()
-    numbers = _number(x, index), _number(y, index)
-    return index, numbers, ulps(x[index], y[index]), len(places)
-
-
 def parted(a: Book, b: Book) -> int | None:
     """The first iteration whose receipts differ in what both speak of, by bisection where they
     speak of the same things: each root covers all before it."""
@@ -174,22 +158,3 @@ def history(run: Run, number: int) -> tuple[str, ...]:
     ops = [op for op in meaning_of(run.step.compilation).main.body.ops for _ in op.results]
     origin = ops[number].origin
     return () if origin is None else origin.rules()
-
-
-def ulps(a: Any, b: Any) -> int:
-    """How many representable numbers lie between two of one dtype."""
-    one, other = (_key(np.asarray(x)) for x in (a, b))
-    return abs(one - other)
-
-
-def _key(x: np.ndarray) -> int:
-    """An integer that grows by one from each number of the dtype to the next."""
-    if not dtype(x.dtype).is_float:
-        return int(x)
-    bits = int(x.reshape(1).view(f"u{x.dtype.itemsize}")[0])
-    top = 1 << (8 * x.dtype.itemsize - 1)
-    return -(bits - top) if bits & top else bits
-
-
-def _number(array: np.ndarray, index: tuple[int, ...]) -> float:
-    return float(widen(np.asarray(array[index])))

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_file, import_proto
 from tests.frontends.onnx_models import F, I, agrees, execute, model_of, one_node
+from tests.ops import philox
 
 
 def _small():
@@ -507,6 +508,41 @@ def test_a_loop_of_unknown_length_becomes_while():
     for count in (0, 1, 5):
         (made,) = execute(imported, [np.array(count), x])
         np.testing.assert_array_equal(made, x * (count + 1))
+
+
+_DRAWING = """<ir_version: 8, opset_import: ["" : 17]>
+g (int64 n, int64 m, float[3] x) => (float[3] y) <bool go = {1}> {
+    y = Loop (n, go, x) <body = outer (int64 i, bool a, float[3] u) => (bool b, float[3] z) {
+        b = Identity(a)
+        w = Loop (m, go, u) <body = inner (int64 j, bool c, float[3] s) => (bool d, float[3] t) {
+            d = Identity(c)
+            k = RandomUniform <shape = [3]> ()
+            big = Greater(j, i)
+            l = If (big) <
+                then_branch = yes () => (float[3] p) { p = RandomUniform <shape = [3]> () },
+                else_branch = no () => (float[3] q) { q = Neg(k) }>
+            kl = Add(k, l)
+            t = Add(s, kl) }>
+        e = RandomUniform <shape = [3]> ()
+        z = Add(w, e) }> }"""
+
+
+def test_loops_draw_other_numbers_in_each_iteration():
+    """Of one inside another and of a branch: no execution of an op draws what another drew."""
+    imported = import_proto(onnx.parser.parse_model(_DRAWING))
+
+    def drawn(stream: int, trip: int) -> np.ndarray:
+        return philox.uniform(philox.words(0, stream, 0, 3, trip)).astype(np.float32)
+
+    x = np.arange(3, dtype=np.float32)
+    wanted, trip = x, 0
+    for i in range(3):
+        for j in range(4):
+            k = drawn(0, trip)
+            wanted, trip = wanted + (k + (drawn(1, trip) if j > i else -k)), trip + 1
+        wanted, trip = wanted + drawn(2, trip), trip + 1
+    (made,) = execute(imported, [np.array(3), np.array(4), x])
+    np.testing.assert_array_equal(made, wanted)
 
 
 # -- com.microsoft, against onnxruntime --

@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper
 
 import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx.importer import import_proto
+from core_compiler.ir import tensor
 from core_compiler.onnx_level.passes.infer_shapes import InferShapes
 from core_compiler.onnx_level.read import read
 from core_compiler.passes.base import PassContext
@@ -316,6 +318,18 @@ def test_shape_inference_that_takes_too_much_leaves_types_open() -> None:
     context = PassContext()
     InferShapes().run(module, context)
     assert [note.severity for note in context.notes] == ["warning"]
+
+
+def test_shape_inference_goes_on_after_its_process_died() -> None:
+    module = read(parsed("g (float[3] x) => (y) { h = Add(x, x)  y = Identity(h) }"))
+    for _ in range(2):
+        made = InferShapes().run(module, context := PassContext())
+        assert context.notes == [] and made.main.body.ops[0].results[0].type == tensor((3,), "f32")
+        children = psutil.Process().children()
+        ours = [c for c in children if "core_compiler.onnx_level.shape_inference" in c.cmdline()]
+        assert len(ours) == 1
+        ours[0].kill()
+        ours[0].wait()
 
 
 def test_what_constants_cost_is_bounded(tmp_path: Path) -> None:

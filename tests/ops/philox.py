@@ -32,10 +32,10 @@ def philox(counter, key) -> tuple[int, int, int, int]:
     return c
 
 
-def words(seed: int, stream: int, iteration: int, count: int) -> np.ndarray:
+def words(seed: int, stream: int, iteration: int, count: int, trip: int = 0) -> np.ndarray:
     """The contract's first ``count`` words of a stream."""
     key = (seed & _MASK, (seed >> 32) & _MASK)
-    blocks = [philox((i, stream, iteration, 0), key) for i in range(-(-count // 4))]
+    blocks = [philox((i, stream, iteration, trip), key) for i in range(-(-count // 4))]
     return np.array(blocks, np.uint32).reshape(-1)[:count]
 
 

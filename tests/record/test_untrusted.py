@@ -54,6 +54,9 @@ def read_everything(path: Path) -> None:
         recording.buffers()
         recording.timings()
         recording.tensors()
+        for table in recording.tables():
+            for _ in table.rows():
+                pass
         recording.weight_digests()
         if recording.stage_count():
             recording.diff_lines(0, recording.stage_count() - 1)

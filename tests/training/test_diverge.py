@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 import core_compiler as cc
 from core_compiler.errors import UserError
+from core_compiler.kernels.reference.difference import ulps
 from core_compiler.kernels.reference.digest import LANES, MULTIPLIER, canonical_bytes, leaf
 from core_compiler.kernels.reference.dtypes import DTYPES
 from core_compiler.training import receipts
 from core_compiler.training.config import Training
-from core_compiler.training.diverge import diverge, ulps
+from core_compiler.training.diverge import diverge
 from core_compiler.training.fit import Plan, fit
 from core_compiler.training.inject import Injection
 from core_compiler.training.receipts import Book, first_difference

@@ -27,6 +27,7 @@ from core_compiler.training import optimizers
 from core_compiler.training.autodiff import pullback
 from core_compiler.training.config import Training
 from tests.frontends.onnx_models import F, model_of
+from tests.ops import philox
 from tests.passes.loops import below, loop, next_
 from tests.passes.programs import program
 from tests.training.helpers import Reference, after_passes, joint_of
@@ -523,22 +524,56 @@ def test_compiled_shards_have_the_same_bits_on_any_threads():
     assert one == two and one[1:] == pytest.approx(ran(compiled())[1:], rel=1e-5)
 
 
+class Dropping(torch.nn.Module):
+    """Dropout in a loop."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Linear(3, 10)
+
+    def forward(self, x):
+        def step(h, x):
+            h = torch.nn.functional.dropout(h, 0.5, self.training) + x
+            return h, h.clone()
+
+        return self.out(scan(step, x.new_zeros(4, 3), x, dim=1)[1].mean(1))
+
+
 def test_shards_refuse_what_would_be_each_shards_own_in_a_loop():
-    class Dropping(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.out = torch.nn.Linear(3, 10)
-
-        def forward(self, x):
-            def step(h, x):
-                h = torch.nn.functional.dropout(h, 0.5, self.training) + x
-                return h, h.clone()
-
-            return self.out(scan(step, x.new_zeros(4, 3), x, dim=1)[1].mean(1))
-
     joint = joint_of(Dropping(), [sequences(0)[0]], Training(shards=2))
     with pytest.raises(UserError, match=r"core.random_uniform inside core.while"):
         after_passes(joint.module, Training(shards=2))
+
+
+class Masks(torch.nn.Module):
+    """The sum of what dropout keeps, iteration by iteration a power of two larger."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(2, 6))
+
+    def forward(self, x):
+        def step(h, x):
+            kept = torch.nn.functional.dropout(self.w, 0.5, self.training) / 2
+            return 2 * h + kept * x, h.clone()
+
+        return scan(step, torch.zeros(2, 6), x)[0]
+
+
+def test_dropout_in_a_loop_has_another_mask_in_each_iteration():
+    """Its gradient is that of the mask that was drawn; the kernels' masks are the contract's."""
+    x, y, seed = torch.ones(5, 1, 1), torch.zeros(2, 6), 7
+    training = Training(loss="l1", optimizer=optimizers.SGD(1.0), seed=seed)
+    step = cc.compile(Masks(), (x, y), training=training)
+    weight = np.ones((2, 6), np.float32)
+    for iteration in range(2):
+        kept = [philox.uniform(philox.words(seed, 0, iteration, 12, trip)).reshape(2, 6) >= 0.5
+                for trip in range(5)]  # fmt: skip
+        assert len({k.tobytes() for k in kept}) == 5
+        weights = sum(2.0 ** (4 - trip) * k for trip, k in enumerate(kept))
+        assert step(x, y) == pytest.approx(np.abs(weight * weights).mean(), rel=1e-6)
+        weight = weight - np.sign(weight * weights) * weights / 12
+        np.testing.assert_allclose(step.state_dict()["w"], weight, rtol=1e-5)
 
 
 def test_the_op_of_a_loop_that_spoils_a_loss_is_named():

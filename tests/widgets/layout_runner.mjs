@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 
 const layoutCode = await import(process.argv[2]);
-const { stages, open, query, expand } = JSON.parse(readFileSync(0, 'utf8'));
+const { stages, open, query, expand, cone } = JSON.parse(readFileSync(0, 'utf8'));
 const state = new layoutCode.GraphState();
 const results = [];
 for (const { text, blob } of stages) {
@@ -49,5 +49,9 @@ function report() {
     })),
     drawnOps: layout.drawnOps,
     found: query ? Array.from(layoutCode.search(graph, query), (op) => graph.keys[op]) : [],
+    cone: cone
+      ? Array.from(layoutCode.cone(graph, cone.roots.map((key) => graph.indexOf.get(key)), cone.direction),
+          (op) => graph.keys[op])
+      : [],
   };
 }

@@ -265,6 +265,12 @@ def test_wide_row_wraps(run_layout: RunLayout) -> None:
         ("shape:1\u00d7128\u00d73072 kind:erf", {"erf"}),
         ("scope:mlp kind:add", {"add"}),
         ("attr:permutation", {"transpose"}),
+        ("kind:/^(erf|exp)$/", {"erf", "exp"}),
+        ("/^ERF$/", {"erf"}),
+        ("/1x128x3072/ kind:erf", {"erf"}),
+        ('kind:"erf" dtype:f32', {"erf"}),
+        ("kind:erf dtype:f3", set()),
+        ('attr:"axis = 0"', {"gather"}),
         ("name:%17", None),
         ("line:transformer.py", None),
         ("line:no_such_file.py", set()),
@@ -277,6 +283,25 @@ def test_search(run_layout: RunLayout, query: str, kinds: set[str] | None) -> No
         assert report["found"]
     else:
         assert {g.kinds[g.keys.index(key)] for key in report["found"]} == kinds
+
+
+def test_cones_are_what_feeds_and_what_depends(run_layout: RunLayout) -> None:
+    g = transformer(3)
+    uses: dict[int, set[int]] = {key: set() for key in g.keys}
+    for user, operands in zip(g.keys, g.operands, strict=True):
+        for operand in operands:
+            uses[operand].add(user)
+    feeds = {key: set(operands) for key, operands in zip(g.keys, g.operands, strict=True)}
+    middle, last = g.kinds.index("exp"), g.keys[-1]
+    for direction, edges in (("inputs", feeds), ("users", uses)):
+        for roots in ([middle], [last], [0], [middle, 0]):
+            wanted, work = set(roots), list(roots)
+            while work:
+                new = edges[work.pop()] - wanted
+                wanted |= new
+                work += new
+            (report,) = run_layout(g.data(), cone={"roots": roots, "direction": direction})
+            assert report["cone"] == sorted(wanted)
 
 
 def test_search_by_line(run_layout: RunLayout) -> None:

@@ -374,12 +374,101 @@ def test_path_between_two_ops(open_page: Open) -> None:
 
 def test_exports(open_page: Open) -> None:
     shown = graph_page(open_page)
-    for kind in ("SVG", "PNG"):
+    for kind in ("SVG", "PNG", "DOT"):
         with shown.tab.expect_download() as download:
             shown.view().get_by_role("button", name=kind).click()
         assert download.value.suggested_filename == f"import.{kind.lower()}"
     drawing = shown.call("svg")
     assert drawing.startswith("<svg") and ">gather</text>" in drawing
+
+
+def test_dot_is_what_is_drawn(open_page: Open) -> None:
+    """Read by Graphviz: nodes, clusters, and the edges between what is drawn."""
+    graphviz = pytest.importorskip("pygraphviz", reason="the extra `draw` is not installed")
+    shown = graph_page(open_page)
+    g = transformer(3)
+    shown.focus()
+    shown.tab.keyboard.press("E")
+    shown.settle()
+    drawn = graphviz.AGraph(string=shown.call("dot"))
+    assert len(drawn.nodes()) == shown.call("shown")["ops"]
+    labels = [node.attr["label"] for node in drawn.nodes()]
+    assert sum(label.startswith("gather") for label in labels) == g.kinds.count("gather")
+    seen = [shown.call("placeOfOp", key) is not None for key in g.keys]
+    edges = {(a, b) for b, each in enumerate(g.operands) for a in each if seen[a] and seen[b]}
+    assert len(drawn.edges()) == len(edges) > 100
+    hostile = transformer(1)
+    hostile.scopes = [f'{scope}/a "quoted" \\ name' for scope in hostile.scopes]
+    shown.receive(hostile.data("1", 'a "stage"\\'))
+    shown.settle()
+    assert len(graphviz.AGraph(string=shown.call("dot")).nodes()) > 0
+
+
+def test_cones_dim_the_rest(open_page: Open) -> None:
+    shown = graph_page(open_page)
+    g = transformer(3)
+    shown.focus()
+    shown.tab.keyboard.press("i")
+    assert "Select an op" in shown.view().locator(".note").inner_text()
+    shown.tab.keyboard.press("E")
+    key = g.kinds.index("exp")
+    shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
+    shown.settle()
+    whole = shown.call("svg")
+    for letter, direction in (("i", "feed"), ("u", "depend on")):
+        shown.focus()
+        shown.tab.keyboard.press(letter)
+        shown.settle()
+        lit = shown.call("lit")
+        assert 1 < lit < len(g.keys)
+        assert f"{lit - 1} ops of {len(g.keys)} {direction} %{key}" in (
+            shown.view().locator(".note").inner_text()
+        )
+        assert shown.call("svg").count("<text") < whole.count("<text")
+        shown.tab.keyboard.press(letter)
+        assert shown.call("lit") is None
+    shown.tab.keyboard.press("u")
+    shown.tab.keyboard.press("Escape")
+    assert shown.call("lit") is None and shown.trait("selection") == {"op": key}
+
+
+def test_pinned_ops_are_compared(open_page: Open) -> None:
+    shown = graph_page(open_page)
+    g = transformer(3)
+    shown.focus()
+    shown.tab.keyboard.press("E")
+    first, second = (g.kinds.index(kind) for kind in ("exp", "divide"))
+    table = shown.view().locator(".pins")
+    for key in (first, second):
+        shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
+        shown.settle()
+        shown.focus()
+        if key == first:
+            shown.tab.keyboard.press("p")
+    assert shown.call("pinned") == [first]
+    heads = table.locator("thead th").all_inner_texts()
+    assert [text.split()[0] for text in heads[1:]] == ["exp", "divide"]
+    assert "import" in heads[1] and "selected" in heads[2]
+    differs = table.locator("tr.differs th").all_inner_texts()
+    assert "inputs" in differs and "type" not in differs
+    shown.receive(transformer(3).data("1", "cse"))  # the same op in another stage is another column
+    shown.settle()
+    table.get_by_role("button", name=f"Select exp %{first}", exact=True).click()
+    assert shown.trait("selection") == {"op": first}
+    assert len(table.locator("thead th").all_inner_texts()) == 3
+    shown.focus()
+    shown.tab.keyboard.press("P")
+    assert table.is_hidden() and shown.call("pinned") == []
+
+
+def test_a_wrong_expression_is_told(open_page: Open) -> None:
+    shown = graph_page(open_page)
+    shown.focus()
+    shown.tab.keyboard.press("/")
+    shown.tab.keyboard.type("kind:/(/")
+    hits = shown.view().locator(".hits")
+    hits.get_by_text("no expression").wait_for()
+    assert "Invalid regular expression" in hits.get_attribute("title")
 
 
 def test_names_are_text(open_page: Open) -> None:

@@ -9,7 +9,7 @@ const STYLE = `
 .gap { flex: 1; }
 .group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
-.search { position: relative; } .search input { width: 210px; }
+.search { position: relative; } .search input { width: 210px; } .waits .search input { width: 120px; }
 .found { position: absolute; top: 28px; right: 0; width: 460px; max-height: 60vh; overflow-y: auto; background: var(--surface); border: 1px solid var(--line);
   border-radius: 6px; box-shadow: var(--shadow); z-index: 60; padding: 4px; white-space: normal; }
 .hit { display: grid; grid-template-columns: 58px minmax(0, 1fr); gap: 8px; padding: 3px 8px; border-radius: 4px; cursor: pointer; }
@@ -17,6 +17,7 @@ const STYLE = `
 .hit .what { color: var(--faint); } .hit .text { font-family: var(--mono); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .hit .detail { grid-column: 2; color: var(--muted); font-size: 11px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .job { display: flex; align-items: center; gap: 8px; color: var(--muted); flex: none; }
+.job .what.held { max-width: 320px; } .job .held b { color: var(--text); }
 .job .what { max-width: 200px; overflow: hidden; text-overflow: ellipsis; }
 .track { width: 90px; height: 5px; background: var(--raised); border-radius: 3px; overflow: hidden; flex: none; }
 .track div { height: 100%; background: var(--accent); transition: width .3s; }
@@ -34,6 +35,9 @@ kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px;
 `;
 const KEYS = [
   ['j  k', 'next, previous pass that changed something'], ['J  K', 'next, previous rewrite'], ['n', 'next failed check'],
+  ['b  B', 'breakpoint on the pass or the rewrite\'s rule, on the selected op'], ['r  R', 'run on to the next breakpoint, back to the one before'],
+  ['a  x  A  F', 'of a compile step by step: apply the pass, skip it, run until one changes something, finish'],
+  ['h  H', 'next, previous change of the selected op'],
   ['1  2  3  4  5  0', 'Step, Speed, Memory, Numbers, Train, Overview'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
   ['[  ]', 'fold the passes, the inspector'], ['Alt ←  Alt →', 'back and forward through what you selected'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
 ];
@@ -77,13 +81,16 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function drawBar() {
     const { run: facts } = data;
     for (const node of [presets, search]) node.hidden = !facts;
-    for (const node of [compile, execute]) node.hidden = !facts || facts.fixed || facts.training;
+    const waits = Boolean(data.job?.paused); // then their place is needed, and they can do nothing
+    root.classList.toggle('waits', waits);
+    for (const node of [compile, execute]) node.hidden = !facts || facts.fixed || facts.training || waits;
     home.disabled = Boolean(facts?.fixed); // a report has nowhere else to go
     if (isNew('run', [facts, !data.job])) run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));
     if (isNew('presets', [data.presets, data.panes])) presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
       h('button', { title: `${name}  (${key})`, 'aria-pressed': String(panes.join() === data.panes.join()), click: () => send('preset', { key }) }, name)));
     job.hidden = !data.job;
-    if (data.job) {
+    if (data.job?.paused) drawPaused(data.job.paused);
+    else if (data.job) {
       const { what, done, total, elapsed } = data.job;
       job.replaceChildren(
         h('span', { class: 'what', title: what }, what), h('span', {}, total ? `${count(done)} of ${count(total)}` : ''),
@@ -93,6 +100,27 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     }
     compile.disabled = execute.disabled = Boolean(data.job);
     document.title = facts ? `${facts.model} – Compiler Workbench` : 'Compiler Workbench';
+  }
+
+  // A compile that is stepped through: what comes next, and what may happen to it.
+  const HELD = [
+    ['apply', 'Apply', 'a', 'Run this pass'], ['skip', 'Skip', 'x', 'Leave this pass out'], ['change', 'To change', 'A', 'Run until a pass has changed something'],
+    ['run', 'Run', 'r', 'Run to the next breakpoint (b sets one)'], ['finish', 'Finish', 'F', 'Run all passes that are left'],
+  ];
+  function drawPaused(paused) {
+    const { next, at, total, to_come: rest, problem } = paused;
+    if (!isNew('paused', paused) && job.querySelector('.held')) return;
+    job.replaceChildren(
+      h('span', { class: 'what held', title: `still to come: ${rest.join(', ')}` }, 'before ', h('b', {}, next), ` (${at} of ${total})`),
+      h('div', { class: 'group', role: 'group', 'aria-label': 'What is to happen to this pass' }, HELD.map(([act, name, key, title]) =>
+        h('button', { title: `${title}  (${key})`, 'data-held': act, click: () => send('held', { do: act }) }, name))),
+      h('button', { click: () => send('cancel', {}), title: 'Stop here; what is done is kept' }, 'Cancel'));
+    if (problem) say(`${problem.what}: ${problem.where}`, problem.fix);
+  }
+  function say(what, fix) {
+    toast.className = 'toast error';
+    toast.replaceChildren(h('div', {}, what), fix && h('div', { class: 'muted' }, fix), h('button', { class: 'plain', 'aria-label': 'Close', click: () => { toast.hidden = true; } }, '×'));
+    toast.hidden = false;
   }
 
   let shownNotice = 0;
@@ -277,7 +305,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   });
 
   // -- keys -------------------------------------------------------------------------------------
-  const STEPS = { j: ['changed', 1], k: ['changed', -1], J: ['rewrite', 1], K: ['rewrite', -1], n: ['failing', 1] };
+  const STEPS = { j: ['changed', 1], k: ['changed', -1], J: ['rewrite', 1], K: ['rewrite', -1], n: ['failing', 1], r: ['stop', 1], R: ['stop', -1], h: ['op', 1], H: ['op', -1] };
   const editing = (event) => {
     const target = event.composedPath()[0];
     return target instanceof HTMLElement && (target.isContentEditable || ['INPUT', 'SELECT', 'TEXTAREA'].includes(target.tagName));
@@ -288,8 +316,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const pane = event.composedPath().find((node) => node.classList?.contains('cw-view'));
     if (pane) focused = Math.max(0, data.panes.indexOf(pane.id.replace('cw-view-', '')));
     const { key } = event;
-    if (STEPS[key]) send('step', { what: STEPS[key][0], by: STEPS[key][1] });
+    const held = data.job?.paused && HELD.find(([, , name]) => name === key);
+    if (held) send('held', { do: held[0] });
+    else if (STEPS[key]) send('step', { what: STEPS[key][0], by: STEPS[key][1] });
     else if (data.presets.some(([k]) => k === key)) send('preset', { key });
+    else if (key === 'b') send('stop', { what: 'here' });
+    else if (key === 'B') send('stop', { what: 'op' });
     else if (key === 'z') zoom();
     else if (key === '/') input.focus();
     else if (key === '?') keys.showModal();

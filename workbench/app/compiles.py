@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ class Compile:
         self.progress: dict[str, Any] = {"what": "starting", "done": 0, "total": 0}
         self.outcome: str | None = None
         self.error: dict[str, str] | None = None
+        #: Where a compile that is held waits: :mod:`workbench.hold` says what it holds.
+        self.paused: dict[str, Any] | None = None
         self._noise = ""
         self._stopping = False
         self._process = subprocess.Popen(
@@ -38,8 +41,10 @@ class Compile:
         )  # fmt: skip
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(self.job))
-            self._process.stdin.close()
+            self._process.stdin.write(json.dumps(self.job) + "\n")
+            self._process.stdin.flush()
+            if not self.job.get("hold"):
+                self._process.stdin.close()
         except BrokenPipeError:
             pass  # it died at once: the watcher tells why
         self._noise_reader = threading.Thread(target=self._listen_to_noise, daemon=True)
@@ -53,6 +58,15 @@ class Compile:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def tell(self, command: Mapping[str, Any]) -> None:
+        """Send a command to a compile that waits (:mod:`workbench.hold`)."""
+        if self.paused is None or self._process.stdin is None:
+            return
+        self.paused = None
+        with suppress(OSError):  # it is gone: the watcher tells why
+            self._process.stdin.write(json.dumps(dict(command)) + "\n")
+            self._process.stdin.flush()
 
     def cancel(self) -> None:
         """Ask it to stop; terminate it where it does not.  Returns at once."""
@@ -103,6 +117,8 @@ class Compile:
             return
         if not isinstance(told, dict):
             return
+        if "paused" in told and not self._stopping:
+            self.paused = told["paused"]
         if "progress" in told and not self._stopping:
             self.progress = told["progress"]
         if "error" in told:

@@ -34,6 +34,8 @@ log = logging.getLogger("workbench")
 
 #: What is ready within this time (seconds) is shown together.
 TOGETHER = 0.1
+#: The views that compile again with an edit, and say how that goes.
+EDITING = ("pipeline", "overview")
 #: How long after it is connected the browser has the machine for itself (milliseconds).
 AFTER_OPENING = 400
 #: How often a growing recording and a running compile are looked at, and messages that Panel may
@@ -388,9 +390,11 @@ class Page:
         self._push = False
 
     def _job_facts(self) -> dict[str, Any] | None:
-        if self.job is None or not self.job.running:
+        job = self.job
+        if job is None or not job.running:
             return None
-        return {**self.job.progress, "elapsed": int(time.time() - self.job.started)}
+        elapsed = int(time.time() - job.started)
+        return {**job.progress, "elapsed": elapsed, "paused": job.paused}
 
     def _show_start(self) -> None:
         facts = self.workspace.start_page()
@@ -426,12 +430,23 @@ class Page:
             elif not self.job.running:
                 self._ended()
                 return
+        stages = 0 if self.run is None else self.run.version.stages
         if self.run is not None and self._grown():
+            self._stay_at_the_end(stages)
             self.refresh()
         elif self._job_facts() is not None:
             self._show_bar()
         if self.job is not None and not self.job.running:
             self._ended()
+
+    def _stay_at_the_end(self, stages: int) -> None:
+        """Of a compile that is stepped through the newest stage is shown, unless the person has
+        gone to an earlier one."""
+        assert self.run is not None
+        held = self.job is not None and self.job.job.get("hold") and self._aside is None
+        newest = self.run.version.stages - 1
+        if held and newest >= stages and self.sight.stage in (None, stages - 1):
+            self.sight = self.sight.with_(stage=newest, rewrite=None)
 
     def _guard_quietly(self, action: Callable[[], None]) -> None:
         with suppress(UserError):  # the recording is being created at this moment
@@ -545,35 +560,41 @@ class Page:
             }))  # fmt: skip
 
     def _rerun(self, command: dict[str, Any]) -> None:
-        """Compile again with an edited pipeline (``draft``); until then what is shown stays."""
+        """Compile again with an edited pipeline (``draft``); until then what is shown stays.
+        ``compare``: show the comparison then."""
         if self.run is None:
             return
         try:
             command = {**command, "draft": dict(command.get("draft") or {})}
             job = rerun.job(self.workspace, self.run, command)
+            if job["hold"]:  # it is looked at while it goes on
+                self._start(job)
+                return
             self.job = self.workspace.compiles.start(job)
         except UserError as error:
             ask = isinstance(error, Distrust)
             self._tell_pipeline({"state": "refused", **error.to_json(), "ask": ask})
             return
         start = str(command["draft"].get("start", ""))
-        self._aside = self.job, lambda ended: self._edited_ended(ended, start)
+        view = "compare" if command.get("compare") else ""
+        self._aside = self.job, lambda ended: self._edited_ended(ended, start, view)
         self._tell_pipeline({"state": "running"})
 
     def _tell_pipeline(self, what: Mapping[str, Any]) -> None:
         facts = {**what, "run": self.run and self.run.path.name}
-        self._set("pipeline", detail=json.dumps(finite(facts)))
+        for name in EDITING:
+            self._set(name, detail=json.dumps(finite(facts)))
         self._show_bar()
 
-    def _edited_ended(self, job: Compile, start: str) -> None:
+    def _edited_ended(self, job: Compile, start: str, view: str) -> None:
         if job.outcome != "finished":
             told = rerun.failure(self.workspace, job)
             self._tell_pipeline(told)
-            if "pipeline" not in self.sight.panes:
+            if not set(EDITING) & set(self.sight.panes):
                 self._tell(told["error"], error=job.outcome == "failed")
             return
         self._tell_pipeline({"state": "done"})
-        self._load(rerun.sight(self.workspace, self.sight, job, start), push=True)
+        self._load(rerun.sight(self.workspace, self.sight, job, start, view), push=True)
 
     def _diverge(self, command: dict[str, Any]) -> None:
         """Look for the op in which the two shown training runs differ first."""
@@ -601,6 +622,12 @@ class Page:
     def _searched(self, facts: dict[str, Any]) -> None:
         self._search_facts = {**self._search_facts, "error": None, "ask": False, **facts}
         self.refresh()
+
+    def _held(self, command: dict[str, Any]) -> None:
+        """What a compile that waits before a pass is to do (``do``, see :mod:`workbench.hold`)."""
+        if self.job is not None:
+            self.job.tell({"do": str(command.get("do", "")), "stops": list(self.sight.stops)})
+            self._show_bar()
 
     def _cancel(self, _command: dict[str, Any]) -> None:
         if self.job is not None:
@@ -648,5 +675,5 @@ _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
     "again": Page._again, "compare": Page._compare, "swap": Page._swap, "execute": Page._execute,
     "cancel": Page._cancel, "remove": Page._remove, "rerun": Page._rerun,
-    "diverge": Page._diverge,
+    "diverge": Page._diverge, "held": Page._held,
 }  # fmt: skip

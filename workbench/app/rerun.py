@@ -38,6 +38,7 @@ def job(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str,
         "frontend": meta.get("frontend"), "target": meta.get("target"), "sizes": sizes,
         "execute": draft["execute"], "check": draft["check"], "edit": draft["edit"],
         "target_options": draft["target"], "pass_timeout": draft["timeout"],
+        "hold": bool(command.get("hold")),
     })  # fmt: skip
 
 
@@ -46,9 +47,11 @@ def _code(draft: editing.Draft) -> set[tuple[Any, Any]]:
     return {(item.get("code"), item.get("source")) for item in items}
 
 
-def sight(workspace: Workspace, before: Sight, made: Compile, start: str) -> Sight:
+def sight(
+    workspace: Workspace, before: Sight, made: Compile, start: str, view: str = ""
+) -> Sight:  # fmt: skip
     """What is shown when a compile has finished: its recording, compared with the one before, at
-    the pass that it began with."""
+    the pass that it began with; in ``view``, else in the panes as they were."""
     path = made.path
     run = workspace.acquire(path)
     try:
@@ -56,8 +59,9 @@ def sight(workspace: Workspace, before: Sight, made: Compile, start: str) -> Sig
     finally:
         workspace.release(run)
     views = tuple((name, text) for name, text in before.views if name != "pipeline")
+    panes, zoom = ((view,), None) if view else (before.panes, before.zoom)
     return Sight(run=workspace.library.name(path), other=before.run, stage=stage,
-                 panes=before.panes, zoom=before.zoom, fold=before.fold, views=views)  # fmt: skip
+                 panes=panes, zoom=zoom, fold=before.fold, views=views)  # fmt: skip
 
 
 def failure(workspace: Workspace, made: Compile) -> dict[str, Any]:

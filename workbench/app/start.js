@@ -38,10 +38,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const width = h('input', { type: 'number', min: 0.05, max: 4, step: 0.05, placeholder: '1', 'aria-label': 'Width of a sample model' });
   const check = h('input', { type: 'checkbox' });
   const execute = h('input', { type: 'checkbox', checked: true });
+  const hold = h('input', { type: 'checkbox' });
   const samples = h('div', { class: 'samples' });
   const recorded = h('div');
   const recent = h('div');
-  const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, check: check.checked, execute: execute.checked });
+  const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, check: check.checked, execute: execute.checked, hold: hold.checked });
   const open = (what) => { if (what.trim()) send('open', { what: what.trim(), ...options() }); };
 
   const drop = h('section', { class: 'drop', 'aria-label': 'Open' },
@@ -50,7 +51,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     h('div', { class: 'options' }, h('span', {}, 'Compile with:'), target, frontend,
       h('label', { title: 'Sample models can be built narrower: channels or features times this' }, 'width', width),
       h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
-      h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time')));
+      h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time'),
+      h('label', { title: 'Wait before each pass: apply it, skip it, or run to a breakpoint' }, hold, 'step by step')));
   root.append(h('div', { class: 'page' }, h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See what the compiler does to it: every pass, every rewrite, memory, kernels and their times.'),
     error, drop, h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples, recorded, recent), file);
 

@@ -134,7 +134,7 @@ class Workspace:
             "sizes": sizes, "check": bool(options.get("check")),
             "execute": bool(options.get("execute")), "out": str(self.library.new_path(name)),
             "edit": edit, "target_options": dict(options.get("target_options") or {}),
-            "pass_timeout": options.get("pass_timeout"),
+            "pass_timeout": options.get("pass_timeout"), "hold": bool(options.get("hold")),
         }  # fmt: skip
 
     @property

@@ -1,22 +1,25 @@
 """``workbench export RUN -o FILE.run``: a complete copy; ``-o FILE.trace.json``: a trace for
 Perfetto; ``--stage N -o x.mlir`` (or ``.dot``, ``.svg``): a stage; ``-o x.onnx`` (or ``.py``,
-``.tosa.mlir``, ``.linalg.mlir``): a stage with its weights, for other tools."""
+``.tosa.mlir``, ``.linalg.mlir``): a stage with its weights, for other tools; ``-o x.graph.json``:
+graphs for Model Explorer; ``--tables csv``: every table."""
 
 from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from core_compiler.errors import UserError, nearest
 from core_compiler.export import ending
-from workbench.commands import common, subject
+from workbench.commands import common, export_tables, subject
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
 
 #: A stage as a drawing: Graphviz's text, or laid out.
 DRAWINGS = (".dot", ".svg")
+#: Stages as graphs for Model Explorer.
+GRAPHS = ".graph.json"
 
 
 def add_arguments(parser) -> None:
@@ -24,15 +27,16 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        required=True,
         metavar="FILE",
-        help="a .run, a .json (a trace for Perfetto), with --stage a .mlir, .dot or .svg; a .onnx, "
-        ".py (NumPy), .tosa.mlir or .linalg.mlir of a stage with its weights",
+        help="a .run, a .json (a trace for Perfetto), a .graph.json (for Model Explorer), with "
+        "--stage a .mlir, .dot or .svg; a .onnx, .py (NumPy), .tosa.mlir or .linalg.mlir of a "
+        "stage with its weights; a table as .csv or .parquet, a folder of --tables",
     )
     parser.add_argument(
         "--stage",
         metavar="N|PASS",
-        help="only this stage (with weights by default the last that all targets share)",
+        help="only this stage (with weights by default the last that all targets share; of "
+        ".graph.json every stage that changed something)",
     )
     parser.add_argument(
         "--locations",
@@ -40,9 +44,16 @@ def add_arguments(parser) -> None:
         default="full",
         help="where ops come from, in the text (default full)",
     )
+    export_tables.add_arguments(parser)
 
 
 def run(arguments) -> None:
+    if export_tables.is_meant(arguments):
+        return export_tables.run(arguments)
+    if not arguments.output:
+        raise UserError("no file is named", "-o", "say where to write, for example -o x.trace.json")
+    if arguments.output.lower().endswith(GRAPHS):
+        return _graphs(arguments)
     if ending(arguments.output) not in (None, ".mlir"):
         return _for_other_tools(arguments)
     as_trace = arguments.stage is None and arguments.output.lower().endswith(".json")
@@ -52,10 +63,8 @@ def run(arguments) -> None:
     path = output(arguments.output, suffix)
     with subject.recording(arguments, execute=as_trace) as opened:
         if as_trace:
-            from core_compiler.exporters.trace import trace
-
             stage = None
-            _write(path, json.dumps(trace(opened), allow_nan=False))
+            _write(path, _trace(opened))
         elif arguments.stage is None:
             if path.exists() and path.samefile(opened.path):
                 raise UserError("this is the recording itself", str(path), "choose another name")
@@ -72,6 +81,23 @@ def run(arguments) -> None:
             locations = "" if arguments.locations == "none" else arguments.locations
             _write(path, opened.text(stage, locations=locations))
     _told(arguments, path, stage)
+
+
+def _graphs(arguments) -> None:
+    from workbench import model_explorer
+    from workbench.views.reading import Run
+
+    path = output(arguments.output, ".json")
+    with subject.recording(arguments, execute=True) as opened, closing(Run(opened.path)) as run:
+        stages = model_explorer.changed(run.stages())
+        if arguments.stage is not None:
+            stages = [subject.find_stage(opened, arguments.stage, "--stage")]
+        if not stages:
+            raise UserError("nothing was compiled", arguments.model, "give another recording")
+        nodes = model_explorer.write(run, stages, path)
+    data = {"file": str(path), "bytes": path.stat().st_size, "stages": stages, "nodes": nodes}
+    told = f"{len(stages)} graphs" if len(stages) > 1 else "1 graph"
+    emit(arguments, data, f"{path}: {told}, {nodes:,} nodes, {data['bytes']:,} bytes")
 
 
 def _for_other_tools(arguments) -> None:
@@ -129,6 +155,16 @@ def _begun(arguments):
     made = compiler.start(model.imported.module, target, options, model.inputs)
     made.call(model.imported.inputs, model.imported.outputs)
     return made
+
+
+def _trace(opened) -> str:
+    from core_compiler.exporters.trace import trace
+
+    try:
+        return json.dumps(trace(opened), allow_nan=False)
+    except ValueError:
+        raise UserError("the recording has times that are not finite", str(opened.path),
+                        "record the compile again") from None  # fmt: skip
 
 
 def _told(arguments, path: Path, stage: int | None) -> None:

@@ -269,8 +269,9 @@ class Workbench:
             told["error"] = error.to_json()["error"]
         except Exception as error:
             told["error"] = unexpected(error)
-        if "pipeline" in self._panes:
-            self._panes["pipeline"].update({"detail": json.dumps(told)})
+        for name in ("pipeline", "overview"):
+            if name in self._panes:
+                self._panes[name].update({"detail": json.dumps(told)})
 
     def chosen(self, view: str, selection: Mapping[str, Any]) -> None:
         """What a view of `widgets` says is selected."""

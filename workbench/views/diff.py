@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.ir.line_diff import AlignedLines
 from workbench.state import Sight
 from workbench.views.links import linked
 from workbench.views.reading import Run
@@ -27,7 +28,7 @@ def key(run: Run, sight: Sight) -> tuple:
 def data(run: Run, sight: Sight) -> dict[str, Any]:
     """The ``data`` of the diff view (widgets/README.md)."""
     stage = run.stage_number(sight.stage)
-    rows = _rows(run, stage)
+    rows = _aligned(run, stage)
     stages = run.stages()
     left = stages[stage - 1] if stage else stages[0]
     found = {
@@ -36,21 +37,22 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "language": "mlir",
     }
     if len(rows) <= MAX_LINES:
-        return {**found, "lines": rows}
-    kinds = np.array([KINDS.index(row["kind"]) for row in rows], np.uint8)
-    return {**found, "lines": rows[:PAGE], "count": len(rows), "start": 0, "kinds": kinds}
+        return {**found, "lines": lines(run, stage)}
+    kinds = np.full(len(rows), KINDS.index("equal"), np.uint8)
+    for place, row in rows.printed():
+        kinds[place] = KINDS.index(_row(row)["kind"])
+    return {**found, "lines": lines(run, stage, 0, PAGE), "count": len(rows), "start": 0,
+            "kinds": kinds}  # fmt: skip
 
 
 def answer(run: Run, sight: Sight, request: dict[str, Any]) -> Any:
     """Answers to the view's requests: further ``lines``, and where an op stands (``find``)."""
-    rows = _rows(run, run.stage_number(sight.stage))
+    stage = run.stage_number(sight.stage)
     if request["kind"] == "lines":
-        start, end = max(0, int(request["from"])), min(len(rows), int(request["to"]))
-        return {"start": start, "lines": rows[start : min(end, start + 2 * PAGE)]}
+        start, end = max(0, int(request["from"])), int(request["to"])
+        return {"start": start, "lines": lines(run, stage, start, min(end, start + 2 * PAGE))}
     if request["kind"] == "find":
-        wanted = request["op"]
-        places = (i for i, r in enumerate(rows) if wanted in (r["rightKey"], r["leftKey"]))
-        return {"row": next(places, None)}
+        return {"row": _aligned(run, stage).place(request["op"])}
     raise ValueError(f"no request {request['kind']!r}")
 
 
@@ -61,22 +63,16 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
     return {"op": found.op}
 
 
-def _rows(run: Run, stage: int) -> list[dict[str, Any]]:
-    return run.kept(("diff rows", stage), lambda: _make_rows(run, stage))
+def lines(run: Run, stage: int, start: int = 0, end: int | None = None) -> list[dict[str, Any]]:
+    """The rows ``start`` to ``end`` of a stage as the view has them."""
+    return [_row(row) for row in _aligned(run, stage)[start:end]]
 
 
-def _make_rows(run: Run, stage: int) -> list[dict[str, Any]]:
-    if stage == 0:
-        table = run.recording.lines(0)
-        number = run.recording.key
-        keys = [None if k is None else number(k) for k in table.keys]
-        return [
-            {"left": _cut(line), "kind": "equal", "leftKey": key, "rightKey": key}
-            for line, key in zip(table.lines, keys, strict=True)
-        ]
-    rows = run.recording.diff_lines(stage - 1, stage, changed_only=False, spans=False,
-                                    found=run.diff(stage - 1, stage))  # fmt: skip
-    return [_row(row) for row in rows]
+def _aligned(run: Run, stage: int) -> AlignedLines:
+    """The stage beside the one before it; the import beside itself."""
+    before = max(0, stage - 1)
+    return run.kept(("aligned lines", stage), lambda: run.recording.aligned_lines(
+        before, stage, run.diff(before, stage)))  # fmt: skip
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

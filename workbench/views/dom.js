@@ -106,6 +106,23 @@ function download(name, text, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
+/** Copies `content`; where that is not allowed `shown`, the node that has it, is selected. */
+async function copyText(content, button, shown) {
+  const label = button.textContent;
+  try {
+    await navigator.clipboard.writeText(content);
+    button.textContent = 'Copied';
+  } catch { // it is to be copied by hand
+    const range = document.createRange();
+    range.selectNodeContents(shown);
+    const picked = shown.getRootNode().getSelection?.() ?? getSelection();
+    picked.removeAllRanges();
+    picked.addRange(range);
+    button.textContent = 'Selected';
+  }
+  setTimeout(() => { button.textContent = label; }, 1500);
+}
+
 /** `rows` of values under `names`, as CSV. */
 function csvText(names, rows) {
   const quote = (value) => {

@@ -6,33 +6,25 @@ wrote a buffer to the one that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-import core_compiler.ops  # noqa: F401  (the declarations that costs come from)
-from core_compiler.ir import Module, Op, TensorType, Value
+from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff
-from core_compiler.ir.kinds import CONSTANTS
-from core_compiler.ir.text import print_attribute
-from core_compiler.ops.base import cost
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.training.phases import PHASES
 from workbench.state import Sight
 from workbench.views import joint
 from workbench.views.joint import written
 from workbench.views.links import linked
+from workbench.views.op_facts import FOLDED, TEXTS, OpFacts
 from workbench.views.reading import Run
 
 SAME, ADDED, REMOVED, CHANGED, MOVED = range(5)
-#: Ops that are drawn as a label on their user.
-_FOLDED = CONSTANTS | {"target.alloc", "core.iota", "onnx.absent"}
 _HOLDERS = ("core.group", LAUNCH)
-#: Where attributes are longer than this they are cut off (the inspector shows all).
-MAX_ATTRIBUTES = 160
 
 
 def key(run: Run, sight: Sight) -> tuple:
@@ -47,15 +39,22 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     if diff is not None:
         nodes = _with_ghosts(nodes, flat(run, stage - 1).nodes, diff, run)
     record = run.stages()[stage]
-    columns = _columns(nodes, run)
+    known = OpFacts.of(run)
+    rows = facts(known, nodes)
+    columns = _columns(nodes, rows, known)
     columns["ops"] |= {**_changes(nodes, diff, run), **_joint(nodes, run, stage)}
     return {
         "stage": {"id": str(stage), "title": f"{stage:02d} {record.pass_name}"},
         **columns,
         **({"phases": list(PHASES)} if "phase" in columns["ops"] else {}),
-        "overlays": _overlays(run, stage, nodes),
+        "overlays": overlays(run, stage, nodes, rows),
         "total_ops": len(nodes),
     }
+
+
+def facts(known: OpFacts, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
+    """What is known of the nodes' ops whatever the stage, a row each."""
+    return known.columns(np.array([n.key for n in nodes], np.int64), [n.op for n in nodes])
 
 
 def selection(run: Run, sight: Sight) -> dict[str, Any]:
@@ -79,11 +78,11 @@ def holders(run: Run, stage: int) -> dict[int, str]:
     return flat(run, stage).holders
 
 
-def flat(run: Run, stage: int) -> _Flat:
+def flat(run: Run, stage: int) -> Flat:
     """The drawn ops of a stage, without those that its pass removed."""
 
-    def make() -> _Flat:
-        graph = _Flat(run, stage, joint.joint(run, stage))
+    def make() -> Flat:
+        graph = Flat(run, stage, joint.joint(run, stage))
         graph.module(run.index(stage).module)
         if graph.joint is not None:
             graph.nodes = _phase_after_phase(graph.nodes)
@@ -92,34 +91,41 @@ def flat(run: Run, stage: int) -> _Flat:
     return run.kept(("flat", stage), make)
 
 
-@dataclass
-class _Node:
-    """An op as drawn; ``inputs`` are the nodes (by key) that make what it reads, or None."""
+@dataclass(slots=True)
+class Node:
+    """An op as drawn; ``inputs`` are the nodes (by key) that make what it reads, or None, and
+    ``ports`` which of their values that is (where None: which argument of main, or -1)."""
 
     key: int
     op: Op
     scope: str
     inputs: list[int | None]
+    ports: list[int]
     label: str = ""
     ghost: bool = False
 
 
 @dataclass
-class _Flat:
-    """The drawn ops of a module in program order."""
+class Flat:
+    """The drawn ops of a module in program order; ``outputs``: the node and its port of each result
+    of main."""
 
     run: Run
     stage: int
     joint: joint.Joint | None
-    nodes: list[_Node] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
     holders: dict[int, str] = field(default_factory=dict)
+    outputs: list[tuple[int | None, int]] = field(default_factory=list)
     _makers: dict[Value, int | None] = field(default_factory=dict)
+    _ports: dict[Value, int] = field(default_factory=dict)
     _allocations: set[int | None] = field(default_factory=set)
 
     def module(self, module: Module) -> None:
         main = module.main
         self._makers = dict.fromkeys(main.body.arguments)
+        self._ports = {value: at for at, value in enumerate(main.body.arguments)}
         self._ops(main.body.ops, "")
+        self.outputs = [(self._makers.get(v), self._ports.get(v, -1)) for v in main.body.outputs]
 
     def _ops(self, ops: Iterable[Op], inside: str) -> None:
         for op in ops:
@@ -134,9 +140,11 @@ class _Flat:
 
     def _plain(self, op: Op, inside: str, label: str = "", inputs: Sequence[Value] | None = None):
         number = self.run.op_id(op)
-        reads = [self._makers.get(v) for v in (op.uses() if inputs is None else inputs)]
-        self.nodes.append(_Node(number, op, inside or self._scope(op), reads, label))
-        self._makers.update(dict.fromkeys(op.results, number))
+        read = list(op.uses() if inputs is None else inputs)
+        makers = [self._makers.get(v) for v in read]
+        ports = [self._ports.get(v, -1) for v in read]
+        self.nodes.append(Node(number, op, inside or self._scope(op), makers, ports, label))
+        self._makes(number, op.results)
         if op.kind == "target.alloc":
             self._allocations.add(number)
 
@@ -144,13 +152,13 @@ class _Flat:
         region = op.regions[0]
         writes = written(op)
         reads = op.operands[: len(op.operands) - len(writes)]
-        real = [o for o in region.ops if o.kind not in _FOLDED]
+        real = [o for o in region.ops if o.kind not in FOLDED]
         number = self.run.op_id(op)
         name = str(op.get("kernel", "")) or _group_name(real)
         if len(real) <= 1:
             allocations = [v for v in writes if self._is_allocation(v)]
             self._plain(op, inside, name, (*reads, *allocations))
-            self._makers.update(dict.fromkeys(writes, number))
+            self._makes(number, writes)
             return
         scope = "/".join(
             part
@@ -160,22 +168,28 @@ class _Flat:
         self.holders[number] = scope
         for argument, value in zip(region.arguments, reads, strict=False):
             self._makers[argument] = self._makers.get(value)
+            self._ports[argument] = self._ports.get(value, -1)
         self._ops(region.ops, scope)
         results = op.results or writes
         for value, output in zip(results, region.outputs, strict=False):
             allocation, maker = self._makers.get(value), self._makers.get(output)
             if allocation in self._allocations and maker is not None:
                 self._node(maker).inputs.append(allocation)
-            self._makers[value] = maker
+                self._node(maker).ports.append(0)
+            self._makers[value], self._ports[value] = maker, self._ports.get(output, -1)
 
-    def _node(self, key: int) -> _Node:
+    def _makes(self, number: int, values: Sequence[Value]) -> None:
+        self._makers.update(dict.fromkeys(values, number))
+        self._ports.update((value, at) for at, value in enumerate(values))
+
+    def _node(self, key: int) -> Node:
         return next(node for node in reversed(self.nodes) if node.key == key)
 
     def _is_allocation(self, value: Value) -> bool:
         return self._makers.get(value) in self._allocations
 
 
-def _phase_after_phase(nodes: Sequence[_Node]) -> list[_Node]:
+def _phase_after_phase(nodes: Sequence[Node]) -> list[Node]:
     place: dict[int | None, int] = {node.key: i for i, node in enumerate(nodes)}
     inputs = [[place[key] for key in node.inputs if place.get(key, i) < i]
               for i, node in enumerate(nodes)]  # fmt: skip
@@ -183,25 +197,25 @@ def _phase_after_phase(nodes: Sequence[_Node]) -> list[_Node]:
 
 
 def _with_ghosts(
-    nodes: Sequence[_Node], before: Sequence[_Node], diff: ModuleDiff, run: Run
-) -> list[_Node]:
+    nodes: Sequence[Node], before: Sequence[Node], diff: ModuleDiff, run: Run
+) -> list[Node]:
     """The nodes with those that the pass removed where they stood."""
     partner = {run.op_id(m.old): run.op_id(m.new) for m in diff.changed}
     place = {node.key: i for i, node in enumerate(nodes)}
     gone = {run.op_id(op) for op in diff.removed} - place.keys()
     stand = {node.key for node in before if node.key in gone}
-    waiting: dict[int, list[_Node]] = {}
+    waiting: dict[int, list[Node]] = {}
     at = len(nodes)
     for node in reversed(before):
         now = partner.get(node.key, node.key)
         if node.key in stand:
             moved = [partner.get(i, i) if i is not None else None for i in node.inputs]
             inputs = [i if i in place or i in stand else None for i in moved]
-            ghost = _Node(node.key, node.op, node.scope, inputs, node.label, True)
+            ghost = Node(node.key, node.op, node.scope, inputs, node.ports, node.label, True)
             waiting.setdefault(at, []).append(ghost)
         elif now in place:
             at = min(at, place[now])
-    merged: list[_Node] = []
+    merged: list[Node] = []
     for i in range(len(nodes) + 1):
         merged += reversed(waiting.get(i, ()))
         merged += nodes[i : i + 1]
@@ -219,82 +233,53 @@ def _group_name(ops: Sequence[Op]) -> str:
 # -- columns --------------------------------------------------------------------------------------
 
 
-class _Table:
-    """Distinct texts with a number for each use."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, int] = {}
-        self.column: list[int] = []
-
-    def add(self, text: str) -> None:
-        self.column.append(self.texts.setdefault(text, len(self.texts)))
-
-    def numbers(self) -> np.ndarray:
-        return np.array(self.column, np.int32)
-
-
-def _columns(nodes: Sequence[_Node], run: Run) -> dict[str, Any]:
+def _columns(
+    nodes: Sequence[Node], rows: Mapping[str, np.ndarray], known: OpFacts
+) -> dict[str, Any]:
+    """The tables of texts and the columns of the ops; ``rows`` are those of :class:`OpFacts`."""
     place = {node.key: i for i, node in enumerate(nodes)}
-    tables = {name: _Table() for name in ("kind", "type", "scope", "file", "attribute")}
-    starts, operands, lines, names = [0], [], [], []
+    starts, operands = [0], []
     for node in nodes:
-        file, line, type_, attribute = facts(run, node)
-        tables["kind"].add(label(node))
-        tables["type"].add(type_)
-        tables["scope"].add(node.scope)
-        tables["file"].add(file)
-        tables["attribute"].add(attribute)
-        lines.append(line)
         operands += [-1 if i is None else place.get(i, -1) for i in node.inputs]
         starts.append(len(operands))
-        names.append(run.kept_of_op("name", node.key, partial(run.name_of, node.key)))
-    listed = {"kind": "kinds", "type": "types", "scope": "scopes", "file": "files",
-              "attribute": "attributes"}  # fmt: skip
+    kinds = rows["kind"]
+    for i, node in enumerate(nodes):
+        if node.label:
+            kinds[i] = known.number("kind", label(node))
+    tables, numbers = {}, {}
+    for name, plural in TEXTS.items():
+        column = kinds if name == "kind" else rows[name]
+        tables[plural], numbers[name] = _only(list(known.texts[name]), column)
+    scopes: dict[str, int] = {}
+    numbers["scope"] = np.array([scopes.setdefault(n.scope, len(scopes)) for n in nodes], np.int32)
     return {
-        **{plural: list(tables[name].texts) for name, plural in listed.items()},
+        **tables,
+        "scopes": list(scopes),
         "ops": {
             "key": np.array([node.key for node in nodes], np.int32),
-            "name": names,
-            **{name: table.numbers() for name, table in tables.items()},
-            "line": np.array(lines, np.int32),
+            "name": [known.names[node.key] for node in nodes],
+            **numbers,
+            "line": rows["line"],
             "operand_start": np.array(starts, np.int32),
             "operand": np.array(operands, np.int32),
-            "fold": np.array([node.op.kind in _FOLDED for node in nodes], np.uint8),
+            "fold": rows["fold"],
         },
     }
 
 
-def _facts(run: Run, op: Op) -> tuple[str, int, str, str]:
-    return (*run.kept_place(op), _type_text(op), _attribute_text(op))
+def _only(texts: Sequence[str], column: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The texts that a column has, and their numbers among these."""
+    used = np.zeros(len(texts), bool)
+    used[column] = True
+    numbers = np.cumsum(used, dtype=np.int32) - 1
+    return [texts[i] for i in np.flatnonzero(used).tolist()], numbers[column]
 
 
-def facts(run: Run, node: _Node) -> tuple[str, int, str, str]:
-    """File, line, type and attributes of a node, as text."""
-    return run.kept_of_op("facts", node.key, lambda: _facts(run, node.op))
-
-
-def label(node: _Node) -> str:
+def label(node: Node) -> str:
     return f"{node.op.kind} {node.label}" if node.label else node.op.kind
 
 
-def _type_text(op: Op) -> str:
-    values = op.results or written(op)
-    return ", ".join(str(v.type) for v in values)
-
-
-def _attribute_text(op: Op) -> str:
-    if not op.attributes or op.kind == LAUNCH:
-        return ""
-    text = ", ".join(f"{n} = {_short(v)}" for n, v in op.attributes.items())
-    return text if len(text) <= MAX_ATTRIBUTES else text[: MAX_ATTRIBUTES - 1] + "…"
-
-
-def _short(value: Any) -> str:
-    text = print_attribute(value) if not isinstance(value, tuple) else str(list(value))
-    return text.removesuffix(" : i64")
-
-
-def _changes(nodes: Sequence[_Node], diff: ModuleDiff | None, run: Run) -> dict[str, Any]:
+def _changes(nodes: Sequence[Node], diff: ModuleDiff | None, run: Run) -> dict[str, Any]:
     if diff is None:
         return {}
     number = run.op_id
@@ -310,29 +295,35 @@ def _changes(nodes: Sequence[_Node], diff: ModuleDiff | None, run: Run) -> dict[
     }
 
 
-def _joint(nodes: Sequence[_Node], run: Run, stage: int) -> dict[str, Any]:
+def _joint(nodes: Sequence[Node], run: Run, stage: int) -> dict[str, Any]:
     """Of a training step: phases, and what links forward, backward and update."""
     phase = joint.phase_column(run, stage, (node.op for node in nodes))
     if phase is None:
         return {}
-    drawn = [None if n.ghost or n.op.kind in _FOLDED else n.op for n in nodes]
+    drawn = [None if n.ghost or n.op.kind in FOLDED else n.op for n in nodes]
     return {"phase": phase, **joint.link_columns(run, stage, drawn)}
 
 
 # -- overlays -------------------------------------------------------------------------------------
 
 
-def _overlays(run: Run, stage: int, nodes: Sequence[_Node]) -> list[dict[str, Any]]:
+def overlays(
+    run: Run, stage: int, nodes: Sequence[Node], rows: Mapping[str, np.ndarray]
+) -> list[dict[str, Any]]:
     found = []
-    work = [_node_cost(run, node) for node in nodes]
     for name, unit, values in (
-        ("work", "Mflop", [w[0] / 1e6 for w in work]), ("traffic", "B", [w[1] for w in work]),
+        ("work", "Mflop", rows["flops"] / 1e6), ("traffic", "B", rows["bytes"]),
     ):  # fmt: skip
-        if any(values):
+        if values.any():
             found.append(_overlay(name, unit, values))
-    times = _times(run, stage, nodes)
+    times = _times(run, stage, nodes, rows["flops"])
     if any(times):
         found.insert(0, _overlay("time", "us", times))
+    if stage:
+        born = run.births(stage)
+        names = [f"{s.index:02d} {s.pass_name}" for s in run.stages()]
+        found.append({**_overlay("made by pass", "", [born[n.key] for n in nodes]),
+                      "combine": "max", "labels": names})  # fmt: skip
     errors = _errors(run, stage)
     if errors:
         found.append({**_overlay("error", "", [errors.get(n.key, 0.0) for n in nodes]),
@@ -340,47 +331,31 @@ def _overlays(run: Run, stage: int, nodes: Sequence[_Node]) -> list[dict[str, An
     return found
 
 
-def _overlay(name: str, unit: str, values: Sequence[float]) -> dict[str, Any]:
+def _overlay(name: str, unit: str, values: Sequence[float] | np.ndarray) -> dict[str, Any]:
     return {"name": name, "unit": unit, "values": np.array(values, np.float64), "scale": "linear"}
 
 
-def _node_cost(run: Run, node: _Node) -> tuple[float, float]:
-    return run.kept_of_op("cost", node.key, lambda: _cost(node.op))
-
-
-def _cost(op: Op) -> tuple[float, float]:
-    if op.regions or not op.kind.startswith("core.") or op.kind in _FOLDED:
-        return 0.0, 0.0
-    if not all(
-        isinstance(v.type, TensorType) and v.type.is_static for v in (*op.operands, *op.results)
-    ):
-        return 0.0, 0.0
-    found = cost(op)
-    return float(found.flops), float(found.bytes)
-
-
-def _times(run: Run, stage: int, nodes: Sequence[_Node]) -> list[float]:
+def _times(run: Run, stage: int, nodes: Sequence[Node], flops: np.ndarray) -> list[float]:
     """Microseconds of the launch that an op is, or is inside (there shared by flops)."""
     measured = {t.op: t.median_us or 0.0 for t in run.timings()}
     if not measured:
         return []
     index = run.index(stage)
-    inside: dict[int, list[_Node]] = {}
+    inside: dict[int, list[int]] = {}
     values = {}
-    for node in nodes:
+    for place, node in enumerate(nodes):
         if node.ghost:
             continue
         if node.key in measured:
             values[node.key] = measured[node.key]
             continue
         outer = index.around.get(node.key)
-        if outer is not None and outer in measured and node.op.kind not in _FOLDED:
-            inside.setdefault(outer, []).append(node)
+        if outer is not None and outer in measured and node.op.kind not in FOLDED:
+            inside.setdefault(outer, []).append(place)
     for outer, members in inside.items():
-        weights = [max(_node_cost(run, n)[0], 1.0) for n in members]
-        total = sum(weights)
-        for node, weight in zip(members, weights, strict=True):
-            values[node.key] = measured[outer] * weight / total
+        weights = np.maximum(flops[members], 1.0)
+        for place, part in zip(members, weights / weights.sum(), strict=True):
+            values[nodes[place].key] = measured[outer] * part
     return [values.get(node.key, 0.0) for node in nodes]
 
 

@@ -77,7 +77,7 @@ def trains(run: Run) -> bool:
     """Whether a recording is of a training step."""
     if not run.version.stages:
         return False
-    return run.kept("trains", lambda: "results" in run.recording.module(0).main.attributes)
+    return run.kept("trains", lambda: "results" in run.recording.attributes(0))
 
 
 def joint(run: Run, stage: int) -> Joint | None:

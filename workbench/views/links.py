@@ -43,7 +43,7 @@ def linked(run: Run, sight: Sight) -> Linked:
 
 
 def _linked(run: Run, sight: Sight, stage: int) -> Linked:
-    anchor = sight.op if sight.op is None or _exists(run, sight.op) else None
+    anchor = sight.op if sight.op is None or exists(run, sight.op) else None
     kernel, buffer = sight.kernel, sight.buffer
     if anchor is None and kernel is not None:
         anchor = dearest_launch(run, kernel)
@@ -59,7 +59,7 @@ def _linked(run: Run, sight: Sight, stage: int) -> Linked:
     return Linked(stage, ops[0] if ops else None, ops, kernel, buffer)
 
 
-def _exists(run: Run, op: int) -> bool:
+def exists(run: Run, op: int) -> bool:
     return bool(run.recording.query(f"SELECT 1 FROM op WHERE id = {int(op)}").rows)
 
 

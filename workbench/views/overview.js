@@ -22,8 +22,15 @@ h1 { font-size: 20px; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
 .figure .hint { color: var(--faint); font-size: 11px; line-height: 1.35; }
 h2 { font-size: 13px; font-weight: 600; margin: 18px 0 6px; }
 h2 span { color: var(--faint); font-weight: 400; margin-left: 6px; }
-.finding { display: grid; grid-template-columns: 20px minmax(0, 1fr); gap: 6px; padding: 5px 8px; border-radius: 5px; }
-.finding.to { cursor: pointer; } .finding.to:hover { background: var(--raised); }
+.finding { display: grid; grid-template-columns: 20px minmax(0, 1fr) auto; gap: 6px; padding: 5px 8px; border-radius: 5px; align-items: start; }
+.finding .cost { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; margin-right: 4px; } .finding .cost div { color: var(--muted); font-size: 11px; }
+.finding .does { display: flex; gap: 6px; align-items: center; } .finding .does .open { width: 24px; padding: 0; }
+.evidence { margin: 0 8px 10px 34px; padding: 2px 0 2px 12px; border-left: 2px solid var(--line); max-width: 1000px; }
+.evidence h3 { font-size: 11px; font-weight: 600; color: var(--muted); margin: 7px 0 2px; } .evidence p { margin: 1px 0; overflow-wrap: anywhere; }
+.evidence pre { margin: 4px 0; padding: 5px 8px; background: var(--page); border: 1px solid var(--line); border-radius: 4px; font: 11px/1.5 var(--mono); white-space: pre-wrap; overflow-wrap: anywhere; }
+.evidence .actions { display: flex; gap: 6px; align-items: baseline; flex-wrap: wrap; margin: 4px 0 6px; }
+.trying { display: flex; gap: 10px; align-items: baseline; padding: 6px 12px; margin: 4px 0 8px; border-left: 4px solid var(--accent); background: var(--raised); } .trying.bad { border-left-color: var(--bad); } .trying span { flex: 1; overflow-wrap: anywhere; }
+.finding .to { cursor: pointer; } .finding:has(.to):hover { background: var(--raised); }
 .finding .icon { text-align: center; font-weight: 700; }
 .finding.error .icon { color: var(--bad); } .finding.warning .icon { color: var(--warn); } .finding.note .icon { color: var(--accent); }
 .finding .detail { color: var(--muted); overflow-wrap: anywhere; }
@@ -44,6 +51,9 @@ h2 span { color: var(--faint); font-weight: 400; margin-left: 6px; }
 .backward { background: var(--phase-backward); } .exchange { background: var(--phase-exchange); } .optimizer { background: var(--phase-optimizer); }
 .foot { color: var(--faint); margin-top: 22px; font-size: 11px; }
 `;
+/** After so long (ms) nobody compiles here: a host without that says nothing. */
+const SILENCE = 10000;
+const SEVERITIES = ['error', 'warning', 'note'];
 const ICON = { error: '✗', warning: '!', note: 'i' };
 const WORDS = { finished: 'complete', recording: 'compiling', failed: 'failed', cancelled: 'cancelled', interrupted: 'interrupted' };
 const CHART = { height: 150, left: 40, bottom: 18, top: 6 };
@@ -72,11 +82,113 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('div', { class: 'hint' }, each.hint));
   }
 
+  // -- findings and advice ----------------------------------------------------------------------
+  // Advice is asked for when the rest is drawn: its evidence may take all stages of the recording.
+  const session = Math.random().toString(36).slice(2);
+  let asked = 0;
+  let shown = null;
+  let told = null;
+  let silent = 0;
+  const opened = new Set();
+
+  function askAdvice(data) {
+    if (data.advice !== null) return;
+    asked += 1;
+    model.set('request', JSON.stringify([{ id: asked, session, kind: 'advice' }]));
+    model.save_changes();
+  }
+  watch('response', () => {
+    for (const each of json(model, 'response') ?? []) {
+      if (each.session !== session || each.id !== asked || !shown) continue;
+      shown.advice = each.error ? [] : each.value;
+      shown.problem = each.error ?? '';
+      draw();
+    }
+  });
+
+  const inOrder = (data) => [...data.findings, ...(data.advice ?? [])].sort((a, b) =>
+    SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity) || (b.cost?.part ?? 0) - (a.cost?.part ?? 0));
+  const costOf = ({ value, unit }) => (unit === 'part' ? `${number(100 * value)} %` : figure(value, unit));
+  const running = () => told?.state === 'running';
+
+  function tryIt(offer) {
+    told = { state: 'running' };
+    draw();
+    send('rerun', { draft: offer.draft, compare: true });
+    clearTimeout(silent);
+    silent = setTimeout(() => {
+      told = { error: { what: 'Nothing here compiles', fix: 'copy the command' } };
+      draw();
+    }, SILENCE);
+  }
+
+  function tryButton(offer) {
+    if (!offer.draft || offer.reason) return null;
+    return h('button', { 'data-do': 'try', disabled: running(), title: `Compile again into a new recording (${offer.words}) and compare the two`, click: () => tryIt(offer) }, running() ? 'Trying …' : 'Try it');
+  }
+
   function finding(each) {
     const to = Object.keys(each.sight).length ? press(() => send('follow', { go: each.sight })) : {};
-    return h('div', { class: `finding ${each.severity}${to.role ? ' to' : ''}`, ...to },
+    const key = `${each.hazard} ${each.title}`;
+    const { cost } = each;
+    const open = opened.has(key);
+    const toggle = () => { if (!opened.delete(key)) opened.add(key); draw(); };
+    const row = h('div', { class: `finding ${each.severity}`, 'data-hazard': each.hazard },
       h('span', { class: 'icon', title: each.severity }, ICON[each.severity]),
-      h('div', {}, h('div', {}, each.title), h('div', { class: 'detail' }, each.detail)));
+      h('div', { class: to.role ? 'to' : '', ...to }, h('div', {}, each.title), h('div', { class: 'detail' }, each.detail)),
+      cost && h('div', { class: 'does' },
+        h('div', { class: 'cost', title: cost.how }, `${cost.estimated ? '≈ ' : ''}${costOf(cost)}`, cost.of && cost.unit !== 'part' ? h('div', {}, `${number(100 * cost.part)} % ${cost.of}`) : null),
+        each.tries.map(tryButton)[0],
+        h('button', { class: 'plain open', 'aria-expanded': String(open), 'aria-label': 'Evidence and what to try', title: 'Evidence and what to try', click: toggle }, open ? '▴' : '▾')));
+    return cost && open ? [row, evidence(each)] : [row];
+  }
+
+  function evidence(each) {
+    const { cost } = each;
+    return h('div', { class: 'evidence' },
+      h('h3', {}, 'Cost'), h('p', {}, `${costOf(cost)}, ${cost.estimated ? 'estimated: ' : ''}${cost.how}`),
+      each.evidence.length ? h('h3', {}, 'Evidence') : null,
+      each.evidence.map((fact) => h('p', {}, Object.keys(fact.sight).length
+        ? h('span', { class: 'link', ...press(() => send('follow', { go: fact.sight })) }, fact.text) : fact.text)),
+      each.tries.length ? h('h3', {}, 'What to try') : null,
+      each.tries.map((offer) => {
+        const command = offer.command ? h('pre', {}, offer.command) : null;
+        const copy = command && h('button', { 'data-do': 'copy', click: () => copyText(offer.command, copy, command) }, 'Copy command');
+        return h('div', {}, h('p', {}, offer.sentence), command,
+          command || offer.reason ? h('div', { class: 'actions' }, tryButton(offer), copy, offer.reason ? h('span', { class: 'muted' }, `No button: ${offer.reason}`) : null) : null);
+      }));
+  }
+
+  function trying() {
+    if (running()) return h('div', { class: 'trying', role: 'status' }, h('span', {}, 'Compiling again with the edit; this recording stays as it is. The comparison follows.'), h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel'));
+    if (!told?.error) return null;
+    const { error, ask } = told;
+    const said = [error.where ? `${error.where}: ` : '', error.what, error.fix ? ` – ${error.fix}` : ''].join('');
+    return h('div', { class: 'trying bad', role: 'alert' }, h('span', {}, said),
+      ask ? h('button', { click: () => send('show', { view: 'pipeline' }) }, 'Read it in Pipeline') : null,
+      h('button', { class: 'plain', 'aria-label': 'Close', click: () => { told = null; draw(); } }, '×'));
+  }
+  watch('detail', () => {
+    const next = json(model, 'detail');
+    if (!next) return;
+    clearTimeout(silent);
+    told = next.state === 'done' ? null : next;
+    draw();
+  });
+  later(() => clearTimeout(silent));
+
+  function findings(data) {
+    const all = inOrder(data);
+    const looking = data.advice === null;
+    const none = data.status === 'recording' ? 'Nothing so far.' : 'Nothing needs your attention.';
+    return [
+      h('h2', {}, 'Findings', h('span', {}, looking ? 'looking for hazards …' : all.length ? 'worst first, then the dearest; click to see, ▾ for the evidence' : '')),
+      trying(),
+      ...all.flatMap(finding),
+      all.length || looking ? null : h('p', { class: 'muted' }, none),
+      data.problem ? h('p', { class: 'muted' }, `Hazards could not be looked for: ${data.problem}`) : null,
+      data.more_findings ? h('p', { class: 'muted' }, `and ${count(data.more_findings)} more`) : null,
+    ];
   }
 
   function chart(passes) {
@@ -130,27 +242,24 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('div', { style: { width: `${100 * (k.share ?? 0)}%` } }))));
   }
 
-  const draw = () => {
-    const data = json(model, 'data');
+  function draw() {
+    const data = shown;
     if (!data) return;
     const top = page.scrollTop;
-    const found = data.findings.length;
     page.replaceChildren(...[
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'muted' }, data.subtitle),
         h('span', { class: `status ${data.status}` }, data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status)),
       progress(data),
       h('div', { class: 'figures' }, data.figures.map(figureBox)),
       ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel that computes parts of several counts where most of its ops are')), ...phases(data.phases)] : []),
-      h('h2', {}, 'Findings', h('span', {}, found ? 'worst first; click to see' : '')),
-      ...(found ? data.findings.map(finding) : [h('p', { class: 'muted' }, data.status === 'recording' ? 'Nothing so far.' : 'Nothing needs your attention.')]),
-      data.more_findings ? h('p', { class: 'muted' }, `and ${count(data.more_findings)} more`) : null,
+      ...findings(data),
       h('div', { class: 'two' },
         data.passes.length > 1 ? h('div', {}, h('h2', {}, 'Ops after each pass', h('span', {}, 'grey: changed nothing')), chart(data.passes)) : null,
         data.kernels.length ? h('div', {}, h('h2', {}, ...(timed(data) ? ['Where the time goes', h('span', {}, 'kernels, one execution')] : ['Kernels', h('span', {}, data.training ? 'of one iteration' : 'not timed yet: Execute times them')])), kernels(data.kernels)) : null),
       h('div', { class: 'foot' }, data.versions),
     ].filter(Boolean));
     page.scrollTop = top;
-  };
+  }
   let width = 0;
   const observer = new ResizeObserver(() => {
     if (page.clientWidth && Math.abs(page.clientWidth - width) > 2) {
@@ -160,5 +269,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   });
   observer.observe(page);
   later(() => observer.disconnect());
-  watch('data', draw);
+  watch('data', () => {
+    const data = json(model, 'data');
+    if (!data) return;
+    shown = data;
+    draw();
+    askAdvice(data);
+  });
 });

@@ -1,37 +1,25 @@
-"""The overview: the figures of a run, how the passes got there, and findings, worst first."""
+"""The overview: the figures of a run, how the passes got there, and findings, worst first: what
+went wrong, and the advice of ``workbench.advice``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from core_compiler.record.reader import Stage
 from core_compiler.runtime.samples import executed_on
 from workbench import numbers
+from workbench.advice import advise
+from workbench.advice.finding import ERROR, NOTE, WARNING, Finding
 from workbench.state import Sight
 from workbench.views import joint, training
-from workbench.views.kernels import launches, table
+from workbench.views.kernels import table
 from workbench.views.reading import Run
 
-ERROR, WARNING, NOTE = "error", "warning", "note"
 #: Findings beyond this many are counted, not listed.
 MAX_FINDINGS = 60
-#: A kernel that takes at least this share of the time is worth a word when it is far off its limit.
-DEAR, FAR = 0.10, 25.0
-#: A plan further above its lower bound than this is worth a word.
-GAP = 0.02
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something a person should look at: how bad, what, and the sight that shows it."""
-
-    severity: str
-    title: str
-    detail: str
-    sight: dict[str, Any]
 
 
 def key(run: Run, sight: Sight) -> tuple:
@@ -39,7 +27,9 @@ def key(run: Run, sight: Sight) -> tuple:
 
 
 def data(run: Run, sight: Sight) -> dict[str, Any]:
-    """``figures`` (label, value, unit, hint), ``passes`` (a chart), ``kernels``, ``findings``."""
+    """``figures`` (label, value, unit, hint), ``passes`` (a chart), ``kernels``, ``findings``;
+    ``advice`` is asked for (see ``answer``): it may read all stages, and the first sight does not
+    wait for it."""
     meta, stages = run.meta(), run.stages()
     found = findings(run)
     return {
@@ -61,10 +51,16 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
              "total_us": r["total_us"], "percent": r["percent"]}
             for r in table(run) if r["count"]
         ][:8],
-        "findings": [vars(f) for f in found[:MAX_FINDINGS]],
+        "findings": [asdict(f) for f in found[:MAX_FINDINGS]],
+        "advice": [] if run.live else None,
         "more_findings": max(0, len(found) - MAX_FINDINGS),
         "versions": _versions(meta),
     }  # fmt: skip
+
+
+def answer(run: Run, sight: Sight, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """``advice``: the hazards of the recording, as data."""
+    return [asdict(found) for found in advise(run)[:MAX_FINDINGS]]
 
 
 def _subtitle(meta: dict[str, Any]) -> str:
@@ -201,11 +197,9 @@ def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str
 
 
 def findings(run: Run) -> list[Finding]:
-    """Everything a person should look at, worst first."""
-    found = [*_ending(run), *_failed(run), *_diagnostics(run), *_numbers(run), *_memory(run),
-             *_speed(run), *_layouts(run), *_unchecked(run)]  # fmt: skip
-    order = {ERROR: 0, WARNING: 1, NOTE: 2}
-    return sorted(found, key=lambda f: order[f.severity])
+    """What went wrong or was not done, worst first."""
+    found = [*_ending(run), *_failed(run), *_diagnostics(run), *_numbers(run), *_unchecked(run)]
+    return sorted(found, key=lambda f: f.rank)
 
 
 def _ending(run: Run) -> Iterator[Finding]:
@@ -274,38 +268,6 @@ def _numbers(run: Run) -> Iterator[Finding]:
 
 def _more(count: int) -> str:
     return f", and {count:,} more {'value has' if count == 1 else 'values have'}" if count else ""
-
-
-def _memory(run: Run) -> Iterator[Finding]:
-    figures = run.figures("memory")
-    arena, bound = figures.get("arena_bytes"), figures.get("lower_bound_bytes")
-    if arena and bound and arena > bound * (1 + GAP):
-        above = f"{(arena / bound - 1) * 100:.1f} %"
-        yield Finding(NOTE, f"The memory plan is {above} above its lower bound",
-                      f"{arena:,.0f} B planned, no plan needs less than {bound:,.0f} B",
-                      {"panes": ["memory", "graph"]})  # fmt: skip
-
-
-def _speed(run: Run) -> Iterator[Finding]:
-    for row in table(run):
-        if row["share"] is None or row["percent"] is None:
-            continue
-        if row["share"] >= DEAR and row["percent"] < FAR:
-            yield Finding(
-                NOTE, f"{row['name']} reaches {row['percent']:.1f} % of this machine's limit",
-                f"and takes {row['share'] * 100:.0f} % of the time in {launches(row['count'])}",
-                {"kernel": row["id"], "panes": ["kernels", "code"]},
-            )  # fmt: skip
-
-
-def _layouts(run: Run) -> Iterator[Finding]:
-    """Launches that only move data between layouts."""
-    moving = [r for r in table(run) if r["count"] and r["name"].startswith(("transpose", "copy"))]
-    count = sum(r["count"] for r in moving)
-    if count:
-        yield Finding(NOTE, f"{launches(count)} only to change a layout",
-                      ", ".join(r["name"] for r in moving[:4]),
-                      {"kernel": moving[0]["id"], "panes": ["kernels", "code"]})  # fmt: skip
 
 
 def _unchecked(run: Run) -> Iterator[Finding]:

@@ -4,7 +4,8 @@ const STYLE = `
 .head { display: flex; align-items: center; gap: 6px; height: 30px; padding: 0 10px; border-bottom: 1px solid var(--line);
   background: var(--raised); }
 .head b { flex: 1; }
-.list { height: calc(100% - 30px); overflow-y: auto; outline: none; padding: 2px 0 20px; }
+.root { display: flex; flex-direction: column; }
+.list { flex: 1; min-height: 0; overflow-y: auto; outline: none; padding: 2px 0 20px; }
 .list:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 .half { padding: 7px 10px 2px; color: var(--faint); font-size: 11px; }
 .pass { display: grid; grid-template-columns: 20px minmax(0, 1fr) auto 46px 14px; column-gap: 5px; align-items: baseline;
@@ -25,6 +26,14 @@ const STYLE = `
 .rewrite:hover { background: var(--raised); }
 .rewrite.on { background: var(--accentSoft); color: var(--text); }
 .rewrite .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.pass .at { position: relative; } .pass .at:hover { color: var(--bad); }
+.pass.stop .at::before, .rewrite.stop .name::before { content: '●'; color: var(--bad); }
+.pass.stop .at { color: transparent; } .pass.stop .at::before { position: absolute; right: 1px; }
+.rewrite.stop .name::before { margin-right: 4px; }
+.stops { padding: 4px 8px; border-bottom: 1px solid var(--line); display: flex; flex-wrap: wrap; gap: 4px; align-items: center; }
+.stops span { display: inline-flex; align-items: center; gap: 3px; max-width: 100%; border: 1px solid var(--line); border-radius: 9px; padding: 0 2px 0 7px; font-size: 11px; }
+.stops span b { font-weight: 400; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; max-width: 160px; }
+.stops i { color: var(--bad); font-style: normal; } .stops button { padding: 0 4px; font-size: 11px; }
 .more { padding: 2px 8px; color: var(--faint); font-size: 11px; }
 `;
 const WINDOW = 12;
@@ -36,9 +45,10 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   let data = { stages: [] };
   let detail = { rewrites: [], total: 0, stage: -1 };
   let all = false;
+  let halts = new Set();
   const list = h('div', {
     class: 'list', tabindex: 0, role: 'listbox',
-    'aria-label': 'Passes: j and k step through changed passes, J and K through rewrites, n to the next failed check',
+    'aria-label': 'Passes: j and k step through changed passes, J and K through rewrites, n to the next failed check, b sets a breakpoint, r runs to the next',
   });
   const total = h('span', { class: 'muted', title: 'passes that changed something, of all' });
   const toggle = h('button', { class: 'plain faint', title: 'Show or fold passes that changed nothing', click: () => {
@@ -47,7 +57,21 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     draw();
   } }, 'show all');
   const edit = h('button', { class: 'plain', title: 'Edit the pipeline: skip, options, order, passes of your own', 'aria-label': 'Edit the pipeline', click: () => send('show', { view: 'pipeline' }) }, 'edit');
-  root.append(h('div', { class: 'head' }, h('b', {}, 'Passes'), total, toggle, edit), list);
+  const stops = h('div', { class: 'stops', hidden: true, role: 'group', 'aria-label': 'Breakpoints' });
+  root.append(h('div', { class: 'head' }, h('b', {}, 'Passes'), total, toggle, edit), stops, list);
+
+  // Breakpoints on passes are seen in the list; those on rules and ops stand above it as well.
+  function drawStops(texts) {
+    stops.hidden = !texts.length;
+    const chips = texts.filter((text) => !text.startsWith('pass:')).map((text) => {
+      const name = text.startsWith('op:') ? `op #${text.slice(3)}` : text.slice(5);
+      return h('span', { title: text }, h('i', {}, '●'), h('b', {}, name),
+        h('button', { class: 'plain', title: 'Take it away', 'aria-label': `Take away the breakpoint on ${name}`, click: () => send('stop', { text }) }, '×'));
+    });
+    stops.replaceChildren(...chips,
+      h('button', { title: 'Back to the breakpoint before  (R)', click: () => send('step', { what: 'stop', by: -1 }) }, '‹'),
+      h('button', { title: 'Run on to the next breakpoint  (r)', click: () => send('step', { what: 'stop', by: 1 }) }, 'run ›'));
+  }
 
   const selection = () => plain(model.get('selection')) ?? {};
   const title = (s) =>
@@ -68,10 +92,14 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       `${change > 0 ? '+' : '−'}${count(Math.abs(change))}`;
     const tone = change === null || change === 0 ? 'zero' : change < 0 ? 'less' : 'more';
     return h('div', {
-      class: `pass${on ? ' on' : ''}${stage.changed ? '' : ' same'}`, role: 'option', 'aria-selected': String(on),
+      class: `pass${on ? ' on' : ''}${stage.changed ? '' : ' same'}${halts.has(`pass:${stage.name}`) ? ' stop' : ''}`, role: 'option', 'aria-selected': String(on),
       title: title(stage), 'data-stage': stage.index, click: () => { send('go', { stage: stage.index, rewrite: null }); list.focus(); },
     },
-    h('span', { class: 'at' }, String(stage.index).padStart(2, '0')),
+    h('span', { class: 'at', title: stage.index ? 'Breakpoint on this pass, set or taken away  (b)' : '', click: (event) => {
+      if (!stage.index) return;
+      event.stopPropagation();
+      send('stop', { text: `pass:${stage.name}` });
+    } }, String(stage.index).padStart(2, '0')),
     h('span', { class: 'name' }, stage.name),
     h('span', { class: `delta ${tone}`, title: change === null ? 'ops imported' : 'change of the number of ops' }, delta),
     h('span', { class: 'time' }, stage.index ? seconds(stage.seconds) : 'ops'),
@@ -88,7 +116,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     shown.forEach((each, i) => {
       const index = from + i;
       box.append(h('div', {
-        class: `rewrite${index === chosen ? ' on' : ''}`, role: 'option', 'aria-selected': String(index === chosen),
+        class: `rewrite${index === chosen ? ' on' : ''}${halts.has(`rule:${each.rule}`) ? ' stop' : ''}`, role: 'option', 'aria-selected': String(index === chosen),
         title: `rewrite ${index} of ${n}: ${each.rule}\n${plural(each.before, 'op')} became ${count(each.after)}`,
         'data-rewrite': index, click: () => { send('rewrite', { index }); list.focus(); },
       },
@@ -101,7 +129,9 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   }
 
   function draw() {
-    const { stage: at, rewrite } = selection();
+    const { stage: at, rewrite, stops: texts = [] } = selection();
+    halts = new Set(texts);
+    drawStops(texts);
     const rows = [];
     let half = '';
     let folded = [];

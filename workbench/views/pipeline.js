@@ -155,15 +155,18 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('button', { disabled: !shown.edited, 'data-do': 'undo', title: 'Back to the pipeline that this recording was made with', click: () => act({ do: 'undo' }) }, 'Undo all'),
         shown.plain || !data.made_with ? null : h('button', { 'data-do': 'plain', title: `The pipeline of ${data.target} without any edit`, click: () => act({ do: 'undo', plain: true }) }, 'Unedited'),
         running() ? h('button', { 'data-do': 'cancel', title: 'Stop the compile; what it finished is kept', click: () => send('cancel', {}) }, 'Cancel') : null,
-        h('button', { class: 'primary', 'data-do': 'run', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline into a new recording, and compare the two', click: run }, running() ? 'Running …' : 'Run'),
+        h('button', { class: 'primary', 'data-do': 'run', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline into a new recording, and compare the two', click: () => run() }, running() ? 'Running …' : 'Run'),
+        h('button', { 'data-do': 'step', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline and wait before each pass: apply it, skip it, or run to a breakpoint', click: () => run(true) }, 'Step'),
       ]).filter(Boolean));
   }
 
-  function run() {
+  let stepped = false;
+  function run(hold = false) {
+    stepped = hold;
     told = { state: 'running', run: data.name };
     refused = null;
     draw();
-    send('rerun', { draft: shown.draft, trust });
+    send('rerun', { draft: shown.draft, trust, hold });
     clearTimeout(silent);
     silent = setTimeout(() => { // a notebook or a report: nobody compiles there
       told = null;
@@ -192,7 +195,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       const { kept } = told;
       const extra = [];
       if (kept?.stages) extra.push(h('button', { 'data-do': 'kept', title: 'Open the recording as far as it came', click: () => send('open', { what: kept.name }) }, `Open the ${plural(kept.stages, 'stage')} it finished`));
-      if (told.ask) extra.push(h('button', { 'data-do': 'trust', click: () => { trust = true; run(); } }, 'I have read it: run it'));
+      if (told.ask) extra.push(h('button', { 'data-do': 'trust', click: () => { trust = true; run(stepped); } }, 'I have read it: run it'));
       say(told.error, extra);
     } else if (data.fixed) say({ what: `This pipeline cannot be edited here: ${data.fixed}` }, [], true);
     else if (data.status === 'failed' && data.message) say({ what: `This compile failed: ${data.message}` });
@@ -412,26 +415,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const content = text === 'command' ? shown.command : shown.python;
     const state = { inside: '' };
     const lines = content.split('\n').flatMap((line) => [text === 'python' ? h('span', {}, highlightPython(line, state)) : line, '\n']);
-    const copy = h('button', { 'data-do': 'copy', title: 'Copy the text', click: () => copyText(content, copy) }, 'Copy');
+    const copy = h('button', { 'data-do': 'copy', title: 'Copy the text', click: () => copyText(content, copy, written.querySelector('pre')) }, 'Copy');
     const tab = (name, label) => h('button', { 'aria-pressed': String(text === name), 'data-text': name, click: () => { text = name; drawText(); } }, label);
     const needs = shown.rows.filter((row) => row.own && !row.source).map((row) => row.file);
     written.replaceChildren(h('summary', {}, 'The edit as text', needs.length ? h('span', { class: 'faint' }, ` – needs ${needs.join(', ')}: save it as a file`) : ''),
       h('div', { class: 'text' }, h('div', { class: 'copies' }, tab('command', 'Command'), tab('python', 'Python'), copy), h('pre', {}, lines.slice(0, -1))));
-  }
-
-  async function copyText(content, button) {
-    try {
-      await navigator.clipboard.writeText(content);
-      button.textContent = 'Copied';
-    } catch { // not allowed here: it is selected, to be copied by hand
-      const range = document.createRange();
-      range.selectNodeContents(written.querySelector('pre'));
-      const picked = root.getRootNode().getSelection?.() ?? getSelection();
-      picked.removeAllRanges();
-      picked.addRange(range);
-      button.textContent = 'Selected';
-    }
-    setTimeout(() => { button.textContent = 'Copy'; }, 1500);
   }
 
   // -- all --------------------------------------------------------------------------------------

@@ -83,7 +83,6 @@ class Run:
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._packed: OrderedDict[Hashable, tuple[str, bytes]] = OrderedDict()
         self._packed_bytes = 0
-        self._of_ops: dict[tuple[str, int], Any] = {}
         self._scopes: dict[Origin, str] = {}
         self._places: dict[Origin, tuple[str, int]] = {}
         self._iterations: dict[int, IterationRecord] = {}
@@ -138,13 +137,6 @@ class Run:
                 _, (text, blob) = self._packed.popitem(last=False)
                 self._packed_bytes -= len(text) + len(blob)
             return found
-
-    def kept_of_op(self, what: str, op: int, make: Callable[[], T]) -> T:
-        """``make()``, once for each op (an op never changes)."""
-        found = self._of_ops.get((what, op))
-        if found is None:
-            found = self._of_ops[what, op] = make()
-        return found
 
     def kept_scope(self, op: Op) -> str:
         """The module path of an op's origin (shared origins are walked once)."""
@@ -265,15 +257,22 @@ class Run:
         checks = self.version.checks
         return self.kept(("rewrites", stage, checks), lambda: self.recording.rewrites(stage))
 
+    def births(self, stage: int) -> dict[int, int]:
+        """For each op up to ``stage`` the first stage that has it."""
+        return self.kept(("births", stage), lambda: self.recording.births(stage))
+
     def op_id(self, op: Op) -> int:
         return self.recording.op_id(op)
 
     def name_of(self, op: int) -> str:
         """How the IR text names an op: by its first result; ``#id`` where it has none."""
-        made = self.recording.op(op)
-        if not made.results:
-            return f"#{op}"
-        value = made.results[0]
+        return self.name(self.recording.op(op), op)
+
+    def name(self, op: Op, number: int) -> str:
+        """:meth:`name_of` op ``number``."""
+        if not op.results:
+            return f"#{number}"
+        value = op.results[0]
         return f"%{value.name or self.value_id(value)}"
 
     def value_id(self, value: Value) -> int:

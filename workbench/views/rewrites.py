@@ -48,7 +48,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     changed = [s.index for s in stages if s.rewrites]
     return {
         "stage": stage.index, "name": stage.pass_name, "total": len(steps),
-        "rows": [_row(run, step) for step in steps[:MAX_ROWS]],
+        "rows": [row(run, step) for step in steps[:MAX_ROWS]],
         "rules": [[rule, count] for rule, count in rules.most_common()],
         "next": next((s for s in changed if s > stage.index), None),
         "previous": next((s for s in reversed(changed) if s < stage.index), None),
@@ -96,7 +96,7 @@ def answer(run: Run, sight: Sight, request: dict[str, Any]) -> list[dict[str, An
 # -- the list -------------------------------------------------------------------------------------
 
 
-def _row(run: Run, step: RecordedRewrite) -> dict[str, Any]:
+def row(run: Run, step: RecordedRewrite) -> dict[str, Any]:
     made, check = step.rewrite, step.check
     about = next((op for op in (*made.new, *made.old) if op.kind not in FEEDS), None)
     about = about or next(iter((*made.new, *made.old)), None)

@@ -7,6 +7,7 @@ from typing import Any
 
 from workbench.state import Sight
 from workbench.views import graph, joint
+from workbench.views.op_facts import OpFacts
 from workbench.views.reading import Run
 from workbench.views.rows import short_path
 
@@ -44,10 +45,16 @@ def _kernels(run: Run, words: list[str]):
 def _ops(run: Run, sight: Sight, words: list[str]):
     stage = run.stage_number(sight.stage)
     known = joint.joint(run, stage)
-    for node in graph.flat(run, stage).nodes:
-        file, line, type_, attributes = graph.facts(run, node)
+    nodes, facts = graph.flat(run, stage).nodes, OpFacts.of(run)
+    rows = graph.facts(facts, nodes)
+    texts_of = [list(facts.texts[column]) for column in ("file", "type", "attribute")]
+    numbers = zip(
+        *(rows[column].tolist() for column in ("file", "type", "attribute", "line")), strict=True
+    )
+    for node, (*places, line) in zip(nodes, numbers, strict=True):
+        file, type_, attributes = (texts[i] for texts, i in zip(texts_of, places, strict=True))
         place = f"{short_path(file)}:{line}" if file else ""
-        name = run.name_of(node.key)
+        name = facts.names[node.key]
         phase = "" if known is None else known.phases.phase(node.op)
         texts = (name, graph.label(node), type_, attributes, node.scope, place, f"phase:{phase}")
         if _match(words, *texts):

@@ -389,12 +389,12 @@ def instance_norm(x, scale=None, bias=None, *, epsilon, axis=1):
 # -- random numbers --------------------------------------------------------------------------------
 
 
-def random_words(first, count, seed, stream, iteration):
+def random_words(first, count, seed, stream, iteration, trip):
     """Words of Philox4x32-10 (Salmon et al., SC 2011) from index ``first`` on: the key is the
-    seed, the counter (index / 4, stream, iteration, 0)."""
+    seed, the counter (index / 4, stream, iteration, trip)."""
     word = 2**32 - 1
     a = np.arange(first // 4, -(-(first + count) // 4), dtype=np.uint64)
-    b, c, d = (np.full_like(a, int(n) & word) for n in (stream, iteration, 0))
+    b, c, d = (np.full_like(a, int(n) & word) for n in (stream, iteration, trip))
     k, m = int(seed) & word, int(seed) >> 32 & word
     for _ in range(10):
         p, q = a * 0xD2511F53, c * 0xCD9E8D57
@@ -403,24 +403,26 @@ def random_words(first, count, seed, stream, iteration):
     return np.stack([a, b, c, d], 1).reshape(-1)[first % 4 :][:count].astype(np.uint32)
 
 
-def random_bits(shape, seed, stream, iteration=0, shard=0):
+def random_bits(shape, seed, stream, iteration=0, shard=0, trip=0):
     """32 bits an element; a shard's follow those of the shards before it."""
     count = math.prod(shape)
-    return random_words(int(shard) * count, count, seed, stream, iteration).reshape(shape)
+    words = random_words(int(shard) * count, count, seed, stream, iteration, trip)
+    return words.reshape(shape)
 
 
-def random_uniform(shape, seed, stream, iteration=0, shard=0):
+def random_uniform(shape, seed, stream, iteration=0, shard=0, trip=0):
     """Uniform in [0, 1), of 24 bits."""
-    bits = random_bits(shape, seed, stream, iteration, shard)
+    bits = random_bits(shape, seed, stream, iteration, shard, trip)
     return (bits >> 8).astype(np.float32) * np.float32(2.0**-24)
 
 
-def random_normal(shape, seed, stream, iteration=0, shard=0):
+def random_normal(shape, seed, stream, iteration=0, shard=0, trip=0):
     """Standard normal (Box and Muller, 1958)."""
     count = math.prod(shape)
     first = int(shard) * count
     odd = first % 2  # numbers come in pairs
-    words = random_words(first - odd, -(-(odd + count) // 2) * 2, seed, stream, iteration)
+    pairs = -(-(odd + count) // 2)
+    words = random_words(first - odd, 2 * pairs, seed, stream, iteration, trip)
     bits = words.reshape(-1, 2) >> 8
     radius = np.sqrt(-2 * np.log((bits[:, 0] + 1.0) * 2.0**-24))
     angle = 2 * math.pi * 2.0**-24 * bits[:, 1]

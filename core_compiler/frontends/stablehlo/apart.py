@@ -4,7 +4,7 @@ Damaged programs make MLIR (which jaxlib brings) overflow its stack, abort or ru
 bytecode and portable artifacts, while they are parsed and later (``python -m tests.fuzz stablehlo``
 finds such files).  So a file, which anybody may have written, is imported by a child process with
 limits, and what comes back is the finished module.  A program that JAX hands over in memory is no
-file and is read in place.  This is no sandbox: the child has the user's rights.
+file and is read in place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import io
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler import apart
 from core_compiler.errors import CANNOT_HERE, InternalError, UserError
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.stablehlo.reading import AGAIN, check_file, need_jax
@@ -45,14 +45,8 @@ def imported(
     """
     shapes = None if inputs is None else [each.shape for each in inputs]  # more is not looked at
     request = pickle.dumps((path, shapes, None if sizes is None else dict(sizes)))
-    # What this process imports from, and never (-P) the folder that it happens to be in.
-    places = (str(Path(__file__).resolve().parents[3]), *sys.path)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in places if p)}
     with tempfile.TemporaryFile() as said:
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=environment,
-        )  # fmt: skip
+        child = apart.start(__name__, said)
         with child:
             try:
                 reply, _ = child.communicate(request)
@@ -131,7 +125,7 @@ def answer(
         program = path.read_bytes()
         import jax.interpreters.mlir  # noqa: F401  (what libraries take is not the file's)
 
-        _limit(len(program))
+        apart.hold_to(MEMORY + MEMORY_A_BYTE * len(program), _seconds(len(program)))
         inputs = None if shapes is None else [
             np.broadcast_to(np.zeros((), np.int8), shape) for shape in shapes]  # fmt: skip
         return import_program(program, name=str(path), inputs=inputs, sizes=sizes)
@@ -140,27 +134,6 @@ def answer(
     except MemoryError:
         return UserError("importing it takes more memory than a file of its size may", str(path),
                          "pass weights as arguments", CANNOT_HERE)  # fmt: skip
-
-
-def _limit(size: int) -> None:
-    """Hold this process to its limits for a file of ``size`` bytes."""
-    import psutil
-
-    try:
-        import resource
-    except ImportError:  # not a Unix: there are no such limits
-        return
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    space = psutil.Process().memory_info().vms
-    for what, most in (
-        (resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + _seconds(size)),
-        (resource.RLIMIT_AS, space + MEMORY + MEMORY_A_BYTE * size),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _, hard = resource.getrlimit(what)
-        resource.setrlimit(
-            what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
-        )
 
 
 if __name__ == "__main__":

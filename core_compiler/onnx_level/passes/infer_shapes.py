@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-from core_compiler.errors import one_line
 from core_compiler.ir import OpaqueType, TensorType, Type, Value, tensor
 from core_compiler.onnx_level.dialect import ANY_SIZE, LEVEL, UNKNOWN, is_node, type_of
+from core_compiler.onnx_level.shape_inference import NotInferred, inferred
 from core_compiler.onnx_level.write import named
 from core_compiler.passes.base import Pass
-
-#: Bytes that an inference may take: at least, and for each of the model without its weights.
-MEMORY, MEMORY_A_BYTE = 1 << 28, 16
-#: The limit is the process's: of two threads each would restore the other's.
-_ONE = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -54,40 +46,11 @@ def _inferred(proto, context):
 
     Not strict: what it cannot infer stays open, and a contradiction is told by the import.
     """
-    import onnx
-
     try:
-        with _bounded(MEMORY + MEMORY_A_BYTE * proto.ByteSize()):
-            return onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except (onnx.shape_inference.InferenceError, MemoryError) as problem:
-        context.note("warning", f"ONNX infers no shapes: {one_line(str(problem), 300)}")
+        return type(proto).FromString(inferred(proto.SerializeToString()))
+    except NotInferred as problem:
+        context.note("warning", f"ONNX infers no shapes: {problem}")
         return proto
-
-
-@contextmanager
-def _bounded(memory: int) -> Iterator[None]:
-    """Holds the process to ``memory`` bytes more than it has.
-
-    Where it follows the values of small tensors, ONNX 1.23 makes an object for each element of any
-    vector of known size that an Add or a Gather reads: petabytes for a size that a file merely
-    declares, and no option bounds it.
-    """
-    try:
-        import resource
-    except ImportError:  # not a Unix: there is no such limit
-        yield
-        return
-    import psutil
-
-    with _ONE:
-        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-        bound = psutil.Process().memory_info().vms + memory
-        limits = [n for n in (bound, soft, hard) if n != resource.RLIM_INFINITY]
-        resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _collect(graph, types: dict[str, Type]) -> None:

@@ -44,6 +44,12 @@ def _random() -> list[Sample]:
                    label=f"shard{shard}",
                    oracle=lambda *_, k=key, p=part: philox.normal(*k)[p].reshape(3, 10)),
         ]  # fmt: skip
+    operands = tuple(np.array(n, np.int64) for n in (SEED, 2, 0, 5))  # the sixth trip of a loop
+    made.append(
+        sample("random_bits", *operands, exact=True, dtype="ui32", shape=(3, 5), stream=4,
+               label="trip",
+               oracle=lambda *_: philox.words(SEED, 4, 2, 15, trip=5).reshape(3, 5)),
+    )  # fmt: skip
     return made
 
 

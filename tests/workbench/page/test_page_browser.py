@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from urllib.parse import quote, urlparse
 
 import pytest
@@ -89,6 +90,45 @@ def test_keys_step_through_passes_and_rewrites(opened, recording):
     page.press("n")
     page.wait("#cw-bar .toast:visible")
     assert "No failed check" in page.text("#cw-bar .toast")
+
+
+def test_breakpoints_are_set_and_run_to(opened, recording):
+    """On a pass, a rule and an op; in the address; the op's changes one by one."""
+    changed = [s for s in stages(recording)[1:] if s.changed]
+    page = opened(f"&stage={changed[1].index}&panes=graph,diff")
+    page.stage(changed[1].index)
+    page.press("r")
+    page.wait("#cw-bar .toast:visible")
+    assert "no breakpoint" in page.text("#cw-bar .toast")
+    page.press("b")
+    page.wait(f'#cw-rail .pass.stop[data-stage="{changed[1].index}"]')
+    page.wait_query("stops", json.dumps([f"pass:{changed[1].pass_name}"]))
+    for _ in range(3):
+        page.press("j")
+    page.stage(changed[4].index)
+    page.press("R")
+    page.stage(changed[1].index)
+    page.press("k")
+    page.stage(changed[0].index)
+    page.press("r")
+    page.stage(changed[1].index)
+    with Recording.open(recording) as run:
+        places: dict[str, list[tuple[int, int]]] = {}
+        for stage in changed:
+            for each in run.rewrites(stage.index):
+                places.setdefault(each.rewrite.rule, []).append((stage.index, each.number))
+    first, again, *_ = next(found for found in places.values() if len(found) > 1)
+    page = opened(f"&stage={first[0]}&rewrite={first[1]}&panes=graph,diff")
+    page.wait(f'#cw-rail .rewrite.on[data-rewrite="{first[1]}"]')
+    page.press("b")
+    page.wait("#cw-rail .stops span")
+    page.press("r")
+    page.stage(again[0])
+    page.wait(f'#cw-rail .rewrite.on.stop[data-rewrite="{again[1]}"]')
+    page.locate("#cw-rail .stops span button").click()
+    page.wait_query("stops", None)
+    page.press("h")
+    page.wait(f'#cw-rail .rewrite.on:not([data-rewrite="{again[1]}"]), #cw-bar .toast:visible')
 
 
 def test_keys_do_nothing_while_a_text_field_has_the_focus(opened):

@@ -98,6 +98,27 @@ def test_the_diff_has_each_line_of_both_stages_once(run, file):
         assert [t[:cut] for t in left][1:] == [t[:cut] for t in file.lines(stage - 1).lines][1:]
 
 
+def test_a_long_diff_is_sent_in_parts(run, file, monkeypatch):
+    for stage in range(file.stage_count()):
+        sight = Sight(stage=stage)
+        whole = diff.data(run, sight)["lines"]
+        with monkeypatch.context() as patch:
+            patch.setattr(diff, "MAX_LINES", 10)
+            patch.setattr(diff, "PAGE", 7)
+            first = diff.data(run, sight)
+            parts = list(first["lines"])
+            while len(parts) < first["count"]:
+                request = {"kind": "lines", "from": len(parts), "to": len(whole)}
+                parts += diff.answer(run, sight, request)["lines"]
+            found = {row["rightKey"] for row in whole if row["rightKey"] is not None}
+            for key in sorted(found, key=str)[::9]:
+                place = diff.answer(run, sight, {"kind": "find", "op": key})["row"]
+                assert key in (whole[place]["leftKey"], whole[place]["rightKey"])
+            assert diff.answer(run, sight, {"kind": "find", "op": -1})["row"] is None
+        assert parts == whole
+        assert [diff.KINDS[k] for k in first["kinds"]] == [row["kind"] for row in whole]
+
+
 def test_kernel_times_are_those_of_the_samples(run, file):
     rows = {r["name"]: r for r in kernels.data(run, Sight())["rows"]}
     timings = file.timings()

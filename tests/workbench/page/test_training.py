@@ -234,6 +234,7 @@ def test_two_runs_beside_each_other(server, tab, training_runs):
     assert page.locate(f"{VIEW} [data-says=strip]").text_content() == (
         "same bits up to iteration 2, then different digests")  # fmt: skip
     assert page.locate(f"{VIEW} .line.b").count() == 1
+    page.wait(f'{VIEW} .row[data-iteration="3"] .digest.differs')
     row = page.locate(f'{VIEW} .row[data-iteration="3"] .digest')
     assert row.nth(0).get_attribute("title") != row.nth(1).get_attribute("title")
     assert "differs" in row.nth(1).get_attribute("class")

@@ -1,37 +1,30 @@
 /** The graph view: the op graph of one stage. See widgets/README.md for data and keys. */
 
 import { button, copy, debounce, download, facts, h, tooltip } from '../shared/dom';
-import { count, plural, quantity } from '../shared/format';
+import { count, plural } from '../shared/format';
 import type { Selection } from '../shared/host';
 import type { Palette } from '../shared/theme';
 import { announce, define, type Frame } from '../shared/view';
+import { describe, opFacts, scopeFacts } from './facts';
+import { type Direction, type Focus, focusOn, nameForSentence, opsInside } from './focus';
 import { HEADER, itemAt, type Layout } from './layout';
 import { drawMarks, linkedItems, pathBetween } from './marks';
 import { Minimap } from './minimap';
-import {
-  attributesOf,
-  changeOf,
-  type GraphData,
-  kindOf,
-  nameOf,
-  operandsOf,
-  phaseOf,
-  placeOf,
-  typeOf,
-  usersOf,
-} from './model';
+import { type GraphData, kindOf, nameOf, usersOf } from './model';
 import { KEYS, Legend, Toolbar } from './panel';
 import { makePhases, type Phases, phasesInside } from './phases';
-import { SvgPen } from '../shared/pen';
+import { dot, MAX_SVG_ITEMS, svg } from './picture';
+import { type Pin, Pins } from './pins';
+import { listenTo } from './pointer';
 import { type Box, drawScene, type Motion, type SceneInput } from './scene';
-import { search } from './search';
+import { BadExpression, search } from './search';
 import { countInside, GraphState, motionBetween } from './state';
-import { type Heat, kindClasses, makeHeat, type OpClass, phaseColour } from './style';
+import { type Heat, kindClasses, makeHeat, type OpClass } from './style';
 import { Viewport } from './viewport';
+import { neighbour, sibling } from './walk';
 
 const MOVE_MS = 240;
 const MAX_ANIMATED = 4000;
-const MAX_SVG_ITEMS = 5000;
 
 const STYLE = `
 .cw-graph .stage { position: relative; flex: 1; min-height: 0; overflow: hidden; outline: none; }
@@ -77,6 +70,17 @@ const STYLE = `
   background: color-mix(in srgb, var(--page) 85%, transparent); }
 .cw-graph .crumbs button:last-child { margin-right: auto; } /* where they do not fit, the outermost go */
 .cw-graph .crumbs button + button::before { content: '› '; color: var(--faint); }
+.cw-graph .pins { position: absolute; z-index: 3; left: 8px; top: 34px; max-width: calc(100% - 16px); max-height: 60%;
+  overflow: auto; background: var(--surface); border: 1px solid var(--line); border-radius: 5px;
+  box-shadow: 0 2px 8px rgb(0 0 0 / 15%); outline: none; }
+.cw-graph .pins:focus-visible { outline: 2px solid var(--accent); }
+.cw-graph .pins table { border-collapse: collapse; }
+.cw-graph .pins th, .cw-graph .pins td { text-align: left; vertical-align: top; padding: 2px 8px; font-weight: 400;
+  max-width: 300px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.cw-graph .pins thead th { position: sticky; top: 0; background: var(--raised); }
+.cw-graph .pins tbody th { color: var(--muted); }
+.cw-graph .pins .differs td { background: var(--accentSoft); }
+.cw-graph .pins button { border: none; background: none; padding: 0 3px; font-weight: 600; color: inherit; }
 .cw-graph .note { position: absolute; z-index: 3; left: 50%; top: 10px; transform: translateX(-50%);
   background: var(--surface); border: 1px solid var(--line); border-radius: 5px; padding: 4px 10px;
   box-shadow: 0 2px 8px rgb(0 0 0 / 15%); }
@@ -109,6 +113,12 @@ class GraphView {
   private selected = -1;
   private hover = -1;
   private path: number[] = [];
+  private focus: Focus | null = null;
+  private readonly pins = new Pins((key) => {
+    const op = this.state.graph.indexOf.get(key);
+    if (op === undefined) this.say('This op is not in the stage shown.');
+    else this.goTo(op);
+  });
   private query = '';
   private found: Int32Array = new Int32Array(0);
   private hits: SceneInput['hits'] = null;
@@ -141,11 +151,15 @@ class GraphView {
       fit: () => this.viewport.show(this.bounds()),
       folded: () => this.toggleFolded(),
       changed: (by) => this.stepChange(by),
+      inputs: () => this.toggleFocus('inputs'),
+      users: () => this.toggleFocus('users'),
+      pin: () => this.pin(),
       svg: () => this.exportSvg(),
+      dot: () => download(this.fileName('dot'), new Blob([this.dot()], { type: 'text/vnd.graphviz' })),
       png: () => this.viewport.image((blob) => blob && download(this.fileName('png'), blob)),
       help: () => (this.help.hidden = !this.help.hidden),
     });
-    this.stage.append(this.crumbs, this.toolbar.status, this.legend.root, this.minimap.canvas, this.note);
+    this.stage.append(this.crumbs, this.toolbar.status, this.legend.root, this.minimap.canvas, this.pins.root, this.note);
     frame.root.append(this.toolbar.root, this.stage, this.help);
     this.tip = tooltip(this.stage);
     this.listen();
@@ -171,6 +185,7 @@ class GraphView {
     this.refreshHeat();
     this.refreshPhases();
     this.refreshSearch();
+    this.refreshFocus();
     this.settle(before);
     if (first) this.firstView();
     else this.showChange();
@@ -199,6 +214,12 @@ class GraphView {
 
   selectedFromHost(selection: Selection): void {
     this.selection = selection;
+    this.showSelection();
+    this.pins.compare(this.pinOfSelection());
+  }
+
+  private showSelection(): void {
+    const { selection } = this;
     const op = selection.op === undefined ? undefined : this.state.graph.indexOf.get(selection.op);
     if (op === undefined) {
       const scope = this.state.tree.byId.get(selection.scope ?? '\0') ?? -1;
@@ -320,6 +341,26 @@ class GraphView {
     });
   }
 
+  /** What is selected, as it would be pinned; null where that is no op. */
+  private pinOfSelection(): Pin | null {
+    const { graph, layout } = this.state;
+    const op = this.selected < 0 ? -1 : layout.id[this.selected]!;
+    if (op < 0) return null;
+    const rows = opFacts(graph, op);
+    return {
+      key: graph.keys[op]!,
+      title: `${kindOf(graph, op)} ${nameOf(graph, op)}`,
+      stage: graph.data.stage.title,
+      facts: rows,
+    };
+  }
+
+  private pin(): void {
+    const chosen = this.pinOfSelection();
+    if (chosen) this.pins.toggle(chosen);
+    else this.say('Select an op to pin it; then select another one to compare.');
+  }
+
   private reselect(): void {
     const { op, scope } = this.selection;
     const index = op === undefined ? undefined : this.state.graph.indexOf.get(op);
@@ -329,6 +370,7 @@ class GraphView {
       this.selected = at === undefined ? -1 : this.state.layout.itemOfScope[at]!;
     }
     this.hover = -1;
+    this.pins.compare(this.pinOfSelection());
   }
 
   private itemFor(op: number): number {
@@ -390,7 +432,8 @@ class GraphView {
   private scene(): SceneInput {
     const { graph, tree, layout, changes, showFolded } = this.state;
     const { palette, classes, heat, hits, motion, phases } = this;
-    return { graph, tree, layout, changes, showFolded, palette, classes, heat, hits, motion, phases };
+    const dimmed = { graph, tree, layout, changes, showFolded, phases, focus: this.focus };
+    return { ...dimmed, palette, classes, heat, hits, motion };
   }
 
   private marked() {
@@ -473,18 +516,12 @@ class GraphView {
       const id = layout.id[item]!;
       if (id >= 0) next.op = graph.keys[id]!;
       else next.scope = tree.scopes[-1 - id]!.id;
-      announce(this.frame.root, this.describe(item));
+      announce(this.frame.root, describe(this.state, item));
     }
     this.selection = next;
     this.frame.link.write('selection', next);
+    this.pins.compare(this.pinOfSelection());
     this.viewport.ask();
-  }
-
-  private describe(item: number): string {
-    const { layout, graph, tree } = this.state;
-    const id = layout.id[item]!;
-    if (id < 0) return `scope ${tree.scopes[-1 - id]!.label}, ${plural(tree.scopes[-1 - id]!.total, 'op')}`;
-    return `${kindOf(graph, id)} ${nameOf(graph, id)} ${typeOf(graph, id)}`;
   }
 
   private inWindow(item: number): boolean {
@@ -517,48 +554,12 @@ class GraphView {
     } else {
       const next =
         direction === 'left' || direction === 'right'
-          ? this.sibling(direction === 'left' ? -1 : 1)
-          : this.neighbour(direction === 'down');
+          ? sibling(layout, this.selected, direction === 'left' ? -1 : 1)
+          : neighbour(this.state.graph, layout, this.selected, direction === 'down');
       if (next < 0) return;
       this.select(next);
     }
     this.bringIntoView(this.selected);
-  }
-
-  private neighbour(down: boolean): number {
-    const { layout, graph } = this.state;
-    const item = this.selected;
-    const id = layout.id[item]!;
-    const found: number[] = [];
-    if (id >= 0) {
-      for (const op of down ? usersOf(graph, id) : operandsOf(graph, id)) {
-        const other = layout.shownBy[op]!;
-        if (other >= 0 && other !== item) found.push(other);
-      }
-    } else {
-      const container = layout.containers[layout.container[item]!]!;
-      for (let e = 0; e < container.edgeFrom.length; e++) {
-        const from = container.items[container.edgeFrom[e]!]!;
-        const to = container.items[container.edgeTo[e]!]!;
-        if (down && from === item) found.push(to);
-        if (!down && to === item) found.push(from);
-      }
-    }
-    // The nearest one: the next step of the computation rather than a far reader.
-    const distance = (other: number) =>
-      Math.abs(layout.y[other]! - layout.y[item]!) + Math.abs(layout.x[other]! - layout.x[item]!) / 8;
-    return found.sort((a, b) => distance(a) - distance(b) || a - b)[0] ?? -1;
-  }
-
-  private sibling(by: number): number {
-    const { layout } = this.state;
-    const container = layout.containers[layout.container[this.selected]!]!;
-    const { rows, items } = container;
-    const local = items.indexOf(this.selected);
-    const r = rows.row[local]!;
-    const place = rows.order.indexOf(local) + by;
-    if (place < rows.rowStart[r]! || place >= rows.rowStart[r + 1]!) return -1;
-    return items[rows.order[place]!]!;
   }
 
   private around(): void {
@@ -620,8 +621,16 @@ class GraphView {
   }
 
   private refreshSearch(): void {
-    this.found = search(this.state.graph, this.query);
     this.at = -1;
+    try {
+      this.found = search(this.state.graph, this.query);
+    } catch (problem) {
+      if (!(problem instanceof BadExpression)) throw problem;
+      this.found = new Int32Array(0);
+      this.hits = null;
+      this.toolbar.setHits('no expression', problem.message);
+      return;
+    }
     if (this.query.trim() === '') {
       this.hits = null;
       this.toolbar.setHits('');
@@ -679,6 +688,36 @@ class GraphView {
     this.saveState();
   }
 
+  /** Lights what the selection is computed from, or what depends on it; again: everything. */
+  private toggleFocus(direction: Direction): void {
+    const { graph, tree, layout } = this.state;
+    if (this.selected < 0) {
+      this.say('Select an op or a scope first.');
+      return;
+    }
+    const id = layout.id[this.selected]!;
+    const roots = id >= 0 ? [id] : opsInside(tree, -1 - id);
+    const { focus } = this;
+    const again = focus?.direction === direction && focus.roots.has(graph.keys[roots[0]!]!);
+    if (again) this.focus = null;
+    else {
+      const name = nameForSentence(graph, tree, id);
+      this.focus = focusOn(graph, tree, this.state.parents, roots, name, direction);
+      this.say(this.focus.told);
+    }
+    this.recolour();
+  }
+
+  /** In another stage: of the same ops, where they are still there. */
+  private refreshFocus(): void {
+    if (!this.focus) return;
+    const { graph, tree, parents } = this.state;
+    const { direction, roots } = this.focus;
+    const found = [...roots].flatMap((key) => graph.indexOf.get(key) ?? []);
+    const name = found.length === 1 ? nameOf(graph, found[0]!) : plural(found.length, 'op');
+    this.focus = found.length ? focusOn(graph, tree, parents, found, name, direction) : null;
+  }
+
   private refreshPhases(): void {
     const { graph, tree, parents } = this.state;
     this.phases = makePhases(graph, tree, parents, this.dimmed);
@@ -695,76 +734,17 @@ class GraphView {
   // -------------------------------------------------------------- pointer and keys
 
   private listen(): void {
-    const { stage, viewport } = this;
-    let drag: { x: number; y: number; far: boolean } | null = null;
-    const place = (event: MouseEvent): [number, number] => {
-      const box = stage.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top];
-    };
-    viewport.canvas.addEventListener('pointerdown', (event) => {
-      if (event.button > 1) return;
-      stage.focus({ preventScroll: true });
-      viewport.canvas.setPointerCapture(event.pointerId);
-      drag = { x: event.clientX, y: event.clientY, far: false };
-    });
-    viewport.canvas.addEventListener('pointermove', (event) => {
-      if (!drag) {
-        this.hoverAt(...place(event));
-        return;
-      }
-      const [dx, dy] = [event.clientX - drag.x, event.clientY - drag.y];
-      if (!drag.far && Math.hypot(dx, dy) < 4) return;
-      if (!drag.far) this.tip.hide();
-      drag = { x: event.clientX, y: event.clientY, far: true };
-      stage.style.cursor = 'grabbing';
-      viewport.pan(-dx, -dy);
-    });
-    viewport.canvas.addEventListener('pointerup', (event) => {
-      const click = drag && !drag.far;
-      drag = null;
-      stage.style.cursor = '';
-      if (click) this.clickAt(...place(event), event.shiftKey);
-    });
-    viewport.canvas.addEventListener('pointercancel', () => (drag = null));
-    viewport.canvas.addEventListener('pointerleave', () => this.hoverAt(-1, -1));
-    viewport.canvas.addEventListener('dblclick', (event) => {
-      const item = this.itemAt(...place(event));
-      if (item >= 0) this.toggle(item, event.shiftKey);
-    });
-    stage.addEventListener(
-      'wheel',
-      (event) => {
-        const unit = event.deltaMode === 1 ? 16 : 1;
-        if (event.ctrlKey || event.metaKey) {
-          viewport.zoom(Math.exp(-event.deltaY * unit * 0.0022), ...place(event));
-        } else {
-          const sideways = event.shiftKey && event.deltaX === 0;
-          const [dx, dy] = sideways ? [event.deltaY, 0] : [event.deltaX, event.deltaY];
-          if (!viewport.pan(dx * unit, dy * unit)) return;
-        }
-        event.preventDefault();
-        this.tip.hide();
+    listenTo(this.stage, this.viewport, this.minimap.canvas, {
+      hover: (x, y) => this.hoverAt(x, y),
+      click: (x, y, shift) => this.clickAt(x, y, shift),
+      open: (x, y, shift) => {
+        const item = this.itemAt(x, y);
+        if (item >= 0) this.toggle(item, shift);
       },
-      { passive: false },
-    );
-    this.listenMap();
+      moved: () => this.tip.hide(),
+      map: (x, y) => this.viewport.centre(...this.minimap.at(x, y, this.state.layout)),
+    });
     this.frame.root.addEventListener('keydown', (event) => this.key(event));
-  }
-
-  private listenMap(): void {
-    const { canvas } = this.minimap;
-    const go = (event: PointerEvent) => {
-      const box = canvas.getBoundingClientRect();
-      const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-      this.viewport.centre(...this.minimap.at(x, y, this.state.layout));
-    };
-    canvas.addEventListener('pointerdown', (event) => {
-      canvas.setPointerCapture(event.pointerId);
-      go(event);
-    });
-    canvas.addEventListener('pointermove', (event) => {
-      if (event.buttons & 1) go(event);
-    });
   }
 
   private itemAt(x: number, y: number): number {
@@ -807,49 +787,14 @@ class GraphView {
   }
 
   private facts(item: number): Node[] {
-    const { layout, graph, tree, changes } = this.state;
+    const { layout, graph, tree } = this.state;
     const id = layout.id[item]!;
     if (id < 0) {
-      const scope = tree.scopes[-1 - id]!;
-      const rows: [string, string][] = [['ops', count(scope.total)]];
-      if (scope.kind === 'scope') rows.push(['path', scope.id]);
-      if (scope.repeats) {
-        rows.push(['repeat', `${scope.repeats} × ${scope.uniform ? 'same block' : 'not all equal'}`]);
-      }
-      for (const [phase, n] of this.phases ? phasesInside(this.phases, -1 - id) : []) {
-        rows.push([this.phases!.names[phase]!, plural(n, 'op')]);
-      }
-      if (changes) {
-        const at = (-1 - id) * 5;
-        const [added, removed, changed, moved] = changes.subarray(at + 1, at + 5);
-        rows.push(['changes', `+${added} −${removed} ~${changed} ↕${moved}`]);
-      }
-      if (this.heat) {
-        const { overlay } = this.heat;
-        const how = overlay.combine === 'max' ? 'max' : 'sum';
-        rows.push([overlay.name, `${quantity(this.heat.ofScope(-1 - id), overlay.unit)} (${how})`]);
-      }
-      return [h('b', {}, scope.label || 'module'), facts(rows)];
+      const rows = scopeFacts(this.state, -1 - id, this.heat, this.phases);
+      return [h('b', {}, tree.scopes[-1 - id]!.label || 'module'), facts(rows)];
     }
-    const rows: [string, string][] = [];
-    const row = (name: string, value: string) => value && rows.push([name, value]);
-    row('type', typeOf(graph, id));
-    row('attributes', attributesOf(graph, id));
-    const inputs = [...operandsOf(graph, id)];
-    const list = inputs.slice(0, 6).map((op) => `${nameOf(graph, op)} ${kindOf(graph, op)}`);
-    row('inputs', list.join(', ') + (inputs.length > 6 ? ` +${inputs.length - 6}` : ''));
-    row('used by', plural(usersOf(graph, id).length, 'op'));
-    row('phase', phaseOf(graph, id));
-    row('scope', graph.data.scopes[graph.data.ops.scope[id]!] ?? '');
-    row('from', placeOf(graph, id));
-    const change = changeOf(graph, id);
-    if (change !== 'same') {
-      row('change', change + (graph.data.ops.guessed?.[id] ? ' (match guessed)' : ''));
-    }
-    for (const overlay of graph.data.overlays ?? []) {
-      row(overlay.name, quantity(overlay.values[id]!, overlay.unit));
-    }
-    return [h('b', {}, kindOf(graph, id)), document.createTextNode(` ${nameOf(graph, id)}`), facts(rows)];
+    const name = document.createTextNode(` ${nameOf(graph, id)}`);
+    return [h('b', {}, kindOf(graph, id)), name, facts(opFacts(graph, id))];
   }
 
   private key(event: KeyboardEvent): void {
@@ -881,9 +826,13 @@ class GraphView {
       '/': () => this.toolbar.input.focus(),
       '[': () => this.stepChange(-1),
       ']': () => this.stepChange(1),
+      i: () => this.toggleFocus('inputs'),
+      u: () => this.toggleFocus('users'),
+      p: () => this.pin(),
+      P: () => this.pins.clear(),
       o: () => this.nextOverlay(),
       w: () => this.toggleFolded(),
-      y: () => this.selected >= 0 && void copy(this.describe(this.selected), this.frame.root),
+      y: () => this.selected >= 0 && void copy(describe(this.state, this.selected), this.frame.root),
       '?': () => (this.help.hidden = !this.help.hidden),
     };
     const action = actions[event.key];
@@ -906,12 +855,16 @@ class GraphView {
   }
 
   private escape(): void {
+    this.note.hidden = true;
     if (!this.help.hidden) this.help.hidden = true;
     else if (this.query !== '') {
       this.toolbar.input.value = '';
       this.search('');
     } else if (this.path.length) this.path = [];
-    else this.select(-1);
+    else if (this.focus) {
+      this.focus = null;
+      this.recolour();
+    } else this.select(-1);
     this.stage.focus({ preventScroll: true });
     this.viewport.ask();
   }
@@ -932,14 +885,13 @@ class GraphView {
     download(this.fileName('svg'), new Blob([text], { type: 'image/svg+xml' }));
   }
 
-  /** The whole drawing when it is small enough, else the window, else null. */
   private svg(): string | null {
-    const { layout } = this.state;
-    const view = layout.count <= MAX_SVG_ITEMS ? this.bounds() : this.viewport.view();
-    const pen = new SvgPen();
-    const drawn = drawScene(pen, { ...this.scene(), motion: null }, view, 1);
-    if (drawn > MAX_SVG_ITEMS) return null;
-    return pen.document(view.x, view.y, view.width, view.height, this.palette.page);
+    return svg(this.scene(), this.bounds(), this.viewport.view());
+  }
+
+  private dot(): string {
+    const { graph, tree, layout } = this.state;
+    return dot({ graph, tree, layout, classes: this.classes, palette: this.palette });
   }
 
   /** What tests and benchmarks read. */
@@ -976,8 +928,11 @@ class GraphView {
               }))
             : [],
         linked: () => this.linked().map(([item]) => this.state.keyOf(item)),
-        selected: () => (this.selected < 0 ? '' : this.describe(this.selected)),
+        selected: () => (this.selected < 0 ? '' : describe(this.state, this.selected)),
+        lit: () => (this.focus ? this.focus.ops.reduce((sum, lit) => sum + lit, 0) : null),
+        pinned: () => this.pins.keys,
         svg: () => this.svg(),
+        dot: () => this.dot(),
       },
     });
   }

@@ -9,6 +9,8 @@ export interface Overlay {
   values: Numbers;
   combine?: 'sum' | 'max';
   scale?: 'linear' | 'log';
+  /** Where values are places in a list of names rather than figures. */
+  labels?: string[];
 }
 
 /** The schema of the `data` trait (documented in widgets/README.md). */

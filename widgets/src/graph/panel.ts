@@ -1,8 +1,9 @@
 /** The tool bar, the legend and the help of the graph view. */
 
 import { button, h, replace } from '../shared/dom';
-import { count, plural, quantity } from '../shared/format';
+import { count, plural } from '../shared/format';
 import { CHANGES, changeColour, type Palette, SIGNS } from '../shared/theme';
+import { figure } from './facts';
 import type { Overlay } from './model';
 import { type Phases, phasesInside } from './phases';
 import { css, type Heat, heatColour, phaseColour } from './style';
@@ -16,7 +17,11 @@ export interface Actions {
   fit(): void;
   folded(): void;
   changed(by: number): void;
+  inputs(): void;
+  users(): void;
+  pin(): void;
   svg(): void;
+  dot(): void;
   png(): void;
   help(): void;
 }
@@ -38,7 +43,7 @@ export class Toolbar {
       type: 'search',
       placeholder: 'Search ops',
       'aria-label': 'Search ops',
-      title: 'Words match name, kind, shape, attribute, scope and source line; or kind:add shape:768 line:model.py:12 phase:backward  (/)',
+      title: 'Words match name, kind, shape, attribute, scope and source line; or kind:add shape:768 dtype:bf16 line:model.py:12 phase:backward; "two words", /regular expressions/  (/)',
       input: () => actions.search(this.input.value),
       keydown: (event: KeyboardEvent) => {
         if (event.key === 'Enter') actions.step(event.shiftKey ? -1 : 1);
@@ -70,8 +75,16 @@ export class Toolbar {
       h(
         'span',
         { class: 'group' },
-        button('SVG', 'Download what the window shows as SVG', actions.svg),
+        button('inputs', 'Light only what the selection is computed from  (i)', actions.inputs),
+        button('users', 'Light only what depends on the selection  (u)', actions.users),
+      ),
+      button('pin', 'Pin the selected op and compare others with it  (p)', actions.pin),
+      h(
+        'span',
+        { class: 'group' },
+        button('SVG', 'Download the drawing as SVG', actions.svg),
         button('PNG', 'Download what the window shows as PNG', actions.png),
+        button('DOT', 'Download what is drawn as DOT, for Graphviz', actions.dot),
       ),
       button('?', 'Keys  (?)', actions.help),
     );
@@ -116,8 +129,9 @@ export class Toolbar {
     this.select.hidden = overlays.length === 0;
   }
 
-  setHits(text: string): void {
+  setHits(text: string, title = ''): void {
     this.hits.textContent = text;
+    this.hits.title = title;
     this.walk.hidden = text === '';
   }
 
@@ -166,16 +180,16 @@ export class Legend {
       const stops = [0, 0.25, 0.5, 0.75, 1].map((t) => css(heatColour(palette, t))).join(',');
       const ramp = h('span', { class: 'ramp' });
       ramp.style.background = `linear-gradient(90deg,${stops})`;
-      const { name, unit, scale, combine } = heat.overlay;
+      const { name, scale, combine } = heat.overlay;
       const how = `${scale === 'log' ? 'log scale, ' : ''}scopes: ${combine === 'max' ? 'max' : 'sum'}`;
       parts.push(
         h(
           'div',
           { class: 'heat' },
           `${name}  `,
-          quantity(heat.low, unit),
+          figure(heat.overlay, heat.low),
           ramp,
-          quantity(heat.high, unit),
+          figure(heat.overlay, heat.high),
           `  (${how})`,
         ),
       );
@@ -221,6 +235,8 @@ export const KEYS: [string, string][] = [
   ['+ −', 'zoom (also Ctrl + wheel)'],
   ['/', 'search; Enter next hit'],
   ['[ ]', 'previous, next change'],
+  ['i  u', 'light only its inputs, its users'],
+  ['p  P', 'pin the op, unpin all'],
   ['o', 'next heat overlay'],
   ['w', 'weights and constants'],
   ['Shift + click', 'path from the selection'],

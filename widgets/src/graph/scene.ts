@@ -1,7 +1,9 @@
 /** Drawing of a layout: culled to the window, with less detail the farther away. */
 
-import { count, plural, quantity, shortType } from '../shared/format';
+import { count, plural, shortType } from '../shared/format';
 import { type Change, changeColour, MONO, type Palette, SANS, SIGNS } from '../shared/theme';
+import { figure } from './facts';
+import type { Focus } from './focus';
 import { type Container, HEADER, type Layout, lastAtMost, PAD } from './layout';
 import { changeOf, type Graph, kindOf, nameOf, NO_PHASE, operandsOf, typeOf } from './model';
 import type { Pen } from '../shared/pen';
@@ -47,6 +49,8 @@ export interface SceneInput {
   showFolded: boolean;
   /** Null where nothing is trained. */
   phases: Phases | null;
+  /** What stays lit; null: everything. */
+  focus: Focus | null;
 }
 
 export interface Motion {
@@ -114,6 +118,16 @@ class Scene {
     const { motion } = this.input;
     if (!motion) return this.layout.y[item]!;
     return motion.fromY[item]! + (this.layout.y[item]! - motion.fromY[item]!) * motion.t;
+  }
+
+  private opIsDim(op: number): boolean {
+    const { phases, focus } = this.input;
+    return opIsDim(phases, op) || (focus !== null && !focus.ops[op]);
+  }
+
+  private scopeIsDim(scope: number): boolean {
+    const { phases, focus } = this.input;
+    return scopeIsDim(phases, scope) || (focus !== null && focus.inside[scope] === 0);
   }
 
   private fade(item: number): void {
@@ -225,7 +239,7 @@ class Scene {
   private farColour(op: number): string {
     const { heat, hits, palette, graph, classes, phases } = this.input;
     if (hits?.ops[op]) return palette.hit;
-    if (opIsDim(phases, op)) return palette.raised;
+    if (this.opIsDim(op)) return palette.raised;
     if (heat) {
       const value = heat.ofOp(op);
       return Number.isNaN(value) ? palette.raised : css(heatColour(palette, heat.position(value)));
@@ -242,7 +256,7 @@ class Scene {
     const { graph, classes, heat, hits, phases } = this.input;
     const op = layout.id[item]!;
     const [x, y, w, h] = [this.x(item), this.y(item), layout.width[item]!, layout.height[item]!];
-    if (opIsDim(phases, op) && !hits?.ops[op]) {
+    if (this.opIsDim(op) && !hits?.ops[op]) {
       this.shade(item, x, y, w, h);
       return;
     }
@@ -275,7 +289,7 @@ class Scene {
     pen.fillText(clip(kindOf(graph, op), w - 26, 7), left, y + 15);
     pen.fillStyle = warm ? ink : palette.muted;
     pen.font = fontType;
-    const second = heat && warm ? quantity(value, heat.overlay.unit) : shortType(typeOf(graph, op));
+    const second = heat && warm ? figure(heat.overlay, value) : shortType(typeOf(graph, op));
     pen.fillText(clip(second, w - 20, 6.35), left, y + 29);
     if (h > 40) this.inputs(op, item, left, y + 43, w - 18, ink, warm !== null);
     if (change !== 'same') this.badge(change, x, y);
@@ -441,7 +455,7 @@ class Scene {
     const { total, repeats, uniform } = tree.scopes[scope]!;
     if (heat) {
       const value = heat.ofScope(scope);
-      return Number.isNaN(value) ? '' : quantity(value, heat.overlay.unit);
+      return Number.isNaN(value) ? '' : figure(heat.overlay, value);
     }
     if (repeats) return `${repeats} × ${uniform ? 'same block' : 'block, not all equal'}`;
     return plural(total, 'op');
@@ -449,12 +463,12 @@ class Scene {
 
   private closedScope(item: number): void {
     const { pen, palette, layout, scale } = this;
-    const { tree, heat, hits, phases } = this.input;
+    const { tree, heat, hits } = this.input;
     const index = -1 - layout.id[item]!;
     const scope = tree.scopes[index]!;
     const [x, y, w, h] = [this.x(item), this.y(item), layout.width[item]!, layout.height[item]!];
     if (y > this.view.y + this.view.height || y + h < this.view.y) return;
-    if (scopeIsDim(phases, index) && !(hits && hits.inside[index]! > 0)) {
+    if (this.scopeIsDim(index) && !(hits && hits.inside[index]! > 0)) {
       this.shade(item, x, y, w, h);
       return;
     }
@@ -486,7 +500,7 @@ class Scene {
         ? `${scope.repeats} × ${scope.uniform ? 'same block' : 'block, not all equal'} · `
         : '';
       const note =
-        heat && warm ? quantity(value, heat.overlay.unit) : plural(scope.total, 'op');
+        heat && warm ? figure(heat.overlay, value) : plural(scope.total, 'op');
       const taken = this.scopeChanges(index, x + w - 4, y + 31);
       pen.font = fontSmall;
       pen.fillStyle = warm ? ink : palette.muted;

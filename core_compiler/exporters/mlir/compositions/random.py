@@ -47,7 +47,7 @@ def random(b: Builder, op: Op) -> Value:
 def _words(b: Builder, op: Op, blocks: int, first: Value | None) -> tuple[Value, ...]:
     """Four words (i64, below 2**32) of each of ``blocks`` counters, from that of the element
     ``first`` on."""
-    seed, *iteration = (b.cast(v, dtype=I64) for v in op.operands[:2])
+    seed, *rest = (b.cast(v, dtype=I64) for v in op.operands)
     counter = b.iota(shape=(blocks,), dtype=I64)
     if first is not None:
         start = b.shr(first, b.constant(2, I64))
@@ -57,10 +57,10 @@ def _words(b: Builder, op: Op, blocks: int, first: Value | None) -> tuple[Value,
         return b.expand(word, (blocks,))
 
     zero = b.scalar_like(0, counter)
-    trip = whole(_low(b, iteration[0])) if iteration else zero
+    iteration, trip = (whole(_low(b, rest[i])) if len(rest) > i else zero for i in (0, 2))
     high = b.shr(seed, b.constant(32, I64))
     key = whole(_low(b, seed)), whole(_low(b, high))
-    return _philox(b, (counter, b.scalar_like(op["stream"], counter), trip, zero), key)
+    return _philox(b, (counter, b.scalar_like(op["stream"], counter), iteration, trip), key)
 
 
 def _low(b: Builder, x: Value) -> Value:

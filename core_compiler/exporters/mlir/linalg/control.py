@@ -67,14 +67,16 @@ _MULTIPLIERS, _INCREMENTS, _ROUNDS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB
 _TWO_PI = 6.2831853071795864
 
 
-def _random(
-    b: Linalg, op: Op, seed: Ref, iteration: Ref | None = None, shard: Ref | None = None
-) -> Ref:
-    """Philox at (element // 4, stream, iteration, 0) under the seed as key; the contract's own
+def _random(b: Linalg, op: Op, seed: Ref, *rest: Ref) -> Ref:
+    """Philox at (element // 4, stream, iteration, trip) under the seed as key; the contract's own
     conversions.  A shard's elements follow those of the shards before it."""
+    iteration, shard, trip = (*rest, None, None, None)[:3]
     made = tensor(op.result.type.shape, op["dtype"])
     key = _halves(b, b.number(seed))
-    trip = _halves(b, b.number(iteration))[0] if iteration is not None else b.scalar(0, UI32)
+    counts = [
+        _halves(b, b.number(n))[0] if n is not None else b.scalar(0, UI32)
+        for n in (iteration, trip)
+    ]
     first = None if shard is None else scalars.convert(b, b.number(shard), I64)
 
     def body(_: Ref) -> Ref:
@@ -88,7 +90,7 @@ def _random(
             element = b.same("arith.addi", element, before)
         block = b.same("arith.shrui", element, b.scalar(2, I64))
         counter = b.converted("arith.trunci", block, UI32)
-        words = _philox(b, (counter, b.scalar(op["stream"], UI32), trip, b.scalar(0, UI32)), key)
+        words = _philox(b, (counter, b.scalar(op["stream"], UI32), *counts), key)
         word = b.same("arith.andi", element, b.scalar(3, I64))
         if op.kind == "core.random_normal":
             return scalars.convert(b, _normal(b, words, word), made.dtype)

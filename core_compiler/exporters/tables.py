@@ -1,0 +1,179 @@
+"""Tables as CSV and Parquet.
+
+CSV follows RFC 4180 (https://www.rfc-editor.org/rfc/rfc4180) in UTF-8: commas, CRLF, a line of
+names.  An empty field is NULL, ``""`` is the empty text, so that nothing is lost.  Floats have as
+many digits as give the same bits again; ``inf``, ``-inf``, ``nan``, ``true`` and ``false`` are
+words.  A cell is written as it is, also where a spreadsheet would run it as a formula: names in
+recordings come from models, and every way of making such a cell harmless (an apostrophe before it)
+makes it another name.  `Written.formulas` counts them, for whoever opens the file there.
+
+Parquet is written by pyarrow (the extra ``parquet``): int64, double, string, bool.
+
+A text that UTF-8 has no bytes for (half of a surrogate pair) is written with backslashes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.record.tables import BATCH, BOOLEAN, INTEGER, REAL, TEXT, Table
+
+#: Rows of one group of a Parquet file.
+GROUP = 30 * BATCH
+#: How a text begins that spreadsheets take for a formula
+#: (owasp.org/www-community/attacks/CSV_Injection).
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written: ``rows``, and of a CSV file how many cells a spreadsheet would run as
+    ``formulas``."""
+
+    rows: int
+    formulas: int = 0
+
+
+def write(table: Table, path: Path) -> Written:
+    """Write a table to ``path``, whose ending says how; UserError for another ending.
+
+    What was there before goes only when the new file is complete.
+    """
+    write_as = FORMATS.get(path.suffix.lower().lstrip("."))
+    if write_as is None:
+        known = " or ".join(f".{each}" for each in FORMATS)
+        raise UserError(f"{path.suffix or path.name!r} stands for no table", str(path),
+                        f"end the name in {known}")  # fmt: skip
+    with replacing(path) as draft:
+        return write_as(table, draft)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside ``path``, which takes its place where all goes well and else is deleted."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _batches(table: Table, most: int) -> Iterator[list[tuple]]:
+    rows = iter(table.rows())
+    while batch := list(islice(rows, most)):
+        yield batch
+
+
+# -- CSV ------------------------------------------------------------------------------------------
+
+
+def write_csv(table: Table, path: Path) -> Written:
+    count = formulas = 0
+    cells = [_CELLS[column.kind] for column in table.columns]
+    texts = [at for at, column in enumerate(table.columns) if column.kind == TEXT]
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+        _put(stream, [[_text(column.name) for column in table.columns]])
+        for batch in _batches(table, BATCH):
+            _put(stream, ([cell(v) for cell, v in zip(cells, row, strict=True)] for row in batch))
+            count += len(batch)
+            formulas += sum((row[at] or "").startswith(_FORMULA) for row in batch for at in texts)
+    return Written(count, formulas)
+
+
+def _put(stream: IO[str], rows: Iterable[list[str]]) -> None:
+    stream.write("".join(",".join(row) + "\r\n" for row in rows))
+
+
+def _text(value: str | None) -> str:
+    if value is None:
+        return ""
+    if value and not any(c in value for c in ',"\r\n'):
+        return value
+    return '"' + value.replace('"', '""') + '"'
+
+
+def _integer(value: int | None) -> str:
+    return "" if value is None else repr(int(value))
+
+
+def _real(value: float | None) -> str:
+    return "" if value is None else repr(float(value))
+
+
+def _boolean(value: bool | None) -> str:
+    return "" if value is None else "true" if value else "false"
+
+
+_CELLS: dict[str, Callable[[Any], str]] = {
+    INTEGER: _integer, REAL: _real, TEXT: _text, BOOLEAN: _boolean,
+}  # fmt: skip
+
+
+# -- Parquet --------------------------------------------------------------------------------------
+
+
+def write_parquet(table: Table, path: Path) -> Written:
+    pyarrow, parquet = need_pyarrow()
+    types = {INTEGER: pyarrow.int64(), REAL: pyarrow.float64(), TEXT: pyarrow.string(),
+             BOOLEAN: pyarrow.bool_()}  # fmt: skip
+    fields = [pyarrow.field(c.name, types[c.kind]) for c in table.columns]
+    about = {"description": f"{table.name}: a row is {table.what}"}
+    layout = pyarrow.schema(fields, metadata=about)
+    count = 0
+    with (  # the file is opened here, so that a full disk is the system's own error
+        path.open("wb") as stream,
+        parquet.ParquetWriter(stream, layout, compression="zstd") as writer,
+    ):
+        for batch in _batches(table, GROUP):
+            columns = [
+                pyarrow.array(map(_ARROW[field.kind], column), kind)
+                for field, kind, column in zip(
+                    table.columns, layout.types, zip(*batch, strict=True), strict=True
+                )
+            ]
+            writer.write_batch(pyarrow.record_batch(columns, schema=layout), GROUP)
+            count += len(batch)
+    return Written(count)
+
+
+def need_pyarrow() -> tuple[Any, Any]:
+    """pyarrow and what writes Parquet; UserError where it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise UserError("pyarrow is not installed", "Parquet",
+                        "pip install 'compiler-workbench[parquet]', or write csv",
+                        CANNOT_HERE) from None  # fmt: skip
+    return pyarrow, pyarrow.parquet
+
+
+def _utf8(value: str | None) -> str | None:
+    if value is None or value.isascii():
+        return value
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def _float(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_ARROW: dict[str, Callable[[Any], Any]] = {
+    INTEGER: _same, REAL: _float, TEXT: _utf8, BOOLEAN: _same,
+}  # fmt: skip
+
+#: Ending -> what writes it.
+FORMATS: dict[str, Callable[[Table, Path], Written]] = {"csv": write_csv, "parquet": write_parquet}

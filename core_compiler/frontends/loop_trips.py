@@ -1,0 +1,89 @@
+"""The loop trip of random numbers (the numerics contract): how often the loops around a random op
+have run their bodies before.
+
+A loop that draws counts its iterations; one inside another goes on from the outer one's count, and
+the outer one from where it ended: no two executions of an op have the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from core_compiler.ir import Block, Op, Origin, Value, tensor
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import Builder
+
+LOOP, BRANCH = "core.while", "core.if"
+
+
+def number_trips(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """``ops`` of a model's main block, those of random numbers inside loops with their trips."""
+    made: list[Op] = []
+    for op in ops:
+        made += _loop(op, None)[0] if op.kind == LOOP and _draws(op) else [_inside(op)]
+    return tuple(made)
+
+
+def _inside(op: Op) -> Op:
+    """A branch outside of loops: the loops in it."""
+    if not op.regions or not _draws(op):
+        return op
+    regions = tuple(r.with_(ops=number_trips(r.ops)) for r in op.regions)
+    return op.with_(regions=regions)
+
+
+def _draws(op: Op) -> bool:
+    if op.regions:
+        return any(_draws(inner) for region in op.regions for inner in region.ops)
+    return "random" in definition(op).traits
+
+
+def _builder(op: Op) -> Builder:
+    return Builder(origin=op.origin or Origin.synthetic("import", "loops that draw count"))
+
+
+def _loop(op: Op, trip: Value | None) -> tuple[Sequence[Op], Value]:
+    """The loop with a count that begins at ``trip`` (None: 0), and the count after it."""
+    before = _builder(op)
+    begun = before.constant(0, "i64") if trip is None else trip
+    condition, body = op.regions
+    tested, number, after = (Value(tensor((), "i64")) for _ in range(3))
+    asked, _ = _block(condition.ops, tested)
+    ops, last = _block(body.ops, number)
+    end = _builder(op)
+    following = end.add(last, end.constant(1, "i64"))
+    regions = (
+        Block((*condition.arguments, tested), asked, condition.outputs),
+        Block((*body.arguments, number), (*ops, *end.ops), (*body.outputs, following)),
+    )
+    made = op.with_(operands=(*op.operands, begun), results=(*op.results, after), regions=regions)
+    return (*before.ops, made), after
+
+
+def _block(ops: Iterable[Op], trip: Value) -> tuple[tuple[Op, ...], Value]:
+    """The ops of a region in a loop, with the trip, and the count after them."""
+    made: list[Op] = []
+    for op in ops:
+        if not _draws(op):
+            made.append(op)
+        elif op.kind == LOOP:
+            placed, trip = _loop(op, trip)
+            made += placed
+        elif op.kind == BRANCH:
+            branch, trip = _branch(op, trip)
+            made.append(branch)
+        else:
+            b = _builder(op)
+            rest = [b.constant(0, "i64") for _ in range(3 - len(op.operands))]
+            made += [*b.ops, op.with_(operands=(*op.operands, *rest, trip))]
+    return tuple(made), trip
+
+
+def _branch(op: Op, trip: Value) -> tuple[Op, Value]:
+    """A branch in a loop; where a loop in it draws, it also gives the count after it."""
+    regions = [(r, *_block(r.ops, trip)) for r in op.regions]
+    if all(after is trip for *_, after in regions):
+        return op.with_(regions=tuple(r.with_(ops=ops) for r, ops, _ in regions)), trip
+    blocks = tuple(r.with_(ops=ops, outputs=(*r.outputs, after)) for r, ops, after in regions)
+    count = Value(tensor((), "i64"))
+    return op.with_(regions=blocks, results=(*op.results, count)), count

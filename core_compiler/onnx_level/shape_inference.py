@@ -1,0 +1,115 @@
+"""ONNX's shape inference in a process of its own.
+
+Where it follows the values of small tensors, ONNX 1.23 makes an object for each element of any
+vector of known size that an Add or a Gather reads: petabytes for a size that a file merely
+declares, and no option bounds it.  In a process that also runs other things a limit of memory
+brings those down.  One process answers one model after the other until this one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+
+from core_compiler import apart
+from core_compiler.errors import one_line
+
+#: Bytes that an inference may take: at least, and for each of the model without its weights.
+MEMORY, MEMORY_A_BYTE = 1 << 28, 16
+#: Seconds of processor time that an inference may take, and more of it for each MiB of the model.
+SECONDS, SECONDS_A_MIB = 20, 20
+_FOUND, _REFUSED = b"+", b"-"
+_LENGTH = struct.Struct("<cQ")
+
+
+class NotInferred(Exception):
+    """ONNX infers nothing; the message says why."""
+
+
+class _Child:
+    """The process, begun with the first model; after one that it did not survive another begins."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen | None = None
+        self._owner = 0  # a process that was forked from this one begins its own
+
+    def ask(self, model: bytes) -> tuple[bytes, bytes]:
+        """Kind and content of the answer; NotInferred where none comes."""
+        with self._lock:
+            process = self._process
+            if process is None or process.poll() is not None or self._owner != os.getpid():
+                process = self._process = apart.start(__name__)
+                self._owner = os.getpid()
+            assert process.stdin is not None and process.stdout is not None
+            try:
+                process.stdin.write(_LENGTH.pack(_FOUND, len(model)) + model)
+                process.stdin.flush()
+                head = process.stdout.read(_LENGTH.size)
+                if len(head) == _LENGTH.size:
+                    kind, length = _LENGTH.unpack(head)
+                    content = process.stdout.read(length)
+                    if len(content) == length:
+                        return kind, content
+            except OSError:
+                pass  # it died before it had read all
+            except BaseException:  # Ctrl-C: what it would still answer is nobody's
+                process.kill()
+                raise
+            raise NotInferred(_ending(process.wait()))
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name
+        return "it takes too long" if name == "SIGXCPU" else f"the model brings it down ({name})"
+    return f"its process ended with {code}"
+
+
+_child = _Child()
+
+
+def inferred(model: bytes) -> bytes:
+    """A serialised model with the types that ONNX infers, not strictly: what it cannot infer stays
+    open.  NotInferred where it infers nothing."""
+    kind, content = _child.ask(model)
+    if kind == _REFUSED:
+        raise NotInferred(content.decode())
+    return content
+
+
+# -- the child -------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Answer models from standard input until it ends."""
+    import onnx
+    import onnx.shape_inference
+
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever libraries print
+    stream = sys.stdin.buffer
+    while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
+        size = _LENGTH.unpack(head)[1]
+        model = stream.read(size)
+        apart.hold_to(MEMORY + MEMORY_A_BYTE * size, SECONDS + SECONDS_A_MIB * (size >> 20))
+        try:
+            made: Any = onnx.shape_inference.infer_shapes(model, data_prop=True)
+            kind, said = _FOUND, made if isinstance(made, bytes) else made.SerializeToString()
+        except onnx.shape_inference.InferenceError as problem:
+            kind, said = _REFUSED, one_line(str(problem), 300).encode()
+        except MemoryError:
+            kind, said = _REFUSED, b"it takes too much memory"
+        output.write(_LENGTH.pack(kind, len(said)) + said)
+        output.flush()
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt, BrokenPipeError):
+        main()

@@ -1,0 +1,162 @@
+"""A recording's tables as they are handed to other programs: columns with a kind, rows as a stream.
+
+Text, whole numbers and floats are as SQLite has them, lists stay JSON text.  Bytes are not handed
+out: ``NAME_bytes`` says how many there are.  Where the schema gives a column no type
+(`figure.value`) it is text, and ``NAME_type`` says what it was (`integer`, `real`, `text`, `null`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from core_compiler.record import schema
+from core_compiler.record.file import RecordingFile
+
+#: Rows that are in memory at once.
+BATCH = 2_000
+
+INTEGER, REAL, TEXT, BOOLEAN = "integer", "real", "text", "boolean"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its ``kind`` is INTEGER (64 bits), REAL (float64), TEXT or BOOLEAN."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to be written: ``rows()`` gives tuples of the columns' kinds or None, anew each time.
+
+    ``what`` says what a row is.
+    """
+
+    name: str
+    what: str
+    columns: tuple[Column, ...]
+    rows: Callable[[], Iterable[tuple]]
+
+    def to_json(self) -> dict[str, Any]:
+        columns = [{"name": c.name, "kind": c.kind} for c in self.columns]
+        return {"name": self.name, "what": self.what, "columns": columns}
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A column of the schema: what is selected, the letter that `RecordingFile.rows` checks it by,
+    and the columns that it is handed out as."""
+
+    select: str
+    letter: str
+    columns: tuple[Column, ...]
+
+
+def tables(file: RecordingFile) -> list[Table]:
+    """Every table and view of a recording, tables first, in the schema's order."""
+    return [_table(file, name, *found) for name, found in _layout().items()]
+
+
+def _table(file: RecordingFile, name: str, what: str, reads: tuple[_Read, ...]) -> Table:
+    letters = "".join(read.letter for read in reads)
+    statement = f'SELECT {", ".join(read.select for read in reads)} FROM "{name}"'
+    untyped = [at for at, read in enumerate(reads) if len(read.columns) == 2]
+
+    def rows() -> Iterator[tuple]:
+        for batch in file.batches(letters, statement, BATCH):
+            yield from (map(_typed(untyped), batch) if untyped else batch)
+
+    return Table(name, what, tuple(c for read in reads for c in read.columns), rows)
+
+
+def _typed(untyped: list[int]) -> Callable[[tuple], tuple]:
+    """A row whose cells at ``untyped`` are text and the name of what they were."""
+
+    def made(row: tuple) -> tuple:
+        cells: list[Any] = []
+        for at, cell in enumerate(row):
+            if at not in untyped:
+                cells.append(cell)
+                continue
+            text = cell if cell is None or isinstance(cell, str) else repr(cell)
+            cells += [text, _NAMES[type(cell)]]
+        return tuple(cells)
+
+    return made
+
+
+_NAMES: Mapping[type, str] = {int: "integer", float: "real", str: "text", type(None): "null"}
+#: Declared type -> the letter of `RecordingFile.rows` (where it may be NULL) and the kind.
+_TYPES: Mapping[str, tuple[str, str]] = {
+    "INTEGER": ("I", INTEGER), "REAL": ("F", REAL), "TEXT": ("T", TEXT),
+}  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _layout() -> dict[str, tuple[str, tuple[_Read, ...]]]:
+    """What a row is, and the columns, by table; as an empty recording has them."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(schema.schema_sql())
+        listed = connection.execute(
+            "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view')"
+            " ORDER BY type, rowid"
+        ).fetchall()
+        return {
+            name: (WHAT[name], tuple(_read(row, kind) for row in
+                                     connection.execute(f'PRAGMA table_info("{name}")')))
+            for name, kind in listed
+        }  # fmt: skip
+
+
+def _read(row: tuple, kind: str) -> _Read:
+    _, name, declared, *_ = row
+    quoted = f'"{name}"'
+    if declared == "BLOB":
+        return _Read(f"length(CAST({quoted} AS BLOB))", "I", (Column(f"{name}_bytes", INTEGER),))
+    if declared in _TYPES:
+        letter, found = _TYPES[declared]
+        return _Read(quoted, letter, (Column(name, found),))
+    if kind == "view":  # an id or a place in a list
+        return _Read(quoted, "I", (Column(name, INTEGER),))
+    return _Read(quoted, "v", (Column(name, TEXT), Column(f"{name}_type", TEXT)))
+
+
+#: What a row of each table is.
+WHAT: Mapping[str, str] = {
+    "meta": "a fact about the run",
+    "name": "a string that recurs: an op's kind, a rule, a rule's function",
+    "type": "a type, by its MLIR text",
+    "attributes": "a dictionary of attributes",
+    "node": "a node of the framework's graph",
+    "origin": "one step of an op's origin",
+    "value": "an SSA value",
+    "op": "an op that was ever in a stage or a rewrite",
+    "block": "a list of ops",
+    "function": "a function",
+    "stage": "the module after a pass",
+    "figure": "a number",
+    "diagnostic": "a message of the compiler",
+    "rewrite": "one rule application",
+    "check_result": "a rewrite or a stage checked on tensors",
+    "blob": "compressed bytes",
+    "kernel": "a compiled kernel",
+    "kernel_op": "an op that a kernel computes, or one that launches it",
+    "kernel_step": "a kernel's IR after a step of its schedule",
+    "buffer": "a placed buffer",
+    "timing": "a launch as measured",
+    "tensor_stats": "statistics of a value on the example inputs",
+    "iteration": "an iteration of a training run",
+    "weight": "a weight the stages use",
+    "source_file": "a file of the model's source",
+    "event": "what else happened: progress, the end",
+    "result": "a value and an op that makes it",
+    "stage_op": "an op that enters (+1) or leaves (-1) at a stage",
+    "rewrite_op": "an op of a rewrite: side 0 before, 1 after",
+    "rewrite_value": "two values of which the new one carries the old one's meaning",
+}

@@ -1,0 +1,112 @@
+"""Breakpoints: where running on through a recording stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench import moves, stops
+from workbench.state import Sight
+from workbench.views.reading import Run
+
+
+@pytest.fixture(scope="module")
+def run(recording):
+    made = Run(recording)
+    yield made
+    made.close()
+
+
+def walked(run: Run, sight: Sight, by: int = 1) -> list[stops.Place]:
+    """Where ``r`` leads again and again."""
+    found = []
+    while True:
+        try:
+            sight = moves.step(run, sight, {"what": "stop", "by": by})
+        except moves.Nowhere:
+            return found
+        found.append((sight.stage, -1 if sight.rewrite is None else sight.rewrite))
+
+
+def test_all_places_of_breakpoints_are_run_to_in_order_and_back(run):
+    last = run.stages()[-1].index
+    some = [s for s in run.stages() if s.rewrites][1:4]
+    rules = {run.rewrites(s.index)[0].rewrite.rule for s in some}
+    passes = {run.stages()[3].pass_name, run.stages()[last].pass_name}
+    kept = (*(f"rule:{r}" for r in rules), *(f"pass:{p}" for p in passes))
+    wanted = sorted(
+        {(s.index, r.number) for s in run.stages()[1:] for r in run.rewrites(s.index)
+         if r.rewrite.rule in rules}
+        | {(s.index, -1) for s in run.stages() if s.pass_name in passes}
+    )  # fmt: skip
+    assert len(wanted) > 4
+    assert walked(run, Sight(stage=0, stops=kept)) == wanted
+    count = run.stages()[last].rewrites
+    end = Sight(stage=last, rewrite=count, stops=kept)
+    assert walked(run, end, -1) == wanted[::-1]
+
+
+def test_an_op_stops_where_it_or_what_became_of_it_changes(run):
+    first = next(s for s in run.stages() if s.rewrites)
+    op = run.op_id(run.rewrites(first.index)[0].rewrite.old[0])
+    places = walked(run, Sight(stage=0, stops=(f"op:{op}",)))
+    assert places == stops.changes(run, op) and places[0] == (first.index, 0)
+    followed = {op}
+    for stage, number in places:
+        if number >= 0:
+            made = run.rewrites(stage)[number].rewrite
+            touched = {run.op_id(o) for o in (*made.old, *made.new)}
+            assert touched & followed, "each place has to do with the op"
+            followed |= touched
+
+
+def test_the_changes_of_the_selected_op_are_walked(run):
+    first = next(s for s in run.stages() if s.rewrites)
+    op = run.op_id(run.rewrites(first.index)[0].rewrite.old[0])
+    sight = moves.step(run, Sight(stage=0, op=op), {"what": "op", "by": 1})
+    assert (sight.stage, sight.rewrite) == (first.index, 0)
+    with pytest.raises(moves.Nowhere, match="Select an op"):
+        moves.step(run, Sight(stage=0), {"what": "op", "by": 1})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "pass:", "op:x", "op:-1", "no:1", "op:" + "9" * 20, "op:999999999"]
+)
+def test_what_is_no_breakpoint_changes_nothing(run, text):
+    kept = Sight(stage=2, stops=("pass:a",))
+    if text and text != "op:999999999":  # of another recording, perhaps
+        assert not stops.known(text)
+        assert moves.stop(run, kept, {"text": text}) == kept
+    assert walked(run, Sight(stage=0, stops=(text,))) == []
+
+
+def test_a_breakpoint_set_again_is_taken_away(run):
+    sight = Sight(stage=2, panes=("graph",))
+    there = moves.stop(run, sight, {"what": "here"})
+    assert there.stops == (f"pass:{run.stages()[2].pass_name}",)
+    assert moves.stop(run, there, {"what": "here"}) == sight
+    with pytest.raises(moves.Nowhere, match="Select an op"):
+        moves.stop(run, sight, {"what": "op"})
+
+
+@pytest.mark.slow
+@pytest.mark.playwright
+def test_a_compile_is_stepped_through_in_the_page(own_server, tab):
+    pytest.importorskip("torch", reason="the sample models need torch")
+    page = tab(own_server().url)
+    page.locate("#cw-start input[type=number]").fill("0.25")
+    page.locate("#cw-start label:has-text('step by step') input").check()
+    page.locate("#cw-start .sample:has-text('digits-mlp')").click()
+    page.wait("#cw-bar [data-held=apply]", timeout=300_000)  # the model is imported first
+    first = page.text("#cw-bar .held b")
+    page.press("a")
+    page.wait(f"#cw-bar .held b:not(:text-is('{first}'))")
+    second = page.text("#cw-bar .held b")
+    page.locate("#cw-bar [data-held=skip]").click()
+    page.wait(f"#cw-bar .held b:not(:text-is('{second}'))")
+    page.press("1")
+    page.press("A")
+    page.wait("#cw-rail .pass.on:not(.same)")
+    assert second not in page.locate("#cw-rail .pass .name").all_inner_texts()
+    page.press("F")
+    page.wait("#cw-bar [data-held]", state="detached")
+    page.wait("#cw-rail .pass[data-stage='20']", timeout=120_000)

@@ -1,0 +1,415 @@
+"""Advice: hazards planted in small programs, each beside a healthy twin; offers are carried out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core_compiler import compiler
+from core_compiler.compiler import Compilation, Options
+from core_compiler.hardware.limits import Limits
+from core_compiler.ir.events import BufferRecord, KernelRecord, TensorStats, TimingRecord
+from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.pipelines import PipelineEdit
+from core_compiler.record.recorder import Recorder
+from core_compiler.targets.cpu import CPU
+from tests.passes.programs import program
+from workbench import edits, report
+from workbench.advice import HAZARDS, advise
+from workbench.advice.finding import Finding
+from workbench.views import overview
+from workbench.views.reading import Run
+
+#: Told to the recorder after the compile.
+More = Callable[[Recorder, Compilation], None]
+
+
+class Bench:
+    """Compiles programs up to code generation (no machine code, no times) and records them."""
+
+    def __init__(self, folder: Path):
+        self._folder, self._runs = folder, list[Run]()
+
+    def __call__(self, build: Callable, *types: str, edit: PipelineEdit = PipelineEdit(),
+                 options: Mapping[str, Any] | None = None, until: str = "generate_code",
+                 more: More | None = None, **meta: Any) -> Run:  # fmt: skip
+        target = dict(options or {})
+        made = compiler.start(program(build, *types), CPU(), Options(edit=edit, target=target))
+        while made.next is not None and made.next.label != until:
+            made.step()
+        path = self._folder / f"{len(self._runs)}.run"
+        with Recorder(path) as recorder:
+            made.tell(
+                recorder,
+                **{
+                    "spec": "digits-mlp",
+                    "model": "planted",
+                    "target": "cpu",
+                    "edit": edits.to_json(edit),
+                    "target_options": target,
+                    **meta,
+                },
+            )
+            if more is not None:
+                more(recorder, made)
+        self._runs.append(Run(path))
+        return self._runs[-1]
+
+    def again(self, found: Finding, build: Callable, *types: str) -> Run:
+        """The program compiled with the draft that a finding offers."""
+        (offer,) = found.tries
+        assert offer.draft is not None and not offer.reason
+        edit = edits.from_json(offer.draft["edit"])
+        return self(build, *types, edit=edit, options=offer.draft["target"])
+
+    def close(self) -> None:
+        for run in self._runs:
+            run.close()
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def of(run: Run, hazard: str) -> list[Finding]:
+    return [found for found in advise(run) if found.hazard == hazard]
+
+
+def told(found: Finding) -> str:
+    return " / ".join(fact.text for fact in found.evidence)
+
+
+# -- programs --------------------------------------------------------------------------------------
+
+
+def after_a_scan(b, x):
+    return b.exp(b.cumsum(x, axis=1))
+
+
+def chain(b, x):
+    return b.exp(b.tanh(x))
+
+
+def to_and_fro(b, x):
+    return b.transpose(b.exp(b.transpose(x, permutation=(1, 0))), permutation=(1, 0))
+
+
+def of_constants(b, x):
+    ramp = np.linspace(-1, 1, 1024, dtype=np.float32)
+    weight = b.matmul(b.constant(ramp.reshape(256, 4)), b.constant(ramp.reshape(4, 256)))
+    return b.matmul(x, weight)
+
+
+def same_twice(b, x, y):
+    return b.matmul(x, y), b.matmul(x, y)
+
+
+def for_nobody(b, x):
+    b.cumsum(x, axis=1)
+    return b.cumsum(x, axis=0)
+
+
+def waits(b, x, w, v, u):
+    kept = b.matmul(x, w)
+    return b.matmul(b.matmul(b.matmul(kept, v), u), kept)
+
+
+def waits_and_goes_on(b, x, w, v, u):
+    return b.exp(b.tanh(waits(b, x, w, v, u)))
+
+
+def does_not_wait(b, x, w, v, u):
+    return b.matmul(b.matmul(b.matmul(x, w), v), u)
+
+
+def uneven(b, x, w, v, u, t):
+    return b.matmul(b.matmul(b.matmul(b.matmul(x, w), v), u), t)
+
+
+SQUARE = "256x256xf32"
+WIDE = ("256x256xf32", "256x256xf32", "256x1024xf32", "1024x256xf32")
+UNEVEN = ("64x64xf32", "64x64xf32", "64x256xf32", "256x128xf32", "128x16xf32")
+
+
+# -- launches --------------------------------------------------------------------------------------
+
+
+def test_an_op_that_reads_what_was_just_written_is_named_with_what_refused(bench):
+    (found,) = of(bench(after_a_scan, SQUARE), "unfused chain")
+    assert found.title == "exp runs in a launch of its own (model.py:2)"
+    assert found.cost is not None
+    assert (found.cost.value, found.cost.unit) == (2 * 4 * 256 * 256, "B")
+    assert "fuse_elementwise refused (elementwise ops)" in told(found)
+    assert "takes" not in told(found), "nothing was timed"
+    assert [t.draft for t in found.tries] == [None], "the model has to change"
+    assert of(bench(chain, SQUARE), "unfused chain") == []
+    assert of(bench(after_a_scan, "8x8xf32"), "unfused chain") == [], "too small to speak of"
+
+
+#: A program, the edit that plants a hazard in it, and the hazard.
+PLANTED = {
+    "unfused chain": (chain, (SQUARE,), PipelineEdit(skip=("fuse_elementwise",))),
+    "layout ping-pong": (
+        to_and_fro, (SQUARE,), PipelineEdit(skip=("choose_layouts", "fuse_elementwise"))
+    ),
+    "work done twice": (
+        same_twice, (SQUARE, SQUARE), PipelineEdit(skip=("eliminate_common_subexpressions",))
+    ),
+    "never read": (for_nobody, (SQUARE,), PipelineEdit(skip=("eliminate_dead_code",))),
+    "constant work": (of_constants, (SQUARE,), PipelineEdit()),
+    "plan above its bound": (
+        uneven, UNEVEN, PipelineEdit(options={"plan_memory": {"planner": "greedy_start"}})
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hazard", PLANTED)
+def test_a_planted_hazard_is_named_and_gone_where_its_offer_is_taken(bench, hazard):
+    build, types, edit = PLANTED[hazard]
+    (found,) = of(bench(build, *types, edit=edit), hazard)
+    assert found.cost is not None and found.cost.value > 0 and found.cost.how
+    assert 0 < found.cost.part <= 1 and found.evidence and found.sight
+    assert found.tries[0].command.startswith("workbench compile digits-mlp")
+    assert of(bench.again(found, build, *types), hazard) == []
+
+
+def test_the_offers_say_what_they_change(bench):
+    wanted = {
+        "unfused chain": ("no edits", "fuse_elementwise was skipped in this run: let it run."),
+        "constant work": ("fold_constants#3.growth = 32.0", "Let constants grow 32-fold"),
+    }
+    for hazard, (words, sentence) in wanted.items():
+        build, types, edit = PLANTED[hazard]
+        (found,) = of(bench(build, *types, edit=edit), hazard)
+        assert found.tries[0].words == words and found.tries[0].sentence.startswith(sentence)
+    (found,) = of(bench(of_constants, SQUARE), "constant work")
+    assert "--set 'fold_constants#3.growth=32.0'" in found.tries[0].command
+    assert "fold_constants#3 refused (worth a constant)" in told(found)
+
+
+def timed(us: Sequence[float], threads: int = 2) -> More:
+    """Times of the launches, on a machine of 100 GFLOP/s and 10 GB/s."""
+
+    def tell(recorder: Recorder, made: Compilation) -> None:
+        launches = [op for op in made.module.main.body.ops if op.kind == LAUNCH]
+        recorder.kernels([
+            KernelRecord(name, launches=[op for op in launches if op["kernel"] == name])
+            for name in dict.fromkeys(op["kernel"] for op in launches)
+        ])  # fmt: skip
+        limits = Limits(threads, 100e9, ((1, 10e9),), ((1, 10e9),))
+        rows = [
+            TimingRecord(i, [t] * 5, 2 * 256**3, 3 * 4 * 256**2, op["kernel"], op, threads)
+            for i, (op, t) in enumerate(zip(launches, us, strict=True))
+        ]
+        recorder.timings(rows, {"limits": json.dumps(asdict(limits)), "threads": threads})
+
+    return tell
+
+
+def product(b, x, y):
+    return b.matmul(x, y)
+
+
+def test_a_kernel_far_from_its_limit(bench):
+    least = 2 * 256**3 / 100e9 * 1e6
+    slow = bench(product, SQUARE, SQUARE, more=timed([10 * least]))
+    (found,) = of(slow, "far from its limit")
+    assert found.cost is not None and found.severity == "warning" and not found.cost.estimated
+    assert found.cost.value == pytest.approx(9 * least) and found.cost.unit == "us"
+    assert found.tries[0].words == "vector_width = 8"
+    assert "--target-option vector_width=8" in found.tries[0].command
+    small = bench(product, SQUARE, SQUARE, options={"tiles": "small"}, more=timed([10 * least]))
+    (found,) = of(small, "far from its limit")
+    assert found.tries[0].words == "no edits" and "--target-option" not in found.tries[0].command
+    well = bench(product, SQUARE, SQUARE, more=timed([1.5 * least]))
+    assert advise(well) == []
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def test_a_buffer_that_waits_sets_the_peak(bench):
+    (found,) = of(bench(waits, *WIDE), "sets the peak")
+    assert found.cost is not None
+    assert (found.cost.value, found.cost.unit) == (256 * 256 * 4, "B")
+    assert found.cost.part == pytest.approx(1 / 6) and found.severity == "warning"
+    assert "model.py:1" in found.title and "model.py:4" in found.title
+    assert "1.5 MiB are alive at once" in found.detail
+    assert of(bench(does_not_wait, *WIDE), "sets the peak") == []
+
+
+def test_a_plan_is_held_against_what_other_planners_need(bench):
+    build, types, edit = PLANTED["plan above its bound"]
+    (found,) = of(bench(build, *types, edit=edit), "plan above its bound")
+    unit = 64 * 64 * 4
+    assert found.cost is not None and found.cost.value == unit
+    assert found.title == "The memory plan is 16.7 % above its lower bound"
+    assert "greedy_start needs 112.0 KiB (used)" in told(found)
+    assert found.tries[0].sentence == "Plan with best, which needs 16.0 KiB less."
+    assert found.tries[0].words == "no edits" and "--set" not in found.tries[0].command
+
+
+@pytest.mark.parametrize(("used", "named"), [(4, True), (60, False)])
+def test_padding_at_the_peak(bench, used, named):
+    def padded(recorder: Recorder, made: Compilation) -> None:
+        rows = [BufferRecord(None, 64 * i, 64, used, "dram", 0, 5) for i in range(100)]
+        recorder.buffers(rows, {"arena_bytes": 6400, "lower_bound_bytes": 6400})
+
+    found = of(bench(chain, "8x8xf32", until="plan_memory", more=padded), "padding")
+    assert [f.cost and f.cost.value for f in found] == ([6000] if named else [])
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("error", "named"), [(3e-4, True), (2e-6, False)])
+def test_a_pass_that_moves_the_outputs(bench, error, named):
+    def moved(recorder: Recorder, made: Compilation) -> None:
+        names = [stage.name for stage in made.stages]
+        places = {name: names.index(name) for name in ("recompose", "fold_batch_norm")}
+        recorder.figures({f"accumulated_error/{places['recompose']}": 1e-7,
+                          f"accumulated_error/{places['fold_batch_norm']}": error})  # fmt: skip
+
+    found = of(bench(chain, "8x8xf32", more=moved), "precision loss")
+    assert len(found) == named
+    for each in found:
+        assert each.title == "fold_batch_norm moves the outputs by 0.0003"
+        assert "1e-07 before fold_batch_norm, 0.0003 after it" in told(each)
+        assert each.tries[0].words == "skip fold_batch_norm"
+        assert "--skip fold_batch_norm" in each.tries[0].command
+
+
+@pytest.mark.parametrize(("largest", "named"), [(2.0, True), (4e4, False)])
+def test_an_op_that_cancels_its_digits(bench, largest, named):
+    def difference(b, x, y):
+        return b.sub(x, y)
+
+    def seen(recorder: Recorder, made: Compilation) -> None:
+        (op,) = made.stages[0].module.main.body.ops
+        recorder.tensors([TensorStats(v, -1e5, 1e5, 0.0) for v in op.operands]
+                         + [TensorStats(op.result, -largest, 0.0, 0.0)])  # fmt: skip
+
+    found = of(bench(difference, "8x8xf32", "8x8xf32", more=seen), "cancellation")
+    assert len(found) == named
+    for each in found:
+        assert each.title == "sub cancels most of its digits (model.py:1)"
+        assert each.cost is not None and each.cost.estimated
+        assert each.cost.value == pytest.approx(2.0**-23 * 1e5 / 2)
+
+
+# -- kernels of a GPU ------------------------------------------------------------------------------
+
+
+def on_a_gpu(**facts: Any) -> More:
+    def tell(recorder: Recorder, made: Compilation) -> None:
+        launches = [op for op in made.module.main.body.ops if op.kind == LAUNCH]
+        given = {"threads": 64, "registers": 96, "shared": 4096, "spilled": 0, "occupancy": 0.5,
+                 "occupancy_limit": "registers", "work_items": [512], **facts}  # fmt: skip
+        recorder.kernels([KernelRecord(op["kernel"], launches=[op], facts=given)
+                          for op in launches])  # fmt: skip
+        recorder.figures({"machine": "h200", "machine_units": 132})
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("facts", "hazard", "title", "cost"),
+    [
+        ({"spilled": 24}, "spill", "spills registers", (24 * 64 * 512, "B")),
+        ({"occupancy": 0.125}, "low occupancy", "fills 12% of a multiprocessor", None),
+        ({"work_items": [33]}, "low occupancy", "leaves 75% of the GPU idle", None),
+    ],
+    ids=("spill", "occupancy", "grid"),
+)
+def test_hazards_of_a_gpu(bench, facts, hazard, title, cost):
+    pytest.importorskip("numba_cuda", reason="what can be tried asks the CUDA target")
+    run = bench(product, SQUARE, SQUARE, more=on_a_gpu(**facts), target="cuda")
+    (found,) = of(run, hazard)
+    assert title in found.title and "(model.py:1)" in found.title
+    assert found.cost is not None and found.cost.part == 1
+    assert cost is None or (found.cost.value, found.cost.unit) == cost
+    assert found.tries[0].words == "tiles = small" and not found.tries[0].reason
+    healthy = bench(product, SQUARE, SQUARE, more=on_a_gpu(), target="cuda")
+    assert of(healthy, hazard) == []
+
+
+# -- all of it -------------------------------------------------------------------------------------
+
+
+def test_the_order_is_severity_then_cost_and_each_says_how_it_was_got(bench):
+    edit = PipelineEdit(skip=("fuse_elementwise", "fuse_epilogues"))
+    found = advise(bench(waits_and_goes_on, *WIDE, edit=edit))
+    assert {"unfused chain", "sets the peak"} <= {f.hazard for f in found}
+    assert [f.rank for f in found] == sorted(f.rank for f in found)
+    assert all(f.cost is not None and f.cost.how and f.evidence for f in found)
+    assert all(f.severity == ("warning" if f.cost.part >= 0.1 else "note") for f in found)
+
+
+def test_without_its_model_there_is_a_reason_and_no_button(bench, tmp_path):
+    edit = PipelineEdit(skip=("fuse_elementwise",))
+    gone = bench(chain, SQUARE, edit=edit, spec=str(tmp_path / "gone.onnx"))
+    (found,) = of(gone, "unfused chain")
+    assert found.tries[0].reason == "the model's file gone.onnx is not there any more"
+    training = bench(chain, SQUARE, edit=edit, mode="training")
+    assert all(t.draft is None for f in advise(training) for t in f.tries)
+    healthy = bench(chain, SQUARE, edit=edit)
+    (offer,) = of(healthy, "unfused chain")[0].tries
+    assert offer.draft is not None and not offer.reason
+    (shown,) = [f for f in report._advice(healthy) if f["hazard"] == "unfused chain"]
+    assert shown["tries"][0]["draft"] is None and "report" in shown["tries"][0]["reason"]
+
+
+def test_the_overview_gives_advice_when_it_is_asked(bench):
+    run = bench(after_a_scan, SQUARE)
+    data = overview.data(run, overview.Sight())
+    assert data["advice"] is None and not [f for f in data["findings"] if f["hazard"]]
+    answer = overview.answer(run, overview.Sight(), {"kind": "advice"})
+    assert [f["hazard"] for f in answer] == [f.hazard for f in advise(run)]
+    json.dumps(answer, allow_nan=False)
+
+
+def test_a_healthy_model_is_left_alone(recording):
+    run = Run(recording)
+    try:
+        # How far kernels are from their limit depends on what else this machine does.
+        assert {f.hazard for f in advise(run)} <= {"far from its limit"}
+    finally:
+        run.close()
+
+
+def test_every_hazard_says_what_it_looks_for():
+    assert all(look.__doc__ for look in HAZARDS.values())
+
+
+GOLDEN = """\
+warning: 1 launch to compute what is constant (model.py:3)
+  cost: 264.0 KiB, 25.6 % of the bytes moved (counted: the bytes that these launches read and
+    write; the recording has no times and no bandwidth of its machine)
+  - matmul (model.py:3) makes 256.0 KiB of 8.0 KiB of constants
+  - fold_constants#3 refused (worth a constant): %3 (core.matmul) would be a constant of 262144
+    bytes, made of constants of 8192
+  try: Let constants grow 32-fold when they are folded: 256.0 KiB of weights more.
+    $ workbench compile digits-mlp --set 'fold_constants#3.growth=32.0' -o edited.run
+"""
+
+
+def test_the_command_prints_one_paragraph_a_hazard(command, bench):
+    run = bench(of_constants, SQUARE)
+    text = command.text("advise", run.path)
+    assert text == GOLDEN
+    data = command.json("advise", run.path)
+    assert [f["hazard"] for f in data["advice"]] == ["constant work"]
+    assert command.text("advise", bench(chain, SQUARE).path) == (
+        "No hazard was seen in this recording.\n"
+    )
+    code, out, err = command("advise", "no.run")
+    assert (code, out) == (2, "") and "no such file" in err and err.count("\n") == 1

@@ -1,0 +1,83 @@
+/** What is seen as a file: SVG as it is drawn, DOT for Graphviz and other tools. */
+
+import { shortType } from '../shared/format';
+import { SvgPen } from '../shared/pen';
+import type { Palette } from '../shared/theme';
+import type { Layout } from './layout';
+import { type Graph, kindOf, nameOf, operandsOf, typeOf } from './model';
+import { type Box, drawScene, type SceneInput } from './scene';
+import type { Tree } from './scopes';
+import { classColour, type OpClass } from './style';
+
+export const MAX_SVG_ITEMS = 5000;
+
+/** The whole drawing when it is small enough, else the window, else null. */
+export function svg(input: SceneInput, bounds: Box, view: Box): string | null {
+  const seen = input.layout.count <= MAX_SVG_ITEMS ? bounds : view;
+  const pen = new SvgPen();
+  const drawn = drawScene(pen, { ...input, motion: null }, seen, 1);
+  if (drawn > MAX_SVG_ITEMS) return null;
+  return pen.document(seen.x, seen.y, seen.width, seen.height, input.palette.page);
+}
+
+interface DotInput {
+  graph: Graph;
+  tree: Tree;
+  layout: Layout;
+  classes: OpClass[];
+  palette: Palette;
+}
+
+/** The ops and scopes that are drawn, open scopes as clusters, with every edge between them, also
+ * those that the drawing leaves out as too long. */
+export function dot(input: DotInput): string {
+  const { graph, layout } = input;
+  const lines = [
+    `digraph ${quoted(graph.data.stage.title)} {`,
+    '  rankdir=TB; compound=true;',
+    '  node [shape=box, style="rounded", fontname="Helvetica", fontsize=10];',
+    '  edge [arrowsize=0.6];',
+  ];
+  cluster(input, 0, '  ', lines);
+  const edges = new Set<string>();
+  for (let op = 0; op < graph.n; op++) {
+    const to = layout.shownBy[op]!;
+    if (to < 0) continue;
+    for (const producer of operandsOf(graph, op)) {
+      const from = layout.shownBy[producer]!;
+      if (from >= 0 && from !== to) edges.add(`  n${from} -> n${to};`);
+    }
+  }
+  return [...lines, ...edges, '}', ''].join('\n');
+}
+
+function cluster(input: DotInput, at: number, indent: string, lines: string[]): void {
+  const { layout, tree } = input;
+  for (const item of layout.containers[at]!.items) {
+    const inner = layout.opens[item]!;
+    if (inner < 0) {
+      lines.push(`${indent}n${item} [${attributes(input, item)}];`);
+      continue;
+    }
+    const { label } = tree.scopes[-1 - layout.id[item]!]!;
+    lines.push(`${indent}subgraph cluster_${item} {`, `${indent}  label=${quoted(label)};`);
+    cluster(input, inner, `${indent}  `, lines);
+    lines.push(`${indent}}`);
+  }
+}
+
+function attributes(input: DotInput, item: number): string {
+  const { graph, tree, layout, classes, palette } = input;
+  const id = layout.id[item]!;
+  if (id < 0) {
+    const { label, total } = tree.scopes[-1 - id]!;
+    return `label=${quoted(`${label}\n${total} ops`)}, shape=box3d`;
+  }
+  const text = `${kindOf(graph, id)}\n${nameOf(graph, id)} ${shortType(typeOf(graph, id))}`;
+  const colour = classColour(palette, classes[graph.data.ops.kind[id]!]!);
+  return `label=${quoted(text)}, color="${colour}"`;
+}
+
+/** A quoted string of DOT: names of a model may hold anything. */
+const quoted = (text: string): string =>
+  `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`;

@@ -1,0 +1,76 @@
+/** Pinned ops, side by side with the selected one: what of them differs stands out. */
+
+import { button, h, replace } from '../shared/dom';
+import type { Fact } from './facts';
+import type { Key } from './model';
+
+export interface Pin {
+  key: Key;
+  title: string;
+  /** The stage whose op this is: the same op may look different before and after a pass. */
+  stage: string;
+  facts: Fact[];
+}
+
+const MOST = 4;
+
+export class Pins {
+  readonly root = h('div', {
+    class: 'pins', role: 'region', 'aria-label': 'Pinned ops', tabindex: 0, hidden: true,
+  });
+  private pins: Pin[] = [];
+  private chosen: Pin | null = null;
+
+  constructor(private readonly go: (key: Key) => void) {}
+
+  get keys(): Key[] {
+    return this.pins.map((pin) => pin.key);
+  }
+
+  /** Pins an op, or lets it go where it is pinned already (of this stage). */
+  toggle(pin: Pin): void {
+    const at = this.pins.findIndex((other) => same(other, pin));
+    if (at >= 0) this.pins.splice(at, 1);
+    else this.pins = [...this.pins, pin].slice(-MOST);
+    this.draw();
+  }
+
+  /** What is selected now, null where no op is. */
+  compare(chosen: Pin | null): void {
+    this.chosen = chosen;
+    if (this.pins.length) this.draw();
+  }
+
+  clear(): void {
+    this.pins = [];
+    this.draw();
+  }
+
+  private draw(): void {
+    this.root.hidden = this.pins.length === 0;
+    const { chosen } = this;
+    const extra = chosen && !this.pins.some((pin) => same(pin, chosen)) ? [chosen] : [];
+    const columns = [...this.pins, ...extra];
+    const names = [...new Set(columns.flatMap((pin) => pin.facts.map(([name]) => name)))];
+    const head = h(
+      'tr',
+      {},
+      h('th', {}, h('span', { class: 'faint' }, 'pinned')),
+      ...columns.map((pin, i) => {
+        const title = button(pin.title, `Select ${pin.title}`, () => this.go(pin.key));
+        const where = h('div', { class: 'faint' }, i < this.pins.length ? pin.stage : 'selected');
+        const off = button('×', `Unpin ${pin.title}`, () => this.toggle(pin));
+        return h('th', { scope: 'col' }, title, i < this.pins.length ? off : null, where);
+      }),
+    );
+    const rows = names.map((name) => {
+      const texts = columns.map((pin) => pin.facts.find(([other]) => other === name)?.[1] ?? '–');
+      const differs = new Set(texts).size > 1;
+      const cells = texts.map((text) => h('td', { title: text }, text));
+      return h('tr', differs ? { class: 'differs' } : {}, h('th', { scope: 'row' }, name), ...cells);
+    });
+    replace(this.root, h('table', {}, h('thead', {}, head), h('tbody', {}, ...rows)));
+  }
+}
+
+const same = (a: Pin, b: Pin): boolean => a.key === b.key && a.stage === b.stage;

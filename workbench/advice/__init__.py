@@ -1,0 +1,52 @@
+"""Advice with evidence: hazards seen in a recording, what each costs, what shows it, what to try.
+
+Nothing is compiled or executed here.  A hazard is a function of the `Program`; each threshold is a
+named constant that says why.  What to try is an edit of the recording's own pipeline, in the form
+that the view Pipeline and `workbench compile` take (`workbench.editing`), or a sentence where the
+model itself would have to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from workbench.advice import gpu, launches, memory, numerics
+from workbench.advice.finding import Finding
+from workbench.advice.program import Program
+from workbench.views.reading import Run
+
+#: What is looked for, by name; several rows may tell of the same hazard in their own ways.
+HAZARDS: Mapping[str, Callable[[Program], Iterator[Finding]]] = {
+    "unfused chain": launches.unfused,
+    "layouts": launches.layouts,
+    "far from its limit": launches.far,
+    "constant work": launches.constant,
+    "work done twice": launches.twice,
+    "sets the peak": memory.peak,
+    "recompute in vain": memory.recomputed,
+    "plan above its bound": memory.plan,
+    "padding": memory.padding,
+    "never read": memory.unread,
+    "precision loss": numerics.passes,
+    "cancellation": numerics.cancellations,
+    "spill": gpu.spills,
+    "occupancy": gpu.occupancy,
+    "grid": gpu.grid,
+}
+
+
+def advise(run: Run) -> list[Finding]:
+    """The hazards of a finished recording, the worst and dearest first; [] while it grows."""
+    key = "advice", run.version, run.status
+    return [] if run.live else run.kept(key, lambda: _advise(run))
+
+
+def _advise(run: Run) -> list[Finding]:
+    program = Program(run)
+    found = [
+        replace(each, tries=tuple(map(program.bench.resolve, each.tries)))
+        for look in HAZARDS.values()
+        for each in look(program)
+    ]
+    return sorted(found, key=lambda each: each.rank)

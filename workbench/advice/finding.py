@@ -1,0 +1,78 @@
+"""What advice consists of: findings, what they cost, what shows them, what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+#: What costs at least this part of its whole is a warning, less is a note.
+LARGE = 0.10
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a hazard costs.
+
+    ``value``      in ``unit``: ``us``, ``B``, or ``relative`` (to the largest magnitude).
+    ``how``        how the figure was got; ``estimated``: it was not measured or counted.
+    ``part``       of what there is in all (0 to 1), by which findings are ordered; of an error the
+                   error itself.  ``of`` says of what ("" where that goes without saying).
+    """
+
+    value: float
+    unit: str
+    how: str
+    part: float
+    of: str = ""
+    estimated: bool = False
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A sentence of the evidence, and the sight that shows it ({}: none)."""
+
+    text: str
+    sight: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Try:
+    """What to try: a ``sentence``, and where our pipeline can do it the gestures of
+    ``workbench.editing.change`` (``done``) that lead to it.
+
+    The rest is filled in by ``offers.resolve``: the ``draft`` to compile, the edit in ``words``,
+    the ``command`` line and, where none of that is possible, the ``reason``.
+    """
+
+    sentence: str
+    done: tuple[Mapping[str, Any], ...] = ()
+    draft: Mapping[str, Any] | None = None
+    words: str = ""
+    command: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a person should look at: how bad, what, and the sight that shows it; ``hazard``
+    names its row of ``advice.HAZARDS`` ("" of what is no advice)."""
+
+    severity: str
+    title: str
+    detail: str
+    sight: Mapping[str, Any]
+    hazard: str = ""
+    cost: Cost | None = None
+    evidence: tuple[Fact, ...] = ()
+    tries: tuple[Try, ...] = ()
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """By which findings are ordered: how bad, then the larger part first."""
+        return (ERROR, WARNING, NOTE).index(self.severity), -(self.cost.part if self.cost else 0.0)
+
+
+def severity(cost: Cost) -> str:
+    return WARNING if cost.part >= LARGE else NOTE

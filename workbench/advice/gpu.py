@@ -1,0 +1,98 @@
+"""Hazards of kernels on a GPU: spilled registers, few warps, few blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from core_compiler.runtime.memory import show_bytes
+from workbench.advice.finding import Cost, Fact, Finding, Try, severity
+from workbench.advice.offers import target_option
+from workbench.advice.program import Program, family_of, of_line
+from workbench.views.kernels import launches as counted
+from workbench.views.kernels import table
+
+#: Fewer resident warps than this part of the most there can be hide little of memory's latency.
+#: Products run well at a quarter: what they keep in registers is reuse (Volkov, "Better performance
+#: at lower occupancy", GTC 2010).
+OCCUPANCY = 0.25
+#: Kernels below this share of the time are not worth a word.
+DEAR = 0.10
+#: What allows no more warps, as the calculator calls it.
+_LIMITS = {"registers": "registers", "shared": "shared memory", "blocks": "blocks of a "
+           "multiprocessor", "warps": "warps of a multiprocessor"}  # fmt: skip
+
+
+def spills(program: Program) -> Iterator[Finding]:
+    """Kernels that ran out of registers and keep values in memory."""
+    for row in table(program.run):
+        if not row["spilled"] or not row["count"]:
+            continue
+        share = _share(row)
+        threads = (row["threads"] or 0) * (row["grid"] or 1) * row["count"]
+        how = (f"ptxas counts {row['spilled']:,.0f} B a thread, times {threads:,.0f} threads; each "
+               "at least once")  # fmt: skip
+        cost = Cost(row["spilled"] * max(threads, 1), "B", how, share, "of the time in it", True)
+        facts = [Fact(f"{row['registers']:,.0f} registers a thread, "
+                      f"{row['threads']:,.0f} threads a block")]  # fmt: skip
+        yield _finding(program, row, "spill", f"{row['name']} spills registers", cost, facts,
+                       f"{row['spilled']:,.0f} B of each thread go through memory")  # fmt: skip
+
+
+def occupancy(program: Program) -> Iterator[Finding]:
+    """Kernels of which few warps fit a multiprocessor at once."""
+    for row in table(program.run):
+        share, part = _share(row), row["occupancy"]
+        if part is None or part >= OCCUPANCY or share < DEAR:
+            continue
+        limit = _LIMITS.get(row["occupancy_limit"], row["occupancy_limit"])
+        facts = [Fact(f"{row['registers']:,.0f} registers a thread, "
+                      f"{show_bytes(int(row['shared'] or 0))} of shared memory and "
+                      f"{row['threads']:,.0f} threads a block: {limit} allow no more")]  # fmt: skip
+        yield _finding(program, row, "low occupancy",
+                       f"{row['name']} fills {part:.0%} of a multiprocessor", _kernel(row), facts,
+                       f"limited by {limit}")  # fmt: skip
+
+
+def grid(program: Program) -> Iterator[Finding]:
+    """Kernels with fewer blocks than the GPU has multiprocessors."""
+    processors = float(program.run.figures().get("machine_units") or 0)
+    for row in table(program.run):
+        if row["registers"] is None or row["grid"] is None or _share(row) < DEAR:
+            continue
+        if not 0 < row["grid"] < processors:
+            continue
+        facts = [Fact(f"{row['grid']:,.0f} blocks of {row['threads']:,.0f} threads in its largest "
+                      f"launch, {processors:,.0f} multiprocessors")]  # fmt: skip
+        yield _finding(program, row, "low occupancy",
+                       f"{row['name']} leaves {1 - row['grid'] / processors:.0%} of the GPU idle",
+                       _kernel(row), facts, f"{row['grid']:,.0f} blocks")  # fmt: skip
+
+
+def _share(row: dict[str, Any]) -> float:
+    """Of the time; where it was not measured of the least time."""
+    return float(row["share"] if row["share"] is not None else row["predicted_share"] or 0.0)
+
+
+def _kernel(row: dict[str, Any]) -> Cost:
+    """What the kernel takes: what more warps would save of it nobody knows beforehand."""
+    measured = row["total_us"] is not None
+    us = row["total_us"] if measured else row["predicted_us"] or 0.0
+    how = "measured, all of the kernel" if measured else "the least time for its work"
+    return Cost(us, "us", how, _share(row), "of the time", not measured)
+
+
+def _finding(program: Program, row: dict[str, Any], hazard: str, title: str, cost: Cost,
+             facts: list[Fact], detail: str) -> Finding:  # fmt: skip
+    mine = [launch for launch in program.launches if launch.kernel == row["name"]]
+    product = any(family_of(launch.computes) == "contraction" for launch in mine)
+    tries = [Try("Give each launch more rows (a larger batch), or fewer values to hold at once.")]
+    if product and program.bench.target("tiles") in ("", "default"):
+        tries = [Try("Cut products finely: fewer registers a thread and more blocks, at the price "
+                     "of reading operands more often.",
+                     (target_option("tiles", "small"),))]  # fmt: skip
+    return Finding(
+        severity(cost), title + of_line(row["place"]), f"{detail}; {counted(row['count'])}",
+        {"kernel": row["id"], "panes": ["kernels", "code"]}, hazard, cost, tuple(facts),
+        tuple(tries),
+    )  # fmt: skip

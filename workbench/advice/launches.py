@@ -1,0 +1,399 @@
+"""Hazards of launches: ops that run alone, layouts changed to and fro, kernels far from their
+limit, work done again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from core_compiler import targets
+from core_compiler.debug.fusions import HOLDS
+from core_compiler.debug.why_not import ABOUT, REFUSED, Answer, first_stage, why_not
+from core_compiler.errors import UserError
+from core_compiler.ir import Op, Value
+from core_compiler.passes.choose_layouts import ChooseLayouts
+from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from core_compiler.passes.fold_constants import FoldConstants
+from core_compiler.passes.fuse_elementwise import FuseElementwise
+from core_compiler.passes.fuse_epilogues import FuseEpilogues
+from core_compiler.passes.fuse_reductions import FuseReductions
+from core_compiler.passes.inline_broadcasts import InlineBroadcasts
+from core_compiler.passes.simplify_shapes import SimplifyShapes
+from core_compiler.runtime.memory import show_bytes
+from workbench.advice.finding import Cost, Fact, Finding, Try, severity
+from workbench.advice.offers import last_stage, option, take_back, target_option
+from workbench.advice.program import Launch, Program, at, family_of, of_line
+from workbench.views.kernels import launches as counted
+from workbench.views.kernels import table
+
+#: A kernel that takes at least this share of the time is worth a word when it reaches less than so
+#: many percent of its limit: kernels of one machine lie between 30 and 90 % where they are well.
+DEAR, FAR = 0.10, 25.0
+#: ... and each launch of it takes this much longer (us) than its limit: caches that the launch
+#: before left cold, and handing out the work, are of that size.
+FAR_US = 20.0
+#: Pairs of launches that the fusion passes are asked about again, the dearest first: a question
+#: steps through all passes of the pipeline.
+MAX_ASKED = 8
+#: The most elements of a tensor that is moved to see whether it comes back as it was.
+MAX_MOVED = 1 << 22
+#: Weights that folding may add (bytes): more is not worth a launch to anybody.
+MAX_FOLDED = 64 << 20
+#: How many launches on the way are looked at between two changes of a layout.
+MAX_BETWEEN = 6
+
+_FUSIONS = tuple(p.name() for p in (InlineBroadcasts, FuseElementwise, FuseEpilogues,
+                                    FuseReductions))  # fmt: skip
+
+_ALONE = ("One of the two is a kernel of its own by nature (a running sum, a sort, a window). Do "
+          "what follows on what it reads, where the result is the same.")  # fmt: skip
+#: What to change in a model where a condition keeps two ops apart (by the condition's words).
+_MODEL = {
+    "not alone": _ALONE,
+    "elementwise ops": _ALONE,
+    "a product and its epilogue": _ALONE,
+    "reductions": _ALONE,
+    "plain operands": "A product reads its operands many times. Move the arithmetic behind the "
+    "product, or into its weights.",
+    "a product alone": "Two products share no kernel; only the elementwise ops around them join.",
+    "the same rows": "Reduce both over the same axes: then they are one kernel.",
+    "loops side by side": "Reduce over the same axes, or keep the first result for several uses.",
+    "outputs of one shape": "What is read elsewhere too has another shape than the kernel's rows. "
+    "Compute it again where it is read, or read it once.",
+    "each output element once": "Read it once, or in one order: this kernel would write it twice.",
+    "each product once": "Read the product at one place and in one order.",
+    "views read once": "The reshape or transpose between them has several readers: give each its "
+    "own.",
+    "no cycle": "Another op lies between the two: compute it before, or after both.",
+    "size": "The kernel would be too large. Nothing to do, unless ops of it can go.",
+}  # fmt: skip
+
+
+# -- what another launch just wrote ----------------------------------------------------------------
+
+
+def unfused(program: Program) -> Iterator[Finding]:
+    """Launches of elementwise ops that read what another launch wrote only for them."""
+    pairs: dict[tuple[str, str], list[tuple[Launch, Launch, int]]] = {}
+    for reader in program.launches:
+        for value, writer in dict(reader.reads).items():
+            if reader.is_map and writer is not None and not writer.only_moves:
+                between = _between(program, value, writer, reader)
+                pairs.setdefault((writer.kernel, reader.kernel), []).append(
+                    (writer, reader, between)
+                )
+    found = []
+    for same in pairs.values():
+        nbytes = sum(n for _, _, n in same)
+        what = f"{show_bytes(nbytes)} written and read again between them"
+        cost = program.traffic(nbytes, what)
+        if cost is not None:
+            found.append((cost, same))
+    found.sort(key=lambda each: -each[0].value)
+    for cost, same in found[:MAX_ASKED]:
+        yield _unfused(program, cost, same)
+
+
+def _between(program: Program, value: Value, writer: Launch, reader: Launch) -> int:
+    """Bytes that one kernel of both would not move: the read, and the write where nobody else
+    reads it."""
+    others = value in program.results or any(
+        value in dict(each.reads) for each in writer.readers if each is not reader
+    )
+    return value.type.bytes * (1 if others else 2)
+
+
+def _unfused(program: Program, cost: Cost, same: Sequence[tuple[Launch, Launch, int]]) -> Finding:
+    writer, reader, _ = same[0]
+    readers = [r for _, r, _ in same]
+    said = _names(program.last_computing(reader))
+    title = f"{said} runs in a launch of its own{at(readers)}"
+    facts = [Fact(f"{reader.kernel} reads what {writer.kernel}{at([writer])} just wrote"
+                  + (f"; {len(same)} such pairs" if len(same) > 1 else ""),
+                  program.sight(writer))]  # fmt: skip
+    spent = program.time_of(list(dict.fromkeys(readers)))
+    if spent is not None and spent.unit == "us" and not spent.estimated:
+        facts.append(Fact(f"{reader.kernel} takes {spent.value:,.0f} us: {spent.how}"))
+    answer = _closest(program, writer, reader)
+    if answer is not None:
+        facts.append(Fact(f"{answer.pass_label} refused ({answer.condition}): {answer.sentence}",
+                          {"stage": answer.stage, "open": "rewrites"}))  # fmt: skip
+    return Finding(
+        severity(cost), title, f"between {writer.kernel} and {reader.kernel}",
+        program.sight(reader), "unfused chain", cost, tuple(facts),
+        tuple(_join(program, answer)),
+    )  # fmt: skip
+
+
+def _names(op: Op | None) -> str:
+    return "An op" if op is None else op.kind.partition(".")[2]
+
+
+def _closest(program: Program, writer: Launch, reader: Launch) -> Answer | None:
+    """The refusal of the fusion that came closest to joining the two; None where nobody can say."""
+    first, second = program.last_computing(writer), program.last_computing(reader)
+    if first is None or second is None:
+        return None
+    recording = program.run.recording
+    try:
+        claims = targets.target(str(program.run.meta().get("target"))).claims
+        stage = first_stage(recording, first, second)
+        answers = why_not(recording, stage, first, second, claims=claims)
+    except UserError:
+        return None  # a pass of a person's own may have made the ops
+    labels = _labels(program)
+    refused = [a for a in answers if a.outcome == REFUSED and a.pass_label in labels]
+    nearest = [a for a in refused if a.condition not in ABOUT]
+    if not nearest and any(program.bench.changed(*_FUSIONS)):
+        return None  # the passes that are about such ops did not run
+    return max(nearest or refused, key=lambda a: a.held, default=None)
+
+
+def _labels(program: Program) -> set[str]:
+    return {s.pass_name for s in program.stages if s.pass_name.partition("#")[0] in _FUSIONS}
+
+
+def _join(program: Program, answer: Answer | None) -> list[Try]:
+    back = take_back(list(program.bench.changed(*_FUSIONS)))
+    if back:
+        return back
+    if answer is None:
+        return [Try("No pass of this pipeline joins two such ops.")]
+    if answer.condition == HOLDS.condition:
+        again = {"do": "repeat", "label": answer.pass_label, "on": True}
+        return [Try(f"Run {answer.pass_label} twice: they met only after it had asked.", (again,))]
+    return [Try(_MODEL.get(answer.condition, "Change the model so that this condition holds."))]
+
+
+# -- layouts ---------------------------------------------------------------------------------------
+
+
+def layouts(program: Program) -> Iterator[Finding]:
+    """Launches that only move elements to other places: undone by another one, and the others."""
+    moving = [launch for launch in program.launches if launch.only_moves]
+    undone: list[tuple[Launch, Launch]] = []
+    taken: set[Launch] = set()
+    for second in moving:
+        first = _undoes(program, second)
+        if first is not None and first not in taken:
+            undone.append((first, second))
+            taken |= {first, second}
+    if undone:
+        every = [launch for pair in undone for launch in pair]
+        cost = program.time_of(every)
+        if cost is not None:
+            first, second = undone[0]
+            count = f"{len(undone)} changes" if len(undone) > 1 else "A change"
+            yield _layout(program, "layout ping-pong", f"{count} of layout undone again{at(every)}",
+                          f"{first.kernel} and {second.kernel}", every, cost,
+                          [Fact(f"{b.kernel} puts back what {a.kernel} moved: "
+                                f"{show_bytes(_moved(a))} each way", program.sight(b))
+                           for a, b in undone[:4]])  # fmt: skip
+    rest = [launch for launch in moving if launch not in taken]
+    cost = program.time_of(rest)
+    if cost is not None:
+        yield _layout(program, "layout change", f"{counted(len(rest))} only to change a layout"
+                      f"{at(rest)}", ", ".join(dict.fromkeys(r.kernel for r in rest)), rest, cost,
+                      [Fact(f"{r.kernel}{at([r])} copies {show_bytes(_moved(r))} from "
+                            f"{_laid(r.reads[0][0])} to {_laid(r.writes[0])}", program.sight(r))
+                       for r in sorted(rest, key=lambda r: -_moved(r))[:4]])  # fmt: skip
+
+
+def _layout(program: Program, hazard: str, title: str, detail: str, every: Sequence[Launch],
+            cost: Cost, facts: list[Fact]) -> Finding:  # fmt: skip
+    tries = take_back(list(program.bench.changed(
+        ChooseLayouts.name(), SimplifyShapes.name(), *_FUSIONS)))  # fmt: skip
+    chosen = last_stage(program.stages, ChooseLayouts)
+    if not tries and chosen is not None and _of_images(program, every):
+        other = not dict(chosen.options).get("channels_last", True)
+        words = "channels last" if other else "the layout the model has"
+        tries = [
+            Try(
+                f"Lay images out with {words}: the copies for it go, convolutions may be "
+                "slower or faster.",
+                (option(chosen.pass_name, "channels_last", str(other)),),
+            )
+        ]
+    if not tries:
+        tries = [Try("Let the model keep one order of its axes between these lines.")]
+    return Finding(severity(cost), title, detail, program.sight(every[0]), hazard, cost,
+                   tuple(facts), tuple(tries))  # fmt: skip
+
+
+def _moved(launch: Launch) -> int:
+    return sum(value.type.bytes for value in launch.writes)
+
+
+def _laid(value: Value) -> str:
+    shape = "x".join(map(str, value.type.shape)) or "one element"
+    return f"{shape} with strides {list(value.type.strides)}"
+
+
+def _of_images(program: Program, every: Sequence[Launch]) -> bool:
+    """Whether what is moved comes from a convolution or pool, or goes to one."""
+    for launch in every:
+        beside = [w for _, w in launch.reads if w is not None] + launch.readers
+        if any(family_of(other.computes) in ("contraction", "window") and any(
+            v.type.rank > 3 for v in other.writes) for other in beside):  # fmt: skip
+            return True
+    return False
+
+
+def _undoes(program: Program, second: Launch) -> Launch | None:
+    """The earlier launch whose move ``second`` takes back, elementwise launches between aside."""
+    launch: Launch | None = second
+    for _ in range(MAX_BETWEEN):
+        made = None if launch is None else next((w for _, w in launch.reads if w is not None), None)
+        if made is None:
+            return None
+        if made.only_moves:
+            return made if _is_identity(made, second) else None
+        if not made.is_map:
+            return None
+        launch = made
+    return None
+
+
+def _is_identity(first: Launch, second: Launch) -> bool:
+    """Whether both moves together leave every element where it was, in the same memory order."""
+    before, after = first.reads[0][0].type, second.writes[0].type
+    if (before.shape, before.strides) != (after.shape, after.strides):
+        return False
+    elements = math.prod(before.shape)
+    if not elements or elements > MAX_MOVED:
+        return False
+    places = np.arange(elements, dtype=np.int32).reshape(before.shape)
+    moved = places
+    for op in (*first.computes, *second.computes):
+        if op.kind == "core.transpose":
+            moved = moved.transpose(op["permutation"])
+        elif op.kind == "core.reshape":
+            moved = moved.reshape(op["shape"])
+    return moved.shape == places.shape and bool((moved == places).all())
+
+
+# -- far from the limit ----------------------------------------------------------------------------
+
+
+def far(program: Program) -> Iterator[Finding]:
+    """Kernels that take much of the time and reach little of what the machine allows."""
+    for row in table(program.run):
+        spent, limit, share = row["total_us"], row["predicted_us"], row["share"]
+        if share is None or limit is None or share < DEAR or row["percent"] >= FAR:
+            continue
+        if (spent - limit) / row["count"] < FAR_US:
+            continue
+        how = f"measured {spent:,.0f} us, {limit:,.0f} us at this machine's limit"
+        cost = program.above(spent, limit, how)
+        if cost is None:
+            continue
+        facts = [
+            Fact(f"{row['flops']:,} operations and {show_bytes(row['bytes'])} in "
+                 f"{counted(row['count'])}: {row['bound']} is its limit"),
+            Fact(f"it runs at {row['gflops']:,.1f} GFLOP/s and {row['gbytes_per_s']:,.1f} GB/s"),
+        ]  # fmt: skip
+        yield Finding(
+            severity(cost), f"{row['name']} reaches {row['percent']:.1f} % of this machine's "
+            f"limit{of_line(row['place'])}", f"and takes {share * 100:.0f} % of the time in "
+            f"{counted(row['count'])}", {"kernel": row["id"], "panes": ["kernels", "code"]},
+            "far from its limit", cost, tuple(facts), tuple(_faster(program, row)),
+        )  # fmt: skip
+
+
+def _faster(program: Program, row: dict) -> Iterator[Try]:
+    mine = [launch for launch in program.launches if launch.kernel == row["name"]]
+    bench, product = program.bench, any(family_of(m.computes) == "contraction" for m in mine)
+    target = program.run.meta().get("target")
+    if bench.target("tiles") not in ("", "default"):
+        yield Try(f"This run was compiled with tiles = {bench.target('tiles')}: take the default "
+                  "tiles.", (target_option("tiles", ""),))  # fmt: skip
+    elif target == "cpu" and product and not bench.target("vector_width"):
+        yield Try("Take vectors of 8 lanes: a result with few columns fills them better, and some "
+                  "processors clock higher.", (target_option("vector_width", "8"),))  # fmt: skip
+    elif target == "cpu" and bench.target("vector_width") not in ("", "16"):
+        yield Try(f"This run was compiled with vectors of {bench.target('vector_width')} lanes: "
+                  "take 16.", (target_option("vector_width", ""),))  # fmt: skip
+    else:
+        yield Try("Look at its loops beside the assembly in the view Code; more rows at once (a "
+                  "larger batch) give it more to do.")  # fmt: skip
+
+
+# -- work that is not needed -----------------------------------------------------------------------
+
+
+def constant(program: Program) -> Iterator[Finding]:
+    """Launches that read nothing but constants: they compute the same at every execution.  One that
+    only fills memory with a number computes nothing."""
+    mine = [
+        launch for launch in program.launches
+        if launch.kinds and launch.reads and not program.has_loops
+        and all(writer is None and v in program.constants for v, writer in launch.reads)
+    ]  # fmt: skip
+    cost = program.time_of(mine)
+    if cost is None:
+        return
+    dearest = max(mine, key=lambda launch: launch.us or 0.0)
+    facts = [Fact(f"{m.kernel}{at([m])} makes {show_bytes(_moved(m))} of "
+                  f"{show_bytes(sum(v.type.bytes for v, _ in m.reads))} of constants",
+                  program.sight(m)) for m in mine[:4]]  # fmt: skip
+    answer = _unfolded(program, dearest)
+    if answer is not None:
+        facts.append(Fact(f"{answer.pass_label} refused ({answer.condition}): {answer.sentence}",
+                          {"stage": answer.stage, "open": "rewrites"}))  # fmt: skip
+    yield Finding(
+        severity(cost), f"{counted(len(mine))} to compute what is constant{at(mine)}",
+        ", ".join(dict.fromkeys(m.kernel for m in mine)), program.sight(dearest),
+        "constant work", cost, tuple(facts), tuple(_fold(program, mine)),
+    )  # fmt: skip
+
+
+def _unfolded(program: Program, launch: Launch) -> Answer | None:
+    op = program.last_computing(launch)
+    if op is None:
+        return None
+    recording = program.run.recording
+    try:
+        answers = why_not(recording, first_stage(recording, op), op, rule=FoldConstants.name())
+    except UserError:
+        return None
+    return next((a for a in reversed(answers) if a.outcome == REFUSED), None)
+
+
+def _fold(program: Program, mine: Sequence[Launch]) -> Iterator[Try]:
+    back = take_back(list(program.bench.changed(FoldConstants.name())))
+    last = last_stage(program.stages, FoldConstants)
+    if back or last is None:
+        yield from back
+        return
+    growth = max(_moved(m) / max(1, sum(v.type.bytes for v, _ in m.reads)) for m in mine)
+    allowed, more = math.ceil(growth), sum(map(_moved, mine))
+    if allowed > float(dict(last.options).get("growth", 1.0)) and more <= MAX_FOLDED:
+        yield Try(f"Let constants grow {allowed}-fold when they are folded: {show_bytes(more)} of "
+                  "weights more.", (option(last.pass_name, "growth", str(allowed)),))  # fmt: skip
+
+
+def twice(program: Program) -> Iterator[Finding]:
+    """Launches of one kernel on the same memory as another launch: the result is there already."""
+    if any("recompute" in s.pass_name for s in program.stages) or program.has_loops:
+        return  # doing work again is what was asked for; iterations look alike
+    seen: dict[tuple, Launch] = {}
+    again: list[tuple[Launch, Launch]] = []
+    for launch in program.launches:
+        key = launch.kernel, str(launch.op["arguments"]), launch.reads
+        if seen.setdefault(key, launch) is not launch:
+            again.append((seen[key], launch))
+    second = [launch for _, launch in again]
+    cost = program.time_of(second)
+    if cost is None:
+        return
+    facts = [Fact(f"{b.kernel}{at([b])} does what the launch before{at([a])} did",
+                  program.sight(b)) for a, b in again[:4]]  # fmt: skip
+    back = take_back(list(program.bench.changed(EliminateCommonSubexpressions.name())))
+    tries = back or [Try("Compute it once in the model and use the result twice.")]
+    yield Finding(
+        severity(cost), f"{counted(len(again))} to compute what is there already{at(second)}",
+        ", ".join(dict.fromkeys(b.kernel for b in second)), program.sight(second[0]),
+        "work done twice", cost, tuple(facts), tuple(tries),
+    )  # fmt: skip

@@ -1,0 +1,227 @@
+"""Hazards of memory: what sets the peak, a plan above its bound, padding, what nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
+from core_compiler.passes.fuse_elementwise import FuseElementwise
+from core_compiler.passes.fuse_epilogues import FuseEpilogues
+from core_compiler.passes.fuse_reductions import FuseReductions
+from core_compiler.passes.plan_memory import PlanMemory
+from core_compiler.record.reader import Buffer
+from core_compiler.runtime.memory import show_bytes
+from core_compiler.training.passes.recompute import Recompute
+from workbench.advice.finding import Cost, Fact, Finding, Try, severity
+from workbench.advice.offers import last_stage, option, take_back
+from workbench.advice.program import PAGE, Launch, Program, at
+from workbench.views import memory
+from workbench.views.kernels import launches as counted
+from workbench.views.links import written_by
+
+#: A plan further above its lower bound than this is worth a word.
+GAP = 0.02
+#: A buffer that waits sets the peak where the peak would be lower by this part without it.
+WAITS = 0.05
+#: Padding above this part of the arena is waste: 64 bytes a buffer are what vectors need.
+PADDING = 0.05
+#: Buffers at the peak that are named.
+MAX_NAMED = 6
+
+_FUSIONS = tuple(p.name() for p in (FuseElementwise, FuseEpilogues, FuseReductions))
+
+
+def arena(program: Program) -> list[Buffer]:
+    return [b for b in program.run.buffers() if b.tier == "dram"]
+
+
+def live(buffers: Sequence[Buffer]) -> tuple[int, int]:
+    """The most bytes alive at once, and the first position where they are."""
+    change: dict[int, int] = {}
+    for b in buffers:
+        change[b.start] = change.get(b.start, 0) + b.size
+        change[b.end + 1] = change.get(b.end + 1, 0) - b.size
+    now, most, where = 0, 0, 0
+    for position in sorted(change):
+        now += change[position]
+        if now > most:
+            most, where = now, position
+    return most, where
+
+
+def _memory(program: Program, value: float, how: str, whole: float, of: str) -> Cost | None:
+    part = value / whole if whole else 0.0
+    return None if value < PAGE else Cost(value, "B", how, min(part, 1.0), of)
+
+
+# -- the peak --------------------------------------------------------------------------------------
+
+
+def peak(program: Program) -> Iterator[Finding]:
+    """A buffer that nobody touches at the peak, and without which the peak would be lower."""
+    buffers = arena(program)
+    most, where = live(buffers)
+    launch = next((each for each in program.launches if each.at >= where), None)
+    if launch is None or not most:
+        return
+    touched = {program.run.value_id(v) for v in (*dict(launch.reads), *launch.writes)}
+    alive = [b for b in buffers if b.start <= where <= b.end]
+    waiting = [b for b in alive if b.value not in touched]
+    if not waiting:
+        return
+    largest = max(waiting, key=lambda b: b.size)
+    without, _ = live([b for b in buffers if b is not largest])
+    how = f"counted: {show_bytes(most)} are alive at once, {show_bytes(without)} without it"
+    cost = _memory(program, most - without, how, most, "of the peak")
+    if cost is None or cost.part < WAITS:
+        return
+    makers = {each.id: each for each in program.launches}
+    maker = makers.get(written_by(program.run, largest) or -1)
+    last = _last_reader(program, largest)
+    said = f" from {maker.kernel}{at([maker])}" if maker else ""
+    until = f" until {last.kernel}{at([last])}" if last else ""
+    facts = [
+        Fact(f"the peak is at {launch.kernel}{at([launch])}, step {launch.at}, which neither reads "
+             "nor writes it", program.sight(launch, "memory", "graph")),
+        Fact(f"it is written at step {largest.start} and read last at step {largest.end}"),
+        *(_alive(program, b, makers) for b in sorted(alive, key=lambda b: -b.size)[:MAX_NAMED]),
+    ]  # fmt: skip
+    yield Finding(
+        severity(cost), f"{show_bytes(largest.size)}{said} wait{until} and set the peak",
+        f"{show_bytes(most)} are alive at once", {"buffer": largest.id,
+                                                  "panes": ["memory", "graph"]},
+        "sets the peak", cost, tuple(facts), tuple(_lower(program)),
+    )  # fmt: skip
+
+
+def _alive(program: Program, buffer: Buffer, makers: dict[int, Launch]) -> Fact:
+    maker = makers.get(written_by(program.run, buffer) or -1)
+    name = f"{maker.kernel}{at([maker])}" if maker else (buffer.name or "a buffer")
+    return Fact(f"alive then: {show_bytes(buffer.size)} of {name}, until step {buffer.end}",
+                {"buffer": buffer.id, "panes": ["memory", "graph"]})  # fmt: skip
+
+
+def _last_reader(program: Program, buffer: Buffer) -> Launch | None:
+    readers = [
+        each for each in program.launches
+        if any(program.run.value_id(v) == buffer.value for v, _ in each.reads)
+    ]  # fmt: skip
+    return readers[-1] if readers else None
+
+
+def _lower(program: Program) -> Iterator[Try]:
+    back = take_back(list(program.bench.changed(*_FUSIONS)))
+    if back:
+        yield from back
+    elif memory.again(program.run):
+        yield Try("Hold less for the backward pass: Training(recompute=0.5), or "
+                  "`workbench train --recompute 0.5`. The view Memory, backward, says what each "
+                  "part saves.")  # fmt: skip
+    else:
+        yield Try("Read it earlier, compute it again where it is read, or run a smaller batch.")
+
+
+def recomputed(program: Program) -> Iterator[Finding]:
+    """Launches done again for the backward pass, where the peak is no lower for it."""
+    plans = memory.again(program.run)
+    chosen = next((plan for plan in plans if plan["chosen"]), None)
+    none = next((plan for plan in plans if not plan["again"]), None)
+    if chosen is None or none is None or not chosen["again"] or chosen["peak"] < none["peak"]:
+        return
+    how = (f"counted: {chosen['extra']:.1%} of the step's work, in bytes moved and operations "
+           "of the launches done again")  # fmt: skip
+    cost = Cost(chosen["extra"], "part", how, chosen["extra"], "of the work")
+    yield Finding(
+        severity(cost), f"{counted(chosen['again'])} done again for the backward pass save "
+        "nothing at the peak", f"the peak is {show_bytes(none['peak'])} with and without",
+        {"panes": ["memory", "graph"]}, "recompute in vain", cost,
+        (Fact(f"held for the backward pass: {show_bytes(chosen['held'])} instead of "
+              f"{show_bytes(none['held'])}"),),
+        (Try("Hold everything: Training(recompute=1), or no `--recompute`; or a part small enough "
+             "to lower the peak (the view Memory, backward)."),),
+    )  # fmt: skip
+
+
+# -- the plan --------------------------------------------------------------------------------------
+
+
+def plan(program: Program) -> Iterator[Finding]:
+    """A memory plan above its lower bound."""
+    figures = program.run.figures("memory")
+    used, bound = figures.get("arena_bytes"), figures.get("lower_bound_bytes")
+    if not used or not bound or used <= bound * (1 + GAP):
+        return
+    how = (f"counted: {show_bytes(int(used))} planned, no plan needs less than "
+           f"{show_bytes(int(bound))}")  # fmt: skip
+    cost = _memory(program, used - bound, how, used, "of the arena")
+    if cost is None:
+        return
+    rows = memory.planners(program.run)
+    facts = [Fact(f"{row['planner']} needs {show_bytes(int(row['bytes']))}"
+                  + (" (used)" if row["used"] else ""))
+             for row in rows if row["used"] or row is rows[0]]  # fmt: skip
+    made = last_stage(program.stages, PlanMemory)
+    tries = [Try("No planner of ours needs less; fewer or smaller buffers at once would.")]
+    if rows and made is not None and rows[0]["bytes"] < used:
+        # Of those that need as little the one that a pipeline has by itself.
+        least = [row["planner"] for row in rows if row["bytes"] == rows[0]["bytes"]]
+        name = PlanMemory().planner if PlanMemory().planner in least else least[0]
+        saved = show_bytes(int(used - rows[0]["bytes"]))
+        tries = [Try(f"Plan with {name}, which needs {saved} less.",
+                     (option(made.pass_name, "planner", name),))]  # fmt: skip
+    yield Finding(
+        severity(cost), f"The memory plan is {(used / bound - 1) * 100:.1f} % above its lower "
+        "bound", f"planned by {figures.get('planner')}", {"panes": ["memory", "graph"]},
+        "plan above its bound", cost, tuple(facts), tuple(tries),
+    )  # fmt: skip
+
+
+def padding(program: Program) -> Iterator[Finding]:
+    """Bytes between buffers that nobody asked for, at the peak."""
+    buffers = arena(program)
+    most, where = live(buffers)
+    alive = [b for b in buffers if b.start <= where <= b.end]
+    waste = sum(b.size - b.unpadded_size for b in alive)
+    if not most or waste < PADDING * most:
+        return
+    how = f"counted: {len(alive)} buffers at the peak, each padded to a multiple of 64 bytes"
+    cost = _memory(program, waste, how, most, "of the peak")
+    if cost is None:
+        return
+    worst = sorted(alive, key=lambda b: b.unpadded_size - b.size)[:4]
+    facts = [Fact(f"{b.name or 'a buffer'}: {show_bytes(b.unpadded_size)} in "
+                  f"{show_bytes(b.size)}", {"buffer": b.id, "panes": ["memory", "graph"]})
+             for b in worst]  # fmt: skip
+    yield Finding(
+        severity(cost), f"{show_bytes(waste)} of padding at the peak",
+        f"{show_bytes(most - waste)} are used of {show_bytes(most)}",
+        {"buffer": worst[0].id, "panes": ["memory", "graph"]}, "padding", cost, tuple(facts),
+        (Try("Join small tensors into one (stack or concatenate them): a buffer takes at least "
+             "64 bytes."),),
+    )  # fmt: skip
+
+
+def unread(program: Program) -> Iterator[Finding]:
+    """What launches write and nobody reads."""
+    read = {v for each in program.launches for v, _ in each.reads} | program.results
+    read |= {program.roots[v] for op in program.ops if "writes" not in op.attributes
+             for v in op.operands if v in program.roots}  # fmt: skip
+    lost = [(each, v) for each in program.launches for v in each.writes if v not in read]
+    nbytes = sum(v.type.bytes for _, v in lost)
+    cost = program.traffic(nbytes, f"{show_bytes(nbytes)} written")
+    if cost is None:
+        return
+    every = list(dict.fromkeys(each for each, _ in lost))
+    facts = [Fact(f"{each.kernel}{at([each])} writes {show_bytes(v.type.bytes)} that nobody reads",
+                  program.sight(each)) for each, v in lost[:4]]  # fmt: skip
+    back = take_back(list(program.bench.changed(EliminateDeadCode.name())))
+    words = "Do not compute it in the model."
+    if last_stage(program.stages, Recompute) is not None:
+        words = ("A launch done again for the backward pass writes all results of its kernel, of "
+                 "which some are read: hold more, with Training(recompute=...).")  # fmt: skip
+    yield Finding(
+        severity(cost), f"{show_bytes(nbytes)} written and never read{at(every)}",
+        ", ".join(dict.fromkeys(each.kernel for each in every)), program.sight(every[0]),
+        "never read", cost, tuple(facts),
+        tuple(back or [Try(words)]),
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""Hazards of numbers: a pass that moves the outputs, an op that cancels most of its digits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from core_compiler.ir import Op, Value
+from core_compiler.ir.events import TensorStats
+from workbench import numbers
+from workbench.advice.finding import Cost, Fact, Finding, Try, severity
+from workbench.advice.offers import skip
+from workbench.advice.program import Program, of_line
+
+#: A pass loses precision where the outputs come out this many roundings of their dtype further from
+#: the import's (relative to the largest magnitude): sums in another order move them by a few, and
+#: by the square root of their length at worst.
+ROUNDINGS = 100
+#: An op cancels where its result is smaller than its operands by this part of its dtype's digits:
+#: half of them are gone then.
+DIGITS = 0.5
+#: Checks of a pass that are named, the worst first.
+MAX_NAMED = 3
+
+
+def _epsilon(value: Value) -> float | None:
+    """The distance from 1 to the next number of a value's dtype; None where it is no float."""
+    dtype = getattr(value.type, "dtype", None)
+    return float(ml_dtypes.finfo(dtype.numpy).eps) if dtype is not None and dtype.is_float else None
+
+
+def passes(program: Program) -> Iterator[Finding]:
+    """Passes after which the outputs are further from the import's than rounding explains."""
+    if not program.stages:
+        return
+    outputs = program.run.index(0).module.main.body.outputs
+    found = [e for e in map(_epsilon, outputs) if e is not None]
+    if not found:
+        return
+    limit, before = ROUNDINGS * max(found), 0.0
+    for row in numbers.passes(program.stages, program.run.figures()):
+        after = row["accumulated"]
+        if after is None:
+            continue
+        lost, was = after - before, before
+        before = after
+        if lost >= limit:
+            yield _pass(program, row, was, after, max(found))
+
+
+def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: float) -> Finding:
+    how = (f"measured on the example inputs: outputs against the import, relative to their largest "
+           f"magnitude; {(after - was) / eps:,.0f} roundings of their dtype")  # fmt: skip
+    cost = Cost(after - was, "relative", how, min(after - was, 1.0))
+    run, stage = program.run, row["index"]
+    facts = [Fact(f"error of the outputs: {was:.2g} before {row['name']}, {after:.2g} after it",
+                  {"stage": stage, "panes": ["numerics", "diff"]})]  # fmt: skip
+    checks = numbers.checks(run.recording, stage, run.rewrites(stage), run.kept_place)
+    for check in [c for c in checks if c["verdict"] in ("within", "failed")][:MAX_NAMED]:
+        line = of_line(f"{check['file']}:{check['line']}" if check["file"] else "")
+        far = "" if check["ulps"] is None else f", {check['ulps']:,} ulps at the worst element"
+        sight = {"stage": stage, "rewrite": check["rewrite"], "panes": ["graph", "diff"]}
+        facts.append(Fact(f"{check['rule']}{line}: error {check['error']:.2g}, allowed "
+                          f"{check['tolerance']:.2g}{far}", sight))  # fmt: skip
+    pipeline_row = program.bench.row(row["name"])
+    tries = [Try("Give the model's numbers a better scale at these lines.")]
+    if pipeline_row is not None and not pipeline_row.pass_.mandatory:
+        tries = [Try(f"Leave {row['name']} out: the numbers stay as the model has them, the time "
+                     "may grow.", (skip(row["name"]),))]  # fmt: skip
+    return Finding(
+        severity(cost), f"{row['name']} moves the outputs by {after - was:.2g}",
+        "relative to their largest magnitude",
+        {"stage": stage, "panes": ["numerics", "diff"]}, "precision loss", cost, tuple(facts),
+        tuple(tries),
+    )  # fmt: skip
+
+
+def cancellations(program: Program) -> Iterator[Finding]:
+    """Sums and differences whose result is so small that most of their digits cancel."""
+    run = program.run
+    stats = [s for s in run.recording.tensors() if s.stage == 0]
+    by_value = {s.value: s for s in stats}
+    if not by_value:
+        return
+    worst: dict[tuple[str, int], tuple[float, Op]] = {}
+    for op in run.index(0).module.main.body.ops:
+        error = _cancelled(op, by_value)
+        place = run.kept_place(op)
+        if error is not None and error > worst.get(place, (0.0, op))[0]:
+            worst[place] = error, op
+    for (file, line), (error, op) in worst.items():
+        eps = _epsilon(op.result) or 0.0
+        operands = ", ".join(f"{_largest(by_value[v]):.3g}" for v in op.operands if v in by_value)
+        where = of_line(f"{file}:{line}" if file else "")
+        how = ("from the largest magnitudes on the example inputs: one rounding of an operand, "
+               "relative to the result")  # fmt: skip
+        cost = Cost(error, "relative", how, min(error, 1.0), estimated=True)
+        yield Finding(
+            severity(cost), f"{op.kind.partition('.')[2]} cancels most of its digits{where}",
+            f"operands up to {operands}, a result up to {_largest(by_value[op.result]):.3g}",
+            {"op": run.op_id(op), "stage": 0, "panes": ["numerics", "graph"]}, "cancellation",
+            cost,
+            (Fact(f"a rounding of {op.result.type.dtype.name} is {eps:.2g} of an operand, and "
+                  f"{error:.2g} of this result"),),
+            (Try("Subtract what is common before it grows (a mean from the data, not from their "
+                 "sum of squares), or compute this line in f64."),),
+        )  # fmt: skip
+
+
+def _cancelled(op: Op, stats: dict[Value, TensorStats]) -> float | None:
+    """One rounding of the largest operand, relative to the result; None where half of the digits
+    are left, or numbers are not known."""
+    if op.kind not in ("core.add", "core.sub") or op.result not in stats:
+        return None
+    eps, result = _epsilon(op.result), _largest(stats[op.result])
+    known = [_largest(stats[v]) for v in op.operands if v in stats]
+    if eps is None or not known or not 0 < result < np.inf:
+        return None
+    error = eps * max(known) / result
+    return error if error > eps ** (1 - DIGITS) and max(known) < np.inf else None
+
+
+def _largest(stats: TensorStats) -> float:
+    return max(abs(stats.minimum), abs(stats.maximum))

@@ -1,0 +1,125 @@
+"""From what to try to the edit that does it: the draft, the command line, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.passes.base import Pass
+from core_compiler.record.reader import Stage
+from workbench import editing, edits
+from workbench.advice.finding import Try
+from workbench.models import FILES
+from workbench.views import pipeline
+from workbench.views.reading import Run
+
+Gesture = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Something that the recording's own edit changed of a pass: in words, and the gesture that
+    takes it back."""
+
+    words: str
+    done: Gesture
+
+
+class Bench:
+    """What can be tried with a recording.  ``reason``: why nothing can ("" where it can)."""
+
+    def __init__(self, run: Run):
+        self._run = run
+        self.ground: editing.Ground | None = None
+        self._rows: Sequence[editing.Row] = ()
+        try:
+            self.ground = pipeline.ground(run)
+            self._rows = self.ground.rows(self.ground.base)
+        except UserError as problem:
+            self._reason = f"{problem.what}; {problem.fix}"
+        else:
+            self._reason = _missing(run.meta())
+
+    @property
+    def reason(self) -> str:
+        return self._reason
+
+    def changed(self, *names: str) -> Iterator[Changed]:
+        """What this recording left out of the passes of these names, or stopped early."""
+        for row in self._rows:
+            if row.pass_.name() not in names:
+                continue
+            if row.skipped:
+                yield Changed(f"{row.label} was skipped in this run", skip(row.label, False))
+            if row.limit is not None:
+                yield Changed(f"{row.label} stopped after {row.limit} rewrites in this run",
+                              {"do": "limit", "label": row.label, "text": ""})  # fmt: skip
+
+    def row(self, label: str) -> editing.Row | None:
+        return next((row for row in self._rows if row.label == label), None)
+
+    def target(self, name: str) -> str:
+        """The text of an option of the target that this recording was made with ("": default)."""
+        return "" if self.ground is None else str(self.ground.base["target"].get(name, ""))
+
+    def resolve(self, wanted: Try) -> Try:
+        """``wanted`` with its draft and command, or the reason why it has none."""
+        if not wanted.done or self.ground is None:
+            return replace(wanted, reason=self.reason if wanted.done else "")
+        on = self.ground
+        draft = on.base
+        try:
+            for gesture in wanted.done:
+                draft = editing.change(on, draft, gesture)
+            shown = editing.shown(on, draft, self._run.meta())
+        except UserError as problem:
+            return replace(wanted, reason=str(problem))
+        said = edits.words(edits.checked(draft["edit"]), draft["target"]) or "no edits"
+        return replace(wanted, draft=draft, words=said, command=shown["command"],
+                       reason=self._reason)  # fmt: skip
+
+
+def _missing(meta: Mapping[str, Any]) -> str:
+    """Why a recording's model cannot be compiled again ("" where it can)."""
+    spec = str(meta.get("spec") or "")
+    if not spec:
+        return "the recording does not say where its model comes from"
+    file = Path(spec)
+    if file.suffix.lower() in FILES and not file.is_file():
+        return f"the model's file {file.name} is not there any more"
+    return ""
+
+
+def skip(label: str, on: bool = True) -> Gesture:
+    return {"do": "skip", "label": label, "on": on}
+
+
+def option(label: str, name: str, text: str) -> Gesture:
+    return {"do": "option", "label": label, "option": name, "text": text}
+
+
+def target_option(name: str, text: str) -> Gesture:
+    """An option of the target; "" for its default."""
+    return {"do": "target", "option": name, "text": text}
+
+
+def take_back(changed: Sequence[Changed]) -> list[Try]:
+    """To have the passes back that the recording's own edit took away."""
+    if not changed:
+        return []
+    told = "; ".join(each.words for each in changed)
+    return [
+        Try(
+            f"{told}: let {'it' if len(changed) == 1 else 'them'} run.",
+            tuple(each.done for each in changed),
+        )
+    ]
+
+
+def last_stage(stages: Sequence[Stage], pass_: type[Pass]) -> Stage | None:
+    """The last stage that a pass of this class made."""
+    named = (s for s in reversed(stages) if s.pass_name.partition("#")[0] == pass_.name())
+    return next(named, None)

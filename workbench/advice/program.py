@@ -1,0 +1,222 @@
+"""The launches of a recording with what flows between them through memory, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from core_compiler.ir import Op, Value
+from core_compiler.passes.bufferize import CONSTANT, COPY, LOOP, OUTPUT
+from core_compiler.passes.find_lifetimes import root_of
+from core_compiler.passes.grouping import family
+from core_compiler.passes.outline_kernels import LAUNCH
+from workbench.advice.finding import Cost
+from workbench.advice.offers import Bench
+from workbench.views.joint import reads, written
+from workbench.views.links import kernel_by_name
+from workbench.views.reading import Run
+from workbench.views.work import Roofs, Work, roofs, work
+
+#: Hazards of time cost at least this part of an execution: medians of one program differ by about
+#: as much from run to run ...
+LEAST_PART = 0.01
+#: ... and at least this long (us): handing a launch to the threads takes some 3 us on a CPU, as
+#: much on a GPU, so that less is lost in the launches themselves.
+LEAST_US = 10.0
+#: Where no time is known, what is moved for nothing is at least this much (bytes) and the same part
+#: of all that launches move: some ``LEAST_US`` of the slowest memories compiled for.
+LEAST_BYTES = 1 << 16
+#: Hazards of memory cost at least a page: a system gives no less.
+PAGE = 4096
+#: Lines of the model that a title names.
+MAX_LINES = 3
+#: Members of a launch that bring or index operands and are no work of their own.
+_LIGHT = frozenset({"core.constant", "core.iota", "core.broadcast"})
+#: Ops that only move elements to another place.
+_MOVES = frozenset({"core.transpose", "core.reshape"})
+
+
+@dataclass(eq=False)
+class Launch:
+    """A launch at position ``at`` of the last stage: what it ``computes`` (the tensor ops of its
+    kernel), the memory it ``reads`` and who wrote that last (None: an input or a constant), the
+    memory it ``writes``."""
+
+    op: Op
+    id: int
+    at: int
+    work: Work
+    place: str
+    computes: tuple[Op, ...]
+    reads: tuple[tuple[Value, Launch | None], ...]
+    writes: tuple[Value, ...]
+    readers: list[Launch] = field(default_factory=list)
+
+    @property
+    def kernel(self) -> str:
+        return self.work.kernel
+
+    @property
+    def us(self) -> float | None:
+        """Microseconds, measured; else the least that its work needs; None: not known."""
+        return self.work.least_us if self.work.median_us is None else self.work.median_us
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of op it computes, without constants and broadcasts."""
+        found = dict.fromkeys(op.kind for op in self.computes if op.kind not in _LIGHT)
+        return list(found)
+
+    @property
+    def only_moves(self) -> bool:
+        """Whether it changes no number: it moves elements to other places."""
+        return bool(self.kinds) and set(self.kinds) <= _MOVES
+
+    @property
+    def is_map(self) -> bool:
+        """Whether it computes elementwise ops (and index maps), and no loop of its own."""
+        return bool(self.kinds) and not self.only_moves and family_of(self.computes) == "map"
+
+
+def family_of(ops: Sequence[Op]) -> str:
+    """What the fusion passes take these ops for: the first that is more than a map decides."""
+    return next((f for f in map(family, ops) if f != "map"), "map")
+
+
+class Program:
+    """A finished recording as hazards look at it.  ``launches`` are those of the last stage."""
+
+    def __init__(self, run: Run):
+        self.run, self.bench = run, Bench(run)
+        self.stages = run.stages()
+        main = run.index(run.version.stages - 1).module.main if run.version.stages else None
+        self.ops: Sequence[Op] = () if main is None else main.body.ops
+        lowered = any(op.kind == LAUNCH and "writes" in op.attributes for op in self.ops)
+        self.roots = root_of(self.ops) if lowered else {}
+        self.launches = self._launches() if lowered else []
+
+    def _launches(self) -> list[Launch]:
+        works = {w.op: w for w in work(self.run) if w.op is not None}
+        last: dict[Value, Launch | None] = {}
+        found = []
+        for at, op in enumerate(self.ops):
+            if op.kind == COPY and len(op.operands) == 2:
+                last[self.roots[op.operands[1]]] = None
+            if op.kind != LAUNCH:
+                continue
+            key = self.run.op_id(op)
+            file, line = self.run.kept_place(op)
+            read = tuple((self.roots[v], last.get(self.roots[v])) for v in reads(op))
+            launch = Launch(
+                op, key, at, works.get(key, Work(key, op["kernel"], 0, 0, None)),
+                f"{file}:{line}" if file else "", op.regions[0].ops if op.regions else (),
+                read, tuple(self.roots[v] for v in written(op)),
+            )  # fmt: skip
+            for writer in dict.fromkeys(w for _, w in read if w is not None):
+                writer.readers.append(launch)
+            last.update(dict.fromkeys(launch.writes, launch))
+            found.append(launch)
+        return found
+
+    @cached_property
+    def constants(self) -> frozenset[Value]:
+        return frozenset(v for op in self.ops if op.kind == CONSTANT for v in op.results)
+
+    @cached_property
+    def results(self) -> frozenset[Value]:
+        return frozenset(self.roots[op.operands[0]] for op in self.ops if op.kind == OUTPUT)
+
+    @cached_property
+    def has_loops(self) -> bool:
+        return any(op.kind == LOOP for op in self.ops)
+
+    @property
+    def roofs(self) -> Roofs | None:
+        return roofs(self.run)
+
+    @cached_property
+    def total_us(self) -> float:
+        """Of one execution: the medians of its launches, else the least times; 0: not known."""
+        return sum(launch.us or 0.0 for launch in self.launches)
+
+    # -- costs -----------------------------------------------------------------------------------
+
+    def time_of(self, launches: Sequence[Launch]) -> Cost | None:
+        """What these launches take, or move where no time is known; None where that is too little
+        to speak of."""
+        if not launches:
+            return None
+        times = [launch.us for launch in launches]
+        if any(us is None for us in times):
+            moved = sum(launch.work.bytes for launch in launches)
+            return self._moved(moved, "the bytes that these launches read and write")
+        spent = sum(us or 0.0 for us in times)
+        measured = all(launch.work.median_us is not None for launch in launches)
+        return self._time(spent, measured, _how(len(launches), measured, self.roofs))
+
+    def traffic(self, nbytes: float, what: str) -> Cost | None:
+        """What moving ``nbytes`` takes at the bandwidth for so many; None as of ``time_of``."""
+        roof = self.roofs
+        if roof is None:
+            return self._moved(nbytes, what)
+        if not nbytes:
+            return None
+        rate = roof.limits.bandwidth(nbytes)
+        said = "measured here" if roof.measured else f"of {roof.name} by its description"
+        how = f"{what} at {rate / 1e9:.3g} GB/s, the bandwidth {said}"
+        return self._time(1e6 * nbytes / rate, False, how)
+
+    def _moved(self, nbytes: float, what: str) -> Cost | None:
+        """Bytes, where the recording says nothing of times."""
+        total = sum(launch.work.bytes for launch in self.launches)
+        part = nbytes / total if total else 0.0
+        if nbytes < LEAST_BYTES or part < LEAST_PART:
+            return None
+        how = f"counted: {what}; the recording has no times and no bandwidth of its machine"
+        return Cost(nbytes, "B", how, min(part, 1.0), "of the bytes moved")
+
+    def above(self, spent: float, limit: float, how: str) -> Cost | None:
+        """Measured time above a limit."""
+        return self._time(spent - limit, True, how)
+
+    def _time(self, us: float, measured: bool, how: str) -> Cost | None:
+        part = us / self.total_us if self.total_us else 0.0
+        if us < LEAST_US or part < LEAST_PART:
+            return None
+        return Cost(us, "us", how, min(part, 1.0), "of the time", not measured)
+
+    # -- words -----------------------------------------------------------------------------------
+
+    def sight(self, launch: Launch, *panes: str) -> dict:
+        return {"op": launch.id, "kernel": kernel_by_name(self.run).get(launch.kernel),
+                "stage": self.run.version.stages - 1,
+                "panes": list(panes or ("kernels", "graph"))}  # fmt: skip
+
+    def last_computing(self, launch: Launch) -> Op | None:
+        """The last tensor op of a launch that computes."""
+        return next((op for op in reversed(launch.computes) if op.kind not in _LIGHT), None)
+
+
+def _how(count: int, measured: bool, roof: Roofs | None) -> str:
+    each = "the launch" if count == 1 else f"its {count} launches"
+    if measured:
+        return f"the median of {each}" if count == 1 else f"the medians of {each}, added"
+    return f"the least time for the work of {each} on {roof.name if roof else 'the machine'}"
+
+
+def at(launches: Iterable[Launch]) -> str:
+    """The model's lines of launches: `` (model.py:12, model.py:30)``; "" where none is known."""
+    found = list(dict.fromkeys(file_line(each.place) for each in launches if each.place))
+    more = f" and {len(found) - MAX_LINES} more" if len(found) > MAX_LINES else ""
+    return f" ({', '.join(found[:MAX_LINES])}{more})" if found else ""
+
+
+def file_line(place: str) -> str:
+    """``folder/model.py:12`` -> ``model.py:12``."""
+    return place.replace("\\", "/").rpartition("/")[2]
+
+
+def of_line(place: str | None) -> str:
+    """A place behind a title: `` (model.py:12)``; "" where it is not known."""
+    return f" ({file_line(place)})" if place else ""

@@ -1,0 +1,200 @@
+"""``workbench export RUN -o FOLDER --tables csv`` or ``-o kernels.csv``: tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core_compiler.errors import UserError
+from workbench.commands import subject
+from workbench.commands.printing import emit, table
+
+if TYPE_CHECKING:
+    from core_compiler.record.tables import Table
+    from workbench.views.reading import Run
+
+FORMATS = ("csv", "parquet")
+#: What lies in a folder of tables, and by which it is known as one.
+INDEX = "tables.json"
+#: Asks what tables there are.
+HELP = "help"
+
+
+def add_arguments(parser) -> None:
+    parser.add_argument(
+        "--tables", choices=FORMATS, help="write every table to the folder FILE: what the page "
+        "shows, and the schema's own",
+    )  # fmt: skip
+    parser.add_argument(
+        "--table", metavar="NAME",
+        help="write this table to FILE.csv or FILE.parquet (default: the one FILE is called by); "
+        "help lists them",
+    )  # fmt: skip
+
+
+def is_meant(arguments) -> bool:
+    """Whether tables are asked for."""
+    written = Path(arguments.output or "").suffix.lower().lstrip(".") in FORMATS
+    return bool(arguments.tables or arguments.table) or written
+
+
+def run(arguments) -> None:
+    if arguments.stage is not None:
+        raise UserError("tables are of all stages", "--stage", "leave it out")
+    if arguments.table == HELP:
+        with _opened(arguments, execute=False) as run:
+            return _list(arguments, run)
+    if arguments.tables and arguments.table:
+        raise UserError("one table, or all of them?", "--tables and --table", "give one of the two")
+    if "parquet" in (arguments.tables, Path(arguments.output or "").suffix.lower().lstrip(".")):
+        from core_compiler.exporters.tables import need_pyarrow
+
+        need_pyarrow()  # before any work
+    (_all if arguments.tables else _one)(arguments)
+
+
+@contextmanager
+def _opened(arguments, execute: bool = True) -> Iterator[Run]:
+    """The recording for the views; of one that grows a copy, so that all tables agree."""
+    from workbench.views.reading import Run
+
+    with subject.recording(arguments, execute) as opened, tempfile.TemporaryDirectory() as folder:
+        path = opened.path
+        if opened.status == "recording":
+            path = Path(folder) / path.name
+            opened.export(path)
+        with closing(Run(path)) as run:
+            yield run
+
+
+def _list(arguments, run: Run) -> None:
+    from workbench import tables
+
+    found = tables.tables(run)
+    data = {family: [each.to_json() for each in members] for family, members in found.items()}
+    rows = [(family, each.name, each.what) for family, members in found.items() for each in members]
+    emit(arguments, data, lambda: table(("family", "table", "a row is"), rows))
+
+
+def _one(arguments) -> None:
+    from core_compiler.exporters.tables import write
+    from workbench import tables
+    from workbench.commands.compile_model import output
+
+    if not arguments.output:
+        raise UserError("no file is named", "-o", "give FILE.csv or FILE.parquet")
+    path = Path(arguments.output)
+    given = path.suffix.lower()
+    path = output(arguments.output, given if given.lstrip(".") in FORMATS else ".csv")
+    with _opened(arguments) as run:
+        found = tables.find(run, arguments.table or path.stem)
+        made = write(found, path)
+    data = {"file": str(path), "bytes": path.stat().st_size, **found.to_json(), "rows": made.rows,
+            "formulas": made.formulas}  # fmt: skip
+    emit(arguments, data, f"{path}: {made.rows:,} rows, {data['bytes']:,} bytes"
+                          f"{_warning(made.formulas)}")  # fmt: skip
+
+
+# -- all tables -----------------------------------------------------------------------------------
+
+
+def _all(arguments) -> None:
+    """Every table in a folder.  It is made beside its place and put there when it is complete."""
+    if not arguments.output:
+        raise UserError("no folder is named", "-o", "give the folder that the tables go to")
+    folder = Path(arguments.output)
+    _check(folder)
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        draft.mkdir()
+        with _opened(arguments) as run:
+            index = _write(run, draft, arguments.tables)
+        _put(draft, folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    rows = sum(each["rows"] for each in index["tables"])
+    size = sum(each["bytes"] for each in index["tables"])
+    formulas = sum(each["formulas"] for each in index["tables"])
+    text = f"{folder}: {len(index['tables'])} tables, {rows:,} rows, {size:,} bytes; "
+    text += f"{INDEX} says what is in them{_warning(formulas)}"
+    emit(arguments, {"folder": str(folder), **index}, text)
+
+
+def _check(folder: Path) -> None:
+    """UserError, before any work, where it cannot be made or has files that are not ours."""
+    if not folder.parent.is_dir():
+        raise UserError("there is no such folder", str(folder.parent), "make it first")
+    if not os.access(folder.parent, os.W_OK):
+        raise UserError("the folder cannot be written", str(folder.parent), "choose another place")
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise UserError("this is no folder", str(folder), "name a folder, or --table for one file")
+    strange = sorted(_files(folder) - _ours(folder)) if folder.is_dir() else []
+    if strange:
+        more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
+        raise UserError(f"the folder has other files ({', '.join(strange[:3])}{more})", str(folder),
+                        "name a new folder: nothing that is not ours is replaced")  # fmt: skip
+
+
+def _files(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*")
+            if p.is_symlink() or not p.is_dir()}  # fmt: skip
+
+
+def _ours(folder: Path) -> set[str]:
+    """The files that an earlier export says it wrote."""
+    try:
+        held = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        return {INDEX, *(str(each["file"]) for each in held["tables"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+
+
+def _write(run: Run, folder: Path, ending: str) -> dict[str, Any]:
+    from core_compiler.exporters.tables import write
+    from workbench import tables
+
+    listed = []
+    for family, members in tables.tables(run).items():
+        (folder / family).mkdir()
+        for each in members:
+            listed.append(_written(each, family, folder, ending, write))
+    meta = run.meta()
+    index = {"model": str(meta.get("model", "")), "target": str(meta.get("target", "")),
+             "status": run.status, "format": ending, "tables": listed}  # fmt: skip
+    (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+    return index
+
+
+def _written(each: Table, family: str, folder: Path, ending: str, write: Any) -> dict[str, Any]:
+    name = f"{family}/{each.name}.{ending}"
+    made = write(each, folder / name)
+    return {"file": name, "family": family, **each.to_json(), "rows": made.rows,
+            "formulas": made.formulas, "bytes": (folder / name).stat().st_size}  # fmt: skip
+
+
+def _put(draft: Path, folder: Path) -> None:
+    """``draft`` in the place of ``folder``, which has nothing but what an export wrote."""
+    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+    if folder.exists():
+        folder.rename(old)
+    try:
+        draft.rename(folder)
+    except OSError:
+        with suppress(OSError):
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _warning(formulas: int) -> str:
+    """What to know before a spreadsheet opens it."""
+    if not formulas:
+        return ""
+    return (f"\n{formulas:,} cells begin as formulas do (= + - @): in a spreadsheet, import the "
+            "columns as text")  # fmt: skip

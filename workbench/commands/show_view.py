@@ -1,0 +1,237 @@
+"""``workbench show RUN VIEW --json``: a view's data as the page has them, arrays as lists.
+
+What the page shows and a command of its own prints better (``workbench kernels``...) is text there;
+here the overview and the comparison of two recordings are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Any
+
+from core_compiler.errors import UserError, nearest
+from workbench.commands import subject
+from workbench.commands.printing import emit, number, painter, printable, table
+from workbench.state import VIEWS, Sight
+
+if TYPE_CHECKING:
+    from workbench.views.reading import Run
+
+#: Longest text of a fact beside another (``--json`` has all of it).
+WIDEST = 24
+#: Parts of the page beside the views.
+PARTS = {
+    "rail": "the passes, and the rewrites of the shown one",
+    "inspector": "the selected op, kernel or buffer",
+    "search": "what matches the text of --ask",
+}
+#: Which command prints a view as text.
+ELSEWHERE = {
+    "graph": "export RUN --stage N -o stage.svg", "diff": "diff RUN --pass NAME",
+    "rewrites": "export RUN -o rewrites.csv", "source": "lines RUN",
+    "kernels": "kernels RUN", "code": "kernels RUN --show NAME", "memory": "memory RUN",
+    "timeline": "export RUN -o run.trace.json", "numerics": "numerics RUN",
+    "training": "export RUN -o iterations.csv", "divergence": "diverge FOLDER FOLDER",
+    "pipeline": "passes RUN", "rail": "passes RUN", "inspector": "op RUN OP",
+    "search": "op RUN TEXT",
+}  # fmt: skip
+
+
+def add_arguments(parser) -> None:
+    subject.add_subject(parser)
+    parser.add_argument("view", metavar="VIEW", help=f"{', '.join(VIEWS)}; or {', '.join(PARTS)}")
+    parser.add_argument("--stage", metavar="N|PASS", help="the stage that is looked at")
+    parser.add_argument("--op", metavar="OP", help="the selected op: %%name, id, or text of it")
+    parser.add_argument("--kernel", metavar="NAME", help="the selected kernel: its name or id")
+    parser.add_argument("--buffer", metavar="ID", type=int, help="the selected buffer")
+    parser.add_argument("--rewrite", metavar="N", type=int, help="a rewrite of the stage, from 0")
+    parser.add_argument("--other", metavar="RUN", help="the recording that is compared with")
+    parser.add_argument(
+        "--ask", metavar="KIND|JSON",
+        help="what the view asks for besides: memory passes, planners or again; as JSON with what "
+        "it needs; of search the text",
+    )  # fmt: skip
+
+
+def run(arguments) -> None:
+    if arguments.view not in VIEWS and arguments.view not in PARTS:
+        every = (*VIEWS, *PARTS)
+        fix = nearest(arguments.view, every, f"views: {', '.join(every)}")
+        raise UserError(f"no view is called {arguments.view!r}", "VIEW", fix)
+    text = _TEXTS.get(arguments.view)
+    if not arguments.json and (text is None or arguments.ask):
+        words = ELSEWHERE.get(arguments.view, "show RUN overview")
+        raise UserError(f"{arguments.view} is shown as data only", "workbench show",
+                        f"add --json, or take `workbench {words}`")  # fmt: skip
+    from workbench.views.reading import Run
+
+    with (
+        subject.recording(arguments, execute=True) as opened,
+        closing(Run(opened.path)) as shown,
+        ExitStack() as stack,
+    ):
+        other = stack.enter_context(closing(Run(arguments.other))) if arguments.other else None
+        data = _data(arguments, shown, other, _sight(arguments, shown))
+    emit(arguments, lambda: as_lists(data), lambda: text(data["data"]) if text else "")
+
+
+def _sight(arguments, run: Run) -> Sight:
+    """What is selected; UserError names what is not there."""
+    chosen: dict[str, Any] = {}
+    recording = run.recording
+    if arguments.stage is not None:
+        chosen["stage"] = subject.find_stage(recording, arguments.stage, "--stage")
+    if arguments.op is not None:
+        from workbench.commands.show_op import find
+
+        chosen["op"], _ = find(recording, arguments.op, chosen.get("stage"))
+    if arguments.kernel is not None:
+        names = {name: k.id for k in run.kernels() for name in (str(k.id), k.name)}
+        if arguments.kernel not in names:
+            fix = nearest(arguments.kernel, names, "`workbench kernels` lists them")
+            raise UserError(f"no kernel is called {arguments.kernel!r}", "--kernel", fix)
+        chosen["kernel"] = names[arguments.kernel]
+    if arguments.buffer is not None:
+        if arguments.buffer not in {b.id for b in run.buffers()}:
+            raise UserError(f"there is no buffer {arguments.buffer}", "--buffer",
+                            "`workbench show RUN memory --json` has their keys")  # fmt: skip
+        chosen["buffer"] = arguments.buffer
+    if arguments.rewrite is not None:
+        stage = run.stage_number(chosen.get("stage"))
+        count = len(run.rewrites(stage)) if stage else 0
+        if not 0 <= arguments.rewrite < count:
+            fix = "they are counted from 0" if count else "choose another --stage"
+            raise UserError(f"stage {stage} has {count} rewrites", "--rewrite", fix)
+        chosen["rewrite"] = arguments.rewrite
+    return Sight(run=run.path.name, panes=("overview",), **chosen)
+
+
+def _data(arguments, run: Run, other: Run | None, sight: Sight) -> dict[str, Any]:
+    """``view``, what is ``shown`` (the stage, and what is selected), ``data``; of views that know
+    the selection, ``selection``; the ``answer`` to what was asked."""
+    from workbench import views
+
+    name = arguments.view
+    selected = ("rewrite", "op", "buffer", "kernel")
+    stage = run.stage_number(sight.stage) if run.version.stages else None
+    found: dict[str, Any] = {
+        "view": name, "shown": {"stage": stage, **{w: getattr(sight, w) for w in selected}},
+    }  # fmt: skip
+    try:
+        if name in PARTS:
+            return {**found, "data": _part(name, arguments, run, sight)}
+        if arguments.ask is not None:
+            return {**found, "answer": _answer(arguments, run, other, sight)}
+        found["data"] = views.data(name, run, sight, other)
+        if name == "overview":  # the page asks for it as soon as the rest is drawn
+            asked = {"kind": "advice"}
+            found["data"] = {**found["data"], "advice": views.answer(name, run, sight, asked)}
+        module = views.module(name)
+        if hasattr(module, "selection"):
+            found["selection"] = module.selection(run, sight)
+    except views.Empty as empty:
+        raise UserError(str(empty), f"view {name}", "") from None
+    return found
+
+
+def _part(name: str, arguments, run: Run, sight: Sight) -> Any:
+    from workbench.views import inspector, passes, search
+
+    if name == "search":
+        if not arguments.ask:
+            raise UserError("nothing is searched for", "--ask", "give --ask TEXT")
+        return search.hits(run, sight, arguments.ask)
+    if name == "inspector":
+        return inspector.data(run, sight)
+    return {**passes.data(run, sight), **passes.detail(run, sight)}
+
+
+def _answer(arguments, run: Run, other: Run | None, sight: Sight) -> Any:
+    import json
+
+    from workbench import views
+
+    if not hasattr(views.module(arguments.view), "answer"):
+        raise UserError(f"the view {arguments.view} asks for nothing", "--ask", "leave it out")
+    try:
+        asked = json.loads(arguments.ask) if arguments.ask.startswith("{") else {
+            "kind": arguments.ask}  # fmt: skip
+        return views.answer(arguments.view, run, sight, asked, other)
+    except (KeyError, ValueError, TypeError) as problem:
+        what = f"the view {arguments.view} does not know {arguments.ask!r} ({problem!r})"
+        raise UserError(what, "--ask", "docs/recording.md says what can be asked") from None
+
+
+def as_lists(value: Any) -> Any:
+    """``value`` as JSON has it: arrays as lists, numbers that are not finite as None."""
+    if hasattr(value, "tolist"):  # NumPy is not imported for the sake of its name
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {str(k): as_lists(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_lists(v) for v in value]
+    return value
+
+
+# -- text -----------------------------------------------------------------------------------------
+
+
+def _overview(data: Mapping[str, Any]) -> str:
+    paint = painter()
+    lines = [paint("bold", printable(data["title"])), printable(data["subtitle"])]
+    if data["status"] != "finished":
+        lines.append(printable(f"{data['status']}: {data['message']}".rstrip(": ")))
+    rows = [(f["label"], f.get("text") or _figure(f["value"], f["unit"]), f["hint"])
+            for f in data["figures"] if f.get("text") or f["value"] is not None]  # fmt: skip
+    lines += ["", table(("figure", "", ""), rows, right=(1,))]
+    if data["phases"]:
+        phases = [(p["phase"], p["ops"], p["launches"], number(p["us"], 1)) for p in data["phases"]]
+        lines += ["", table(("phase", "ops", "launches", "us"), phases, right=(1, 2, 3))]
+    colours = {"error": "red", "warning": "yellow", "note": "dim"}
+    every = [*data["findings"], *data["advice"]]
+    lines += ["", paint("bold", "findings"), *([] if every else ["nothing to look at"])]
+    for each in every:
+        told = printable(f"{each['title']}: {each['detail']}")
+        lines.append(f"{paint(colours[each['severity']], each['severity'])}  {told}")
+    if data["more_findings"]:
+        lines.append(f"and {data['more_findings']} more")
+    if data["advice"]:
+        lines.append(paint("dim", "`workbench advise RUN` says what they cost and what to try"))
+    return "\n".join(lines)
+
+
+def _compare(data: Mapping[str, Any]) -> str:
+    if data["b"] is None:
+        raise UserError("nothing is compared with", "--other", "give --other RUN")
+    head = ("", printable(data["a"]["name"]), printable(data["b"]["name"]))
+    facts = [(r["name"], printable(r["a"])[:WIDEST], printable(r["b"])[:WIDEST])
+             for r in data["facts"] if not r["equal"]]  # fmt: skip
+    figures = [(r["name"], _figure(r["a"], r["unit"]), _figure(r["b"], r["unit"]))
+               for r in data["figures"]]  # fmt: skip
+    kernels = [(printable(r["title"]), _side(r["a"]), _side(r["b"])) for r in data["kernels"]]
+    lines = [table(head, [*facts, *figures], right=(1, 2))]
+    if kernels:
+        lines += ["", table(("kernels: us", *head[1:]), kernels, right=(1, 2))]
+        lines.append("a time after >= is predicted: the least that the machine's limits allow")
+    return "\n".join(lines)
+
+
+def _side(side: Mapping[str, Any] | None) -> str:
+    if side is None or side["us"] is None:
+        return ""
+    return f"{'' if side['measured'] else '>= '}{number(side['us'], 1)}"
+
+
+def _figure(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    shown = f"{value:,.0f}" if float(value).is_integer() else number(value)
+    return f"{shown} {unit}".rstrip()
+
+
+_TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "overview": _overview, "compare": _compare,
+}  # fmt: skip

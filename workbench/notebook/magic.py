@@ -1,0 +1,122 @@
+"""``%%workbench``: compile what a cell defines and show it.
+
+::
+
+    %load_ext workbench
+
+    %%workbench graph --check
+    def model(x, w):
+        return jnp.tanh(x @ w)
+
+    model, (x, w)                  # the last line: the model and its example inputs
+
+Where the last line is no such pair, the model is the function or the ``torch.nn.Module`` that the
+cell defines last, and its inputs are the notebook's variables of the names of its parameters.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+import core_compiler as cc
+from core_compiler.errors import UserError, nearest
+from workbench.state import VIEWS
+
+_WHERE = "%%workbench"
+
+
+@magics_class
+class WorkbenchMagics(Magics):
+    """The magic of a notebook."""
+
+    @property
+    def _shell(self) -> InteractiveShell:
+        assert self.shell is not None  # magics are registered with one
+        return self.shell
+
+    @magic_arguments()
+    @argument("view", nargs="?", help="show only this view (default: all of them)")
+    @argument("-t", "--target", default="cpu", help="cpu, cuda or another that is installed")
+    @argument("--check", action="store_true", help="check every rewrite on the example inputs")
+    @argument("--profile", action="store_true", help="execute it and time every kernel")
+    @argument("--name", help="the variable that the compilation is kept in")
+    @cell_magic
+    def workbench(self, line: str, cell: str) -> Any:
+        """Run the cell, compile the model that it defines, and show the compilation."""
+        chosen = parse_argstring(self.workbench, line)
+        if chosen.view is not None and chosen.view not in VIEWS:
+            raise UserError(f"no view is called {chosen.view!r}", _WHERE,
+                            nearest(chosen.view, VIEWS, f"views: {', '.join(VIEWS)}"))  # fmt: skip
+        last, defined = self._run(cell)
+        if isinstance(last, cc.Compilation):
+            made = last
+        else:
+            model, inputs = self._pair(last, defined)
+            made = cc.compile(model, inputs, target=chosen.target, check=chosen.check)
+        if chosen.profile:
+            made.profile()
+        if chosen.name:
+            self._shell.push({chosen.name: made})
+        return made.show(chosen.view)
+
+    def _run(self, cell: str) -> tuple[Any, str]:
+        """Execute the cell; the value of its last line (None where that is none), and the function
+        or class that it defines last ("" where it defines none)."""
+        text = self._shell.transform_cell(cell)
+        file = self._shell.compile.cache(text)  # tracebacks and the model's lines find the text
+        lines = ast.parse(text, file)
+        kinds = ast.FunctionDef | ast.ClassDef
+        names = [node.name for node in lines.body if isinstance(node, kinds)]
+        last = lines.body.pop() if lines.body and isinstance(lines.body[-1], ast.Expr) else None
+        exec(compile(lines, file, "exec"), self._shell.user_ns)
+        value = None
+        if last is not None:
+            line = compile(ast.Expression(last.value), file, "eval")
+            value = eval(line, self._shell.user_ns)
+        return value, names[-1] if names else ""
+
+    def _pair(self, last: Any, defined: str) -> tuple[Any, Sequence | None]:
+        """The model and its inputs; UserError where the cell has none."""
+        names: Mapping[str, Any] = self._shell.user_ns
+        if isinstance(last, tuple) and len(last) == 2 and isinstance(last[1], tuple | list):
+            return _of_torch(*last)
+        if last is not None and not callable(last):
+            raise UserError(f"the last line is {type(last).__name__}, no model", _WHERE,
+                            "end the cell with: model, (input, ...)")  # fmt: skip
+        model = names.get(defined) if last is None else last
+        if model is None:
+            raise UserError("the cell defines no function and no module", _WHERE,
+                            "end it with: model, (input, ...)")  # fmt: skip
+        if isinstance(model, type):
+            model = model()
+        called = model.forward if hasattr(model, "forward") else model
+        wanted = list(inspect.signature(called).parameters)
+        missing = [name for name in wanted if name not in names]
+        if missing:
+            raise UserError(f"no variable is called {', '.join(missing)}", _WHERE,
+                            "make an example input of that name, or end the cell with: model, "
+                            "(input, ...)")  # fmt: skip
+        return _of_torch(model, [names[name] for name in wanted])
+
+
+def _of_torch(model: Any, inputs: Sequence) -> tuple[Any, Sequence]:
+    """A plain function of torch tensors as a module, which is what torch exports."""
+    owners = {type(each).__module__.partition(".")[0] for each in inputs}
+    if "torch" not in owners or not inspect.isfunction(model):
+        return model, inputs
+    import torch
+
+    class Function(torch.nn.Module):
+        def forward(self, *given):
+            return model(*given)
+
+    made = Function().eval()
+    made.__class__.__name__ = model.__name__
+    return made, inputs

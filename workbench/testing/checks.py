@@ -1,0 +1,62 @@
+"""Whether every rewrite of a compile was checked on real tensors and none failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from core_compiler.compiler import Compilation, Stage
+from core_compiler.debug.check import summary
+from core_compiler.errors import UserError
+from core_compiler.ir.events import CheckRecord
+
+#: Rewrites that a message lists.
+SHOWN = 5
+
+
+def check_passes(made: Any) -> dict[str, int]:
+    """AssertionError unless every rewrite of ``made``, a compilation or a training step that was
+    compiled with ``check=True``, was checked and is bitwise the same or within the tolerance that
+    its rule states.
+
+    How many were ``bitwise``, ``within``, ``failed`` and ``unchecked`` (the last two are 0).
+    UserError where nothing was to be checked.
+    """
+    __tracebackhide__ = True
+    compilation: Compilation = getattr(made, "compilation", made)
+    if not compilation.options.check:
+        raise UserError("the compile was not checked", "check_passes",
+                        "compile with check=True and example inputs")  # fmt: skip
+    wrong = [
+        _told(stage, record)
+        for stage in compilation.stages
+        for record in compilation.checks.get(stage.index, ())
+        if record.verdict in ("failed", "unchecked")
+    ] + list(_without_check(compilation))
+    counts = summary(compilation.checks)
+    if not wrong:
+        return counts
+    total = sum(counts.values())
+    more = [f"and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
+    raise AssertionError("\n".join([
+        f"of {total} checks {counts['failed']} failed and {counts['unchecked']} could not be made",
+        *wrong[:SHOWN], *more,
+    ]))  # fmt: skip
+
+
+def _without_check(compilation: Compilation) -> Iterator[str]:
+    for stage in compilation.stages:
+        if stage.rewrites and stage.index not in compilation.checks:
+            yield f"stage {stage.index} {stage.name}: its {len(stage.rewrites)} rewrites: unchecked"
+
+
+def _told(stage: Stage, record: CheckRecord) -> str:
+    """``stage 4 fold: x * 1 => x (rules.py:12) failed: ...`` and the numbers there."""
+    rewrite = record.rewrite
+    rule = f" {rewrite.rule} ({rewrite.source})" if rewrite and rewrite.source else (
+        f" {rewrite.rule}" if rewrite else "")  # fmt: skip
+    lines = [f"stage {stage.index} {stage.name}:{rule} {record.verdict}: {record.note}"]
+    if record.old is not None and record.new is not None:
+        at = f" at {list(record.index)}" if record.index else ""
+        lines.append(f"  {record.old!r} before, {record.new!r} after{at}")
+    return "\n".join(lines)

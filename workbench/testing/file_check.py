@@ -1,0 +1,47 @@
+"""FileCheck in a test: ``CHECK:`` lines that a text, or the IR of a stage, must match in order."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Module
+from core_compiler.ir.text import print_module
+
+
+def filecheck(what: Any, checks: str) -> None:
+    """AssertionError where ``what``, a text, a module or a stage, does not match the ``CHECK``,
+    ``CHECK-NEXT``, ``CHECK-NOT``, ``CHECK-DAG``... lines of ``checks``, LLVM's FileCheck as the
+    PyPI package ``filecheck`` implements it; also where ``checks`` has no such line.
+
+    UserError where that package is not installed.
+    """
+    __tracebackhide__ = True
+    try:
+        from filecheck.finput import FInput
+        from filecheck.matcher import Matcher
+        from filecheck.options import Options
+        from filecheck.parser import Parser, pattern_for_opts
+    except ModuleNotFoundError:
+        raise UserError("the package filecheck is not installed", "filecheck",
+                        "pip install compiler-workbench[testing]") from None  # fmt: skip
+    options = Options(match_filename="checks")
+    parser = Parser(options, io.StringIO(checks), *pattern_for_opts(options))
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):  # where its messages go is decided when it is made
+        if Matcher(options, FInput("text", text_of(what)), parser).run() == 0:
+            return
+    raise AssertionError(f"{said.getvalue().rstrip()}\n\n{text_of(what)}")
+
+
+def text_of(what: Any) -> str:
+    """A text as it is; the IR of a module, or of the module that a stage or a compilation has."""
+    if isinstance(what, str):
+        return what
+    module = getattr(what, "module", what)
+    if not isinstance(module, Module):
+        raise UserError(f"{type(what).__name__} has no text", "workbench.testing",
+                        "give a text, a module, a stage or a compilation")  # fmt: skip
+    return print_module(module)

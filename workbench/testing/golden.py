@@ -1,0 +1,194 @@
+"""Golden files: what a stage's IR, or a text, was when somebody last looked at it and agreed.
+
+They lie in ``golden/<test file>/<test>.mlir`` beside the test: a folder for each test file, so that
+a file that no test of it uses any more can be told from those of others.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.testing.names import file_name
+
+#: What ``golden_ir`` writes: IR, and texts.  Other files in its folders are left alone.
+IR, TEXT = ".mlir", ".txt"
+_NAME = re.compile(r"[\w\-]*", re.ASCII)
+_USED = pytest.StashKey["Golden"]()
+
+
+@dataclass(repr=False)
+class Golden:
+    """The fixture ``golden_ir`` of one test."""
+
+    folder: Path
+    test: str
+    update: bool
+    #: Where pytest was started: messages name files from there.
+    start: Path
+    used: list[str] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, request: pytest.FixtureRequest) -> Golden:
+        node, config = request.node, request.config
+        update, start = config.getoption("workbench_update"), config.invocation_params.dir
+        made = cls(_folder(node.path), _test(node.nodeid), update, start)
+        node.stash[_USED] = made
+        return made
+
+    def __call__(self, what: Any, name: str = "") -> None:
+        """Compare ``what`` with its golden file; AssertionError with a diff where it differs, and
+        where there is no such file.
+
+        A stage, a compilation (its last stage) or a module is compared as IR: the names and numbers
+        of its values do not count.  A text is compared letter by letter.  A test with several
+        golden files gives each a ``name`` of letters, digits, ``_`` and ``-``.
+        With ``--workbench-update`` the file is written where it differs, once a test: what comes
+        later under its name is compared with it.
+        """
+        __tracebackhide__ = True
+        from core_compiler.errors import UserError
+        from workbench.testing.file_check import text_of
+
+        if not _NAME.fullmatch(name):
+            raise UserError(f"{name!r} cannot be part of a file's name", "golden_ir",
+                            "use letters, digits, _ and -")  # fmt: skip
+        text = text_of(what)
+        kind = TEXT if isinstance(what, str) else IR
+        path = self.folder / f"{self.test}{'.' if name else ''}{name}{kind}"
+        again = path.name in self.used
+        self.used.append(path.name)
+        wanted = path.read_text(encoding="utf-8") if path.is_file() else None
+        changes = None if wanted is None else _changes(wanted, what, text)
+        if changes == []:
+            return
+        near = os.path.relpath(path, self.start)
+        if self.update and not again:
+            _write(path, text)
+            self.written.append(path.name)
+        elif changes is None:
+            raise AssertionError(
+                f"there is no golden file {near}\npytest --workbench-update writes it"
+            )
+        else:
+            fix = "give each golden file of the test a name" if again and self.update else (
+                "pytest --workbench-update writes it anew")  # fmt: skip
+            raise AssertionError("\n".join([f"{near} says something else", *changes, fix]))
+
+
+def _changes(wanted: str, what: Any, text: str) -> list[str]:
+    """The diff from a golden file to ``what``, whose text is ``text``; [] where they agree."""
+    from workbench.testing.ir_diff import ir_diff, text_diff
+
+    if text == wanted:
+        return []
+    if not isinstance(what, str):
+        return ir_diff(wanted, getattr(what, "module", what))
+    return text_diff(wanted.splitlines(), text.splitlines()) or ["the ends of lines differ"]
+
+
+def _folder(path: Path) -> Path:
+    return path.parent / "golden" / path.stem
+
+
+def _test(nodeid: str) -> str:
+    return file_name(nodeid.partition("::")[2])
+
+
+def _write(path: Path, text: str) -> None:
+    """By rename: a reader in another process sees the file before or after, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+# -- stale files ----------------------------------------------------------------------------------
+
+
+class Goldens:
+    """Tells the session's first process, by the reports of tests, which golden files they used."""
+
+    def __init__(self, tests: dict[Path, int]):
+        #: Test file -> how many tests it has; 0 where not all of them run.
+        self._tests = tests
+
+    @classmethod
+    def of(cls, session: pytest.Session, using: set[Path], partly: set[Path]) -> Goldens:
+        """Of the test files ``using`` golden files; of ``partly`` some tests are left out."""
+        config = session.config
+        chosen = any("::" in str(arg) for arg in config.args) or config.getoption("lf", False)
+        tests = dict.fromkeys(using, 0)
+        for item in session.items:
+            if item.path in using - partly and not chosen:
+                tests[item.path] += 1
+        return cls(tests)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if item.path in self._tests and (report.when == "call" or not report.passed):
+            golden = item.stash.get(_USED, None)
+            vars(report)["workbench_golden"] = {
+                "folder": str(_folder(item.path)), "tests": self._tests[item.path],
+                "test": _test(item.nodeid), "used": golden.used if golden else [],
+                "written": golden.written if golden else [],
+            }  # fmt: skip
+        return report
+
+
+def summarise(terminal: pytest.TerminalReporter, reports: Sequence[pytest.TestReport]) -> None:
+    """Say which golden files were written, and which are stale; remove those if it is asked for."""
+    config = terminal.config
+    update, start = config.getoption("workbench_update"), config.invocation_params.dir
+    lines = []
+    by_folder: dict[str, list[pytest.TestReport]] = {}
+    for report in reports:
+        by_folder.setdefault(_told(report)["folder"], []).append(report)
+    for folder, of_file in sorted(by_folder.items()):
+        written = dict.fromkeys(name for r in of_file for name in _told(r)["written"])
+        near = os.path.relpath(folder, start)
+        lines += [f"written: {near}/{name}" for name in written]
+        for path in _stale(Path(folder), of_file):
+            if update:
+                path.unlink(missing_ok=True)
+            lines.append(f"{'removed' if update else 'used by no test'}: {near}/{path.name}")
+        if update:
+            with suppress(OSError):  # it holds files, or was never made
+                Path(folder).rmdir()
+    if lines:
+        terminal.section("workbench golden files")
+        for line in lines:
+            terminal.write_line(line)
+        if any(line.startswith("used by no test") for line in lines):
+            terminal.write_line("pytest --workbench-update removes those that no test uses")
+
+
+def _stale(folder: Path, reports: Iterable[pytest.TestReport]) -> list[Path]:
+    """The golden files that no test uses; [] unless every test of the file has run.  Those of a
+    test that did not pass are no stale ones: it may have ended before it came to them."""
+    told = {r.nodeid: (r.passed, _told(r)) for r in reports}
+    total = {facts["tests"] for _, facts in told.values()}
+    if total != {len(told)} or not folder.is_dir():
+        return []
+    used = {name for _, facts in told.values() for name in facts["used"]}
+    unsure = tuple(f"{facts['test']}." for passed, facts in told.values() if not passed)
+    return [
+        path for path in sorted(folder.iterdir())
+        if path.suffix in (IR, TEXT) and path.name not in used
+        and not (unsure and path.name.startswith(unsure))
+    ]  # fmt: skip
+
+
+def _told(report: pytest.TestReport) -> dict[str, Any]:
+    return vars(report)["workbench_golden"]

@@ -1,0 +1,101 @@
+"""Two modules that share no value, as a diff of text in which names of values do not count.
+
+A golden file holds a module's text, so the ops of the two sides are matched by what their lines say
+apart from the names; values that matched lines make are then called alike on both sides.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from core_compiler.errors import UserError
+from core_compiler.ir.core import Function, Module
+from core_compiler.ir.parser import parse
+from core_compiler.ir.text import line_table
+
+#: A string, or the name of a value.
+_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|%[\w$.\-]+')
+#: Lines around a change.
+CONTEXT = 3
+
+
+def ir_diff(wanted: str, got: Module) -> list[str]:
+    """The unified diff from the text of a module to another module; [] where they are the same
+    but for the names and numbers of values.  Where ``wanted`` is no text of a module, names count.
+    """
+    try:
+        before = dict(_functions(parse(wanted, where="the golden file")))
+    except UserError:
+        return text_diff(wanted.splitlines(), line_table(got).lines)
+    after = dict(_functions(got))
+    old = [line for name, lines in before.items() if name not in after for line in lines]
+    new: list[str] = []
+    for name, lines in after.items():
+        old += before.get(name, [])
+        new += _renamed(before.get(name, []), lines)
+    return text_diff(old, new)
+
+
+def text_diff(wanted: Iterable[str], got: Iterable[str]) -> list[str]:
+    """A unified diff of lines; [] where they are the same."""
+    return list(difflib.unified_diff(
+        list(wanted), list(got), "golden", "got", lineterm="", n=CONTEXT
+    ))  # fmt: skip
+
+
+def _functions(module: Module) -> Iterator[tuple[str, list[str]]]:
+    """The lines of each function by its name; the module's own first line under ""."""
+    table = line_table(module)
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line, key in zip(table.lines[:-1], table.keys, strict=False):
+        name = key.name if isinstance(key, Function) else name
+        found.setdefault(name, []).append(line)
+    yield from found.items()
+
+
+def _renamed(old: Sequence[str], new: Sequence[str]) -> list[str]:
+    """``new`` with the names that ``old`` has for the same values; values that only ``new`` has
+    keep theirs, with ``'`` where ``old`` calls another value so."""
+    called: dict[str, str] = {}
+    for i, j in _aligned([_nameless(line) for line in old], [_nameless(line) for line in new]):
+        theirs, ours = _made(old[i]), _made(new[j])
+        if len(theirs) == len(ours):
+            called.update(zip(ours, theirs, strict=True))
+    taken = {name for line in old for name in _names(line)}
+
+    def rename(match: re.Match[str]) -> str:
+        name = match[0]
+        if name.startswith('"'):
+            return name
+        return called.get(name, f"{name}'" if name in taken else name)
+
+    return [_NAME.sub(rename, line) for line in new]
+
+
+def _aligned(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The places of lines that are the same apart from names, and of those that stand where
+    another one stood."""
+    if old == new:  # the matcher leaves out lines that come often
+        yield from ((i, i) for i in range(len(old)))
+        return
+    for _, i, i_end, j, j_end in difflib.SequenceMatcher(None, old, new).get_opcodes():
+        yield from zip(range(i, i_end), range(j, j_end), strict=False)
+
+
+def _nameless(line: str) -> str:
+    return _NAME.sub(lambda match: match[0] if match[0].startswith('"') else "%", line)
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in _NAME.findall(text) if not name.startswith('"')]
+
+
+def _made(line: str) -> list[str]:
+    """The values that a line defines: results, or arguments of a block."""
+    if line.lstrip().startswith("^"):
+        return _names(line)
+    results, equals, _ = line.partition(" = ")
+    return _names(results) if equals and results.lstrip().startswith("%") else []
