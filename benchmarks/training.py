@@ -51,14 +51,22 @@ def main() -> None:
     parser.add_argument("--part", type=float, default=0.35, help="of recompute")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
-    rows = []
+    kept = arguments.output and _held(arguments.output).get(arguments.what)
+    arguments.kept = {row["model"]: row for row in kept or ()}
     for row in WHAT[arguments.what](arguments):
-        rows.append(row)
+        arguments.kept[row["model"]] = row
         print(json.dumps(row), flush=True)
-    if arguments.output:
-        held = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
-        held |= {"machine": machine(2), arguments.what: rows}
-        arguments.output.write_text(json.dumps(held, indent=1) + "\n")
+        if arguments.output:
+            _keep(arguments.output, arguments.what, list(arguments.kept.values()))
+
+
+def _held(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _keep(path: Path, what: str, rows: list[dict]) -> None:
+    held = _held(path) | {"machine": machine(2), what: rows}
+    path.write_text(json.dumps(held, indent=1) + "\n")
 
 
 def _made(name: str, **sizes: int) -> tuple[Any, Any, Any, int, float]:
@@ -150,7 +158,8 @@ def _in_turns(
 
 
 def bits(arguments):
-    """Every combination, four shards each."""
+    """Every combination, four shards each.  What ``-o`` holds of a model is not run again, and each
+    run is kept when it ends: all of them take 20 to 40 minutes."""
     for name in arguments.models:
         batch, sizes, rate = MODELS[name]
         common = [
@@ -158,10 +167,16 @@ def bits(arguments):
             "--rate", str(rate), "--shards", str(SHARDS), "--json",
             *(w for k, v in sizes.items() for w in ("--size", f"{k}={v}")),
         ]  # fmt: skip
-        runs = []
-        for threads, tiling, workers, killed in itertools.product(
-            (1, 2), ("default", "alternate"), (1, 2, 4), (False, True)
-        ):
+        row = {
+            "model": name, "batch": batch, "shards": SHARDS, "iterations": arguments.iterations,
+        }  # fmt: skip
+        before = arguments.kept.get(name, {})
+        runs = list(before["runs"]) if before | row == before else []
+        done = {_ways(run) for run in runs}
+        for ways in itertools.product((1, 2), ("default", "alternate"), (1, 2, 4), (False, True)):
+            if ways in done:
+                continue
+            threads, tiling, workers, killed = ways
             words = [*common, "--threads", str(threads), "--tiling", tiling]
             words += ["--workers", str(workers)]
             began = time.perf_counter()
@@ -172,11 +187,11 @@ def bits(arguments):
                 "digest": made["digest"], "last_loss": made["loss"][-1],
                 "seconds": time.perf_counter() - began,
             })  # fmt: skip
-            print(json.dumps({"model": name, **runs[-1]}), file=sys.stderr, flush=True)
-        yield {
-            "model": name, "batch": batch, "shards": SHARDS, "iterations": arguments.iterations,
-            "same": len({r["digest"] for r in runs}) == 1, "runs": runs,
-        }  # fmt: skip
+            yield row | {"same": len({r["digest"] for r in runs}) == 1, "runs": runs}
+
+
+def _ways(run: Mapping[str, Any]) -> tuple[int, str, int, bool]:
+    return run["threads"], run["tiling"], run["workers"], run["killed"]
 
 
 _COMMAND = [sys.executable, "-c", "import sys; from workbench.cli import main; sys.exit(main())"]

@@ -174,7 +174,7 @@ def test_memory_beyond_the_limit_is_told(tmp_path: Path, monkeypatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr("core_compiler.frontends.stablehlo.importer.import_program", full)
-    monkeypatch.setattr(apart, "_limit", lambda size: None)
+    monkeypatch.setattr("core_compiler.apart.hold_to", lambda memory, seconds: None)
     path = tmp_path / "m.mlir"
     path.write_text("")
     error = apart.answer(path, None, None)
