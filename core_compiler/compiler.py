@@ -50,6 +50,7 @@ from core_compiler.pipelines import (
     check,
 )
 from core_compiler.training.config import Training
+from core_compiler.training.roles import Roles
 
 if TYPE_CHECKING:
     from core_compiler.exporters.dot import Drawing
@@ -525,6 +526,10 @@ class Compilation:
             )  # fmt: skip
             self.facts["kernel_checks"] = found
             results += [f.record for f in found]
+        if stage.step is not None and "gradients" in stage.step.pass_.ensures:
+            main = stage.module.main
+            ends = [main.outputs[i] for i in Roles.of(main).gradients().values()]
+            self._tell_values(stage.index, {v: self._checker.values[v] for v in ends})
         before = self.stages[stage.index - 1].module
         if stage.module.main.level == "target" and before.main.level != "target":
             self._tell_values(stage.index - 1, self._checker.sealed.known)

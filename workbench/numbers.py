@@ -175,7 +175,7 @@ def values(
             "kernel": None if op is None else op.get("kernel"), "file": file, "line": line,
             "scope": "" if op is None or op.origin is None else op.origin.scope,
             "minimum": _float(each.minimum), "maximum": _float(each.maximum),
-            "mean": _float(each.mean), "largest": _largest(each), "nan": each.nan, "inf": each.inf,
+            "mean": _float(each.mean), "largest": largest(each), "nan": each.nan, "inf": each.inf,
             "bins": list(each.histogram[1]), "first_bad": wrong and each.stage not in bad,
         })  # fmt: skip
         if wrong:
@@ -189,7 +189,8 @@ def made_by(recording: Recording, stage: int) -> dict[Value, Op]:
     return {value: op for op in body.ops for value in op.results}
 
 
-def _largest(stats: TensorStats) -> float | None:
+def largest(stats: TensorStats) -> float | None:
+    """The largest finite magnitude; None where no element is finite."""
     ends = [abs(n) for n in (stats.minimum, stats.maximum) if not math.isnan(n)]
     return max(ends, default=None)
 

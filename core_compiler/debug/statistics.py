@@ -1,7 +1,8 @@
 """Statistics of a network's values on the inputs it is checked with: where numbers grow, or end.
 
-Checking evaluates these values anyway; looking at each once more costs little.  Nothing is
-evaluated for the statistics alone.
+Checking evaluates these values anyway; looking at each once more costs little.  Only the gradients
+of a training step's parameters are evaluated for the statistics alone, where they are new: a later
+pass may update a parameter in the kernel that makes its gradient.
 """
 
 from __future__ import annotations

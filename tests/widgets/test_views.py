@@ -372,6 +372,22 @@ def test_path_between_two_ops(open_page: Open) -> None:
     assert "Path of 2 ops" in shown.view().locator(".note").inner_text()
 
 
+def test_path_by_keys(open_page: Open) -> None:
+    shown = graph_page(open_page)
+    shown.focus()
+    shown.tab.keyboard.press("E")
+    shown.tab.keyboard.press("t")
+    assert "Pin an op" in shown.view().locator(".note").inner_text()
+    g = transformer(3)
+    for name in ("exp", "divide"):
+        key = g.kinds.index(name)
+        shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
+        shown.settle()
+        shown.focus()
+        shown.tab.keyboard.press("p" if name == "exp" else "t")
+    assert "Path of 2 ops" in shown.view().locator(".note").inner_text()
+
+
 def test_exports(open_page: Open) -> None:
     shown = graph_page(open_page)
     for kind in ("SVG", "PNG", "DOT"):

@@ -17,7 +17,7 @@ from core_compiler.ir.diff import ModuleDiff
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.training.phases import PHASES
 from workbench.state import Sight
-from workbench.views import joint
+from workbench.views import joint, magnitudes
 from workbench.views.joint import written
 from workbench.views.links import linked
 from workbench.views.op_facts import FOLDED, TEXTS, OpFacts
@@ -324,6 +324,13 @@ def overlays(
         names = [f"{s.index:02d} {s.pass_name}" for s in run.stages()]
         found.append({**_overlay("made by pass", "", [born[n.key] for n in nodes]),
                       "combine": "max", "labels": names})  # fmt: skip
+    drawn = [n.op for n in nodes]
+    for name, sizes in (
+        ("largest |value|", magnitudes.values(run, drawn)),
+        ("largest |gradient| of a parameter", magnitudes.gradients(run, stage, drawn)),
+    ):
+        if sizes is not None:
+            found.append({**_overlay(name, "", sizes), "combine": "max", "scale": "log"})
     errors = _errors(run, stage)
     if errors:
         found.append({**_overlay("error", "", [errors.get(n.key, 0.0) for n in nodes]),

@@ -765,18 +765,9 @@ class GraphView {
 
   private clickAt(x: number, y: number, shift: boolean): void {
     const item = this.itemAt(x, y);
-    const { layout, graph } = this.state;
+    const { layout } = this.state;
     if (shift && item >= 0 && this.selected >= 0) {
-      const [a, b] = [layout.id[this.selected]!, layout.id[item]!];
-      if (a < 0 || b < 0) return;
-      this.path = pathBetween(graph, a, b);
-      this.say(
-        this.path.length
-          ? `Path of ${plural(this.path.length, 'op')} from ${nameOf(graph, this.path[0]!)} to ` +
-              nameOf(graph, this.path[this.path.length - 1]!)
-          : 'No path between these two ops.',
-      );
-      this.viewport.ask();
+      this.showPath(layout.id[this.selected]!, layout.id[item]!);
       return;
     }
     this.select(item);
@@ -784,6 +775,28 @@ class GraphView {
     // The triangle in front of a scope's name opens and closes with one click.
     const [wx, wy] = this.viewport.toWorld(x, y);
     if (wx - layout.x[item]! < 22 && wy - layout.y[item]! < HEADER) this.toggle(item);
+  }
+
+  private showPath(a: number, b: number): void {
+    const { graph } = this.state;
+    if (a < 0 || b < 0) return;
+    this.path = pathBetween(graph, a, b);
+    this.say(
+      this.path.length
+        ? `Path of ${plural(this.path.length, 'op')} from ${nameOf(graph, this.path[0]!)} to ` +
+            nameOf(graph, this.path[this.path.length - 1]!)
+        : 'No path between these two ops.',
+    );
+    this.viewport.ask();
+  }
+
+  private pathFromPin(): void {
+    const { graph, layout } = this.state;
+    const to = this.selected < 0 ? -1 : layout.id[this.selected]!;
+    const drawn = this.pins.keys.map((key) => graph.indexOf.get(key)).filter((op) => op !== to);
+    const from = drawn.filter((op) => op !== undefined).at(-1);
+    if (from === undefined || to < 0) this.say('Pin an op (p) and select another one: t shows the path.');
+    else this.showPath(from, to);
   }
 
   private facts(item: number): Node[] {
@@ -830,6 +843,7 @@ class GraphView {
       u: () => this.toggleFocus('users'),
       p: () => this.pin(),
       P: () => this.pins.clear(),
+      t: () => this.pathFromPin(),
       o: () => this.nextOverlay(),
       w: () => this.toggleFolded(),
       y: () => this.selected >= 0 && void copy(describe(this.state, this.selected), this.frame.root),

@@ -237,6 +237,7 @@ export const KEYS: [string, string][] = [
   ['[ ]', 'previous, next change'],
   ['i  u', 'light only its inputs, its users'],
   ['p  P', 'pin the op, unpin all'],
+  ['t', 'path from the pinned op'],
   ['o', 'next heat overlay'],
   ['w', 'weights and constants'],
   ['Shift + click', 'path from the selection'],
