@@ -15,12 +15,13 @@ def frame(embed: Callable[[str], str], views: Iterable[str]) -> str:
         for name in views
     )
     return f"""<div id="cw">
+  <h1 class="cw-unseen">Compiler Workbench</h1>
   <header id="cw-bar">{embed("bar")}</header>
   <nav id="cw-rail" aria-label="Passes">{embed("rail")}</nav>
   <main id="cw-panes" class="one">
-    <div class="cw-tabs" role="tablist" aria-label="Left pane"></div>
-    <div class="cw-tabs" role="tablist" aria-label="Right pane"></div>
-    <div id="cw-split" role="separator" aria-orientation="vertical" tabindex="0" aria-label="Width of the panes"></div>
+    <div class="cw-tabs"></div>
+    <div class="cw-tabs"></div>
+    <div id="cw-split" role="separator" aria-orientation="vertical" aria-valuemin="15" aria-valuemax="85" aria-valuenow="50" tabindex="0" aria-label="Width of the panes"></div>
 {panes}  </main>
   <aside id="cw-inspector" aria-label="Inspector">{embed("inspector")}</aside>
 </div>

@@ -237,7 +237,7 @@ def test_diff_has_colours_signs_and_legend(open_page: Open) -> None:
     shown.focus()
     shown.tab.keyboard.press("E")
     drawing = shown.call("svg")
-    for colour in ("#00805e", "#c04f00", "#0a5fb4", "#a03d78"):
+    for colour in ("#007352", "#ad4700", "#0a5fb4", "#a03d78"):
         assert f'stroke="{colour}"' in drawing
     assert "stroke-dasharray" in drawing
     for sign in ("+", "\u2212", "~", "↕"):

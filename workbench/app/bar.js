@@ -161,10 +161,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       bar.hidden = current === undefined;
       const index = data.panes.indexOf(current);
       bar.replaceChildren(...(current === undefined ? [] : [
-        ...data.views.map((view) => h('button', {
+        h('div', { class: 'tabs', role: 'tablist', 'aria-label': side ? 'Right pane' : 'Left pane' }, ...data.views.map((view) => h('button', {
           role: 'tab', 'aria-selected': String(view.name === current), 'data-view': view.name,
           click: () => { focused = index; send('pane', { index, view: view.name }); },
-        }, view.title)),
+        }, view.title))),
         h('select', { 'aria-label': 'More views', hidden: true, change: (event) => { focused = index; send('pane', { index, view: event.target.value }); } }),
         h('span', { class: 'gap' }),
         h('button', { title: data.zoom === null ? 'Maximise  (z)' : 'Back to two panes  (z)', 'aria-label': 'Maximise this pane',
@@ -224,6 +224,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const value = Math.min(85, Math.max(15, percent));
     by('cw').style.setProperty(rows ? '--stacked' : '--split', rows ? `calc((100% - 60px) * ${value / 100})` : `${value}%`);
     if (rows) by('cw').style.setProperty('--at', String(value / 100));
+    if (rows === stacked()) split.setAttribute('aria-valuenow', String(Math.round(value)));
     localStorage.setItem(rows ? 'cw-stacked' : 'cw-split', String(value));
   };
   setSplit(Number(localStorage.getItem('cw-split') || 50), false);

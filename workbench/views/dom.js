@@ -291,7 +291,7 @@ button:hover { background: var(--raised); }
 button:disabled { color: var(--faint); cursor: default; background: var(--surface); }
 button.primary { background: var(--accent); border-color: var(--accent); color: var(--surface); font-weight: 600; }
 button.primary:hover { filter: brightness(1.08); }
-button[aria-pressed=true] { background: var(--accentSoft); border-color: var(--accent); }
+button[aria-pressed=true], button[role=tab][aria-selected=true] { background: var(--accentSoft); border-color: var(--accent); }
 button.plain { border: none; background: none; padding: 0 4px; }
 button.plain:hover { background: var(--raised); }
 a, .link { color: var(--accent); cursor: pointer; text-decoration: none; }

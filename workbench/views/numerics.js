@@ -31,6 +31,8 @@ td .verdict { display: inline-block; width: 14px; text-align: center; margin-rig
 .none { padding: 24px; text-align: center; color: var(--muted); }
 `;
 const SHOWN = 150;
+// Stages with statistics; of other names the last one that is the same for all targets.
+const STAGES = { import: 'as imported', differentiate: 'gradients' };
 const CHART = { left: 42, right: 12, top: 16, plot: 76, marks: 18, names: 12 };
 const ORDER = ['failed', 'within', 'unchecked', 'bitwise'];
 const WORDS = { failed: 'failed', within: 'within tolerance', unchecked: 'not checked', bitwise: 'bitwise' };
@@ -143,7 +145,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const low = Math.min(high - 3, Math.floor(Math.log10(Math.min(1e-7, ...positive))));
     const zero = top + plot - 4;
     const y = (v) => (!(v > 0) ? zero : Number.isFinite(v) ? Math.max(top, zero - 10 - ((Math.log10(v) - low) / (high - low)) * (plot - 14)) : top);
-    const picture_ = svg('svg', { width: wide, height, viewBox: `0 0 ${wide} ${height}`, role: 'img', 'aria-label': 'Errors after each pass' });
+    const picture_ = svg('svg', { width: wide, height, viewBox: `0 0 ${wide} ${height}`, role: 'group', 'aria-label': 'Errors after each pass' });
     const here = data.passes.findIndex((p) => p.index === data.stage);
     if (here >= 0) picture_.append(svg('rect', { class: 'here', x: x(here) - step / 2, width: step, y: top, height: plot + marks }));
     for (let e = high; e > low; e -= Math.max(1, Math.round((high - low) / 4))) {
@@ -185,7 +187,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   // -- the table --------------------------------------------------------------------------------
   function drawTools() {
-    const button = (name, text, title) => h('button', { role: 'tab', 'data-tab': name, title, 'aria-selected': String(tab() === name), 'aria-pressed': String(tab() === name), click: () => keep({ tab: name, order: null }) }, text);
+    const button = (name, text, title) => h('button', { role: 'tab', 'data-tab': name, title, 'aria-selected': String(tab() === name), click: () => keep({ tab: name, order: null }) }, text);
     const of = (n, total) => (n < total ? `${count(n)} of ${count(total)}` : count(total));
     const total = tab() === 'checks' ? data.checks_total : data.values_total;
     const sent = (tab() === 'checks' ? data.checks : data.values).length;
@@ -194,7 +196,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         button('checks', `Checks of ${data.name} (${of(data.checks.length, data.checks_total)})`, 'Each rewrite of the shown pass, evaluated on real tensors before and after'),
         button('values', `Values (${of(data.values.length, data.values_total)})`, 'Statistics of each value of the network on the example inputs')),
       tab() === 'values' && data.value_stages.length > 1 ? h('div', { class: 'group' }, data.value_stages.map(([s, name], i) =>
-        h('button', { 'aria-pressed': String(s === stageShown()), 'data-values': s, title: `Values of stage ${s}, ${name}`, click: () => keep({ stage: s }) }, i === 0 ? 'as imported' : 'as compiled'))) : null,
+        h('button', { 'aria-pressed': String(s === stageShown()), 'data-values': s, title: `Values of stage ${s}, ${name}`, click: () => keep({ stage: s }) }, STAGES[name] ?? 'as compiled'))) : null,
       h('span', { class: 'gap' }),
       sent < total ? h('span', { title: 'The first ones, what needs a look before the rest; the rest: workbench numerics --json' }, `${count(sent)} of ${count(total)} listed`) : null,
       tab() === 'values' && data.values_left ? h('span', { title: 'There is a bound on how much is looked at while checking' }, `${count(data.values_left)} not looked at`) : null,

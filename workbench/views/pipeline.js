@@ -6,6 +6,8 @@ const STYLE = `
 .bar { display: flex; align-items: center; gap: 8px; min-height: 34px; padding: 4px 10px; border-bottom: 1px solid var(--line); flex: none; flex-wrap: wrap; color: var(--muted); }
 .bar b { color: var(--text); font-weight: 600; } .bar .gap { flex: 1; } .bar label { display: flex; align-items: center; gap: 4px; white-space: nowrap; }
 .bar input[type=text] { width: 52px; } input[type=checkbox] { height: auto; margin: 0; accent-color: var(--accent); }
+.check { width: 13px; height: 13px; border: 1px solid var(--faint); border-radius: 3px; text-align: center; line-height: 12px; font-size: 11px; cursor: pointer; background: var(--surface); }
+.check.on { background: var(--accent); border-color: var(--accent); } .check.on::after { content: '✓'; color: var(--surface); font-weight: 700; } .check.fixed { opacity: .45; cursor: default; }
 .told { padding: 5px 12px; flex: none; border-bottom: 1px solid var(--line); color: var(--muted); overflow-wrap: anywhere; }
 .told b { color: var(--text); font-weight: 600; } .told.edited { background: var(--accentSoft); } .told .chip { margin-left: 8px; }
 .note { display: flex; gap: 10px; align-items: baseline; padding: 6px 12px; flex: none; border-bottom: 1px solid var(--line); border-left: 4px solid var(--bad); background: var(--raised); }
@@ -19,7 +21,7 @@ const STYLE = `
 .two .row, .two .heads { grid-template-columns: 14px 18px minmax(90px, 1fr) auto 40px 48px 42px 54px 54px 14px; }
 .heads { position: sticky; top: 0; z-index: 2; background: var(--raised); color: var(--muted); border-bottom: 1px solid var(--line); padding-top: 3px; padding-bottom: 3px; font-size: 11px; }
 .row { cursor: pointer; min-height: 22px; } .row:hover { background: var(--raised); } .row.on { background: var(--accentSoft); border-left-color: var(--accent); }
-.row.skipped .name { text-decoration: line-through; color: var(--faint); } .row.same { color: var(--muted); } .row.locked { opacity: .62; } .row.bad .name { color: var(--bad); font-weight: 600; }
+.row.skipped .name { text-decoration: line-through; color: var(--faint); } .row.same { color: var(--muted); } .row.locked, .row.locked * { color: var(--faint); } .row.bad .name { color: var(--bad); font-weight: 600; }
 .row.drop { box-shadow: inset 0 2px 0 var(--accent); } .row .grip { color: var(--faint); cursor: grab; text-align: center; } .row.locked .grip { visibility: hidden; }
 .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .was { color: var(--faint); }
 .tags { display: flex; gap: 3px; justify-content: flex-end; } .tag { font-size: 10px; line-height: 15px; border-radius: 3px; padding: 0 4px; background: var(--accentSoft); color: var(--accent); white-space: nowrap; }
@@ -233,7 +235,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const locked = row.locked || fixed();
     return h('div', {
       class: `row${row.label === chosen ? ' on' : ''}${row.skipped ? ' skipped' : ''}${locked ? ' locked' : ''}${did?.changed || row.changed || row.own ? '' : ' same'}${row.label === failing() ? ' bad' : ''}`,
-      role: 'option', id: `pass-${row.label}`, 'aria-selected': String(row.label === chosen), 'data-label': row.label, draggable: locked ? null : 'true',
+      role: 'option', id: `pass-${row.label}`, 'aria-selected': String(row.label === chosen), 'aria-checked': String(!row.skipped), 'data-label': row.label, draggable: locked ? null : 'true',
       title: `${row.label}\n${row.summary}${row.locked && shown.draft.start ? '\nstays as it was' : ''}`,
       click: () => choose(row.label, true),
       dragstart: (event) => { dragged = row.label; event.dataTransfer.setData('text/plain', row.label); event.dataTransfer.effectAllowed = 'move'; },
@@ -243,8 +245,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       dragend: () => { dragged = ''; },
     },
     h('span', { class: 'grip', title: locked ? '' : 'drag, or Alt with up and down' }, '⠿'),
-    h('input', { type: 'checkbox', tabindex: -1, checked: !row.skipped, disabled: row.mandatory || locked, 'aria-label': `run ${row.label}`, title: row.mandatory ? 'the compile needs it' : row.skipped ? 'skipped: take it back' : 'runs: skip it',
-      click: (event) => event.stopPropagation(), change: (event) => { chosen = row.label; list.focus(); act({ do: 'skip', label: row.label, on: !event.target.checked }); } }),
+    // For the mouse: an option has no parts that can be reached by keys; it is checked itself.
+    h('span', { class: `check${row.skipped ? '' : ' on'}${row.mandatory || locked ? ' fixed' : ''}`, 'aria-hidden': 'true', title: row.mandatory ? 'the compile needs it' : row.skipped ? 'skipped: take it back' : 'runs: skip it',
+      click: (event) => { event.stopPropagation(); if (row.mandatory || locked) return; chosen = row.label; list.focus(); act({ do: 'skip', label: row.label, on: !row.skipped }); } }),
     h('span', { class: 'name' }, row.label), tags(row),
     h('span', { class: `num ${tone}`, title: did ? `${count(did.ops)} ops after it` : '' }, change),
     h('span', { class: 'num' }, did?.rewrites ? count(did.rewrites) : ''),

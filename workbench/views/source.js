@@ -19,7 +19,7 @@ td.no { color: var(--faint); font-family: var(--mono); font-size: 11px; user-sel
 td.code { font: 12px/18px var(--mono); white-space: pre; padding-left: 4px; }
 td.code .note { color: var(--faint); font-family: var(--sans); }
 tr.ops { cursor: pointer; } tr.ops:hover td { background: var(--raised); }
-tr.bare td.code { opacity: .62; }
+tr.bare td.code, tr.bare td.code span { color: var(--faint); }
 tr.calls td.amount { color: var(--muted); font-style: italic; }
 tr.path td.no { box-shadow: inset 3px 0 0 var(--accent); }
 tr.also td { background: color-mix(in srgb, var(--accentSoft) 55%, transparent); }

@@ -27,6 +27,7 @@ const STYLE = `${PAIR}
 .head { position: sticky; top: 0; z-index: 2; background: var(--raised); border-bottom: 1px solid var(--line); font-weight: 600; height: 36px; } .head small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; } .head .to { cursor: pointer; } .head .to:hover { color: var(--accent); }
 .row > * { text-align: right; overflow: hidden; text-overflow: ellipsis; } .row .left { text-align: left; }
 .digest { font: 11.5px var(--mono); } .digest.differs { color: var(--removed); } .digest button { height: 18px; padding: 0 4px; }
+.as-is { display: contents; }
 `;
 const ROW = 22; // px
 const MARGIN = { left: 62, right: 14, top: 10, between: 18, strip: 22, bottom: 32 };
@@ -56,8 +57,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const chart = h('div', { class: 'chart', tabindex: 0, role: 'region', 'aria-label': 'Loss by iteration: left and right move the cursor, drag zooms, double click shows all' });
   const tip = h('div', { class: 'tip', hidden: true });
   const head = h('div', { class: 'row head', role: 'row' });
-  const rows = h('div', { class: 'rows' });
-  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'table', 'aria-label': 'Iterations: up and down select' }, head, rows);
+  const rows = h('div', { class: 'rows', role: 'rowgroup' });
+  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'grid', 'aria-label': 'Iterations: up and down select' }, head, rows);
   const list = h('div', { class: 'list' }, scroll);
   const space = h('div', { class: 'body' }, chart, list);
   root.append(tools, pair, note, space);
@@ -495,10 +496,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const made = [];
     for (let line = first; line < end; line += 1) {
       const n = numberAt(line);
-      made.push(h('div', { class: `row${n === state.at ? ' on' : ''}`, role: 'row', 'data-iteration': n, 'aria-selected': String(n === state.at), style: { top: `${line * ROW}px`, gridTemplateColumns: 'var(--grid)' },
-        click: () => select(n) }, parts.map((each) => each.cell(n))));
+      made.push(h('div', { class: `row${n === state.at ? ' on' : ''}`, role: 'row', id: `iteration-${n}`, 'aria-rowindex': line + 2, 'data-iteration': n, 'aria-selected': String(n === state.at), style: { top: `${line * ROW}px`, gridTemplateColumns: 'var(--grid)' },
+        click: () => select(n) }, parts.map((each) => h('span', { role: 'gridcell', class: 'as-is' }, each.cell(n)))));
     }
     rows.replaceChildren(...made);
+    scroll.setAttribute('aria-rowcount', total + 1);
+    scroll.setAttribute('aria-activedescendant', Number.isInteger(state.at) ? `iteration-${state.at}` : '');
   }
 
   function select(n) {

@@ -180,7 +180,6 @@ class MemoryView {
         const tab = button(plan.tier.name, `Tier ${plan.tier.name}  (t)`, () => this.setTier(i));
         tab.setAttribute('role', 'tab');
         tab.setAttribute('aria-selected', String(i === this.tier));
-        tab.setAttribute('aria-pressed', String(i === this.tier));
         return tab;
       }),
     );

@@ -29,15 +29,15 @@ const LIGHT: Palette = {
   surface: '#ffffff',
   raised: '#eef0f3',
   text: '#1b1f24',
-  muted: '#57606a',
-  faint: '#8b949e',
+  muted: '#4b545e',
+  faint: '#5f6873',
   line: '#d5d9df',
   edge: '#a3acb8',
   accent: '#0a5fb4',
   accentSoft: '#dcebfa',
   hit: '#f2b90f',
-  added: '#00805e',
-  removed: '#c04f00',
+  added: '#007352',
+  removed: '#ad4700',
   changed: '#0a5fb4',
   moved: '#a03d78',
 };
@@ -48,8 +48,8 @@ const DARK: Palette = {
   surface: '#1d2127',
   raised: '#262b33',
   text: '#dfe3e8',
-  muted: '#9aa4b0',
-  faint: '#6b7582',
+  muted: '#a9b2bd',
+  faint: '#949eab',
   line: '#353c46',
   edge: '#5b6674',
   accent: '#62b0f5',
@@ -136,7 +136,7 @@ export const BASE_STYLE = `
   border: 1px solid var(--line); border-radius: 4px; height: 24px; padding: 0 7px; margin: 0; }
 .cw button { cursor: pointer; }
 .cw button:hover { background: var(--raised); }
-.cw button[aria-pressed=true] { background: var(--accentSoft); border-color: var(--accent); }
+.cw button[aria-pressed=true], .cw button[role=tab][aria-selected=true] { background: var(--accentSoft); border-color: var(--accent); }
 .cw button:disabled { color: var(--faint); cursor: default; }
 .cw :focus-visible { outline: 2px solid var(--accent); outline-offset: -1px; }
 .cw input[type=search] { width: 210px; }
