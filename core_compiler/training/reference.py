@@ -40,14 +40,16 @@ def walk(module: Module, given: Sequence[Sequence[np.ndarray]]) -> Iterator[tupl
                     values.pop(value, None)
 
 
-def first_not_finite(module: Module, given: Sequence[Sequence[np.ndarray]]) -> str | None:
-    """The first op of main, as a person finds it, that makes a NaN of none, or an infinity of
-    finite numbers, on any shard; None where there is none.  Of a loop it is the op of its body."""
+def first_not_finite(
+    module: Module, given: Sequence[Sequence[np.ndarray]]
+) -> tuple[Op, str] | None:
+    """The first op of main that makes a NaN of none, or an infinity of finite numbers, on any
+    shard, and how a person finds it (of a loop the op of its body); None where there is none."""
     for op, seen in walk(module, given):
         for read, made in seen:
             if read and _spoils(read, made):
                 around = dict(zip(op.uses(), read, strict=True))
-                return _inside(op, around, module.weights) or _told(op)
+                return op, _inside(op, around, module.weights) or _told(op)
     return None
 
 

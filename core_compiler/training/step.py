@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
+from core_compiler.ir import Op
 from core_compiler.runtime.device import Executable, Held
 from core_compiler.runtime.interrupts import held_back
 from core_compiler.runtime.program import Program, Ref
@@ -43,6 +44,22 @@ def _kept(array: np.ndarray) -> np.ndarray:
     made = aligned(array.nbytes).view(array.dtype).reshape(array.shape)
     made[...] = array
     return made
+
+
+class NotFinite(UserError):
+    """The ``loss`` of an ``iteration`` is NaN or infinite; ``op`` of the meaning module is the first
+    that makes such numbers of others (None: not known), ``told`` is how a person finds it."""
+
+    def __init__(self, loss: float, iteration: int, op: Op | None, told: str):
+        self.loss, self.iteration, self.op, self.told = loss, iteration, op, told
+        said = f"the loss of iteration {iteration} is {loss:g}"
+        if op is not None:
+            said += f": {told} is the first op that makes such numbers of others"
+        super().__init__(said, "training step", "lower the learning rate, clip the gradients, or "
+                         "mend that op; the state is that of before the iteration")  # fmt: skip
+
+    def __reduce__(self):
+        return NotFinite, (self.loss, self.iteration, self.op, self.told)
 
 
 class LossNotFinite(Exception):
@@ -213,11 +230,7 @@ class TrainingStep:
         state before this iteration, which is kept."""
         module = meaning_of(self.compilation)
         found = first_not_finite(module, self._given(batch, range(self.shards)))
-        said = f"the loss of iteration {self.iteration + 1} is {loss:g}"
-        if found is not None:
-            said += f": {found} is the first op that makes such numbers of others"
-        return UserError(said, "training step", "lower the learning rate, clip the gradients, or "
-                         "mend that op; the state is that of before the iteration")  # fmt: skip
+        return NotFinite(loss, self.iteration + 1, *(found or (None, "")))
 
     @property
     def iteration(self) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.ir.events import IterationRecord, Observer
+from core_compiler.training.probes import meaning_of
 from core_compiler.training.schedules import rates
-from core_compiler.training.step import TrainingStep
+from core_compiler.training.step import NotFinite, TrainingStep
 
 #: Iterations are told together, at most this often (seconds): a recording writes them in one
 #: transaction, and a step of some milliseconds does not wait for each.
@@ -61,12 +62,26 @@ class Telling:
             raise
         self._end(error)
 
+    def _spoiler(self, error: NotFinite) -> dict[str, Any]:
+        """Where in the recording the op stands that made the loss so: a stage, and its place among
+        the ops of ``main``."""
+        found: dict[str, Any] = {"not_finite/iteration": error.iteration}
+        if error.op is not None:
+            meaning = meaning_of(self._step.compilation)
+            stages = [s.module for s in self._step.compilation.stages]
+            found["not_finite/stage"] = stages.index(meaning)
+            found["not_finite/place"] = meaning.main.body.ops.index(error.op)
+            found["not_finite/op"] = error.told
+        return found
+
     def _end(self, error: BaseException | None) -> None:
         if error is None:
             self._observer.end("finished")
         elif isinstance(error, KeyboardInterrupt):
             self._observer.end("cancelled", "stopped by the user")
         elif isinstance(error, UserError):
+            if isinstance(error, NotFinite):
+                self._observer.figures(self._spoiler(error))
             self._observer.end("failed", str(error))
         else:
             self._observer.end("failed", f"{type(error).__name__}: {error}")

@@ -209,13 +209,34 @@ def _ending(run: Run) -> Iterator[Finding]:
     if run.version.iterations:
         last = {"panes": ["training", "graph"]}
         what, kept, again = "training run", "Its iterations are kept.", "resume it"
-    if run.status == "failed":
+    spoiled = _not_finite(run)
+    if spoiled is not None:
+        yield spoiled
+    elif run.status == "failed":
         yield Finding(ERROR, f"The {what} failed", message, last)
     elif run.status == "cancelled":
         yield Finding(WARNING, f"The {what} was cancelled", kept, last)
     elif run.status == "interrupted":
         yield Finding(WARNING, f"The {what} ended without finishing",
                       f"Its process is gone. What it finished is kept; {again}.", last)  # fmt: skip
+
+
+def _not_finite(run: Run) -> Finding | None:
+    """The loss that ended a training run, with a link to the op that first made it so."""
+    figures = run.figures()
+    iteration = figures.get("not_finite/iteration")
+    if run.status != "failed" or iteration is None:
+        return None
+    stage, place = figures.get("not_finite/stage"), figures.get("not_finite/place")
+    sight: dict[str, Any] = {"panes": ["training", "graph"]}
+    told = "The state before the iteration is kept."
+    if isinstance(stage, int) and isinstance(place, int) and 0 <= stage < run.version.stages:
+        ops = run.index(stage).module.main.body.ops
+        if 0 <= place < len(ops):
+            sight = {"stage": stage, "op": run.op_id(ops[place]), "panes": ["graph", "source"]}
+            told = f"{figures.get('not_finite/op')} is the first op that makes such numbers of " \
+                   f"others. {told}"
+    return Finding(ERROR, f"The loss of iteration {iteration} is not finite", told, sight)
 
 
 def _failed(run: Run) -> Iterator[Finding]:
