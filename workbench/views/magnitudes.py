@@ -19,6 +19,7 @@ from workbench import numbers
 from workbench.views import joint
 from workbench.views.reading import Run
 
+
 def values(run: Run, ops: Sequence[Op]) -> np.ndarray | None:
     """The largest finite magnitude of what each of ``ops`` makes; NaN where nobody looked.  None
     where nobody looked at any."""

@@ -234,8 +234,10 @@ def _not_finite(run: Run) -> Finding | None:
         ops = run.index(stage).module.main.body.ops
         if 0 <= place < len(ops):
             sight = {"stage": stage, "op": run.op_id(ops[place]), "panes": ["graph", "source"]}
-            told = f"{figures.get('not_finite/op')} is the first op that makes such numbers of " \
-                   f"others. {told}"
+            told = (
+                f"{figures.get('not_finite/op')} is the first op that makes such numbers of "
+                f"others. {told}"
+            )
     return Finding(ERROR, f"The loss of iteration {iteration} is not finite", told, sight)
 
 
