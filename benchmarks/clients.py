@@ -3,12 +3,12 @@
     python benchmarks/clients.py FILE.run [--clients 20] [--seconds 60] [--json]
 
 Each client opens the page as a browser does (its HTML, then Bokeh's websocket) and repeats a walk
-through passes, rewrites, selections and views, with pauses as a person makes them, until the time is
-over; it draws nothing.  Said are, beside the machine's load,
+through passes, rewrites, selections and views, with pauses as a person makes them, until the time
+is over; it draws nothing.  Said are, beside the machine's load,
 
 ``open_s``        from the request to the first sight
-``step_ms``       from a command to all that the sight shows having arrived: median, 95th percentile,
-                  largest
+``step_ms``       from a command to the arrival of all that the sight shows: median, 95th
+                  percentile, largest
 ``errors``        notices of errors, and clients whose connection ended
 ``server_bytes``  memory of the server and its descendants when all clients have opened, after each
                   tenth of the time, and when all have left

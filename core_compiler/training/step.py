@@ -47,8 +47,8 @@ def _kept(array: np.ndarray) -> np.ndarray:
 
 
 class NotFinite(UserError):
-    """The ``loss`` of an ``iteration`` is NaN or infinite; ``op`` of the meaning module is the first
-    that makes such numbers of others (None: not known), ``told`` is how a person finds it."""
+    """The ``loss`` of an ``iteration`` is NaN or infinite; ``op`` of the meaning module is the
+    first that makes such numbers of others (None: not known), ``told`` is how a person finds it."""
 
     def __init__(self, loss: float, iteration: int, op: Op | None, told: str):
         self.loss, self.iteration, self.op, self.told = loss, iteration, op, told

@@ -11,6 +11,7 @@ import pytest
 from tests.slow import slow_but
 from tests.widgets.graphs import sized, trained, transformer, with_overlays
 from tests.widgets.samples import code_data, diff_data, memory_data, timeline_data
+from tests.widgets.snapshots import assert_alike
 from widgets import page
 
 Open = Callable[..., Any]
@@ -44,7 +45,9 @@ VIEWS = {
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("view", list(VIEWS))
-def test_renders_without_network(open_page: Open, view: str, theme: str) -> None:
+def test_renders_without_network(
+    open_page: Open, view: str, theme: str, pytestconfig: pytest.Config
+) -> None:
     shown = open_page(page([(view, VIEWS[view]())], theme=theme))
     shown.settle()
     assert shown.errors == []
@@ -52,6 +55,8 @@ def test_renders_without_network(open_page: Open, view: str, theme: str) -> None
     assert shown.view().get_attribute("data-ready") == "1"
     outside = [url for url in shown.requests if not url.startswith(("file:", "blob:", "data:"))]
     assert outside == []
+    picture = shown.tab.screenshot()
+    assert_alike(picture, f"{view}-{theme}", pytestconfig.getoption("--workbench-update"))
 
 
 @pytest.mark.parametrize("view", slow_but(("graph", "diff"), VIEWS))
