@@ -54,6 +54,7 @@ from core_compiler.training.roles import Roles
 
 if TYPE_CHECKING:
     from core_compiler.exporters.dot import Drawing
+    from core_compiler.exporters.memory_map import MemoryMap
     from core_compiler.exporters.notebook import KernelText, TextDiff
 
 
@@ -112,7 +113,8 @@ class Stage:
         return f"<stage {self.index}: {self.name}, {ops} ops, {len(self.rewrites)} rewrites>"
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        from core_compiler.exporters.notebook import bundle, code, drawn
+        from core_compiler.exporters.notebook import drawn
+        from core_compiler.ir.markup import bundle, code
 
         return bundle(repr(self), drawn(self.module) + code(self.text(), repr(self)[1:-1]))
 
@@ -404,11 +406,18 @@ class Compilation:
             k.name: KernelText(k.name, k.source, k.intermediate, k.assembly, k.facts) for k in found
         }
 
+    @property
+    def memory(self) -> MemoryMap | None:
+        """The arena as it was planned, drawn in a notebook; None before the plan is made."""
+        from core_compiler.telemetry import memory_map
+
+        return memory_map(self.facts) if "plan" in self.facts else None
+
     def __repr__(self) -> str:
         return self._shown()[0]
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        from core_compiler.exporters.notebook import bundle
+        from core_compiler.ir.markup import bundle
 
         return bundle(*self._shown())
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from core_compiler.hardware.limits import of_machine
 from core_compiler.hardware.machine import Machine
-from core_compiler.ir import Function, Module, Op
+from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.events import BufferRecord, KernelRecord, Observer, TimingRecord
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.runtime.compile_worker import ASSEMBLY, INTERMEDIATE
 
 if TYPE_CHECKING:
     from core_compiler.compiler import Compilation
+    from core_compiler.exporters.memory_map import MemoryMap
 
 #: Where memory lies, by the kind of its life.
 _TIERS = {"arena": "dram", "output": "results", "input": "inputs", "constant": "weights"}
@@ -119,6 +120,24 @@ def buffer_records(facts: Mapping[str, Any]) -> tuple[list[BufferRecord], dict[s
         "output_bytes": ends.get("output", 0),
     }  # fmt: skip
     return records, figures
+
+
+def memory_map(facts: Mapping[str, Any]) -> MemoryMap:
+    """The arena's buffers with what fills them first."""
+    from core_compiler.exporters.memory_map import MemoryMap, Placed
+
+    _, _, launches = facts.get("program", (None, None, ()))
+    makers: dict[Value, str] = {}
+    for op in launches:
+        for value in op.operands[len(op.operands) - op.get("writes", 0) :]:
+            makers.setdefault(value, op["kernel"])
+    plan = facts["plan"]
+    placed = [
+        Placed(life.value.name or f"buffer {number}", makers.get(life.value, life.op.kind),
+               life.size, int(offset), life.start, life.end)
+        for number, (life, offset) in enumerate(facts["lifetimes"]) if offset is not None
+    ]  # fmt: skip
+    return MemoryMap(placed, plan.peak, plan.lower_bound, plan.planner)
 
 
 def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict[str, Any]]:

@@ -14,23 +14,15 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Module
+from core_compiler.ir.markup import MOST, PRE, bundle, code
 from core_compiler.ir.unified import AFTER, BEFORE, GAP, unified
 
-#: Lines of a diff, and rows of a table, that a cell shows at most; ops that are drawn at most.
-MOST, DRAWN = 400, 40
-_PRE = (
-    "margin:0;padding:6px 8px;font-family:ui-monospace,monospace;font-size:12px;line-height:1.45;"
-    "overflow-x:auto;white-space:pre"
-)
+#: Ops that are drawn at most.
+DRAWN = 40
 _SHADES = {
     BEFORE: "background:rgba(220,60,50,.16)", AFTER: "background:rgba(40,160,80,.18)",
     GAP: "opacity:.55",
 }  # fmt: skip
-
-
-def bundle(text: str, markup: str) -> dict[str, str]:
-    """What Jupyter asks of an object: both forms."""
-    return {"text/plain": text, "text/html": markup}
 
 
 def drawn(module: Module) -> str:
@@ -91,7 +83,7 @@ class TextDiff:
             parts.append(f'<span style="display:block;{_SHADES.get(sign, "")}">{shown}</span>')
         if len(lines) > MOST:
             parts.append(f"<i>{len(lines) - MOST} more lines: print() shows all</i>")
-        return f'<pre style="{_PRE}">{"".join(parts)}</pre>'
+        return f'<pre style="{PRE}">{"".join(parts)}</pre>'
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,12 +156,3 @@ def table(
     inside = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
     markup = f'{caption}<table style="{style}">{inside}</table>{more}'
     return text, markup
-
-
-def code(text: str, title: str = "") -> str:
-    """Text as HTML, as it stands."""
-    lines = text.splitlines()
-    more = f"\n{len(lines) - MOST} more lines: print() shows all" if len(lines) > MOST else ""
-    head = f"<b>{html.escape(title)}</b>\n" if title else ""
-    shown = html.escape("\n".join(lines[:MOST]) + more)
-    return f'<pre style="{_PRE}">{head}{shown}</pre>'

@@ -218,7 +218,7 @@ class Function:
         return replace(self, **parts)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Module:
     """Functions by name (``main`` is the entry), the weight store, and facts about symbols.
 
@@ -249,6 +249,16 @@ class Module:
     def walk(self) -> Iterator[Op]:
         for function in self.functions.values():
             yield from function.body.walk()
+
+    def __repr__(self) -> str:
+        ops = sum(1 for _ in self.walk())
+        return f"<module of {ops} ops in {', '.join(self.functions)}>"
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        from core_compiler.ir.markup import bundle, code
+        from core_compiler.ir.text import print_module
+
+        return bundle(repr(self), code(print_module(self), repr(self)[1:-1]))
 
 
 def structure_key(module: Module) -> str:

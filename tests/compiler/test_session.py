@@ -49,22 +49,28 @@ def test_a_stage_tells_what_its_pass_changed(made):
 
 
 def test_without_widgets_there_is_text_and_plain_html(made):
-    for thing in (made, made.stages[3], made.stages[3].diff()):
+    for thing in (made, made.stages[3], made.stages[3].diff(), made.module, made.memory):
         shown = thing._repr_mimebundle_()
         assert set(shown) == {"text/plain", "text/html"}
         assert shown["text/plain"] == repr(thing)
         assert "<script" not in shown["text/html"] and "http" not in shown["text/html"]
+    assert f"arena {made.facts['plan'].peak:,} B" in repr(made.memory)
     table = repr(made)
     assert "fuse_elementwise" in table and "bitwise" in table and made.identity[:16] in table
 
 
 def test_names_of_a_model_cannot_write_markup():
-    from core_compiler.exporters.notebook import TextDiff, code, table
+    from core_compiler.exporters.memory_map import MemoryMap, Placed
+    from core_compiler.exporters.notebook import TextDiff, table
+    from core_compiler.ir.markup import code
 
     hostile = "<img src=x onerror=alert(1)>"
     rows = [{"kind": "added", "left": None, "right": hostile}]
     diff = TextDiff(hostile, hostile, rows)._repr_mimebundle_()["text/html"]
-    for markup in (diff, code(hostile, hostile), table((hostile,), [(hostile,)], hostile)[1]):
+    plan = MemoryMap([Placed(hostile, hostile, 64, 0, 0, 1)], 64, 64, hostile)
+    memory = plan._repr_mimebundle_()["text/html"]
+    cells = table((hostile,), [(hostile,)], hostile)[1]
+    for markup in (diff, memory, code(hostile, hostile), cells):
         assert "<img" not in markup and "&lt;img" in markup
 
 

@@ -230,7 +230,8 @@ class Workbench:
         """What is read where widgets are not: text, and the stages as a table."""
         if self._compilation is not None:
             return self._compilation._repr_mimebundle_()
-        from core_compiler.exporters.notebook import bundle, table
+        from core_compiler.exporters.notebook import table
+        from core_compiler.ir.markup import bundle
 
         rows = [(s.index, s.pass_name, s.ops, s.rewrites) for s in self.run.stages()]
         title = f"recording {self.run.path.name}"
