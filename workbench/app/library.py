@@ -106,7 +106,7 @@ class Library:
         if path.suffix == ".run":
             for part in ("", "-wal", "-shm"):
                 Path(f"{path}{part}").unlink(missing_ok=True)
-            divergences.path_of(path).unlink(missing_ok=True)
+            divergences.RESULTS.path_of(path).unlink(missing_ok=True)
 
     def upload_path(self, name: str) -> Path:
         """Where an uploaded file goes; UserError where it is of no kind that can be opened."""

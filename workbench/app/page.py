@@ -194,7 +194,7 @@ class Page:
         """A search for a difference from the shown recording goes on, whoever began it."""
         if self.run is None or self.job is not None:
             return
-        job = self.workspace.compiles.of(divergences.path_of(self.run.path))
+        job = self.workspace.compiles.of(divergences.RESULTS.path_of(self.run.path))
         if job is not None and job.running:
             self._follow_search(job)
 
