@@ -20,7 +20,7 @@ from panel.io.document import unlocked
 from tornado.ioloop import IOLoop
 
 from core_compiler.errors import UserError
-from workbench import divergences, moves, views
+from workbench import divergences, first_bad_pass, moves, views
 from workbench.ahead import finite, pieces
 from workbench.app import components, rerun
 from workbench.app.compiles import Compile
@@ -36,6 +36,8 @@ log = logging.getLogger("workbench")
 TOGETHER = 0.1
 #: The views that compile again with an edit, and say how that goes.
 EDITING = ("pipeline", "overview")
+#: The views whose searches go on beside what is shown, and where what they find is kept.
+SEARCHES = {"divergence": divergences.RESULTS, "bisect": first_bad_pass.RESULTS}
 #: How long after it is connected the browser has the machine for itself (milliseconds).
 AFTER_OPENING = 400
 #: How often a growing recording and a running compile are looked at, and messages that Panel may
@@ -55,7 +57,7 @@ class Page:
         self.problem: dict[str, str] | None = None
         # A job beside what is shown, and what is done when it ends.
         self._aside: tuple[Compile, Callable[[Compile], None]] | None = None
-        self._search_facts: dict[str, Any] = {}  # of the search for a difference
+        self._search_facts: dict[str, dict[str, Any]] = {}  # how a search goes, by its view
         self._seen: list[tuple] = []  # how far the recordings had come that are shown
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
@@ -191,17 +193,20 @@ class Page:
         self.refresh()
 
     def _find_search(self) -> None:
-        """A search for a difference from the shown recording goes on, whoever began it."""
+        """A search in the shown recording goes on, whoever began it."""
         if self.run is None or self.job is not None:
             return
-        job = self.workspace.compiles.of(divergences.RESULTS.path_of(self.run.path))
-        if job is not None and job.running:
-            self._follow_search(job)
+        for view, results in SEARCHES.items():
+            job = self.workspace.compiles.of(results.path_of(self.run.path))
+            if job is not None and job.running:
+                self._follow_search(view, job)
 
-    def _follow_search(self, job: Compile) -> None:
-        self.job, self._aside = job, (job, self._search_ended)
-        pair = {"a": job.job["recording"], "b": job.job["other"]}
-        self._search_facts = {"state": "running", "error": None, **pair}
+    def _follow_search(self, view: str, job: Compile) -> None:
+        self.job, self._aside = job, (job, partial(self._search_ended, view))
+        facts = {"state": "running", "error": None, "ask": False}
+        if view == "divergence":
+            facts |= {"a": job.job["recording"], "b": job.job["other"]}
+        self._search_facts[view] = facts
 
     def _open_other(self) -> None:
         """Have the recording open that the sight compares with."""
@@ -278,10 +283,14 @@ class Page:
         self._later(partial(self._apply, generation, made, messages))
 
     def _choices(self, name: str) -> str:
-        """The ``detail`` of a view that compares: the library, what may run here, how the search
-        for a difference goes."""
+        """The ``detail`` of a view that compares or searches: the library, what may run here, how
+        its search goes, and what an upload needs."""
         found = views.module(name).choices(self.workspace.library.entries())
-        more = {"may_run": self.workspace.runs_code, "search": self._search_facts}
+        search = dict(self._search_facts.get(name, {}))
+        if search.get("state") == "running":
+            search["progress"] = self._job_facts()
+        more = {"may_run": self.workspace.runs_code, "search": search,
+                "token": self.workspace.token}  # fmt: skip
         return json.dumps(finite({**found, **more}))
 
     def _look_ahead(self, generation: int, sight: Sight, run: Run | None) -> None:
@@ -436,6 +445,8 @@ class Page:
             self.refresh()
         elif self._job_facts() is not None:
             self._show_bar()
+            if self._search_facts.get("bisect", {}).get("state") == "running":
+                self._set("bisect", detail=self._choices("bisect"))
         if self.job is not None and not self.job.running:
             self._ended()
 
@@ -601,26 +612,44 @@ class Page:
         run, other = self.run, self.other
         if run is None or other is None:
             return
+        self._begin_search(
+            "divergence", {"a": str(run.path), "b": str(other.path)},
+            lambda: self.workspace.search(run, other, trust=bool(command.get("trust"))),
+        )  # fmt: skip
+
+    def _bisect(self, command: dict[str, Any]) -> None:
+        """Show the view of the first bad pass (``beside`` another), and look for it; unless
+        ``again``, only where nothing is kept."""
+        run = self.run
+        if run is None:
+            return
+        if "bisect" not in self.sight.panes:
+            self._move(lambda r, s: moves.move("show", r, s, {**command, "view": "bisect"}))
+        kept = first_bad_pass.RESULTS.newest(run.path) is not None
+        if command.get("again") or not (kept or self.job is not None):
+            self._begin_search("bisect", {}, lambda: self.workspace.bisect(run, command))
+
+    def _begin_search(self, view: str, facts: dict[str, Any], job: Callable[[], dict]) -> None:
+        """Start the worker that looks, and say in the view how that goes."""
+        assert self.run is not None
         try:
-            with held(run, other):
-                search = self.workspace.search(run, other, trust=bool(command.get("trust")))
-                self._follow_search(self.workspace.compiles.start(search))
+            with held(self.run, self.other):
+                self._follow_search(view, self.workspace.compiles.start(job()))
         except UserError as error:
-            self._searched({
-                "state": "failed", "ask": isinstance(error, Distrust), "a": str(run.path),
-                "b": str(other.path), **error.to_json(),
-            })  # fmt: skip
+            ask = isinstance(error, Distrust)
+            self._searched(view, {"state": "failed", "ask": ask, **facts, **error.to_json()})
             return
         self.refresh()
 
-    def _search_ended(self, job: Compile) -> None:
+    def _search_ended(self, view: str, job: Compile) -> None:
         failed = job.outcome == "failed"
-        self._searched({"state": job.outcome, "error": job.error if failed else None})
-        if failed and job.error is not None and "divergence" not in self.sight.panes:
+        self._searched(view, {"state": job.outcome, "error": job.error if failed else None})
+        if failed and job.error is not None and view not in self.sight.panes:
             self._tell(job.error, error=True)
 
-    def _searched(self, facts: dict[str, Any]) -> None:
-        self._search_facts = {**self._search_facts, "error": None, "ask": False, **facts}
+    def _searched(self, view: str, facts: dict[str, Any]) -> None:
+        before = self._search_facts.get(view, {})
+        self._search_facts[view] = {**before, "error": None, "ask": False, **facts}
         self.refresh()
 
     def _held(self, command: dict[str, Any]) -> None:
@@ -675,5 +704,5 @@ _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
     "again": Page._again, "compare": Page._compare, "swap": Page._swap, "execute": Page._execute,
     "cancel": Page._cancel, "remove": Page._remove, "rerun": Page._rerun,
-    "diverge": Page._diverge, "held": Page._held,
+    "diverge": Page._diverge, "bisect": Page._bisect, "held": Page._held,
 }  # fmt: skip

@@ -186,7 +186,7 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
     own = [pass_ for _, pass_ in found.edit.insert]
     ours = all(own_pass.of_ours(item) is not None for item in inserted)
     if not own and (ours or arguments.trust):
-        own = [pass_ for _, pass_ in edits.from_json(meta["edit"]).insert]
+        own = [pass_ for _, pass_ in edits.from_json(edit).insert]
     if len(own) != len(inserted):
         names = ", ".join(str(item.get("pass", "")) for item in inserted) or "none"
         raise UserError(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from core_compiler.ir import Module
     from workbench.reducing import Suspect
 
+
 def add_arguments(parser) -> None:
     common.add_model(parser, "RUN|MODEL")
     common.add_compile(parser)

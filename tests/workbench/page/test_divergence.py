@@ -192,7 +192,11 @@ def test_a_result_is_kept_and_a_damaged_one_is_none(found, training_runs, tmp_pa
         divergences.RESULTS.keep(path, f"key{n}", result)
     assert divergences.RESULTS.kept(path, "key0") is None
     last = f"key{kept_results.KEPT + 2}"
-    assert divergences.RESULTS.kept(path, last) == divergences.RESULTS.kept(training_runs.a, key) == result
+    assert (
+        divergences.RESULTS.kept(path, last)
+        == divergences.RESULTS.kept(training_runs.a, key)
+        == result
+    )
     for broken in (
         {**result, "numbers": [1]},
         {**result, "ulps": "x"},
