@@ -1,5 +1,5 @@
-"""The first pass of a compile that is wrong, as plain data: for the command line, the page, and kept
-beside the recording."""
+"""The first pass of a compile that is wrong, as plain data: for the command line, the page, and
+kept beside the recording."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """Where to look.  ``inputs`` are arrays for main's arguments; ``tolerance`` is the largest error
-    of the outputs that is no fault; ``execute``: compare machine code too."""
+    """Where to look.  ``inputs`` are arrays for main's arguments; ``tolerance`` is the largest
+    error of the outputs that is no fault; ``execute``: compare machine code too."""
 
     model: Model
     target: str
@@ -115,8 +115,9 @@ def facts(found: Finding | None, looked: Looked, made: Compilation) -> dict[str,
     """A search as plain data; where nothing is wrong, the fields of the finding are None or empty.
 
     ``first_bad_pass``, its ``stage``, ``how`` that was seen, the ``note``;
-    ``first_bad_rewrite`` (``number`` from 0); the ``value`` with the ``index`` of its worst element,
-    the ``numbers`` there (right, wrong), ``ulps`` and ``absolute`` apart, the relative ``error``;
+    ``first_bad_rewrite`` (``number`` from 0); the ``value`` with the ``index`` of its worst
+    element, the ``numbers`` there (right, wrong), ``ulps`` and ``absolute`` apart, the relative
+    ``error``;
     ``model_lines`` (``file:line``) that the value comes from.  ``looked``: what was right.
     """
     data: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The first bad pass, from the command line and as the page's worker keeps it beside a recording."""
+"""The first bad pass, from the command line and as the page's worker keeps it."""
 
 from __future__ import annotations
 

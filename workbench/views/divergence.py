@@ -23,8 +23,9 @@ MOST = 16 << 20
 
 
 def key(run: Run, sight: Sight, other: Run | None) -> tuple:
+    kept = divergences.RESULTS.path_of(run.path)
     files = () if other is None else (
-        _stamp(_receipts(run)), _stamp(_receipts(other)), _stamp(divergences.RESULTS.path_of(run.path))
+        _stamp(_receipts(run)), _stamp(_receipts(other)), _stamp(kept)
     )  # fmt: skip
     return training.key(run, sight, other), files
 
