@@ -14,6 +14,8 @@ from workbench.views.rows import cut, short_path
 
 #: Marks of a lane at most; those in between are left out, and ``more`` counts them.
 MOST = 24
+#: Ops that a mark names.
+NAMED = 3
 FROM, SELF, BECAME, GRADIENT = "from", "op", "became", "gradient"
 #: What stands behind the last pass: the kernel, its buffer, its code.
 _ENDS = ("kernel", "buffer", "code")
@@ -29,7 +31,8 @@ def timeline(run: Run, op: int, stage: int) -> dict[str, Any]:
     ``op``, ``became``, ``gradient``), ``at`` (a stage; kernel, buffer and code stand behind the last
     one), ``what`` (``source``, ``imported``, ``created``, ``rewritten``, ``fused``, ``kernel``,
     ``buffer``, ``code``, ``removed``, ``gradient``, ``forward``), ``pass``, ``rule``, ``text``, and
-    ``go``, the link.  ``more``: marks that were left out.  Gradients are those of ``stage``.
+    ``go``, the link; those of gradients all ``ops`` that are meant.  ``more``: marks that were left
+    out.  Gradients are those of ``stage``.
     """
     history, names = run.op_history(op), [s.pass_name for s in run.stages()]
     first, last = history.stages or (None, None)
@@ -153,12 +156,13 @@ def _ends(run: Run, op: int, history: OpHistory, stages: int) -> Iterator[Mark]:
 
 def _gradients(run: Run, op: int, stage: int) -> Iterator[Mark]:
     """At the stages that made the ops which stand for the gradient, or of which it is one."""
-    last = run.version.stages - 1
     for what, words, ops in joint_rows.gradient_ops(run, stage, op):
+        made: dict[int, list[int]] = {}
         for other in ops:
             there = run.op_history(other).stages
-            at = min(there[0], last) if there is not None else stage
-            name = f"{run.name_of(other)} {run.recording.op(other).kind}"
-            yield _mark(GRADIENT, at, what, f"{words} {name}", {"op": other, "stage": stage})
-
-
+            made.setdefault(stage if there is None else there[0], []).append(other)
+        for at, found in made.items():
+            named = [f"{run.name_of(o)} {run.recording.op(o).kind}" for o in found[:NAMED]]
+            text = f"{words} {', '.join(named)}{', and others' if len(found) > NAMED else ''}"
+            yield {**_mark(GRADIENT, at, what, text, {"op": found[0], "stage": stage}),
+                   "ops": found}  # fmt: skip
