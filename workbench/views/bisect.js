@@ -12,7 +12,7 @@ p { margin: 0 0 8px; max-width: 820px; overflow-wrap: anywhere; } h2 { font-size
 .box.problem { border-left: 4px solid var(--warn); } .box.failed { border-left: 4px solid var(--bad); color: inherit; font-weight: 400; }
 .box b.what { display: block; overflow-wrap: anywhere; } .do { display: flex; align-items: center; gap: 10px; flex-wrap: wrap; margin-top: 8px; }
 .command { display: flex; gap: 6px; align-items: center; margin-top: 6px; } .command code { overflow-wrap: anywhere; background: var(--raised); padding: 2px 6px; border-radius: 4px; user-select: all; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; } td, th { padding: 3px 14px 3px 0; text-align: left; vertical-align: top; font-weight: 400; overflow-wrap: anywhere; } th { color: var(--muted); white-space: nowrap; width: 1%; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; table-layout: fixed; } td, th { padding: 3px 14px 3px 0; text-align: left; vertical-align: top; font-weight: 400; overflow-wrap: anywhere; } th { color: var(--muted); width: 104px; }
 .track { flex: 1; max-width: 260px; min-width: 90px; height: 5px; background: var(--raised); border-radius: 3px; overflow: hidden; } .track div { height: 100%; background: var(--accent); transition: width .3s; } .track.slide div { width: 35%; animation: slide 1.2s ease-in-out infinite alternate; }
 @keyframes slide { from { margin-left: 0; } to { margin-left: 65%; } }
 @media (prefers-reduced-motion: reduce) { .track.slide div { animation: none; } }
@@ -165,7 +165,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   }
 
   function intro() {
-    if (data.result || search().state === 'running') return [];
+    if (data.result || data.problem || search().state === 'running') return [];
     return [
       h('p', { class: 'told' }, 'Which pass is the first that is wrong?'),
       h('p', {}, 'The model is compiled again, a pass at a time. After each one the verifier, the check of every rewrite and the outputs on real inputs say whether it is right; in the one that is not, the rewrite is searched, and the program is made as small as it can be.'),
@@ -175,7 +175,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
 
   function draw() {
     if (!data) return;
-    bar.hidden = !live();
+    bar.hidden = !live() || Boolean(data.problem);
     if (typed === null && root.getRootNode().activeElement !== tolerance) tolerance.value = data.tolerance;
     if (typed === null && root.getRootNode().activeElement !== inputs) inputs.value = data.inputs;
     look.textContent = data.result ? 'Look again' : 'Look';
