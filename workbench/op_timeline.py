@@ -28,8 +28,8 @@ def timeline(run: Run, op: int, stage: int) -> dict[str, Any]:
 
     ``stages``: how many there are; ``first``, ``last``: those that the op is in (``last`` None: to
     the end; ``first`` None: in none, it is part of a rewrite).  ``marks``: ``lane`` (``from``,
-    ``op``, ``became``, ``gradient``), ``at`` (a stage; kernel, buffer and code stand behind the last
-    one), ``what`` (``source``, ``imported``, ``created``, ``rewritten``, ``fused``, ``kernel``,
+    ``op``, ``became``, ``gradient``), ``at`` (a stage; kernel, buffer and code stand behind the
+    last one), ``what`` (``source``, ``imported``, ``created``, ``rewritten``, ``fused``, ``kernel``,
     ``buffer``, ``code``, ``removed``, ``gradient``, ``forward``), ``pass``, ``rule``, ``text``, and
     ``go``, the link; those of gradients all ``ops`` that are meant.  ``more``: marks that were left
     out.  Gradients are those of ``stage``.

@@ -252,7 +252,7 @@ def test_the_timeline_of_an_op_leads_from_its_line_to_its_kernel_and_back(comman
     (mark,) = [m for m in found["marks"] if m["pass"] == "fuse_elementwise"]
     assert mark["go"]["op"] in heirs and names[mark["at"]] == mark["pass"] and mark["rule"]
     back = command.json("op", recording, mark["go"]["op"])["timeline"]["marks"]
-    made = [m for m in back if m["lane"] == "op"][0]
+    made = next(m for m in back if m["lane"] == "op")
     assert (made["what"], made["at"]) == ("created", mark["at"])
     assert any(m["lane"] == "from" and m["pass"] == "lower_composites" for m in back)
 

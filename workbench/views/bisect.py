@@ -96,7 +96,7 @@ def _recorded(run: Run) -> list[dict[str, Any]]:
 
 def _linked(run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
     """A result with where it is in this recording: ``there``, the stage that the pass made, or
-    where it left none the one before; ``rewrite`` of that stage; ``op``, the one that is replaced."""
+    where it left none the one before; ``rewrite`` of that stage; the ``op`` that it replaces."""
     stages, number, step = run.stages(), result["stage"], result["first_bad_rewrite"]
     there = rewrite = op = None
     if number is not None:
