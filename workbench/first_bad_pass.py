@@ -30,7 +30,7 @@ TOLERANCE = 1e-3
 #: How long the program is made smaller for the page (seconds).
 REDUCE_SECONDS = 60.0
 #: A reproducer beyond this many bytes is not kept beside the recording.
-MOST = 4 << 20
+MOST = 1 << 20
 Progress = Callable[[str, int, int], None]
 
 

@@ -29,10 +29,10 @@ def timeline(run: Run, op: int, stage: int) -> dict[str, Any]:
     ``stages``: how many there are; ``first``, ``last``: those that the op is in (``last`` None: to
     the end; ``first`` None: in none, it is part of a rewrite).  ``marks``: ``lane`` (``from``,
     ``op``, ``became``, ``gradient``), ``at`` (a stage; kernel, buffer and code stand behind the
-    last one), ``what`` (``source``, ``imported``, ``created``, ``rewritten``, ``fused``, ``kernel``,
-    ``buffer``, ``code``, ``removed``, ``gradient``, ``forward``), ``pass``, ``rule``, ``text``, and
-    ``go``, the link; those of gradients all ``ops`` that are meant.  ``more``: marks that were left
-    out.  Gradients are those of ``stage``.
+    last one), ``what`` (``source``, ``imported``, ``created``, ``rewritten``, ``fused``,
+    ``kernel``, ``buffer``, ``code``, ``removed``, ``gradient``, ``forward``), ``pass``, ``rule``,
+    ``text``, and ``go``, the link; those of gradients all ``ops`` that are meant.  ``more``: marks
+    that were left out.  Gradients are those of ``stage``.
     """
     history, names = run.op_history(op), [s.pass_name for s in run.stages()]
     first, last = history.stages or (None, None)
@@ -123,7 +123,7 @@ def _tells(run: Run, selected: int, other: int) -> bool:
 
 
 def _is_there(run: Run, op: int, stage: int) -> bool:
-    there = run.op_history(op).stages
+    there = run.recording.op_stages(op)
     return there is not None and there[0] <= stage and (there[1] is None or stage <= there[1])
 
 
@@ -159,7 +159,7 @@ def _gradients(run: Run, op: int, stage: int) -> Iterator[Mark]:
     for what, words, ops in joint_rows.gradient_ops(run, stage, op):
         made: dict[int, list[int]] = {}
         for other in ops:
-            there = run.op_history(other).stages
+            there = run.recording.op_stages(other)
             made.setdefault(stage if there is None else there[0], []).append(other)
         for at, found in made.items():
             named = [f"{run.name_of(o)} {run.recording.op(o).kind}" for o in found[:NAMED]]

@@ -175,7 +175,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
 
   function draw() {
     if (!data) return;
-    bar.hidden = !live() || Boolean(data.problem);
+    if (!live() || data.problem) bar.remove();
+    else if (!bar.isConnected) root.prepend(bar);
     if (typed === null && root.getRootNode().activeElement !== tolerance) tolerance.value = data.tolerance;
     if (typed === null && root.getRootNode().activeElement !== inputs) inputs.value = data.inputs;
     look.textContent = data.result ? 'Look again' : 'Look';

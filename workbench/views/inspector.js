@@ -77,8 +77,10 @@ function timeline(row, follow, again) {
     const go = () => follow(mark);
     return svg('g', { class: `mark ${mark.what}`, 'data-what': mark.what, 'data-at': mark.at, 'data-lane': mark.lane, transform: `translate(${x(mark.at).toFixed(1)} ${y(mark.lane)})`, role: 'link', tabindex: -1, 'aria-label': mark.text,
       click: go, focus: () => { said.textContent = mark.text; nodes.forEach((node, i) => node.setAttribute('tabindex', row.marks[i] === mark ? 0 : -1)); }, blur: () => { said.textContent = HINT; },
-      mouseenter: () => { said.textContent = mark.text; }, mouseleave: () => { said.textContent = HINT; } },
-    svg('circle', { class: 'hit', r: Math.max(3, Math.min(7, wide / 2)) }), svg('path', { class: 'sign', d: SIGNS[mark.what] ?? SIGNS.rewritten }), svg('title', {}, mark.text));
+      // What it says stands below, and its name has it: a tooltip is there only while it is pointed at.
+      mouseenter: (event) => { said.textContent = mark.text; event.currentTarget.append(svg('title', {}, mark.text)); },
+      mouseleave: (event) => { said.textContent = HINT; event.currentTarget.querySelector('title')?.remove(); } },
+    svg('circle', { class: 'hit', r: Math.max(3, Math.min(7, wide / 2)) }), svg('path', { class: 'sign', d: SIGNS[mark.what] ?? SIGNS.rewritten }));
   });
   picture.append(...nodes);
   const order = row.marks.map((_, i) => i).sort((a, b) => row.marks[a].at - row.marks[b].at || a - b);
