@@ -20,9 +20,9 @@ from panel.io.document import unlocked
 from tornado.ioloop import IOLoop
 
 from core_compiler.errors import UserError
-from workbench import divergences, first_bad_pass, moves, views
+from workbench import first_bad_pass, moves, views
 from workbench.ahead import finite, pieces
-from workbench.app import components, rerun
+from workbench.app import components, rerun, searches
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Distrust, Workspace
 from workbench.showing import Showing, Update, held, kept_state, unexpected
@@ -36,8 +36,6 @@ log = logging.getLogger("workbench")
 TOGETHER = 0.1
 #: The views that compile again with an edit, and say how that goes.
 EDITING = ("pipeline", "overview")
-#: The views whose searches go on beside what is shown, and where what they find is kept.
-SEARCHES = {"divergence": divergences.RESULTS, "bisect": first_bad_pass.RESULTS}
 #: How long after it is connected the browser has the machine for itself (milliseconds).
 AFTER_OPENING = 400
 #: How often a growing recording and a running compile are looked at, and messages that Panel may
@@ -57,7 +55,7 @@ class Page:
         self.problem: dict[str, str] | None = None
         # A job beside what is shown, and what is done when it ends.
         self._aside: tuple[Compile, Callable[[Compile], None]] | None = None
-        self._search_facts: dict[str, dict[str, Any]] = {}  # how a search goes, by its view
+        self._searches = searches.Searches()
         self._seen: list[tuple] = []  # how far the recordings had come that are shown
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
@@ -180,7 +178,8 @@ class Page:
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
-        self._aside, self._search_facts = None, {}
+        self._aside = None
+        self._searches.clear()
         self._showing.clear()
         if sight.run:
             self._guard(partial(self._open_recording, sight.run))
@@ -196,17 +195,13 @@ class Page:
         """A search in the shown recording goes on, whoever began it."""
         if self.run is None or self.job is not None:
             return
-        for view, results in SEARCHES.items():
-            job = self.workspace.compiles.of(results.path_of(self.run.path))
-            if job is not None and job.running:
-                self._follow_search(view, job)
+        found = searches.running(self.workspace.compiles, self.run.path)
+        if found is not None:
+            self._follow_search(*found)
 
     def _follow_search(self, view: str, job: Compile) -> None:
         self.job, self._aside = job, (job, partial(self._search_ended, view))
-        facts = {"state": "running", "error": None, "ask": False}
-        if view == "divergence":
-            facts |= {"a": job.job["recording"], "b": job.job["other"]}
-        self._search_facts[view] = facts
+        self._searches.begun(view, job)
 
     def _open_other(self) -> None:
         """Have the recording open that the sight compares with."""
@@ -286,9 +281,7 @@ class Page:
         """The ``detail`` of a view that compares or searches: the library, what may run here, how
         its search goes, and what an upload needs."""
         found = views.module(name).choices(self.workspace.library.entries())
-        search = dict(self._search_facts.get(name, {}))
-        if search.get("state") == "running":
-            search["progress"] = self._job_facts()
+        search = self._searches.facts(name, self._job_facts())
         more = {"may_run": self.workspace.runs_code, "search": search,
                 "token": self.workspace.token}  # fmt: skip
         return json.dumps(finite({**found, **more}))
@@ -445,8 +438,8 @@ class Page:
             self.refresh()
         elif self._job_facts() is not None:
             self._show_bar()
-            if self._search_facts.get("bisect", {}).get("state") == "running":
-                self._set("bisect", detail=self._choices("bisect"))
+            if self._searches.runs(searches.TELLING):
+                self._set(searches.TELLING, detail=self._choices(searches.TELLING))
         if self.job is not None and not self.job.running:
             self._ended()
 
@@ -636,21 +629,14 @@ class Page:
             with held(self.run, self.other):
                 self._follow_search(view, self.workspace.compiles.start(job()))
         except UserError as error:
-            ask = isinstance(error, Distrust)
-            self._searched(view, {"state": "failed", "ask": ask, **facts, **error.to_json()})
-            return
+            self._searches.refused(view, error, facts)
         self.refresh()
 
     def _search_ended(self, view: str, job: Compile) -> None:
-        failed = job.outcome == "failed"
-        self._searched(view, {"state": job.outcome, "error": job.error if failed else None})
-        if failed and job.error is not None and view not in self.sight.panes:
-            self._tell(job.error, error=True)
-
-    def _searched(self, view: str, facts: dict[str, Any]) -> None:
-        before = self._search_facts.get(view, {})
-        self._search_facts[view] = {**before, "error": None, "ask": False, **facts}
+        self._searches.ended(view, job)
         self.refresh()
+        if job.outcome == "failed" and job.error is not None and view not in self.sight.panes:
+            self._tell(job.error, error=True)
 
     def _held(self, command: dict[str, Any]) -> None:
         """What a compile that waits before a pass is to do (``do``, see :mod:`workbench.hold`)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core_compiler.errors import UserError
 from workbench.commands import common, subject
 from workbench.commands.printing import emit, painter, printable
 
@@ -29,22 +28,19 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> int:
-    if not arguments.tolerance > 0:
-        raise UserError(
-            f"{arguments.tolerance:g} is no error", "--tolerance", "give a number above 0"
-        )
+    from workbench import first_bad_pass
+
+    allowed = first_bad_pass.tolerance(arguments.tolerance)
     if subject.is_recording(arguments.model):
         options, model = _recorded(arguments)
     else:
         options = common.options(arguments)
         model = common.load(arguments)
-    from workbench import first_bad_pass
-
     inputs = model.inputs
     if arguments.inputs is not None:
         inputs = first_bad_pass.read_inputs(Path(arguments.inputs), model)
     search = first_bad_pass.Search(
-        model, arguments.target, options, inputs, arguments.tolerance, not arguments.no_execute
+        model, arguments.target, options, inputs, allowed, not arguments.no_execute
     )
     progress = common.progress()
     data, _, found = search.run(progress.progress)

@@ -34,7 +34,6 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "inputs": _text(state.get("inputs")) or str(shown.get("inputs", "")),
         "result": None if result is None else _linked(run, result),
         "recorded": _recorded(run), "problem": _problem(run), "command": _command(run),
-        "trusts": any(item.get("code") or item.get("source") for item in _inserted(run)),
     }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ VIEW = "#cw-view-bisect"
 
 
 @pytest.mark.playwright
+@pytest.mark.slow
 def test_a_wrong_pass_is_found_and_its_reproducer_runs_alone(server, tab, tmp_path):
     path = tmp_path / "bad.run"
     own = f"{Path(planted.__file__)}:QuickGelu@canonicalise"
