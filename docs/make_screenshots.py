@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 from PIL import Image
 
 from core_compiler.record.reader import Recording
-from workbench.divergences import path_of
+from workbench.divergences import RESULTS
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -150,7 +150,7 @@ def main() -> None:
         given = (arguments.recording, arguments.other, *arguments.training)
         for path in filter(None, given):
             shutil.copy(path, library / path.name)
-            if (found := path_of(path)).exists():
+            if (found := RESULTS.path_of(path)).exists():
                 shutil.copy(found, library / found.name)
         server = subprocess.Popen(
             [sys.executable, "-c", _SERVE, root], stdout=subprocess.PIPE, text=True, cwd=ROOT

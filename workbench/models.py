@@ -124,6 +124,23 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
     )
 
 
+def recorded(meta: Mapping[str, Any], trust: bool = False) -> Spec:
+    """The model that a recording's facts name; UserError where they name none that can be imported
+    again."""
+    name = str(meta.get("model") or "the recording")
+    if meta.get("mode") == "training":
+        raise UserError("a training step is not compiled again from its recording", name,
+                        "compare two runs of it: workbench diverge")  # fmt: skip
+    text, sizes = str(meta.get("spec") or ""), meta.get("sizes")
+    if not text:
+        raise UserError("the recording does not say where its model comes from", name,
+                        "it was compiled from Python: look there, with "
+                        "core_compiler.debug.bisect.bisect")  # fmt: skip
+    kind, frontend = meta.get("kind"), meta.get("frontend")
+    chosen = str(frontend) if frontend and kind in ("sample", "function", "onnx") else None
+    return spec(text, chosen, trust, **(sizes if isinstance(sizes, dict) else {}))
+
+
 def load(wanted: Spec, cache: bool = True) -> Model:
     """Import a model, from the import cache where it is there (``cache`` off: always anew)."""
     if wanted.frontend == AS_GRAPH:

@@ -60,7 +60,7 @@ def follow(run: Run, sight: Sight, command: Command) -> Sight:
     if link.get("open") in VIEWS:
         sight = _opened(sight, str(link["open"]), link.get("beside"))
     if whole(link, "rewrite").get("rewrite") is not None:
-        sight = rewrite(run, sight, {"index": link["rewrite"]})
+        sight = rewrite(run, sight, {"index": link["rewrite"], **whole(link, "op")})
     panes = tuple(p for p in link.get("panes", ()) if p in VIEWS)[:2]
     if panes and not set(panes) & set(sight.panes):
         return sight.with_(panes=panes, zoom=None)

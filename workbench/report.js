@@ -195,6 +195,14 @@ async function step({ what, by }) {
   return leaveOverview({ ...state, stage: stops.at(forward > 0 ? 0 : -1).index, rewrite: null });
 }
 
+/** `view` in a pane: beside the view `beside`, or the first one (the overview: alone). */
+function opened(from, view, beside) {
+  if (from.panes.includes(view)) return { ...from, zoom: null };
+  const held = from.panes.filter((name) => name === beside);
+  const kept = held.length ? held : from.panes.filter((name) => name !== 'overview');
+  return { ...from, panes: [...kept.slice(0, 1), view], zoom: null };
+}
+
 async function follow({ go: link }) {
   let next = state;
   if (!link) return next;
@@ -202,6 +210,7 @@ async function follow({ go: link }) {
   for (const name of ['op', 'kernel', 'buffer']) if (whole(link[name]) !== null) chosen[name] = link[name];
   if (Object.keys(chosen).length) next = select(chosen);
   if (whole(link.stage) !== null) next = { ...next, stage: link.before ? Math.max(0, link.stage - 1) : link.stage, rewrite: null };
+  if (shownViews.has(link.open)) next = opened(next, link.open, link.beside);
   if (whole(link.rewrite) !== null) next = await rewriteAt(next, link.rewrite);
   const panes = known(link.panes);
   if (panes.length && !panes.some((name) => next.panes.includes(name))) return { ...next, panes, zoom: null };
@@ -226,6 +235,7 @@ const MOVES = {
     const preset = boot.presets.find(([, , panes]) => panes.includes(view));
     return { ...next, panes: preset ? preset[2] : [view], zoom: null };
   },
+  bisect: ({ beside }) => opened(state, 'bisect', beside), // what is kept, and the command that looks
   preset: ({ key }) => {
     const found = boot.presets.find(([name]) => name === key);
     return found ? { ...state, panes: found[2], zoom: null } : state;

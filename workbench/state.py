@@ -35,6 +35,7 @@ VIEWS: Mapping[str, View] = {
     "memory": View("Memory", "memory", wide=True),
     "timeline": View("Timeline", "timeline", wide=True),
     "numerics": View("Numbers"),
+    "bisect": View("First bad pass"),
     "training": View("Training", wide=True, pair=True),
     "divergence": View("Divergence", wide=True, pair=True),
     "pipeline": View("Pipeline", wide=True, pair=True),

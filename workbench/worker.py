@@ -1,12 +1,14 @@
 """``python -m workbench.worker``: one compile in a process of its own, from a JSON job on stdin, or
-the search for where two training runs differ.
+a search: for where two training runs differ, for the first bad pass of a compile.
 
 A compile's job says ``model``, ``out`` (the recording to write) and optionally ``frontend``,
 ``target``, ``sizes``, ``check``, ``execute``, ``threads``, ``trust``, ``edit`` (see
 ``workbench.edits``; the code of inserted passes runs here), ``target_options``, ``pass_timeout``
 (seconds), ``hold``: wait before each pass for a command, a JSON object on a further line
 (:mod:`workbench.hold`).  With ``diverge``, the folders of two runs, it also says for which
-``recording`` and under which ``key`` the result is kept (see ``workbench.divergences``).
+``recording`` and under which ``key`` the result is kept (see ``workbench.divergences``).  With
+``bisect`` (``recording``, ``tolerance``, ``inputs``: an ``.npz`` or "") a compile's job looks for
+its first bad pass instead, and keeps that (see ``workbench.first_bad_pass``).
 
 Each line on stdout is a JSON object:
 ``{"progress": {"what", "done", "total"}}``, ``{"paused": ...}`` of a compile that waits, at last
@@ -35,7 +37,7 @@ from workbench.hold import Hold
 #: Exit code of a compile that was stopped.
 STOPPED = 130
 _FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "execute", "threads", "trust",
-           "edit", "target_options", "pass_timeout", "hold"}  # fmt: skip
+           "edit", "target_options", "pass_timeout", "hold", "bisect"}  # fmt: skip
 _DIVERGE = {"model", "out", "diverge", "recording", "other", "key"}
 
 
@@ -61,7 +63,12 @@ def main() -> int:
     try:
         lines = _stdin()
         job = _read_job(next(lines, ""))
-        _diverge(job) if "diverge" in job else _run(job, lines)
+        if "diverge" in job:
+            _diverge(job)
+        elif "bisect" in job:
+            _bisect(job)
+        else:
+            _run(job, lines)
     except UserError as error:
         _say(error.to_json())
         return error.exit_code
@@ -99,11 +106,27 @@ def _read_job(text: str) -> dict[str, Any]:
 
 def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
     lines = _Lines()
+    from core_compiler.compiler import Cancelled
+    from workbench import jobs
+
+    model, options = _model(job, lines)
+    try:
+        jobs.compile(
+            model, job.get("target") or "cpu", options, path=job["out"], observer=lines,
+            execute=bool(job.get("execute")), cancelled=lambda: _stopped,
+            hold=_hold(commands) if job.get("hold") else None,
+        )  # fmt: skip
+    except Cancelled:
+        raise KeyboardInterrupt from None
+
+
+def _model(job: Mapping[str, Any], lines: _Lines) -> tuple[Any, Any]:
+    """The model of a job, imported, and the options that it is compiled with."""
     lines.progress(f"importing {job['model']}", 0, 0)
-    from core_compiler.compiler import Cancelled, Options
+    from core_compiler.compiler import Options
     from core_compiler.pipelines import build, level_of
     from core_compiler.targets import target
-    from workbench import edits, jobs, models
+    from workbench import edits, models
 
     edit, chosen = edits.from_json(job.get("edit")), dict(job.get("target_options") or {})
     level = level_of(job.get("frontend"))
@@ -116,14 +139,7 @@ def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
         check=bool(job.get("check")), threads=int(job.get("threads") or 0), edit=edit,
         target=chosen, pass_timeout=job.get("pass_timeout"),
     )  # fmt: skip
-    try:
-        jobs.compile(
-            model, job.get("target") or "cpu", options, path=job["out"], observer=lines,
-            execute=bool(job.get("execute")), cancelled=lambda: _stopped,
-            hold=_hold(commands) if job.get("hold") else None,
-        )  # fmt: skip
-    except Cancelled:
-        raise KeyboardInterrupt from None
+    return model, options
 
 
 def _stdin() -> Iterator[str]:
@@ -164,7 +180,34 @@ def _diverge(job: Mapping[str, Any]) -> None:
     a, b = (training_runs.read(folder, lines) for folder in job["diverge"])
     found = find(a, b, lambda text: lines.progress(text, 0, 0))
     if found is not None:
-        divergences.keep(Path(job["recording"]), job["key"], found.to_json())
+        divergences.RESULTS.keep(Path(job["recording"]), job["key"], found.to_json())
+
+
+def _bisect(job: Mapping[str, Any]) -> None:
+    lines = _Lines()
+    from dataclasses import replace
+    from pathlib import Path
+
+    from workbench import first_bad_pass, reducing
+
+    model, options = _model(job, lines)
+    if not options.pass_timeout:
+        options = replace(options, pass_timeout=reducing.PASS_SECONDS)
+    asked = job["bisect"]
+    recording, file = Path(asked["recording"]), str(asked["inputs"])
+    inputs = first_bad_pass.read_inputs(Path(file), model) if file else model.inputs
+    search = first_bad_pass.Search(
+        model, job.get("target") or "cpu", options, inputs, asked["tolerance"]
+    )
+    result, made, found = search.run(lines.progress)
+    key = first_bad_pass.key_of(asked["tolerance"], file)
+    result |= {"inputs": file, "reduced": None}
+    first_bad_pass.RESULTS.keep(recording, key, result)
+    if found is None:
+        return
+    lines.progress("reduce the program", 0, 0)
+    result["reduced"] = first_bad_pass.reduced(search, made, found, lines.progress)
+    first_bad_pass.RESULTS.keep(recording, key, result)
 
 
 #: Whether a signal to stop has come.  Python drops an exception that is raised in a destructor: the

@@ -11,14 +11,16 @@ searched.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from core_compiler.debug.buffers import BufferMachine
-from core_compiler.debug.check import Checker, same_bits, worst_error
+from core_compiler.debug.check import Checker, numbers, same_bits, worst_error
+from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.evaluate import Values
 from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.steps import BadStep, first_bad_step, first_launches
@@ -54,7 +56,8 @@ class Finding:
     end`` or ``executed``.  ``number`` and ``rewrite`` are the rewrite within the pass, from 0
     (None: the fault is not of one rewrite; a pass that raised has the number of the rewrite it did
     not make), or the step of a kernel's schedule.  ``value`` is what holds wrong numbers, ``error``
-    their distance relative to the largest right one.  ``before`` is the module that the pass got.
+    their distance relative to the largest right one, ``numbers`` the right and the wrong one at its
+    ``index`` (None: not known).  ``before`` is the module that the pass got.
     """
 
     stage: int
@@ -67,6 +70,24 @@ class Finding:
     index: tuple[int, ...] = ()
     error: float = float("nan")
     before: Module | None = None
+    numbers: tuple[float, float] | None = None
+
+
+@dataclass(eq=False)
+class Looked:
+    """How much a search has looked at so far, where nothing was wrong.
+
+    ``passes`` and ``launches`` of machine code (None: not compared, ``not_executed`` says why),
+    ``verdicts`` of rewrites.  ``error`` is the largest one of the outputs since the import,
+    relative; ``worst_pass`` brought it ("" while every bit is kept).
+    """
+
+    passes: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    error: float = 0.0
+    worst_pass: str = ""
+    launches: int | None = None
+    not_executed: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +100,7 @@ class _Fault:
     value: Value | None = None
     index: tuple[int, ...] = ()
     error: float = float("nan")
+    numbers: tuple[float, float] | None = None
 
 
 def bisect(
@@ -89,21 +111,24 @@ def bisect(
     tolerance: float = 1e-3,
     execute: bool = True,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    looked: Looked | None = None,
 ) -> Finding | None:
     """The first wrong pass of a ``compiler.Compilation`` at stage 0; None: all is right.
 
     ``inputs`` are arrays for main's arguments.  ``levels`` are the verifier's legality tables.
     ``tolerance`` bounds the accumulated relative error of the outputs against the import.
     ``execute`` compares machine code too, where this machine can.  The compilation is stepped as
-    far as it is right.
+    far as it is right.  ``looked`` is told what was looked at.
     """
-    return _Search(compilation, inputs, levels, tolerance, progress).run(execute)
+    search = _Search(compilation, inputs, levels, tolerance, progress, looked or Looked())
+    return search.run(execute)
 
 
 class _Search:
-    def __init__(self, compilation, inputs, levels, tolerance, progress):
+    def __init__(self, compilation, inputs, levels, tolerance, progress, looked):
         self.made, self.inputs, self.levels = compilation, list(inputs), levels
-        self.tolerance, self.progress = tolerance, progress
+        self.tolerance, self.progress, self.looked = tolerance, progress, looked
+        self.records: list[CheckRecord] = []  # of the stage that was judged last
         self.checker = Checker(compilation.module, inputs)
         self.outputs = self._outputs(compilation.module)
 
@@ -128,26 +153,44 @@ class _Search:
                 wrong = self._schedules()
                 if wrong is not None:
                     return wrong
+            self._count(step, outputs)
             self.outputs = outputs
-        if not execute or made.target.available():
+        missing = "not asked for" if not execute else made.target.available()
+        if missing:
+            self.looked.not_executed = missing
             return None
         self.progress("check machine code", total, total)
         return self._executed()
 
     # -- stages ----------------------------------------------------------------------------------
 
+    def _count(self, step, outputs) -> None:
+        """Enter a pass that is right into what was looked at."""
+        looked = self.looked
+        looked.passes += 1
+        looked.verdicts.update(record.verdict for record in self.records)
+        if outputs is self.outputs:
+            return
+        pairs = zip(self.checker.reference, outputs, strict=True)
+        error = max((worst_error(old, new)[0] for old, new in pairs), default=0.0)
+        if error > looked.error:
+            looked.error, looked.worst_pass = error, step.label
+
     def _judge(self, step, before: Module, after: Module, rewrites, outputs) -> _Fault | None:
         """What is wrong with the module that a pass made of ``before``."""
+        self.records = []
         if after is before and not rewrites:
             return None
         errors = [d for d in verify(after, self.levels) if d.severity == "error"]
         if errors:
             return _Fault(INVALID, "; ".join(map(str, errors[:3])))
-        for record in self.checker.stage(rewrites, step.pass_.exact, before, after):
+        self.records = self.checker.stage(rewrites, step.pass_.exact, before, after)
+        for record in self.records:
             if record.verdict == "failed":
                 return _Fault(
-                    CHECKED, record.note, record, record.value, record.index, record.worst_error
-                )
+                    CHECKED, record.note, record, record.value, record.index, record.worst_error,
+                    _numbers(record),
+                )  # fmt: skip
         return self._compare(step, after, rewrites, outputs)
 
     def _compare(self, step, after: Module, rewrites, outputs) -> _Fault | None:
@@ -172,6 +215,7 @@ class _Search:
                     value,
                     index,
                     error,
+                    _pair(old, new, index),
                 )
         for place, (value, old, new) in enumerate(
             zip(after.main.outputs, self.checker.reference, outputs, strict=True)
@@ -181,7 +225,8 @@ class _Search:
                 note = (
                     f"result {place} is off by {error:.3g} of its largest number since the import"
                 )
-                return _Fault(END_TO_END, note, None, value, index, error)
+                pair = _pair(old, new, index)
+                return _Fault(END_TO_END, note, None, value, index, error, pair)
         return None
 
     def _outputs_after(self, before: Module, after: Module):
@@ -228,6 +273,7 @@ class _Search:
             fault.index,
             fault.error,
             before,
+            fault.numbers,
         )
         failed = fault.record.rewrite if fault.record is not None else None
         judged = found
@@ -275,7 +321,8 @@ class _Search:
         )
 
     def _attempt(self, step, before: Module, limit: int | None):
-        """The pass alone on ``before``, limited: (module, rewrites, what it raised)."""
+        """The pass alone on ``before``, limited: (module, rewrites, what it raised).  It may take
+        as long as in the compile."""
         if step.limit is not None:
             limit = step.limit if limit is None else min(limit, step.limit)
         context = PassContext(
@@ -286,8 +333,9 @@ class _Search:
             progress=lambda what, done, total: None,
         )
         try:
-            return step.pass_.run(before, context), context.rewrites, None
-        except Exception as error:
+            with deadline(self.made.options.pass_timeout):
+                return step.pass_.run(before, context), context.rewrites, None
+        except (Exception, Expired) as error:
             return None, context.rewrites, error
 
     # -- machine code ----------------------------------------------------------------------------
@@ -298,6 +346,7 @@ class _Search:
         launches = check_kernels(
             made.module, made.facts, made.target, self.inputs, self.checker.evaluator, threads
         )
+        self.looked.launches = len(launches)
         bad = next((c for c in launches if c.record.verdict == "failed"), None)
         if bad is not None:
             return self._kernel(bad)
@@ -314,8 +363,9 @@ class _Search:
                     "a launch's addresses or order"
                 )
                 return self._of(
-                    "generate_code", EXECUTED, note, value=value, index=index, error=error
-                )
+                    "generate_code", EXECUTED, note, value=value, index=index, error=error,
+                    numbers=_pair(old, new, index),
+                )  # fmt: skip
         return None
 
     def _kernel(self, check: KernelCheck) -> Finding:
@@ -325,6 +375,7 @@ class _Search:
             "value": record.value,
             "index": record.index,
             "error": record.worst_error,
+            "numbers": _numbers(record),
         }
         scheduled = self.made.facts["schedules"][check.kernel]
         found = first_bad_step(launch, scheduled, self.checker.evaluator)
@@ -372,6 +423,15 @@ class _Search:
         stage = self._stage_of(pass_name)
         before = self.made.stages[stage.index - 1].module
         return Finding(stage.index, stage.name, how, note, number, rewrite, before=before, **where)
+
+
+def _pair(old: np.ndarray, new: np.ndarray, index: tuple[int, ...]) -> tuple[float, float] | None:
+    found = numbers(old, new, index)
+    return (found["old"], found["new"]) if found else None
+
+
+def _numbers(record: CheckRecord) -> tuple[float, float] | None:
+    return None if record.old is None or record.new is None else (record.old, record.new)
 
 
 def _raised(error: BaseException) -> _Fault:

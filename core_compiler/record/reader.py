@@ -24,7 +24,7 @@ from core_compiler.ir.text import LineTable, line_table, print_module
 from core_compiler.ir.weights import WeightStore
 from core_compiler.record.encoding import inflate, read_ids, read_json_rows
 from core_compiler.record.file import QueryResult, RecordingFile, is_running
-from core_compiler.record.history import OpHistory, op_history
+from core_compiler.record.history import OpHistory, op_history, presence
 from core_compiler.record.links import Links
 from core_compiler.record.loader import Loader
 from core_compiler.record.recorder import machine_id
@@ -426,6 +426,13 @@ class Recording:
             self.op(op_id)
             self._links.update()
             return op_history(self._rows, loader, self._links, int(op_id))
+
+    def op_stages(self, op_id: int) -> tuple[int, int | None] | None:
+        """The first and the last stage that has an op (last None: it is still there); None of an op
+        that is only part of a rewrite, or of none."""
+        with self._reading():
+            self._links.update()
+            return presence(self._links, int(op_id))
 
     def makers(self, value_id: int) -> list[int]:
         """The ids of all ops, of any stage, that make a value."""

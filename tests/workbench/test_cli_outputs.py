@@ -230,6 +230,33 @@ def test_op_by_id_names_its_kernel_and_memory(command, recording):
     assert found["buffers"]
 
 
+def test_the_timeline_of_an_op_leads_from_its_line_to_its_kernel_and_back(command, recording):
+    with Recording.open(recording) as opened:
+        gelu = next(op for op in opened.module(0).walk() if op.kind == "core.gelu")
+        number = opened.op_id(gelu)
+        kernel = next(k for k in opened.kernels() if k.name.endswith("_erf"))
+        names = [s.pass_name for s in opened.stages()]
+        fused = opened.op_history(number)
+    found = command.json("op", recording, number)["timeline"]
+    assert (found["op"], found["first"], found["stages"]) == (number, 0, len(names))
+    told = [(m["lane"], m["what"], m["pass"]) for m in found["marks"]]
+    assert told[:3] == [("from", "source", None), ("op", "imported", "import"),
+                        ("op", "removed", "lower_composites")]  # fmt: skip
+    assert ("became", "fused", "fuse_elementwise") in told
+    assert ("became", "kernel", "outline_kernels") in told
+    assert [what for _, what, _ in told[-3:]] == ["kernel", "buffer", "code"]
+    assert found["last"] + 1 == names.index("lower_composites")
+    assert found["marks"][-3]["go"]["kernel"] == kernel.id
+    # and back: what it was fused into came from it
+    heirs = {step.new for step in fused.later}
+    (mark,) = [m for m in found["marks"] if m["pass"] == "fuse_elementwise"]
+    assert mark["go"]["op"] in heirs and names[mark["at"]] == mark["pass"] and mark["rule"]
+    back = command.json("op", recording, mark["go"]["op"])["timeline"]["marks"]
+    made = next(m for m in back if m["lane"] == "op")
+    assert (made["what"], made["at"]) == ("created", mark["at"])
+    assert any(m["lane"] == "from" and m["pass"] == "lower_composites" for m in back)
+
+
 def test_memory_adds_up(command, recording):
     found = command.json("memory", recording, "--top", 3)
     arena = [b for b in found["buffers"] if b["kind"] == "temporary"]

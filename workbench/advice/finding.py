@@ -57,7 +57,8 @@ class Try:
 @dataclass(frozen=True)
 class Finding:
     """Something a person should look at: how bad, what, and the sight that shows it; ``hazard``
-    names its row of ``advice.HAZARDS`` ("" of what is no advice)."""
+    names its row of ``advice.HAZARDS`` ("" of what is no advice); ``look``: searching the first bad
+    pass leads to its cause."""
 
     severity: str
     title: str
@@ -67,6 +68,7 @@ class Finding:
     cost: Cost | None = None
     evidence: tuple[Fact, ...] = ()
     tries: tuple[Try, ...] = ()
+    look: bool = False
 
     @property
     def rank(self) -> tuple[int, float]:

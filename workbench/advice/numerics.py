@@ -74,7 +74,7 @@ def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: 
         severity(cost), f"{row['name']} moves the outputs by {after - was:.2g}",
         "relative to their largest magnitude",
         {"stage": stage, "panes": ["numerics", "diff"]}, "precision loss", cost, tuple(facts),
-        tuple(tries),
+        tuple(tries), look=True,
     )  # fmt: skip
 
 

@@ -21,6 +21,10 @@ PATIENCE = 15.0
 MAX_NOISE = 4000
 
 
+#: What a search does with its model, by the kind of its job.
+_DOING = {"diverge": "are being compared", "bisect": "is being looked through for a bad pass"}
+
+
 class Compile:
     """A worker process and what it has told so far.  ``outcome`` is None while it runs."""
 
@@ -104,7 +108,7 @@ class Compile:
         else:
             if self.error is None:
                 last = self._noise.strip().rsplit("\n", 1)[-1] or f"exit code {code}"
-                fix = "look again" if "diverge" in self.job else (
+                fix = "look again" if {"diverge", "bisect"} & self.job.keys() else (
                     "what it finished is kept; compile again")  # fmt: skip
                 self.error = {"what": f"its process ended: {last[:300]}",
                               "where": self.job["model"], "fix": fix}  # fmt: skip
@@ -137,7 +141,8 @@ class Compiles:
         with self._lock:
             busy = next((c for c in self._all.values() if c.running), None)
             if busy is not None:
-                doing = "are being compared" if "diverge" in busy.job else "is being compiled"
+                doing = next((w for kind, w in _DOING.items() if kind in busy.job),
+                             "is being compiled")  # fmt: skip
                 raise UserError(f"{busy.job['model']} {doing}", "compile",
                                 "wait until it is done, or cancel it")  # fmt: skip
             made = Compile(job)

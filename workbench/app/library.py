@@ -20,11 +20,11 @@ from core_compiler.record import schema
 from core_compiler.record.file import is_running
 from core_compiler.record.recorder import machine_id
 from core_compiler.runtime.cache_folder import default_root
-from workbench import divergences
+from workbench import divergences, first_bad_pass
 from workbench.models import FILES
 
 #: Files that can be dropped on the page, and how large one may be (bytes).
-KINDS = (".run", *FILES)
+KINDS = (".run", ".npz", *FILES)
 MAX_UPLOAD = 8 << 30
 #: How many recordings the start page lists.
 MAX_LISTED = 50
@@ -106,7 +106,8 @@ class Library:
         if path.suffix == ".run":
             for part in ("", "-wal", "-shm"):
                 Path(f"{path}{part}").unlink(missing_ok=True)
-            divergences.path_of(path).unlink(missing_ok=True)
+            for results in (divergences.RESULTS, first_bad_pass.RESULTS):
+                results.path_of(path).unlink(missing_ok=True)
 
     def upload_path(self, name: str) -> Path:
         """Where an uploaded file goes; UserError where it is of no kind that can be opened."""

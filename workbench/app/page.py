@@ -20,9 +20,9 @@ from panel.io.document import unlocked
 from tornado.ioloop import IOLoop
 
 from core_compiler.errors import UserError
-from workbench import divergences, moves, views
+from workbench import first_bad_pass, moves, views
 from workbench.ahead import finite, pieces
-from workbench.app import components, rerun
+from workbench.app import components, rerun, searches
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Distrust, Workspace
 from workbench.showing import Showing, Update, held, kept_state, unexpected
@@ -55,7 +55,7 @@ class Page:
         self.problem: dict[str, str] | None = None
         # A job beside what is shown, and what is done when it ends.
         self._aside: tuple[Compile, Callable[[Compile], None]] | None = None
-        self._search_facts: dict[str, Any] = {}  # of the search for a difference
+        self._searches = searches.Searches()
         self._seen: list[tuple] = []  # how far the recordings had come that are shown
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
@@ -178,7 +178,8 @@ class Page:
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
-        self._aside, self._search_facts = None, {}
+        self._aside = None
+        self._searches.clear()
         self._showing.clear()
         if sight.run:
             self._guard(partial(self._open_recording, sight.run))
@@ -191,17 +192,16 @@ class Page:
         self.refresh()
 
     def _find_search(self) -> None:
-        """A search for a difference from the shown recording goes on, whoever began it."""
+        """A search in the shown recording goes on, whoever began it."""
         if self.run is None or self.job is not None:
             return
-        job = self.workspace.compiles.of(divergences.path_of(self.run.path))
-        if job is not None and job.running:
-            self._follow_search(job)
+        found = searches.running(self.workspace.compiles, self.run.path)
+        if found is not None:
+            self._follow_search(*found)
 
-    def _follow_search(self, job: Compile) -> None:
-        self.job, self._aside = job, (job, self._search_ended)
-        pair = {"a": job.job["recording"], "b": job.job["other"]}
-        self._search_facts = {"state": "running", "error": None, **pair}
+    def _follow_search(self, view: str, job: Compile) -> None:
+        self.job, self._aside = job, (job, partial(self._search_ended, view))
+        self._searches.begun(view, job)
 
     def _open_other(self) -> None:
         """Have the recording open that the sight compares with."""
@@ -278,10 +278,12 @@ class Page:
         self._later(partial(self._apply, generation, made, messages))
 
     def _choices(self, name: str) -> str:
-        """The ``detail`` of a view that compares: the library, what may run here, how the search
-        for a difference goes."""
+        """The ``detail`` of a view that compares or searches: the library, what may run here, how
+        its search goes, and what an upload needs."""
         found = views.module(name).choices(self.workspace.library.entries())
-        more = {"may_run": self.workspace.runs_code, "search": self._search_facts}
+        search = self._searches.facts(name, self._job_facts())
+        more = {"may_run": self.workspace.runs_code, "search": search,
+                "token": self.workspace.token}  # fmt: skip
         return json.dumps(finite({**found, **more}))
 
     def _look_ahead(self, generation: int, sight: Sight, run: Run | None) -> None:
@@ -436,6 +438,8 @@ class Page:
             self.refresh()
         elif self._job_facts() is not None:
             self._show_bar()
+            if self._searches.runs(searches.TELLING):
+                self._set(searches.TELLING, detail=self._choices(searches.TELLING))
         if self.job is not None and not self.job.running:
             self._ended()
 
@@ -601,27 +605,38 @@ class Page:
         run, other = self.run, self.other
         if run is None or other is None:
             return
-        try:
-            with held(run, other):
-                search = self.workspace.search(run, other, trust=bool(command.get("trust")))
-                self._follow_search(self.workspace.compiles.start(search))
-        except UserError as error:
-            self._searched({
-                "state": "failed", "ask": isinstance(error, Distrust), "a": str(run.path),
-                "b": str(other.path), **error.to_json(),
-            })  # fmt: skip
+        self._begin_search(
+            "divergence", {"a": str(run.path), "b": str(other.path)},
+            lambda: self.workspace.search(run, other, trust=bool(command.get("trust"))),
+        )  # fmt: skip
+
+    def _bisect(self, command: dict[str, Any]) -> None:
+        """Show the view of the first bad pass (``beside`` another), and look for it; unless
+        ``again``, only where nothing is kept."""
+        run = self.run
+        if run is None:
             return
+        if "bisect" not in self.sight.panes:
+            self._move(lambda r, s: moves.move("show", r, s, {**command, "view": "bisect"}))
+        kept = first_bad_pass.RESULTS.newest(run.path) is not None
+        if command.get("again") or not (kept or self.job is not None):
+            self._begin_search("bisect", {}, lambda: self.workspace.bisect(run, command))
+
+    def _begin_search(self, view: str, facts: dict[str, Any], job: Callable[[], dict]) -> None:
+        """Start the worker that looks, and say in the view how that goes."""
+        assert self.run is not None
+        try:
+            with held(self.run, self.other):
+                self._follow_search(view, self.workspace.compiles.start(job()))
+        except UserError as error:
+            self._searches.refused(view, error, facts)
         self.refresh()
 
-    def _search_ended(self, job: Compile) -> None:
-        failed = job.outcome == "failed"
-        self._searched({"state": job.outcome, "error": job.error if failed else None})
-        if failed and job.error is not None and "divergence" not in self.sight.panes:
+    def _search_ended(self, view: str, job: Compile) -> None:
+        self._searches.ended(view, job)
+        self.refresh()
+        if job.outcome == "failed" and job.error is not None and view not in self.sight.panes:
             self._tell(job.error, error=True)
-
-    def _searched(self, facts: dict[str, Any]) -> None:
-        self._search_facts = {**self._search_facts, "error": None, "ask": False, **facts}
-        self.refresh()
 
     def _held(self, command: dict[str, Any]) -> None:
         """What a compile that waits before a pass is to do (``do``, see :mod:`workbench.hold`)."""
@@ -675,5 +690,5 @@ _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
     "again": Page._again, "compare": Page._compare, "swap": Page._swap, "execute": Page._execute,
     "cancel": Page._cancel, "remove": Page._remove, "rerun": Page._rerun,
-    "diverge": Page._diverge, "held": Page._held,
+    "diverge": Page._diverge, "bisect": Page._bisect, "held": Page._held,
 }  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import edits, own_pass
+from workbench import edits, first_bad_pass, models, own_pass
 from workbench.app.compiles import Compiles
 from workbench.app.library import MAX_UPLOAD, SHIPPED, Library
 from workbench.models import AS_GRAPH, FILES
@@ -154,6 +154,35 @@ class Workspace:
         if named and not trust:
             raise Distrust(f"the folder of the run names code to run: {named[0]}", run.path.name)
         return divergence.job(run, other)
+
+    def bisect(self, run: Run, command: Mapping[str, Any]) -> dict[str, Any]:
+        """The job that finds the first bad pass of a recorded compile, with a ``tolerance`` and
+        ``inputs`` (an ``.npz``, or "": the model's own); UserError where it may not run from here.
+        Code that a recording from elsewhere brings runs only with ``trust``."""
+        meta = run.meta()
+        if run.live:
+            raise UserError("it is still being compiled", run.path.name, "wait until it is done")
+        allowed = first_bad_pass.tolerance(command.get("tolerance") or first_bad_pass.TOLERANCE)
+        wanted = models.recorded(meta)
+        foreign = [item for item in edits.checked(meta.get("edit"))["insert"]
+                   if own_pass.of_ours(item) is None]  # fmt: skip
+        if foreign and not command.get("trust") and not self.made_here(run.path):
+            raise Distrust(f"the recording brings a pass with code of its own: "
+                           f"{edits.name_of(foreign[0])}", run.path.name)  # fmt: skip
+        job = self.job(wanted.text, {
+            "frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,
+            "edit": meta.get("edit"), "target_options": meta.get("target_options"),
+            "pass_timeout": meta.get("pass_timeout"),
+        })  # fmt: skip
+        asked = {"recording": str(run.path), "tolerance": allowed, "inputs": ""}
+        if command.get("inputs"):
+            file = Path(str(command["inputs"])).expanduser()
+            self._check_place(file)
+            if not file.is_file():
+                raise UserError("there is no such file", str(file)[:300], "check the path")
+            asked["inputs"] = str(file.absolute())
+        out = first_bad_pass.RESULTS.path_of(run.path)
+        return {**job, "out": str(out), "bisect": asked}
 
     def _check_sample(self, name: str) -> None:
         from sample_models.catalogue import CATALOGUE

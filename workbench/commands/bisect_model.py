@@ -1,14 +1,16 @@
-"""``workbench bisect MODEL``: the first pass, and the rewrite in it, that changes the numbers."""
+"""``workbench bisect MODEL|RUN``: the first pass, and the rewrite in it, that changes the
+numbers."""
 
 from __future__ import annotations
 
-from core_compiler.errors import UserError
-from workbench.commands import common
+from pathlib import Path
+
+from workbench.commands import common, subject
 from workbench.commands.printing import emit, painter, printable
 
 
 def add_arguments(parser) -> None:
-    common.add_model(parser)
+    common.add_model(parser, "RUN|MODEL")
     common.add_compile(parser)
     parser.add_argument(
         "--tolerance",
@@ -17,83 +19,63 @@ def add_arguments(parser) -> None:
         metavar="ERROR",
         help="largest error of the outputs since the import, relative (default 1e-3)",
     )
+    parser.add_argument(
+        "--inputs",
+        metavar="FILE.npz",
+        help="arrays to run on, by the inputs' names or arr_0, arr_1... (default: the model's own)",
+    )
     parser.add_argument("--no-execute", action="store_true", help="leave machine code out")
 
 
 def run(arguments) -> int:
-    if not arguments.tolerance > 0:
-        raise UserError(
-            f"{arguments.tolerance:g} is no error", "--tolerance", "give a number above 0"
-        )
-    options = common.options(arguments)
-    model = common.load(arguments)
-    from core_compiler import compiler
-    from core_compiler.debug.bisect import bisect
-    from core_compiler.legality import levels
+    from workbench import first_bad_pass
 
-    progress = common.progress()
-    made = compiler.start(model.imported.module, arguments.target, options, model.inputs)
-    found = bisect(
-        made,
-        model.inputs,
-        levels=levels(),
-        tolerance=arguments.tolerance,
-        execute=not arguments.no_execute,
-        progress=progress.progress,
+    allowed = first_bad_pass.tolerance(arguments.tolerance)
+    if subject.is_recording(arguments.model):
+        options, model = _recorded(arguments)
+    else:
+        options = common.options(arguments)
+        model = common.load(arguments)
+    inputs = model.inputs
+    if arguments.inputs is not None:
+        inputs = first_bad_pass.read_inputs(Path(arguments.inputs), model)
+    search = first_bad_pass.Search(
+        model, arguments.target, options, inputs, allowed, not arguments.no_execute
     )
+    progress = common.progress()
+    data, _, found = search.run(progress.progress)
     progress.end("finished")
-    data = {
-        "first_bad_pass": None,
-        "first_bad_rewrite": None,
-        "value": None,
-        "model": model.name,
-        "target": made.target.name,
-    }
-    if found is not None:
-        data |= describe(found)
-    emit(arguments, data, lambda: _text(data, len(made.stages) - 1))
+    emit(arguments, data, lambda: _text(data))
     return int(found is not None)
 
 
-def describe(found) -> dict:
-    """A finding as plain data."""
-    from core_compiler.debug.bisect import made_by, tensor_value
-    from core_compiler.ir.text import print_op, value_names
+def _recorded(arguments):
+    """The options of a recorded compile, and its model, imported again."""
+    from core_compiler.record import Recording
+    from workbench import memory_need, models
 
-    names: dict = {}
-    for function in found.before.functions.values():
-        names |= value_names(function)
-    value, op, rewrite = tensor_value(found), made_by(found), found.rewrite
-    nodes = op.origin.nodes() if op is not None and op.origin is not None else ()
-    told = None
-    if rewrite is not None or found.number is not None:
-        old, new = (rewrite.old, rewrite.new) if rewrite else ((), ())
-        told = {
-            "number": found.number,
-            "rule": rewrite.rule if rewrite else None,
-            "source": rewrite.source if rewrite else "",
-            "function": rewrite.function if rewrite else "",
-            "note": rewrite.note if rewrite else "",
-            "old": list(map(print_op, old)),
-            "new": list(map(print_op, new)),
-        }
-    return {
-        "first_bad_pass": found.pass_label,
-        "first_bad_rewrite": told,
-        "value": None if value is None else names.get(value) or f"%{value.name or '?'}",
-        "stage": found.stage,
-        "how": found.how,
-        "note": found.note,
-        "error": found.error,
-        "index": list(found.index),
-        "model_lines": [f"{n.file}:{n.line}" for n in nodes if n.file],
-    }
+    with Recording.open(arguments.model) as opened:
+        meta = opened.meta()
+    wanted = models.recorded(meta, arguments.trust)
+    options = common.recorded_options(arguments, meta)
+    memory_need.before_import(wanted)
+    return options, models.load(wanted, cache=not arguments.no_import_cache)
 
 
-def _text(data, passes: int) -> str:
+def _text(data) -> str:
     paint = painter()
+    looked = data["looked"]
     if data["first_bad_pass"] is None:
-        return f"{data['model']}: nothing is wrong in {passes} passes, nor in the machine code"
+        missing, launches = looked["not_executed"], looked["launches"]
+        code = f"; machine code was not compared: {missing}" if missing else (
+            f", nor in the machine code of {launches} launches")  # fmt: skip
+        worst = (
+            f"the outputs are off by {looked['error']:.3g} of the largest at most, "
+            f"after {looked['worst_pass']}"
+            if looked["worst_pass"]
+            else "the outputs kept every bit"
+        )
+        return f"{data['model']}: nothing is wrong in {looked['passes']} passes{code}\n{worst}"
     lines = [
         paint("red", f"{data['first_bad_pass']} is wrong")
         + f" (stage {data['stage']}, seen: {data['how']})",
@@ -114,5 +96,9 @@ def _text(data, passes: int) -> str:
             if data["error"] == data["error"]
             else f"value {printable(data['value'])}"
         )
-    lines += [f"model: {printable(line)}" for line in dict.fromkeys(data["model_lines"])]
+    if data["numbers"]:
+        right, wrong = data["numbers"]
+        apart = "" if data["ulps"] is None else f" ({data['ulps']:,} ulps)"
+        lines.append(f"{right:.9g} became {wrong:.9g}, {data['absolute']:.3g} apart{apart}")
+    lines += [f"model: {printable(line)}" for line in data["model_lines"]]
     return "\n".join(lines)

@@ -10,6 +10,7 @@ import argparse
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.errors import CANNOT_HERE, UserError
@@ -170,6 +171,42 @@ def options(arguments, check: bool = False):
         target=chosen,
         pass_timeout=arguments.pass_timeout,
     )
+
+
+def recorded_options(arguments, meta: Mapping[str, Any]):
+    """The compile's options as the recording tells them, with ``--insert`` given again."""
+    from dataclasses import replace
+
+    from workbench import edits, own_pass
+
+    edit = edits.checked(meta.get("edit"))
+    inserted = edit["insert"]
+    arguments.target = str(meta.get("target", arguments.target))
+    found = options(arguments)
+    own = [pass_ for _, pass_ in found.edit.insert]
+    ours = all(own_pass.of_ours(item) is not None for item in inserted)
+    if not own and (ours or arguments.trust):
+        own = [pass_ for _, pass_ in edits.from_json(edit).insert]
+    if len(own) != len(inserted):
+        names = ", ".join(str(item.get("pass", "")) for item in inserted) or "none"
+        raise UserError(
+            f"the recorded compile had {len(inserted)} inserted passes ({names}), "
+            f"{len(own)} are given", "--insert",
+            "give the same ones again, or --trust the code in the recording",
+        )  # fmt: skip
+    recorded = replace(
+        found.edit,
+        skip=(*edit["skip"], *found.edit.skip),
+        limits={**edit["limits"], **found.edit.limits},
+        options={**edit["options"], **found.edit.options},
+        insert=tuple(zip((item["place"] for item in inserted), own, strict=True)),
+        order=(*edit["order"], *found.edit.order),
+        repeat=(*edit["repeat"], *found.edit.repeat),
+    )
+    return replace(
+        found, edit=recorded, target={**(meta.get("target_options") or {}), **found.target},
+        pass_timeout=found.pass_timeout or meta.get("pass_timeout"),
+    )  # fmt: skip
 
 
 def pipeline_edit(arguments):

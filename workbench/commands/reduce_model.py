@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,8 @@ from workbench.commands import common, subject
 from workbench.commands.printing import emit, painter, printable
 
 if TYPE_CHECKING:
-    from core_compiler.debug.failure import Trial
     from core_compiler.ir import Module
-
-#: Seconds that one pass may take where nothing else is said: it is taken for endless then.
-PASS_SECONDS = 60.0
+    from workbench.reducing import Suspect
 
 
 def add_arguments(parser) -> None:
@@ -46,18 +42,6 @@ def add_arguments(parser) -> None:
     parser.add_argument("--no-execute", action="store_true", help="leave machine code out")
 
 
-@dataclass(frozen=True, eq=False)
-class _Suspect:
-    """A module, what to run on it, and the whole that it was found in."""
-
-    module: Module
-    inputs: Sequence[np.ndarray]
-    trial: Trial
-    model: str
-    stage: int
-    notes: tuple[str, ...] = ()
-
-
 def run(arguments) -> int:
     seconds = _seconds(arguments.time_limit)
     folder = _folder(arguments.output)
@@ -65,8 +49,7 @@ def run(arguments) -> int:
         raise UserError(
             f"{arguments.tolerance:g} is no error", "--tolerance", "give a number above 0"
         )
-    from core_compiler import reproducer
-    from core_compiler.debug.reduce import reduce
+    from workbench import reducing
 
     progress = common.progress()
     find = _of_recording if subject.is_recording(arguments.model) else _of_model
@@ -75,37 +58,15 @@ def run(arguments) -> int:
             "a model has no stages yet", "--stage", "name a recording, or leave --stage out"
         )
     suspect = find(arguments, progress)
-    found = reduce(
-        suspect.module, suspect.inputs, suspect.trial, seconds=seconds, progress=progress.progress
-    )
+    made = reducing.written(suspect, folder, seconds, progress.progress)
     progress.end("finished")
-    if found is None:
+    if made is None:
         label = suspect.trial.steps[-1].label
         raise UserError(
             f"pass {label} does not fail when it runs on its own", arguments.model,
             "`workbench bisect` tells how it was seen; try other inputs (--seed), or --stage",
         )  # fmt: skip
-    files = reproducer.write(folder, found, suspect.trial.target.name, suspect.model)
-    shows, said = reproducer.shows(files[0])
-    data = {
-        "pass": found.failure.pass_label,
-        "how": found.failure.how,
-        "what": found.failure.what,
-        "note": found.failure.note,
-        "model": suspect.model,
-        "target": suspect.trial.target.name,
-        "stage": suspect.stage,
-        "ops_before": found.before,
-        "ops_after": found.case.ops,
-        "inputs": 0 if found.case.inputs is None else len(found.case.inputs),
-        "tried": found.tried,
-        "seconds": found.seconds,
-        "stopped": found.stopped or None,
-        "files": [str(path) for path in files],
-        "runs_alone": shows,
-        "says": said,
-        "notes": list(suspect.notes),
-    }
+    data, found = made
     emit(arguments, data, lambda: _text(data, found))
     return 1
 
@@ -113,13 +74,14 @@ def run(arguments) -> int:
 # -- where the failure is --------------------------------------------------------------------------
 
 
-def _of_model(arguments, progress) -> _Suspect:
+def _of_model(arguments, progress) -> Suspect:
     """The first pass of a compile that is wrong, as bisecting finds it."""
     from core_compiler import compiler
     from core_compiler.debug.bisect import bisect
     from core_compiler.legality import levels
+    from workbench import reducing
 
-    arguments.pass_timeout = arguments.pass_timeout or PASS_SECONDS
+    arguments.pass_timeout = arguments.pass_timeout or reducing.PASS_SECONDS
     options = common.options(arguments)
     model = common.load(arguments)
     made = compiler.start(model.imported.module, arguments.target, options, model.inputs)
@@ -137,22 +99,26 @@ def _of_model(arguments, progress) -> _Suspect:
             "recording with --stage N",
         )  # fmt: skip
     modules = [stage.module for stage in made.stages]
-    return _suspect(arguments, modules, made.steps, found.stage, model, options, ())
+    return reducing.suspect(
+        modules, made.steps, found.stage, model.name, model.inputs, arguments.target, options,
+        arguments.tolerance,
+    )  # fmt: skip
 
 
-def _of_recording(arguments, progress) -> _Suspect:
+def _of_recording(arguments, progress) -> Suspect:
     """The stage that is named, or the first whose check failed, or the pass that ended it."""
     from core_compiler import targets
     from core_compiler.ir import WeightStore
     from core_compiler.pipelines import build, level_of
     from core_compiler.record import Recording
+    from workbench import reducing
 
     store = WeightStore()
     with Recording.open(arguments.model, store) as opened:
         meta, stages = opened.meta(), opened.stages()
         if not stages:
             raise UserError("the recording has no stage", arguments.model, "compile again")
-        options = _recorded_options(arguments, meta)
+        options = common.recorded_options(arguments, meta)
         target = targets.target(str(meta.get("target", "cpu")))
         level = level_of(str(meta.get("frontend") or ""))
         steps = build(target, options.target, options.edit, level)
@@ -165,7 +131,7 @@ def _of_recording(arguments, progress) -> _Suspect:
             )  # fmt: skip
         modules = [opened.module(n) for n in range(min(number, len(stages)))]
     model = _same_model(meta)
-    start = _start(modules, number)
+    start = reducing.last_plain(modules, number)
     if model is not None:
         _make_weights(model.imported.module, target, steps[:start], options.target)
     notes = _find_weights(modules[start], store, model)
@@ -173,77 +139,13 @@ def _of_recording(arguments, progress) -> _Suspect:
     if inputs is None or not _fit(modules[0], inputs):
         inputs = _seeded(modules[0])
         notes += ("inputs are seeded random numbers",)
-    found = _Named(str(meta.get("model", arguments.model)), inputs)
-    return _suspect(arguments, modules, steps, number, found, options, notes, target)
-
-
-@dataclass(frozen=True, eq=False)
-class _Named:
-    name: str
-    inputs: Sequence[np.ndarray]
-
-
-def _suspect(arguments, modules, steps, stage, model, options, notes, target=None) -> _Suspect:
-    """What to run: the wrong pass alone where its module is plain tensor ops, else the passes since
-    the last such module."""
-    from core_compiler import reproducer
-
-    start = _start(modules, stage)
-    inputs = _inputs_at(modules, start, model.inputs)
-    trial = reproducer.trial(
-        steps[start:stage], target or arguments.target, options.target,
-        options.pass_timeout or PASS_SECONDS, arguments.tolerance, options.threads,
+    return reducing.suspect(
+        modules, steps, number, str(meta.get("model", arguments.model)), inputs, target, options,
+        arguments.tolerance, notes,
     )  # fmt: skip
-    return _Suspect(modules[start], inputs, trial, model.name, stage, notes)
-
-
-def _start(modules: Sequence[Module], stage: int) -> int:
-    """The last stage before ``stage`` whose main is plain tensor ops."""
-    from core_compiler.debug.reduce import is_plain
-
-    return max(n for n in range(stage) if is_plain(modules[n]))
-
-
-def _inputs_at(modules: Sequence[Module], stage: int, inputs) -> Sequence[np.ndarray]:
-    """The inputs in the order of a stage's arguments (passes keep them, by value)."""
-    given = dict(zip(modules[0].main.arguments, inputs, strict=True))
-    arguments = modules[stage].main.arguments
-    return [given[v] for v in arguments] if all(v in given for v in arguments) else inputs
 
 
 # -- recordings ------------------------------------------------------------------------------------
-
-
-def _recorded_options(arguments, meta: Mapping[str, Any]):
-    """The compile's options as the recording tells them, with ``--insert`` given again."""
-    from dataclasses import replace
-
-    from workbench import edits
-
-    edit = edits.checked(meta.get("edit"))
-    inserted = edit["insert"]
-    arguments.target = str(meta.get("target", arguments.target))
-    options = common.options(arguments)
-    own = [pass_ for _, pass_ in options.edit.insert]
-    if inserted and not own and arguments.trust:
-        own = [pass_ for _, pass_ in edits.from_json(meta["edit"]).insert]
-    if len(own) != len(inserted):
-        names = ", ".join(str(item.get("pass", "")) for item in inserted) or "none"
-        raise UserError(
-            f"the recorded compile had {len(inserted)} inserted passes ({names}), "
-            f"{len(own)} are given", "--insert",
-            "give the same ones again, or --trust the code in the recording",
-        )  # fmt: skip
-    recorded = replace(
-        options.edit,
-        skip=(*edit["skip"], *options.edit.skip),
-        limits={**edit["limits"], **options.edit.limits},
-        options={**edit["options"], **options.edit.options},
-        insert=tuple(zip((item["place"] for item in inserted), own, strict=True)),
-        order=(*edit["order"], *options.edit.order),
-        repeat=(*edit["repeat"], *options.edit.repeat),
-    )
-    return replace(options, edit=recorded)
 
 
 def _wrong_stage(arguments, opened, stages) -> int:
@@ -273,10 +175,10 @@ def _same_model(meta: Mapping[str, Any]):
     from workbench import import_cache, models
 
     try:
-        wanted = models.spec(str(meta["spec"]), str(meta["frontend"]), **(meta.get("sizes") or {}))
+        wanted = models.recorded(meta)
         key = import_cache.key(wanted)
         found = None if key is None else import_cache.get(key)
-    except (KeyError, TypeError, UserError):
+    except (TypeError, UserError):
         return None
     if found is None:
         return None

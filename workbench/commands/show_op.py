@@ -20,9 +20,20 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> None:
+    from workbench.op_timeline import timeline
+    from workbench.views.reading import Run
+
     with subject.recording(arguments) as opened:
         op_id, where = find(opened, arguments.op)
         data = life(opened, op_id, where)
+        shown = Run(opened.path)
+        try:
+            # What leads to gradients and back is that of the last stage that has the op.
+            last = opened.op_history(op_id).stages
+            at = shown.version.stages - 1 if last is None or last[1] is None else last[1]
+            data["timeline"] = timeline(shown, op_id, at)
+        finally:
+            shown.close()
     emit(arguments, data, lambda: _text(data))
 
 
@@ -174,6 +185,9 @@ def _text(data) -> str:
             ]
             if len(data[key]) > MOST:
                 lines.append(f"... and {len(data[key]) - MOST} more (--json shows all)")
+    linked = [m["text"] for m in data["timeline"]["marks"] if m["lane"] == "gradient"]
+    if linked:
+        lines += ["", *map(printable, linked)]
     if data["kernels"]:
         times = ", ".join(f"{us:.1f} us" for us in data["launch_us"].values())
         lines += ["", f"kernels: {', '.join(data['kernels'])}" + (f" ({times})" if times else "")]

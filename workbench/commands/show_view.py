@@ -33,8 +33,8 @@ ELSEWHERE = {
     "kernels": "kernels RUN", "code": "kernels RUN --show NAME", "memory": "memory RUN",
     "timeline": "export RUN -o run.trace.json", "numerics": "numerics RUN",
     "training": "export RUN -o iterations.csv", "divergence": "diverge FOLDER FOLDER",
-    "pipeline": "passes RUN", "rail": "passes RUN", "inspector": "op RUN OP",
-    "search": "op RUN TEXT",
+    "bisect": "bisect RUN", "pipeline": "passes RUN", "rail": "passes RUN",
+    "inspector": "op RUN OP", "search": "op RUN TEXT",
 }  # fmt: skip
 
 

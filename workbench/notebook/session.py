@@ -253,6 +253,9 @@ class Workbench:
             self.move(lambda: moves.move(name, self.run, self.sight, command))
         elif name == "rerun":
             self._rerun(command)
+        elif name == "bisect":  # what is kept, and the command that looks
+            asked = {**command, "view": "bisect"}
+            self.move(lambda: moves.move("show", self.run, self.sight, asked))
 
     def _rerun(self, command: Mapping[str, Any]) -> None:
         """The draft of the pipeline view, compiled here; the view is told what was wrong."""

@@ -23,8 +23,9 @@ MOST = 16 << 20
 
 
 def key(run: Run, sight: Sight, other: Run | None) -> tuple:
+    kept = divergences.RESULTS.path_of(run.path)
     files = () if other is None else (
-        _stamp(_receipts(run)), _stamp(_receipts(other)), _stamp(divergences.path_of(run.path))
+        _stamp(_receipts(run)), _stamp(_receipts(other)), _stamp(kept)
     )  # fmt: skip
     return training.key(run, sight, other), files
 
@@ -54,7 +55,7 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     except UserError as error:
         return {**made, "problem": error.to_json()["error"]}
     if found is not None:
-        result = divergences.kept(run.path, _key(books, found))
+        result = divergences.RESULTS.kept(run.path, _key(books, found))
         made |= {"part": _told(books[0], found), "result": result and linked(run, other, result)}
     return made
 
@@ -68,7 +69,7 @@ def job(run: Run, other: Run) -> dict[str, Any]:
     a, b = (str(training.facts(each)["folder"]) for each in (run, other))
     return {
         "model": f"{run.path.name} and {other.path.name}", "diverge": [a, b],
-        "out": str(divergences.path_of(run.path)), "recording": str(run.path),
+        "out": str(divergences.RESULTS.path_of(run.path)), "recording": str(run.path),
         "other": str(other.path), "key": _key(books, found),
     }  # fmt: skip
 

@@ -11,6 +11,7 @@ from core_compiler.ir.origin import FrontendNode
 from core_compiler.ir.text import print_attribute, print_op
 from core_compiler.record.history import HistoryStep
 from core_compiler.record.reader import RecordedRewrite, Stage
+from workbench.op_timeline import timeline
 from workbench.state import Sight
 from workbench.views import joint_rows
 from workbench.views.kernels import launches, table
@@ -105,7 +106,8 @@ def _op(run: Run, stage: int, number: int, carriers: tuple[int, ...]) -> list[di
     if (op.results or op.kind == LAUNCH) and not op.kind.endswith("constant"):
         why = {"rewrites": {"why": {"a": number}}}
         rows.append(as_link("why not fused with ...?", "", {"open": "rewrites", "state": why}))
-    return [as_section("Op", rows), *joint_rows.sections(run, stage, op),
+    return [as_section("Op", rows), as_section("History", [_timeline(run, number, stage)]),
+            *joint_rows.sections(run, stage, op),
             as_section("Came from", _origin(run, op)),
             as_section("Life across the passes", _life(run, number))]  # fmt: skip
 
@@ -163,6 +165,10 @@ def _code(node: FrontendNode, sources: dict[str, str], go: dict[str, Any]) -> di
         "kind": "code", "place": f"{short_path(node.file)}:{node.line}", "path": node.file,
         "go": go, "first": low + 1, "line": node.line, "lines": [line[:160] for line in shown],
     }  # fmt: skip
+
+
+def _timeline(run: Run, number: int, stage: int) -> dict[str, Any]:
+    return {"kind": "timeline", "shown": stage, **timeline(run, number, stage)}
 
 
 def _life(run: Run, number: int) -> list[dict[str, Any]]:

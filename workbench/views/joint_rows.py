@@ -54,6 +54,20 @@ def sections(run: Run, stage: int, op: Op) -> list[dict[str, Any]]:
     return [as_section(title, rows) for title, rows in made if rows]
 
 
+def gradient_ops(run: Run, stage: int, op: int) -> list[tuple[str, str, list[int]]]:
+    """What leads from an op of a stage to its gradient and back: ``(what, words, ops)``."""
+    found, there = joint(run, stage), run.index(stage).ops.get(op)
+    if there is None or found is None or not found.linked(stage):
+        return []
+    lists = table(run, stage)
+    sides = (
+        ("gradient", "its gradient:", _gradients(run, stage, found, lists, there)),
+        ("forward", "it is the gradient of", _gradient_of(run, stage, found, lists, there)),
+    )
+    return [(what, words, [row["go"]["op"] for row in rows if row["kind"] == "link"])
+            for what, words, rows in sides]  # fmt: skip
+
+
 def _unit(run: Run, stage: int, op: Op) -> Op:
     """The op of main that an op is in."""
     index = run.index(stage)

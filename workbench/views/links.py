@@ -53,10 +53,15 @@ def _linked(run: Run, sight: Sight, stage: int) -> Linked:
         return Linked(stage, None, (), kernel, buffer)
     ops = follow(run, anchor, stage)
     if kernel is None or buffer is None:
-        history = run.op_history(anchor)
-        kernel = kernel if kernel is not None else _kernel_of(run, anchor, history.kernels)
-        buffer = buffer if buffer is not None else _buffer_of(run, anchor, history.buffers)
+        its_kernel, its_buffer = linked_to(run, anchor, run.op_history(anchor))
+        kernel = its_kernel if kernel is None else kernel
+        buffer = its_buffer if buffer is None else buffer
     return Linked(stage, ops[0] if ops else None, ops, kernel, buffer)
+
+
+def linked_to(run: Run, op: int, history: OpHistory) -> tuple[int | None, int | None]:
+    """The kernel and the buffer that an op became."""
+    return _kernel_of(run, op, history.kernels), _buffer_of(run, op, history.buffers)
 
 
 def exists(run: Run, op: int) -> bool:

@@ -115,6 +115,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       data.peer ? h('span', { title: `Largest difference of the outputs to ${data.peer.name}'s, divided by how much the outputs vary with the inputs` },
         `against ${data.peer.name} `, h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`) : '',
       h('span', { class: 'gap' }),
+      h('button', { 'data-do': 'bisect', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'numerics' }) }, 'First bad pass'),
       h('button', { title: 'Download the table as CSV', click: csv }, 'CSV'),
       h('button', { title: 'Download the chart as SVG', click: saveChart }, 'SVG'));
   }

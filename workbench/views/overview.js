@@ -21,6 +21,7 @@ h1 { font-size: 20px; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
 .figure .value.text { font: 500 13px/1.75 var(--mono); }
 .figure .hint { color: var(--faint); font-size: 11px; line-height: 1.35; }
 h2 { font-size: 13px; font-weight: 600; margin: 18px 0 6px; }
+h2 button { float: right; font-weight: 400; }
 h2 span { color: var(--faint); font-weight: 400; margin-left: 6px; }
 .finding { display: grid; grid-template-columns: 20px minmax(0, 1fr) auto; gap: 6px; padding: 5px 8px; border-radius: 5px; align-items: start; }
 .finding .cost { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; margin-right: 4px; } .finding .cost div { color: var(--muted); font-size: 11px; }
@@ -127,7 +128,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return h('button', { 'data-do': 'try', disabled: running(), title: `Compile again into a new recording (${offer.words}) and compare the two`, click: () => tryIt(offer) }, running() ? 'Trying …' : 'Try it');
   }
 
-  function finding(each) {
+  function bisectButton(primary) {
+    return h('button', { 'data-do': 'bisect', class: primary ? 'primary' : '', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'overview' }) }, 'First bad pass');
+  }
+
+  function finding(each, first) {
     const to = Object.keys(each.sight).length ? press(() => send('follow', { go: each.sight })) : {};
     const key = `${each.hazard} ${each.title}`;
     const { cost } = each;
@@ -136,10 +141,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const row = h('div', { class: `finding ${each.severity}`, 'data-hazard': each.hazard },
       h('span', { class: 'icon', title: each.severity }, ICON[each.severity]),
       h('div', { class: to.role ? 'to' : '', ...to }, h('div', {}, each.title), h('div', { class: 'detail' }, each.detail)),
-      cost && h('div', { class: 'does' },
-        h('div', { class: 'cost', title: cost.how }, `${cost.estimated ? '≈ ' : ''}${costOf(cost)}`, cost.of && cost.unit !== 'part' ? h('div', {}, `${number(100 * cost.part)} % ${cost.of}`) : null),
-        each.tries.map(tryButton)[0],
-        h('button', { class: 'plain open', 'aria-expanded': String(open), 'aria-label': 'Evidence and what to try', title: 'Evidence and what to try', click: toggle }, open ? '▴' : '▾')));
+      (cost || first) && h('div', { class: 'does' },
+        cost && h('div', { class: 'cost', title: cost.how }, `${cost.estimated ? '≈ ' : ''}${costOf(cost)}`, cost.of && cost.unit !== 'part' ? h('div', {}, `${number(100 * cost.part)} % ${cost.of}`) : null),
+        first && bisectButton(true), each.tries.map(tryButton)[0],
+        cost && h('button', { class: 'plain open', 'aria-expanded': String(open), 'aria-label': 'Evidence and what to try', title: 'Evidence and what to try', click: toggle }, open ? '▴' : '▾')));
     return cost && open ? [row, evidence(each)] : [row];
   }
 
@@ -182,9 +187,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const looking = data.advice === null;
     const none = data.status === 'recording' ? 'Nothing so far.' : 'Nothing needs your attention.';
     return [
-      h('h2', {}, 'Findings', h('span', {}, looking ? 'looking for hazards …' : all.length ? 'worst first, then the dearest; click to see, ▾ for the evidence' : '')),
+      h('h2', {}, 'Findings', h('span', {}, looking ? 'looking for hazards …' : all.length ? 'worst first, then the dearest; click to see, ▾ for the evidence' : ''), data.bisects && !all.some((each) => each.look) ? bisectButton() : null),
       trying(),
-      ...all.flatMap(finding),
+      ...all.flatMap((each) => finding(each, each === all.find((any) => any.look))),
       all.length || looking ? null : h('p', { class: 'muted' }, none),
       data.problem ? h('p', { class: 'muted' }, `Hazards could not be looked for: ${data.problem}`) : null,
       data.more_findings ? h('p', { class: 'muted' }, `and ${count(data.more_findings)} more`) : null,

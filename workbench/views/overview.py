@@ -55,6 +55,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "advice": [] if run.live else None,
         "more_findings": max(0, len(found) - MAX_FINDINGS),
         "versions": _versions(meta),
+        "bisects": len(stages) > 1 and not run.live and not training.is_training(run),
     }  # fmt: skip
 
 
@@ -108,7 +109,9 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     if worst:
         dearest = max(worst, key=lambda s: s.worst_error or 0.0)
         yield {**_figure("worst rewrite error", dearest.worst_error, "relative",
-                         f"in {dearest.pass_name}, within its tolerance"
+                         f"in {dearest.pass_name}, " + (
+                             "beyond what is allowed" if dearest.verdicts.get("failed")
+                             else "within its tolerance")
                          if dearest.worst_error else "every rewrite kept its bits", "numerics"),
                "stage": dearest.index}  # fmt: skip
     accumulated = [v for n, v in figures.items() if n.startswith("accumulated_error/")]
@@ -213,7 +216,8 @@ def _ending(run: Run) -> Iterator[Finding]:
     if spoiled is not None:
         yield spoiled
     elif run.status == "failed":
-        yield Finding(ERROR, f"The {what} failed", message, last)
+        look = not training.is_training(run)
+        yield Finding(ERROR, f"The {what} failed", message, last, look=look)
     elif run.status == "cancelled":
         yield Finding(WARNING, f"The {what} was cancelled", kept, last)
     elif run.status == "interrupted":
@@ -253,12 +257,14 @@ def _failed(run: Run) -> Iterator[Finding]:
                     f"{step.rewrite.rule}: error {step.check.worst_error:.2g}, allowed "
                     f"{step.check.tolerance:.2g}{where}. {step.check.note}",
                     {"stage": stage.index, "rewrite": step.number, "panes": ["graph", "diff"]},
+                    look=True,
                 )  # fmt: skip
         for result in run.recording.checks(stage.index):
             if result.rewrite is None and result.verdict == "failed":
                 yield Finding(ERROR, f"{stage.pass_name} changes the result",
                               f"error {result.worst_error:.2g}. {result.note}",
-                              {"stage": stage.index, "panes": ["graph", "diff"]})  # fmt: skip
+                              {"stage": stage.index, "panes": ["graph", "diff"]},
+                              look=True)  # fmt: skip
 
 
 def _diagnostics(run: Run) -> Iterator[Finding]:

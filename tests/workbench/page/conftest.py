@@ -182,8 +182,8 @@ class Tab:
         self.page.wait_for_selector("#cw-loading", state="detached")
         return self
 
-    def locate(self, selector: str) -> Any:
-        return self.page.locator(selector)
+    def locate(self, selector: str, **more: Any) -> Any:
+        return self.page.locator(selector, **more)
 
     def wait(self, selector: str, **more: Any) -> None:
         """Wait for an element; where it does not come, say what the page shows instead."""

@@ -16,7 +16,7 @@ from core_compiler.record import Recording
 from core_compiler.record.resumed import Resumed
 from tests.training.test_commands import OWN_PASS
 from tests.workbench.page.conftest import WORDS
-from workbench import divergences, training_runs, worker
+from workbench import divergences, kept_results, training_runs, worker
 from workbench.ahead import finite
 from workbench.app.library import Library
 from workbench.app.workspace import Workspace
@@ -185,14 +185,18 @@ def test_the_op_is_found_and_linked(found, training_runs):
 
 
 def test_a_result_is_kept_and_a_damaged_one_is_none(found, training_runs, tmp_path):
-    kept = divergences.path_of(training_runs.a)
+    kept = divergences.RESULTS.path_of(training_runs.a)
     (key, result), *_ = json.loads(kept.read_text()).items()
     path = tmp_path / "x.run"
-    for n in range(divergences.KEPT + 3):
-        divergences.keep(path, f"key{n}", result)
-    assert divergences.kept(path, "key0") is None
-    last = f"key{divergences.KEPT + 2}"
-    assert divergences.kept(path, last) == divergences.kept(training_runs.a, key) == result
+    for n in range(kept_results.KEPT + 3):
+        divergences.RESULTS.keep(path, f"key{n}", result)
+    assert divergences.RESULTS.kept(path, "key0") is None
+    last = f"key{kept_results.KEPT + 2}"
+    assert (
+        divergences.RESULTS.kept(path, last)
+        == divergences.RESULTS.kept(training_runs.a, key)
+        == result
+    )
     for broken in (
         {**result, "numbers": [1]},
         {**result, "ulps": "x"},
@@ -200,21 +204,21 @@ def test_a_result_is_kept_and_a_damaged_one_is_none(found, training_runs, tmp_pa
         3,
         {**result, "element": 1},
     ):
-        divergences.path_of(path).write_text(json.dumps({last: broken}))
-        assert divergences.kept(path, last) is None
-    divergences.path_of(path).write_text("{")
-    assert divergences.kept(path, last) is None
-    divergences.keep(path, last, result)  # what is no JSON is written anew
-    assert divergences.kept(path, last) == result
+        divergences.RESULTS.path_of(path).write_text(json.dumps({last: broken}))
+        assert divergences.RESULTS.kept(path, last) is None
+    divergences.RESULTS.path_of(path).write_text("{")
+    assert divergences.RESULTS.kept(path, last) is None
+    divergences.RESULTS.keep(path, last, result)  # what is no JSON is written anew
+    assert divergences.RESULTS.kept(path, last) == result
     with pytest.raises(UserError, match=f"{result['op']} is the first that differs, but"):
-        divergences.keep(tmp_path / "no folder" / "x.run", last, result)
+        divergences.RESULTS.keep(tmp_path / "no folder" / "x.run", last, result)
 
 
 def test_a_recording_that_is_removed_takes_its_results_along(tmp_path):
     library = Library(tmp_path)
     path = library.new_path("m")
     path.write_bytes(b"")
-    divergences.path_of(path).write_text("{}")
+    divergences.RESULTS.path_of(path).write_text("{}")
     library.remove(path.name)
     assert list(library.folder.iterdir()) == []
 

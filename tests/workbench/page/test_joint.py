@@ -9,6 +9,8 @@ import pytest
 
 from core_compiler.training.phases import BEFORE, EXCHANGE, FORWARD, PHASES
 from core_compiler.training.roles import Roles
+from workbench import op_timeline
+from workbench.cli import main
 from workbench.state import Sight
 from workbench.views import graph, inspector, joint, joint_rows, overview, search
 from workbench.views.links import LAUNCH
@@ -45,6 +47,23 @@ def sections(run: Run, stage: int, op: int) -> dict[str, list[dict]]:
 
 def led_to(rows: list[dict]) -> set[int]:
     return {row["go"]["op"] for row in rows if row["kind"] == "link"}
+
+
+def test_the_timeline_leads_to_the_gradient_and_back(step, capsys):
+    _, run = step
+    stage = number(run, "differentiate")
+    gelu = next(run.op_id(op) for op in ops(run, stage) if op.kind == "core.gelu")
+    shown = inspector.data(run, Sight(stage=stage, op=gelu))["sections"]
+    (row,) = next(s["rows"] for s in shown if s["title"] == "History")
+    (mark,) = [m for m in row["marks"] if m["lane"] == "gradient"]
+    assert (mark["what"], mark["pass"], row["shown"]) == ("gradient", "differentiate", stage)
+    assert set(mark["ops"]) == led_to(sections(run, stage, gelu)["Gradients"])
+    back = op_timeline.timeline(run, mark["go"]["op"], stage)["marks"]
+    (forward,) = [m for m in back if m["lane"] == "gradient"]
+    assert (forward["what"], forward["ops"]) == ("forward", [gelu])
+    capsys.readouterr()
+    assert main(["op", str(run.path), str(mark["go"]["op"])]) == 0
+    assert "it is the gradient of" in capsys.readouterr().out
 
 
 # -- the graph ------------------------------------------------------------------------------------

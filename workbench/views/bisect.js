@@ -1,0 +1,201 @@
+// The first bad pass of a compile: what was found, the program that shows it, and looking for it.
+
+const STYLE = `
+.root { display: flex; flex-direction: column; background: var(--surface); }
+.bar { display: flex; align-items: center; gap: 6px 12px; min-height: 36px; flex: none; padding: 5px 10px; border-bottom: 1px solid var(--line); flex-wrap: wrap; }
+.bar label { display: flex; align-items: center; gap: 6px; color: var(--muted); } .bar input { color: var(--text); } .bar .tolerance { width: 70px; } .bar .inputs { width: 190px; } .bar .gap { flex: 1; }
+.scroll { flex: 1; min-height: 0; overflow: auto; padding: 14px 18px 24px; outline: none; }
+.scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+.told { font-size: 15px; font-weight: 600; margin: 0 0 4px; overflow-wrap: anywhere; } .told .wrong { color: var(--bad); } .told .right { color: var(--added); }
+p { margin: 0 0 8px; max-width: 820px; overflow-wrap: anywhere; } h2 { font-size: 13px; font-weight: 600; margin: 18px 0 6px; }
+.box { border: 1px solid var(--line); border-radius: 6px; padding: 10px 14px; margin: 0 0 14px; max-width: 980px; background: var(--page); }
+.box.problem { border-left: 4px solid var(--warn); } .box.failed { border-left: 4px solid var(--bad); color: inherit; font-weight: 400; }
+.box b.what { display: block; overflow-wrap: anywhere; } .do { display: flex; align-items: center; gap: 10px; flex-wrap: wrap; margin-top: 8px; }
+.command { display: flex; gap: 6px; align-items: center; margin-top: 6px; } .command code { overflow-wrap: anywhere; background: var(--raised); padding: 2px 6px; border-radius: 4px; user-select: all; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; table-layout: fixed; } td, th { padding: 3px 14px 3px 0; text-align: left; vertical-align: top; font-weight: 400; overflow-wrap: anywhere; } th { color: var(--muted); width: 104px; }
+.track { flex: 1; max-width: 260px; min-width: 90px; height: 5px; background: var(--raised); border-radius: 3px; overflow: hidden; } .track div { height: 100%; background: var(--accent); transition: width .3s; } .track.slide div { width: 35%; animation: slide 1.2s ease-in-out infinite alternate; }
+@keyframes slide { from { margin-left: 0; } to { margin-left: 65%; } }
+@media (prefers-reduced-motion: reduce) { .track.slide div { animation: none; } }
+pre { margin: 4px 0; padding: 5px 8px; background: var(--surface); border: 1px solid var(--line); border-radius: 4px; overflow: auto; max-height: 320px; font: 11px/1.5 var(--mono); white-space: pre; }
+pre div { white-space: pre; } .old { color: var(--removed); } .new { color: var(--added); }
+button.link { border: none; background: none; padding: 0; height: auto; color: var(--accent); white-space: normal; text-align: left; overflow-wrap: anywhere; } .side { margin-right: 18px; }
+`;
+const HOW = { raised: 'the pass raised', invalid: 'the verifier refuses what it made', check: 'the check of one rewrite', 'end to end': 'the outputs as a whole', executed: 'machine code against its meaning', 'never ends': 'the pass did not end' };
+const COUNTED = { bitwise: 'kept every bit', within: 'within tolerance', unchecked: 'not checked' };
+const relative = (value) => (typeof value === 'number' ? (value === 0 ? '0' : value.toExponential(1).replace('e+', 'e')) : String(value ?? '–'));
+const exactly = (value) => (typeof value !== 'number' ? String(value ?? '–') : Math.fround(value) === value ? String(Number(value.toPrecision(9))) : String(value));
+const many = (n, noun) => `${count(n)} ${noun}${n === 1 ? '' : 'es'}`;
+const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
+
+export default component(STYLE, ({ model, root, watch, send }) => {
+  let data = null;
+  let detail = {};
+  let before = null; // what was drawn of the detail, progress aside
+  let typed = null; // what is in the fields, until a search begins with it
+  let refused = null; // a file that could not be sent
+  const tolerance = h('input', { class: 'tolerance', type: 'text', inputmode: 'decimal', 'aria-label': 'Largest error of the outputs that is no fault, relative to their largest number' });
+  const inputs = h('input', { class: 'inputs', type: 'text', placeholder: "the model's own", 'aria-label': 'Inputs: the path of an .npz file; empty: the model\'s own', title: 'An .npz with the inputs by name, or arr_0, arr_1… in order' });
+  const file = h('input', { type: 'file', hidden: true, accept: '.npz', change: () => { if (file.files[0]) sendFile(file.files[0]); file.value = ''; } });
+  const look = h('button', { class: 'primary', 'data-do': 'look', click: () => start() });
+  const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'How to look' },
+    h('label', { title: 'Largest error of the outputs since the import that is no fault' }, 'tolerance', tolerance, 'of the largest'),
+    h('label', {}, 'inputs', inputs), h('button', { title: 'Send an .npz file', click: () => file.click() }, 'File…'), file, h('span', { class: 'gap' }), look);
+  const body = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'First bad pass' });
+  const stepName = h('b', { class: 'what' });
+  const doing = h('span', {});
+  const share = h('div');
+  const track = h('div', { class: 'track' }, share);
+  root.append(bar, body);
+
+  const live = () => Boolean(detail.token); // only the page can look
+  const search = () => detail.search ?? {};
+  const link = (text, go, title) => h('button', { class: 'link', title: title ?? '', click: () => send('follow', { go: { beside: 'bisect', ...go } }) }, text);
+  const error = (each, kind) => h('div', { class: `box ${kind}`, role: kind === 'failed' ? 'alert' : 'note' }, h('b', { class: 'what' }, each.what), each.where && h('div', { class: 'muted' }, each.where), each.fix && h('div', {}, each.fix));
+
+  for (const field of [tolerance, inputs]) {
+    field.addEventListener('input', () => { typed = { tolerance: tolerance.value, inputs: inputs.value }; });
+    field.addEventListener('keydown', (event) => { event.stopPropagation(); if (event.key === 'Enter' && !look.disabled) start(); });
+  }
+
+  function start(trust = false) {
+    const asked = { tolerance: tolerance.value.trim() || '1e-3', inputs: inputs.value.trim() };
+    typed = null;
+    refused = null;
+    model.set('state', asked);
+    model.save_changes();
+    send('bisect', { ...asked, trust, again: true });
+  }
+
+  async function sendFile(given) {
+    refused = null;
+    try {
+      const sent = await fetch(`upload?name=${encodeURIComponent(given.name)}`, { method: 'PUT', body: given, headers: { 'X-Workbench-Token': detail.token } });
+      const answer = await sent.json();
+      if (answer.error) refused = answer.error;
+      else { inputs.value = answer.path; typed = { tolerance: tolerance.value, inputs: answer.path }; }
+    } catch {
+      refused = { what: 'the file could not be sent', where: given.name, fix: 'give its path instead' };
+    }
+    draw();
+  }
+
+  function command(text) {
+    const shown = h('code', {}, text);
+    const button = h('button', { click: () => copyText(text, button, shown) }, 'Copy');
+    return h('div', { class: 'command' }, shown, button);
+  }
+
+  function drawProgress() {
+    const { what = 'starting', done = 0, total = 0, elapsed = 0 } = search().progress ?? {};
+    stepName.textContent = what.startsWith('reduce') ? 'Found: the program is made smaller' : 'Each pass is done again and checked';
+    doing.textContent = `${what}${total ? `, ${count(done + 1 > total ? total : done + 1)} of ${count(total)} passes` : done ? `, candidate ${count(done)}` : ''} · ${elapsed} s`;
+    track.className = total ? 'track' : 'track slide';
+    share.style.width = total ? `${(100 * done) / total}%` : '';
+  }
+
+  function running() {
+    drawProgress();
+    return h('div', { class: 'box', role: 'status' }, stepName,
+      h('div', { class: 'do' }, doing, track, h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel')),
+      h('div', { class: 'muted' }, 'First the passes, then the rewrites of the one that is wrong, then the smallest program that shows it. It goes on when you look at something else.'));
+  }
+
+  function looked({ looked: all }, found) {
+    const counts = Object.entries(COUNTED).filter(([name]) => all.verdicts[name]).map(([name, words]) => `${count(all.verdicts[name])} ${words}`);
+    const worst = !all.worst_pass ? ['The outputs kept every bit.']
+      : ['The outputs are off by ', h('b', {}, relative(all.error)), ' of their largest number at most, after ',
+        data.result.worst_stage === null ? all.worst_pass : link(all.worst_pass, { stage: data.result.worst_stage, open: 'diff' }, 'What this pass changed'), '.'];
+    const code = found ? '' : all.launches !== null ? `The machine code of ${many(all.launches, 'launch')} does what it means. ` : `Machine code was not compared: ${all.not_executed}. `;
+    return h('p', {}, `${found ? `${many(all.passes, 'pass')} before it, of ${count(all.of)},` : many(all.passes, 'pass')} ${all.passes === 1 ? 'was' : 'were'} checked${counts.length ? `; rewrites: ${counts.join(', ')}` : ''}. `, code, ...worst);
+  }
+
+  function program(each) {
+    if (each.problem) return [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, `There is none: ${each.problem}`)];
+    const get = each.download && h('button', { 'data-do': 'download', click: () => {
+      const content = Uint8Array.from(atob(each.download.base64), (c) => c.charCodeAt(0));
+      download(each.download.name, content, 'application/octet-stream');
+    } }, `Download ${each.download.name}`);
+    const runs = each.runs_alone ? 'python reproducer.py needs core_compiler alone: it exits with 1 while the fault is there, with 0 when it is gone.'
+      : each.stopped === 'interrupted' ? 'It was not tried alone: the search was cancelled.' : `Alone it does not show the fault: ${each.says}`;
+    return [
+      h('h2', {}, 'Smallest program that shows it'),
+      h('p', { class: 'muted' }, `${plural(each.ops_before, 'op')} became ${count(each.ops_after)}, after ${plural(each.tried, 'candidate')} in ${seconds(each.seconds)}${each.stopped ? `; stopped early (${each.stopped})` : ''}.`),
+      h('pre', { tabindex: 0, 'aria-label': 'IR of the smallest program' }, each.lines.join('\n'), each.more ? `\n… ${count(each.more)} more lines` : ''),
+      h('div', { class: 'do' }, get ?? h('span', { class: 'muted' }, 'It is too large to be kept here: workbench reduce writes it.'), h('span', { class: each.runs_alone ? 'muted' : '' }, runs)),
+    ];
+  }
+
+  function result() {
+    const found = data.result;
+    if (!found) return [];
+    const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
+    const given = h('p', { class: 'muted' }, `${found.model} for ${found.target}, on ${found.inputs ? base(found.inputs) : "the model's own inputs"}; outputs may be off by ${relative(found.tolerance)} of the largest. Kept beside the recording.`);
+    if (found.first_bad_pass === null) {
+      return [h('div', { class: 'box', 'data-result': 'none' }, h('p', { class: 'told' }, h('span', { class: 'right' }, 'Nothing is wrong.')), looked(found, false), given)];
+    }
+    const step = found.first_bad_rewrite;
+    const there = found.there !== null && { stage: found.there, ...(found.op === null ? {} : { op: found.op }) };
+    const rule = step && (step.rule === null ? `the one after ${plural(step.number, 'rewrite')}` : `${step.number}: ${step.rule}`);
+    const [right, wrong] = found.numbers ?? [];
+    return [h('div', { class: 'box', 'data-result': 'pass' },
+      h('p', { class: 'told' }, h('span', { class: 'wrong' }, found.first_bad_pass), ' is the first bad pass'),
+      h('p', {}, found.note),
+      h('table', {},
+        row('pass', there ? link(`${String(found.stage).padStart(2, '0')} ${found.first_bad_pass}`, { ...there, open: 'diff' }, 'What it changed') : found.first_bad_pass, h('span', { class: 'muted' }, `  seen by: ${HOW[found.how] ?? found.how}`)),
+        step ? row('rewrite', h('span', { class: 'mono' }, found.rewrite === null ? rule : link(rule, { stage: found.there, rewrite: found.rewrite, open: 'rewrites' }, 'This rewrite: before and after')),
+          step.note ? h('span', { class: 'muted' }, `  ${step.note}`) : '') : null,
+        step?.source ? row('rule stands in', h('span', { class: 'mono' }, step.source)) : null,
+        step && step.old.length + step.new.length ? row('before, after', h('pre', { tabindex: 0, 'aria-label': 'The ops before and after' }, step.old.slice(0, 12).map((line) => h('div', { class: 'old' }, `- ${line}`)), step.new.slice(0, 12).map((line) => h('div', { class: 'new' }, `+ ${line}`)))) : null,
+        found.value ? row('worst value', h('span', { class: 'mono' }, `${found.value}${found.index.length ? ` [${found.index.join(', ')}]` : ''}`), found.error === null || found.error === 'nan' ? '' : `  off by ${relative(found.error)} of the largest`) : null,
+        found.numbers ? row('numbers there', h('span', { class: 'side' }, 'before ', h('span', { class: 'mono' }, exactly(right))), h('span', { class: 'side' }, 'after ', h('span', { class: 'mono' }, exactly(wrong))),
+          `${relative(found.absolute)} apart`, found.ulps === null ? '' : `, ${plural(found.ulps, 'ulp')}`) : null,
+        found.model_lines.length ? row('model line', ...found.model_lines.slice(0, 4).flatMap((line, i) => [i ? ', ' : '', there && found.op !== null ? link(base(line), { ...there, open: 'source' }, line) : h('span', { title: line }, base(line))])) : null,
+      ),
+      ...(found.reduced ? program(found.reduced) : [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, search().state === 'running' ? 'It is being looked for …' : 'It was not looked for to the end: look again.')]),
+      h('h2', {}, 'What was right'), looked(found, true), given)];
+  }
+
+  function asked() {
+    const { state, error: wrong, ask } = search();
+    if (state === 'running') return [running()];
+    if (state === 'failed' && wrong) {
+      return [error(wrong, 'failed'), ask ? h('div', { class: 'do', style: { margin: '0 0 14px' } }, h('button', { 'data-do': 'trust', click: () => start(true) }, 'Run that code'), h('button', { click: () => send('show', { view: 'pipeline' }) }, 'Read it in Pipeline')) : null];
+    }
+    return state === 'cancelled' ? [h('p', { class: 'muted', role: 'status' }, 'The search was cancelled; what it had found is kept.')] : [];
+  }
+
+  function intro() {
+    if (data.result || data.problem || search().state === 'running') return [];
+    return [
+      h('p', { class: 'told' }, 'Which pass is the first that is wrong?'),
+      h('p', {}, 'The model is compiled again, a pass at a time. After each one the verifier, the check of every rewrite and the outputs on real inputs say whether it is right; in the one that is not, the rewrite is searched, and the program is made as small as it can be.'),
+      data.recorded.length ? h('p', {}, 'Checks failed while this was recorded, in ', data.recorded.slice(0, 6).flatMap((each, i) => [i ? ', ' : '', link(each.name, { stage: each.stage, open: 'numerics' }), ` (${count(each.failed)})`]), '.') : null,
+    ];
+  }
+
+  function draw() {
+    if (!data) return;
+    if (!live() || data.problem) bar.remove();
+    else if (!bar.isConnected) root.prepend(bar);
+    if (typed === null && root.getRootNode().activeElement !== tolerance) tolerance.value = data.tolerance;
+    if (typed === null && root.getRootNode().activeElement !== inputs) inputs.value = data.inputs;
+    look.textContent = data.result ? 'Look again' : 'Look';
+    look.disabled = search().state === 'running' || Boolean(data.problem) || data.live;
+    look.className = look.disabled ? '' : 'primary';
+    const top = body.scrollTop;
+    body.replaceChildren(...[
+      ...(refused ? [error(refused, 'failed')] : []), ...asked(), ...(data.problem ? [error(data.problem, 'problem')] : []), ...intro(), ...result(),
+      ...(live() || data.problem ? [] : [h('p', { class: 'muted' }, data.result ? 'To look again:' : 'Nothing is compiled from here. The same as a command:'), command(data.command)]),
+    ].flat().filter(Boolean));
+    body.scrollTop = top;
+  }
+
+  watch('detail', () => {
+    detail = json(model, 'detail') ?? {};
+    const { progress, ...rest } = search();
+    const now = JSON.stringify({ ...detail, search: rest });
+    if (now === before && rest.state === 'running') drawProgress();
+    else { before = now; draw(); }
+  });
+  watch('data', () => { data = json(model, 'data') ?? data; draw(); });
+});

@@ -1,0 +1,126 @@
+"""The first bad pass of a compile: what was found when it was looked for, or how to look."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from core_compiler.errors import UserError
+from workbench import first_bad_pass, models
+from workbench.showing import kept_state
+from workbench.state import Sight
+from workbench.views.reading import Run
+
+#: Longest line of a module's text, and lines of it, that are sent.
+MAX_LINES, MAX_LINE = 400, 2_000
+
+
+def key(run: Run, sight: Sight) -> tuple:
+    return run.version.stages, run.status, sight.view_state("bisect"), _stamp(run)
+
+
+def data(run: Run, sight: Sight) -> dict[str, Any]:
+    """``result``: what was found with the ``tolerance`` and the ``inputs`` that the view remembers
+    (else what was found last), with the places in this recording; ``recorded``: the checks that
+    failed while it was made; ``problem``: why its model cannot be compiled again; ``command``."""
+    state = kept_state(sight, "bisect")
+    result = _result(run, state)
+    shown = result or {}
+    return {
+        "path": str(run.path), "name": run.path.name, "live": run.live,
+        "tolerance": _text(state.get("tolerance")) or f"{shown.get('tolerance', 0) or 1e-3:g}",
+        "inputs": _text(state.get("inputs")) or str(shown.get("inputs", "")),
+        "result": None if result is None else _linked(run, result),
+        "recorded": _recorded(run), "problem": _problem(run), "command": _command(run),
+    }  # fmt: skip
+
+
+def choices(entries: Iterable[Any]) -> dict[str, Any]:
+    """Nothing to choose among: the page adds how the search goes."""
+    return {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _result(run: Run, state: Mapping[str, Any]) -> dict[str, Any] | None:
+    results = first_bad_pass.RESULTS
+    if not state.get("tolerance"):
+        return results.newest(run.path)
+    try:
+        allowed = first_bad_pass.tolerance(state["tolerance"])
+    except UserError:
+        return None
+    return results.kept(run.path, first_bad_pass.key_of(allowed, _text(state.get("inputs"))))
+
+
+def _stamp(run: Run) -> tuple[int, int] | None:
+    try:
+        found = first_bad_pass.RESULTS.path_of(run.path).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _problem(run: Run) -> dict[str, str] | None:
+    try:
+        models.recorded(run.meta())
+    except UserError as error:
+        return error.to_json()["error"]
+    return None
+
+
+def _inserted(run: Run) -> list[Mapping[str, Any]]:
+    edit = run.meta().get("edit")
+    found = edit.get("insert") if isinstance(edit, Mapping) else None
+    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+
+
+def _command(run: Run) -> str:
+    trust = ["--trust"] if _inserted(run) else []
+    return shlex.join(["workbench", "bisect", str(run.path), *trust])
+
+
+def _recorded(run: Run) -> list[dict[str, Any]]:
+    """The passes with failed checks, and the one that ended the compile: the recording's own
+    word."""
+    return [
+        {"stage": s.index, "name": s.pass_name, "failed": s.verdicts["failed"]}
+        for s in run.stages() if s.verdicts.get("failed")
+    ]  # fmt: skip
+
+
+def _linked(run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result with where it is in this recording: ``there``, the stage that the pass made, or
+    where it left none the one before; ``rewrite`` of that stage; the ``op`` that it replaces."""
+    stages, number, step = run.stages(), result["stage"], result["first_bad_rewrite"]
+    there = rewrite = op = None
+    if number is not None:
+        made = 0 < number < len(stages) and stages[number].pass_name == result["first_bad_pass"]
+        there = number if made else number - 1 if 0 < number <= len(stages) else None
+        steps = run.rewrites(number) if made and step is not None else []
+        at = step["number"] if steps and step is not None else None
+        if at is not None and 0 <= at < len(steps) and steps[at].rewrite.rule == step["rule"]:
+            rewrite = at
+            ops = [o for o in steps[at].rewrite.old if not o.kind.endswith("constant")]
+            op = run.op_id(ops[0]) if ops else None
+    worst = result["looked"]["worst_pass"]
+    reduced = result["reduced"]
+    if reduced is not None:
+        lines = [line[:MAX_LINE] for line in reduced["text"].splitlines()]
+        reduced = {**reduced, "lines": lines[:MAX_LINES], "more": max(0, len(lines) - MAX_LINES)}
+        del reduced["text"]
+    return {
+        **result, "there": there, "rewrite": rewrite, "op": op, "reduced": reduced,
+        "error": _said(result["error"]), "absolute": _said(result["absolute"]),
+        "numbers": None if result["numbers"] is None else [_said(n) for n in result["numbers"]],
+        "worst_stage": next((s.index for s in stages if worst and s.pass_name == worst), None),
+    }  # fmt: skip
+
+
+def _said(value: float | None) -> float | str | None:
+    """A number as JSON has it: one that is not finite as a word."""
+    return value if value is None or math.isfinite(value) else str(value)
