@@ -31,7 +31,7 @@ kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px;
 .toast { position: fixed; z-index: 70; right: 16px; bottom: 16px; max-width: 460px; background: var(--surface); border: 1px solid var(--line); border-left: 4px solid var(--accent);
   border-radius: 6px; box-shadow: var(--shadow); padding: 10px 34px 10px 14px; white-space: normal; }
 .toast.error { border-left-color: var(--bad); }
-.toast .where { color: var(--muted); overflow-wrap: anywhere; } .toast button { position: absolute; right: 6px; top: 6px; }
+.toast .where { color: var(--muted); overflow-wrap: anywhere; } .toast button.act { margin-top: 6px; } .toast button.plain { position: absolute; right: 6px; top: 6px; }
 `;
 const KEYS = [
   ['j  k', 'next, previous pass that changed something'], ['J  K', 'next, previous rewrite'], ['n', 'next failed check'],
@@ -130,10 +130,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     shownNotice = notice.n;
     toast.className = `toast${notice.error ? ' error' : ''}`;
     toast.replaceChildren(h('div', {}, notice.what), notice.where && h('div', { class: 'where' }, notice.where), notice.fix && h('div', { class: 'muted' }, notice.fix),
+      notice.act && h('button', { 'data-do': 'act', class: 'act', click: () => { toast.hidden = true; send(notice.act.name, notice.act.data); } }, notice.act.label),
       h('button', { class: 'plain', 'aria-label': 'Close', click: () => { toast.hidden = true; } }, '×'));
     toast.hidden = false;
     clearTimeout(toast.timer);
-    if (!notice.error) toast.timer = setTimeout(() => { toast.hidden = true; }, 4000);
+    if (!notice.error) toast.timer = setTimeout(() => { toast.hidden = true; }, notice.act ? 15000 : 4000);
   }
 
   // -- panes ------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import sys
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
 from urllib.parse import urlencode
 
 import panel as pn
@@ -23,12 +22,12 @@ from bokeh.io import curdoc
 from panel.io.server import get_server
 from tornado.httpclient import AsyncHTTPClient
 from tornado.ioloop import IOLoop
-from tornado.web import HTTPError, RequestHandler, stream_request_body
+from tornado.web import HTTPError, RequestHandler
 
 from core_compiler.errors import UserError
 from workbench import modules
-from workbench.app.library import MAX_UPLOAD
 from workbench.app.page import Page
+from workbench.app.transfers import Download, Table, Upload
 from workbench.app.workspace import Workspace
 from workbench.frame import frame
 from workbench.state import VIEWS
@@ -39,6 +38,8 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 MAX_MESSAGE = 64 << 20
 #: How long a page that lost its connection is kept (milliseconds); its URL brings it back anyway.
 UNUSED = 15_000
+
+TRANSFERS = {"upload": Upload, "file": Download, "runs.csv": Table}
 
 _TEMPLATE = (
     (HERE / "page.html")
@@ -54,58 +55,6 @@ class Health(RequestHandler):
     def get(self) -> None:
         self.set_header("Cache-Control", "no-store")
         self.write("ok")
-
-
-@stream_request_body
-class Upload(RequestHandler):
-    """``PUT /upload?name=``: a dropped file, streamed to disk; needs the page's token."""
-
-    def initialize(self, workspace: Workspace) -> None:
-        self.workspace = workspace
-        self.file: IO[bytes] | None = None
-        self.problem: UserError | None = None
-        self.received = 0
-
-    def prepare(self) -> None:
-        if self.request.method != "PUT":
-            raise HTTPError(405)
-        if self.request.headers.get("X-Workbench-Token", "") != self.workspace.token:
-            raise HTTPError(403)
-        connection: Any = self.request.connection  # HTTP/1.1's, of which Tornado's base says less
-        connection.set_max_body_size(MAX_UPLOAD)
-        try:
-            self.path = self.workspace.library.upload_path(self.get_query_argument("name", ""))
-            self.file = self.path.open("wb")
-        except UserError as error:
-            self.problem = error
-
-    def data_received(self, chunk: bytes) -> None:
-        if self.file is None:
-            return
-        self.received += len(chunk)
-        try:
-            self.file.write(chunk)
-        except OSError as error:
-            self.problem = UserError(f"the file cannot be stored ({error.strerror})",
-                                     self.path.name, "free disk space")  # fmt: skip
-            self._drop()
-
-    def put(self) -> None:
-        if self.file is not None:
-            self.file.close()
-        if self.problem is not None:
-            self.write(self.problem.to_json())
-        else:
-            self.write({"path": str(self.path), "size": self.received})
-
-    def on_connection_close(self) -> None:
-        self._drop()
-
-    def _drop(self) -> None:
-        if self.file is not None:
-            self.file.close()
-            self.file = None
-            self.path.unlink(missing_ok=True)
 
 
 class Module(RequestHandler):
@@ -190,7 +139,8 @@ def serve(
         make_page(workspace, first, addresses),
         port=port, address=address, websocket_origin=origins,
         start=False, show=False, verbose=False, title="Compiler Workbench",
-        extra_patterns=[(r"/health", Health), (r"/upload", Upload, {"workspace": workspace}),
+        extra_patterns=[(r"/health", Health), *((rf"/{name}", handler, {"workspace": workspace})
+                          for name, handler in TRANSFERS.items()),
                         (r"/modules/([\w.-]+)", Module, {"modules": texts})],
         unused_session_lifetime_milliseconds=UNUSED, check_unused_sessions_milliseconds=5_000,
         websocket_max_message_size=MAX_MESSAGE, keep_alive_milliseconds=10_000,

@@ -34,9 +34,11 @@ class Workspace:
     who started the server named; they may always be opened."""
 
     def __init__(self, *, local: bool = True, allow_code: bool = False,
-                 given: tuple[Path, ...] = (), root: Path | None = None):  # fmt: skip
+                 given: tuple[Path, ...] = (), root: Path | None = None,
+                 max_upload: int = MAX_UPLOAD):  # fmt: skip
         self.library = Library(root)
         self.compiles = Compiles()
+        self.max_upload = max_upload
         self.token = secrets.token_urlsafe(24)
         self._local, self._code = local, local or allow_code
         self._given = {p.absolute() for p in given}
@@ -59,8 +61,14 @@ class Workspace:
             raise UserError("files outside the library are not opened on a public address",
                             path.name, "drop the file on the page instead")  # fmt: skip
 
+    def check_deleted(self, path: Path) -> None:
+        """UserError where a recording lies in the trash."""
+        name = self.library.name(path)
+        if not path.exists() and any(d.name == name for d in self.library.deleted()):
+            raise UserError("this run was deleted", name, "restore it from the trash, below")
+
     def made_here(self, path: Path) -> bool:
-        """Whether a recording lies where this workspace records."""
+        """Whether a recording lies where this workspace records, and not with the imported ones."""
         return path.absolute().parent == self.library.folder
 
     def acquire(self, path: Path) -> Run:
@@ -173,11 +181,10 @@ class Workspace:
         from sample_models.catalogue import CATALOGUE
 
         return {
-            "token": self.token, "max_upload": MAX_UPLOAD, "folder": str(self.library.folder),
+            "token": self.token, "max_upload": self.max_upload, "folder": str(self.library.folder),
             "targets": _target_names(GROUP),
             "samples": [{"name": m.name, "summary": m.summary, "parameters": m.parameters,
                          "flops": m.flops} for m in CATALOGUE.values()],
-            "recent": [asdict(entry) for entry in self.library.entries()],
             "recorded": [asdict(entry) for entry in self.library.recorded()],
         }  # fmt: skip
 

@@ -1,0 +1,81 @@
+"""The library on the first page: which runs it lists, and what a person does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from core_compiler.errors import UserError
+from workbench.app.library import Library
+from workbench.app.run_index import Found
+from workbench.app.run_query import SORTS
+from workbench.state import Sight
+
+#: How many runs are listed at a time.
+LISTED = 25
+#: How long new recordings are read before what is there is shown again (seconds).
+READING = 0.4
+#: How often the first page looks for new recordings (seconds).
+LOOK = 2.0
+
+
+def facts(library: Library, sight: Sight) -> dict[str, Any]:
+    """What the first page shows of the library for a sight: ``runs`` of ``total`` found among
+    ``known``, of which ``pending`` are still to be read; the ``trash``; a ``trend``."""
+    problem, found, trend = None, Found([], 0, 0, 0), None
+    try:
+        found = library.listing(sight.find, LISTED, sight.skip or 0)
+        if not found.entries and sight.skip:  # what stood there has gone
+            found = library.listing(sight.find, LISTED)
+            sight = sight.with_(skip=None)
+        trend = library.trend(sight.find) if sight.shelf == "trend" else None
+    except UserError as error:
+        problem = error.to_json()["error"]
+    return {
+        "find": sight.find, "skip": sight.skip or 0, "shelf": sight.shelf, "listed": LISTED,
+        "sorts": list(SORTS), "runs": [asdict(entry) for entry in found.entries],
+        "total": found.total, "known": found.known, "pending": found.pending,
+        "trash": [asdict(gone) for gone in library.deleted()], "trend": trend, "problem": problem,
+    }  # fmt: skip
+
+
+def follow(library: Library, sight: Sight, show: Callable[[dict[str, Any]], None],
+           wanted: Callable[[], bool], quick: bool = False) -> None:  # fmt: skip
+    """Show the library as it was indexed, then read what is new, for as long as it is ``wanted``.
+    ``quick``: only look whether something has changed."""
+    if not quick:
+        show(facts(library, sight))
+    while wanted():
+        pending = library.index.refresh(READING, quick)
+        show(facts(library, sight))
+        if not pending:
+            return
+
+
+def annotate(library: Library, command: Mapping[str, Any]) -> None:
+    """The ``tags``, ``note`` or ``pinned`` that a page gives to the run ``name``."""
+    tags, note, pinned = (command.get(each) for each in ("tags", "note", "pinned"))
+    library.annotate(
+        str(command.get("run", "")), tags=None if tags is None else str(tags).split(),
+        note=None if note is None else str(note), pinned=None if pinned is None else bool(pinned),
+    )  # fmt: skip
+
+
+def removed(library: Library, name: str) -> dict[str, Any]:
+    """Delete a run; the notice that says so and undoes it."""
+    gone = library.remove(name)
+    return {"what": f"{gone.model} was deleted.", "where": gone.name,
+            "fix": "It is kept in the trash for 30 days.",
+            "act": {"label": "Undo", "name": "restore", "data": {"token": gone.token}}}  # fmt: skip
+
+
+def lost(library: Library, name: str) -> dict[str, Any]:
+    """The notice that a run which is shown has been deleted."""
+    found = next((d for d in library.deleted() if d.name == name), None)
+    act = found and {"label": "Undo", "name": "restore", "data": {"token": found.token}}
+    return {
+        "what": "This run was deleted.", "where": name, "error": True, "act": act,
+        "fix": "What is shown stays; " + ("it is in the trash, and can be restored."
+                                          if found else "its file is gone."),
+    }  # fmt: skip
