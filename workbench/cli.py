@@ -48,6 +48,7 @@ COMMANDS = {
     "query": ("query_recording", "ask a recording in SQL"),
     "export": ("export_recording", "a recording as one file to share, or a stage as text"),
     "report": ("write_report", "a recording as one HTML file with the page's views, offline"),
+    "runs": ("list_runs", "the library of runs: search, tags, notes, the trash"),
     "models": ("list_models", "the sample models"),
     "targets": ("list_targets", "the installed targets, and the ops they know"),
     "coverage": ("show_coverage", "which ops of the frameworks are translated"),

@@ -129,9 +129,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (!notice || notice.n === shownNotice) return;
     shownNotice = notice.n;
     toast.className = `toast${notice.error ? ' error' : ''}`;
-    toast.replaceChildren(h('div', {}, notice.what), notice.where && h('div', { class: 'where' }, notice.where), notice.fix && h('div', { class: 'muted' }, notice.fix),
+    toast.replaceChildren(...[h('div', {}, notice.what), notice.where && h('div', { class: 'where' }, notice.where), notice.fix && h('div', { class: 'muted' }, notice.fix),
       notice.act && h('button', { 'data-do': 'act', class: 'act', click: () => { toast.hidden = true; send(notice.act.name, notice.act.data); } }, notice.act.label),
-      h('button', { class: 'plain', 'aria-label': 'Close', click: () => { toast.hidden = true; } }, '×'));
+      h('button', { class: 'plain', 'aria-label': 'Close', click: () => { toast.hidden = true; } }, '×')].filter(Boolean));
     toast.hidden = false;
     clearTimeout(toast.timer);
     if (!notice.error) toast.timer = setTimeout(() => { toast.hidden = true; }, notice.act ? 15000 : 4000);

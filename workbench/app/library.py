@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +22,8 @@ from workbench.app.run_entry import Entry
 from workbench.app.run_index import MAX_TREND, Found, Index
 from workbench.app.trash import Deleted, Trash
 from workbench.models import FILES
+
+Tags = Callable[[tuple[str, ...]], Iterable[str]]
 
 #: Files that can be dropped on the page, and how large one may be (bytes).
 KINDS = (".run", *FILES)
@@ -123,12 +125,18 @@ class Library:
 
     # -- changes ---------------------------------------------------------------------------------
 
-    def annotate(self, name: str, *, tags: Iterable[str] | None = None, note: str | None = None,
-                 pinned: bool | None = None) -> None:  # fmt: skip
-        """Give a run tags, a note or a pin, in place of those it has; UserError."""
-        changes = run_entry.checked(tags=tags, note=note, pinned=pinned)
+    def annotate(self, name: str, *, tags: Iterable[str] | Tags | None = None,
+                 note: str | None = None, pinned: bool | None = None) -> None:  # fmt: skip
+        """Give a run tags (or what a function makes of those it has), a note or a pin, in place of
+        those it has; UserError."""
         path = self._own(name)
-        self.index.update(self.name(path), lambda: run_entry.annotate(path, changes))
+
+        def change() -> None:
+            wanted = tags(run_entry.about(path)["tags"]) if callable(tags) else tags
+            changes = run_entry.checked(tags=wanted, note=note, pinned=pinned)
+            run_entry.annotate(path, changes)
+
+        self.index.update(self.name(path), change)
 
     def remove(self, name: str) -> Deleted:
         """Move a run and what lies beside it into the trash; UserError while it is being made."""
