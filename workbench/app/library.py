@@ -16,7 +16,6 @@ import sample_models
 from core_compiler.errors import UserError
 from core_compiler.record.file import RecordingFile
 from core_compiler.runtime.cache_folder import default_root
-from workbench import divergences
 from workbench.app import run_entry, run_query, trash
 from workbench.app.run_entry import Entry
 from workbench.app.run_index import MAX_TREND, Found, Index
@@ -92,6 +91,10 @@ class Library:
     def listing(self, text: str = "", limit: int = 50, offset: int = 0) -> Found:
         """A page of the runs that a query finds, as the index has them now."""
         return self.index.find(text, limit, offset)
+
+    def version(self) -> tuple:
+        """Changes with the index and with the trash, whoever changes them."""
+        return self.index.version(), self.trash.version()
 
     def entries(self, text: str = "", limit: int = MAX_OFFERED) -> list[Entry]:
         """The runs that a query finds, pinned ones and then the newest first, after a look at the
@@ -194,5 +197,7 @@ class Library:
 
 def files_of(path: Path) -> list[Path]:
     """A recording and all that lies beside it."""
+    from workbench import divergences  # brings numba, which a list does without
+
     beside = divergences.path_of(path), run_entry.about_path(path)
     return [path, *(Path(f"{path}{part}") for part in ("-wal", "-shm")), *beside]

@@ -73,6 +73,7 @@ class Page:
         self._lost: set[Run] = set()  # shown, and deleted meanwhile
         self._listings = 0  # how often the library was asked what it lists
         self._looked = 0.0
+        self._library_shown: tuple | None = None
         self._answers = 0  # commands that change nothing of what the bar says
         self._push = False
         self._sent = False
@@ -428,7 +429,9 @@ class Page:
 
         def work() -> None:
             try:
-                runs.follow(library, sight, show, wanted, quick)
+                self._library_shown = runs.follow(
+                    library, sight, show, wanted, self._library_shown if quick else None
+                )
             except Exception as error:  # a thread's exception would vanish
                 log.exception("the library could not be listed")
                 told = (

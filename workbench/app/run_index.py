@@ -151,6 +151,16 @@ class Index:
             return None
         return _values(entry, stamp)
 
+    def version(self) -> tuple[int, int]:
+        """Changes when anybody writes to the index."""
+        if self._memory is not None:
+            return 0, self._memory.total_changes
+        try:
+            stat = self.file.stat()
+        except OSError:
+            return 0, 0
+        return stat.st_mtime_ns, stat.st_size
+
     # -- questions -------------------------------------------------------------------------------
 
     def find(self, text: str = "", limit: int = 50, offset: int = 0) -> Found:

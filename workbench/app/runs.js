@@ -20,7 +20,7 @@ const RUNS_STYLE = `
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(320px, 1fr)); gap: 10px; margin: 0 0 10px; }
 .plots figure { margin: 0; border: 1px solid var(--line); border-radius: 6px; background: var(--surface); padding: 6px 8px 2px; }
 .plots figcaption { display: flex; font-weight: 600; } .plots figcaption span { flex: 1; } .plots figcaption small { color: var(--muted); font-weight: 400; margin-left: 6px; }
-.plots svg { width: 100%; height: 128px; display: block; }
+.plots svg { width: 100%; aspect-ratio: 340 / 128; display: block; } .plots figcaption button { font-size: 11px; height: 18px; }
 .plots .axis { stroke: var(--line); } .plots .tick { fill: var(--muted); font: 10px var(--sans); } .plots .line { fill: none; stroke: var(--accent); stroke-width: 1.2; opacity: .55; }
 .plots circle { fill: var(--accent); cursor: pointer; } .plots circle:hover, .plots circle:focus-visible { fill: var(--removed); outline: none; }
 `;
@@ -103,7 +103,7 @@ function runsSection(send) {
       h('td', { class: 'name' }, run.pinned && h('span', { class: 'pin', title: 'pinned' }, '● '), run.model, run.tags.map((tag) => h('button', { class: 'tag', title: `Runs with the tag ${tag}`, click: () => go({ find: `tag:${tag}`, skip: 0, shelf: '' }) }, tag)), run.note && h('div', { class: 'note', title: run.note }, run.note)),
       h('td', {}, target(run)), h('td', { title: stamp(run.began, true) }, ago(run.began)), h('td', { class: 'num' }, shown(run.compile_s, 's')), h('td', { class: 'num' }, shown(run.total_ms, 'ms')),
       h('td', { class: 'num' }, shown(run.peak_bytes, 'B')), h('td', { class: 'num' }, run.kernels === null ? '' : count(run.kernels)), h('td', { class: 'num' }, shown(run.worst_error, 'relative')),
-      h('td', {}, checks(run.checks)), h('td', { class: 'num' }, bytes(run.size)), h('td', { class: 'muted' }, state(run)),
+      h('td', {}, checks(run.checks)), h('td', { class: 'num' }, bytes(run.size)), h('td', { class: run.status === 'failed' || run.error ? 'failed' : 'muted' }, state(run)),
       h('td', { class: 'does' }, small(`Compare ${run.name}`, 'Compare: press it on two runs', '⇄', (e) => compare(e.currentTarget, run.name), { 'data-do': 'compare', 'aria-pressed': String(marked === run.name) }),
         small(`Over time: runs of ${run.model} on ${run.target}`, 'Over time: the runs of this model on this target', '∿', () => go({ find: `model:="${run.model.replaceAll('"', '')}" target:="${run.target}"`, shelf: 'trend', skip: 0 })),
         h('a', { class: 'faint', title: 'Download the recording', 'aria-label': `Download ${run.name}`, href: address('file', { run: run.name }), download: run.name.split('/').pop() }, ' ⤓ '),

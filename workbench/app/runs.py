@@ -40,17 +40,25 @@ def facts(library: Library, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def follow(library: Library, sight: Sight, show: Callable[[dict[str, Any]], None],
-           wanted: Callable[[], bool], quick: bool = False) -> None:  # fmt: skip
+def follow(
+    library: Library,
+    sight: Sight,
+    show: Callable[[dict[str, Any]], None],
+    wanted: Callable[[], bool],
+    shown: tuple | None = None,
+) -> tuple | None:
     """Show the library as it was indexed, then read what is new, for as long as it is ``wanted``.
-    ``quick``: only look whether something has changed."""
-    if not quick:
-        show(facts(library, sight))
+    Returns the version that was shown at last; what is ``shown`` already is not shown again."""
+    looks = shown is not None
     while wanted():
-        pending = library.index.refresh(READING, quick)
-        show(facts(library, sight))
-        if not pending:
-            return
+        version = library.version()
+        if version != shown:
+            show(facts(library, sight))
+            shown = version
+        pending = library.index.refresh(READING, quick=looks)
+        if not pending and library.version() == shown:
+            break
+    return shown
 
 
 def annotate(library: Library, command: Mapping[str, Any]) -> None:

@@ -75,6 +75,13 @@ class Trash:
             os.rename(file, to.with_name(to.name.removesuffix(".run") + file.name[len(stem) :]))
         shutil.rmtree(place, ignore_errors=True)
 
+    def version(self) -> int:
+        """Changes when a run comes or goes."""
+        try:
+            return self.folder.stat().st_mtime_ns
+        except OSError:
+            return 0
+
     def content(self) -> list[Deleted]:
         """The deleted runs, the newest first."""
         try:
