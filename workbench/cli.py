@@ -27,6 +27,7 @@ from workbench.commands.printing import OutputLost, say
 #: which answers the exit code or None.  Only the module of the command asked for is imported.
 COMMANDS = {
     "open": ("open_page", "open a model, a model file or a recording in the page"),
+    "serve": ("serve_team", "the page for several people, who sign in"),
     "compile": ("compile_model", "compile and record"),
     "run": ("run_model", "execute, and compare with a framework"),
     "train": ("train_model", "train with the compiled step; the bits depend on no machine"),

@@ -34,6 +34,8 @@ from workbench.hold import Hold
 
 #: Exit code of a compile that was stopped.
 STOPPED = 130
+#: Seconds of processor time that are as good as no limit.
+NO_LIMIT = 10**9
 _FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "execute", "threads", "trust",
            "edit", "target_options", "pass_timeout", "hold"}  # fmt: skip
 _DIVERGE = {"model", "out", "diverge", "recording", "other", "key"}
@@ -57,6 +59,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
     _give_way()
+    _keep_to_limits()
     sys.stdout = sys.stderr  # what a person's own code prints is no line of ours
     try:
         lines = _stdin()
@@ -184,6 +187,15 @@ def _give_way() -> None:
     """Run a little below the page, which should stay quick meanwhile."""
     if hasattr(os, "nice"):
         os.nice(5)
+
+
+def _keep_to_limits() -> None:
+    """Take no more memory than the server allows (bytes)."""
+    memory = os.environ.get("COMPILER_WORKBENCH_JOB_MEMORY", "")
+    if memory.isdigit():
+        from core_compiler.apart import hold_to
+
+        hold_to(int(memory), NO_LIMIT)
 
 
 _answers = sys.stdout

@@ -61,13 +61,14 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const execute = h('button', { click: () => send('execute', {}), title: 'Compile from the cache, execute, and time every kernel, into a new recording' }, 'Execute');
   const theme = h('button', { class: 'plain', title: 'Light or dark', 'aria-label': 'Switch between light and dark', click: switchTheme }, '◐');
   const help = h('button', { class: 'plain', title: 'Keys  (?)', click: () => keys.showModal() }, '?');
+  const person = h('a', { class: 'muted', href: './logout', title: 'Sign out', hidden: true });
   const keys = h('dialog', {}, h('h2', {}, 'Keys'),
     h('table', {}, KEYS.map(([key, what]) => h('tr', {}, h('td', {}, key.split('  ').map((k) => [h('kbd', {}, k), ' '])), h('td', {}, what)))),
     h('p', { class: 'muted' }, 'They act while the focus is not in a text field.'),
     h('form', { method: 'dialog' }, h('button', {}, 'Close')));
   const toast = h('div', { class: 'toast', hidden: true, role: 'alert' });
   const home = h('button', { class: 'brand', click: () => send('home', {}), title: 'Open another model or recording' }, 'Compiler Workbench');
-  root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, keys, toast);
+  root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, person, keys, toast);
 
   // What is as it was is not built again: the browser would lay it out again with all beside it.
   const known = {};
@@ -83,7 +84,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     for (const node of [presets, search]) node.hidden = !facts;
     const waits = Boolean(data.job?.paused); // then their place is needed, and they can do nothing
     root.classList.toggle('waits', waits);
-    for (const node of [compile, execute]) node.hidden = !facts || facts.fixed || facts.training || waits;
+    person.hidden = !data.user;
+    person.textContent = `${data.user}${data.viewer ? ' (viewer)' : ''}, sign out`;
+    for (const node of [compile, execute]) node.hidden = !facts || data.viewer || facts.fixed || facts.training || waits;
     home.disabled = Boolean(facts?.fixed); // a report has nowhere else to go
     if (isNew('run', [facts, !data.job])) run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));
     if (isNew('presets', [data.presets, data.panes])) presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
@@ -96,7 +99,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('span', { class: 'what', title: what }, what), h('span', {}, total ? `${count(done)} of ${count(total)}` : ''),
         h('div', { class: `track${total ? '' : ' wait'}` }, h('div', { style: { width: `${total ? (100 * done) / total : 35}%` } })),
         h('span', {}, `${Math.round(elapsed)} s`),
-        h('button', { click: () => send('cancel', {}), title: 'Stop it; what it finished is kept' }, 'Cancel'));
+        data.viewer ? '' : h('button', { click: () => send('cancel', {}), title: 'Stop it; what it finished is kept' }, 'Cancel'));
     }
     compile.disabled = execute.disabled = Boolean(data.job);
     document.title = facts ? `${facts.model} – Compiler Workbench` : 'Compiler Workbench';

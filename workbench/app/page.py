@@ -23,6 +23,7 @@ from core_compiler.errors import UserError
 from workbench import divergences, moves, views
 from workbench.ahead import finite, pieces
 from workbench.app import components, rerun, runs
+from workbench.app.access import EDITOR, Refused
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Distrust, Workspace
 from workbench.showing import Showing, Update, held, kept_state, unexpected
@@ -46,10 +47,13 @@ POLL = 400
 
 
 class Page:
-    """A session.  ``roots`` are its components by name; ``document`` is its Bokeh document."""
+    """A session.  ``roots`` are its components by name; ``document`` is its Bokeh document;
+    ``user`` and ``role`` of who has signed in."""
 
-    def __init__(self, workspace: Workspace, document: Any, query: str = ""):
+    def __init__(self, workspace: Workspace, document: Any, query: str = "", user: str = "",
+                 role: str = EDITOR):  # fmt: skip
         self.workspace, self.document = workspace, document
+        self.user, self._viewer = user, role != EDITOR
         self.sight = Sight()
         self.run: Run | None = None
         self.other: Run | None = None
@@ -139,6 +143,8 @@ class Page:
             self._guard(lambda: self._move(
                 lambda r, s: moves.move(name, r, s, command), name not in moves.UNRECORDED
             ))  # fmt: skip
+        elif self._viewer and not _may_look(name, command):
+            self._guard(partial(_refuse, name))
         elif name in _COMMANDS:
             self._guard(partial(_COMMANDS[name], self, command))
 
@@ -396,7 +402,7 @@ class Page:
             "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
             "wide": [n for n, view in VIEWS.items() if view.wide],
             "messages": messages, "notice": self._notice, "job": self._job_facts(),
-            "answers": self._answers,
+            "answers": self._answers, "user": self.user, "viewer": self._viewer,
         }  # fmt: skip
         self._set("bar", data=json.dumps(finite(facts)))
         self._push = False
@@ -410,7 +416,8 @@ class Page:
 
     def _show_start(self) -> None:
         facts = self.workspace.start_page()
-        self._set("start", data=json.dumps(finite({**facts, "error": self.problem})))
+        facts |= {"error": self.problem, "user": self.user, "viewer": self._viewer}
+        self._set("start", data=json.dumps(finite(facts)))
         self._list_runs()
 
     def _list_runs(self, quick: bool = False) -> None:
@@ -602,7 +609,7 @@ class Page:
         self._start(self.workspace.job(what, command))
 
     def _start(self, job: dict[str, Any]) -> None:
-        made = self.workspace.compiles.start(job)
+        made = self.workspace.compiles.start(job, self.user)
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job = None, made
@@ -617,6 +624,7 @@ class Page:
         spec = str(self.run.meta().get("spec", "")) if self.run is not None else ""
         self._load(Sight(), push=True)
         facts = self.workspace.start_page()
+        facts |= {"user": self.user, "viewer": self._viewer}
         self._set("start", data=json.dumps(finite({**facts, "error": None, "what": spec})))
 
     def _execute(self, _command: dict[str, Any]) -> None:
@@ -639,7 +647,7 @@ class Page:
             if job["hold"]:  # it is looked at while it goes on
                 self._start(job)
                 return
-            self.job = self.workspace.compiles.start(job)
+            self.job = self.workspace.compiles.start(job, self.user)
         except UserError as error:
             ask = isinstance(error, Distrust)
             self._tell_pipeline({"state": "refused", **error.to_json(), "ask": ask})
@@ -673,7 +681,7 @@ class Page:
         try:
             with held(run, other):
                 search = self.workspace.search(run, other, trust=bool(command.get("trust")))
-                self._follow_search(self.workspace.compiles.start(search))
+                self._follow_search(self.workspace.compiles.start(search, self.user))
         except UserError as error:
             self._searched({
                 "state": "failed", "ask": isinstance(error, Distrust), "a": str(run.path),
@@ -773,3 +781,15 @@ _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "diverge": Page._diverge, "held": Page._held, "restore": Page._restore,
     "annotate": Page._annotate, "runs": Page._find_runs,
 }  # fmt: skip
+
+#: What somebody who may only look may ask for; opening is of recordings alone.
+_LOOKING = {"ready", "url", "home", "search", "open", "compare", "swap", "runs"}
+
+
+def _may_look(name: str, command: Mapping[str, Any]) -> bool:
+    opens = str(command.get("what", "")).strip().lower().endswith(".run")
+    return name in _LOOKING and (name != "open" or opens)
+
+
+def _refuse(name: str) -> None:
+    raise Refused(name)

@@ -13,8 +13,10 @@ import signal
 import socket
 import sys
 import webbrowser
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import panel as pn
@@ -96,7 +98,11 @@ def make_page(workspace: Workspace, first: str, addresses: dict[str, str]):
         arguments = pn.state.session_args or {}
         parts = {k: v[0].decode(errors="replace") for k, v in arguments.items() if v}
         query = urlencode(parts) if parts else first
-        made = Page(workspace, curdoc(), query)
+        user = workspace.access.user_of_session()
+        role = workspace.access.role(user)
+        if role is None:  # whoever made this session came around Panel's own check
+            raise PermissionError("not signed in")
+        made = Page(workspace, curdoc(), query, user or "", role)
         pn.state.onload(made.ready)
         template = _Template(_TEMPLATE)
         template.add_variable("page_css", _STYLE)
@@ -123,27 +129,46 @@ def serve(
     given = (Path(opened),) if opened is not None and str(opened).lower().endswith(".run") else ()
     workspace = Workspace(local=local, allow_code=allow_code, given=given, root=root)
     first = _first_query(workspace, opened, job)
+    run(workspace, port, address, first, open_browser)
+
+
+def run(
+    workspace: Workspace,
+    port: int,
+    address: str,
+    first: str = "",
+    open_browser: bool = False,
+    origins: Iterable[str] = (),
+) -> None:
+    """Serve a workspace's pages until Ctrl-C or SIGTERM; the first line printed is the URL.
+    ``first``: what a bare URL shows; ``origins``: more hosts (``name:port``) from which browsers
+    may connect."""
     port = _free_port(address, port)
     shown = "127.0.0.1" if address in ("0.0.0.0", "::", "") else address
-    origins = sorted(
-        {f"{name}:{port}" for name in (shown, *(("localhost", "127.0.0.1") if local else ()))}
-    )
-    if not local and shown != address:
-        origins.append(f"{socket.gethostname()}:{port}")
+    local = ("localhost", "127.0.0.1") if address in LOCAL else ()
+    hosts = {f"{name}:{port}" for name in (shown, *local)} | set(origins)
+    if shown != address:
+        hosts.add(f"{socket.gethostname()}:{port}")
     logging.getLogger("bokeh").setLevel(logging.ERROR)
     logging.getLogger("tornado.access").setLevel(logging.ERROR)
     pn.config.set(notifications=False)
     texts = _modules()
     addresses = {name: address for name, (address, _) in texts.items()}
+    options: dict[str, Any] = dict(workspace.access.options)
+    if workspace.access.sign_in:
+        pn.config.auth_template = options["logout_template"]
+        pn.config.authorize_callback = lambda _: bool(
+            workspace.access.role(workspace.access.user_of_session())
+        )
     server = get_server(
         make_page(workspace, first, addresses),
-        port=port, address=address, websocket_origin=origins,
+        port=port, address=address, websocket_origin=sorted(hosts),
         start=False, show=False, verbose=False, title="Compiler Workbench",
         extra_patterns=[(r"/health", Health), *((rf"/{name}", handler, {"workspace": workspace})
                           for name, handler in TRANSFERS.items()),
                         (r"/modules/([\w.-]+)", Module, {"modules": texts})],
         unused_session_lifetime_milliseconds=UNUSED, check_unused_sessions_milliseconds=5_000,
-        websocket_max_message_size=MAX_MESSAGE, keep_alive_milliseconds=10_000,
+        websocket_max_message_size=MAX_MESSAGE, keep_alive_milliseconds=10_000, **options,
     )  # fmt: skip
     server.start()
     url = f"http://{shown}:{port}/" + (f"?{first}" if first else "")
@@ -151,7 +176,8 @@ def serve(
     if open_browser and _has_display():
         webbrowser.open(url)
     loop = IOLoop.current()
-    loop.spawn_callback(_warm, url)
+    if not workspace.access.sign_in:
+        loop.spawn_callback(_warm, url)
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: loop.add_callback_from_signal(loop.stop))
     try:

@@ -53,21 +53,23 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
       h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
       h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time'),
       h('label', { title: 'Wait before each pass: apply it, skip it, or run to a breakpoint' }, hold, 'step by step')));
-  root.append(h('div', { class: 'page' }, h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See what the compiler does to it: every pass, every rewrite, memory, kernels and their times.'),
-    error, drop, runs.root, h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples, recorded), file);
+  const making = [h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See what the compiler does to it: every pass, every rewrite, memory, kernels and their times.'), drop,
+    h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples]; // who may only look sees none of it
+  const [title, lead, , catalogue] = making;
+  root.append(h('div', { class: 'page' }, title, lead, error, drop, runs.root, catalogue, samples, recorded), file);
 
   path.addEventListener('keydown', (event) => { if (event.key === 'Enter') open(path.value); });
   file.addEventListener('change', () => file.files[0] && send_file(file.files[0]));
   const over = (on) => (event) => {
     if (!data || root.closest('[hidden]') || document.getElementById('cw-start')?.hidden) return;
     event.preventDefault();
-    drop.classList.toggle('over', on);
+    drop.classList.toggle('over', on && !data.viewer);
   };
   const dropped = (event) => {
     event.preventDefault();
     drop.classList.remove('over');
     const [given] = event.dataTransfer?.files ?? [];
-    if (given) send_file(given);
+    if (given && !data?.viewer) send_file(given);
   };
   const listeners = [['dragover', over(true)], ['dragleave', over(false)], ['drop', dropped]];
   for (const [name, run] of listeners) document.addEventListener(name, run);
@@ -115,6 +117,7 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     data = json(model, 'data');
     if (!data) return;
     fail(data.error);
+    for (const node of making) node.hidden = Boolean(data.viewer);
     if (data.what !== undefined && data.what !== null && document.activeElement === document.body) path.value = data.what;
     target.replaceChildren(...data.targets.map((name) => h('option', { value: name }, name)));
     samples.replaceChildren(...data.samples.map((s) => h('button', { class: 'sample', click: () => open(s.name) }, h('b', {}, s.name), h('span', { class: 'muted' }, s.summary),

@@ -19,6 +19,7 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from core_compiler.errors import UserError
 from core_compiler.record.file import RecordingFile
+from workbench.app.access import EDITOR
 from workbench.app.workspace import Workspace
 
 #: How much of a file is sent at a time (bytes), and how many runs the list has at most.
@@ -30,7 +31,9 @@ COLUMNS = ("name", "model", "target", "device", "mode", "began", "status", "comp
 
 
 class Guarded(RequestHandler):
-    """Answers only who brings the page's token."""
+    """Answers only who brings the page's token and, where people sign in, may do this."""
+
+    changes = False
 
     def initialize(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -40,11 +43,17 @@ class Guarded(RequestHandler):
             "token", "")  # fmt: skip
         if not secrets.compare_digest(given.encode(), self.workspace.token.encode()):
             raise HTTPError(403)
+        access = self.workspace.access
+        role = access.role(access.user_of(self))
+        if role is None or (self.changes and role != EDITOR):
+            raise HTTPError(403)
 
 
 @stream_request_body
 class Upload(Guarded):
     """``PUT /upload?name=``: a dropped file, streamed to disk; a recording goes to the library."""
+
+    changes = True
 
     def initialize(self, workspace: Workspace) -> None:
         super().initialize(workspace)

@@ -11,7 +11,8 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from workbench import edits, own_pass
-from workbench.app.compiles import Compiles
+from workbench.app.access import Access
+from workbench.app.compiles import Compiles, Limits
 from workbench.app.library import MAX_UPLOAD, SHIPPED, Library
 from workbench.models import AS_GRAPH, FILES
 from workbench.views import divergence
@@ -31,13 +32,15 @@ class Distrust(UserError):
 class Workspace:
     """``local``: only this machine reaches the server.  Elsewhere files outside the cache and code
     (``package.module:function``) are off unless ``allow_code``.  ``given``: files that the person
-    who started the server named; they may always be opened."""
+    who started the server named; they may always be opened.  ``max_upload`` in bytes."""
 
     def __init__(self, *, local: bool = True, allow_code: bool = False,
                  given: tuple[Path, ...] = (), root: Path | None = None,
-                 max_upload: int = MAX_UPLOAD):  # fmt: skip
+                 max_upload: int = MAX_UPLOAD, access: Access | None = None,
+                 limits: Limits | None = None):  # fmt: skip
         self.library = Library(root)
-        self.compiles = Compiles()
+        self.compiles = Compiles(limits or Limits())
+        self.access = access or Access()
         self.max_upload = max_upload
         self.token = secrets.token_urlsafe(24)
         self._local, self._code = local, local or allow_code
