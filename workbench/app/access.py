@@ -1,8 +1,8 @@
 """Who may do what on a server that several people use.
 
 Panel signs people in (passwords or OAuth) and keeps the name in a signed cookie.  Here a name
-becomes a role: an *editor* does everything, a *viewer* looks at any run and changes nothing.  A role
-of a user who signs in was chosen over links that carry a token: links are forwarded and logged, and
+becomes a role: an *editor* does everything, a *viewer* looks at any run and changes nothing.  Roles
+of users who sign in were chosen over links that carry a token: links are forwarded and logged, and
 nobody knows who uses them.
 """
 

@@ -9,7 +9,8 @@ const STYLE = `
 .gap { flex: 1; }
 .group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
-.search { position: relative; } .search input { width: 210px; } .waits .search input { width: 120px; }
+.search { position: relative; } .search input { width: 210px; } .waits .search input { width: 120px; } .busy .search input { width: 130px; }
+.person { color: var(--muted); flex: none; max-width: 150px; overflow: hidden; text-overflow: ellipsis; }
 .found { position: absolute; top: 28px; right: 0; width: 460px; max-height: 60vh; overflow-y: auto; background: var(--surface); border: 1px solid var(--line);
   border-radius: 6px; box-shadow: var(--shadow); z-index: 60; padding: 4px; white-space: normal; }
 .hit { display: grid; grid-template-columns: 58px minmax(0, 1fr); gap: 8px; padding: 3px 8px; border-radius: 4px; cursor: pointer; }
@@ -61,7 +62,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const execute = h('button', { click: () => send('execute', {}), title: 'Compile from the cache, execute, and time every kernel, into a new recording' }, 'Execute');
   const theme = h('button', { class: 'plain', title: 'Light or dark', 'aria-label': 'Switch between light and dark', click: switchTheme }, '◐');
   const help = h('button', { class: 'plain', title: 'Keys  (?)', click: () => keys.showModal() }, '?');
-  const person = h('a', { class: 'muted', href: './logout', title: 'Sign out', hidden: true });
+  const person = h('a', { class: 'person', href: './logout', hidden: true });
   const keys = h('dialog', {}, h('h2', {}, 'Keys'),
     h('table', {}, KEYS.map(([key, what]) => h('tr', {}, h('td', {}, key.split('  ').map((k) => [h('kbd', {}, k), ' '])), h('td', {}, what)))),
     h('p', { class: 'muted' }, 'They act while the focus is not in a text field.'),
@@ -84,8 +85,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     for (const node of [presets, search]) node.hidden = !facts;
     const waits = Boolean(data.job?.paused); // then their place is needed, and they can do nothing
     root.classList.toggle('waits', waits);
+    root.classList.toggle('busy', Boolean(data.job && data.user));
     person.hidden = !data.user;
-    person.textContent = `${data.user}${data.viewer ? ' (viewer)' : ''}, sign out`;
+    person.textContent = `${data.user}, sign out`;
+    person.title = `${data.user} has signed in${data.viewer ? ', and may look at all runs' : ''}. Sign out`;
     for (const node of [compile, execute]) node.hidden = !facts || data.viewer || facts.fixed || facts.training || waits;
     home.disabled = Boolean(facts?.fixed); // a report has nowhere else to go
     if (isNew('run', [facts, !data.job])) run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));

@@ -39,7 +39,7 @@ def add_arguments(parser) -> None:
     sign_in.add_argument("--no-auth", action="store_true",
                          help="nobody signs in, on any address")  # fmt: skip
     add("--editors", action="append", default=[], metavar="NAME,...",
-        help="who may compile, upload, delete; '*': all (default with --auth: all others)")  # fmt: skip
+        help="who may compile, upload, delete; '*': all (with --auth: all others)")  # fmt: skip
     add("--viewers", action="append", default=[], metavar="NAME,...",
         help="who may only look; '*': all who sign in")  # fmt: skip
     add("--allow-code", action="store_true",
