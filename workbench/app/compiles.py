@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.errors import BAD_INPUT, UserError
 
 #: How long a worker may take to stop before it is terminated, then killed (seconds).
 PATIENCE = 15.0
@@ -170,10 +170,11 @@ class Compile:
                     "what it finished is kept; compile again")  # fmt: skip
                 self.error = {"what": f"its process ended: {last[:300]}",
                               "where": self.job["model"], "fix": fix}  # fmt: skip
-            if self._limits.memory and (code < 0 or "out of memory" in self.error["what"]):
-                self.error["fix"] = (f"a job may take {self._limits.memory / 2**30:.3g} GiB here "
-                                     "(--job-memory): compile something smaller, or have the limit "
-                                     "raised")  # fmt: skip
+            if self._limits.memory and code != BAD_INPUT:  # what hits it raises all kinds of errors
+                self.error["fix"] = (
+                    f"a job may take {self._limits.memory / 2**30:.3g} GiB of address space here "
+                    "(--job-memory), which may be why: compile something smaller, or have it raised"
+                )
             self._finish("failed")
 
     def _hear(self, line: str) -> None:
