@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,8 +102,7 @@ class Index:
                     made.append((name, seen[name][0]))
                     if time.monotonic() > deadline:
                         break
-                rows = [row for row in (self._row(*each) for each in made) if row is not None]
-                self._asked(lambda db, rows=rows: _write(db, rows))
+                self._asked(partial(_write, rows=[*filter(None, starmap(self._row, made))]))
                 done += len(made)
             if not self._asked(_unsettled):
                 self._settled = folders, now

@@ -118,8 +118,8 @@ def _act(arguments, library: Library, action: str, words: Sequence[str]) -> None
             "restore": lambda word: library.restore(_token(library, word)),
             "pin": lambda word: _pin(library, word, True),
             "unpin": lambda word: _pin(library, word, False)}[action]  # fmt: skip
-    done = [each(word) for word in words]
-    emit(arguments, {"runs": done}, "\n".join(done))
+    names = [each(word) for word in words]
+    emit(arguments, {"runs": names}, "\n".join(names))
 
 
 def _name(library: Library, word: str) -> str:
