@@ -345,6 +345,9 @@ def test_the_command_line_does_all_of_it(store, command):
     }
     assert command.text("runs", "restore", "one", *where) == "one.run\n"
     assert command.json("runs", "is:pinned", *where)["total"] == 1
+    elsewhere = store.make("far", folder=store.root / "away")
+    assert command.text("runs", "import", elsewhere, *where) == "imported/far.run\n"
+    assert command.json("runs", "is:imported", *where)["total"] == 1 and elsewhere.exists()
     assert command.json("runs", "empty-trash", *where) == {"emptied": 1}
     assert "the trash is empty" in command.text("runs", "--trash", *where)
 

@@ -147,6 +147,7 @@ class Library:
         entry = run_entry.read(path, self.name(path))
         if entry.status == "recording" and not entry.elsewhere:
             raise UserError("this run is still being recorded", entry.name, "cancel it first")
+        self.trash.empty(trash.KEPT)
         gone = self.trash.put(entry.name, entry.model, entry.target, files_of(path))
         self.index.update(entry.name)
         return gone
@@ -180,6 +181,17 @@ class Library:
         uploads.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-"), dir=uploads))
         return folder / clean.lstrip("-.")
+
+    def take_in(self, path: Path) -> str:
+        """Copy a recording from elsewhere into the library, among the imported ones; its name.
+        UserError where it is none."""
+        recording = RecordingFile(path)
+        try:
+            to = self._free(self.imported / f"{path.stem}.run")
+            recording.export(to)
+        finally:
+            recording.close()
+        return self.name(to)
 
     def adopt(self, upload: Path) -> Path:
         """Take an uploaded recording into the library, among the imported ones: code that it names

@@ -146,7 +146,7 @@ function runsSection(send) {
     return [h('table', { 'data-table': 'trash' }, h('thead', {}, h('tr', {}, ['model', 'target', 'deleted', 'size', ''].map((t) => h('th', { scope: 'col', class: t === 'size' ? 'num' : '' }, t)))),
       h('tbody', {}, facts.trash.map((gone) => h('tr', { title: gone.name }, h('td', { class: 'name' }, gone.model), h('td', {}, gone.target), h('td', {}, ago(gone.when)), h('td', { class: 'num' }, bytes(gone.size)),
         h('td', { class: 'num' }, !data.viewer && h('button', { 'aria-label': `Restore ${gone.name}`, click: () => send('restore', { token: gone.token }) }, 'Restore')))))),
-    h('p', { class: 'muted' }, 'Deleted for good 30 days after.')];
+    h('p', { class: 'muted' }, `${facts.deleted > facts.trash.length ? `The last ${count(facts.trash.length)} of ${count(facts.deleted)}. ` : ''}Deleted for good 30 days after.`)];
   }
 
   function overTime(found) {
@@ -173,13 +173,13 @@ function runsSection(send) {
     for (const node of [search, csv, trend]) node.hidden = !facts.known;
     csv.href = address('runs.csv', { find: facts.find });
     trend.setAttribute('aria-pressed', String(facts.shelf === 'trend'));
-    trash.hidden = !facts.trash.length && facts.shelf !== 'trash';
-    trash.textContent = `Trash ${count(facts.trash.length)}`;
+    trash.hidden = !facts.deleted && facts.shelf !== 'trash';
+    trash.textContent = `Trash ${count(facts.deleted)}`;
     trash.setAttribute('aria-pressed', String(facts.shelf === 'trash'));
     progress.replaceChildren(...(facts.pending ? [`reading ${count(facts.known - facts.pending)} of ${count(facts.known)} `, h('progress', { max: facts.known, value: facts.known - facts.pending })] : []));
     problem.hidden = !facts.problem;
     if (facts.problem) problem.textContent = `${facts.problem.what}: ${facts.problem.fix}`;
-    body.replaceChildren(...(facts.shelf === 'trash' ? deleted() : facts.trend ? overTime(facts.trend) : list()));
+    body.replaceChildren(...(facts.trash ? deleted() : facts.trend ? overTime(facts.trend) : list()));
     if (kept?.run) {
       const line = [...body.querySelectorAll('[data-run]')].find((each) => each.dataset.run === kept.run);
       const button = kept.label && [...(line?.querySelectorAll('[aria-label]') ?? [])].find((each) => each.getAttribute('aria-label') === kept.label);

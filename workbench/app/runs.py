@@ -14,6 +14,8 @@ from workbench.state import Sight
 
 #: How many runs are listed at a time.
 LISTED = 25
+#: How many deleted runs are listed.
+MAX_TRASH = 500
 #: How long new recordings are read before what is there is shown again (seconds).
 READING = 0.4
 #: How often the first page looks for new recordings (seconds).
@@ -22,7 +24,8 @@ LOOK = 2.0
 
 def facts(library: Library, sight: Sight) -> dict[str, Any]:
     """What the first page shows of the library for a sight: ``runs`` of ``total`` found among
-    ``known``, of which ``pending`` are still to be read; the ``trash``; a ``trend``."""
+    ``known``, of which ``pending`` are still to be read; how many are ``deleted``; where they are
+    asked for the ``trash`` and a ``trend``."""
     problem, found, trend = None, Found([], 0, 0, 0), None
     try:
         found = library.listing(sight.find, LISTED, sight.skip or 0)
@@ -36,7 +39,9 @@ def facts(library: Library, sight: Sight) -> dict[str, Any]:
         "find": sight.find, "skip": sight.skip or 0, "shelf": sight.shelf, "listed": LISTED,
         "sorts": list(SORTS), "runs": [asdict(entry) for entry in found.entries],
         "total": found.total, "known": found.known, "pending": found.pending,
-        "trash": [asdict(gone) for gone in library.deleted()], "trend": trend, "problem": problem,
+        "deleted": len(library.trash), "trend": trend, "problem": problem,
+        "trash": [asdict(gone) for gone in library.deleted()[:MAX_TRASH]]
+        if sight.shelf == "trash" else None,
     }  # fmt: skip
 
 

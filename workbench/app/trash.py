@@ -82,6 +82,13 @@ class Trash:
         except OSError:
             return 0
 
+    def __len__(self) -> int:
+        """How many runs are in it."""
+        try:
+            return sum(entry.is_dir() for entry in os.scandir(self.folder))
+        except OSError:
+            return 0
+
     def content(self) -> list[Deleted]:
         """The deleted runs, the newest first."""
         try:

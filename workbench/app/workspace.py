@@ -39,6 +39,7 @@ class Workspace:
                  max_upload: int = MAX_UPLOAD, access: Access | None = None,
                  limits: Limits | None = None):  # fmt: skip
         self.library = Library(root)
+        self.library.deleted()  # what is too old goes
         self.compiles = Compiles(limits or Limits())
         self.access = access or Access()
         self.max_upload = max_upload

@@ -15,7 +15,7 @@ from workbench.app.run_query import FIELDS
 from workbench.commands.printing import emit, number, printable, table
 
 #: What may stand first: ``workbench runs tag RUN TAG ...``.
-ACTIONS = ("tag", "untag", "note", "pin", "unpin", "delete", "restore", "empty-trash")
+ACTIONS = ("tag", "untag", "note", "pin", "unpin", "delete", "restore", "empty-trash", "import")
 
 
 def add_arguments(parser) -> None:
@@ -35,7 +35,7 @@ def add_arguments(parser) -> None:
         "  tag RUN TAG ...     give a run tags        untag RUN TAG ...   take them away\n"
         "  note RUN TEXT       give it a note         pin|unpin RUN ...   list it first, or not\n"
         "  delete RUN ...      move it to the trash   restore RUN ...     bring it back\n"
-        "  empty-trash         delete the trash for good\n"
+        "  import FILE ...     copy it in           empty-trash         delete for good\n"
         "A query that begins with such a word has it in quotes: '\"tag\"'; one that begins with -\n"
         "stands behind --: workbench runs -- -status:failed"
     )
@@ -115,6 +115,7 @@ def _act(arguments, library: Library, action: str, words: Sequence[str]) -> None
         emit(arguments, {"run": done}, done)
         return
     each = {"delete": lambda word: library.remove(_name(library, word)).name,
+            "import": lambda word: library.take_in(Path(word)),
             "restore": lambda word: library.restore(_token(library, word)),
             "pin": lambda word: _pin(library, word, True),
             "unpin": lambda word: _pin(library, word, False)}[action]  # fmt: skip
