@@ -303,9 +303,13 @@ def test_a_trend_is_of_one_model_on_one_target(store):
     store.index.refresh()
     trend = store.trend("model:=net sort:-time")
     assert [r["total_ms"] for r in trend["runs"]] == [9.0, 8.0, 7.0, 6.0] and trend["total"] == 4
+    store.make("c", 9, model="net", sizes={"width": 0.5, "depth": None})
+    store.index.refresh()
     groups = store.trend("")["groups"]
-    assert [g[:3] for g in groups] == [["net", "cpu", 4], ['n"et', "cuda", 1]]
-    assert store.trend(groups[0][3])["total"] == 4
+    assert [g[:4] for g in groups] == [
+        ["net", "", "cpu", 4], ['n"et', "", "cuda", 1], ["net", "width 0.5", "cpu", 1],
+    ]  # fmt: skip
+    assert [store.trend(groups[n][4])["total"] for n in (0, 2)] == [4, 1]
 
 
 def test_the_first_page_shows_a_part_of_what_is_found(store):

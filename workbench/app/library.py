@@ -103,16 +103,17 @@ class Library:
         return self.index.find(text, limit).entries
 
     def trend(self, text: str) -> dict[str, Any]:
-        """The runs of one model on one target, the oldest first: ``model``, ``target``, ``runs``
-        and how many there are in all (``total``); where the query finds several models or targets,
-        these as ``groups`` (model, target, number, the query of its own)."""
+        """The runs of one model, built one way, on one target, the oldest first: ``model``,
+        ``variant``, ``target``, ``runs`` and how many there are in all (``total``); where the query
+        finds several, these as ``groups`` (model, variant, target, number, the query of its own).
+        """
         groups = self.index.groups(text)
         if len(groups) != 1:
-            return {"groups": [[*g, run_query.exactly(g[0], g[1])] for g in groups]}
-        (model, target, total) = groups[0]
-        query = f"{text} sort:newest {run_query.exactly(model, target)}"
+            return {"groups": [[*g, run_query.exactly(*g[:3])] for g in groups]}
+        (model, variant, target, total) = groups[0]
+        query = f"{text} sort:newest {run_query.exactly(model, variant, target)}"
         runs = sorted(self.index.find(query, MAX_TREND).entries, key=lambda e: (e.began, e.name))
-        return {"model": model, "target": target, "total": total,
+        return {"model": model, "variant": variant, "target": target, "total": total,
                 "runs": [asdict(run) for run in runs if run.status]}  # fmt: skip
 
     def recorded(self) -> list[Entry]:

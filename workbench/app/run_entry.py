@@ -32,11 +32,12 @@ MAX_SECONDS = 5.0
 class Entry:
     """A recording in the library.
 
-    ``began``: seconds since 1970; ``checks`` counts verdicts; ``device`` is the GPU it was made on
-    ("" where none is named); ``mode`` is ``inference`` or ``training``; ``elsewhere``: another
-    machine writes it; ``error``: why it cannot be read.  Figures that it does not have are None:
-    ``total_ms`` of one execution, ``compile_s``, ``peak_bytes`` of the arena, ``kernels`` that are
-    launched, ``worst_error`` of a checked rewrite (relative).
+    ``variant``: the sizes that the model was built with, where they are not its own (``width
+    0.25``); ``began``: seconds since 1970; ``checks`` counts verdicts; ``device`` is the GPU it was
+    made on ("" where none is named); ``mode`` is ``inference`` or ``training``; ``elsewhere``:
+    another machine writes it; ``error``: why it cannot be read.  Figures that it does not have are
+    None: ``total_ms`` of one execution, ``compile_s``, ``peak_bytes`` of the arena, ``kernels``
+    that are launched, ``worst_error`` of a checked rewrite (relative).
     """
 
     name: str
@@ -52,6 +53,7 @@ class Entry:
     error: str = ""
     device: str = ""
     mode: str = ""
+    variant: str = ""
     compile_s: float | None = None
     peak_bytes: int | None = None
     kernels: int | None = None
@@ -103,7 +105,8 @@ def _read(db: sqlite3.Connection, blank: Entry, made: float) -> Entry:
         blank, model=_text(meta.get("model"), blank.model), target=_text(meta.get("target")),
         began=_float(meta.get("began")) or made, status=status, stages=int(stages),
         checks={str(k)[:MAX_TAG]: int(v) for k, v in checks.items()}, total_ms=_float(total),
-        device=_device(meta), mode=_text(meta.get("mode")), compile_s=_float(seconds),
+        device=_device(meta), mode=_text(meta.get("mode")), variant=_variant(meta),
+        compile_s=_float(seconds),
         peak_bytes=None if peak is None else int(peak), kernels=int(kernels) or None,
         worst_error=_float(worst), iterations=int(iterations),
         elsewhere=live and writer.rpartition("@")[2] != machine_id(),
@@ -117,6 +120,12 @@ def _text(value: Any, otherwise: str = "") -> str:
 def _device(meta: Mapping[str, Any]) -> str:
     device = meta.get("device")
     return _text(device.get("name")) if isinstance(device, dict) else ""
+
+
+def _variant(meta: Mapping[str, Any]) -> str:
+    sizes = meta.get("sizes")
+    return _text(", ".join(f"{k} {v}" for k, v in sorted(sizes.items()) if v is not None)
+                 if isinstance(sizes, dict) else "").replace('"', "")  # fmt: skip
 
 
 def _float(value: Any) -> float | None:

@@ -38,13 +38,14 @@ MAX_TREND = 2000
 
 _SCHEMA = """CREATE TABLE run (
   name TEXT PRIMARY KEY, stamp TEXT NOT NULL, words TEXT NOT NULL,
-  model TEXT NOT NULL, target TEXT NOT NULL, mode TEXT NOT NULL, device TEXT NOT NULL,
-  status TEXT NOT NULL, elsewhere INTEGER NOT NULL, error TEXT NOT NULL,
+  model TEXT NOT NULL, variant TEXT NOT NULL, target TEXT NOT NULL,
+  mode TEXT NOT NULL, device TEXT NOT NULL, status TEXT NOT NULL,
+  elsewhere INTEGER NOT NULL, error TEXT NOT NULL,
   began REAL NOT NULL, size INTEGER NOT NULL, stages INTEGER NOT NULL, iterations INTEGER NOT NULL,
   checks TEXT NOT NULL, total_ms REAL, compile_s REAL, peak_bytes INTEGER, kernels INTEGER,
   worst_error REAL, pinned INTEGER NOT NULL, tags TEXT NOT NULL, note TEXT NOT NULL) WITHOUT ROWID;
 CREATE INDEX newest ON run (pinned DESC, began DESC);
-CREATE INDEX of_model ON run (model, target, began);
+CREATE INDEX of_model ON run (model, variant, target, began);
 """
 _COLUMNS = tuple(f.name for f in fields(Entry) if f.name != "path")
 _JSON = ("checks", "tags")
@@ -182,12 +183,12 @@ class Index:
 
         return self._asked(ask)
 
-    def groups(self, text: str, limit: int = 20) -> list[tuple[str, str, int]]:
-        """Model, target and number of the runs that a query finds, most first."""
+    def groups(self, text: str, limit: int = 20) -> list[tuple[str, str, str, int]]:
+        """Model, variant, target and number of the runs that a query finds, most first."""
         query = run_query.parse(text)
         return self._asked(lambda db: db.execute(
-            f"SELECT model, target, count(*) FROM run WHERE {query.where} AND stamp <> '' "
-            "GROUP BY model, target ORDER BY count(*) DESC, model, target LIMIT ?",
+            f"SELECT model, variant, target, count(*) FROM run WHERE ({query.where}) "
+            "AND stamp <> '' GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT ?",
             (*query.parameters, limit)).fetchall())  # fmt: skip
 
     def _entry(self, row: tuple) -> Entry:
@@ -302,8 +303,8 @@ def _changed(folder: Path) -> int:
 
 
 def _values(entry: Entry, stamp: str = _UNREAD) -> tuple:
-    texts = (entry.name, entry.model, entry.target, entry.device, entry.mode, entry.status,
-             *entry.tags, entry.note)  # fmt: skip
+    texts = (entry.name, entry.model, entry.variant, entry.target, entry.device, entry.mode,
+             entry.status, *entry.tags, entry.note)  # fmt: skip
     values: dict[str, Any] = {name: getattr(entry, name) for name in _COLUMNS}
     values |= {name: json.dumps(values[name]) for name in _JSON}
     return stamp, "\n".join(texts).lower(), *values.values()

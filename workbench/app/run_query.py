@@ -12,7 +12,7 @@ from datetime import datetime
 from core_compiler.errors import UserError, nearest
 
 #: Fields whose text contains the value (``=value``: is it), and their columns.
-TEXTS = ("name", "model", "target", "device", "mode", "status", "note")
+TEXTS = ("name", "model", "variant", "target", "device", "mode", "status", "note")
 #: What runs can be sorted by, with the column; ``-`` before it turns the order round.
 SORTS = {
     "newest": "began DESC", "model": "model COLLATE NOCASE", "target": "target COLLATE NOCASE",
@@ -59,11 +59,11 @@ def parse(text: str) -> Query:
     return Query(where, tuple(parameters), f"pinned DESC, {order}, began DESC, name")
 
 
-def exactly(model: str, target: str) -> str:
-    """The text that finds the runs of one model on one target."""
+def exactly(model: str, variant: str, target: str) -> str:
+    """The text that finds the runs of one model, built one way, on one target."""
     return " ".join(
         f'{field}:="{value.replace(chr(34), "")}"'
-        for field, value in (("model", model), ("target", target))
+        for field, value in (("model", model), ("variant", variant), ("target", target))
     )
 
 

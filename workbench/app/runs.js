@@ -100,12 +100,12 @@ function runsSection(send) {
 
   function row(run) {
     const cells = [
-      h('td', { class: 'name' }, run.pinned && h('span', { class: 'pin', title: 'pinned' }, '● '), run.model, run.tags.map((tag) => h('button', { class: 'tag', title: `Runs with the tag ${tag}`, click: () => go({ find: `tag:${tag}`, skip: 0, shelf: '' }) }, tag)), run.note && h('div', { class: 'note', title: run.note }, run.note)),
+      h('td', { class: 'name' }, run.pinned && h('span', { class: 'pin', title: 'pinned' }, '● '), run.model, run.variant && h('span', { class: 'faint' }, ` ${run.variant}`), run.tags.map((tag) => h('button', { class: 'tag', title: `Runs with the tag ${tag}`, click: () => go({ find: `tag:${tag}`, skip: 0, shelf: '' }) }, tag)), run.note && h('div', { class: 'note', title: run.note }, run.note)),
       h('td', {}, target(run)), h('td', { title: stamp(run.began, true) }, ago(run.began)), h('td', { class: 'num' }, shown(run.compile_s, 's')), h('td', { class: 'num' }, shown(run.total_ms, 'ms')),
       h('td', { class: 'num' }, shown(run.peak_bytes, 'B')), h('td', { class: 'num' }, run.kernels === null ? '' : count(run.kernels)), h('td', { class: 'num' }, shown(run.worst_error, 'relative')),
       h('td', {}, checks(run.checks)), h('td', { class: 'num' }, bytes(run.size)), h('td', { class: run.status === 'failed' || run.error ? 'failed' : 'muted' }, state(run)),
       h('td', { class: 'does' }, small(`Compare ${run.name}`, 'Compare: press it on two runs', '⇄', (e) => compare(e.currentTarget, run.name), { 'data-do': 'compare', 'aria-pressed': String(marked === run.name) }),
-        small(`Over time: runs of ${run.model} on ${run.target}`, 'Over time: the runs of this model on this target', '∿', () => go({ find: `model:="${run.model.replaceAll('"', '')}" target:="${run.target}"`, shelf: 'trend', skip: 0 })),
+        small(`Over time: runs of ${run.model} on ${run.target}`, 'Over time: the runs of this model on this target', '∿', () => go({ find: ['model', 'variant', 'target'].map((part) => `${part}:="${run[part].replaceAll('"', '')}"`).join(' '), shelf: 'trend', skip: 0 })),
         h('a', { class: 'faint', title: 'Download the recording', 'aria-label': `Download ${run.name}`, href: address('file', { run: run.name }), download: run.name.split('/').pop() }, ' ⤓ '),
         !data.viewer && [small(`${run.pinned ? 'Unpin' : 'Pin'} ${run.name}`, run.pinned ? 'Unpin' : 'Pin: it stands before the others', run.pinned ? '●' : '○', () => send('annotate', { run: run.name, pinned: !run.pinned })),
           small(`Tags and note of ${run.name}`, 'Tags and note', '✎', () => edit(run)),
@@ -152,14 +152,14 @@ function runsSection(send) {
   function overTime(found) {
     if (found.groups) {
       if (!found.groups.length) return [h('p', { class: 'muted' }, 'No run is found.')];
-      return [h('p', { class: 'muted' }, 'Several models or targets are found. Choose one:'), h('table', {}, h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'model'), h('th', { scope: 'col' }, 'target'), h('th', { scope: 'col', class: 'num' }, 'runs'))),
-        h('tbody', {}, found.groups.map(([model, on, n, query]) => { const choose = () => go({ find: query, skip: 0 }); return h('tr', { tabindex: 0, click: choose, keydown: (e) => e.key === 'Enter' && choose() }, h('td', { class: 'name' }, model), h('td', {}, on), h('td', { class: 'num' }, count(n))); })))];
+      return [h('p', { class: 'muted' }, 'Several models, sizes or targets are found. Choose one:'), h('table', {}, h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'model'), h('th', { scope: 'col' }, 'sizes'), h('th', { scope: 'col' }, 'target'), h('th', { scope: 'col', class: 'num' }, 'runs'))),
+        h('tbody', {}, found.groups.map(([model, sizes, on, n, query]) => { const choose = () => go({ find: query, skip: 0 }); return h('tr', { tabindex: 0, click: choose, keydown: (e) => e.key === 'Enter' && choose() }, h('td', { class: 'name' }, model), h('td', {}, sizes), h('td', {}, on), h('td', { class: 'num' }, count(n))); })))];
     }
     const { runs, total } = found;
     const plots = h('div', { class: 'plots' }, OVER_TIME.map(([key, name, unit]) => plot(runs, key, name, unit, open)).filter(Boolean));
     const columns = ['name', 'made', ...OVER_TIME.map(([, name, unit]) => (unit ? `${name} (${unit})` : name))];
     const save = () => download('runs-over-time.csv', csvText(columns, runs.map((run) => [run.name, stamp(run.began, true), ...OVER_TIME.map(([key]) => run[key])])), 'text/csv');
-    return [h('p', {}, h('b', {}, `${found.model} on ${found.target}`), ` ${plural(runs.length, 'run')}${total > runs.length ? ` of ${count(total)}, the newest` : ''} `, h('button', { title: 'Download this table as CSV', click: save }, 'CSV')),
+    return [h('p', {}, h('b', {}, `${[found.model, found.variant].filter(Boolean).join(' ')} on ${found.target}`), ` ${plural(runs.length, 'run')}${total > runs.length ? ` of ${count(total)}, the newest` : ''} `, h('button', { title: 'Download this table as CSV', click: save }, 'CSV')),
       plots, h('table', { 'data-table': 'trend' }, h('thead', {}, h('tr', {}, ['made', ...OVER_TIME.map(([, name]) => name), 'tags', 'state'].map((t, i) => h('th', { scope: 'col', class: i > 0 && i < 6 ? 'num' : '' }, t)))),
         h('tbody', {}, runs.slice(-200).reverse().map((run) => h('tr', { ...opens(run), title: run.name }, h('td', {}, stamp(run.began, true)), OVER_TIME.map(([key, , unit]) => h('td', { class: 'num' }, shown(run[key], unit))), h('td', {}, run.tags.join(' ')), h('td', { class: 'muted' }, state(run)))))),
       runs.length > 200 && h('p', { class: 'muted' }, `The newest 200 of ${count(runs.length)} are in the table; the plots and the CSV have all.`)].filter(Boolean);
@@ -210,9 +210,9 @@ function plot(runs, key, name, unit, open) {
   const [first, last] = [points[0].began, points.at(-1).began];
   const x = (run) => left + (last > first ? (run.began - first) / (last - first) : 0.5) * (width - left - right);
   const y = (value) => height - bottom - (((log ? Math.log10(value) : value) - low) / (high - low || 1)) * (height - top - bottom);
-  const ticks = log ? [least, most] : [0, (most || 1) / 2, most || 1];
+  const ticks = (log ? [least, most] : [0, (most || 1) / 2, most || 1]).filter((tick) => unit || Number.isInteger(tick));
   const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `${name} of ${plural(points.length, 'run')} from ${stamp(first)} to ${stamp(last)}: least ${figure(least, unit)}, most ${figure(most, unit)}` },
-    ...ticks.flatMap((tick) => [svg('line', { class: 'axis', x1: left, x2: width - right, y1: y(tick), y2: y(tick) }), svg('text', { class: 'tick', x: left - 5, y: y(tick) + 3.5, 'text-anchor': 'end' }, figure(tick, unit === '' && !Number.isInteger(tick) ? '' : unit))]),
+    ...ticks.flatMap((tick) => [svg('line', { class: 'axis', x1: left, x2: width - right, y1: y(tick), y2: y(tick) }), svg('text', { class: 'tick', x: left - 5, y: y(tick) + 3.5, 'text-anchor': 'end' }, figure(tick, unit))]),
     svg('text', { class: 'tick', x: left, y: height - 4 }, stamp(first)), last - first > 86400 && svg('text', { class: 'tick', x: width - right, y: height - 4, 'text-anchor': 'end' }, stamp(last)),
     points.length > 1 && svg('path', { class: 'line', d: points.map((run, i) => `${i ? 'L' : 'M'}${x(run).toFixed(1)} ${y(run[key]).toFixed(1)}`).join('') }),
     ...points.map((run) => svg('circle', { cx: x(run).toFixed(1), cy: y(run[key]).toFixed(1), r: points.length > 100 ? 2 : 3.5, click: () => open(run) }, svg('title', {}, `${figure(run[key], unit)}, ${stamp(run.began, true)}, ${run.name}`))));

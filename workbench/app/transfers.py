@@ -25,9 +25,9 @@ from workbench.app.workspace import Workspace
 #: How much of a file is sent at a time (bytes), and how many runs the list has at most.
 CHUNK = 1 << 20
 MAX_ROWS = 100_000
-COLUMNS = ("name", "model", "target", "device", "mode", "began", "status", "compile_s", "total_ms",
-           "peak_bytes", "kernels", "worst_error", "stages", "iterations", "size", "pinned", "tags",
-           "note")  # fmt: skip
+COLUMNS = ("name", "model", "variant", "target", "device", "mode", "began", "status",
+           "compile_s", "total_ms", "peak_bytes", "kernels", "worst_error", "stages", "iterations",
+           "size", "pinned", "tags", "note")  # fmt: skip
 
 
 class Guarded(RequestHandler):
