@@ -11,6 +11,7 @@ A compile's job says ``model``, ``out`` (the recording to write) and optionally 
 Each line on stdout is a JSON object:
 ``{"progress": {"what", "done", "total"}}``, ``{"paused": ...}`` of a compile that waits, at last
 ``{"done": path}`` or ``{"error": {"what", "where", "fix"}}``.
+``$COMPILER_WORKBENCH_JOB_MEMORY``: how many bytes of address space it may take.
 SIGINT (or SIGTERM) stops it; the recording keeps the stages that are finished.
 Exit codes as the command line's: 0, 2 and 3 for errors of the input or the machine, 130 stopped.
 """

@@ -146,7 +146,7 @@ def test_ten_thousand_new_files_are_listed_before_they_are_read(store):
         e.name for skip in range(0, 10_000, 2500) for e in store.listing("", 2500, skip).entries
     }
     assert len(seen) == 10_000
-    assert store.index.refresh(seconds=0) < pending, "each look reads more"
+    assert store.index.refresh(seconds=0) == pending - 1, "each look reads more, at least one"
 
 
 def test_the_index_follows_the_files(store):

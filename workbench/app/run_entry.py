@@ -124,8 +124,10 @@ def _device(meta: Mapping[str, Any]) -> str:
 
 def _variant(meta: Mapping[str, Any]) -> str:
     sizes = meta.get("sizes")
-    return _text(", ".join(f"{k} {v}" for k, v in sorted(sizes.items()) if v is not None)
-                 if isinstance(sizes, dict) else "").replace('"', "")  # fmt: skip
+    if not isinstance(sizes, dict):
+        return ""
+    others = {k: v for k, v in sorted(sizes.items()) if v is not None and (k, v) != ("width", 1)}
+    return _text(", ".join(f"{k} {v}" for k, v in others.items())).replace('"', "")
 
 
 def _float(value: Any) -> float | None:

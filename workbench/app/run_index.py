@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import partial
-from itertools import starmap
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +30,8 @@ VERSION = 1
 PATIENCE = 10.0
 #: How many rows are written in one transaction.
 BATCH = 64
+#: How long what was found is read before somebody looks again (seconds).
+SCAN = 5.0
 #: How long nobody looks at each file while no file comes or goes (seconds).
 SETTLED = 30.0
 #: How many runs a trend shows.
@@ -70,6 +71,8 @@ class Index:
     def __init__(self, file: Path, folders: Mapping[str, Path]):
         self.file, self._folders = file, dict(folders)
         self._refreshing = threading.Lock()
+        self._todo: list[tuple[str, str]] = []  # names and stamps still to be read
+        self._scanned = 0.0
         self._settled: tuple = ()  # the folders when everything in them was read, and when
         # Where nothing can be written the index lives as long as this object.
         self._memory: sqlite3.Connection | None = None
@@ -91,23 +94,33 @@ class Index:
             if quick and self._settled[:1] == (folders,) and now - self._settled[1] < SETTLED:
                 return 0
             self._settled = ()
-            deadline = now + seconds
-            seen = self._seen()
-            todo = self._asked(lambda db: self._compare(db, seen))
-            todo.sort(key=lambda name: -seen[name][1])
-            done = 0
-            while done < len(todo) and (done == 0 or time.monotonic() < deadline):
-                part = todo[done : done + BATCH]
-                made = []
-                for name in part:
-                    made.append((name, seen[name][0]))
-                    if time.monotonic() > deadline:
-                        break
-                self._asked(partial(_write, rows=[*filter(None, starmap(self._row, made))]))
-                done += len(made)
-            if not self._asked(_unsettled):
+            if not self._todo or now - self._scanned > SCAN or seconds == float("inf"):
+                self._scan()
+            deadline = time.monotonic() + seconds
+            while self._todo:
+                self._read_some(deadline)
+                if time.monotonic() > deadline:
+                    break
+            if not self._todo and not self._asked(_unsettled):
                 self._settled = folders, now
-            return len(todo) - done
+            return len(self._todo)
+
+    def _scan(self) -> None:
+        """Find what is to be read, the newest last."""
+        seen = self._seen()
+        names = self._asked(lambda db: self._compare(db, seen))
+        names.sort(key=lambda name: seen[name][1])
+        self._todo = [(name, seen[name][0]) for name in names]
+        self._scanned = time.monotonic()
+
+    def _read_some(self, deadline: float) -> None:
+        """Read at least one run, and write what was read."""
+        rows = []
+        for _ in range(min(BATCH, len(self._todo))):
+            rows.append(self._row(*self._todo.pop()))
+            if time.monotonic() > deadline:
+                break
+        self._asked(partial(_write, rows=[row for row in rows if row is not None]))
 
     def update(self, name: str, before: Callable[[], None] = lambda: None) -> None:
         """Do ``before`` while no other process writes, then read one run again."""
