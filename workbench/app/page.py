@@ -75,9 +75,11 @@ class Page:
         self._layout: Any = None
         self._notice: dict[str, Any] | None = None
         self._lost: set[Run] = set()  # shown, and deleted meanwhile
-        self._listings = 0  # how often the library was asked what it lists
-        self._looked = 0.0
-        self._library_shown: tuple | None = None
+        self._listing = runs.Listing(
+            workspace.library,
+            self._show_runs,
+            lambda told: self._later(lambda: self._tell_bar(told)),
+        )
         self._answers = 0  # commands that change nothing of what the bar says
         self._push = False
         self._sent = False
@@ -126,7 +128,7 @@ class Page:
 
     def _close(self, _context: Any) -> None:
         self._generation += 1
-        self._listings += 1
+        self._listing.end()
         self._thread.shutdown(wait=False, cancel_futures=True)
         for run in (self.run, self.other):
             if run is not None:
@@ -192,6 +194,7 @@ class Page:
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
+        self._listing.end()
         self._aside, self._search_facts = None, {}
         self._showing.clear()
         if sight.run:
@@ -422,32 +425,12 @@ class Page:
 
     def _list_runs(self, quick: bool = False) -> None:
         """Show the library, and what is new in it as it is read."""
-        self._listings += 1
-        number, library, sight = self._listings, self.workspace.library, self.sight
-        self._looked = time.monotonic()
-
-        def show(facts: dict[str, Any]) -> None:
-            detail = json.dumps(finite(facts))
-            if detail != self.roots["start"].detail:
-                self._later(lambda: self._set("start", detail=detail))
-
-        def wanted() -> bool:
-            return number == self._listings and self.run is None
-
-        def work() -> None:
-            try:
-                self._library_shown = runs.follow(
-                    library, sight, show, wanted, self._library_shown if quick else None
-                )
-            except Exception as error:  # a thread's exception would vanish
-                log.exception("the library could not be listed")
-                told = (
-                    error.to_json()["error"] if isinstance(error, UserError) else unexpected(error)
-                )
-                self._later(lambda: self._tell_bar(told))
-
         with suppress(RuntimeError):  # the page is closed
-            self._thread.submit(work)
+            self._thread.submit(self._listing.begin(self.sight, quick))
+
+    def _show_runs(self, detail: str) -> None:
+        if detail != self.roots["start"].detail:
+            self._later(lambda: self._set("start", detail=detail))
 
     def _tell_bar(self, what: Mapping[str, Any]) -> None:
         self._notice = {"error": True, **what, "n": time.time()}
@@ -458,7 +441,7 @@ class Page:
     def _poll(self) -> None:
         self._beat()
         if self.run is None and self.job is None:
-            if self._ready and time.monotonic() - self._looked > runs.LOOK:
+            if self._ready and self._listing.is_old:
                 self._list_runs(quick=True)
             return
         self._guard(self._look_for_files)
@@ -610,6 +593,7 @@ class Page:
 
     def _start(self, job: dict[str, Any]) -> None:
         made = self.workspace.compiles.start(job, self.user)
+        self._listing.end()
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job = None, made

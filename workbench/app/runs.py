@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from core_compiler.errors import UserError
+from workbench.ahead import finite
 from workbench.app.library import Library
 from workbench.app.run_index import Found
 from workbench.app.run_query import SORTS
+from workbench.showing import unexpected
 from workbench.state import Sight
+
+log = logging.getLogger("workbench")
 
 #: How many runs are listed at a time.
 LISTED = 25
@@ -45,25 +52,55 @@ def facts(library: Library, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def follow(
-    library: Library,
-    sight: Sight,
-    show: Callable[[dict[str, Any]], None],
-    wanted: Callable[[], bool],
-    shown: tuple | None = None,
-) -> tuple | None:
-    """Show the library as it was indexed, then read what is new, for as long as it is ``wanted``.
-    Returns the version that was shown at last; what is ``shown`` already is not shown again."""
-    looks = shown is not None
-    while wanted():
-        version = library.version()
-        if version != shown:
-            show(facts(library, sight))
-            shown = version
-        pending = library.index.refresh(READING, quick=looks)
-        if not pending and library.version() == shown:
-            break
-    return shown
+class Listing:
+    """What one page shows of the library.  ``show`` is given the facts as JSON, ``failed`` what
+    went wrong; both are called from the thread in which the work is done."""
+
+    def __init__(self, library: Library, show: Callable[[str], None],
+                 failed: Callable[[Mapping[str, str]], None]):  # fmt: skip
+        self._library, self._show, self._failed = library, show, failed
+        self._number = 0  # of the listing that is wanted: earlier ones end
+        self._began = 0.0
+        self._shown: tuple | None = None  # the version of the library that was shown last
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is time to look for new recordings."""
+        return time.monotonic() - self._began > LOOK
+
+    def end(self) -> None:
+        """Nobody looks at it any more."""
+        self._number += 1
+
+    def begin(self, sight: Sight, quick: bool = False) -> Callable[[], None]:
+        """The work that shows the library as it was indexed, then reads what is new.  ``quick``:
+        only look whether something has changed."""
+        self._number += 1
+        self._began = time.monotonic()
+        number = self._number
+
+        def work() -> None:
+            try:
+                self._follow(number, sight, quick)
+            except UserError as error:
+                self._failed(error.to_json()["error"])
+            except Exception as error:  # a thread's exception would vanish
+                log.exception("the library could not be listed")
+                self._failed(unexpected(error))
+
+        return work
+
+    def _follow(self, number: int, sight: Sight, quick: bool) -> None:
+        if not quick:
+            self._shown = None
+        while number == self._number:
+            version = self._library.version()
+            if version != self._shown:
+                self._show(json.dumps(finite(facts(self._library, sight))))
+                self._shown = version
+            pending = self._library.index.refresh(READING, quick)
+            if not pending and self._library.version() == self._shown:
+                return
 
 
 def annotate(library: Library, command: Mapping[str, Any]) -> None:
