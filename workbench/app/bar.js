@@ -87,7 +87,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     root.classList.toggle('waits', waits);
     root.classList.toggle('busy', Boolean(data.job && data.user));
     person.hidden = !data.user;
-    person.textContent = `${data.user}, sign out`;
+    person.textContent = data.job ? data.user : `${data.user}, sign out`; // a job needs the place
     person.title = `${data.user} has signed in${data.viewer ? ', and may look at all runs' : ''}. Sign out`;
     for (const node of [compile, execute]) node.hidden = !facts || data.viewer || facts.fixed || facts.training || waits;
     home.disabled = Boolean(facts?.fixed); // a report has nowhere else to go
