@@ -63,6 +63,7 @@ def test_a_run_is_found_tagged_deleted_and_restored(store, tab, recording):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_a_run_that_is_deleted_while_it_is_open_stays_readable(store, tab):
     page = tab(f"{store.url}?run=one.run")
     page.wait("#cw-view-overview h1")
