@@ -27,6 +27,7 @@ from workbench.commands.printing import OutputLost, say
 #: which answers the exit code or None.  Only the module of the command asked for is imported.
 COMMANDS = {
     "open": ("open_page", "open a model, a model file or a recording in the page"),
+    "serve": ("serve_team", "the page for several people, who sign in"),
     "compile": ("compile_model", "compile and record"),
     "run": ("run_model", "execute, and compare with a framework"),
     "train": ("train_model", "train with the compiled step; the bits depend on no machine"),
@@ -48,6 +49,7 @@ COMMANDS = {
     "query": ("query_recording", "ask a recording in SQL"),
     "export": ("export_recording", "a recording as one file to share, or a stage as text"),
     "report": ("write_report", "a recording as one HTML file with the page's views, offline"),
+    "runs": ("list_runs", "the library of runs: search, tags, notes, the trash"),
     "models": ("list_models", "the sample models"),
     "targets": ("list_targets", "the installed targets, and the ops they know"),
     "coverage": ("show_coverage", "which ops of the frameworks are translated"),

@@ -14,8 +14,9 @@ from workbench.state import VIEWS
 HERE = Path(__file__).parent
 #: Plain modules by name: what stands around the views, and the views that no bundle draws.
 _PLAIN = {
-    "bar": HERE / "app" / "bar.js", "start": HERE / "app" / "start.js",
-    **{name: HERE / "views" / f"{name}.js"
+    "bar": (HERE / "app" / "bar.js",),
+    "start": (HERE / "app" / "runs.js", HERE / "app" / "start.js"),
+    **{name: (HERE / "views" / f"{name}.js",)
        for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))},
 }  # fmt: skip
 NAMES = tuple(dict.fromkeys((*_PLAIN, *VIEWS)))
@@ -25,8 +26,8 @@ def module_text(name: str) -> str:
     """The ES module that draws a component."""
     if name not in _PLAIN:
         return module_path(VIEWS[name].bundle).read_text(encoding="utf-8")
-    shared = (HERE / "views" / "dom.js").read_text(encoding="utf-8")
-    return shared + _PLAIN[name].read_text(encoding="utf-8")
+    parts = HERE / "views" / "dom.js", *_PLAIN[name]
+    return "".join(part.read_text(encoding="utf-8") for part in parts)
 
 
 def palette() -> str:

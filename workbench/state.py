@@ -53,7 +53,8 @@ PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 #: Longest text of one part of the URL that is read; what a view remembers stays far below.
 MAX_TEXT = 4000
 
-_NUMBERS = ("stage", "rewrite", "op", "buffer", "kernel", "zoom")
+_NUMBERS = ("stage", "rewrite", "op", "buffer", "kernel", "zoom", "skip")
+_SHELVES = ("trend", "trash")
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Sight:
     ``buffer``, ``kernel``: ids of the recording; ``scope``: a module path; ``panes``: one or two
     views; ``zoom``: the pane that is maximised; ``fold``: side columns folded away; ``stops``:
     breakpoints (:mod:`workbench.stops`); ``views``: what each view remembers, as JSON.
+    Of the first page: ``find``: what is searched in the library; ``skip``: how many runs stand
+    before those that are listed; ``shelf``: what is shown of them, ``trend`` or ``trash``.
     """
 
     run: str = ""
@@ -79,6 +82,9 @@ class Sight:
     zoom: int | None = None
     fold: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
+    find: str = ""
+    skip: int | None = None
+    shelf: str = ""
     views: tuple[tuple[str, str], ...] = ()
 
     def with_(self, **changes) -> Sight:
@@ -93,6 +99,10 @@ class Sight:
         """Another thing selected: what was selected before is forgotten, the place stays."""
         empty = {"op": None, "buffer": None, "kernel": None, "scope": ""}
         return replace(self, **{**empty, **chosen})
+
+    def outside(self) -> Sight:
+        """The first page of this sight: what it searches in the library."""
+        return Sight(find=self.find, skip=self.skip, shelf=self.shelf)
 
     def view_state(self, name: str) -> str:
         return dict(self.views).get(name, "")
@@ -126,13 +136,14 @@ class Sight:
     @staticmethod
     def of(parts: Mapping[str, str]) -> Sight:
         known: dict = {name: _number(parts[name]) for name in _NUMBERS if name in parts}
-        known |= {name: parts[name] for name in ("run", "other", "scope") if name in parts}
+        known |= {name: parts[name] for name in ("run", "other", "scope", "find") if name in parts}
         panes = tuple(dict.fromkeys(p for p in parts.get("panes", "").split(",") if p in VIEWS))
         known["panes"] = panes[:2] or ("overview",)
         fold = parts.get("fold", "").split(",")
         known["fold"] = tuple(n for n in ("rail", "inspector") if n in fold)
         if known.get("zoom") is not None and known["zoom"] >= len(known["panes"]):
             known["zoom"] = None
+        known["shelf"] = parts.get("shelf", "") if parts.get("shelf") in _SHELVES else ""
         known["stops"] = _texts(parts.get("stops", "[]"))
         views = ((name, parts.get(f"{name}.view", "")) for name in sorted(VIEWS))
         known["views"] = tuple((name, text) for name, text in views if text)

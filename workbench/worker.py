@@ -13,6 +13,7 @@ its first bad pass instead, and keeps that (see ``workbench.first_bad_pass``).
 Each line on stdout is a JSON object:
 ``{"progress": {"what", "done", "total"}}``, ``{"paused": ...}`` of a compile that waits, at last
 ``{"done": path}`` or ``{"error": {"what", "where", "fix"}}``.
+``$COMPILER_WORKBENCH_JOB_MEMORY``: how many bytes of address space it may take.
 SIGINT (or SIGTERM) stops it; the recording keeps the stages that are finished.
 Exit codes as the command line's: 0, 2 and 3 for errors of the input or the machine, 130 stopped.
 """
@@ -36,6 +37,8 @@ from workbench.hold import Hold
 
 #: Exit code of a compile that was stopped.
 STOPPED = 130
+#: Seconds of processor time that are as good as no limit.
+NO_LIMIT = 10**9
 _FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "execute", "threads", "trust",
            "edit", "target_options", "pass_timeout", "hold", "bisect"}  # fmt: skip
 _DIVERGE = {"model", "out", "diverge", "recording", "other", "key"}
@@ -59,6 +62,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
     _give_way()
+    _keep_to_limits()
     sys.stdout = sys.stderr  # what a person's own code prints is no line of ours
     try:
         lines = _stdin()
@@ -227,6 +231,15 @@ def _give_way() -> None:
     """Run a little below the page, which should stay quick meanwhile."""
     if hasattr(os, "nice"):
         os.nice(5)
+
+
+def _keep_to_limits() -> None:
+    """Take no more memory than the server allows (bytes)."""
+    memory = os.environ.get("COMPILER_WORKBENCH_JOB_MEMORY", "")
+    if memory.isdigit():
+        from core_compiler.apart import hold_to
+
+        hold_to(int(memory), NO_LIMIT)
 
 
 _answers = sys.stdout

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
+from workbench.app.access import Access
+from workbench.app.compiles import Limits
+from workbench.app.library import MAX_UPLOAD
 
 
 def serve(
@@ -26,11 +29,41 @@ def serve(
     unless ``allow_code``.  ``root``: the cache folder whose ``recordings/`` is the library.
     UserError where the port is in use, the recording cannot be opened, or panel is not installed.
     """
+    _server("open").serve(opened, port, address, open_browser, allow_code, root, job)
+
+
+def serve_team(
+    store: Path | None,
+    port: int,
+    address: str,
+    access: Access,
+    limits: Limits,
+    *,
+    allow_code: bool = False,
+    max_upload: int = MAX_UPLOAD,
+    origins: tuple[str, ...] = (),
+) -> None:
+    """Serve a library to several people until Ctrl-C or SIGTERM.
+
+    ``store``: the library's folder (None: the cache).  ``access``: who may do what.  ``limits`` of
+    compiles, ``max_upload`` in bytes.  Whatever the address, files outside the store are not
+    opened, and code runs only with ``allow_code``.  ``origins``: more hosts from which browsers
+    connect.  UserError as :func:`serve`.
+    """
+    server = _server("serve")
+    from workbench.app.workspace import Workspace
+
+    workspace = Workspace(local=False, allow_code=allow_code, root=store, max_upload=max_upload,
+                          access=access, limits=limits)  # fmt: skip
+    server.run(workspace, port, address, origins=origins)
+
+
+def _server(command: str) -> Any:
     try:
         from workbench.app import server
     except ModuleNotFoundError as error:
         if error.name not in ("panel", "param", "bokeh", "tornado"):
             raise
-        raise UserError("the page needs panel, which is not installed", "open",
+        raise UserError("the page needs panel, which is not installed", command,
                         "pip install 'compiler-workbench[ui]'", 3) from None  # fmt: skip
-    server.serve(opened, port, address, open_browser, allow_code, root, job)
+    return server

@@ -9,7 +9,8 @@ const STYLE = `
 .gap { flex: 1; }
 .group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
-.search { position: relative; } .search input { width: 210px; } .waits .search input { width: 120px; }
+.search { position: relative; } .search input { width: 210px; } .waits .search input { width: 120px; } .busy .search input { width: 130px; }
+.person { color: var(--muted); flex: none; max-width: 150px; overflow: hidden; text-overflow: ellipsis; }
 .found { position: absolute; top: 28px; right: 0; width: 460px; max-height: 60vh; overflow-y: auto; background: var(--surface); border: 1px solid var(--line);
   border-radius: 6px; box-shadow: var(--shadow); z-index: 60; padding: 4px; white-space: normal; }
 .hit { display: grid; grid-template-columns: 58px minmax(0, 1fr); gap: 8px; padding: 3px 8px; border-radius: 4px; cursor: pointer; }
@@ -31,7 +32,7 @@ kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px;
 .toast { position: fixed; z-index: 70; right: 16px; bottom: 16px; max-width: 460px; background: var(--surface); border: 1px solid var(--line); border-left: 4px solid var(--accent);
   border-radius: 6px; box-shadow: var(--shadow); padding: 10px 34px 10px 14px; white-space: normal; }
 .toast.error { border-left-color: var(--bad); }
-.toast .where { color: var(--muted); overflow-wrap: anywhere; } .toast button { position: absolute; right: 6px; top: 6px; }
+.toast .where { color: var(--muted); overflow-wrap: anywhere; } .toast button.act { margin-top: 6px; } .toast button.plain { position: absolute; right: 6px; top: 6px; }
 `;
 const KEYS = [
   ['j  k', 'next, previous pass that changed something'], ['J  K', 'next, previous rewrite'], ['n', 'next failed check'],
@@ -61,13 +62,14 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const execute = h('button', { click: () => send('execute', {}), title: 'Compile from the cache, execute, and time every kernel, into a new recording' }, 'Execute');
   const theme = h('button', { class: 'plain', title: 'Light or dark', 'aria-label': 'Switch between light and dark', click: switchTheme }, '◐');
   const help = h('button', { class: 'plain', title: 'Keys  (?)', click: () => keys.showModal() }, '?');
+  const person = h('a', { class: 'person', href: './logout', hidden: true });
   const keys = h('dialog', {}, h('h2', {}, 'Keys'),
     h('table', {}, KEYS.map(([key, what]) => h('tr', {}, h('td', {}, key.split('  ').map((k) => [h('kbd', {}, k), ' '])), h('td', {}, what)))),
     h('p', { class: 'muted' }, 'They act while the focus is not in a text field.'),
     h('form', { method: 'dialog' }, h('button', {}, 'Close')));
   const toast = h('div', { class: 'toast', hidden: true, role: 'alert' });
   const home = h('button', { class: 'brand', click: () => send('home', {}), title: 'Open another model or recording' }, 'Compiler Workbench');
-  root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, keys, toast);
+  root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, person, keys, toast);
 
   // What is as it was is not built again: the browser would lay it out again with all beside it.
   const known = {};
@@ -83,7 +85,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     for (const node of [presets, search]) node.hidden = !facts;
     const waits = Boolean(data.job?.paused); // then their place is needed, and they can do nothing
     root.classList.toggle('waits', waits);
-    for (const node of [compile, execute]) node.hidden = !facts || facts.fixed || facts.training || waits;
+    root.classList.toggle('busy', Boolean(data.job && data.user));
+    person.hidden = !data.user;
+    person.textContent = data.job ? data.user : `${data.user}, sign out`; // a job needs the place
+    person.title = `${data.user} has signed in${data.viewer ? ', and may look at all runs' : ''}. Sign out`;
+    for (const node of [compile, execute]) node.hidden = !facts || data.viewer || facts.fixed || facts.training || waits;
     home.disabled = Boolean(facts?.fixed); // a report has nowhere else to go
     if (isNew('run', [facts, !data.job])) run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));
     if (isNew('presets', [data.presets, data.panes])) presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
@@ -96,7 +102,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('span', { class: 'what', title: what }, what), h('span', {}, total ? `${count(done)} of ${count(total)}` : ''),
         h('div', { class: `track${total ? '' : ' wait'}` }, h('div', { style: { width: `${total ? (100 * done) / total : 35}%` } })),
         h('span', {}, `${Math.round(elapsed)} s`),
-        h('button', { click: () => send('cancel', {}), title: 'Stop it; what it finished is kept' }, 'Cancel'));
+        data.viewer ? '' : h('button', { click: () => send('cancel', {}), title: 'Stop it; what it finished is kept' }, 'Cancel'));
     }
     compile.disabled = execute.disabled = Boolean(data.job);
     document.title = facts ? `${facts.model} – Compiler Workbench` : 'Compiler Workbench';
@@ -129,11 +135,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (!notice || notice.n === shownNotice) return;
     shownNotice = notice.n;
     toast.className = `toast${notice.error ? ' error' : ''}`;
-    toast.replaceChildren(h('div', {}, notice.what), notice.where && h('div', { class: 'where' }, notice.where), notice.fix && h('div', { class: 'muted' }, notice.fix),
-      h('button', { class: 'plain', 'aria-label': 'Close', click: () => { toast.hidden = true; } }, '×'));
+    toast.replaceChildren(...[h('div', {}, notice.what), notice.where && h('div', { class: 'where' }, notice.where), notice.fix && h('div', { class: 'muted' }, notice.fix),
+      notice.act && h('button', { 'data-do': 'act', class: 'act', click: () => { toast.hidden = true; send(notice.act.name, notice.act.data); } }, notice.act.label),
+      h('button', { class: 'plain', 'aria-label': 'Close', click: () => { toast.hidden = true; } }, '×')].filter(Boolean));
     toast.hidden = false;
     clearTimeout(toast.timer);
-    if (!notice.error) toast.timer = setTimeout(() => { toast.hidden = true; }, 4000);
+    if (!notice.error) toast.timer = setTimeout(() => { toast.hidden = true; }, notice.act ? 15000 : 4000);
   }
 
   // -- panes ------------------------------------------------------------------------------------

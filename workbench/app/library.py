@@ -1,113 +1,176 @@
-"""The library of recordings: a folder in the cache, newest first, and where uploads go."""
+"""The library of runs: a folder of recordings with an index, where uploads go, and the trash."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import sample_models
 from core_compiler.errors import UserError
-from core_compiler.record import schema
-from core_compiler.record.file import is_running
-from core_compiler.record.recorder import machine_id
+from core_compiler.record.file import RecordingFile
 from core_compiler.runtime.cache_folder import default_root
-from workbench import divergences, first_bad_pass
+from workbench.app import run_entry, run_query, trash
+from workbench.app.run_entry import Entry
+from workbench.app.run_index import MAX_TREND, Found, Index
+from workbench.app.trash import Deleted, Trash
 from workbench.models import FILES
+
+Tags = Callable[[tuple[str, ...]], Iterable[str]]
 
 #: Files that can be dropped on the page, and how large one may be (bytes).
 KINDS = (".run", ".npz", *FILES)
 MAX_UPLOAD = 8 << 30
-#: How many recordings the start page lists.
-MAX_LISTED = 50
+#: How many recordings the views offer to compare with.
+MAX_OFFERED = 50
 #: Recordings that come with the sample models (`make gpu-recordings`).
 SHIPPED = Path(sample_models.__file__).parent / "recordings"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A recording in the library; ``checks`` counts verdicts, ``device`` is the GPU it was made on
-    ("" where none is named), ``mode`` is ``inference`` or ``training``, ``error``: why it cannot be
-    read."""
-
-    name: str
-    path: str
-    model: str
-    target: str
-    began: float
-    size: int
-    status: str
-    stages: int
-    checks: dict[str, int]
-    total_ms: float | None
-    error: str = ""
-    device: str = ""
-    mode: str = ""
-
-
 class Library:
-    """The folder ``recordings/`` of the cache, and ``uploads/`` beside it."""
+    """A store, ``root`` (default: the cache folder): ``recordings/`` (what was made here),
+    ``recordings/imported/`` (what was uploaded), ``library.sqlite``, their index, ``trash/`` and
+    ``uploads/``."""
 
     def __init__(self, root: Path | None = None):
         self.root = (root or default_root()).absolute()
         self.folder = self.root / "recordings"
-        self._known: dict[tuple[str, int, int], Entry] = {}
+        self.imported = self.folder / "imported"
+        self.index = Index(self.root / "library.sqlite",
+                           {"": self.folder, "imported/": self.imported})  # fmt: skip
+        self.trash = Trash(self.root / "trash")
+        self._shipped: dict[tuple[str, int, int], Entry] = {}
+
+    # -- names -----------------------------------------------------------------------------------
 
     def new_path(self, model: str) -> Path:
         """Where a new recording of ``model`` goes: its name, the date, a number if need be."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.")[:60] or "model"
-        stamp = time.strftime("%Y%m%d-%H%M%S")
+        return self._free(self.folder / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.run")
+
+    def _free(self, path: Path) -> Path:
+        """``path``, with a number where there is such a file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         for number in range(1000):
-            path = self.folder / f"{stem}-{stamp}{f'-{number}' if number else ''}.run"
-            if not path.exists():
-                return path
-        raise UserError("too many recordings at once", str(self.folder), "wait a moment")
+            free = path.with_name(f"{path.stem}{f'-{number}' if number else ''}.run")
+            if not free.exists():
+                return free
+        raise UserError("too many recordings at once", str(path.parent), "wait a moment")
 
     def name(self, path: Path) -> str:
         """How the URL names a recording: short inside the library, else its whole path."""
         path = path.absolute()
+        if path.parent == self.imported:
+            return f"imported/{path.name}"
         return path.name if path.parent == self.folder else str(path)
 
     def find(self, name: str) -> Path:
         """The path of a name that :meth:`name` gave."""
         path = Path(name).expanduser()
-        return path if path.is_absolute() else self.folder / path.name
+        if path.is_absolute():
+            return path
+        return (self.imported if path.parts[:-1] == ("imported",) else self.folder) / path.name
 
-    def entries(self) -> list[Entry]:
-        """The recordings, newest first."""
-        return sorted(self._entries(self.folder), key=lambda e: (-e.began, e.name))[:MAX_LISTED]
+    def _own(self, name: str) -> Path:
+        """The path of a run of the library; UserError where there is none of that name."""
+        path = self.find(name)
+        own = path.parent in (self.folder, self.imported) and path.suffix == ".run"
+        if not own or not path.is_file():
+            raise UserError("no run of the library is called that", name[:200],
+                            "see workbench runs")  # fmt: skip
+        return path
+
+    # -- listings --------------------------------------------------------------------------------
+
+    def listing(self, text: str = "", limit: int = 50, offset: int = 0) -> Found:
+        """A page of the runs that a query finds, as the index has them now."""
+        return self.index.find(text, limit, offset)
+
+    def version(self) -> tuple:
+        """Changes with the index and with the trash, whoever changes them."""
+        return self.index.version(), self.trash.version()
+
+    def entries(self, text: str = "", limit: int = MAX_OFFERED) -> list[Entry]:
+        """The runs that a query finds, pinned ones and then the newest first, after a look at the
+        folder."""
+        self.index.refresh(seconds=1.0)
+        return self.index.find(text, limit).entries
+
+    def trend(self, text: str) -> dict[str, Any]:
+        """The runs of one model, built one way, on one target, the oldest first: ``model``,
+        ``variant``, ``target``, ``runs`` and how many there are in all (``total``); where the query
+        finds several, these as ``groups`` (model, variant, target, number, the query of its own).
+        """
+        groups = self.index.groups(text)
+        if len(groups) != 1:
+            return {"groups": [[*g, run_query.exactly(*g[:3])] for g in groups]}
+        (model, variant, target, total) = groups[0]
+        query = f"{text} sort:newest {run_query.exactly(model, variant, target)}"
+        runs = sorted(self.index.find(query, MAX_TREND).entries, key=lambda e: (e.began, e.name))
+        return {"model": model, "variant": variant, "target": target, "total": total,
+                "runs": [asdict(run) for run in runs if run.status]}  # fmt: skip
 
     def recorded(self) -> list[Entry]:
         """The recordings that came with the sample models, by name: made on a GPU."""
-        return sorted(self._entries(SHIPPED), key=lambda e: e.name)
-
-    def _entries(self, folder: Path) -> list[Entry]:
         found = []
-        for path, stat in _listed(folder):
+        for path in sorted(SHIPPED.glob("*.run")):
+            stat = path.stat()
             key = (str(path), stat.st_size, stat.st_mtime_ns)
-            entry = self._known.get(key)
-            if entry is None or entry.status == "recording":
-                entry = self._known[key] = _read(path, stat)
-            found.append(entry)
+            if key not in self._shipped:
+                self._shipped[key] = run_entry.read(path, path.name)
+            found.append(self._shipped[key])
         return found
 
-    def remove(self, name: str) -> None:
-        """Delete a recording of the library."""
-        path = self.folder / Path(name).name
-        if path.suffix == ".run":
-            for part in ("", "-wal", "-shm"):
-                Path(f"{path}{part}").unlink(missing_ok=True)
-            for results in (divergences.RESULTS, first_bad_pass.RESULTS):
-                results.path_of(path).unlink(missing_ok=True)
+    # -- changes ---------------------------------------------------------------------------------
+
+    def annotate(self, name: str, *, tags: Iterable[str] | Tags | None = None,
+                 note: str | None = None, pinned: bool | None = None) -> None:  # fmt: skip
+        """Give a run tags (or what a function makes of those it has), a note or a pin, in place of
+        those it has; UserError."""
+        path = self._own(name)
+
+        def change() -> None:
+            wanted = tags(run_entry.about(path)["tags"]) if callable(tags) else tags
+            changes = run_entry.checked(tags=wanted, note=note, pinned=pinned)
+            run_entry.annotate(path, changes)
+
+        self.index.update(self.name(path), change)
+
+    def remove(self, name: str) -> Deleted:
+        """Move a run and what lies beside it into the trash; UserError while it is being made."""
+        path = self._own(name)
+        entry = run_entry.read(path, self.name(path))
+        if entry.status == "recording" and not entry.elsewhere:
+            raise UserError("this run is still being recorded", entry.name, "cancel it first")
+        self.trash.empty(trash.KEPT)
+        gone = self.trash.put(entry.name, entry.model, entry.target, files_of(path))
+        self.index.update(entry.name)
+        return gone
+
+    def restore(self, token: str) -> str:
+        """Bring a deleted run back; its name, another one where its own is taken by now."""
+        deleted = next((d for d in self.trash.content() if d.token == token), None)
+        if deleted is None:
+            raise UserError("no deleted run is called that", token[:80],
+                            "see workbench runs --trash")  # fmt: skip
+        place = self.imported if deleted.name.startswith("imported/") else self.folder
+        to = self._free(place / Path(deleted.name).name)
+        self.trash.take(deleted, to)
+        self.index.update(self.name(to))
+        return self.name(to)
+
+    def deleted(self) -> list[Deleted]:
+        """The trash; what is older than 30 days goes now."""
+        self.trash.empty(trash.KEPT)
+        return self.trash.content()
+
+    # -- uploads ---------------------------------------------------------------------------------
 
     def upload_path(self, name: str) -> Path:
         """Where an uploaded file goes; UserError where it is of no kind that can be opened."""
@@ -120,54 +183,35 @@ class Library:
         folder = Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-"), dir=uploads))
         return folder / clean.lstrip("-.")
 
-
-def _listed(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    try:
-        entries = list(os.scandir(folder))
-    except OSError:
-        return
-    for entry in entries:
-        if entry.name.endswith(".run"):
-            try:
-                yield Path(entry.path), entry.stat()
-            except OSError:
-                continue
-
-
-def _read(path: Path, stat: os.stat_result) -> Entry:
-    """A line about a recording, read with a few cheap questions."""
-    blank = Entry(path.name, str(path), path.stem, "", stat.st_mtime, stat.st_size, "", 0, {}, None)
-    try:
-        with_mode = f"file:{quote(str(path))}?mode=ro"
-        db = sqlite3.connect(with_mode, uri=True, timeout=1)
+    def take_in(self, path: Path) -> str:
+        """Copy a recording from elsewhere into the library, among the imported ones; its name.
+        UserError where it is none."""
+        recording = RecordingFile(path)
         try:
-            schema.harden(db)
-            meta = {k: json.loads(v) for k, v in db.execute("SELECT key, value FROM meta")}
-            checks = dict(db.execute("SELECT verdict, count(*) FROM check_result GROUP BY verdict"))
-            stages = db.execute("SELECT count(*) FROM stage").fetchone()[0]
-            total = db.execute("SELECT value FROM figure WHERE name = 'total_ms'").fetchone()
+            to = self._free(self.imported / f"{path.stem}.run")
+            recording.export(to)
         finally:
-            db.close()
-        status = str(meta.get("status", ""))
-        if status == "recording" and not is_running(str(meta.get("writer", "")), machine_id()):
-            status = "interrupted"
-        return Entry(
-            path.name, str(path), str(meta.get("model", path.stem)), str(meta.get("target", "")),
-            _float(meta.get("began")) or stat.st_mtime, stat.st_size, status, int(stages),
-            {str(k): int(v) for k, v in checks.items()}, _float(total[0]) if total else None,
-            device=_device(meta), mode=str(meta.get("mode", "")),
-        )  # fmt: skip
-    except (sqlite3.Error, ValueError, TypeError, KeyError) as problem:
-        return Entry(**{**vars(blank), "status": "unreadable", "error": str(problem)[:200]})
+            recording.close()
+        return self.name(to)
+
+    def adopt(self, upload: Path) -> Path:
+        """Take an uploaded recording into the library, among the imported ones: code that it names
+        is never run unasked.  UserError where it is no recording; the upload is deleted then."""
+        try:
+            RecordingFile(upload).close()
+            path = self._free(self.imported / f"{upload.stem}.run")
+            os.rename(upload, path)
+        finally:
+            upload.unlink(missing_ok=True)
+            with suppress(OSError):
+                upload.parent.rmdir()
+        return path
 
 
-def _device(meta: dict[str, Any]) -> str:
-    device = meta.get("device")
-    return str(device.get("name", "")) if isinstance(device, dict) else ""
+def files_of(path: Path) -> list[Path]:
+    """A recording and all that lies beside it."""
+    from workbench import divergences, first_bad_pass  # bring numba, which a list does without
 
-
-def _float(value: Any) -> float | None:
-    try:
-        return None if value is None else float(value)
-    except (TypeError, ValueError):
-        return None
+    kept = (each.RESULTS.path_of(path) for each in (divergences, first_bad_pass))
+    beside = *kept, run_entry.about_path(path)
+    return [path, *(Path(f"{path}{part}") for part in ("-wal", "-shm")), *beside]

@@ -22,7 +22,8 @@ from tornado.ioloop import IOLoop
 from core_compiler.errors import UserError
 from workbench import first_bad_pass, moves, views
 from workbench.ahead import finite, pieces
-from workbench.app import components, rerun, searches
+from workbench.app import components, rerun, runs, searches
+from workbench.app.access import EDITOR, Refused
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Distrust, Workspace
 from workbench.showing import Showing, Update, held, kept_state, unexpected
@@ -38,16 +39,21 @@ TOGETHER = 0.1
 EDITING = ("pipeline", "overview")
 #: How long after it is connected the browser has the machine for itself (milliseconds).
 AFTER_OPENING = 400
+#: Longest search of the library (characters).
+MAX_FIND = 500
 #: How often a growing recording and a running compile are looked at, and messages that Panel may
 #: have forgotten are sent (milliseconds).
 POLL = 400
 
 
 class Page:
-    """A session.  ``roots`` are its components by name; ``document`` is its Bokeh document."""
+    """A session.  ``roots`` are its components by name; ``document`` is its Bokeh document;
+    ``user`` and ``role`` of who has signed in."""
 
-    def __init__(self, workspace: Workspace, document: Any, query: str = ""):
+    def __init__(self, workspace: Workspace, document: Any, query: str = "", user: str = "",
+                 role: str = EDITOR):  # fmt: skip
         self.workspace, self.document = workspace, document
+        self.user, self._viewer = user, role != EDITOR
         self.sight = Sight()
         self.run: Run | None = None
         self.other: Run | None = None
@@ -68,6 +74,13 @@ class Page:
         self._generation = 0
         self._layout: Any = None
         self._notice: dict[str, Any] | None = None
+        self._lost: set[Run] = set()  # shown, and deleted meanwhile
+        self._listing = runs.Listing(
+            workspace.library,
+            self._show_runs,
+            lambda told: self._later(lambda: self._tell_bar(told)),
+        )
+        self._answers = 0  # commands that change nothing of what the bar says
         self._push = False
         self._sent = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
@@ -115,6 +128,7 @@ class Page:
 
     def _close(self, _context: Any) -> None:
         self._generation += 1
+        self._listing.end()
         self._thread.shutdown(wait=False, cancel_futures=True)
         for run in (self.run, self.other):
             if run is not None:
@@ -131,6 +145,8 @@ class Page:
             self._guard(lambda: self._move(
                 lambda r, s: moves.move(name, r, s, command), name not in moves.UNRECORDED
             ))  # fmt: skip
+        elif self._viewer and not _may_look(name, command):
+            self._guard(partial(_refuse, name))
         elif name in _COMMANDS:
             self._guard(partial(_COMMANDS[name], self, command))
 
@@ -156,8 +172,8 @@ class Page:
             log.exception("a command failed")
             self._tell(unexpected(error), error=True)
 
-    def _tell(self, what: Mapping[str, str], error: bool = False) -> None:
-        self._notice = {**what, "error": error, "n": time.time()}
+    def _tell(self, what: Mapping[str, Any], error: bool = False) -> None:
+        self._notice = {"error": error, **what, "n": time.time()}
         if self.run is None and error:
             self.problem = dict(what)
             self._show_start()
@@ -178,13 +194,14 @@ class Page:
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
+        self._listing.end()
         self._aside = None
         self._searches.clear()
         self._showing.clear()
         if sight.run:
             self._guard(partial(self._open_recording, sight.run))
         found = self.run is not None or self.job is not None  # a compile that has yet to write it
-        self.sight = sight if found else Sight()
+        self.sight = sight if found else sight.outside()
         if not found:
             self._show_start()
         self._open_other()
@@ -221,6 +238,8 @@ class Page:
     def _open_recording(self, name: str) -> None:
         path = self.workspace.path(name)
         self.job = self.workspace.compiles.of(path)
+        if self.job is None:
+            self.workspace.check_deleted(path)
         try:
             self.run = self.workspace.acquire(path)
         except UserError:
@@ -370,6 +389,7 @@ class Page:
             status = "" if run.status == "finished" else _STATUS.get(run.status, run.status)
             if run.live and run.version.iterations:
                 status = "training"
+            status = "deleted" if run in self._lost else status
             detail = meta.get("target"), meta.get("mode"), run.path.name, status
             shown = {"model": str(meta.get("model", run.path.stem)), "path": str(run.path),
                      "detail": " · ".join(str(d) for d in detail if d),
@@ -387,6 +407,7 @@ class Page:
             "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
             "wide": [n for n, view in VIEWS.items() if view.wide],
             "messages": messages, "notice": self._notice, "job": self._job_facts(),
+            "answers": self._answers, "user": self.user, "viewer": self._viewer,
         }  # fmt: skip
         self._set("bar", data=json.dumps(finite(facts)))
         self._push = False
@@ -400,18 +421,52 @@ class Page:
 
     def _show_start(self) -> None:
         facts = self.workspace.start_page()
-        self._set("start", data=json.dumps(finite({**facts, "error": self.problem})))
+        facts |= {"error": self.problem, "user": self.user, "viewer": self._viewer}
+        self._set("start", data=json.dumps(finite(facts)))
+        self._list_runs()
+
+    def _list_runs(self, quick: bool = False) -> None:
+        """Show the library, and what is new in it as it is read."""
+        with suppress(RuntimeError):  # the page is closed
+            self._thread.submit(self._listing.begin(self.sight, quick))
+
+    def _show_runs(self, detail: str) -> None:
+        if detail != self.roots["start"].detail:
+            self._later(lambda: self._set("start", detail=detail))
+
+    def _tell_bar(self, what: Mapping[str, Any]) -> None:
+        self._notice = {"error": True, **what, "n": time.time()}
+        self._show_bar()
 
     # -- what grows ------------------------------------------------------------------------------
 
     def _poll(self) -> None:
         self._beat()
+        if self.run is None and self.job is None:
+            if self._ready and self._listing.is_old:
+                self._list_runs(quick=True)
+            return
+        self._guard(self._look_for_files)
         live = any(run.live for run in self._runs())
         if self.job is not None or live or self._seen != self._versions():
             self._guard(self._look)
 
+    def _look_for_files(self) -> None:
+        """Say so, once, when a recording that is shown is deleted."""
+        for run in (self.run, self.other):
+            if run is None or run.path.exists() != (run in self._lost):
+                continue
+            if run in self._lost:
+                self._lost.remove(run)
+            else:
+                self._lost.add(run)
+                library = self.workspace.library
+                self._tell(runs.lost(library, library.name(run.path)))
+            self._show_bar()
+
     def _runs(self) -> list[Run]:
-        return [run for run in (self.run, self.other) if run is not None]
+        """What is shown and may still grow."""
+        return [run for run in (self.run, self.other) if run is not None and run not in self._lost]
 
     def _versions(self) -> list[tuple]:
         """How far the shown recordings have come.  Other pages read them too: that one of them has
@@ -474,7 +529,7 @@ class Page:
             self.run.refresh()
         if job.outcome == "failed" and job.error is not None:
             if self.run is None:
-                self.sight = Sight()
+                self.sight = self.sight.outside()
             self._tell(job.error, error=True)
         elif job.outcome == "cancelled":
             fix = "the stages it finished are kept" if self.run is not None else ""
@@ -490,6 +545,10 @@ class Page:
         sight = Sight.parse(str(command.get("query", "")))
         if sight.run != self.sight.run:
             self._load(sight)
+        elif self.run is None and self.job is None:
+            self.sight = sight.outside()
+            self._list_runs()
+            self._show_bar()
         else:
             self.go(sight, push=False)
 
@@ -537,7 +596,8 @@ class Page:
         self._start(self.workspace.job(what, command))
 
     def _start(self, job: dict[str, Any]) -> None:
-        made = self.workspace.compiles.start(job)
+        made = self.workspace.compiles.start(job, self.user)
+        self._listing.end()
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job = None, made
@@ -552,6 +612,7 @@ class Page:
         spec = str(self.run.meta().get("spec", "")) if self.run is not None else ""
         self._load(Sight(), push=True)
         facts = self.workspace.start_page()
+        facts |= {"user": self.user, "viewer": self._viewer}
         self._set("start", data=json.dumps(finite({**facts, "error": None, "what": spec})))
 
     def _execute(self, _command: dict[str, Any]) -> None:
@@ -574,7 +635,7 @@ class Page:
             if job["hold"]:  # it is looked at while it goes on
                 self._start(job)
                 return
-            self.job = self.workspace.compiles.start(job)
+            self.job = self.workspace.compiles.start(job, self.user)
         except UserError as error:
             ask = isinstance(error, Distrust)
             self._tell_pipeline({"state": "refused", **error.to_json(), "ask": ask})
@@ -627,7 +688,7 @@ class Page:
         assert self.run is not None
         try:
             with held(self.run, self.other):
-                self._follow_search(view, self.workspace.compiles.start(job()))
+                self._follow_search(view, self.workspace.compiles.start(job(), self.user))
         except UserError as error:
             self._searches.refused(view, error, facts)
         self.refresh()
@@ -650,9 +711,35 @@ class Page:
             self._show_bar()
 
     def _remove(self, command: dict[str, Any]) -> None:
-        self.workspace.library.remove(str(command.get("name", "")))
-        self.problem = None
-        self._show_start()
+        self._tell(runs.removed(self.workspace.library, str(command.get("run", ""))))
+        self._list_runs()
+
+    def _restore(self, command: dict[str, Any]) -> None:
+        name = self.workspace.library.restore(str(command.get("token", "")))
+        self._tell({"what": "The run is back.", "where": name})
+        if self.run is None:
+            self._list_runs()
+
+    def _annotate(self, command: dict[str, Any]) -> None:
+        runs.annotate(self.workspace.library, command)
+        self._list_runs()
+        self._answered()
+
+    def _find_runs(self, command: dict[str, Any]) -> None:
+        """Another search, or another part of what it found, on the first page."""
+        if self.run is None and self.job is None:
+            skip = command.get("skip")
+            self.sight = Sight.of({
+                "find": str(command.get("find", ""))[:MAX_FIND], "skip": str(skip or ""),
+                "shelf": str(command.get("shelf", "")),
+            })  # fmt: skip
+            self._push = bool(command.get("push", True))
+            self._list_runs()
+            self._answered()
+
+    def _answered(self) -> None:
+        """The page no longer says that it works, also where nothing else in the bar has changed."""
+        self._answers += 1
         self._show_bar()
 
     # -- what views tell -------------------------------------------------------------------------
@@ -691,4 +778,17 @@ _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "again": Page._again, "compare": Page._compare, "swap": Page._swap, "execute": Page._execute,
     "cancel": Page._cancel, "remove": Page._remove, "rerun": Page._rerun,
     "diverge": Page._diverge, "bisect": Page._bisect, "held": Page._held,
+    "restore": Page._restore, "annotate": Page._annotate, "runs": Page._find_runs,
 }  # fmt: skip
+
+#: What somebody who may only look may ask for; opening is of recordings alone.
+_LOOKING = {"ready", "url", "home", "search", "open", "compare", "swap", "runs"}
+
+
+def _may_look(name: str, command: Mapping[str, Any]) -> bool:
+    opens = str(command.get("what", "")).strip().lower().endswith(".run")
+    return name in _LOOKING and (name != "open" or opens)
+
+
+def _refuse(name: str) -> None:
+    raise Refused(name)

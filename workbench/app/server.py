@@ -6,6 +6,7 @@ printed.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import os
@@ -13,9 +14,10 @@ import signal
 import socket
 import sys
 import webbrowser
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlencode
 
 import panel as pn
@@ -23,12 +25,12 @@ from bokeh.io import curdoc
 from panel.io.server import get_server
 from tornado.httpclient import AsyncHTTPClient
 from tornado.ioloop import IOLoop
-from tornado.web import HTTPError, RequestHandler, stream_request_body
+from tornado.web import HTTPError, RequestHandler
 
 from core_compiler.errors import UserError
 from workbench import modules
-from workbench.app.library import MAX_UPLOAD
 from workbench.app.page import Page
+from workbench.app.transfers import Download, Table, Upload
 from workbench.app.workspace import Workspace
 from workbench.frame import frame
 from workbench.state import VIEWS
@@ -39,6 +41,8 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 MAX_MESSAGE = 64 << 20
 #: How long a page that lost its connection is kept (milliseconds); its URL brings it back anyway.
 UNUSED = 15_000
+
+TRANSFERS = {"upload": Upload, "file": Download, "runs.csv": Table}
 
 _TEMPLATE = (
     (HERE / "page.html")
@@ -54,58 +58,6 @@ class Health(RequestHandler):
     def get(self) -> None:
         self.set_header("Cache-Control", "no-store")
         self.write("ok")
-
-
-@stream_request_body
-class Upload(RequestHandler):
-    """``PUT /upload?name=``: a dropped file, streamed to disk; needs the page's token."""
-
-    def initialize(self, workspace: Workspace) -> None:
-        self.workspace = workspace
-        self.file: IO[bytes] | None = None
-        self.problem: UserError | None = None
-        self.received = 0
-
-    def prepare(self) -> None:
-        if self.request.method != "PUT":
-            raise HTTPError(405)
-        if self.request.headers.get("X-Workbench-Token", "") != self.workspace.token:
-            raise HTTPError(403)
-        connection: Any = self.request.connection  # HTTP/1.1's, of which Tornado's base says less
-        connection.set_max_body_size(MAX_UPLOAD)
-        try:
-            self.path = self.workspace.library.upload_path(self.get_query_argument("name", ""))
-            self.file = self.path.open("wb")
-        except UserError as error:
-            self.problem = error
-
-    def data_received(self, chunk: bytes) -> None:
-        if self.file is None:
-            return
-        self.received += len(chunk)
-        try:
-            self.file.write(chunk)
-        except OSError as error:
-            self.problem = UserError(f"the file cannot be stored ({error.strerror})",
-                                     self.path.name, "free disk space")  # fmt: skip
-            self._drop()
-
-    def put(self) -> None:
-        if self.file is not None:
-            self.file.close()
-        if self.problem is not None:
-            self.write(self.problem.to_json())
-        else:
-            self.write({"path": str(self.path), "size": self.received})
-
-    def on_connection_close(self) -> None:
-        self._drop()
-
-    def _drop(self) -> None:
-        if self.file is not None:
-            self.file.close()
-            self.file = None
-            self.path.unlink(missing_ok=True)
 
 
 class Module(RequestHandler):
@@ -147,7 +99,11 @@ def make_page(workspace: Workspace, first: str, addresses: dict[str, str]):
         arguments = pn.state.session_args or {}
         parts = {k: v[0].decode(errors="replace") for k, v in arguments.items() if v}
         query = urlencode(parts) if parts else first
-        made = Page(workspace, curdoc(), query)
+        user = workspace.access.user_of_session()
+        role = workspace.access.role(user)
+        if role is None:  # whoever made this session came around Panel's own check
+            raise PermissionError("not signed in")
+        made = Page(workspace, curdoc(), query, user or "", role)
         pn.state.onload(made.ready)
         template = _Template(_TEMPLATE)
         template.add_variable("page_css", _STYLE)
@@ -174,26 +130,46 @@ def serve(
     given = (Path(opened),) if opened is not None and str(opened).lower().endswith(".run") else ()
     workspace = Workspace(local=local, allow_code=allow_code, given=given, root=root)
     first = _first_query(workspace, opened, job)
+    run(workspace, port, address, first, open_browser)
+
+
+def run(
+    workspace: Workspace,
+    port: int,
+    address: str,
+    first: str = "",
+    open_browser: bool = False,
+    origins: Iterable[str] = (),
+) -> None:
+    """Serve a workspace's pages until Ctrl-C or SIGTERM; the first line printed is the URL.
+    ``first``: what a bare URL shows; ``origins``: more hosts (``name:port``) from which browsers
+    may connect."""
     port = _free_port(address, port)
     shown = "127.0.0.1" if address in ("0.0.0.0", "::", "") else address
-    origins = sorted(
-        {f"{name}:{port}" for name in (shown, *(("localhost", "127.0.0.1") if local else ()))}
-    )
-    if not local and shown != address:
-        origins.append(f"{socket.gethostname()}:{port}")
+    local = ("localhost", "127.0.0.1") if address in LOCAL else ()
+    hosts = {f"{name}:{port}" for name in (shown, *local)} | set(origins)
+    if shown != address:
+        hosts.add(f"{socket.gethostname()}:{port}")
     logging.getLogger("bokeh").setLevel(logging.ERROR)
     logging.getLogger("tornado.access").setLevel(logging.ERROR)
     pn.config.set(notifications=False)
     texts = _modules()
     addresses = {name: address for name, (address, _) in texts.items()}
+    options: dict[str, Any] = dict(workspace.access.options)
+    if workspace.access.sign_in:
+        pn.config.auth_template = options["logout_template"]
+        pn.config.authorize_callback = lambda _: bool(
+            workspace.access.role(workspace.access.user_of_session())
+        )
     server = get_server(
         make_page(workspace, first, addresses),
-        port=port, address=address, websocket_origin=origins,
+        port=port, address=address, websocket_origin=sorted(hosts),
         start=False, show=False, verbose=False, title="Compiler Workbench",
-        extra_patterns=[(r"/health", Health), (r"/upload", Upload, {"workspace": workspace}),
+        extra_patterns=[(r"/health", Health), *((rf"/{name}", handler, {"workspace": workspace})
+                          for name, handler in TRANSFERS.items()),
                         (r"/modules/([\w.-]+)", Module, {"modules": texts})],
         unused_session_lifetime_milliseconds=UNUSED, check_unused_sessions_milliseconds=5_000,
-        websocket_max_message_size=MAX_MESSAGE, keep_alive_milliseconds=10_000,
+        websocket_max_message_size=MAX_MESSAGE, keep_alive_milliseconds=10_000, **options,
     )  # fmt: skip
     server.start()
     url = f"http://{shown}:{port}/" + (f"?{first}" if first else "")
@@ -201,7 +177,8 @@ def serve(
     if open_browser and _has_display():
         webbrowser.open(url)
     loop = IOLoop.current()
-    loop.spawn_callback(_warm, url)
+    if not workspace.access.sign_in:
+        loop.spawn_callback(_warm, url)
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: loop.add_callback_from_signal(loop.stop))
     try:
@@ -209,6 +186,7 @@ def serve(
     finally:
         workspace.compiles.stop_all()
         server.stop()
+        gc.freeze()  # the interpreter's last collection takes seconds to find what ends anyway
 
 
 async def _warm(url: str) -> None:

@@ -1,8 +1,8 @@
-// The start page: open by path, drop a file, sample models, recent recordings.
+// The start page: open by path, drop a file, the library of runs, sample models.
 
 const STYLE = `
 .root { overflow-y: auto; }
-.page { max-width: 1080px; margin: 0 auto; padding: 26px 28px 40px; }
+.page { max-width: 1280px; margin: 0 auto; padding: 26px 28px 40px; }
 h1 { font-size: 20px; margin: 0 0 2px; font-weight: 650; } .lead { color: var(--muted); margin: 0 0 18px; font-size: 13px; }
 h2 { font-size: 13px; font-weight: 600; margin: 24px 0 8px; } h2 span { font-weight: 400; color: var(--faint); margin-left: 8px; }
 .drop { border: 1.5px dashed var(--line); border-radius: 8px; padding: 14px 16px; background: var(--surface); display: grid; gap: 10px; }
@@ -26,7 +26,7 @@ button.plain[aria-pressed=true] { background: var(--accentSoft); color: var(--ac
 .upload { color: var(--muted); } progress { width: 200px; vertical-align: -2px; accent-color: var(--accent); }
 `;
 
-export default component(STYLE, ({ model, root, watch, later, send }) => {
+export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send }) => {
   let data = null;
   const error = h('div', { class: 'error', role: 'alert', hidden: true });
   const path = h('input', { type: 'text', spellcheck: 'false', autocomplete: 'off', 'aria-label': 'Model or recording',
@@ -41,7 +41,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const hold = h('input', { type: 'checkbox' });
   const samples = h('div', { class: 'samples' });
   const recorded = h('div');
-  const recent = h('div');
+  const runs = runsSection(send);
   const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, check: check.checked, execute: execute.checked, hold: hold.checked });
   const open = (what) => { if (what.trim()) send('open', { what: what.trim(), ...options() }); };
 
@@ -53,21 +53,23 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
       h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time'),
       h('label', { title: 'Wait before each pass: apply it, skip it, or run to a breakpoint' }, hold, 'step by step')));
-  root.append(h('div', { class: 'page' }, h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See what the compiler does to it: every pass, every rewrite, memory, kernels and their times.'),
-    error, drop, h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples, recorded, recent), file);
+  const making = [h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See what the compiler does to it: every pass, every rewrite, memory, kernels and their times.'), drop,
+    h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples]; // who may only look sees none of it
+  const [title, lead, , catalogue] = making;
+  root.append(h('div', { class: 'page' }, title, lead, error, drop, runs.root, catalogue, samples, recorded), file);
 
   path.addEventListener('keydown', (event) => { if (event.key === 'Enter') open(path.value); });
   file.addEventListener('change', () => file.files[0] && send_file(file.files[0]));
   const over = (on) => (event) => {
     if (!data || root.closest('[hidden]') || document.getElementById('cw-start')?.hidden) return;
     event.preventDefault();
-    drop.classList.toggle('over', on);
+    drop.classList.toggle('over', on && !data.viewer);
   };
   const dropped = (event) => {
     event.preventDefault();
     drop.classList.remove('over');
     const [given] = event.dataTransfer?.files ?? [];
-    if (given) send_file(given);
+    if (given && !data?.viewer) send_file(given);
   };
   const listeners = [['dragover', over(true)], ['dragleave', over(false)], ['drop', dropped]];
   for (const [name, run] of listeners) document.addEventListener(name, run);
@@ -101,23 +103,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (problem) error.replaceChildren(h('b', {}, problem.what), h('div', {}, problem.where), h('div', {}, problem.fix));
   }
 
-  // The first press marks a recording, the second opens it beside another.
-  let marked = null;
-  function compare(button, name) {
-    if (marked && marked.name !== name && marked.button.isConnected) {
-      send('url', { query: new URLSearchParams({ run: marked.name, other: name, panes: 'compare' }).toString() });
-      marked = null;
-      return;
-    }
-    marked?.button.setAttribute('aria-pressed', 'false');
-    marked = marked?.name === name ? null : { name, button };
-    button.setAttribute('aria-pressed', String(marked !== null));
-  }
-
   const million = (n) => (n >= 1e6 ? `${number(n / 1e6)} M parameters` : `${count(n)} parameters`);
-  const checks = (c) => Object.entries(c ?? {}).map(([v, n]) => h('span', { class: v, title: MARK_WORDS[v] }, `${MARKS[v] ?? v} ${count(n)}  `));
-  const STATUS = { finished: 'complete', recording: 'compiling', interrupted: 'interrupted' };
-
   // Recordings that came with the sample models: a table for each GPU they were made on.
   function recordings(all) {
     const devices = [...new Set(all.map((r) => r.device))];
@@ -131,18 +117,13 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     data = json(model, 'data');
     if (!data) return;
     fail(data.error);
+    for (const node of making) node.hidden = Boolean(data.viewer);
     if (data.what !== undefined && data.what !== null && document.activeElement === document.body) path.value = data.what;
     target.replaceChildren(...data.targets.map((name) => h('option', { value: name }, name)));
     samples.replaceChildren(...data.samples.map((s) => h('button', { class: 'sample', click: () => open(s.name) }, h('b', {}, s.name), h('span', { class: 'muted' }, s.summary),
       h('span', { class: 'faint' }, `${million(s.parameters)}, ${figure(s.flops, 'flop')}`))));
     recorded.replaceChildren(...recordings(data.recorded));
-    recent.replaceChildren(h('h2', {}, 'Recent recordings', h('span', {}, data.recent.length ? data.folder : '')), data.recent.length
-      ? h('table', {}, h('thead', {}, h('tr', {}, ['model', 'target', 'made', 'stages', 'time', 'checks', 'size', 'state', ''].map((t) => h('th', { scope: 'col', class: ['stages', 'time', 'size'].includes(t) ? 'num' : '' }, t)))),
-        h('tbody', {}, data.recent.map((r) => h('tr', { tabindex: 0, click: () => send('open', { what: r.path }), keydown: (e) => e.key === 'Enter' && send('open', { what: r.path }), title: r.error || r.path },
-          h('td', { class: 'name' }, r.model), h('td', {}, `${r.target}${r.mode === 'training' ? ', training' : ''}`), h('td', {}, ago(r.began)), h('td', { class: 'num' }, count(r.stages)), h('td', { class: 'num' }, r.total_ms === null ? '' : figure(r.total_ms, 'ms')),
-          h('td', {}, checks(r.checks)), h('td', { class: 'num' }, bytes(r.size)), h('td', { class: 'muted' }, STATUS[r.status] ?? r.status),
-          h('td', {}, h('button', { class: 'plain faint', 'data-do': 'compare', title: 'Compare: press it on two recordings', 'aria-label': `Compare ${r.name}`, 'aria-pressed': 'false', click: (e) => { e.stopPropagation(); compare(e.target, r.name); } }, '⇄'),
-            h('button', { class: 'plain faint', title: 'Delete this recording', 'aria-label': `Delete ${r.name}`, click: (e) => { e.stopPropagation(); if (e.target.textContent === '×') { e.target.textContent = 'delete?'; } else send('remove', { name: r.name }); } }, '×'))))))
-      : h('p', { class: 'muted' }, 'None yet. Open a sample model to make the first.'));
+    runs.draw(data, json(model, 'detail'));
   });
+  watch('detail', () => data && runs.draw(data, json(model, 'detail')));
 });

@@ -11,7 +11,8 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from workbench import edits, first_bad_pass, models, own_pass
-from workbench.app.compiles import Compiles
+from workbench.app.access import Access
+from workbench.app.compiles import Compiles, Limits
 from workbench.app.library import MAX_UPLOAD, SHIPPED, Library
 from workbench.models import AS_GRAPH, FILES
 from workbench.views import divergence
@@ -31,12 +32,17 @@ class Distrust(UserError):
 class Workspace:
     """``local``: only this machine reaches the server.  Elsewhere files outside the cache and code
     (``package.module:function``) are off unless ``allow_code``.  ``given``: files that the person
-    who started the server named; they may always be opened."""
+    who started the server named; they may always be opened.  ``max_upload`` in bytes."""
 
     def __init__(self, *, local: bool = True, allow_code: bool = False,
-                 given: tuple[Path, ...] = (), root: Path | None = None):  # fmt: skip
+                 given: tuple[Path, ...] = (), root: Path | None = None,
+                 max_upload: int = MAX_UPLOAD, access: Access | None = None,
+                 limits: Limits | None = None):  # fmt: skip
         self.library = Library(root)
-        self.compiles = Compiles()
+        self.library.deleted()  # what is too old goes
+        self.compiles = Compiles(limits or Limits())
+        self.access = access or Access()
+        self.max_upload = max_upload
         self.token = secrets.token_urlsafe(24)
         self._local, self._code = local, local or allow_code
         self._given = {p.absolute() for p in given}
@@ -59,8 +65,14 @@ class Workspace:
             raise UserError("files outside the library are not opened on a public address",
                             path.name, "drop the file on the page instead")  # fmt: skip
 
+    def check_deleted(self, path: Path) -> None:
+        """UserError where a recording lies in the trash."""
+        name = self.library.name(path)
+        if not path.exists() and any(d.name == name for d in self.library.deleted()):
+            raise UserError("this run was deleted", name, "restore it from the trash, below")
+
     def made_here(self, path: Path) -> bool:
-        """Whether a recording lies where this workspace records."""
+        """Whether a recording lies where this workspace records, and not with the imported ones."""
         return path.absolute().parent == self.library.folder
 
     def acquire(self, path: Path) -> Run:
@@ -166,9 +178,11 @@ class Workspace:
         wanted = models.recorded(meta)
         foreign = [item for item in edits.checked(meta.get("edit"))["insert"]
                    if own_pass.of_ours(item) is None]  # fmt: skip
-        if foreign and not command.get("trust") and not self.made_here(run.path):
-            raise Distrust(f"the recording brings a pass with code of its own: "
-                           f"{edits.name_of(foreign[0])}", run.path.name)  # fmt: skip
+        code = [f"brings a pass with code of its own: {edits.name_of(each)}" for each in foreign]
+        if wanted.kind == "function":
+            code.append(f"names code to run: {wanted.text}")
+        if code and not command.get("trust") and not self.made_here(run.path):
+            raise Distrust(f"the recording {code[0]}", run.path.name)
         job = self.job(wanted.text, {
             "frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,
             "edit": meta.get("edit"), "target_options": meta.get("target_options"),
@@ -202,11 +216,10 @@ class Workspace:
         from sample_models.catalogue import CATALOGUE
 
         return {
-            "token": self.token, "max_upload": MAX_UPLOAD, "folder": str(self.library.folder),
+            "token": self.token, "max_upload": self.max_upload, "folder": str(self.library.folder),
             "targets": _target_names(GROUP),
             "samples": [{"name": m.name, "summary": m.summary, "parameters": m.parameters,
                          "flops": m.flops} for m in CATALOGUE.values()],
-            "recent": [asdict(entry) for entry in self.library.entries()],
             "recorded": [asdict(entry) for entry in self.library.recorded()],
         }  # fmt: skip
 

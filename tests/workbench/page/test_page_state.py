@@ -19,6 +19,9 @@ sights = st.builds(
     scope=st.text(max_size=40),
     panes=st.lists(st.sampled_from(list(VIEWS)), min_size=1, max_size=2, unique=True).map(tuple),
     fold=st.sampled_from([(), ("rail",), ("inspector",), ("rail", "inspector")]),
+    find=st.text(max_size=40),
+    skip=numbers,
+    shelf=st.sampled_from(["", "trend", "trash"]),
     stops=st.lists(st.text(max_size=20), max_size=3).map(tuple),
     views=st.dictionaries(
         st.sampled_from(list(VIEWS)), st.text(min_size=1, max_size=40), max_size=3

@@ -247,7 +247,7 @@ def ran(tab) -> None:
 
 
 def test_a_pass_is_skipped_and_the_new_recording_is_compared_with_the_old(opened, server):
-    opened.locate(row("recompose") + " input").click()
+    opened.locate(row("recompose") + " .check").click()
     opened.wait(row("recompose") + ".skipped")
     assert "skip recompose" in opened.text(VIEW + ".told")
     opened.locate(VIEW + "[data-do=run]").click()
@@ -378,7 +378,7 @@ def test_the_rail_leads_here_and_a_draft_is_in_the_address(server, recording, ta
     made.wait("#cw-rail .pass")
     made.locate("#cw-rail [aria-label='Edit the pipeline']").click()
     made.wait(VIEW + ".row")
-    made.locate(row("recompose") + " input").click()
+    made.locate(row("recompose") + " .check").click()
     made.wait(row("recompose") + ".skipped")
     made.page.wait_for_function("() => location.search.includes('pipeline.view')")
     again = made.open(made.page.url)

@@ -1,0 +1,365 @@
+"""The library of runs: its index, searches, tags, the trash, and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from core_compiler.errors import UserError
+from core_compiler.record import schema
+from core_compiler.record.recorder import Recorder, machine_id
+from workbench.app import trash
+from workbench.app.library import Library
+from workbench.state import Sight
+
+DAY = 86400.0
+
+
+@cache
+def _empty() -> bytes:
+    """A recording without anything in it."""
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    schema.create(db)
+    content = db.serialize()
+    db.close()
+    return content
+
+
+class Store(Library):
+    """A library with small recordings: facts and figures, no stages."""
+
+    def make(
+        self, name: str, began: float = 1.0, figures=(), checks=(), folder=None, **meta
+    ) -> Path:
+        place = folder or self.folder
+        place.mkdir(parents=True, exist_ok=True)
+        path = place / f"{name}.run"
+        path.unlink(missing_ok=True)
+        path.write_bytes(_empty())
+        db = sqlite3.connect(path, isolation_level=None)
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute("BEGIN")
+        facts = {"model": name, "target": "cpu", "status": "finished", "began": began, **meta}
+        db.executemany("INSERT INTO meta VALUES (?, ?)",
+                       [(k, json.dumps(v)) for k, v in facts.items()])  # fmt: skip
+        db.executemany("INSERT INTO figure VALUES (NULL, ?, ?, ?)", figures)
+        db.executemany(
+            "INSERT INTO check_result (stage, verdict, worst_error, element, seconds, note)"
+            " VALUES (0, ?, ?, '', 0, '')", checks)  # fmt: skip
+        db.execute("COMMIT")
+        db.close()
+        return path
+
+    def names(self, query: str = "") -> list[str]:
+        return [entry.name.removesuffix(".run") for entry in self.entries(query)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_the_figures_of_a_run_come_from_its_recording(store):
+    store.make(
+        "net", began=5.0, device={"name": "H200"}, mode="training",
+        figures=[("timing", "total_ms", 1.5), ("run", "compile_seconds", 2.5),
+                 ("memory", "arena_bytes", 4096)],
+        checks=[("bitwise", 0.0), ("within", 1e-6), ("within", 1e-5)],
+    )  # fmt: skip
+    (entry,) = store.entries()
+    assert (entry.total_ms, entry.compile_s, entry.peak_bytes) == (1.5, 2.5, 4096)
+    assert (entry.worst_error, entry.checks) == (1e-5, {"bitwise": 1, "within": 2})
+    assert (entry.device, entry.mode, entry.began, entry.kernels) == ("H200", "training", 5.0, None)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", ["c", "b", "a", "d"]),
+        ("res", ["a", "d"]),
+        ("RES cuda", ["d"]),
+        ("model:res -target:cuda", ["a"]),
+        ("model:=res", []),
+        ('model:="resnet 50"', ["a"]),
+        ("status:fail", ["b"]),
+        ("tag:fast", ["d"]),
+        ("slow", ["b"]),
+        ("note:slow", ["b"]),
+        ("is:noted", ["b"]),
+        ("is:training", ["c"]),
+        ("after:1970-01-03", ["c", "b"]),
+        ("before:1970-01-03 -tag:fast", ["a"]),
+        ("sort:time", ["b", "a", "c", "d"]),
+        ("sort:-time", ["c", "a", "b", "d"]),
+        ("100%", []),
+        ("pkg.mod:function", ["c"]),
+        ("a_c", []),
+    ],
+)
+def test_searches(store, query, found):
+    time = [("timing", "total_ms", 2.0)]
+    store.make("a", 1 * DAY + 1, time, model="resnet 50")
+    store.make("b", 3 * DAY, [("timing", "total_ms", 1.0)], status="failed", model="abc")
+    store.make(
+        "c", 4 * DAY, [("timing", "total_ms", 3.0)], mode="training", model="pkg.mod:function"
+    )
+    store.make("d", 1 * DAY, model="resnet18", target="cuda")
+    store.annotate("d.run", tags=["Fast", "fast"])
+    store.annotate("b.run", note="the slow one")
+    assert store.names(query) == found
+
+
+@pytest.mark.parametrize("query", ["sort:colour", "after:yesterday", "is:purple"])
+def test_a_search_that_means_nothing_is_said(store, query):
+    with pytest.raises(UserError):
+        store.listing(query)
+
+
+def test_pinned_runs_stand_first(store):
+    for number, name in enumerate("abc", 1):
+        store.make(name, number)
+    store.annotate("a.run", pinned=True)
+    assert store.names() == ["a", "c", "b"] and store.names("is:pinned") == ["a"]
+    store.annotate("a.run", pinned=False)
+    assert store.names() == ["c", "b", "a"]
+
+
+def test_ten_thousand_new_files_are_listed_before_they_are_read(store):
+    first = store.make("net-00000", model="first")
+    for number in range(1, 10_000):
+        os.link(first, store.folder / f"net-{number:05}.run")
+    pending = store.index.refresh(seconds=0)
+    found = store.listing(limit=100)
+    assert (found.total, found.known, len(found.entries)) == (10_000, 10_000, 100)
+    assert 0 < pending < 10_000 and found.pending == pending
+    assert store.listing("name:net-0123").total == 10
+    seen = {
+        e.name for skip in range(0, 10_000, 2500) for e in store.listing("", 2500, skip).entries
+    }
+    assert len(seen) == 10_000
+    assert store.index.refresh(seconds=0) == pending - 1, "each look reads more, at least one"
+
+
+def test_the_index_follows_the_files(store):
+    path = store.make("a", model="before")
+    store.make("b")
+    assert store.names() == ["a", "b"]
+    os.utime(store.make("a", model="after"), ns=(1, 1))
+    path.with_name("b.run").unlink()
+    shutil.copy(path, store.folder / "copied.run")
+    assert {e.model for e in store.entries()} == {"after"} and len(store.names()) == 2
+    (store.folder / "a.about.json").write_text('{"tags": ["new", 3], "note": 5, "pinned": "yes"}')
+    (tagged,) = store.entries("tag:new")
+    assert (tagged.tags, tagged.note, tagged.pinned) == (("new",), "", False)
+
+
+@pytest.mark.parametrize("damage", [b"no database at all", b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_damaged_index_is_made_anew_and_nothing_is_lost(store, damage):
+    store.make("a")
+    store.annotate("a.run", tags=["kept"], pinned=True)
+    store.index.file.write_bytes(damage)
+    assert Store(store.root).names("tag:kept is:pinned") == ["a"]
+
+
+def test_an_index_of_another_version(store):
+    store.make("a")
+    store.entries()
+    for version in (0, 999):
+        with sqlite3.connect(store.index.file) as db:
+            db.execute("DELETE FROM run")
+            db.execute(f"PRAGMA user_version = {version}")
+        db.close()
+        assert Store(store.root).names() == ["a"]
+    with sqlite3.connect(store.index.file) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (999,), "a newer one is left alone"
+    db.close()
+
+
+def test_two_processes_share_an_index(store):
+    for number in range(20):
+        store.make(f"a{number:02}")
+    code = ("import sys; from pathlib import Path; from workbench.app.library import Library\n"
+            "library = Library(Path(sys.argv[1]))\n"
+            "for n in range(5):\n"
+            "    library.annotate('a00.run', tags=lambda had: [*had, sys.argv[2] + str(n)])\n"
+            "    library.index.refresh()\n"
+            "print(library.listing().total)")  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+    def run(name: str) -> str:
+        return subprocess.run([sys.executable, "-c", code, store.root, name], env=environment,
+                              capture_output=True, text=True, check=True).stdout  # fmt: skip
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(run, "xy")] == ["20\n", "20\n"]
+    assert len(store.names()) == 20
+    (entry,) = store.entries("name:a00")
+    assert sorted(entry.tags) == [f"{p}{n}" for p in "xy" for n in range(5)]
+
+
+def test_a_run_that_is_being_recorded(store):
+    store.folder.mkdir(parents=True)
+    recorder = Recorder(store.folder / "live.run")
+    recorder.begin({"model": "live", "target": "cpu"})
+    (entry,) = store.entries()
+    assert (entry.status, entry.elsewhere) == ("recording", False)
+    with pytest.raises(UserError, match="still being recorded"):
+        store.remove("live.run")
+    recorder.end("finished")
+    (entry,) = store.entries()
+    assert entry.status == "finished"
+    store.make("far", status="recording", writer="17@elsewhere")
+    store.make("dead", status="recording", writer=f"999999999@{machine_id()}")
+    states = {e.name: (e.status, e.elsewhere) for e in store.entries()}
+    assert states["far.run"] == ("recording", True)
+    assert states["dead.run"] == ("interrupted", False)
+
+
+def test_a_deleted_run_comes_back_whole(store):
+    path = store.make("a")
+    store.annotate("a.run", tags=["kept"])
+    (store.folder / "a.diverge.json").write_text("{}")
+    before = {f.name: f.read_bytes() for f in store.folder.iterdir()}
+    gone = store.remove("a.run")
+    assert not any(store.folder.iterdir()) and not store.entries()
+    assert [d.name for d in store.deleted()] == ["a.run"]
+    assert store.restore(gone.token) == "a.run"
+    assert {f.name: f.read_bytes() for f in store.folder.iterdir()} == before
+    assert store.names("tag:kept") == ["a"] and not store.deleted()
+    gone = store.remove("a.run")
+    shutil.copy(store.make("b"), path)
+    assert store.restore(gone.token) == "a-1.run", "what is there is not written over"
+    assert sorted(store.names()) == ["a", "a-1", "b"]
+
+
+def test_the_trash_empties_itself_after_a_month(store, monkeypatch):
+    for name in "ab":
+        store.make(name)
+    store.remove("a.run")
+    monkeypatch.setattr(trash.time, "time", lambda: sys.maxsize)
+    assert not store.deleted() and store.names() == ["b"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../a.run", "/etc/passwd", "a", "absent.run", "imported/../a.run"]
+)
+def test_only_runs_of_the_library_are_deleted(store, name):
+    outside = store.make("a", folder=store.root)
+    with pytest.raises(UserError, match="no run of the library"):
+        store.remove(name)
+    assert outside.exists()
+    for token in ("../recordings", "absent"):
+        with pytest.raises(UserError, match="no deleted run"):
+            store.restore(token)
+
+
+def test_a_store_that_cannot_be_written_is_listed_all_the_same(store, monkeypatch):
+    store.make("a")
+    store.index.file.mkdir()  # nothing can be opened there
+    assert store.names() == ["a"] and store.names("model:a") == ["a"]
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [["two words"], ["a:b"], [""], ["x" * 41], ["t\x1b"], [str(n) for n in range(21)]],
+)
+def test_tags_that_cannot_be_searched_are_refused(store, tags):
+    store.make("a")
+    with pytest.raises(UserError, match="tag"):
+        store.annotate("a.run", tags=tags)
+    assert store.entries()[0].tags == ()
+
+
+def test_an_uploaded_recording_is_imported_and_not_trusted(store):
+    from workbench.app.workspace import Workspace
+
+    upload = store.upload_path("mine.run")
+    upload.write_bytes(store.make("x", folder=store.root).read_bytes())
+    path = store.adopt(upload)
+    assert store.name(path) == "imported/mine.run" and store.find("imported/mine.run") == path
+    assert not upload.parent.exists() and store.names("is:imported") == ["imported/mine"]
+    assert not Workspace(root=store.root).made_here(path)
+    bad = store.upload_path("bad.run")
+    bad.write_bytes(b"no recording")
+    with pytest.raises(UserError, match="not a recording"):
+        store.adopt(bad)
+    assert not bad.exists()
+    assert store.restore(store.remove("imported/mine.run").token) == "imported/mine.run"
+
+
+def test_a_trend_is_of_one_model_on_one_target(store):
+    for number in range(4):
+        store.make(f"a{number}", 1 + number, [("timing", "total_ms", 9.0 - number)], model="net")
+    store.make("b", 9, model='n"et', target="cuda")
+    store.index.refresh()
+    trend = store.trend("model:=net sort:-time")
+    assert [r["total_ms"] for r in trend["runs"]] == [9.0, 8.0, 7.0, 6.0] and trend["total"] == 4
+    store.make("c", 9, model="net", sizes={"width": 0.5, "depth": None})
+    store.index.refresh()
+    groups = store.trend("")["groups"]
+    assert [g[:4] for g in groups] == [
+        ["net", "", "cpu", 4], ['n"et', "", "cuda", 1], ["net", "width 0.5", "cpu", 1],
+    ]  # fmt: skip
+    assert [store.trend(groups[n][4])["total"] for n in (0, 2)] == [4, 1]
+
+
+def test_the_first_page_shows_a_part_of_what_is_found(store):
+    from workbench.app import runs
+
+    for number in range(runs.LISTED + 2):
+        store.make(f"a{number:02}", 1 + number)
+    store.index.refresh()
+    facts = runs.facts(store, Sight(find="a", skip=runs.LISTED))
+    assert [r["name"] for r in facts["runs"]] == ["a01.run", "a00.run"]
+    assert facts["total"] == runs.LISTED + 2 and facts["pending"] == 0
+    assert runs.facts(store, Sight(skip=500))["skip"] == 0, "what stood there has gone"
+    assert runs.facts(store, Sight(find="sort:x"))["problem"]["fix"]
+
+
+# -- the command line -----------------------------------------------------------------------------
+
+
+def test_the_command_line_does_all_of_it(store, command):
+    store.make("one", 1, [("timing", "total_ms", 1.5)], model="net")
+    store.make("two", 2, model="net", target="cuda")
+    where = ("--store", store.root)
+    assert "no run is found" in command.text("runs", "absent", *where)
+    lines = command.text("runs", "net", "sort:-newest", *where).splitlines()
+    assert [line.split()[0] for line in lines] == ["run", "one.run", "two.run"]
+    assert "1 of 2" in command.text("runs", "--limit", "1", *where)
+    command.text("runs", "tag", "one", "fast", "good", *where)
+    command.text("runs", "untag", "one.run", "good", *where)
+    command.text("runs", "note", store.folder / "one.run", "as", "released", *where)
+    command.text("runs", "pin", "one", *where)
+    (entry,) = command.json("runs", "tag:fast", *where)["runs"]
+    assert (entry["note"], entry["pinned"], entry["tags"]) == ("as released", True, ["fast"])
+    assert command.json("runs", "delete", "one", "two", *where) == {"runs": ["one.run", "two.run"]}
+    assert {d["name"] for d in command.json("runs", "--trash", *where)["trash"]} == {
+        "one.run",
+        "two.run",
+    }
+    assert command.text("runs", "restore", "one", *where) == "one.run\n"
+    assert command.json("runs", "is:pinned", *where)["total"] == 1
+    elsewhere = store.make("far", folder=store.root / "away")
+    assert command.text("runs", "import", elsewhere, *where) == "imported/far.run\n"
+    assert command.json("runs", "is:imported", *where)["total"] == 1 and elsewhere.exists()
+    assert command.json("runs", "empty-trash", *where) == {"emptied": 1}
+    assert "the trash is empty" in command.text("runs", "--trash", *where)
+
+
+@pytest.mark.parametrize(
+    "words", [("delete", "absent"), ("tag", "absent", "x"), ("tag", "absent"), ("note",),
+              ("restore", "absent"), ("sort:colour",), ("--limit", "0")],
+)  # fmt: skip
+def test_what_cannot_be_done_is_one_line(store, command, words):
+    code, out, err = command("runs", *words, "--store", store.root)
+    assert (code, out) == (2, "") and len(err.splitlines()) == 1

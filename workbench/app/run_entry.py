@@ -1,0 +1,204 @@
+"""What the library says about a recording: read from the file with a few cheap questions, and what
+people have said about it (tags, a note, a pin), which lies beside the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from core_compiler.errors import UserError
+from core_compiler.record import schema
+from core_compiler.record.file import is_running
+from core_compiler.record.recorder import machine_id
+
+#: How many tags a run may have, how long one may be, and a note (characters).
+MAX_TAGS, MAX_TAG, MAX_NOTE = 20, 40, 2000
+#: Longest name of a model, target or device that is kept: a recording is untrusted (characters).
+MAX_NAME = 200
+#: How long reading one may take: it may not be what it says it is (seconds).
+MAX_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A recording in the library.
+
+    ``variant``: the sizes that the model was built with, where they are not its own (``width
+    0.25``); ``began``: seconds since 1970; ``checks`` counts verdicts; ``device`` is the GPU it was
+    made on ("" where none is named); ``mode`` is ``inference`` or ``training``; ``elsewhere``:
+    another machine writes it; ``error``: why it cannot be read.  Figures that it does not have are
+    None: ``total_ms`` of one execution, ``compile_s``, ``peak_bytes`` of the arena, ``kernels``
+    that are launched, ``worst_error`` of a checked rewrite (relative).
+    """
+
+    name: str
+    path: str
+    model: str
+    target: str
+    began: float
+    size: int
+    status: str
+    stages: int
+    checks: dict[str, int]
+    total_ms: float | None
+    error: str = ""
+    device: str = ""
+    mode: str = ""
+    variant: str = ""
+    compile_s: float | None = None
+    peak_bytes: int | None = None
+    kernels: int | None = None
+    worst_error: float | None = None
+    iterations: int = 0
+    elsewhere: bool = False
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    pinned: bool = False
+
+
+_FIGURES = """SELECT
+  (SELECT value FROM figure WHERE name = 'total_ms' AND section = 'timing'),
+  (SELECT value FROM figure WHERE name = 'compile_seconds' AND section = 'run'),
+  (SELECT value FROM figure WHERE name = 'arena_bytes' AND section = 'memory'),
+  (SELECT count(*) FROM stage), (SELECT max(worst_error) FROM check_result),
+  (SELECT count(DISTINCT kernel) FROM kernel_op WHERE role = 'launch')"""
+
+
+def read(path: Path, name: str) -> Entry:
+    """What a recording says of itself; ``error`` where it cannot be read.  FileNotFoundError."""
+    stat = path.stat()
+    blank = Entry(name, str(path), path.stem[:MAX_NAME], "", stat.st_mtime, stat.st_size, "", 0, {},
+                  None, **about(path))  # fmt: skip
+    try:
+        db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=1)
+        try:
+            deadline = time.monotonic() + MAX_SECONDS
+            db.set_progress_handler(lambda: int(time.monotonic() > deadline), 10_000)
+            return _read(db, blank, stat.st_mtime)
+        finally:
+            db.close()
+    except (sqlite3.Error, ValueError, TypeError, KeyError, AttributeError) as problem:
+        return replace(blank, status="unreadable", error=str(problem)[:200])
+
+
+def _read(db: sqlite3.Connection, blank: Entry, made: float) -> Entry:
+    schema.harden(db)
+    meta = {k: json.loads(v) for k, v in db.execute("SELECT key, value FROM meta")}
+    checks = dict(db.execute("SELECT verdict, count(*) FROM check_result GROUP BY verdict"))
+    total, seconds, peak, stages, worst, kernels = db.execute(_FIGURES).fetchone()
+    (older,) = db.execute("PRAGMA user_version").fetchone()
+    iterations = 0 if older < 4 else db.execute("SELECT count(*) FROM iteration").fetchone()[0]
+    status, writer = str(meta.get("status", ""))[:MAX_NAME], str(meta.get("writer", ""))
+    live = status == "recording"
+    if live and not is_running(writer, machine_id()):
+        status = "interrupted"
+    return replace(
+        blank, model=_text(meta.get("model"), blank.model), target=_text(meta.get("target")),
+        began=_float(meta.get("began")) or made, status=status, stages=int(stages),
+        checks={str(k)[:MAX_TAG]: int(v) for k, v in checks.items()}, total_ms=_float(total),
+        device=_device(meta), mode=_text(meta.get("mode")), variant=_variant(meta),
+        compile_s=_float(seconds),
+        peak_bytes=None if peak is None else int(peak), kernels=int(kernels) or None,
+        worst_error=_float(worst), iterations=int(iterations),
+        elsewhere=live and writer.rpartition("@")[2] != machine_id(),
+    )  # fmt: skip
+
+
+def _text(value: Any, otherwise: str = "") -> str:
+    return otherwise if value is None else str(value)[:MAX_NAME]
+
+
+def _device(meta: Mapping[str, Any]) -> str:
+    device = meta.get("device")
+    return _text(device.get("name")) if isinstance(device, dict) else ""
+
+
+def _variant(meta: Mapping[str, Any]) -> str:
+    sizes = meta.get("sizes")
+    if not isinstance(sizes, dict):
+        return ""
+    others = {k: v for k, v in sorted(sizes.items()) if v is not None and (k, v) != ("width", 1)}
+    return _text(", ".join(f"{k} {v}" for k, v in others.items())).replace('"', "")
+
+
+def _float(value: Any) -> float | None:
+    """A finite number, or None."""
+    with suppress(TypeError, ValueError):
+        number = float(value)
+        return number if abs(number) < float("inf") else None
+    return None
+
+
+# -- what people say about it ---------------------------------------------------------------------
+
+
+def about_path(recording: Path) -> Path:
+    """The file beside a recording that keeps its tags, its note and its pin."""
+    return recording.with_suffix(".about.json")
+
+
+def about(recording: Path) -> dict[str, Any]:
+    """``tags``, ``note`` and ``pinned`` of a recording; what is damaged counts as not there."""
+    try:
+        found = json.loads(about_path(recording).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    found = found if isinstance(found, dict) else {}
+    tags, note = found.get("tags"), found.get("note")
+    tags = [t[:MAX_TAG] for t in tags if isinstance(t, str)] if isinstance(tags, list) else []
+    return {
+        "tags": tuple(tags[:MAX_TAGS]), "note": note[:MAX_NOTE] if isinstance(note, str) else "",
+        "pinned": found.get("pinned") is True,
+    }  # fmt: skip
+
+
+def checked(*, tags: Iterable[str] | None = None, note: str | None = None,
+            pinned: bool | None = None) -> dict[str, Any]:  # fmt: skip
+    """What of it is given (not None), as :func:`about` has it; UserError where it cannot be."""
+    made: dict[str, Any] = {}
+    if tags is not None:
+        made["tags"] = tuple(dict.fromkeys(_tag(tag) for tag in tags))
+        if len(made["tags"]) > MAX_TAGS:
+            raise UserError(f"a run has at most {MAX_TAGS} tags", made["tags"][-1], "use fewer")
+    if note is not None:
+        if len(note) > MAX_NOTE:
+            raise UserError(f"a note has at most {MAX_NOTE:,} characters", note[:40], "shorten it")
+        made["note"] = note.strip()
+    if pinned is not None:
+        made["pinned"] = bool(pinned)
+    return made
+
+
+def _tag(text: str) -> str:
+    tag = str(text).strip().lower()
+    if not re.fullmatch(rf"[^\s,:\"]{{1,{MAX_TAG}}}", tag) or not tag.isprintable():
+        raise UserError("this cannot be a tag", str(text)[:60],
+                        f"use 1 to {MAX_TAG} characters without spaces, commas, colons and quotes",
+                        )  # fmt: skip
+    return tag
+
+
+def annotate(recording: Path, changes: Mapping[str, Any]) -> None:
+    """Keep what :func:`checked` gave beside a recording; UserError where its folder cannot be
+    written."""
+    if not recording.is_file():
+        raise UserError("no run is called that", recording.name, "see workbench runs")
+    path = about_path(recording)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(json.dumps({**about(recording), **changes}, indent=1) + "\n", "utf-8")
+        draft.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise UserError(f"this cannot be kept: {error.strerror}", str(path),
+                        "make the folder writable") from None  # fmt: skip

@@ -1,0 +1,352 @@
+"""The index of the library: a SQLite file that answers listings and searches of thousands of runs.
+
+It is never the truth about a recording.  A row is read again where the file or what lies beside it
+has changed, it goes with its file, and the whole index is made anew where it is missing, damaged or
+of an older version.  Several processes may use it: each question opens it, and writes are short.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from core_compiler.errors import UserError
+from workbench.app import run_entry, run_query
+from workbench.app.run_entry import Entry
+
+T = TypeVar("T")
+
+VERSION = 1
+#: How long another process may keep the index for itself (seconds).
+PATIENCE = 10.0
+#: How many rows are written in one transaction.
+BATCH = 64
+#: How long what was found is read before somebody looks again (seconds).
+SCAN = 5.0
+#: How long nobody looks at each file while no file comes or goes (seconds).
+SETTLED = 30.0
+#: How many runs a trend shows.
+MAX_TREND = 2000
+
+_SCHEMA = """CREATE TABLE run (
+  name TEXT PRIMARY KEY, stamp TEXT NOT NULL, words TEXT NOT NULL,
+  model TEXT NOT NULL, variant TEXT NOT NULL, target TEXT NOT NULL,
+  mode TEXT NOT NULL, device TEXT NOT NULL, status TEXT NOT NULL,
+  elsewhere INTEGER NOT NULL, error TEXT NOT NULL,
+  began REAL NOT NULL, size INTEGER NOT NULL, stages INTEGER NOT NULL, iterations INTEGER NOT NULL,
+  checks TEXT NOT NULL, total_ms REAL, compile_s REAL, peak_bytes INTEGER, kernels INTEGER,
+  worst_error REAL, pinned INTEGER NOT NULL, tags TEXT NOT NULL, note TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX newest ON run (pinned DESC, began DESC);
+CREATE INDEX of_model ON run (model, variant, target, began);
+"""
+_COLUMNS = tuple(f.name for f in fields(Entry) if f.name != "path")
+_JSON = ("checks", "tags")
+#: The stamp of a run that was seen and not read yet.
+_UNREAD = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A page of the runs that a query found: ``total`` of them, and of all runs in the library how
+    many are still to be read (``pending`` of ``known``)."""
+
+    entries: list[Entry]
+    total: int
+    known: int
+    pending: int
+
+
+class Index:
+    """``file`` holds the index of the recordings in ``folders`` (a prefix of names -> folder)."""
+
+    def __init__(self, file: Path, folders: Mapping[str, Path]):
+        self.file, self._folders = file, dict(folders)
+        self._refreshing = threading.Lock()
+        self._todo: list[tuple[str, str]] = []  # names and stamps still to be read
+        self._scanned = 0.0
+        self._settled: tuple = ()  # the folders when everything in them was read, and when
+        # Where nothing can be written the index lives as long as this object.
+        self._memory: sqlite3.Connection | None = None
+        self._memory_lock = threading.RLock()
+
+    def path(self, name: str) -> Path:
+        prefix, _, base = name.rpartition("/")
+        return self._folders[f"{prefix}/" if prefix else ""] / base
+
+    # -- keeping it true -------------------------------------------------------------------------
+
+    def refresh(self, seconds: float = float("inf"), quick: bool = False) -> int:
+        """Look at the folders and read what is new or has changed, newest first, for about so long.
+        Returns how many are still to be read.  ``quick``: where no file has come or gone since, and
+        none is being written, not even their sizes are asked for."""
+        with self._refreshing:
+            folders = [_changed(folder) for folder in self._folders.values()]
+            now = time.monotonic()
+            if quick and self._settled[:1] == (folders,) and now - self._settled[1] < SETTLED:
+                return 0
+            self._settled = ()
+            if not self._todo or now - self._scanned > SCAN or seconds == float("inf"):
+                self._scan()
+            deadline = time.monotonic() + seconds
+            while self._todo:
+                self._read_some(deadline)
+                if time.monotonic() > deadline:
+                    break
+            if not self._todo and not self._asked(_unsettled):
+                self._settled = folders, now
+            return len(self._todo)
+
+    def _scan(self) -> None:
+        """Find what is to be read, the newest last."""
+        seen = self._seen()
+        names = self._asked(lambda db: self._compare(db, seen))
+        names.sort(key=lambda name: seen[name][1])
+        self._todo = [(name, seen[name][0]) for name in names]
+        self._scanned = time.monotonic()
+
+    def _read_some(self, deadline: float) -> None:
+        """Read at least one run, and write what was read."""
+        rows = []
+        for _ in range(min(BATCH, len(self._todo))):
+            rows.append(self._row(*self._todo.pop()))
+            if time.monotonic() > deadline:
+                break
+        self._asked(partial(_write, rows=[row for row in rows if row is not None]))
+
+    def update(self, name: str, before: Callable[[], None] = lambda: None) -> None:
+        """Do ``before`` while no other process writes, then read one run again."""
+
+        def change(db: sqlite3.Connection) -> None:
+            db.execute("BEGIN IMMEDIATE")
+            before()
+            stamp = _stamps(self.path(name).parent, only=self.path(name).name)
+            row = self._row(name, next((s for _, s, _ in stamp), _UNREAD)) if stamp else None
+            if row is None:
+                db.execute("DELETE FROM run WHERE name = ?", (name,))
+            else:
+                db.execute(_INSERT, row)
+
+        self._asked(change)
+
+    def _seen(self) -> dict[str, tuple[str, float, int]]:
+        """Stamp, time of change and size of each recording there is."""
+        found = {}
+        for prefix, folder in self._folders.items():
+            for base, stamp, stat in _stamps(folder):
+                found[prefix + base] = stamp, stat.st_mtime, stat.st_size
+        return found
+
+    def _compare(self, db: sqlite3.Connection, seen: Mapping[str, tuple]) -> list[str]:
+        """Leave out what has gone, enter what is new by its name; the names to read."""
+        known = {n: (s, live) for n, s, live in db.execute(
+            "SELECT name, stamp, status = 'recording' FROM run")}  # fmt: skip
+        gone = [(n,) for n in known if n not in seen and not self.path(n).exists()]
+        new = [n for n in seen if n not in known]
+        if gone or new:
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany("DELETE FROM run WHERE name = ?", gone)
+            blanks = (_blank(n, self.path(n), *seen[n][1:]) for n in new)
+            db.executemany(_INSERT.replace("REPLACE", "IGNORE", 1), map(_values, blanks))
+        changed = (n for n, (s, live) in known.items() if n in seen and (live or s != seen[n][0]))
+        return [*new, *changed]
+
+    def _row(self, name: str, stamp: str) -> tuple | None:
+        try:
+            entry = run_entry.read(self.path(name), name)
+        except OSError:  # it has gone, or may not be read
+            return None
+        return _values(entry, stamp)
+
+    def version(self) -> tuple[int, int]:
+        """Changes when anybody writes to the index."""
+        if self._memory is not None:
+            return 0, self._memory.total_changes
+        try:
+            stat = self.file.stat()
+        except OSError:
+            return 0, 0
+        return stat.st_mtime_ns, stat.st_size
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def find(self, text: str = "", limit: int = 50, offset: int = 0) -> Found:
+        """The runs that a query finds (:mod:`workbench.app.run_query`), pinned ones first."""
+        query = run_query.parse(text)
+
+        def ask(db: sqlite3.Connection) -> Found:
+            where, given = query.where, query.parameters
+            (total,) = db.execute(f"SELECT count(*) FROM run WHERE {where}", given).fetchone()
+            known, pending = db.execute(
+                "SELECT count(*), count(*) FILTER (WHERE stamp = '') FROM run"
+            ).fetchone()
+            rows = db.execute(
+                f"SELECT {', '.join(_COLUMNS)} FROM run WHERE {where} ORDER BY {query.order} "
+                "LIMIT ? OFFSET ?", (*given, limit, max(0, offset)),
+            ).fetchall()  # fmt: skip
+            return Found([self._entry(row) for row in rows], total, known, pending)
+
+        return self._asked(ask)
+
+    def groups(self, text: str, limit: int = 20) -> list[tuple[str, str, str, int]]:
+        """Model, variant, target and number of the runs that a query finds, most first."""
+        query = run_query.parse(text)
+        return self._asked(lambda db: db.execute(
+            f"SELECT model, variant, target, count(*) FROM run WHERE ({query.where}) "
+            "AND stamp <> '' GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT ?",
+            (*query.parameters, limit)).fetchall())  # fmt: skip
+
+    def _entry(self, row: tuple) -> Entry:
+        values = dict(zip(_COLUMNS, row, strict=True))
+        values |= {name: json.loads(values[name]) for name in _JSON}
+        values |= {"tags": tuple(values["tags"]), "path": str(self.path(values["name"]))}
+        return Entry(**{**values, "pinned": bool(values["pinned"]),
+                        "elsewhere": bool(values["elsewhere"])})  # fmt: skip
+
+    # -- the file --------------------------------------------------------------------------------
+
+    def _asked(self, ask: Callable[[sqlite3.Connection], T]) -> T:
+        """``ask`` in a transaction; a damaged index is made anew and asked again."""
+        for attempt in range(2):
+            try:
+                with self._connection() as db:
+                    return ask(db)
+            except sqlite3.DatabaseError as problem:
+                said = str(problem)
+                if "locked" in said or "busy" in said:
+                    raise UserError("the index of the library is in use", str(self.file),
+                                    "try again") from None  # fmt: skip
+                if attempt or self._memory is not None:
+                    raise UserError(f"the index of the library cannot be used: {said}",
+                                    str(self.file), "delete this file") from None  # fmt: skip
+                self._renew(problem)
+        raise AssertionError("not reached")
+
+    def _renew(self, problem: sqlite3.DatabaseError) -> None:
+        """Make the index anew; where the folder cannot be written, in memory."""
+        refused = isinstance(problem, sqlite3.OperationalError) and "no such" not in str(problem)
+        try:
+            if refused:
+                raise OSError
+            for part in ("", "-journal"):
+                Path(f"{self.file}{part}").unlink(missing_ok=True)
+        except OSError:
+            self._keep_in_memory()
+
+    def _keep_in_memory(self) -> None:
+        self._memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        _create(self._memory)
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        if self._memory is None:
+            with suppress(OSError):
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+            db = sqlite3.connect(self.file, timeout=PATIENCE, isolation_level=None)
+            try:
+                (version,) = db.execute("PRAGMA user_version").fetchone()
+                if version > VERSION:  # a newer program's: it keeps it
+                    self._keep_in_memory()
+                elif version < VERSION:
+                    _create(db)
+                if self._memory is None:
+                    yield from _transaction(db)
+                    return
+            finally:
+                db.close()
+        with self._memory_lock:
+            assert self._memory is not None
+            yield from _transaction(self._memory)
+
+
+def _transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    try:
+        yield db
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    if db.in_transaction:
+        db.execute("COMMIT")
+
+
+def _create(db: sqlite3.Connection) -> None:
+    """The empty table; of two processes one makes it."""
+    db.execute("BEGIN IMMEDIATE")
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version < VERSION:
+        db.execute("DROP TABLE IF EXISTS run")
+        for statement in _SCHEMA.split(";"):
+            db.execute(statement)
+        db.execute(f"PRAGMA user_version = {VERSION}")
+    db.execute("COMMIT")
+
+
+_INSERT = (
+    f"INSERT OR REPLACE INTO run (stamp, words, {', '.join(_COLUMNS)}) "
+    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})"
+)
+
+
+def _write(db: sqlite3.Connection, rows: list[tuple]) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    db.executemany(_INSERT, rows)
+
+
+def _unsettled(db: sqlite3.Connection) -> bool:
+    """Whether a run is still to be read, or being written."""
+    asked = "SELECT EXISTS (SELECT 1 FROM run WHERE stamp = '' OR status = 'recording')"
+    return bool(db.execute(asked).fetchone()[0])
+
+
+def _changed(folder: Path) -> int:
+    """When a file of the folder came or went."""
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _values(entry: Entry, stamp: str = _UNREAD) -> tuple:
+    texts = (entry.name, entry.model, entry.variant, entry.target, entry.device, entry.mode,
+             entry.status, *entry.tags, entry.note)  # fmt: skip
+    values: dict[str, Any] = {name: getattr(entry, name) for name in _COLUMNS}
+    values |= {name: json.dumps(values[name]) for name in _JSON}
+    return stamp, "\n".join(texts).lower(), *values.values()
+
+
+def _blank(name: str, path: Path, made: float, size: int) -> Entry:
+    return Entry(name, str(path), path.stem[: run_entry.MAX_NAME], "", made, size, "", 0, {}, None)
+
+
+def _stamps(folder: Path, only: str = "") -> list[tuple[str, str, os.stat_result]]:
+    """Name, stamp and state of each recording of a folder.  The stamp changes with the file, with
+    what is still in its write-ahead log, and with what was said about it."""
+    stats: dict[str, os.stat_result] = {}
+    try:
+        with os.scandir(folder) as found:
+            for each in found:
+                if each.name.endswith((".run", ".run-wal", ".about.json")) and not only:
+                    with suppress(OSError):
+                        stats[each.name] = each.stat()
+    except OSError:
+        return []
+    if only:
+        for name in (only, f"{only}-wal", run_entry.about_path(Path(only)).name):
+            with suppress(OSError):
+                stats[name] = os.stat(folder / name)
+    made = []
+    for name, stat in stats.items():
+        if name.endswith(".run"):
+            beside = (f"{name}-wal", f"{name[:-4]}.about.json")
+            parts = [stat, *(stats[other] for other in beside if other in stats)]
+            made.append((name, ",".join(f"{s.st_size}.{s.st_mtime_ns}" for s in parts), stat))
+    return made

@@ -1,0 +1,222 @@
+// The library on the first page: search, tags and notes, deleting and restoring, figures over time.
+
+const RUNS_STYLE = `
+.runs-head { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; margin: 22px 0 8px; }
+.runs-head h2 { margin: 0 4px 0 0; } .runs-head input[type=search] { flex: 1; min-width: 220px; height: 28px; }
+.runs-head .button, .runs-head button { height: 28px; }
+.button { border: 1px solid var(--line); border-radius: 4px; padding: 0 8px; background: var(--surface); color: var(--text); display: inline-flex; align-items: center; }
+.button:hover { background: var(--raised); text-decoration: none; }
+.runs th button { border: none; background: none; padding: 0; height: auto; font: inherit; color: inherit; }
+.runs th[aria-sort] button { color: var(--accent); }
+.runs td { vertical-align: top; } .runs td.name { max-width: 320px; }
+.runs td.does { padding: 1px 4px; text-align: right; } .runs td.does > * { vertical-align: top; }
+.runs .tag { font: 11px/1.5 var(--sans); height: auto; padding: 0 6px; border-radius: 9px; margin-left: 4px; background: var(--accentSoft); color: var(--accent); border: none; }
+.runs .note { font: 11px/1.4 var(--sans); color: var(--muted); overflow: hidden; text-overflow: ellipsis; }
+.runs .pin { color: var(--accent); } .runs tr.edit:hover { background: none; } .runs tr.edit td { white-space: normal; cursor: default; padding: 8px 10px; }
+.edit form { display: grid; grid-template-columns: auto 1fr auto; gap: 6px 10px; align-items: center; }
+.edit textarea { font: inherit; color: inherit; background: var(--surface); border: 1px solid var(--line); border-radius: 4px; padding: 3px 8px; resize: vertical; }
+.runs-foot { display: flex; gap: 10px; align-items: center; color: var(--muted); margin-top: 6px; } .runs-foot .gap { flex: 1; }
+.runs-problem { color: var(--bad); margin: 0 0 8px; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(320px, 1fr)); gap: 10px; margin: 0 0 10px; }
+.plots figure { margin: 0; border: 1px solid var(--line); border-radius: 6px; background: var(--surface); padding: 6px 8px 2px; }
+.plots figcaption { display: flex; font-weight: 600; } .plots figcaption span { flex: 1; } .plots figcaption small { color: var(--muted); font-weight: 400; margin-left: 6px; }
+.plots svg { width: 100%; aspect-ratio: 340 / 128; display: block; } .plots figcaption button { font-size: 11px; height: 18px; }
+.plots .axis { stroke: var(--line); } .plots .tick { fill: var(--muted); font: 10px var(--sans); } .plots .line { fill: none; stroke: var(--accent); stroke-width: 1.2; opacity: .55; }
+.plots circle { fill: var(--accent); cursor: pointer; } .plots circle:hover, .plots circle:focus-visible { fill: var(--removed); outline: none; }
+`;
+const RUN_STATUS = { finished: 'complete', recording: 'recording', interrupted: 'interrupted', '': 'not read yet' };
+const SORTED = { model: 'model', target: 'target', made: 'newest', compile: 'compile', time: 'time', peak: 'peak', kernels: 'kernels', error: 'error', size: 'size', state: 'status' };
+const OVER_TIME = [
+  ['total_ms', 'time per execution', 'ms'], ['compile_s', 'compile time', 's'], ['peak_bytes', 'peak memory', 'B'],
+  ['kernels', 'kernels', ''], ['worst_error', 'worst rewrite error', 'relative'],
+];
+const HELP = 'Words, or model:  target:  device:  mode:  status:  note:  tag:  is:pinned  after:2026-05-31  before:  sort:time; - before a term: not that';
+
+function stamp(epochSeconds, long = false) {
+  const iso = new Date(epochSeconds * 1000).toISOString();
+  return long ? `${iso.slice(0, 10)} ${iso.slice(11, 16)} UTC` : iso.slice(0, 10);
+}
+
+/** The section of the runs: `draw(data, detail)` shows the library as the server tells it. */
+function runsSection(send) {
+  let data = {};
+  let facts = {};
+  let marked = null; // to compare with what is pressed next
+  let editor = null; // {name, row}
+  let asking = 0;
+  const search = h('input', { type: 'search', placeholder: 'search runs: words, model:, target:, tag:, status:, is:pinned, after:, sort:time', title: HELP, 'aria-label': 'Search runs', spellcheck: 'false' });
+  const title = h('h2', {}, 'Runs');
+  const trend = h('button', { 'data-do': 'trend', title: 'Figures of the runs of one model and target over time', click: () => go({ shelf: facts.shelf === 'trend' ? '' : 'trend', skip: 0 }) }, 'Over time');
+  const csv = h('a', { class: 'button', 'data-do': 'csv', title: 'Download all runs that are found as CSV', download: 'runs.csv' }, 'CSV');
+  const trash = h('button', { 'data-do': 'trash', click: () => go({ shelf: facts.shelf === 'trash' ? '' : 'trash', skip: 0 }) });
+  const problem = h('p', { class: 'runs-problem', role: 'alert', hidden: true });
+  const progress = h('span', { class: 'muted', role: 'status' });
+  const body = h('div', { class: 'runs' });
+  const root = h('section', { 'aria-label': 'Runs' }, h('div', { class: 'runs-head' }, title, search, progress, trend, csv, trash), problem, body);
+
+  const go = (change, push = true) => send('runs', { find: facts.find, skip: facts.skip, shelf: facts.shelf, push, ...change });
+  search.addEventListener('input', () => {
+    clearTimeout(asking);
+    asking = setTimeout(() => go({ find: search.value, skip: 0 }, false), 200);
+  });
+  search.addEventListener('keydown', (event) => { if (event.key === 'Enter') { clearTimeout(asking); go({ find: search.value, skip: 0 }); } });
+
+  const address = (path, more) => `${path}?${new URLSearchParams({ ...more, token: data.token })}`;
+  const open = (run) => send('open', { what: run.path });
+  const opens = (run) => ({ tabindex: 0, click: (event) => { if (!event.target.closest('button, a, form')) open(run); }, keydown: (event) => { if (event.key === 'Enter' && event.target === event.currentTarget) open(run); } });
+
+  // The first press marks a recording, the second opens it beside another.
+  function compare(button, name) {
+    if (marked && marked !== name) {
+      send('url', { query: new URLSearchParams({ run: marked, other: name, panes: 'compare' }).toString() });
+      marked = null;
+      return;
+    }
+    marked = marked === name ? null : name;
+    button.setAttribute('aria-pressed', String(marked !== null));
+  }
+
+  const sorting = () => /(?:^|\s)sort:(-?)(\w+)/.exec(facts.find) ?? [null, '', 'newest'];
+  function sortBy(by) {
+    const [, turned, now] = sorting();
+    const rest = facts.find.replace(/(?:^|\s)sort:\S+/g, '').trim();
+    const next = now === by ? (turned ? by : `-${by}`) : by;
+    go({ find: next === 'newest' ? rest : `${rest} sort:${next}`.trim(), skip: 0 });
+  }
+  function head(names) {
+    const [, turned, now] = sorting();
+    return h('thead', {}, h('tr', {}, names.map((name) => {
+      const by = SORTED[name];
+      const order = by && by === now ? ((turned === '-') !== (by === 'newest') ? 'descending' : 'ascending') : null;
+      return h('th', { scope: 'col', class: NUMBERS.includes(name) ? 'num' : '', 'aria-sort': order }, by ? h('button', { title: `Sort by ${name}`, click: () => sortBy(by) }, name, order && (order === 'ascending' ? ' ▲' : ' ▼')) : name);
+    })));
+  }
+  const NUMBERS = ['compile', 'time', 'peak', 'kernels', 'error', 'size'];
+  const checks = (c) => Object.entries(c ?? {}).map(([v, n]) => h('span', { class: v, title: MARK_WORDS[v] }, `${MARKS[v] ?? v} ${count(n)}  `));
+  const shown = (value, unit) => (value === null ? '' : figure(value, unit));
+  const state = (run) => (run.status === 'recording' && run.elsewhere ? 'on another machine' : RUN_STATUS[run.status] ?? run.status);
+  const target = (run) => [run.target, run.mode === 'training' && (run.iterations ? `training, ${plural(run.iterations, 'iteration')}` : 'training'), run.device].filter(Boolean).join(', ');
+  const small = (label, title, sign, does, more = {}) => h('button', { class: 'plain faint', title, 'aria-label': label, click: does, ...more }, sign);
+
+  function row(run) {
+    const cells = [
+      h('td', { class: 'name' }, run.pinned && h('span', { class: 'pin', title: 'pinned' }, '● '), run.model, run.variant && h('span', { class: 'faint' }, ` ${run.variant}`), run.tags.map((tag) => h('button', { class: 'tag', title: `Runs with the tag ${tag}`, click: () => go({ find: `tag:${tag}`, skip: 0, shelf: '' }) }, tag)), run.note && h('div', { class: 'note', title: run.note }, run.note)),
+      h('td', {}, target(run)), h('td', { title: stamp(run.began, true) }, ago(run.began)), h('td', { class: 'num' }, shown(run.compile_s, 's')), h('td', { class: 'num' }, shown(run.total_ms, 'ms')),
+      h('td', { class: 'num' }, shown(run.peak_bytes, 'B')), h('td', { class: 'num' }, run.kernels === null ? '' : count(run.kernels)), h('td', { class: 'num' }, shown(run.worst_error, 'relative')),
+      h('td', {}, checks(run.checks)), h('td', { class: 'num' }, bytes(run.size)), h('td', { class: run.status === 'failed' || run.error ? 'failed' : 'muted' }, state(run)),
+      h('td', { class: 'does' }, small(`Compare ${run.name}`, 'Compare: press it on two runs', '⇄', (e) => compare(e.currentTarget, run.name), { 'data-do': 'compare', 'aria-pressed': String(marked === run.name) }),
+        small(`Over time: runs of ${run.model} on ${run.target}`, 'Over time: the runs of this model on this target', '∿', () => go({ find: ['model', 'variant', 'target'].map((part) => `${part}:="${run[part].replaceAll('"', '')}"`).join(' '), shelf: 'trend', skip: 0 })),
+        h('a', { class: 'faint', title: 'Download the recording', 'aria-label': `Download ${run.name}`, href: address('file', { run: run.name }), download: run.name.split('/').pop() }, ' ⤓ '),
+        !data.viewer && [small(`${run.pinned ? 'Unpin' : 'Pin'} ${run.name}`, run.pinned ? 'Unpin' : 'Pin: it stands before the others', run.pinned ? '●' : '○', () => send('annotate', { run: run.name, pinned: !run.pinned })),
+          small(`Tags and note of ${run.name}`, 'Tags and note', '✎', () => edit(run)),
+          small(`Delete ${run.name}`, 'Delete; it stays in the trash for 30 days', '×', () => send('remove', { run: run.name }))])];
+    return h('tr', { ...opens(run), title: run.error || run.name, 'data-run': run.name }, cells);
+  }
+
+  // Tags and note of a run, in a row below it; it stays while the list around it changes.
+  function edit(run) {
+    if (editor?.name === run.name) { editor = null; draw(); return; }
+    const tags = h('input', { type: 'text', value: run.tags.join(' '), placeholder: 'separated by spaces', 'aria-label': 'Tags', spellcheck: 'false' });
+    const note = h('textarea', { rows: 2, maxlength: 2000, 'aria-label': 'Note' });
+    note.value = run.note;
+    const save = (event) => {
+      event?.preventDefault();
+      editor = null;
+      send('annotate', { run: run.name, tags: tags.value, note: note.value });
+      draw();
+    };
+    const keys = (event) => { if (event.key === 'Escape') { editor = null; draw(); } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) save(event); event.stopPropagation(); };
+    editor = { name: run.name, row: h('tr', { class: 'edit' }, h('td', { colspan: 12 }, h('form', { submit: save, keydown: keys },
+      h('span', {}, 'tags'), tags, h('button', { class: 'primary' }, 'Save'), h('span', {}, 'note'), note, h('button', { type: 'button', click: () => { editor = null; draw(); } }, 'Cancel')))) };
+    draw();
+    tags.focus();
+  }
+
+  function list() {
+    const { runs, total, known, skip, listed } = facts;
+    if (!runs.length) return [h('p', { class: 'muted' }, known ? 'No run is found.' : 'None yet. Open a sample model to make the first.')];
+    const rows = runs.flatMap((run) => (editor?.name === run.name ? [row(run), editor.row] : [row(run)]));
+    const foot = total > listed && h('div', { class: 'runs-foot' }, h('span', {}, `${count(skip + 1)} to ${count(skip + runs.length)} of ${count(total)}`), h('span', { class: 'gap' }),
+      h('button', { disabled: skip === 0, click: () => go({ skip: Math.max(0, skip - listed) }) }, 'Before'), h('button', { disabled: skip + runs.length >= total, click: () => go({ skip: skip + listed }) }, 'Next'));
+    return [h('table', {}, head(['model', 'target', 'made', 'compile', 'time', 'peak', 'kernels', 'error', 'checks', 'size', 'state', '']), h('tbody', {}, rows)), foot].filter(Boolean);
+  }
+
+  function deleted() {
+    if (!facts.trash.length) return [h('p', { class: 'muted' }, 'The trash is empty.')];
+    return [h('table', { 'data-table': 'trash' }, h('thead', {}, h('tr', {}, ['model', 'target', 'deleted', 'size', ''].map((t) => h('th', { scope: 'col', class: t === 'size' ? 'num' : '' }, t)))),
+      h('tbody', {}, facts.trash.map((gone) => h('tr', { title: gone.name }, h('td', { class: 'name' }, gone.model), h('td', {}, gone.target), h('td', {}, ago(gone.when)), h('td', { class: 'num' }, bytes(gone.size)),
+        h('td', { class: 'num' }, !data.viewer && h('button', { 'aria-label': `Restore ${gone.name}`, click: () => send('restore', { token: gone.token }) }, 'Restore')))))),
+    h('p', { class: 'muted' }, `${facts.deleted > facts.trash.length ? `The last ${count(facts.trash.length)} of ${count(facts.deleted)}. ` : ''}Deleted for good 30 days after.`)];
+  }
+
+  function overTime(found) {
+    if (found.groups) {
+      if (!found.groups.length) return [h('p', { class: 'muted' }, 'No run is found.')];
+      return [h('p', { class: 'muted' }, 'Several models, sizes or targets are found. Choose one:'), h('table', {}, h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'model'), h('th', { scope: 'col' }, 'sizes'), h('th', { scope: 'col' }, 'target'), h('th', { scope: 'col', class: 'num' }, 'runs'))),
+        h('tbody', {}, found.groups.map(([model, sizes, on, n, query]) => { const choose = () => go({ find: query, skip: 0 }); return h('tr', { tabindex: 0, click: choose, keydown: (e) => e.key === 'Enter' && choose() }, h('td', { class: 'name' }, model), h('td', {}, sizes), h('td', {}, on), h('td', { class: 'num' }, count(n))); })))];
+    }
+    const { runs, total } = found;
+    const plots = h('div', { class: 'plots' }, OVER_TIME.map(([key, name, unit]) => plot(runs, key, name, unit, open)).filter(Boolean));
+    const columns = ['name', 'made', ...OVER_TIME.map(([, name, unit]) => (unit ? `${name} (${unit})` : name))];
+    const save = () => download('runs-over-time.csv', csvText(columns, runs.map((run) => [run.name, stamp(run.began, true), ...OVER_TIME.map(([key]) => run[key])])), 'text/csv');
+    return [h('p', {}, h('b', {}, `${[found.model, found.variant].filter(Boolean).join(' ')} on ${found.target}`), ` ${plural(runs.length, 'run')}${total > runs.length ? ` of ${count(total)}, the newest` : ''} `, h('button', { title: 'Download this table as CSV', click: save }, 'CSV')),
+      plots, h('table', { 'data-table': 'trend' }, h('thead', {}, h('tr', {}, ['made', ...OVER_TIME.map(([, name]) => name), 'tags', 'state'].map((t, i) => h('th', { scope: 'col', class: i > 0 && i < 6 ? 'num' : '' }, t)))),
+        h('tbody', {}, runs.slice(-200).reverse().map((run) => h('tr', { ...opens(run), title: run.name }, h('td', {}, stamp(run.began, true)), OVER_TIME.map(([key, , unit]) => h('td', { class: 'num' }, shown(run[key], unit))), h('td', {}, run.tags.join(' ')), h('td', { class: 'muted' }, state(run)))))),
+      runs.length > 200 && h('p', { class: 'muted' }, `The newest 200 of ${count(runs.length)} are in the table; the plots and the CSV have all.`)].filter(Boolean);
+  }
+
+  function draw() {
+    const active = root.getRootNode().activeElement;
+    const kept = active && body.contains(active) && { run: active.closest('[data-run]')?.dataset.run, label: active.getAttribute('aria-label') };
+    title.textContent = facts.known ? `Runs ${count(facts.known)}` : 'Runs';
+    if (document.activeElement?.shadowRoot?.activeElement !== search && active !== search) search.value = facts.find;
+    for (const node of [search, csv, trend]) node.hidden = !facts.known;
+    csv.href = address('runs.csv', { find: facts.find });
+    trend.setAttribute('aria-pressed', String(facts.shelf === 'trend'));
+    trash.hidden = !facts.deleted && facts.shelf !== 'trash';
+    trash.textContent = `Trash ${count(facts.deleted)}`;
+    trash.setAttribute('aria-pressed', String(facts.shelf === 'trash'));
+    progress.replaceChildren(...(facts.pending ? [`reading ${count(facts.known - facts.pending)} of ${count(facts.known)} `, h('progress', { max: facts.known, value: facts.known - facts.pending })] : []));
+    problem.hidden = !facts.problem;
+    if (facts.problem) problem.textContent = `${facts.problem.what}: ${facts.problem.fix}`;
+    body.replaceChildren(...(facts.trash ? deleted() : facts.trend ? overTime(facts.trend) : list()));
+    if (kept?.run) {
+      const line = [...body.querySelectorAll('[data-run]')].find((each) => each.dataset.run === kept.run);
+      const button = kept.label && [...(line?.querySelectorAll('[aria-label]') ?? [])].find((each) => each.getAttribute('aria-label') === kept.label);
+      (button || line)?.focus();
+    }
+  }
+  return {
+    root,
+    draw(nextData, nextFacts) {
+      data = nextData;
+      if (!nextFacts) return;
+      facts = nextFacts;
+      if (editor && !facts.runs.some((run) => run.name === editor.name)) editor = null;
+      draw();
+    },
+  };
+}
+
+/** One figure of runs over their dates; nothing where no run has it. */
+function plot(runs, key, name, unit, open) {
+  const points = runs.filter((run) => run[key] !== null);
+  if (!points.length) return null;
+  const [width, height, left, right, top, bottom] = [340, 128, 56, 10, 8, 18];
+  const values = points.map((run) => run[key]);
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  const log = least > 0 && most / least > 100;
+  const [low, high] = log ? [Math.log10(least), Math.log10(most)] : [0, most || 1];
+  const [first, last] = [points[0].began, points.at(-1).began];
+  const x = (run) => left + (last > first ? (run.began - first) / (last - first) : 0.5) * (width - left - right);
+  const y = (value) => height - bottom - (((log ? Math.log10(value) : value) - low) / (high - low || 1)) * (height - top - bottom);
+  const ticks = (log ? [least, most] : [0, (most || 1) / 2, most || 1]).filter((tick) => unit || Number.isInteger(tick));
+  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `${name} of ${plural(points.length, 'run')} from ${stamp(first)} to ${stamp(last)}: least ${figure(least, unit)}, most ${figure(most, unit)}` },
+    ...ticks.flatMap((tick) => [svg('line', { class: 'axis', x1: left, x2: width - right, y1: y(tick), y2: y(tick) }), svg('text', { class: 'tick', x: left - 5, y: y(tick) + 3.5, 'text-anchor': 'end' }, figure(tick, unit))]),
+    svg('text', { class: 'tick', x: left, y: height - 4 }, stamp(first)), last - first > 86400 && svg('text', { class: 'tick', x: width - right, y: height - 4, 'text-anchor': 'end' }, stamp(last)),
+    points.length > 1 && svg('path', { class: 'line', d: points.map((run, i) => `${i ? 'L' : 'M'}${x(run).toFixed(1)} ${y(run[key]).toFixed(1)}`).join('') }),
+    ...points.map((run) => svg('circle', { cx: x(run).toFixed(1), cy: y(run[key]).toFixed(1), r: points.length > 100 ? 2 : 3.5, click: () => open(run) }, svg('title', {}, `${figure(run[key], unit)}, ${stamp(run.began, true)}, ${run.name}`))));
+  const save = h('button', { class: 'plain faint', title: `Download the plot as SVG`, 'aria-label': `Download the plot of ${name} as SVG`, click: () => download(`${key}.svg`, svgText(picture), 'image/svg+xml') }, 'SVG');
+  return h('figure', { 'data-figure': key }, h('figcaption', {}, h('span', {}, name, h('small', {}, `last ${figure(values.at(-1), unit)}${log ? ', logarithmic' : ''}`)), save), picture);
+}
+

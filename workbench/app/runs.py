@@ -1,0 +1,131 @@
+"""The library on the first page: which runs it lists, and what a person does to them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from core_compiler.errors import UserError
+from workbench.ahead import finite
+from workbench.app.library import Library
+from workbench.app.run_index import Found
+from workbench.app.run_query import SORTS
+from workbench.showing import unexpected
+from workbench.state import Sight
+
+log = logging.getLogger("workbench")
+
+#: How many runs are listed at a time.
+LISTED = 25
+#: How many deleted runs are listed.
+MAX_TRASH = 500
+#: How long new recordings are read before what is there is shown again (seconds).
+READING = 0.4
+#: How often the first page looks for new recordings (seconds).
+LOOK = 2.0
+
+
+def facts(library: Library, sight: Sight) -> dict[str, Any]:
+    """What the first page shows of the library for a sight: ``runs`` of ``total`` found among
+    ``known``, of which ``pending`` are still to be read; how many are ``deleted``; where they are
+    asked for the ``trash`` and a ``trend``."""
+    problem, found, trend = None, Found([], 0, 0, 0), None
+    try:
+        found = library.listing(sight.find, LISTED, sight.skip or 0)
+        if not found.entries and sight.skip:  # what stood there has gone
+            found = library.listing(sight.find, LISTED)
+            sight = sight.with_(skip=None)
+        trend = library.trend(sight.find) if sight.shelf == "trend" else None
+    except UserError as error:
+        problem = error.to_json()["error"]
+    return {
+        "find": sight.find, "skip": sight.skip or 0, "shelf": sight.shelf, "listed": LISTED,
+        "sorts": list(SORTS), "runs": [asdict(entry) for entry in found.entries],
+        "total": found.total, "known": found.known, "pending": found.pending,
+        "deleted": len(library.trash), "trend": trend, "problem": problem,
+        "trash": [asdict(gone) for gone in library.deleted()[:MAX_TRASH]]
+        if sight.shelf == "trash" else None,
+    }  # fmt: skip
+
+
+class Listing:
+    """What one page shows of the library.  ``show`` is given the facts as JSON, ``failed`` what
+    went wrong; both are called from the thread in which the work is done."""
+
+    def __init__(self, library: Library, show: Callable[[str], None],
+                 failed: Callable[[Mapping[str, str]], None]):  # fmt: skip
+        self._library, self._show, self._failed = library, show, failed
+        self._number = 0  # of the listing that is wanted: earlier ones end
+        self._began = 0.0
+        self._shown: tuple | None = None  # the version of the library that was shown last
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is time to look for new recordings."""
+        return time.monotonic() - self._began > LOOK
+
+    def end(self) -> None:
+        """Nobody looks at it any more."""
+        self._number += 1
+
+    def begin(self, sight: Sight, quick: bool = False) -> Callable[[], None]:
+        """The work that shows the library as it was indexed, then reads what is new.  ``quick``:
+        only look whether something has changed."""
+        self._number += 1
+        self._began = time.monotonic()
+        number = self._number
+
+        def work() -> None:
+            try:
+                self._follow(number, sight, quick)
+            except UserError as error:
+                self._failed(error.to_json()["error"])
+            except Exception as error:  # a thread's exception would vanish
+                log.exception("the library could not be listed")
+                self._failed(unexpected(error))
+
+        return work
+
+    def _follow(self, number: int, sight: Sight, quick: bool) -> None:
+        if not quick:
+            self._shown = None
+        while number == self._number:
+            version = self._library.version()
+            if version != self._shown:
+                self._show(json.dumps(finite(facts(self._library, sight))))
+                self._shown = version
+            pending = self._library.index.refresh(READING, quick)
+            if not pending and self._library.version() == self._shown:
+                return
+
+
+def annotate(library: Library, command: Mapping[str, Any]) -> None:
+    """The ``tags``, ``note`` or ``pinned`` that a page gives to the run ``name``."""
+    tags, note, pinned = (command.get(each) for each in ("tags", "note", "pinned"))
+    library.annotate(
+        str(command.get("run", "")), tags=None if tags is None else str(tags).split(),
+        note=None if note is None else str(note), pinned=None if pinned is None else bool(pinned),
+    )  # fmt: skip
+
+
+def removed(library: Library, name: str) -> dict[str, Any]:
+    """Delete a run; the notice that says so and undoes it."""
+    gone = library.remove(name)
+    return {"what": f"{gone.model} was deleted.", "where": gone.name,
+            "fix": "It is kept in the trash for 30 days.",
+            "act": {"label": "Undo", "name": "restore", "data": {"token": gone.token}}}  # fmt: skip
+
+
+def lost(library: Library, name: str) -> dict[str, Any]:
+    """The notice that a run which is shown has been deleted."""
+    found = next((d for d in library.deleted() if d.name == name), None)
+    act = found and {"label": "Undo", "name": "restore", "data": {"token": found.token}}
+    return {
+        "what": "This run was deleted.", "where": name, "error": True, "act": act,
+        "fix": "What is shown stays; " + ("it is in the trash, and can be restored."
+                                          if found else "its file is gone."),
+    }  # fmt: skip

@@ -1,0 +1,115 @@
+"""Deleted runs: each in a folder of its own in the store's ``trash/``, until it is restored or a
+month has passed."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from core_compiler.errors import UserError
+
+#: How long a deleted run is kept (seconds).
+KEPT = 30 * 86400.0
+_LABEL = "deleted.json"
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """A deleted run: the ``token`` that restores it, its ``name``, ``model`` and ``target``,
+    ``when`` it was deleted (seconds since 1970) and its ``size`` in bytes."""
+
+    token: str
+    name: str
+    model: str
+    target: str
+    when: float
+    size: int
+
+
+class Trash:
+    """The folder ``trash/`` of a store."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def put(self, name: str, model: str, target: str, files: Iterable[Path]) -> Deleted:
+        """Move the files of a run, the recording first, into the trash; UserError."""
+        token = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+        place, moved, size = self.folder / token, [], 0
+        facts = {"name": name, "model": model, "target": target, "when": time.time()}
+        try:
+            place.mkdir(parents=True)
+            (place / _LABEL).write_text(json.dumps(facts), "utf-8")
+            for file in files:
+                with suppress(FileNotFoundError):
+                    size += file.stat().st_size
+                    os.rename(file, place / file.name)
+                    moved.append(file)
+        except OSError as error:
+            for file in moved:
+                with suppress(OSError):
+                    os.rename(place / file.name, file)
+            shutil.rmtree(place, ignore_errors=True)
+            raise UserError(f"the run cannot be deleted: {error.strerror}", name,
+                            "make the store writable") from None  # fmt: skip
+        if not moved:
+            shutil.rmtree(place, ignore_errors=True)
+            raise UserError("no run is called that", name, "it may be deleted already")
+        return Deleted(token, name, model, target, float(str(facts["when"])), size)
+
+    def take(self, deleted: Deleted, to: Path) -> None:
+        """Move the files of a deleted run to where the recording is ``to``, which does not exist;
+        UserError where they cannot be moved."""
+        place, stem = self.folder / deleted.token, Path(deleted.name).name.removesuffix(".run")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        files = [f for f in place.iterdir() if f.name != _LABEL and f.name.startswith(stem)]
+        # The recording last: it must not be read without what lies beside it.
+        for file in sorted(files, key=lambda f: f.name.endswith(".run")):
+            os.rename(file, to.with_name(to.name.removesuffix(".run") + file.name[len(stem) :]))
+        shutil.rmtree(place, ignore_errors=True)
+
+    def version(self) -> int:
+        """Changes when a run comes or goes."""
+        try:
+            return self.folder.stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def __len__(self) -> int:
+        """How many runs are in it."""
+        try:
+            return sum(entry.is_dir() for entry in os.scandir(self.folder))
+        except OSError:
+            return 0
+
+    def content(self) -> list[Deleted]:
+        """The deleted runs, the newest first."""
+        try:
+            places = [p for p in self.folder.iterdir() if p.is_dir()]
+        except OSError:
+            return []
+        found = (self._read(place) for place in places)
+        return sorted((d for d in found if d is not None), key=lambda d: (-d.when, d.token))
+
+    def empty(self, older: float = 0.0) -> int:
+        """Delete for good what was deleted at least ``older`` seconds ago; how many that were."""
+        gone = [d for d in self.content() if time.time() - d.when >= older]
+        for deleted in gone:
+            shutil.rmtree(self.folder / deleted.token, ignore_errors=True)
+        return len(gone)
+
+    def _read(self, place: Path) -> Deleted | None:
+        try:
+            facts = json.loads((place / _LABEL).read_text("utf-8"))
+            size = sum(f.stat().st_size for f in place.iterdir() if f.name != _LABEL)
+            return Deleted(place.name, str(facts["name"]), str(facts["model"]),
+                           str(facts["target"]), float(facts["when"]), size)  # fmt: skip
+        except (OSError, ValueError, KeyError, TypeError):
+            return None

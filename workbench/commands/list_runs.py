@@ -1,0 +1,163 @@
+"""``workbench runs``: the library of runs: search, tags, notes, pins, the trash."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from core_compiler.errors import UserError
+from workbench.app.library import Library
+from workbench.app.run_entry import Entry
+from workbench.app.run_query import FIELDS
+from workbench.commands.printing import emit, number, printable, table
+
+#: What may stand first: ``workbench runs tag RUN TAG ...``.
+ACTIONS = ("tag", "untag", "note", "pin", "unpin", "delete", "restore", "empty-trash", "import")
+
+
+def add_arguments(parser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="QUERY",
+        help=f"words, or field:value with the fields {', '.join(FIELDS)}; '-' before one: not that",
+    )
+    parser.add_argument("--limit", type=int, default=50, help="how many are listed (default 50)")
+    parser.add_argument("--offset", type=int, default=0, help="how many are left out before them")
+    parser.add_argument("--trash", action="store_true", help="list the deleted runs")
+    parser.add_argument("--store", metavar="DIR", help="another library than the cache's")
+    parser.epilog = (
+        "or one of\n"
+        "  tag RUN TAG ...     give a run tags        untag RUN TAG ...   take them away\n"
+        "  note RUN TEXT       give it a note         pin|unpin RUN ...   list it first, or not\n"
+        "  delete RUN ...      move it to the trash   restore RUN ...     bring it back\n"
+        "  import FILE ...     copy it in           empty-trash         delete for good\n"
+        "A query that begins with such a word has it in quotes: '\"tag\"'; one that begins with -\n"
+        "stands behind --: workbench runs -- -status:failed"
+    )
+
+
+def run(arguments) -> int | None:
+    library = Library(Path(arguments.store) if arguments.store else None)
+    words = arguments.words
+    if arguments.limit < 1 or arguments.offset < 0:
+        raise UserError("a list has at least one line, and begins at 0 or later", "--limit",
+                        "give --limit 50 --offset 0")  # fmt: skip
+    if words and words[0] in ACTIONS:
+        _act(arguments, library, words[0], words[1:])
+    elif arguments.trash:
+        _list_trash(arguments, library)
+    else:
+        _list(arguments, library, " ".join(words))
+    return None
+
+
+# -- lists ----------------------------------------------------------------------------------------
+
+
+def _list(arguments, library: Library, query: str) -> None:
+    library.index.refresh()
+    found = library.listing(query, arguments.limit, arguments.offset)
+    data = {"runs": [asdict(entry) for entry in found.entries], "total": found.total}
+    emit(arguments, data, lambda: _table(found.entries, found.total, library))
+
+
+def _table(entries: Sequence[Entry], total: int, library: Library) -> str:
+    if not entries:
+        return f"no run is found in {library.folder}"
+    head = ("run", "target", "made", "compile s", "time ms", "peak KiB", "kernels", "error",
+            "state", "tags")  # fmt: skip
+    rows = [
+        (
+            ("* " if e.pinned else "") + printable(e.name), printable(e.target), _date(e.began),
+            number(e.compile_s), number(e.total_ms),
+            "" if e.peak_bytes is None else f"{e.peak_bytes / 1024:,.1f}", e.kernels,
+            number(e.worst_error, 2), "on another machine" if e.elsewhere else printable(e.status),
+            " ".join(e.tags),
+        )
+        for e in entries
+    ]  # fmt: skip
+    more = [] if len(entries) == total else [f"{len(entries)} of {total:,}; --limit, --offset"]
+    return "\n".join([table(head, rows, right=(3, 4, 5, 6, 7)), *more])
+
+
+def _list_trash(arguments, library: Library) -> None:
+    gone = library.deleted()
+    rows = [
+        (printable(d.name), printable(d.target), _date(d.when), f"{d.size / 1024:,.0f}", d.token)
+        for d in gone
+    ]
+    text = table(("run", "target", "deleted", "KiB", "token"), rows, right=(3,))
+    emit(arguments, {"trash": [asdict(d) for d in gone]}, text if gone else "the trash is empty")
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+# -- changes --------------------------------------------------------------------------------------
+
+
+def _act(arguments, library: Library, action: str, words: Sequence[str]) -> None:
+    if action == "empty-trash":
+        count = library.trash.empty()
+        emit(arguments, {"emptied": count}, f"{count} deleted for good")
+        return
+    if not words or (action in ("tag", "untag") and len(words) < 2):
+        raise UserError(f"{action} of which run?", f"runs {action}",
+                        "see workbench runs --help")  # fmt: skip
+    if action in ("tag", "untag", "note"):
+        done = _ANNOTATE[action](library, _name(library, words[0]), words[1:])
+        emit(arguments, {"run": done}, done)
+        return
+    each = {"delete": lambda word: library.remove(_name(library, word)).name,
+            "import": lambda word: library.take_in(Path(word)),
+            "restore": lambda word: library.restore(_token(library, word)),
+            "pin": lambda word: _pin(library, word, True),
+            "unpin": lambda word: _pin(library, word, False)}[action]  # fmt: skip
+    names = [each(word) for word in words]
+    emit(arguments, {"runs": names}, "\n".join(names))
+
+
+def _name(library: Library, word: str) -> str:
+    """The run that a word names: a name, also without ``.run``, or a path."""
+    path = Path(word)
+    if path.exists() and path.suffix == ".run":
+        return library.name(path)
+    return word if word.endswith(".run") else f"{word}.run"
+
+
+def _token(library: Library, word: str) -> str:
+    """The deleted run that a word names: its token, or its name (the one deleted last)."""
+    named = (word, f"{word}.run")
+    return next((d.token for d in library.deleted() if word == d.token or d.name in named), word)
+
+
+def _pin(library: Library, word: str, pinned: bool) -> str:
+    library.annotate(name := _name(library, word), pinned=pinned)
+    return name
+
+
+def _tag(library: Library, name: str, tags: Sequence[str]) -> str:
+    library.annotate(name, tags=lambda had: [*had, *tags])
+    return name
+
+
+def _untag(library: Library, name: str, tags: Sequence[str]) -> str:
+    gone = {tag.lower() for tag in tags}
+    library.annotate(name, tags=lambda had: [t for t in had if t not in gone])
+    return name
+
+
+def _note(library: Library, name: str, words: Sequence[str]) -> str:
+    library.annotate(name, note=" ".join(words))
+    return name
+
+
+_ANNOTATE: dict[str, Callable[[Library, str, Sequence[str]], str]] = {
+    "tag": _tag, "untag": _untag, "note": _note,
+}  # fmt: skip

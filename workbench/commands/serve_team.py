@@ -1,0 +1,157 @@
+"""``workbench serve``: the page for several people, who sign in; what they make is one library."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+from core_compiler.errors import UserError, nearest
+from workbench.app.access import EVERYBODY, Access, names
+from workbench.app.compiles import Limits
+from workbench.commands.open_page import check_port
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+_TEMPLATES = Path(__file__).parents[1] / "app"
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+#: What an OAuth provider of Panel's is given in the environment.
+_OAUTH = ("PANEL_OAUTH_KEY", "PANEL_OAUTH_SECRET")
+
+
+def add_arguments(parser) -> None:
+    add = parser.add_argument
+    add("--store", metavar="DIR", help="the library of runs (default: that of this user)")
+    add("--address", default="127.0.0.1", help="to listen on (default 127.0.0.1)")
+    add("--port", type=int, default=5006, help="default 5006; 0 takes a free one")
+    add("--origin", action="append", default=[], metavar="HOST[:PORT]",
+        help="another name under which browsers reach it, such as that of a proxy")  # fmt: skip
+    sign_in = parser.add_mutually_exclusive_group()
+    sign_in.add_argument("--auth", metavar="FILE", help='JSON of users: {"name": "password"}')
+    sign_in.add_argument(
+        "--oauth", metavar="PROVIDER",
+        help=f"github, google, okta, ... as Panel knows them; {' and '.join(_OAUTH)} are set",
+    )  # fmt: skip
+    sign_in.add_argument("--no-auth", action="store_true",
+                         help="nobody signs in, on any address")  # fmt: skip
+    add("--editors", action="append", default=[], metavar="NAME,...",
+        help="who may compile, upload, delete; '*': all (with --auth: all others)")  # fmt: skip
+    add("--viewers", action="append", default=[], metavar="NAME,...",
+        help="who may only look; '*': all who sign in")  # fmt: skip
+    add("--allow-code", action="store_true",
+        help="let editors run Python: models by name, passes of their own")  # fmt: skip
+    add("--max-upload", default="2G", metavar="BYTES", help="of a file (default 2G)")
+    add("--max-compiles", type=int, default=1, metavar="N", help="at a time (default 1)")
+    add("--max-queue", type=int, default=16, metavar="N", help="that may wait (default 16)")
+    add("--job-memory", default="0", metavar="BYTES",
+        help="address space that a compile may take, such as 16G (default: no limit)")  # fmt: skip
+    add("--job-seconds", type=float, default=0, metavar="S",
+        help="that a compile may last (default: no limit)")  # fmt: skip
+
+
+def run(arguments) -> None:
+    access = _access(arguments)
+    if not access.sign_in and arguments.address not in LOCAL and not arguments.no_auth:
+        raise UserError("everybody who reaches this address could compile, upload and delete",
+                        f"--address {arguments.address}",
+                        "give --auth FILE or --oauth PROVIDER, or say --no-auth")  # fmt: skip
+    limits = _limits(arguments)
+    check_port(arguments.address, arguments.port)
+    from workbench import app
+
+    app.serve_team(
+        Path(arguments.store).expanduser() if arguments.store else None, arguments.port,
+        arguments.address, access, limits, allow_code=arguments.allow_code,
+        max_upload=_bytes("--max-upload", arguments.max_upload), origins=tuple(arguments.origin),
+    )  # fmt: skip
+
+
+def _limits(arguments) -> Limits:
+    memory = _bytes("--job-memory", arguments.job_memory)
+    made = Limits(arguments.max_compiles, arguments.max_queue, memory, arguments.job_seconds)
+    for option, value, least in (
+        ("--max-compiles", made.compiles, 1),
+        ("--max-queue", made.queue, 0),
+        ("--job-seconds", made.seconds, 0),
+    ):
+        if not value >= least:
+            raise UserError(f"{value:g} is too little", option, f"give at least {least}")
+    return made
+
+
+def _bytes(option: str, text: str) -> int:
+    """A number of bytes, also as 512M or 2GiB."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise UserError(f"{text[:40]!r} is no size", option, "write it as 512M or 2G")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+# -- who may do what ------------------------------------------------------------------------------
+
+
+def _access(arguments) -> Access:
+    editors, viewers = names(arguments.editors), names(arguments.viewers)
+    if arguments.auth is None and arguments.oauth is None:
+        if editors or viewers:
+            raise UserError("nobody signs in, so nobody has a name", "--editors, --viewers",
+                            "give --auth FILE or --oauth PROVIDER")  # fmt: skip
+        return Access()
+    if arguments.auth is not None:
+        users = _users(Path(arguments.auth))
+        if unknown := sorted((editors | viewers) - set(users) - {EVERYBODY}):
+            fix = nearest(unknown[0], users, f"the file has {', '.join(sorted(users)[:8])}")
+            raise UserError(f"there is no user {unknown[0]!r}", arguments.auth, fix)
+        editors = editors or frozenset(users)
+        how: dict[str, Any] = {"basic_auth": users}
+    else:
+        if not editors and not viewers:
+            raise UserError("anybody with an account there could sign in", "--oauth",
+                            "name who may: --editors NAME,... and --viewers NAME,...")  # fmt: skip
+        how = {"oauth_provider": _provider(arguments.oauth)}
+    kept = os.environ.get("PANEL_COOKIE_SECRET") or os.environ.get("BOKEH_COOKIE_SECRET")
+    how |= {
+        "cookie_secret": kept or secrets.token_urlsafe(32),
+        "login_template": str(_TEMPLATES / "sign_in.html"),
+        "logout_template": str(_TEMPLATES / "signed_out.html"),
+        "oauth_error_template": str(_TEMPLATES / "signed_out.html"),
+    }
+    return Access(True, editors, viewers, how)
+
+
+def _users(file: Path) -> dict[str, str]:
+    """Names and passwords, as Panel's basic authentication takes them."""
+    try:
+        users = json.loads(file.read_text("utf-8"))
+        others = stat.S_IMODE(file.stat().st_mode) & 0o077
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", str(file), "check the path") from None
+    except ValueError as error:
+        raise UserError(f"this is no JSON ({error})", str(file),
+                        'write {"name": "password", ...}') from None  # fmt: skip
+    sound = isinstance(users, dict) and users and all(
+        isinstance(word, str) and name and word and name != EVERYBODY
+        for name, word in users.items()
+    )  # fmt: skip
+    if not sound:
+        raise UserError("these are no users", str(file), 'write {"name": "password", ...}')
+    if others and os.name == "posix":
+        print(f"workbench: {file}: other users of this machine can read the passwords; "
+              "chmod 600 it", file=sys.stderr)  # fmt: skip
+    return users
+
+
+def _provider(name: str) -> str:
+    from panel.auth import AUTH_PROVIDERS
+
+    if name not in AUTH_PROVIDERS:
+        fix = nearest(name, AUTH_PROVIDERS, f"use one of {', '.join(AUTH_PROVIDERS)}")
+        raise UserError(f"Panel has no OAuth provider {name[:40]!r}", "--oauth", fix)
+    if absent := [key for key in _OAUTH if not os.environ.get(key)]:
+        raise UserError(f"{absent[0]} is not set in the environment", f"--oauth {name}",
+                        "docs/serving.md says what the provider gives you")  # fmt: skip
+    return name
