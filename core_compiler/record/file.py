@@ -73,7 +73,9 @@ class RecordingFile:
 
     def damaged(self, problem: object) -> UserError:
         detail = f"{problem}" if isinstance(problem, (sqlite3.Error, UserError)) else repr(problem)
-        what = f"the recording is damaged or was altered ({detail[:200]})"
+        # SQLite shows the bytes that it cannot read as they are.
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in detail[:200])
+        what = f"the recording is damaged or was altered ({shown})"
         return UserError(what, str(self.path), _RECORD_AGAIN)
 
     @contextmanager
