@@ -248,7 +248,7 @@ def test_a_job_that_lasts_too_long_is_stopped_and_says_why(tmp_path):
 def test_a_job_that_takes_too_much_memory_says_why(tmp_path):
     pytest.importorskip("torch", reason="the sample models need torch")
     (job,) = _jobs(tmp_path, "large")
-    large = Compiles(Limits(memory=100 << 20)).start(job)
+    large = Compiles(Limits(memory=4 << 20)).start(job)
     _until(lambda: not large.running)
     assert large.outcome == "failed" and "--job-memory" in large.error["fix"], large.error
 
