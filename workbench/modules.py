@@ -14,7 +14,7 @@ from workbench.state import VIEWS
 HERE = Path(__file__).parent
 #: Plain modules by name: what stands around the views, and the views that no bundle draws.
 _PLAIN = {
-    "bar": HERE / "app" / "bar.js", "start": HERE / "app" / "start.js",
+    **{name: HERE / "app" / f"{name}.js" for name in ("bar", "start", "tour")},
     **{name: HERE / "views" / f"{name}.js"
        for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))},
 }  # fmt: skip

@@ -61,10 +61,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const execute = h('button', { click: () => send('execute', {}), title: 'Compile from the cache, execute, and time every kernel, into a new recording' }, 'Execute');
   const theme = h('button', { class: 'plain', title: 'Light or dark', 'aria-label': 'Switch between light and dark', click: switchTheme }, '◐');
   const help = h('button', { class: 'plain', title: 'Keys  (?)', click: () => keys.showModal() }, '?');
+  const tour = h('button', { click: () => { keys.close(); send('tour', {}); }, title: 'Walk through the views on a small sample model', 'data-do': 'tour' }, 'Take the tour');
   const keys = h('dialog', {}, h('h2', {}, 'Keys'),
     h('table', {}, KEYS.map(([key, what]) => h('tr', {}, h('td', {}, key.split('  ').map((k) => [h('kbd', {}, k), ' '])), h('td', {}, what)))),
     h('p', { class: 'muted' }, 'They act while the focus is not in a text field.'),
-    h('form', { method: 'dialog' }, h('button', {}, 'Close')));
+    h('form', { method: 'dialog' }, h('button', {}, 'Close'), ' ', tour));
   const toast = h('div', { class: 'toast', hidden: true, role: 'alert' });
   const home = h('button', { class: 'brand', click: () => send('home', {}), title: 'Open another model or recording' }, 'Compiler Workbench');
   root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, keys, toast);
@@ -84,7 +85,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const waits = Boolean(data.job?.paused); // then their place is needed, and they can do nothing
     root.classList.toggle('waits', waits);
     for (const node of [compile, execute]) node.hidden = !facts || facts.fixed || facts.training || waits;
-    home.disabled = Boolean(facts?.fixed); // a report has nowhere else to go
+    home.disabled = tour.hidden = Boolean(facts?.fixed); // a report has nowhere else to go
     if (isNew('run', [facts, !data.job])) run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));
     if (isNew('presets', [data.presets, data.panes])) presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
       h('button', { title: `${name}  (${key})`, 'aria-pressed': String(panes.join() === data.panes.join()), click: () => send('preset', { key }) }, name)));
@@ -338,6 +339,14 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (pane && data.panes) focused = Math.max(0, data.panes.indexOf(pane.id.replace('cw-view-', '')));
   });
 
+  // -- the tour ---------------------------------------------------------------------------------
+  let guided = false;
+  function drawTour() {
+    if (!data.tour && !guided) return;
+    guided = true;
+    window.cwModule('tour').then((module) => module.default.take(data.tour, (query) => send('url', { query })));
+  }
+
   // -- the URL ----------------------------------------------------------------------------------
   function drawURL() {
     const query = data.query ? `?${data.query}` : '';
@@ -387,6 +396,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     drawPanes();
     drawURL();
     drawNotice();
+    drawTour();
     if (data.done) by('cw-busy').classList.remove('on');
   });
 });

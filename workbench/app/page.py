@@ -22,7 +22,7 @@ from tornado.ioloop import IOLoop
 from core_compiler.errors import UserError
 from workbench import divergences, moves, views
 from workbench.ahead import finite, pieces
-from workbench.app import components, rerun
+from workbench.app import components, rerun, tour
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Distrust, Workspace
 from workbench.showing import Showing, Update, held, kept_state, unexpected
@@ -56,6 +56,7 @@ class Page:
         # A job beside what is shown, and what is done when it ends.
         self._aside: tuple[Compile, Callable[[Compile], None]] | None = None
         self._search_facts: dict[str, Any] = {}  # of the search for a difference
+        self._tour: dict[str, Any] | None = None
         self._seen: list[tuple] = []  # how far the recordings had come that are shown
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
@@ -178,7 +179,7 @@ class Page:
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
-        self._aside, self._search_facts = None, {}
+        self._aside, self._search_facts, self._tour = None, {}, None
         self._showing.clear()
         if sight.run:
             self._guard(partial(self._open_recording, sight.run))
@@ -385,6 +386,7 @@ class Page:
             "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
             "wide": [n for n, view in VIEWS.items() if view.wide],
             "messages": messages, "notice": self._notice, "job": self._job_facts(),
+            "tour": self._tour_facts(),
         }  # fmt: skip
         self._set("bar", data=json.dumps(finite(facts)))
         self._push = False
@@ -395,6 +397,18 @@ class Page:
             return None
         elapsed = int(time.time() - job.started)
         return {**job.progress, "elapsed": elapsed, "paused": job.paused}
+
+    def _tour_facts(self) -> dict[str, Any] | None:
+        """The tour that was asked for; its steps are there when its recording is complete."""
+        run = self.run
+        if self._tour is None or self._tour["steps"] or (self.job is not None and self.job.running):
+            return self._tour
+        if run is None or run.status != "finished":
+            self._tour = None  # the compile failed or was cancelled, which is told
+        else:
+            with run.lock:
+                self._tour = {**self._tour, "steps": tour.steps(run, self.sight.run)}
+        return self._tour
 
     def _show_start(self) -> None:
         facts = self.workspace.start_page()
@@ -536,7 +550,7 @@ class Page:
         made = self.workspace.compiles.start(job)
         if self.run is not None:
             self.workspace.release(self.run)
-        self.run, self.job = None, made
+        self.run, self.job, self._tour = None, made, None
         self._showing.clear()
         self._messages = {}
         self.sight = Sight(run=self.workspace.library.name(made.path))
@@ -549,6 +563,17 @@ class Page:
         self._load(Sight(), push=True)
         facts = self.workspace.start_page()
         self._set("start", data=json.dumps(finite({**facts, "error": None, "what": spec})))
+
+    def _take_tour(self, _command: dict[str, Any]) -> None:
+        """Open the tour's recording, or make it."""
+        self.problem = None
+        suited = [e for e in self.workspace.library.entries() if tour.suits(e)]
+        if suited:
+            self._load(Sight(run=suited[0].name), push=True)
+        else:
+            self._start(self.workspace.job(tour.MODEL, tour.OPTIONS))
+        self._tour = {"n": time.time(), "steps": []}
+        self._show_bar(done=False)
 
     def _execute(self, _command: dict[str, Any]) -> None:
         if self.run is not None:
@@ -675,5 +700,5 @@ _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
     "again": Page._again, "compare": Page._compare, "swap": Page._swap, "execute": Page._execute,
     "cancel": Page._cancel, "remove": Page._remove, "rerun": Page._rerun,
-    "diverge": Page._diverge, "held": Page._held,
+    "diverge": Page._diverge, "held": Page._held, "tour": Page._take_tour,
 }  # fmt: skip
