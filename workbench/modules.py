@@ -1,14 +1,17 @@
 """The browser modules: bundles of `widgets`, and the plain JavaScript beside the views.
 
-A plain module's text stands behind the helpers of ``views/dom.js``; no bundler is needed for it.
+A plain module's text stands behind the helpers of ``views/dom.js`` and the glossary; no bundler is
+needed for it.
 """
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 from widgets.views import module_path
+from workbench import glossary
 from workbench.state import VIEWS
 
 HERE = Path(__file__).parent
@@ -25,8 +28,15 @@ def module_text(name: str) -> str:
     """The ES module that draws a component."""
     if name not in _PLAIN:
         return module_path(VIEWS[name].bundle).read_text(encoding="utf-8")
-    shared = (HERE / "views" / "dom.js").read_text(encoding="utf-8")
-    return shared + _PLAIN[name].read_text(encoding="utf-8")
+    return shared_text() + _PLAIN[name].read_text(encoding="utf-8")
+
+
+@cache
+def shared_text() -> str:
+    """What stands before every plain module: the glossary and the helpers."""
+    known = json.dumps(glossary.plain(), ensure_ascii=False)
+    helpers = (HERE / "views" / "dom.js").read_text(encoding="utf-8")
+    return f"const GLOSSARY = {known};\n{helpers}"
 
 
 def palette() -> str:

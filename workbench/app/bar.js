@@ -41,6 +41,8 @@ const KEYS = [
   ['1  2  3  4  5  0', 'Step, Speed, Memory, Numbers, Train, Overview'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
   ['[  ]', 'fold the passes, the inspector'], ['Alt ←  Alt →', 'back and forward through what you selected'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
 ];
+/** What a view's message offers to do. */
+const DO = { again: 'Compile…', execute: 'Execute' };
 const HEALTH = 1500;
 
 export default component(STYLE, ({ model, root, watch, later, send }) => {
@@ -155,7 +157,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       const message = data.messages[view.name];
       note.hidden = !message;
       note.classList.toggle('error', Boolean(message?.error));
-      if (message) note.replaceChildren(h('b', {}, message.what), ...[message.where, message.fix].filter(Boolean).map((t) => h('span', {}, t)));
+      if (message) note.replaceChildren(h('b', {}, message.what), ...[message.where, message.fix].filter(Boolean).map((t) => h('span', {}, t)),
+        ...[!data.run?.fixed && DO[message.do]].filter(Boolean).map((label) => h('button', { 'data-do': message.do, click: () => send(message.do, {}) }, label)));
     }
     if (isNew('tabs', [shown, data.panes, data.zoom, data.views])) panes.querySelectorAll('.cw-tabs').forEach((bar, side) => {
       const current = shown[side];

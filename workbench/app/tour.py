@@ -46,32 +46,33 @@ def steps(run: Run, name: str) -> list[dict[str, Any]]:
 def _steps(run: Run, start: Sight) -> Iterator[Step]:
     yield Step(
         "Overview",
-        "The run in figures, then what deserves a look, worst first, then how each pass changed the "
-        "number of ops. A click on a figure or a finding leads to the view that explains it; the "
-        "pointer resting on a figure says how it is measured.",
+        "The run in figures, then what deserves a look, worst first, then how each pass changed"
+        " the number of ops. A click on a figure or a finding leads to the view that explains "
+        "it; the pointer resting on a figure says how it is measured.",
         "#cw-view-overview", start,
     )  # fmt: skip
     stage, rewrite = _telling(run)
     step = start.with_(stage=stage, panes=("graph", "diff"))
     yield Step(
         "Passes",
-        "The compiler as a list of passes, in order: what each did to the number of ops, and whether "
-        "its rewrites were checked on real tensors (✓ every bit kept, ≈ within tolerance, ✗ failed). "
-        "j and k go to the next and the previous pass that changed something.",
+        "The compiler as a list of passes, in order: what each did to the number of ops, and "
+        "whether its rewrites were checked on real tensors (✓ every bit kept, ≈ within "
+        "tolerance, ✗ failed). j and k go to the next and the previous pass that changed "
+        "something.",
         "#cw-rail", step,
     )  # fmt: skip
     yield Step(
         "Graph",
-        "What the pass changed, drawn: added and removed ops have colours of their own; beside it "
-        "the same as IR text. A click selects an op in every view, a double click opens a group, "
-        "the wheel zooms.",
+        "What the pass changed, drawn: added and removed ops have colours of their own; beside "
+        "it the same as IR text. A click selects an op in every view, a double click opens a "
+        "group, the wheel zooms.",
         "#cw-view-graph", step,
     )  # fmt: skip
     yield Step(
         "One rewrite",
-        "Each application of a rule by itself: the ops before and after, the rule and its source, the "
-        "time it took, and how far the numbers moved. 'why not?' says which condition kept a rule "
-        "from joining two ops.",
+        "Each application of a rule by itself: the ops before and after, the rule and its "
+        "source, the time it took, and how far the numbers moved. 'why not?' says which "
+        "condition kept a rule from joining two ops.",
         "#cw-view-rewrites",
         start.with_(stage=stage, rewrite=rewrite, panes=("rewrites",)),
     )  # fmt: skip
@@ -79,29 +80,29 @@ def _steps(run: Run, start: Sight) -> Iterator[Step]:
     end = start.with_(stage=run.version.stages - 1)
     yield Step(
         "Inspector",
-        "What is known of the selected op: its type and attributes, the line of the model it came "
-        "from, its life across the passes, and the kernel and buffer it became. h goes to the next "
-        "change of it.",
+        "What is known of the selected op: its type and attributes, the line of the model it "
+        "came from, its life across the passes, and the kernel and buffer it became. h goes to "
+        "the next change of it.",
         "#cw-inspector", step.with_(stage=0, op=op),
     )  # fmt: skip
     yield Step(
         "Kernels and code",
-        "Every compiled function with its time beside the least time this machine allows, and the "
-        "line of the model it came from. Below it the selected one's generated source, LLVM IR and "
-        "assembly: the pointer on a line marks the lines made of it.",
+        "Every compiled function with its time beside the least time this machine allows, and "
+        "the line of the model it came from. Below it the selected one's generated source, LLVM"
+        " IR and assembly: the pointer on a line marks the lines made of it.",
         "#cw-panes", end.with_(kernel=kernel, panes=("kernels", "code")),
     )  # fmt: skip
     yield Step(
         "Memory",
-        "The memory plan: each rectangle is a buffer, its address upwards, the time it is alive "
-        "across. The curve is the bytes alive; the list beside it says what sets the peak.",
+        "The memory plan: each rectangle is a buffer, its address upwards, the time it is alive"
+        " across. The curve is the bytes alive; the list beside it says what sets the peak.",
         "#cw-view-memory", end.with_(kernel=kernel, panes=("memory", "graph")),
     )  # fmt: skip
     yield Step(
         "Numbers",
-        "How far each pass is from the model as imported, rewrite by rewrite and value by value: the "
-        "first pass that changes a bit is named. That was the tour: press ? for all keys, or open a "
-        "model of your own from the title in the top left corner.",
+        "How far each pass is from the model as imported, rewrite by rewrite and value by "
+        "value: the first pass that changes a bit is named. That was the tour: press ? for all "
+        "keys, or open a model of your own from the title in the top left corner.",
         "#cw-view-numerics", start.with_(stage=stage, panes=("numerics", "diff")),
     )  # fmt: skip
 

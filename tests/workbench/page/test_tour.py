@@ -23,7 +23,8 @@ def outlined(page) -> bool:
           const at = ring.getBoundingClientRect();
           return places.some((place) => {
             const box = document.querySelector(place).getBoundingClientRect();
-            return box.width > 50 && Math.abs(box.left - at.left) < 2 && Math.abs(box.top - at.top) < 2;
+            const [x, y] = [box.left - at.left, box.top - at.top];
+            return box.width > 50 && Math.abs(x) < 2 && Math.abs(y) < 2;
           });
         }""",
         [[f"#cw-{name}" for name in ("rail", "inspector", "panes")] + [".cw-view.left"]],
