@@ -57,6 +57,7 @@ class Page:
         self._aside: tuple[Compile, Callable[[Compile], None]] | None = None
         self._search_facts: dict[str, Any] = {}  # of the search for a difference
         self._tour: dict[str, Any] | None = None
+        self._commands = 0  # that came: an answer is news even where it leads nowhere else
         self._seen: list[tuple] = []  # how far the recordings had come that are shown
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
@@ -128,6 +129,7 @@ class Page:
             name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):
             return
+        self._commands += 1
         if moves.known(name):
             self._guard(lambda: self._move(
                 lambda r, s: moves.move(name, r, s, command), name not in moves.UNRECORDED
@@ -386,7 +388,7 @@ class Page:
             "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
             "wide": [n for n, view in VIEWS.items() if view.wide],
             "messages": messages, "notice": self._notice, "job": self._job_facts(),
-            "tour": self._tour_facts(),
+            "tour": self._tour_facts(), "commands": self._commands,
         }  # fmt: skip
         self._set("bar", data=json.dumps(finite(facts)))
         self._push = False

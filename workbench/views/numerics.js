@@ -267,7 +267,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     none.hidden = list.length > 0;
     const nothing = tab() === 'checks'
       ? `${data.name} has no checked rewrites. ${data.first ? 'Choose a marked pass above.' : ''}`
-      : 'No value was looked at: compile with Check on, and each value of the network is measured on the example inputs.';
+      : 'No value was looked at: compile with “check every rewrite”, and each value of the network is measured on the example inputs.';
     none.textContent = kept.words ? 'Nothing matches the filter.' : nothing;
     mark();
   }
