@@ -20,8 +20,8 @@ ELSEWHERE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md
 #: The Python reference: page -> title and modules.
 API = {
     "core_compiler": ("Compile, execute, look", (
-        "core_compiler.session", "core_compiler.compiler", "core_compiler.pipelines",
-        "core_compiler.errors")),
+        "core_compiler", "core_compiler.session", "core_compiler.compiler",
+        "core_compiler.pipelines", "core_compiler.errors")),
     "training": ("Training", (
         "core_compiler.training.config", "core_compiler.training.fit",
         "core_compiler.training.step", "core_compiler.training.losses",
@@ -41,9 +41,13 @@ API = {
     "debug": ("Debugging", ("core_compiler.debug.check", "core_compiler.debug.bisect",
                             "core_compiler.debug.reduce", "core_compiler.debug.why_not")),
     "testing": ("Tests of your own passes and targets", (
-        "workbench.testing.bits", "workbench.testing.checks", "workbench.testing.file_check",
-        "workbench.testing.compiles", "workbench.testing.golden")),
+        "workbench.testing", "workbench.testing.bits", "workbench.testing.checks",
+        "workbench.testing.file_check", "workbench.testing.compiles",
+        "workbench.testing.golden")),
 }  # fmt: skip
+
+#: Modules whose names are those of others.
+TEXT_ONLY = ("core_compiler", "workbench.testing")
 
 _PICTURE = re.compile(
     r'<picture>\s*<source[^>]*srcset="(?P<dark>[^"]+)">\s*'
@@ -107,7 +111,8 @@ def reference(title: str, modules: tuple[str, ...]) -> str:
     """A page of the Python reference."""
     lines = [title, "=" * len(title), ""]
     for module in modules:
-        lines += [module, "-" * len(module), "", f".. automodule:: {module}", ""]
+        members = ["   :no-members:"] if module in TEXT_ONLY else []
+        lines += [module, "-" * len(module), "", f".. automodule:: {module}", *members, ""]
     return "\n".join(lines)
 
 
@@ -131,7 +136,7 @@ def build(out: Path) -> int:
     """Sphinx's exit code."""
     from sphinx.cmd.build import main as sphinx
 
-    os.environ["COLUMNS"] = "100"  # the width of what argparse prints
+    os.environ["COLUMNS"] = "84"  # the width of what argparse prints
     source = out.parent / "docs-source"
     stage(source)
     return sphinx(["-q", "-W", "--keep-going", "-j", "2", "-b", "html", "-c", str(DOCS / "site"),
