@@ -23,13 +23,15 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=worksteal $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test setup-dev run test test-all gpu-recordings lint clean browser
+.PHONY: help setup setup-test setup-dev setup-docs run test test-all gpu-recordings lint docs screenshots clean browser
 
 help:
 	@echo 'make run       install what is needed into $(VENV), compile $(MODEL) and open the page'
 	@echo 'make test      install what the tests need as well and run them (not the slow ones)'
 	@echo 'make test-all  all tests; what came out goes to tests/results/test-all.json'
 	@echo 'make gpu-recordings  with an NVIDIA GPU: recordings and times of all sample models on it'
+	@echo 'make docs      the documentation as a site: build/docs/index.html'
+	@echo 'make screenshots  the pictures of the documentation, from recordings in build/screenshots'
 	@echo 'make setup     only install'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make clean     remove what was built here; the environment stays'
@@ -38,6 +40,7 @@ help:
 setup: $(VENV)/.installed-all
 setup-test: $(VENV)/.installed-test
 setup-dev: $(VENV)/.installed-dev
+setup-docs: $(VENV)/.installed-docs
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -81,6 +84,13 @@ lint: setup-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: setup-docs
+	$(BIN)/python docs/build_site.py build/docs
+	@echo 'file://$(CURDIR)/build/docs/index.html'
+
+screenshots: setup-test browser
+	$(BIN)/python docs/make_screenshots.py build/screenshots
 
 # The page's tests drive a Chromium. Debian's is used where there is one.
 browser:

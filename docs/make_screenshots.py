@@ -1,10 +1,8 @@
-"""Makes the pictures in ``docs/images/`` from a recording, in a headless Chromium.
+"""Makes the pictures in ``docs/images/``: each view, light and dark, 1440 by 900 pixels, in a
+headless Chromium.
 
-``python docs/make_screenshots.py FILE.run [OTHER.run] [--training A.run B.run]`` (for those in the
-repository a ResNet-50: ``workbench compile resnet50 --check --execute -o FILE.run``, and ``-t cuda
--o OTHER.run``; and two runs of ``workbench train digits-cnn --iterations 400 --batch 32 --optimizer
-adamw --rate 0.01 --every 50 --receipts gradients --folder DIR -o A.run``, the second with
-``--inject core.conv#2:120``, between which *Find the op* was pressed).
+``python docs/make_screenshots.py FOLDER`` compiles, executes and trains what ``FOLDER`` lacks
+(``RECIPES``; minutes the first time), then takes all of them; ``--only NAME`` some.
 """
 
 from __future__ import annotations
@@ -15,19 +13,36 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 from PIL import Image
 
 from core_compiler.record.reader import Recording
-from workbench.divergences import RESULTS
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 SIZE = {"width": 1440, "height": 900}
+SCHEMES = {"light": "", "dark": "-dark"}
+#: Larger files are refused (bytes).
+LARGEST = 200_000
+#: How long a picture may take to come to be (milliseconds).
+PATIENCE = 180_000
+_TRAIN = ["train", "digits-cnn", "--iterations", "400", "--batch", "32", "--optimizer", "adamw",
+          "--rate", "0.01", "--every", "50", "--receipts", "gradients"]  # fmt: skip
+#: The recordings by name and the commands that make them; ``{}`` is the folder.
+RECIPES = {
+    "resnet18": ["compile", "resnet18", "--check", "--execute"],
+    "resnet18-cuda": ["compile", "resnet18", "-t", "cuda"],
+    "digits-cnn": ["compile", "digits-cnn", "--check", "--execute"],
+    "training-a": [*_TRAIN, "--folder", "{}/a"],
+    "training-b": [*_TRAIN, "--folder", "{}/b", "--inject", "core.conv#2:120"],
+}
 _SERVE = """
 import sys
 from pathlib import Path
@@ -38,135 +53,224 @@ serve(port=0, open_browser=False, root=Path(sys.argv[1]))
 
 @dataclass(frozen=True)
 class Picture:
-    """A sight and what has to be drawn before it is taken."""
+    """A sight, what has to be drawn before it is taken (``ready``, a CSS selector), and what is
+    done on the page before that."""
 
     name: str
     sight: dict[str, str]
     ready: str
-    dark: bool = False
+    act: Callable[[Any], None] | None = None
 
 
-def pictures(recording: Path, other: Path | None = None) -> list[Picture]:
-    """The sights worth a picture: what each view is for, on one op of the model; ``other``: of the
-    same model for a GPU, to compare with."""
-    both = "memory,graph"
-    with Recording.open(recording) as file:
+def record(folder: Path) -> None:
+    """Make the recordings that are not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, words in RECIPES.items():
+        path = folder / f"{name}.run"
+        if not path.exists():
+            words = [word.format(folder.absolute()) for word in words]
+            run = "import sys; from workbench.cli import main; sys.exit(main(sys.argv[1:]))"
+            command = [sys.executable, "-c", run, *words, "-o", str(path.absolute())]
+            print(" ".join(["workbench", *words]), flush=True)
+            subprocess.run(command, check=True, cwd=ROOT)
+
+
+def pictures(folder: Path) -> list[Picture]:
+    """All pictures: what each view is for."""
+    return [Picture("start", {}, "#cw-start tbody tr"), *of_a_model(folder / "resnet18.run"),
+            *of_training(folder / "training-a.run")]  # fmt: skip
+
+
+def of_a_model(path: Path) -> list[Picture]:
+    """A network and one op of it."""
+    with Recording.open(path) as file:
         stages = {s.pass_name: s.index for s in file.stages()}
-        relus = [op for op in file.module(0).main.body.ops if op.kind == "core.relu"]
-        op = str(file.op_id(relus[len(relus) // 3])) if relus else "1"
-        readers = [o for o in file.module(0).main.body.ops if o.kind == "core.conv" and relus
-                   and relus[len(relus) // 3].result in o.operands]  # fmt: skip
-        why = {"why": {"a": int(op), "b": file.op_id(readers[0])}} if readers else {}
-    fold, fuse = stages.get("fold_batch_norm", 1), stages.get("fuse_epilogues", 1)
-    last = max(stages.values())
-    graph, code = "#cw-view-graph .cw[data-ready]", "#cw-view-code .cw[data-ready]"
-    memory, overview = "#cw-view-memory .cw[data-ready]", "#cw-view-overview .figure"
-    numbers, timeline = "#cw-view-numerics tbody tr", "#cw-view-timeline .cw[data-ready]"
-    step, speed = "graph,diff", "kernels,code"
-    rewrites = "#cw-view-rewrites tr.on"
+        ops = file.module(0).main.body.ops
+        relus = [op for op in ops if op.kind == "core.relu"]
+        chosen = relus[len(relus) // 3]
+        reader = next(o for o in ops if o.kind == "core.conv" and chosen.result in o.operands)
+        a, b = file.op_id(chosen), file.op_id(reader)
+    op, last = str(a), str(max(stages.values()))
+    fold, fuse = str(stages["fold_batch_norm"]), str(stages["fuse_epilogues"])
     edited = {"edit": {"skip": ["fold_batch_norm"], "limits": {"fuse_epilogues": 8}}}
-    beside = [
-        Picture("kernels-cuda", {"run": other.name, "panes": speed}, code),
-        Picture("compare", {"other": other.name, "panes": "compare"},
-                '#cw-view-compare [data-table="kernels"] tr'),
-    ] if other is not None else []  # fmt: skip
+    draft = json.dumps({"of": path.name, "draft": edited})
+    why, cuda = json.dumps({"why": {"a": a, "b": b}}), "resnet18-cuda.run"
+    kernels = "#cw-view-kernels .point"
+
+    def sight(panes: str, stage: str = last, **more: str) -> dict[str, str]:
+        return {"run": path.name, "panes": panes, "stage": stage, "op": op, **more}
+
     return [
-        *beside,
-        Picture("overview", {}, overview),
-        Picture("step", {"stage": str(fold), "panes": step, "op": op}, graph),
-        Picture("rewrites", {"stage": str(fold), "panes": "rewrites", "rewrite": "3"}, rewrites),
-        Picture("why-not", {"stage": str(fuse), "panes": "rewrites", "op": op,
-                            "rewrites.view": json.dumps(why)}, "#cw-view-rewrites .answer"),
-        Picture("source", {"stage": str(last), "panes": "source", "op": op},
-                "#cw-view-source tr.on"),
-        Picture("kernels", {"stage": str(last), "panes": "kernels", "op": op},
-                "#cw-view-kernels .point"),
-        Picture("speed", {"stage": str(last), "panes": speed, "op": op}, code),
-        Picture("memory", {"stage": str(last), "panes": both, "op": op}, memory),
-        Picture("numerics", {"stage": str(fold), "panes": "numerics,diff"}, numbers),
-        Picture("pipeline", {"stage": str(fold), "panes": "pipeline",
-                             "pipeline.view": json.dumps({"of": recording.name, "draft": edited})},
+        Picture("overview", {"run": path.name}, "#cw-view-overview .figure"),
+        Picture("step", sight("graph,diff", fold), drawn("graph")),
+        Picture("rewrites", sight("rewrites", fold, rewrite="3"), "#cw-view-rewrites tr.on"),
+        Picture("why-not", sight("rewrites", fuse, **{"rewrites.view": why}),
+                "#cw-view-rewrites .answer"),
+        Picture("source", sight("source"), "#cw-view-source tr.on"),
+        Picture("kernels", sight("kernels"), kernels),
+        Picture("speed", sight("kernels,code"), drawn("code")),
+        Picture("kernels-cuda", {"run": cuda, "panes": "kernels,code"}, drawn("code")),
+        Picture("memory", sight("memory,graph"), drawn("memory")),
+        Picture("timeline", {"run": path.name, "panes": "timeline", "op": op}, drawn("timeline")),
+        Picture("numerics", {"run": path.name, "panes": "numerics,diff", "stage": fold},
+                "#cw-view-numerics tbody tr"),
+        Picture("pipeline", sight("pipeline", fold, **{"pipeline.view": draft}),
                 "#cw-view-pipeline .row.skipped"),
-        Picture("timeline", {"panes": "timeline", "op": op}, timeline),
-        Picture("step-dark", {"stage": str(fold), "panes": step, "op": op}, graph, True),
+        Picture("compare", {"run": path.name, "other": cuda, "panes": "compare"},
+                '#cw-view-compare [data-table="kernels"] tr'),
+        Picture("search", sight("graph,diff", fold), "#cw-bar .hit", look_for("conv")),
+        Picture("step-by-step", {}, drawn("graph"), hold),
+        Picture("tour", {}, "#cw-tour .card", take_tour),
     ]  # fmt: skip
 
 
-def of_training(a: Path, b: Path) -> list[Picture]:
-    """One training run, and where it parts from another."""
-    both = {"run": a.name, "other": b.name}
-    drawn = "#cw-view-training .rows .row"
+def of_training(path: Path) -> list[Picture]:
+    """A training run, its step, and where it parts from another."""
+    with Recording.open(path) as file:
+        stages = {s.pass_name: s.index for s in file.stages()}
+        at = stages["differentiate"]
+        convolutions = [o for o in file.module(at - 1).main.body.ops if o.kind == "core.conv"]
+        op = str(file.op_id(convolutions[-1]))
+    run, pair = {"run": path.name}, {"run": path.name, "other": "training-b.run"}
+    rows = "#cw-view-training .rows .row"
     return [
-        Picture("training", {"run": a.name, "panes": "training"}, drawn),
-        Picture("training-pair", {**both, "panes": "training", "fold": "inspector"}, drawn),
-        Picture("divergence", {**both, "panes": "divergence"}, "#cw-view-divergence [data-result]"),
-    ]
+        Picture("training", {**run, "panes": "training"}, rows),
+        Picture("training-pair", {**pair, "panes": "training", "fold": "inspector"}, rows),
+        Picture("divergence", {**pair, "panes": "divergence"}, "#cw-view-divergence [data-result]",
+                find),
+        Picture("joint", {**run, "panes": "graph", "stage": str(at), "op": op}, drawn("graph")),
+        Picture("memory-backward", {**run, "panes": "memory", "memory.view": '{"side":"backward"}'},
+                drawn("memory")),
+    ]  # fmt: skip
 
 
-def take(browser, url: str, recording: Path, picture: Picture, folder: Path) -> Path:
-    """One picture; AssertionError where the page reports an error of its own."""
-    scheme = "dark" if picture.dark else "light"
+def drawn(view: str) -> str:
+    """What says that a view of `widgets` has drawn."""
+    return f"#cw-view-{view} .cw[data-ready]"
+
+
+# -- what is done on a page before its picture -----------------------------------------------
+
+
+def look_for(text: str) -> Callable[[Any], None]:
+    def act(page: Any) -> None:
+        page.wait_for_selector(drawn("graph"))
+        page.keyboard.press("/")
+        page.keyboard.type(text)
+
+    return act
+
+
+def find(page: Any) -> None:
+    """The first op in which two runs differ; it is kept for the next picture."""
+    page.wait_for_selector("#cw-view-divergence [data-result], #cw-view-divergence [data-do=find]")
+    if not page.query_selector("#cw-view-divergence [data-result]"):
+        page.click("#cw-view-divergence [data-do=find]")
+
+
+def hold(page: Any) -> None:
+    """A compile that waits before a pass."""
+    page.get_by_label("step by step").check()
+    page.fill("#cw-start input[type=text]", "digits-cnn")
+    page.keyboard.press("Enter")
+    for _ in range(4):
+        page.wait_for_selector("#cw-bar [data-held=change]")
+        before = page.text_content("#cw-bar .held")
+        page.click("#cw-bar [data-held=change]")
+        page.wait_for_function(
+            "(before) => document.querySelector('#cw-bar')?.textContent !== before", arg=before
+        )
+        page.wait_for_timeout(600)
+    page.wait_for_selector("#cw-bar [data-held=change]")
+    page.keyboard.press("1")
+    page.wait_for_selector(drawn("graph"))
+    page.locator("#cw-view-graph button", has_text="change").last.click()
+
+
+def take_tour(page: Any) -> None:
+    page.click("#cw-start [data-do=tour]")
+    for _ in range(2):
+        page.click('#cw-tour [data-tour="next"]')
+        page.wait_for_timeout(300)
+    page.wait_for_selector(drawn("graph"))
+
+
+# -- taking them ------------------------------------------------------------------------------
+
+
+def take(browser: Any, url: str, picture: Picture, scheme: str, folder: Path) -> Path:
+    """One picture; AssertionError where the page reports an error of its own or it is too large."""
     context = browser.new_context(viewport=SIZE, color_scheme=scheme)
     page = context.new_page()
+    page.set_default_timeout(PATIENCE)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    query = {} if picture.name == "start" else {"run": recording.name, **picture.sight}
-    page.goto(f"{url}?{urlencode(query)}" if query else url)
+    page.goto(f"{url}?{urlencode(picture.sight)}" if picture.sight else url)
     page.wait_for_selector("#cw-loading", state="detached")
+    if picture.act is not None:
+        picture.act(page)
     page.wait_for_selector(picture.ready)
     page.wait_for_function("() => !document.getElementById('cw-busy').classList.contains('on')")
     page.wait_for_timeout(1500)
     assert not errors, errors
-    path = folder / f"{picture.name}.png"
+    path = folder / f"{picture.name}{SCHEMES[scheme]}.png"
     page.screenshot(path=path)
+    if (waiting := page.locator("#cw-bar .job button", has_text="Cancel")).is_visible():
+        waiting.click()  # a held compile would wait for ever
+        page.wait_for_timeout(1000)
     context.close()
     shrink(path)
+    assert path.stat().st_size < LARGEST, f"{path} has {path.stat().st_size} bytes"
     return path
 
 
 def shrink(path: Path) -> None:
     """256 colours are enough for a page and a third of the bytes."""
     with Image.open(path) as picture:
-        small = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=0)
+        kind = Image.Quantize.MAXCOVERAGE  # k-means then keeps large even areas as they are
+        small = picture.convert("RGB").quantize(256, method=kind, kmeans=1, dither=0)
     small.save(path, optimize=True)
+
+
+@contextmanager
+def served(folder: Path):
+    """A server whose library has the recordings of ``folder``; its address."""
+    with tempfile.TemporaryDirectory() as root:
+        library = Path(root) / "recordings"
+        library.mkdir()
+        for path in folder.iterdir():
+            if path.suffix in (".run", ".json"):
+                shutil.copy(path, library / path.name)
+        command = [sys.executable, "-c", _SERVE, root]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+            server.wait(20)
+            for path in library.glob("*.json"):  # what was found between two runs
+                shutil.copy(path, folder / path.name)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("recording", type=Path)
-    parser.add_argument("other", type=Path, nargs="?", help="the same model compiled for a GPU")
-    parser.add_argument("--training", type=Path, nargs=2, default=(), metavar="RUN",
-                        help="two training runs that part")  # fmt: skip
+    parser.add_argument("recordings", type=Path, help="a folder; what it lacks is recorded first")
     parser.add_argument("--only", action="append", help="make this picture only (again for more)")
-    parser.add_argument("--folder", type=Path, default=IMAGES)
+    parser.add_argument("--folder", type=Path, default=IMAGES, help="where the pictures go")
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
+    record(arguments.recordings)
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as root, sync_playwright() as playwright:
-        library = Path(root) / "recordings"
-        library.mkdir()
-        given = (arguments.recording, arguments.other, *arguments.training)
-        for path in filter(None, given):
-            shutil.copy(path, library / path.name)
-            if (found := RESULTS.path_of(path)).exists():
-                shutil.copy(found, library / found.name)
-        server = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, root], stdout=subprocess.PIPE, text=True, cwd=ROOT
-        )
-        try:
-            url = server.stdout.readline().strip()
-            browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
-            start = Picture("start", {}, "#cw-start tbody tr")
-            training = of_training(*arguments.training) if arguments.training else []
-            for picture in (start, *pictures(arguments.recording, arguments.other), *training):
+    with served(arguments.recordings) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
+        for picture in pictures(arguments.recordings):
+            for scheme in SCHEMES:
                 if not arguments.only or picture.name in arguments.only:
-                    print(take(browser, url, arguments.recording, picture, arguments.folder))
-            browser.close()
-        finally:
-            server.terminate()
-            server.wait(20)
+                    print(take(browser, url, picture, scheme, arguments.folder), flush=True)
+        browser.close()
 
 
 if __name__ == "__main__":

@@ -1,20 +1,23 @@
 """The browser modules: bundles of `widgets`, and the plain JavaScript beside the views.
 
-A plain module's text stands behind the helpers of ``views/dom.js``; no bundler is needed for it.
+A plain module's text stands behind the helpers of ``views/dom.js`` and the glossary; no bundler is
+needed for it.
 """
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 from widgets.views import module_path
+from workbench import glossary
 from workbench.state import VIEWS
 
 HERE = Path(__file__).parent
 #: Plain modules by name: what stands around the views, and the views that no bundle draws.
 _PLAIN = {
-    "bar": (HERE / "app" / "bar.js",),
+    **{name: (HERE / "app" / f"{name}.js",) for name in ("bar", "tour")},
     "start": (HERE / "app" / "runs.js", HERE / "app" / "start.js"),
     **{name: (HERE / "views" / f"{name}.js",)
        for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))},
@@ -26,8 +29,15 @@ def module_text(name: str) -> str:
     """The ES module that draws a component."""
     if name not in _PLAIN:
         return module_path(VIEWS[name].bundle).read_text(encoding="utf-8")
-    parts = HERE / "views" / "dom.js", *_PLAIN[name]
-    return "".join(part.read_text(encoding="utf-8") for part in parts)
+    return shared_text() + "".join(part.read_text(encoding="utf-8") for part in _PLAIN[name])
+
+
+@cache
+def shared_text() -> str:
+    """What stands before every plain module: the glossary and the helpers."""
+    known = json.dumps(glossary.plain(), ensure_ascii=False)
+    helpers = (HERE / "views" / "dom.js").read_text(encoding="utf-8")
+    return f"const GLOSSARY = {known};\n{helpers}"
 
 
 def palette() -> str:

@@ -127,7 +127,7 @@ def _derive(run: Run) -> Report:
             try:
                 _put_view(run, made, name, f"{name}{key}", sight)
             except Empty as empty:
-                messages[f"{name}{key}"] = {"what": str(empty)}
+                messages[f"{name}{key}"] = empty.message
             except UserError as error:
                 messages[f"{name}{key}"] = {**error.to_json()["error"], "error": "yes"}
     for stage in stages:
@@ -285,7 +285,7 @@ def _answers(run: Run) -> dict[str, Any]:
 
 def _page(run: Run, made: Report) -> str:
     names = ("bar", "passes", "inspector", *SHOWN)
-    shared = (HERE / "views" / "dom.js").read_text(encoding="utf-8")
+    shared = modules.shared_text()
     scripts = [_script("shared", "module", shared)]
     for name in names:
         text = modules.module_text(name)

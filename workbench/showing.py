@@ -16,7 +16,7 @@ from core_compiler.errors import UserError
 from workbench import views
 from workbench.ahead import finite, packed
 from workbench.state import VIEWS, Sight
-from workbench.views import Empty, inspector, passes
+from workbench.views import Empty, inspector, missing, passes
 from workbench.views.reading import Run
 
 log = logging.getLogger("workbench")
@@ -74,7 +74,7 @@ class Showing:
                     yield from self._view(name, sight, run, beside)
                 messages.pop(name, None)
             except Empty as empty:
-                messages[name] = {"what": str(empty)}
+                messages[name] = empty.message
             except UserError as error:
                 messages[name] = {**error.to_json()["error"], "error": True}
             except Exception as error:
@@ -96,7 +96,7 @@ class Showing:
 
     def _view(self, name: str, sight: Sight, run: Run, other: Run | None) -> Updates:
         if not run.version.stages and name != "overview":
-            raise Empty("The model is being imported: the first stage comes in a moment.")
+            raise missing.stages(run)
         # What the view remembers comes before its data: it draws with both.
         kept = kept_state(sight, name)
         if name == "diff" and "unified" not in kept:

@@ -43,7 +43,7 @@ def differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def worst_error(old: np.ndarray, new: np.ndarray) -> tuple[float, tuple[int, ...]]:
-    """max |new - old| / max |old| over the tensor, and the element where it is.
+    """``max |new - old| / max |old|`` over the tensor, and the element where it is.
 
     Elements that are not finite must agree in kind (inf with the same inf, NaN with NaN); where
     they do not, the error is inf.

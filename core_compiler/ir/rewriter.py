@@ -21,7 +21,7 @@ class Rewrite:
 
     ``values`` maps each replaced value to the value that now carries its meaning; a value kept by
     the new ops maps to itself.  ``tolerance`` is None for an exact rule (bits are kept), else the
-    relative bound |new - old| <= tolerance * max|old| that the rule states for itself (0.0: equal
+    bound ``|new - old| <= tolerance * max|old|`` that the rule states for itself (0.0: equal
     numbers whose bits may differ, as +0 and -0).
     """
 

@@ -99,7 +99,7 @@ class MeanSquaredError(_Pointwise):
 
 @dataclass(frozen=True)
 class L1(_Pointwise):
-    """|x - y|"""
+    """``|x - y|``"""
 
     def each(self, x, y):
         return (x - y).call("abs")
@@ -107,7 +107,7 @@ class L1(_Pointwise):
 
 @dataclass(frozen=True)
 class Huber(_Pointwise):
-    """d^2 / 2 up to ``delta``, then delta * (|d| - delta / 2) (Huber, 1964)."""
+    """``d^2 / 2`` up to ``delta``, then ``delta * (|d| - delta / 2)`` (Huber, 1964)."""
 
     delta: float = 1.0
 
@@ -120,7 +120,7 @@ class Huber(_Pointwise):
 
 @dataclass(frozen=True)
 class BCEWithLogits(_Pointwise):
-    """Binary cross entropy of logits: max(x, 0) - x * y + log1p(exp(-|x|))."""
+    """Binary cross entropy of logits: ``max(x, 0) - x * y + log1p(exp(-|x|))``."""
 
     def each(self, x, y):
         return x.call("max", 0) - x * y + (-x.call("abs")).call("exp").call("log1p")

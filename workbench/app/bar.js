@@ -42,6 +42,8 @@ const KEYS = [
   ['1  2  3  4  5  0', 'Step, Speed, Memory, Numbers, Train, Overview'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
   ['[  ]', 'fold the passes, the inspector'], ['Alt ←  Alt →', 'back and forward through what you selected'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
 ];
+/** What a view's message offers to do. */
+const DO = { again: 'Compile…', execute: 'Execute' };
 const HEALTH = 1500;
 
 export default component(STYLE, ({ model, root, watch, later, send }) => {
@@ -63,10 +65,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const theme = h('button', { class: 'plain', title: 'Light or dark', 'aria-label': 'Switch between light and dark', click: switchTheme }, '◐');
   const help = h('button', { class: 'plain', title: 'Keys  (?)', click: () => keys.showModal() }, '?');
   const person = h('a', { class: 'person', href: './logout', hidden: true });
+  const tour = h('button', { click: () => { keys.close(); send('tour', {}); }, title: 'Walk through the views on a small sample model', 'data-do': 'tour' }, 'Take the tour');
   const keys = h('dialog', {}, h('h2', {}, 'Keys'),
     h('table', {}, KEYS.map(([key, what]) => h('tr', {}, h('td', {}, key.split('  ').map((k) => [h('kbd', {}, k), ' '])), h('td', {}, what)))),
     h('p', { class: 'muted' }, 'They act while the focus is not in a text field.'),
-    h('form', { method: 'dialog' }, h('button', {}, 'Close')));
+    h('form', { method: 'dialog' }, h('button', {}, 'Close'), ' ', tour));
   const toast = h('div', { class: 'toast', hidden: true, role: 'alert' });
   const home = h('button', { class: 'brand', click: () => send('home', {}), title: 'Open another model or recording' }, 'Compiler Workbench');
   root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, person, keys, toast);
@@ -91,6 +94,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     person.title = `${data.user} has signed in${data.viewer ? ', and may look at all runs' : ''}. Sign out`;
     for (const node of [compile, execute]) node.hidden = !facts || data.viewer || facts.fixed || facts.training || waits;
     home.disabled = Boolean(facts?.fixed); // a report has nowhere else to go
+    tour.hidden = data.viewer || home.disabled;
     if (isNew('run', [facts, !data.job])) run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));
     if (isNew('presets', [data.presets, data.panes])) presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
       h('button', { title: `${name}  (${key})`, 'aria-pressed': String(panes.join() === data.panes.join()), click: () => send('preset', { key }) }, name)));
@@ -161,7 +165,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       const message = data.messages[view.name];
       note.hidden = !message;
       note.classList.toggle('error', Boolean(message?.error));
-      if (message) note.replaceChildren(h('b', {}, message.what), ...[message.where, message.fix].filter(Boolean).map((t) => h('span', {}, t)));
+      if (message) note.replaceChildren(h('b', {}, message.what), ...[message.where, message.fix].filter(Boolean).map((t) => h('span', {}, t)),
+        ...[!data.run?.fixed && DO[message.do]].filter(Boolean).map((label) => h('button', { 'data-do': message.do, click: () => send(message.do, {}) }, label)));
     }
     if (isNew('tabs', [shown, data.panes, data.zoom, data.views])) panes.querySelectorAll('.cw-tabs').forEach((bar, side) => {
       const current = shown[side];
@@ -346,6 +351,14 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (pane && data.panes) focused = Math.max(0, data.panes.indexOf(pane.id.replace('cw-view-', '')));
   });
 
+  // -- the tour ---------------------------------------------------------------------------------
+  let guided = false;
+  function drawTour() {
+    if (!data.tour && !guided) return;
+    guided = true;
+    window.cwModule('tour').then((module) => module.default.take(data.tour, (query) => send('url', { query })));
+  }
+
   // -- the URL ----------------------------------------------------------------------------------
   function drawURL() {
     const query = data.query ? `?${data.query}` : '';
@@ -395,6 +408,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     drawPanes();
     drawURL();
     drawNotice();
+    drawTour();
     if (data.done) by('cw-busy').classList.remove('on');
   });
 });

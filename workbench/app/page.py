@@ -22,7 +22,7 @@ from tornado.ioloop import IOLoop
 from core_compiler.errors import UserError
 from workbench import first_bad_pass, moves, views
 from workbench.ahead import finite, pieces
-from workbench.app import components, rerun, runs, searches
+from workbench.app import components, rerun, runs, searches, tour
 from workbench.app.access import EDITOR, Refused
 from workbench.app.compiles import Compile
 from workbench.app.workspace import Distrust, Workspace
@@ -62,6 +62,8 @@ class Page:
         # A job beside what is shown, and what is done when it ends.
         self._aside: tuple[Compile, Callable[[Compile], None]] | None = None
         self._searches = searches.Searches()
+        self._tour: dict[str, Any] | None = None
+        self._commands = 0  # that came: an answer is news even where it leads nowhere else
         self._seen: list[tuple] = []  # how far the recordings had come that are shown
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
@@ -80,7 +82,6 @@ class Page:
             self._show_runs,
             lambda told: self._later(lambda: self._tell_bar(told)),
         )
-        self._answers = 0  # commands that change nothing of what the bar says
         self._push = False
         self._sent = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
@@ -141,6 +142,7 @@ class Page:
             name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):
             return
+        self._commands += 1
         if moves.known(name):
             self._guard(lambda: self._move(
                 lambda r, s: moves.move(name, r, s, command), name not in moves.UNRECORDED
@@ -195,7 +197,7 @@ class Page:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
         self._listing.end()
-        self._aside = None
+        self._aside, self._tour = None, None
         self._searches.clear()
         self._showing.clear()
         if sight.run:
@@ -407,7 +409,8 @@ class Page:
             "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
             "wide": [n for n, view in VIEWS.items() if view.wide],
             "messages": messages, "notice": self._notice, "job": self._job_facts(),
-            "answers": self._answers, "user": self.user, "viewer": self._viewer,
+            "user": self.user, "viewer": self._viewer,
+            "tour": self._tour_facts(), "commands": self._commands,
         }  # fmt: skip
         self._set("bar", data=json.dumps(finite(facts)))
         self._push = False
@@ -418,6 +421,18 @@ class Page:
             return None
         elapsed = int(time.time() - job.started)
         return {**job.progress, "elapsed": elapsed, "paused": job.paused}
+
+    def _tour_facts(self) -> dict[str, Any] | None:
+        """The tour that was asked for; its steps are there when its recording is complete."""
+        run = self.run
+        if self._tour is None or self._tour["steps"] or (self.job is not None and self.job.running):
+            return self._tour
+        if run is None or run.status != "finished":
+            self._tour = None  # the compile failed or was cancelled, which is told
+        else:
+            with run.lock:
+                self._tour = {**self._tour, "steps": tour.steps(run, self.sight.run)}
+        return self._tour
 
     def _show_start(self) -> None:
         facts = self.workspace.start_page()
@@ -600,7 +615,7 @@ class Page:
         self._listing.end()
         if self.run is not None:
             self.workspace.release(self.run)
-        self.run, self.job = None, made
+        self.run, self.job, self._tour = None, made, None
         self._showing.clear()
         self._messages = {}
         self.sight = Sight(run=self.workspace.library.name(made.path))
@@ -614,6 +629,17 @@ class Page:
         facts = self.workspace.start_page()
         facts |= {"user": self.user, "viewer": self._viewer}
         self._set("start", data=json.dumps(finite({**facts, "error": None, "what": spec})))
+
+    def _take_tour(self, _command: dict[str, Any]) -> None:
+        """Open the tour's recording, or make it."""
+        self.problem = None
+        suited = [e for e in self.workspace.library.entries() if tour.suits(e)]
+        if suited:
+            self._load(Sight(run=suited[0].name), push=True)
+        else:
+            self._start(self.workspace.job(tour.MODEL, tour.OPTIONS))
+        self._tour = {"n": time.time(), "steps": []}
+        self._show_bar(done=False)
 
     def _execute(self, _command: dict[str, Any]) -> None:
         if self.run is not None:
@@ -739,7 +765,6 @@ class Page:
 
     def _answered(self) -> None:
         """The page no longer says that it works, also where nothing else in the bar has changed."""
-        self._answers += 1
         self._show_bar()
 
     # -- what views tell -------------------------------------------------------------------------
@@ -779,6 +804,7 @@ _COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
     "cancel": Page._cancel, "remove": Page._remove, "rerun": Page._rerun,
     "diverge": Page._diverge, "bisect": Page._bisect, "held": Page._held,
     "restore": Page._restore, "annotate": Page._annotate, "runs": Page._find_runs,
+    "tour": Page._take_tour,
 }  # fmt: skip
 
 #: What somebody who may only look may ask for; opening is of recordings alone.

@@ -3,7 +3,7 @@
 const STYLE = `
 .root { overflow-y: auto; }
 .page { max-width: 1280px; margin: 0 auto; padding: 26px 28px 40px; }
-h1 { font-size: 20px; margin: 0 0 2px; font-weight: 650; } .lead { color: var(--muted); margin: 0 0 18px; font-size: 13px; }
+h1 { font-size: 20px; margin: 0 0 2px; font-weight: 650; } .lead { color: var(--muted); margin: 0 0 18px; font-size: 13px; } .lead .tour { margin-left: 8px; color: var(--text); }
 h2 { font-size: 13px; font-weight: 600; margin: 24px 0 8px; } h2 span { font-weight: 400; color: var(--faint); margin-left: 8px; }
 .drop { border: 1.5px dashed var(--line); border-radius: 8px; padding: 14px 16px; background: var(--surface); display: grid; gap: 10px; }
 .drop.over { border-color: var(--accent); background: var(--accentSoft); }
@@ -53,7 +53,8 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
       h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
       h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time'),
       h('label', { title: 'Wait before each pass: apply it, skip it, or run to a breakpoint' }, hold, 'step by step')));
-  const making = [h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See what the compiler does to it: every pass, every rewrite, memory, kernels and their times.'), drop,
+  const tour = h('button', { class: 'tour', 'data-do': 'tour', title: 'Walk through the views on a small sample model, compiled here', click: () => send('tour', {}) }, 'Take the tour');
+  const making = [h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See what the compiler does to it: every pass, every rewrite, memory, kernels and their times. ', tour), drop,
     h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples]; // who may only look sees none of it
   const [title, lead, , catalogue] = making;
   root.append(h('div', { class: 'page' }, title, lead, error, drop, runs.root, catalogue, samples, recorded), file);

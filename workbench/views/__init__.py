@@ -53,4 +53,9 @@ def answer(
 
 
 class Empty(Exception):
-    """There is nothing to show; the message says why and what would bring something."""
+    """There is nothing to show: ``what`` says why, ``fix`` what would bring something, and ``do``
+    is the page's command that does it, if there is one (``again``, ``execute``)."""
+
+    def __init__(self, what: str, fix: str = "", do: str = ""):
+        super().__init__(f"{what} {fix}".strip())
+        self.message = {"what": what, "fix": fix, "do": do}

@@ -10,7 +10,7 @@ from core_compiler.ir import Op
 from core_compiler.record.reader import Kernel
 from workbench.model_lines import ModelLines
 from workbench.state import Sight
-from workbench.views import Empty
+from workbench.views import Empty, missing
 from workbench.views.kernels import table
 from workbench.views.links import launches, linked
 from workbench.views.reading import Run
@@ -53,11 +53,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     number = chosen(run, sight)
     kernel = next((k for k in run.kernels() if k.id == number), None)
     if kernel is None:
-        raise Empty(
-            "No kernels are generated yet: the pass generate_code makes them."
-            if run.live
-            else "This recording holds no kernels. Press Compile to make one that does."
-        )
+        raise missing.made_by(run, "generate_code", "No kernels are generated", "kernels")
     titles = [(what, str(kernel.facts.get(what, title))) for what, title in _TITLES.items()]
     texts = [(t, _LANGUAGES.get(t, "asm"), _text(run, kernel, what)) for what, t in titles]
     panes = [{"title": t, "language": lang, "text": text} for t, lang, text in texts if text]

@@ -139,22 +139,21 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const kernel = (letter) => ({ id: `kernel_${letter}`, title: `${letter.toUpperCase()} kernel`, text: true, value: (row) => names(row[letter]),
       cell: (row) => (row[letter] ? h('td', { class: 'text mono name', title: names(row[letter]) }, `${names(row[letter])}${row[letter].count > 1 ? ` × ${count(row[letter].count)}` : ''}`)
         : h('td', { class: 'text faint' }, 'none')) });
-    const time = (letter) => ({ id: `us_${letter}`, title: letter.toUpperCase(), unit: 'µs', hint: '≥: predicted by the machine\'s limits, not measured', value: (row) => row[letter]?.us ?? null,
+    const time = (letter) => ({ id: `us_${letter}`, title: letter.toUpperCase(), unit: 'µs', hint: explain('compare', 'us'), value: (row) => row[letter]?.us ?? null,
       cell: (row) => (row[letter]?.us === null || !row[letter] ? h('td', { class: 'faint' }, '–')
         : row[letter].measured ? h('td', {}, number(row[letter].us)) : h('td', { class: 'said', title: 'Predicted by the machine\'s limits, not measured' }, `≥ ${number(row[letter].us)}`)) });
     const plain_ = (letter, name, title, unit, hint, scale = 1) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint, value: (row) => row[letter]?.[name] ?? null,
       cell: (row) => { const value = row[letter]?.[name] ?? null; return value === null ? h('td', { class: 'faint' }, '–') : h('td', { class: name === 'gflops' && !row[letter].measured ? 'said' : '' }, number(value * scale)); } });
     const has = (letter, name) => rows.some((row) => (row[letter]?.[name] ?? null) !== null);
-    const needs = [['registers', 'registers', 'a thread', 'Registers of a thread'], ['shared', 'shared', 'B a block', 'Shared memory of a block'],
-      ['spilled', 'spilled', 'B a thread', 'Bytes of registers that were spilled'], ['occupancy', 'occupancy', '%', 'Warps that fit at once, of the most there can be', 100]];
+    const needs = columnsOf('kernels', 'registers', 'shared', 'spilled', ['occupancy', 100]);
     const columns = [
-      { id: 'title', title: 'computes', text: true, hint: 'The nodes of the framework that both sides compute', value: (row) => row.title, cell: (row) => h('td', { class: 'text name', title: row.title }, row.title) },
-      { id: 'place', title: 'model line', text: true, value: (row) => row.place, cell: (row) => h('td', { class: 'text', title: row.place }, row.place ? base(row.place) : '–') },
+      { id: 'title', title: 'computes', text: true, hint: explain('compare', 'computes'), value: (row) => row.title, cell: (row) => h('td', { class: 'text name', title: row.title }, row.title) },
+      { id: 'place', title: 'model line', text: true, hint: explain('compare', 'place'), value: (row) => row.place, cell: (row) => h('td', { class: 'text', title: row.place }, row.place ? base(row.place) : '–') },
       time('a'), time('b'),
-      { id: 'difference', title: 'difference', unit: 'µs', signed: true, hint: 'B − A; sorted by its size', value: (row) => difference(row.a?.us, row.b?.us) ?? (row.b?.us ?? (row.a?.us ? -row.a.us : null)),
+      { id: 'difference', title: 'difference', unit: 'µs', signed: true, hint: explain('compare', 'difference'), value: (row) => difference(row.a?.us, row.b?.us) ?? (row.b?.us ?? (row.a?.us ? -row.a.us : null)),
         cell: (row) => { const cell = change(row.a ? row.a.us : 0, row.b ? row.b.us : 0, number); cell.classList.toggle('guess', guessed(row)); return cell; } },
-      { id: 'ratio', title: 'B is', hint: 'The time of B divided by that of A, or the reverse', value: (row) => ratio(row.a?.us, row.b?.us), cell: against },
-      plain_('a', 'gflops', 'GFLOP/s', '', 'Floating-point operations a second'), plain_('b', 'gflops', 'GFLOP/s', '', 'Floating-point operations a second'),
+      { id: 'ratio', title: 'B is', hint: explain('compare', 'ratio'), value: (row) => ratio(row.a?.us, row.b?.us), cell: against },
+      ...['a', 'b'].map((letter) => plain_(letter, ...columnsOf('kernels', 'gflops')[0].slice(0, 4))),
       kernel('a'), kernel('b'),
       ...['a', 'b'].flatMap((letter) => needs.filter(([name]) => has(letter, name)).map((each) => plain_(letter, ...each))),
     ];
@@ -176,7 +175,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   }
 
   function drawPasses() {
-    const side = (letter, name, title, unit, shown = count) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, value: (row) => row[letter]?.[name] ?? null,
+    const side = (letter, name, title, unit, shown = count) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint: { ms: explain('passes', 'time'), error: explain('compare', 'worst rewrite error') }[name] ?? explain('passes', name), value: (row) => row[letter]?.[name] ?? null,
       cell: (row) => { const value = row[letter]?.[name] ?? null; return value === null ? h('td', { class: 'faint' }, row[letter] ? '–' : 'none') : h('td', {}, shown(value)); } });
     const gap = (name, title, unit, shown = count) => ({ id: `${name}_d`, title, unit, signed: true, value: (row) => difference(row.a?.[name], row.b?.[name]), cell: (row) => change(row.a?.[name] ?? null, row.b?.[name] ?? null, shown) });
     const error = (value) => figure(value, 'relative');

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from core_compiler.record.reader import Kernel, Stage
+from workbench.glossary import GLOSSARY
 from workbench.state import Sight
 from workbench.views.kernels import GPU_FACTS
 from workbench.views.links import linked
@@ -152,41 +153,39 @@ def _verdicts(verdict: str) -> Read:
     return count
 
 
-#: Section, name, unit, what it is, how it is read.
-_FIGURES: tuple[tuple[str, str, str, str, Read], ...] = (
-    ("speed", "time per execution", "ms", "median, measured", _of("timing", "total_ms")),
-    ("speed", "fastest execution", "ms", "measured", _of("timing", "total_min_ms")),
-    ("speed", "predicted time", "ms", "the least that the machine's limits allow all launches",
-     _predicted),
-    ("speed", "launches", "", "of one execution", lambda run: len(launched(run)) or None),
-    ("speed", "kernels", "", "compiled functions that are launched",
-     lambda run: sum(1 for k in run.kernels() if k.launches) or None),
-    ("speed", "compile time", "s", "recording included", _of("run", "compile_seconds")),
-    ("memory", "peak memory", "B", "the arena that activations share",
-     _of("memory", "arena_bytes")),
-    ("memory", "lower bound", "B", "no plan needs less", _of("memory", "lower_bound_bytes")),
-    ("memory", "weights", "B", "constant data", _of("memory", "weight_bytes")),
-    ("memory", "inputs", "B", "", _of("memory", "input_bytes")),
-    ("memory", "outputs", "B", "", _of("memory", "output_bytes")),
-    ("work", "ops imported", "", "", _stages("ops", 0)),
-    ("work", "ops at the end", "", "", _stages("ops", -1)),
-    ("work", "arithmetic", "flop", "of one execution, as it was compiled", _stages("flops", -1)),
-    ("work", "rewrites", "", "of all passes", lambda run: sum(s.rewrites for s in run.stages())),
-    ("numbers", "worst rewrite error", "relative", "largest of all checked rewrites", _worst),
-    ("numbers", "end-to-end error", "relative", "outputs against the import", _accumulated),
-    ("numbers", "rewrites that kept every bit", "", "checked", _verdicts("bitwise")),
-    ("numbers", "rewrites within tolerance", "", "checked", _verdicts("within")),
-    ("numbers", "failed checks", "", "", _verdicts("failed")),
-    ("numbers", "unchecked rewrites", "", "", _verdicts("unchecked")),
+#: Section, name (`workbench.glossary` has the unit and what it is), how it is read.
+_FIGURES: tuple[tuple[str, str, Read], ...] = (
+    ("speed", "time per execution", _of("timing", "total_ms")),
+    ("speed", "fastest execution", _of("timing", "total_min_ms")),
+    ("speed", "predicted time", _predicted),
+    ("speed", "launches", lambda run: len(launched(run)) or None),
+    ("speed", "kernels", lambda run: sum(1 for k in run.kernels() if k.launches) or None),
+    ("speed", "compile time", _of("run", "compile_seconds")),
+    ("memory", "peak memory", _of("memory", "arena_bytes")),
+    ("memory", "lower bound", _of("memory", "lower_bound_bytes")),
+    ("memory", "weights", _of("memory", "weight_bytes")),
+    ("memory", "inputs", _of("memory", "input_bytes")),
+    ("memory", "outputs", _of("memory", "output_bytes")),
+    ("work", "ops imported", _stages("ops", 0)),
+    ("work", "ops at the end", _stages("ops", -1)),
+    ("work", "arithmetic", _stages("flops", -1)),
+    ("work", "rewrites", lambda run: sum(s.rewrites for s in run.stages())),
+    ("numbers", "worst rewrite error", _worst),
+    ("numbers", "end-to-end error", _accumulated),
+    ("numbers", "rewrites that kept every bit", _verdicts("bitwise")),
+    ("numbers", "rewrites within tolerance", _verdicts("within")),
+    ("numbers", "failed checks", _verdicts("failed")),
+    ("numbers", "unchecked rewrites", _verdicts("unchecked")),
 )  # fmt: skip
 
 
 def _figures(run: Run, other: Run) -> list[dict[str, Any]]:
     rows = []
-    for section, name, unit, hint, read in _FIGURES:
+    for section, name, read in _FIGURES:
         a, b = _number(read(run)), _number(read(other))
         if a is not None or b is not None:
-            rows.append({"section": section, "name": name, "unit": unit, "hint": hint,
+            term = GLOSSARY["compare"][name]
+            rows.append({"section": section, "name": name, "unit": term.unit, "hint": term.hint,
                          "a": a, "b": b})  # fmt: skip
     return rows
 

@@ -46,6 +46,16 @@ function svg(tag, props, ...children) {
 
 // -- figures ------------------------------------------------------------------------------------
 
+/** What a figure of a view means and how it is measured; GLOSSARY is workbench/glossary.py's table. */
+const explain = (view, name) => GLOSSARY[view]?.[name]?.[2] ?? '';
+
+/** Columns of a view: `[name, kind]` with the label, the unit and the tooltip of the glossary, as
+ * `[name, label, unit, tooltip, kind]`. */
+const columnsOf = (view, ...columns) => columns.map((each) => {
+  const [name, kind] = [each].flat();
+  return [name, ...GLOSSARY[view][name], kind];
+});
+
 function number(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
   if (value === 0) return '0';

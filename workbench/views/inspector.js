@@ -127,7 +127,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       send('follow', { go: mark.go });
     }, again),
     text: (row) => h('p', {}, row.text),
-    fact: (row) => h('div', { class: 'fact' }, h('span', { class: 'name', title: row.name }, row.name),
+    fact: (row) => h('div', { class: 'fact' }, h('span', { class: 'name', title: [row.name, explain('inspector', row.name)].filter(Boolean).join('\n') }, row.name),
       row.go ? h('span', { class: 'value link', role: 'link', tabindex: 0, click: go(row) }, row.text) : h('span', { class: 'value' }, row.text)),
     link: (row) => h('div', { class: 'row' }, h('span', { class: 'link mono', role: 'link', tabindex: 0, click: go(row) }, row.text),
       row.detail && h('span', { class: 'detail' }, row.detail)),

@@ -51,45 +51,14 @@ td.bad { color: var(--bad); font-weight: 600; }
 .tip b { font-family: var(--mono); } .tip div { color: var(--muted); }
 `;
 
-const ROOF = 'The roofline model: the longer of its arithmetic at the arithmetic peak and its compulsory bytes at the memory bandwidth';
-// name, title, unit, what it is, kind; which columns a recording has is in `columns`.
-const NAME = ['name', 'kernel', '', 'The compiled function'];
-const COUNT = ['count', 'launches', 'per execution', 'How often one execution launches it'];
-const PLACE = ['place', 'model line', 'of the dearest launch', 'The line of the model that its dearest launch came from', 'text'];
-const MEASURED = [
-  ['total_us', 'total', 'µs', 'Sum of the medians of its launches'],
-  ['share', 'share', '% of time', 'Its part of the time of all kernels', 'bar'],
-  ['predicted_us', 'predicted', 'µs', `Sum over its launches of the least time that this machine allows. ${ROOF}`],
-  ['ratio', 'measured', '÷ predicted', 'Measured time as a multiple of the predicted time; 1 is the limit'],
-  ['percent', 'of limit', '%', 'Predicted time as a part of the measured time: how near it is to the lower roof', 'bar'],
-  ['gflops', 'GFLOP/s', '', 'Floating-point operations a second'],
-  ['gbytes_per_s', 'GB/s', '', 'Compulsory bytes a second: each operand once, each result once'],
-];
-const ONE_LAUNCH = [
-  ['median_us', 'median', 'µs a launch', 'One launch: the mean over its launches of their medians'],
-  ['min_us', 'min', 'µs', 'The fastest sample'],
-  ['p95_us', 'p95', 'µs', '95 of 100 samples were faster'],
-];
-const PREDICTED = [
-  ['predicted_us', 'predicted', 'µs', `Not measured: the least time that the machine allows all its launches. ${ROOF}`],
-  ['predicted_share', 'share', '% predicted', 'Its part of the predicted time of all kernels', 'bar'],
-];
-const WORK = [
-  ['intensity', 'intensity', 'flop/B', 'Floating-point operations for each compulsory byte'],
-  ['bound', 'bound by', '', 'The lower roof for most of its time: arithmetic or memory', 'text'],
-  ['flops', 'work', 'Mflop', 'Floating-point operations of all its launches, an fma being two'],
-  ['bytes', 'traffic', 'MB', 'Compulsory bytes of all its launches: each operand once, each result once'],
-];
+// Which columns a recording has is in `columns`.
+const [NAME, COUNT, PLACE, COMPILED] = columnsOf('kernels', 'name', 'count', ['place', 'text'], 'compile_seconds');
+const MEASURED = columnsOf('kernels', 'total_us', ['share', 'bar'], 'predicted_us', 'ratio', ['percent', 'bar'], 'gflops', 'gbytes_per_s');
+const ONE_LAUNCH = columnsOf('kernels', 'median_us', 'min_us', 'p95_us');
+const PREDICTED = columnsOf('kernels', 'predicted_us', ['predicted_share', 'bar']);
+const WORK = columnsOf('kernels', 'intensity', ['bound', 'text'], 'flops', 'bytes');
 // Of a GPU's kernels: the launch shape, and what the assembler tells.
-const GPU = [
-  ['grid', 'grid', 'blocks', 'Blocks of a launch: the least and the most among its launches'],
-  ['threads', 'threads', 'of a block', 'Threads of a block'],
-  ['registers', 'registers', 'of a thread', '32-bit registers that each thread has'],
-  ['spilled', 'spilled', 'B a thread', 'Bytes stored and loaded because registers did not suffice'],
-  ['occupancy', 'occupancy', '% of warps', 'Warps that fit a multiprocessor at once, of the most there can be', 'bar'],
-  ['shared', 'shared', 'B a block', 'Shared memory of a block, in bytes'],
-];
-const COMPILED = ['compile_seconds', 'compiled', 'in', 'Time to compile it'];
+const GPU = columnsOf('kernels', 'grid', 'threads', 'registers', 'spilled', ['occupancy', 'bar'], 'shared');
 const SCALE = { share: 100, predicted_share: 100, occupancy: 100, flops: 1e-6, bytes: 1e-6 };
 const MODES = [['table', 'Table'], ['roofline', 'Roofline'], ['both', 'Both']];
 const WHOLE = new Set(['threads', 'registers', 'shared', 'spilled']);
@@ -174,12 +143,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('div', { class: 'facts' },
         fact('kernels', count(data.rows.length)),
         ...(data.measured ? [
-          fact('execution', figure(data.total_ms, 'ms'), 'Median time of one execution'), data.threads ? fact('threads', count(data.threads)) : '',
-          roofs ? fact('limits', limits, `Measured on ${roofs.name}: arithmetic peak and memory bandwidth`) : '',
+          fact('execution', figure(data.total_ms, 'ms'), explain('kernels', 'execution')), data.threads ? fact('threads', count(data.threads)) : '',
+          roofs ? fact('limits', limits, `${explain('kernels', 'limits')}\n${roofs.name}`) : '',
         ] : [
           data.not_executed ? '' : h('span', {}, 'not measured yet: press Execute'),
-          roofs ? fact('predicted', `${figure(predicted, 'us')} on ${roofs.name}`, `The sum over all launches of the least time by the limits of ${roofs.name}, as its description says`) : '',
-          roofs ? fact('its limits', limits, 'Arithmetic peak and memory bandwidth, as the description of the machine says') : '',
+          roofs ? fact('predicted', `${figure(predicted, 'us')} on ${roofs.name}`, explain('kernels', 'predicted_us')) : '',
+          roofs ? fact('its limits', limits, explain('kernels', 'limits')) : '',
         ])),
       h('span', { class: 'gap' }),
       h('span', { class: 'group' },

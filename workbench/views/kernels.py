@@ -9,7 +9,7 @@ import numpy as np
 
 from core_compiler.record.reader import Kernel, Timing
 from workbench.state import Sight
-from workbench.views import Empty
+from workbench.views import missing
 from workbench.views.links import linked
 from workbench.views.reading import Run
 from workbench.views.work import Roofs, Work, roofs, work
@@ -30,11 +30,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     measurement or by its description.  ``launches``: columns, for the roofline."""
     rows = table(run)
     if not rows:
-        raise Empty(
-            "No kernels are generated yet: the pass generate_code makes them."
-            if run.live
-            else "This recording holds no kernels. Press Compile to make one that does."
-        )
+        raise missing.made_by(run, "generate_code", "No kernels are generated", "kernels")
     figures, found = run.figures("timing"), roofs(run)
     return {
         "rows": rows,

@@ -19,8 +19,9 @@ from core_compiler.record.reader import Buffer, Stage
 from core_compiler.training.passes.order_launches import OrderLaunches
 from core_compiler.training.passes.recompute import Recompute, problem_of
 from core_compiler.training.roles import Roles
+from workbench import glossary
 from workbench.state import Sight
-from workbench.views import Empty
+from workbench.views import missing
 from workbench.views.links import LAUNCH, launches, linked, writers, written_by
 from workbench.views.pairs import launched
 from workbench.views.reading import Run
@@ -46,11 +47,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     """The ``data`` of the memory view (widgets/README.md)."""
     buffers = run.buffers()
     if not buffers:
-        raise Empty(
-            "Memory is not planned yet: the pass plan_memory places the buffers."
-            if run.live
-            else "This recording holds no memory plan. Press Compile to make one that does."
-        )
+        raise missing.made_by(run, "plan_memory", "Memory is not planned", "memory plan")
     figures = run.figures("memory")
     present = dict.fromkeys(b.tier for b in buffers)
     tiers = [t for t in _TIERS if t in present] + sorted(set(present) - set(_TIERS))
@@ -74,6 +71,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     about = {each.op: each for each in launched(run)}
     return {
         "title": f"plan: {figures.get('planner', '')}",
+        "terms": glossary.hints("memory"),
         "steps": steps,
         **labels,
         "tiers": [_tier(name, figures) for name in tiers],

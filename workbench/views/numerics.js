@@ -41,29 +41,8 @@ const base = (row) => (row.file ? `${row.file.split('/').pop()}:${row.line}` : '
 const exact = (value) => (value === null || value === undefined ? '' : String(value));
 
 // name, title, unit, tooltip, alignment
-const CHECKS = [
-  ['rewrite', 'rewrite', 'number and rule', 'One application of a rule, checked by itself on real tensors: before against after, from the same operands', 'left'],
-  ['error', 'error', 'of the largest', 'Largest difference, divided by the largest magnitude of the value before'],
-  ['ulps', 'ulps', '', 'Units in the last place between the two numbers at the worst element'],
-  ['tolerance', 'allowed', 'of the largest', 'What the rule states; "bits" where it promises every bit'],
-  ['absolute', 'absolute', '', 'The difference at the worst element'],
-  ['value', 'value', 'worst element', 'The value that was compared, and the index of its worst element', 'left'],
-  ['old', 'before', '', 'The number at the worst element before the rewrite'],
-  ['new', 'after', '', 'The number at the worst element after the rewrite'],
-  ['line', 'model line', '', 'Where the model says so', 'left'],
-];
-const VALUES = [
-  ['place', '#', '', 'In program order'],
-  ['name', 'value', 'and its op', 'The value, and the op that makes it', 'left'],
-  ['bins', 'histogram', 'min to max', 'Of evenly spaced elements; the line stands at zero', 'left'],
-  ['minimum', 'min', 'finite', 'Smallest finite element'],
-  ['maximum', 'max', 'finite', 'Largest finite element'],
-  ['mean', 'mean', 'finite', 'Mean of the finite elements'],
-  ['largest', 'max |x|', 'finite', 'Largest magnitude of a finite element'],
-  ['nan', 'NaN', 'elements', 'Elements that are not a number'],
-  ['inf', 'Inf', 'elements', 'Infinite elements. Attention masks scores with -Inf on purpose'],
-  ['line', 'model line', '', 'Where the model says so', 'left'],
-];
+const CHECKS = columnsOf('numerics', ['rewrite', 'left'], 'error', 'ulps', 'tolerance', 'absolute', ['value', 'left'], 'old', 'new', ['line', 'left']);
+const VALUES = columnsOf('numerics', 'place', ['name', 'left'], ['bins', 'left'], 'minimum', 'maximum', 'mean', 'largest', 'nan', 'inf', ['line', 'left']);
 
 export default component(STYLE, ({ model, root, watch, later, send }) => {
   let data = null;
@@ -109,10 +88,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('span', { class: v }, MARKS[v]), ' ', h('b', {}, count(data.counts[v])), ` ${WORDS[v]}`)),
       checked ? '' : 'no rewrite was checked',
       ...[['nan', 'NaN'], ['inf', 'Inf']].filter(([name]) => data.bad[name]).map(([name, what]) => h('button', {
-        class: 'plain', 'data-bad': name, title: name === 'inf' ? 'Values with infinite elements; attention masks scores with -Inf on purpose' : 'Values with elements that are not a number',
+        class: 'plain', 'data-bad': name, title: `Values with such elements. ${explain('numerics', name)}`,
         click: () => keep({ tab: 'values', order: [name, -1], stage: worstStage() }),
       }, h('span', { class: name }, count(data.bad[name])), ` with ${what}`)),
-      data.peer ? h('span', { title: `Largest difference of the outputs to ${data.peer.name}'s, divided by how much the outputs vary with the inputs` },
+      data.peer ? h('span', { title: explain('numerics', 'peer') },
         `against ${data.peer.name} `, h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`) : '',
       h('span', { class: 'gap' }),
       h('button', { 'data-do': 'bisect', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'numerics' }) }, 'First bad pass'),
@@ -132,7 +111,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('span', { class: 'more' }, ` · ${bad ? `${plural(bad, 'check')} failed` : `${plural(first.verdicts.within, 'check')} within tolerance`}, worst ${relative(first.worst)} of the largest. ${more}`));
     } else if (ORDER.some((v) => counts[v])) {
       told.replaceChildren(h('b', {}, counts.unchecked ? 'Every pass that was checked kept every bit.' : 'Every pass kept every bit.'), h('span', { class: 'more' }, ` ${more}`));
-    } else told.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with Check on to have each evaluated on real tensors.'));
+    } else told.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with “check every rewrite” to have each evaluated on real tensors.'));
   }
 
   function picture() {
@@ -291,7 +270,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     none.hidden = list.length > 0;
     const nothing = tab() === 'checks'
       ? `${data.name} has no checked rewrites. ${data.first ? 'Choose a marked pass above.' : ''}`
-      : 'No value was looked at: compile with Check on, and each value of the network is measured on the example inputs.';
+      : 'No value was looked at: compile with “check every rewrite”, and each value of the network is measured on the example inputs.';
     none.textContent = kept.words ? 'Nothing matches the filter.' : nothing;
     mark();
   }

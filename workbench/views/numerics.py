@@ -7,7 +7,7 @@ from typing import Any
 from workbench import numbers
 from workbench.numbers import Row
 from workbench.state import Sight
-from workbench.views import Empty
+from workbench.views import missing
 from workbench.views.links import follow, outermost
 from workbench.views.reading import Run
 
@@ -35,7 +35,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     counts = numbers.verdicts(rows)
     peer = numbers.peer(run.figures())
     if not any(counts.values()) and not found and peer is None:
-        raise Empty(_nothing(run))
+        raise missing.checks(run)
     stage = run.stage_number(sight.stage)
     checks = _checks(run, stage)
     changing = numbers.changing(rows)
@@ -61,15 +61,6 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
         found = follow(run, sight.op, stage)[:1]
         ops += [*found, *(outermost(run, op, stage) for op in found)]
     return {"rewrite": sight.rewrite, "ops": list(dict.fromkeys(ops))}
-
-
-def _nothing(run: Run) -> str:
-    if run.live:
-        return "Nothing was checked so far."
-    return (
-        "No rewrite was checked, and no value was looked at. Compile with Check on: every rewrite "
-        "is then evaluated on real tensors, before and after."
-    )
 
 
 def _passes(run: Run) -> list[Row]:

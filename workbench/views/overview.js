@@ -77,7 +77,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const known = each.text !== undefined ? each.text : each.value !== null;
     if (!known) return null;
     const to = each.view ? press(() => send('show', { view: each.view, stage: each.stage })) : {};
-    return h('div', { class: `figure${each.view ? ' to' : ''}`, ...to },
+    return h('div', { class: `figure${each.view ? ' to' : ''}`, title: explain('overview', each.label), ...to },
       h('div', { class: 'label' }, each.label),
       h('div', { class: `value${each.text !== undefined ? ' text' : ''}` }, each.text ?? figure(each.value, each.unit)),
       h('div', { class: 'hint' }, each.hint));

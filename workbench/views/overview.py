@@ -306,7 +306,8 @@ def _unchecked(run: Run) -> Iterator[Finding]:
     unchecked = [s for s in run.stages() if s.verdicts.get("unchecked")]
     if not checked:
         yield Finding(NOTE, "No rewrite was checked on real tensors",
-                      "Compile with Check on to have each rewrite checked.", {})  # fmt: skip
+                      "Compile with 'check every rewrite' (--check) to have each one checked.",
+                      {})  # fmt: skip
     elif unchecked:
         count = sum(s.verdicts["unchecked"] for s in unchecked)
         yield Finding(NOTE, f"{count} of {checked} rewrites were not checked",

@@ -101,8 +101,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       send('stop', { text: `pass:${stage.name}` });
     } }, String(stage.index).padStart(2, '0')),
     h('span', { class: 'name' }, stage.name),
-    h('span', { class: `delta ${tone}`, title: change === null ? 'ops imported' : 'change of the number of ops' }, delta),
-    h('span', { class: 'time' }, stage.index ? seconds(stage.seconds) : 'ops'),
+    h('span', { class: `delta ${tone}`, title: explain('passes', 'ops') }, delta),
+    h('span', { class: 'time', title: explain('passes', 'time') }, stage.index ? seconds(stage.seconds) : 'ops'),
     mark(stage.check));
   }
 

@@ -262,9 +262,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     list.classList.toggle('two', Boolean(data.other));
     const b = data.other ? `of ${data.other.name}${data.other.made_with ? `, made with: ${data.other.made_with}` : ''}` : '';
     const rows = [h('div', { class: 'heads', role: 'presentation' }, '', h('span', { title: 'whether it runs' }, ''), 'pass', '',
-      h('span', { class: 'num', title: 'change of the number of ops, in this recording' }, 'ops'), h('span', { class: 'num', title: 'rule applications, in this recording' }, 'rewrites'),
+      h('span', { class: 'num', title: explain('passes', 'ops') }, 'ops'), h('span', { class: 'num', title: explain('passes', 'rewrites') }, 'rewrites'),
       data.other ? h('span', { class: 'num', title: `rewrites ${b}` }, 'B') : null,
-      h('span', { class: 'num', title: 'time of the pass, in this recording' }, 'time'), data.other ? h('span', { class: 'num', title: `time ${b}` }, 'B') : null, h('span', { title: 'its checks' }, '✓'))];
+      h('span', { class: 'num', title: explain('passes', 'time') }, 'time'), data.other ? h('span', { class: 'num', title: `time ${b}` }, 'B') : null, h('span', { title: explain('passes', 'check') }, '✓'))];
     let half = '';
     for (const row of shown.rows) {
       if (row.half !== half) {

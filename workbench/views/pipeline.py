@@ -8,7 +8,7 @@ from typing import Any
 from core_compiler.errors import UserError
 from workbench import editing, edits
 from workbench.state import Sight
-from workbench.views import Empty
+from workbench.views import missing
 from workbench.views.passes import check
 from workbench.views.reading import Run
 
@@ -23,7 +23,7 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     each pass did; ``other``: the same of the recording that is compared with; ``fixed``: why
     nothing can be edited ("" where it can)."""
     if not run.version.stages:
-        raise Empty("Nothing is compiled yet. Press Compile.")
+        raise missing.stages(run)
     meta = run.meta()
     fixed = ""
     try:

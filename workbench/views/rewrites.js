@@ -55,16 +55,7 @@ tbody tr { cursor: pointer; } tbody tr:hover { background: var(--raised); } tbod
 .quiet { color: var(--faint); margin-top: 6px; }
 .bad { color: var(--bad); padding: 8px 0; }
 `;
-const COLUMNS = [
-  ['n', '#', 'num', 'Its number in the pass, from 0'],
-  ['rule', 'rule', 'rule', 'The rule that was applied'],
-  ['name', 'op', 'name', 'The first op it made (or took) that computes'],
-  ['place', 'model line', 'place', 'The line of the model which that op came from'],
-  ['before', 'ops', 'num', 'Ops before and after it'],
-  ['us', 'µs', 'num', 'Microseconds that finding and applying it took'],
-  ['verdict', 'check', '', 'Both sides computed on real tensors: ✓ every bit kept, ≈ the largest relative error, within its tolerance, ✗ failed, – not checked'],
-  ['note', 'note', 'place', 'What the rule says about this application'],
-];
+const COLUMNS = columnsOf('rewrites', ['n', 'num'], ['rule', 'rule'], ['name', 'name'], ['place', 'place'], ['before', 'num'], ['us', 'num'], 'verdict', ['note', 'place']);
 const RANK = { failed: 3, within: 2, bitwise: 1, unchecked: 0 };
 
 export default component(STYLE, ({ model, root, watch, later, send }) => {
@@ -111,7 +102,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function drawList() {
     const notes = data.rows.some((row) => row.note);
     const columns = COLUMNS.filter(([name]) => name !== 'note' || notes);
-    head.replaceChildren(...columns.map(([name, title, kind, hint]) => h('th', {
+    head.replaceChildren(...columns.map(([name, title, , hint, kind]) => h('th', {
       class: kind === 'num' ? 'num' : '', title: hint, scope: 'col', 'aria-sort': order[0] === name ? (order[1] > 0 ? 'ascending' : 'descending') : 'none',
       click: () => { order = [name, order[0] === name ? -order[1] : ['us', 'verdict'].includes(name) ? -1 : 1]; drawList(); },
     }, title + (order[0] === name && name !== 'n' ? (order[1] > 0 ? ' ↑' : ' ↓') : ''))));

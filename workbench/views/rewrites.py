@@ -19,7 +19,7 @@ from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_op
 from core_compiler.record.reader import RecordedRewrite
 from workbench.state import Sight
-from workbench.views import Empty
+from workbench.views import missing
 from workbench.views.inspector import check_text
 from workbench.views.links import FEEDS, LAUNCH, follow, linked
 from workbench.views.reading import Run
@@ -41,7 +41,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     """``rows``: number, rule, ``us``, verdict, error, ops before and after, note, where."""
     stages = run.stages()
     if not stages:
-        raise Empty("Nothing is compiled yet: the first pass comes in a moment.")
+        raise missing.stages(run)
     stage = stages[run.stage_number(sight.stage)]
     steps = run.rewrites(stage.index) if stage.index else []
     rules = Counter(step.rewrite.rule for step in steps)

@@ -7,6 +7,7 @@ from typing import Any
 
 from workbench.state import Sight
 from workbench.views import graph, joint
+from workbench.views.kernels import launches
 from workbench.views.op_facts import OpFacts
 from workbench.views.reading import Run
 from workbench.views.rows import short_path
@@ -38,7 +39,7 @@ def _passes(run: Run, words: list[str]):
 def _kernels(run: Run, words: list[str]):
     for kernel in run.kernels():
         if _match(words, kernel.name):
-            yield _hit("kernel", kernel.name, f"{len(kernel.launches)} launches",
+            yield _hit("kernel", kernel.name, launches(len(kernel.launches)),
                        {"kernel": kernel.id, "panes": ["kernels", "source"]})  # fmt: skip
 
 

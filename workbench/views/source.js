@@ -44,15 +44,8 @@ tr.gap td { color: var(--faint); text-align: center; height: 16px; line-height: 
 .hot .text { font: 11px/1.4 var(--mono); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .hot p { margin: 3px 10px; color: var(--faint); }
 `;
-const SHARED = "A kernel's time is shared among the ops it computes, in proportion to the least time this machine needs for each op's arithmetic and for the bytes it moves to and from memory; an op's part goes to the line it came from. All lines and \"no line\" together are the time of all kernels.";
-const COLUMNS = [
-  ['us', 'time', 'µs', `What its ops take in one execution, kernel times by launch. ${SHARED}`],
-  ['share', 'share', '% of time', 'Its part of the time of all kernels. Outlined: a call; it shows what happens below it.'],
-  ['bytes', 'moved', 'MB', 'Bytes its ops must read from memory and write there, in one execution', 'wide'],
-  ['flops', 'work', 'Mflop', 'Floating-point operations of one execution', 'wide'],
-  ['ops', 'ops', 'at import → now', 'Ops that came from it: at import, and in the stage shown. An op that was fused from several lines counts for each of them.'],
-  ['check', 'checked', 'worst error', 'The worst of the checks of all rewrites that took ops of this line: ✓ every bit kept, ≈ the largest relative error, within its tolerance, ✗ failed. Click to see that rewrite.'],
-];
+const COLUMNS = columnsOf('source', 'us', 'share', ['bytes', 'wide'], ['flops', 'wide'], 'ops', 'check');
+const SHARED = explain('source', 'us');
 /** Longer files show only what stands around lines with ops. */
 const LONG = 3000;
 const AROUND = 2;

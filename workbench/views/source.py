@@ -34,7 +34,10 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     recording has none), ``rows`` of lines with ops; ``hottest``: the dearest lines of all."""
     found = traced(run)
     if not found.lines:
-        raise Empty("No op of this recording says which line of the model it came from.")
+        raise Empty(
+            "No op of this recording says which line of the model it came from.",
+            "Models that come from their framework or from an ONNX file say it.",
+        )
     stage = run.stage_number(sight.stage)
     now = found.count(run.index(stage).module, run.op_id)
     stages = run.stages()

@@ -11,8 +11,9 @@ from core_compiler.exporters.trace import told, trace
 from core_compiler.ops import REGISTRY
 from core_compiler.record.reader import Kernel, Timing
 from core_compiler.record.timeline import Timeline, live_bytes, timeline
+from workbench import glossary
 from workbench.state import Sight
-from workbench.views import Empty
+from workbench.views import missing
 from workbench.views.links import follow, kernel_by_name, launches, outermost, writer_of
 from workbench.views.reading import Run
 from workbench.views.work import Work, roofs, work
@@ -35,7 +36,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     """The ``data`` of the timeline (widgets/README.md); times in microseconds."""
     made = _timeline(run)
     if made is None:
-        raise Empty(_nothing(run))
+        raise missing.execution(run)
     timings = made.timings
     names = list(dict.fromkeys(t.kernel for t in timings))
     number = {name: i for i, name in enumerate(names)}
@@ -48,6 +49,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     found: dict[str, Any] = {
         "title": str(run.meta().get("model", run.path.stem)),
         "target": str(run.meta().get("target", "")), "note": _note(run, made),
+        "terms": glossary.hints("timeline"),
         "recorded": made.repeat is not None, "total": made.total_us,
         "lanes": list(made.lanes), "categories": list(CATEGORIES),
         "kernels": {
@@ -172,12 +174,3 @@ def _place(run: Run, op: int | None) -> str:
 
 def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
-
-
-def _nothing(run: Run) -> str:
-    missing = run.not_timed()
-    if missing:
-        return f"Not executed: {missing}"
-    if run.live:
-        return "Nothing was executed yet: launches are timed when the compile is done."
-    return "Nothing was executed. Press Execute: every launch is timed on every thread."

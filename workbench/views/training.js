@@ -146,10 +146,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     facts.replaceChildren(...[
       ['finished', 'recording'].includes(a.status) ? null : h('span', { class: `state ${a.status}`, title: a.message }, a.status),
       fact(count(a.done), a.wanted ? `of ${plural(a.wanted, 'iteration')}` : plural(a.done, 'iteration').replace(/^\S+ /, '')),
-      a.left === null ? null : fact(clock(a.left), 'left', 'By the mean of the last 20 iterations'),
-      a.loss === null ? null : fact(number(a.loss, 4), 'loss', `Of the last iteration: ${fine(a.loss)}`),
-      a.seconds ? fact(seconds(a.seconds), 'an iteration', 'The median of the last 20, receipts included') : null,
-      a.seconds && a.batch ? fact(number(a.batch / a.seconds, 3), 'examples/s', `Batches of ${count(a.batch)}`) : null,
+      a.left === null ? null : fact(clock(a.left), 'left', explain('training', 'left')),
+      a.loss === null ? null : fact(number(a.loss, 4), 'loss', `${explain('training', 'loss')}\n${fine(a.loss)}`),
+      a.seconds ? fact(seconds(a.seconds), 'an iteration', explain('training', 'seconds')) : null,
+      a.seconds && a.batch ? fact(number(a.batch / a.seconds, 3), 'examples/s', `${explain('training', 'throughput')}\nBatches of ${count(a.batch)}.`) : null,
     ].filter(Boolean));
     // Built again only where something of it is new: a live run would close what is open.
     const news = JSON.stringify([state, data.a.path, data.b?.path, data.together !== null, library, BELOW.filter(([name]) => has(name)).map(([name]) => name)]);
@@ -443,8 +443,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const columns = () => {
     const sides = data.b ? ['a', 'b'] : ['a'];
     const letter = (side) => (data.b ? `${side.toUpperCase()} ` : '');
-    const of = (side, title, unit, width, show) => ({ title: letter(side) + title, unit, width, cell: (n) => { const i = index(stores[side], n); return h('span', { class: i < 0 ? 'faint' : '' }, i < 0 ? '–' : show(stores[side], i)); } });
-    const digest = (side) => ({ title: `${letter(side)}digest`, unit: data.b ? '' : 'of its receipt', width: data.b ? 66 : 104, left: true, cell: (n) => {
+    const of = (side, name, width, show) => ({ title: letter(side) + GLOSSARY.training[name][0], unit: GLOSSARY.training[name][1], hint: explain('training', name), width, cell: (n) => { const i = index(stores[side], n); return h('span', { class: i < 0 ? 'faint' : '' }, i < 0 ? '–' : show(stores[side], i)); } });
+    const digest = (side) => ({ title: `${letter(side)}digest`, hint: explain('training', 'digest'), unit: data.b ? '' : 'of its receipt', width: data.b ? 66 : 104, left: true, cell: (n) => {
       const k = index(stores[side], n);
       const text = k < 0 ? '' : stores[side].root[k];
       const other = side === 'b' && text ? stores.a.root[index(stores.a, n)] : null;
@@ -452,13 +452,13 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         click: (event) => { event.stopPropagation(); copy(text, event.currentTarget); } }, text.slice(0, data.b ? 8 : SHORT)) : h('span', { class: 'faint' }, '–'));
     } });
     const varies = (name) => has(name) && stores.a[name].some((each) => each !== stores.a[name][0]);
-    const extra = [['rate', 'rate', 'learning'], ['loss_scale', 'scale', 'of the loss'], ['skipped', 'left out', 'updates']].filter(([name]) => varies(name));
+    const extra = ['rate', 'loss_scale', 'skipped'].filter(varies);
     return [
       { title: `iteration ${state.order === 'last' ? '↓' : '↑'}`, unit: '', width: 78, sort: true, cell: (n) => h('span', {}, count(n)) },
-      ...sides.map((side) => of(side, 'loss', '', data.b ? 70 : 78, (s, k) => fine(s.loss[k]))),
-      ...(data.b ? [{ title: 'apart', unit: 'relative', width: 50, cell: (n) => { const k = index(stores.a, n); const v = k < 0 ? null : value('a', 'apart', k); return h('span', { class: v ? 'differs' : 'muted' }, v === null ? '–' : figure(v, 'relative')); } }, ...sides.map(digest)] : []),
-      ...sides.map((side) => of(side, 'time', 'ms', 54, (s, k) => number(s.seconds[k] * 1e3))),
-      ...(data.b ? [] : [...extra.map(([name, title, unit]) => of('a', title, unit, 66, (s, k) => fine(s[name][k]))), digest('a')]),
+      ...sides.map((side) => of(side, 'loss', data.b ? 70 : 78, (s, k) => fine(s.loss[k]))),
+      ...(data.b ? [{ title: 'apart', unit: 'relative', hint: explain('training', 'apart'), width: 50, cell: (n) => { const k = index(stores.a, n); const v = k < 0 ? null : value('a', 'apart', k); return h('span', { class: v ? 'differs' : 'muted' }, v === null ? '–' : figure(v, 'relative')); } }, ...sides.map(digest)] : []),
+      ...sides.map((side) => of(side, 'seconds', 54, (s, k) => number(s.seconds[k] * 1e3))),
+      ...(data.b ? [] : [...extra.map((name) => of('a', name, 66, (s, k) => fine(s[name][k]))), digest('a')]),
     ];
   };
 
@@ -484,7 +484,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     scroll.style.setProperty('--grid', grid);
     head.style.gridTemplateColumns = grid;
     head.replaceChildren(...parts.map((each) => h('span', { class: `${each.left ? 'left' : ''}${each.sort ? ' to' : ''}`, role: 'columnheader',
-      ...(each.sort ? { title: 'The first or the last first', click: () => remember({ order: state.order === 'last' ? undefined : 'last' }) } : {}) }, each.title, h('small', {}, each.unit || '\u00a0'))));
+      title: each.hint, ...(each.sort ? { title: 'The first or the last first', click: () => remember({ order: state.order === 'last' ? undefined : 'last' }) } : {}) }, each.title, h('small', {}, each.unit || '\u00a0'))));
   }
 
   function drawRows() {

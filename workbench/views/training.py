@@ -11,7 +11,7 @@ from typing import Any
 from core_compiler.ir.events import IterationRecord
 from core_compiler.training.telling import KEY
 from workbench.state import Sight
-from workbench.views import Empty
+from workbench.views import Empty, missing
 from workbench.views.reading import Run
 
 #: Iterations of one answer: some 2 MB.
@@ -81,13 +81,12 @@ def need(run: Run) -> None:
     if run.version.iterations:
         return
     if not is_training(run):
-        raise Empty("This recording is no training run. To record one: "
-                    "workbench train MODEL --iterations 200 -o FILE.run")  # fmt: skip
+        raise missing.iterations(run)
     if run.live:
         raise Empty("The training step is being compiled: the first iteration comes in a moment.")
     if KEY in run.meta():
         raise Empty(f"The run ended before its first iteration. {run.meta().get('message', '')}")
-    raise Empty("This training step was compiled and not run. From Python, "
+    raise Empty("This training step was compiled and not run.", "From Python, "
                 "core_compiler.training.fit.fit(step, data, ..., observer=Recorder(FILE)) "
                 "records its iterations.")  # fmt: skip
 

@@ -173,7 +173,7 @@ def test_the_selection_marks_the_op_where_values_were_looked_at(run, file):
 def test_without_checks_it_says_what_would_bring_some(tmp_path):
     module = program(lambda b, x: b.exp(x), "4x5xf32")
     run = Run(record(tmp_path / "x.run", module, None, check=False, until="canonicalise"))
-    with pytest.raises(Empty, match="Check"):
+    with pytest.raises(Empty, match="check every rewrite"):
         numerics.data(run, Sight())
     run.close()
 
@@ -285,4 +285,4 @@ def test_what_was_not_checked_is_said(opened, tmp_path):
     path = record(tmp_path / "x.run", module, None, check=False, until="canonicalise")
     page = opened("&panes=numerics", path)
     page.wait(f"{VIEW} .cw-message:visible")
-    assert "Compile with Check on" in page.text(f"{VIEW} .cw-message")
+    assert "check every rewrite" in page.text(f"{VIEW} .cw-message")

@@ -149,8 +149,10 @@ def test_each_view_draws(opened):
         assert page.locate(f"#cw-view-{view} .cw-message:visible").count() == 0
     page.show("kernels")
     page.wait("#cw-view-kernels tbody tr")
+    assert not page.locate('#cw-view-kernels th:is(:not([title]), [title=""])').count()
     page.show("overview")
     page.wait("#cw-view-overview .figure")
+    assert not page.locate('#cw-view-overview .figure:is(:not([title]), [title=""])').count()
     assert page.errors == []
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from core_compiler.record.reader import Recording
 from widgets.encode import pack
+from workbench.glossary import GLOSSARY
 from workbench.state import Sight
 from workbench.views import (
     code,
@@ -201,3 +202,10 @@ def test_a_selection_of_another_recording_is_nothing_here(run):
         view.data(run, sight)
         view.selection(run, sight)
     inspector.data(run, sight)
+
+
+def test_every_figure_of_the_overview_is_in_the_glossary(run, trained):
+    step = Run(trained[1])
+    labels = {f["label"] for each in (run, step) for f in overview.data(each, Sight())["figures"]}
+    step.close()
+    assert {"kernels", "optimizer state"} <= labels <= set(GLOSSARY["overview"])

@@ -134,10 +134,13 @@ def test_a_recording_without_stages_says_what_to_do(tmp_path):
     recorder = Recorder(tmp_path / "new.run")
     recorder.begin({"model": "x", "target": "cpu"})
     empty = Run(tmp_path / "new.run")
-    with pytest.raises(Empty, match="Press Compile"):
+    with pytest.raises(Empty, match="being imported"):
+        pipeline.data(empty, Sight(), None)
+    recorder.end("cancelled")
+    empty.refresh()
+    with pytest.raises(Empty, match="Press Compile, or: workbench compile MODEL"):
         pipeline.data(empty, Sight(), None)
     empty.close()
-    recorder.end("cancelled")
 
 
 # -- who may run what ------------------------------------------------------------------------------

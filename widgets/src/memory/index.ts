@@ -184,22 +184,22 @@ class MemoryView {
       }),
     );
     const { tier, arena, peak, peakStep, padding, top, buffers } = this.plan;
-    const figure = (name: string, value: string, title: string) =>
-      h('span', { title }, `${name} `, h('b', {}, value));
+    const figure = (name: string, value: string, more = '') =>
+      h('span', { title: [this.data_.terms?.[name], more].filter(Boolean).join('\n') }, `${name} `, h('b', {}, value));
     const bound = tier.lower_bound;
     const gap = bound ? `${(((arena - bound) / bound) * 100).toFixed(1)} %` : '';
     const fragmented = (top[peakStep] ?? 0) - peak;
     const there = new Set([...buffers].map((b) => this.data_.buffers.category?.[b]));
     replace(
       this.figures,
-      figure('buffers', count(buffers.length), 'Buffers of this tier'),
-      figure('arena', bytes(arena), 'The highest address used: what must be allocated'),
-      figure('peak live', bytes(peak), `Most bytes live at once, at program position ${peakStep}`),
-      bound === undefined ? null : figure('lower bound', bytes(bound), 'No plan needs less'),
-      gap ? figure('gap', gap, 'How far the arena is above the lower bound') : null,
-      figure('fragmentation at peak', bytes(fragmented), 'Free bytes below the highest live buffer'),
+      figure('buffers', count(buffers.length)),
+      figure('arena', bytes(arena)),
+      figure('peak live', bytes(peak), `At program position ${peakStep}.`),
+      bound === undefined ? null : figure('lower bound', bytes(bound)),
+      gap ? figure('gap', gap) : null,
+      figure('fragmentation at peak', bytes(fragmented)),
       this.data_.buffers.unpadded
-        ? figure('padding', bytes(padding), 'Bytes of buffers that hold no data (hatched), all buffers')
+        ? figure('padding', bytes(padding))
         : null,
       tier.capacity
         ? figure('of capacity', `${((arena / tier.capacity) * 100).toFixed(1)} %`, bytes(tier.capacity))

@@ -15,6 +15,8 @@ export interface Tier {
 /** The schema of the `data` trait (documented in widgets/README.md). All sizes are in bytes. */
 export interface MemoryData {
   title?: string;
+  /** What each figure means, by its name. */
+  terms?: Record<string, string>;
   /** Program positions; a buffer lives in [start, end). */
   steps: number;
   step_op?: ArrayLike<Key>;

@@ -157,14 +157,15 @@ class TimelineView {
   private showFigures(): void {
     const { total, lanes, spans, launches, categories, note } = this.data_;
     const busy = this.plan.busy.reduce((sum, time) => sum + time, 0) / Math.max(1, lanes.length);
-    const figure = (name: string, value: string, title: string) => h('span', { title }, `${name} `, h('b', {}, value));
+    const figure = (name: string, value: string, more = '') =>
+      h('span', { title: [this.data_.terms?.[name], more].filter(Boolean).join('\n') }, `${name} `, h('b', {}, value));
     replace(
       this.figures,
-      figure('execution', quantity(total, 'us'), 'From the first start to the last end'),
-      figure('launches', count(launches.op.length), 'Kernels started in one execution'),
-      figure(lanes.length === 1 ? 'lane' : 'lanes', count(lanes.length), `${count(spans.launch.length)} spans`),
-      figure('at work', `${total ? ((100 * busy) / total).toFixed(1) : '0'} %`, 'Share of the time that threads are inside kernels; the rest is waiting for each other'),
-      this.data_.live ? figure('peak live', bytes(this.plan.peak), 'Most bytes of temporaries that live at once, by the memory plan') : null,
+      figure('execution', quantity(total, 'us')),
+      figure('launches', count(launches.op.length)),
+      figure('lanes', count(lanes.length), `${count(spans.launch.length)} spans.`),
+      figure('at work', `${total ? ((100 * busy) / total).toFixed(1) : '0'} %`),
+      this.data_.live ? figure('peak live', bytes(this.plan.peak)) : null,
       h('span', { title: this.data_.recorded ? 'As the clock of each thread saw it' : 'No execution was recorded whole' }, note),
     );
     replace(

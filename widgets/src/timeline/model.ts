@@ -2,6 +2,8 @@
 
 export interface TimelineData {
   title: string;
+  /** What each figure means, by its name. */
+  terms?: Record<string, string>;
   target: string;
   /** How the spans came to be where they are. */
   note: string;

@@ -1,0 +1,118 @@
+// The guided tour: a card that tells what is outlined, step by step; workbench/app/tour.py has the
+// text.  Arrow keys and Enter while the card has the focus, Esc from anywhere.
+
+const STYLE = `
+.ring { position: fixed; z-index: 80; pointer-events: none; border: 2px solid var(--accent); border-radius: 4px; box-shadow: 0 0 0 200vmax rgb(0 0 0 / 16%); }
+.card { position: fixed; z-index: 81; width: 258px; box-sizing: border-box; background: var(--surface); color: var(--text); border: 1px solid var(--line); border-radius: 8px;
+  box-shadow: var(--shadow); padding: 12px 14px; font: 12px/1.5 var(--sans); outline: none; }
+.card h2 { font-size: 13px; font-weight: 650; margin: 0 22px 4px 0; } .card p { margin: 0 0 10px; }
+.card .line { display: flex; gap: 6px; align-items: center; } .card .line span { flex: 1; color: var(--muted); font-variant-numeric: tabular-nums; }
+.card .close { position: absolute; right: 6px; top: 8px; }
+`;
+const GAP = 10; // px
+const WAITING = {
+  title: 'A short tour', place: '#cw-rail',
+  text: 'The sample model digits-cnn is compiled for it: every rewrite is checked on real tensors, then it is executed and every kernel timed. The passes appear in the list on the left as they end; the first time takes up to a minute.',
+};
+
+const sheet = h('style');
+sheet.textContent = BASE + STYLE;
+const ring = h('div', { class: 'ring' });
+const title = h('h2', { id: 'title' });
+const text = h('p', { id: 'text' });
+const at = h('span');
+const back = h('button', { 'data-tour': 'back', click: () => turn(-1) }, 'Back');
+const next = h('button', { class: 'primary', 'data-tour': 'next', click: () => turn(1) });
+const card = h('div', { class: 'card', role: 'dialog', tabindex: -1, 'aria-labelledby': 'title', 'aria-describedby': 'text' },
+  title, text, h('div', { class: 'line' }, at, back, next),
+  h('button', { class: 'plain close', title: 'End the tour  (Esc)', 'aria-label': 'End the tour', 'data-tour': 'close', click: () => end() }, '×'));
+const host = h('div', { id: 'cw-tour' });
+host.attachShadow({ mode: 'open' }).append(sheet, h('div', {}, ring, card));
+
+let tour = null;   // {n, steps} as the page sent it
+let ended = null;  // the number of the one that was closed
+let step = 0;
+let asked = '';
+let go = () => {};
+
+const shown = () => tour.steps[step] ?? WAITING;
+
+function turn(by) {
+  if (step + by >= tour.steps.length) { end(); return; }
+  step = Math.max(0, step + by);
+  draw();
+}
+
+/** Asks for a sight, unless it is the one that is shown: then no answer would come. */
+function visit(query) {
+  if (asked === query && location.search === `?${query}`) return;
+  asked = query;
+  go(query);
+}
+
+function draw() {
+  const waits = !tour.steps.length;
+  title.textContent = shown().title;
+  text.textContent = shown().text;
+  at.textContent = waits ? 'compiling …' : `${step + 1} of ${tour.steps.length}`;
+  for (const button of [back, next]) button.hidden = waits;
+  back.disabled = step === 0;
+  next.textContent = step === tour.steps.length - 1 ? 'Done' : 'Next';
+  if (!waits) visit(shown().query);
+  place();
+  (waits ? card : next).focus({ preventScroll: true });
+}
+
+/** The outline goes around its place, the card beside it; where no side has room, into its corner. */
+function place() {
+  if (!tour) return;
+  const found = document.querySelector(shown().place)?.getBoundingClientRect();
+  ring.hidden = !found?.width;
+  const box = found?.width ? found : { left: 0, top: 0, right: innerWidth, bottom: innerHeight, width: innerWidth, height: innerHeight };
+  Object.assign(ring.style, { left: `${box.left}px`, top: `${box.top}px`, width: `${box.width - 4}px`, height: `${box.height - 4}px` });
+  const [width, height] = [card.offsetWidth, card.offsetHeight];
+  const right = box.right + GAP + width <= innerWidth;
+  const left = !right && box.left - GAP - width >= 0 && box.right > innerWidth - width;
+  const x = right ? box.right + GAP : left ? box.left - GAP - width : box.right - GAP - width;
+  const y = right || left ? box.top + GAP : box.bottom - GAP - height;
+  Object.assign(card.style, { left: `${Math.max(0, x)}px`, top: `${Math.min(Math.max(48, y), innerHeight - height - GAP)}px` });
+}
+
+function onKey(event) {
+  const inside = event.composedPath().includes(card);
+  const by = inside ? { ArrowRight: 1, ArrowLeft: -1 }[event.key] : undefined;
+  if (event.key === 'Escape' && !event.composedPath().some((node) => ['DIALOG', 'INPUT'].includes(node.tagName))) end();
+  else if (by && tour.steps.length) turn(by);
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+function end() {
+  ended = tour?.n ?? ended;
+  tour = null;
+  host.remove();
+  document.removeEventListener('keydown', onKey, true);
+  window.removeEventListener('resize', place);
+}
+
+export default {
+  /** What the page says of the tour (null: there is none); `show(query)` goes to a step's sight. */
+  take(given, show) {
+    if (!given || given.n === ended) {
+      if (tour) end();
+      return;
+    }
+    go = show;
+    const changed = tour?.n !== given.n || tour.steps.length !== given.steps.length;
+    if (!tour) {
+      document.body.append(host);
+      document.addEventListener('keydown', onKey, true);
+      window.addEventListener('resize', place);
+    }
+    if (tour?.n !== given.n) [step, asked] = [0, location.search.slice(1)];
+    tour = given;
+    if (changed) draw();
+    else place();
+  },
+};

@@ -1,0 +1,123 @@
+"""The guided tour: what to look at first in a small recording, and where it stands on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.app.library import Entry
+from workbench.state import Sight
+from workbench.views.kernels import table
+from workbench.views.reading import Run
+
+#: The sample model that the tour shows; its weights are trained when it is built.
+MODEL = "digits-cnn"
+#: What it is compiled with.
+OPTIONS: Mapping[str, Any] = {"check": True, "execute": True}
+
+
+@dataclass(frozen=True)
+class Step:
+    """``place``: a CSS selector of what ``text`` is about, which the page outlines; ``sight`` is
+    shown meanwhile."""
+
+    title: str
+    text: str
+    place: str
+    sight: Sight
+
+
+def suits(entry: Entry) -> bool:
+    """Whether a recording of the library has everything that the tour shows."""
+    of_it = entry.model == MODEL and entry.target == "cpu" and entry.mode != "training"
+    return of_it and entry.status == "finished" and bool(entry.checks) and bool(entry.total_ms)
+
+
+def steps(run: Run, name: str) -> list[dict[str, Any]]:
+    """The steps as the page takes them: ``title``, ``text``, ``place`` and the ``query`` of the
+    URL; ``name``: the recording's in the URL."""
+    return [
+        {"title": s.title, "text": s.text, "place": s.place, "query": s.sight.query()}
+        for s in _steps(run, Sight(run=name))
+    ]
+
+
+def _steps(run: Run, start: Sight) -> Iterator[Step]:
+    yield Step(
+        "Overview",
+        "The run in figures, then what deserves a look, worst first, then how each pass changed"
+        " the number of ops. A click on a figure or a finding leads to the view that explains "
+        "it; the pointer resting on a figure says how it is measured.",
+        "#cw-view-overview", start,
+    )  # fmt: skip
+    stage, rewrite = _telling(run)
+    step = start.with_(stage=stage, panes=("graph", "diff"))
+    yield Step(
+        "Passes",
+        "The compiler as a list of passes, in order: what each did to the number of ops, and "
+        "whether its rewrites were checked on real tensors (✓ every bit kept, ≈ within "
+        "tolerance, ✗ failed). j and k go to the next and the previous pass that changed "
+        "something.",
+        "#cw-rail", step,
+    )  # fmt: skip
+    yield Step(
+        "Graph",
+        "What the pass changed, drawn: added and removed ops have colours of their own; beside "
+        "it the same as IR text. A click selects an op in every view, a double click opens a "
+        "group, the wheel zooms.",
+        "#cw-view-graph", step,
+    )  # fmt: skip
+    yield Step(
+        "One rewrite",
+        "Each application of a rule by itself: the ops before and after, the rule and its "
+        "source, the time it took, and how far the numbers moved. 'why not?' says which "
+        "condition kept a rule from joining two ops.",
+        "#cw-view-rewrites",
+        start.with_(stage=stage, rewrite=rewrite, panes=("rewrites",)),
+    )  # fmt: skip
+    kernel, op = _dearest(run)
+    end = start.with_(stage=run.version.stages - 1)
+    yield Step(
+        "Inspector",
+        "What is known of the selected op: its type and attributes, the line of the model it "
+        "came from, its life across the passes, and the kernel and buffer it became. h goes to "
+        "the next change of it.",
+        "#cw-inspector", step.with_(stage=0, op=op),
+    )  # fmt: skip
+    yield Step(
+        "Kernels and code",
+        "Every compiled function with its time beside the least time this machine allows, and "
+        "the line of the model it came from. Below it the selected one's generated source, LLVM"
+        " IR and assembly: the pointer on a line marks the lines made of it.",
+        "#cw-panes", end.with_(kernel=kernel, panes=("kernels", "code")),
+    )  # fmt: skip
+    yield Step(
+        "Memory",
+        "The memory plan: each rectangle is a buffer, its address upwards, the time it is alive"
+        " across. The curve is the bytes alive; the list beside it says what sets the peak.",
+        "#cw-view-memory", end.with_(kernel=kernel, panes=("memory", "graph")),
+    )  # fmt: skip
+    yield Step(
+        "Numbers",
+        "How far each pass is from the model as imported, rewrite by rewrite and value by "
+        "value: the first pass that changes a bit is named. That was the tour: press ? for all "
+        "keys, or open a model of your own from the title in the top left corner.",
+        "#cw-view-numerics", start.with_(stage=stage, panes=("numerics", "diff")),
+    )  # fmt: skip
+
+
+def _telling(run: Run) -> tuple[int, int | None]:
+    """The stage that moved the numbers most, or else had most rewrites; its first rewrite."""
+    done = [s for s in run.stages() if s.rewrites]
+    if not done:
+        return run.stage_number(None), None
+    return max(done, key=lambda s: (s.worst_error or 0.0, s.rewrites)).index, 0
+
+
+def _dearest(run: Run) -> tuple[int | None, int]:
+    """The kernel that takes the most time, and a convolution of the import."""
+    launched = [row for row in table(run) if row["count"]]  # the dearest first
+    imported = run.index(0).ops
+    heavy = next((n for n, op in imported.items() if op.kind == "core.conv"), min(imported))
+    return launched[0]["id"] if launched else None, heavy

@@ -1,0 +1,62 @@
+"""What views say where a recording lacks what they show: why, and how to get it."""
+
+from __future__ import annotations
+
+import shlex
+
+from workbench.views import Empty
+from workbench.views.reading import Run
+
+
+def command(run: Run, *options: str) -> str:
+    """The command that compiles the recording's model with more ``options``."""
+    meta = run.meta()
+    spec, target = str(meta.get("spec") or "MODEL"), str(meta.get("target") or "cpu")
+    words = ["workbench", "compile", spec, *(["-t", target] if target != "cpu" else []), *options]
+    return f"{shlex.join(words)} -o FILE.run"
+
+
+def stages(run: Run) -> Empty:
+    """There is no stage yet, or there never was one."""
+    if run.live:
+        return Empty("The model is being imported: the first stage comes in a moment.")
+    why = f"The compile ended before its first stage. {run.meta().get('message', '')}"
+    return Empty(why.strip(), f"Press Compile, or: {command(run)}", "again")
+
+
+def made_by(run: Run, made_by: str, waits: str, what: str) -> Empty:
+    """The pass ``made_by`` was not reached: it makes ``what``; ``waits`` is said meanwhile."""
+    if run.live:
+        return Empty(f"{waits} yet: the pass {made_by} comes later.")
+    return Empty(f"This recording holds no {what}: its compile ended before the pass {made_by}.",
+                 f"Press Compile, or: {command(run)}", "again")  # fmt: skip
+
+
+def execution(run: Run) -> Empty:
+    """No launch was timed."""
+    missing = run.not_timed()
+    if missing:
+        return Empty(f"Not executed: {missing}")
+    if run.live:
+        return Empty("Nothing was executed yet: launches are timed when the compile is done.")
+    return Empty("Nothing was executed, so there are no times.",
+                 f"Press Execute, or: {command(run, '--execute')}. Every launch is then timed on "
+                 "every thread.", "execute")  # fmt: skip
+
+
+def checks(run: Run) -> Empty:
+    """No rewrite was checked, no value looked at."""
+    if run.live:
+        return Empty("Nothing was checked so far.")
+    return Empty("No rewrite was checked, and no value was looked at.",
+                 f"Press Compile and tick 'check every rewrite', or: {command(run, '--check')}. "
+                 "Each rewrite is then evaluated on real tensors, before and after.",
+                 "again")  # fmt: skip
+
+
+def iterations(run: Run) -> Empty:
+    """The recording is of no training run."""
+    spec = shlex.quote(str(run.meta().get("spec") or "MODEL"))
+    return Empty("This recording is of an inference compile: it has no iterations.",
+                 f"Record a training run: workbench train {spec} --iterations 200 "
+                 "--folder FOLDER --receipts gradients -o FILE.run")  # fmt: skip
