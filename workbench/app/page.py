@@ -1,4 +1,4 @@
-"""One open page: its sight, what each view shows of it, and the commands that come from it.
+"""One open page: its sight, and what each view shows of it.
 
 Commands arrive on the server's loop; what they ask for is read in a thread of the page's own, and
 shown when it is ready.  A newer command makes an older answer worthless: it is dropped.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,30 +16,25 @@ from functools import partial
 from typing import Any
 
 from panel.io.document import unlocked
-from tornado.ioloop import IOLoop
 
 from core_compiler.errors import UserError
-from workbench import first_bad_pass, moves, views
+from workbench import moves, views
 from workbench.ahead import finite, pieces
-from workbench.app import components, rerun, runs, searches, tour
-from workbench.app.access import EDITOR, Refused
+from workbench.app import commands, components, runs, searches, tour
+from workbench.app.access import EDITOR
+from workbench.app.browser import Browser
 from workbench.app.compiles import Compile
-from workbench.app.workspace import Distrust, Workspace
+from workbench.app.workspace import Workspace
 from workbench.showing import Showing, Update, held, kept_state, unexpected
 from workbench.state import PRESETS, VIEWS, Sight
-from workbench.views import search
 from workbench.views.reading import Run
 
 log = logging.getLogger("workbench")
 
 #: What is ready within this time (seconds) is shown together.
 TOGETHER = 0.1
-#: The views that compile again with an edit, and say how that goes.
-EDITING = ("pipeline", "overview")
 #: How long after it is connected the browser has the machine for itself (milliseconds).
 AFTER_OPENING = 400
-#: Longest search of the library (characters).
-MAX_FIND = 500
 #: How often a growing recording and a running compile are looked at, and messages that Panel may
 #: have forgotten are sent (milliseconds).
 POLL = 400
@@ -61,7 +55,7 @@ class Page:
         self.problem: dict[str, str] | None = None
         # A job beside what is shown, and what is done when it ends.
         self._aside: tuple[Compile, Callable[[Compile], None]] | None = None
-        self._searches = searches.Searches()
+        self.searches = searches.Searches()
         self._tour: dict[str, Any] | None = None
         self._commands = 0  # that came: an answer is news even where it leads nowhere else
         self._seen: list[tuple] = []  # how far the recordings had come that are shown
@@ -80,38 +74,20 @@ class Page:
         self._listing = runs.Listing(
             workspace.library,
             self._show_runs,
-            lambda told: self._later(lambda: self._tell_bar(told)),
+            lambda told: self.browser.later(lambda: self._tell_bar(told)),
         )
         self._push = False
-        self._sent = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
-        self._loop = IOLoop.current()
+        self.browser: Browser = Browser(document, self.roots)
         self._listen()
-        self._ready, self._gate = False, threading.Lock()
-        self._waiting: list[Callable[[], None]] = []
-        # Until the document is made, what is set is part of it: the browser has it at once.
-        self._making, self._maker = True, threading.current_thread()
-        self._load(Sight.parse(query))
-        self._making = False
+        with self.browser.making():
+            self.load(Sight.parse(query))
 
     def first_modules(self) -> list[str]:
         """The modules that the first sight needs, for the browser to fetch beforehand."""
         if self.run is None:
             return ["bar", "start"]
         return ["bar", "passes", "inspector", *self.sight.panes]
-
-    def ready(self) -> None:
-        """The browser is connected: show what was derived meanwhile.  The bar says so when it is
-        drawn; Bokeh's own event waits for all components, and does not always come.
-
-        What is set while the browser fetches the document can be in neither the document nor a
-        message, so nothing is set before this.
-        """
-        with self._gate:
-            self._ready, waiting = True, self._waiting
-            self._waiting = []
-        for callback in waiting:
-            callback()
 
     # -- listening -------------------------------------------------------------------------------
 
@@ -144,15 +120,13 @@ class Page:
             return
         self._commands += 1
         if moves.known(name):
-            self._guard(lambda: self._move(
+            self._guard(lambda: self.move(
                 lambda r, s: moves.move(name, r, s, command), name not in moves.UNRECORDED
             ))  # fmt: skip
-        elif self._viewer and not _may_look(name, command):
-            self._guard(partial(_refuse, name))
-        elif name in _COMMANDS:
-            self._guard(partial(_COMMANDS[name], self, command))
+        else:
+            self._guard(lambda: commands.run(name, self, command, self._viewer))
 
-    def _move(self, move: Callable[[Run | None, Sight], Sight], push: bool = True) -> None:
+    def move(self, move: Callable[[Run | None, Sight], Sight], push: bool = True) -> None:
         """Go where a command leads; say so where there is nothing further."""
         if self.run is None and self.job is None:
             return
@@ -160,7 +134,7 @@ class Page:
             with nullcontext() if self.run is None else self.run.lock:
                 sight = move(self.run, self.sight)
         except moves.Nowhere as end:
-            self._tell({"what": str(end)})
+            self.tell({"what": str(end)})
             return
         self.go(sight, push)
 
@@ -169,17 +143,17 @@ class Page:
         try:
             action()
         except UserError as error:
-            self._tell(error.to_json()["error"], error=True)
+            self.tell(error.to_json()["error"], error=True)
         except Exception as error:
             log.exception("a command failed")
-            self._tell(unexpected(error), error=True)
+            self.tell(unexpected(error), error=True)
 
-    def _tell(self, what: Mapping[str, Any], error: bool = False) -> None:
+    def tell(self, what: Mapping[str, Any], error: bool = False) -> None:
         self._notice = {"error": error, **what, "n": time.time()}
         if self.run is None and error:
             self.problem = dict(what)
-            self._show_start()
-        self._show_bar()
+            self.show_start()
+        self.show_bar()
 
     # -- going somewhere -------------------------------------------------------------------------
 
@@ -190,7 +164,7 @@ class Page:
         self._open_other()
         self.refresh()
 
-    def _load(self, sight: Sight, push: bool = False) -> None:
+    def load(self, sight: Sight, push: bool = False) -> None:
         """Show the recording that ``sight`` names, or the start page."""
         self._push = push
         if self.run is not None:
@@ -198,14 +172,14 @@ class Page:
         self.run, self.job, self.problem = None, None, None
         self._listing.end()
         self._aside, self._tour = None, None
-        self._searches.clear()
+        self.searches.clear()
         self._showing.clear()
         if sight.run:
             self._guard(partial(self._open_recording, sight.run))
         found = self.run is not None or self.job is not None  # a compile that has yet to write it
         self.sight = sight if found else sight.outside()
         if not found:
-            self._show_start()
+            self.show_start()
         self._open_other()
         self._find_search()
         self.refresh()
@@ -216,11 +190,11 @@ class Page:
             return
         found = searches.running(self.workspace.compiles, self.run.path)
         if found is not None:
-            self._follow_search(*found)
+            self.follow_search(*found)
 
-    def _follow_search(self, view: str, job: Compile) -> None:
-        self.job, self._aside = job, (job, partial(self._search_ended, view))
-        self._searches.begun(view, job)
+    def follow_search(self, view: str, job: Compile) -> None:
+        self.begin_aside(job, partial(self._search_ended, view))
+        self.searches.begun(view, job)
 
     def _open_other(self) -> None:
         """Have the recording open that the sight compares with."""
@@ -255,12 +229,12 @@ class Page:
         if layout != self._layout:
             # A view must have its place before it gets data: it centres what is selected.
             self._layout = layout
-            self._show_bar(done=False)
-        if self._making and self.sight.panes == ("overview",):
+            self.show_bar(done=False)
+        if self.browser.is_making and self.sight.panes == ("overview",):
             self._derive(self._generation, self.sight, self.run)  # takes milliseconds
             if self.run is not None:
                 ahead_of = partial(self._submit, self._look_ahead)
-                self._waiting.append(
+                self.browser.when_ready(
                     lambda: self.document.add_timeout_callback(ahead_of, AFTER_OPENING)
                 )
         else:
@@ -271,6 +245,11 @@ class Page:
         with suppress(RuntimeError):  # the page is closed
             self._thread.submit(work, self._generation, self.sight, self.run)
 
+    def aside_of_views(self, work: Callable[[], None]) -> None:
+        """In the page's thread: ``work`` whatever is shown by then."""
+        with suppress(RuntimeError):  # the page is closed
+            self._thread.submit(work)
+
     def _work(self, generation: int, sight: Sight, run: Run | None) -> None:
         try:
             self._derive(generation, sight, run)
@@ -278,7 +257,7 @@ class Page:
         except Exception as error:  # a thread's exception would vanish, and the page stay empty
             log.exception("the page could not be derived")
             told = unexpected(error)
-            self._later(lambda: self._tell(told, error=True))
+            self.browser.later(lambda: self.tell(told, error=True))
 
     def _derive(self, generation: int, sight: Sight, run: Run | None) -> None:
         """Derive what changed, then show it on the loop."""
@@ -294,15 +273,15 @@ class Page:
                     return
                 made.append(update)
                 if time.perf_counter() - began > TOGETHER:
-                    self._later(partial(self._apply, generation, made))
+                    self.browser.later(partial(self._apply, generation, made))
                     made, began = [], time.perf_counter()
-        self._later(partial(self._apply, generation, made, messages))
+        self.browser.later(partial(self._apply, generation, made, messages))
 
     def _choices(self, name: str) -> str:
         """The ``detail`` of a view that compares or searches: the library, what may run here, how
         its search goes, and what an upload needs."""
         found = views.module(name).choices(self.workspace.library.entries())
-        search = self._searches.facts(name, self._job_facts())
+        search = self.searches.facts(name, self._job_facts())
         more = {"may_run": self.workspace.runs_code, "search": search,
                 "token": self.workspace.token}  # fmt: skip
         return json.dumps(finite({**found, **more}))
@@ -321,41 +300,6 @@ class Page:
                 piece()
             time.sleep(0)  # the server's loop first
 
-    def _later(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` on the loop, as soon as the browser is connected."""
-        if self._making and threading.current_thread() is self._maker:
-            callback()
-            return
-        with self._gate:
-            if not self._ready:
-                self._waiting.append(callback)
-                return
-        with suppress(RuntimeError):  # the server has stopped
-            self._loop.add_callback(self._next_tick, callback)
-
-    def _next_tick(self, callback: Callable[[], None]) -> None:
-        """From the loop: Panel collects a document's events while it writes, and one that another
-        thread adds at that moment can be lost."""
-        with suppress(RuntimeError, ValueError):  # the session is gone
-            self.document.add_next_tick_callback(callback)
-
-    def _set(self, name: str, **values: Any) -> None:
-        """Set parameters of a component, from the loop."""
-        with self._gate:
-            if not self._ready and not self._making:
-                self._waiting.append(partial(self._set, name, **values))
-                return
-        self._sent = True
-        self.roots[name].param.update(**values)
-
-    def _beat(self) -> None:
-        """Send a message that says nothing after those that said something: Panel (1.9.4) forgets
-        a message that it is given in the very moment when the one before it has been written, until
-        it is given another."""
-        if self._sent and self._ready:
-            self._sent = False
-            self.roots["bar"].beat += 1
-
     def _apply(self, generation: int, made: list[Update],
                messages: dict[str, dict[str, Any]] | None = None) -> None:  # fmt: skip
         """Show what was made, in one message: the browser then draws once.  ``messages``: instead
@@ -368,7 +312,7 @@ class Page:
                 self._showing.sent(update)
             if messages is not None:
                 self._messages = messages
-                self._show_bar()
+                self.show_bar()
 
     def _update(self, name: str, updates: dict[str, Any]) -> None:
         root = self.roots[name]
@@ -378,11 +322,11 @@ class Page:
             self._states[name] = updates["state"]
         changed = {k: v for k, v in updates.items() if getattr(root, k) != v}
         if changed:
-            self._set(name, **changed)
+            self.browser.set(name, **changed)
 
     # -- the bar and the start page --------------------------------------------------------------
 
-    def _show_bar(self, done: bool = True) -> None:
+    def show_bar(self, done: bool = True) -> None:
         """``done``: all views show the sight (the page stops saying that it works)."""
         run, job = self.run, self.job
         shown: dict[str, Any] | None = None
@@ -412,7 +356,7 @@ class Page:
             "user": self.user, "viewer": self._viewer,
             "tour": self._tour_facts(), "commands": self._commands,
         }  # fmt: skip
-        self._set("bar", data=json.dumps(finite(facts)))
+        self.browser.set("bar", data=json.dumps(finite(facts)))
         self._push = False
 
     def _job_facts(self) -> dict[str, Any] | None:
@@ -421,6 +365,11 @@ class Page:
             return None
         elapsed = int(time.time() - job.started)
         return {**job.progress, "elapsed": elapsed, "paused": job.paused}
+
+    def begin_tour(self) -> None:
+        """Walk through what is shown, once its recording is complete."""
+        self._tour = {"n": time.time(), "steps": []}
+        self.show_bar(done=False)
 
     def _tour_facts(self) -> dict[str, Any] | None:
         """The tour that was asked for; its steps are there when its recording is complete."""
@@ -434,32 +383,39 @@ class Page:
                 self._tour = {**self._tour, "steps": tour.steps(run, self.sight.run)}
         return self._tour
 
-    def _show_start(self) -> None:
+    def show_start(self, what: str = "") -> None:
+        """``what``: the model that is filled in."""
         facts = self.workspace.start_page()
         facts |= {"error": self.problem, "user": self.user, "viewer": self._viewer}
-        self._set("start", data=json.dumps(finite(facts)))
-        self._list_runs()
+        facts |= {"what": what} if what else {}
+        self.browser.set("start", data=json.dumps(finite(facts)))
+        self.list_runs()
 
-    def _list_runs(self, quick: bool = False) -> None:
+    def list_at(self, sight: Sight, push: bool) -> None:
+        """Show another part of the library."""
+        self.sight, self._push = sight, push
+        self.list_runs()
+        self.show_bar()
+
+    def list_runs(self, quick: bool = False) -> None:
         """Show the library, and what is new in it as it is read."""
-        with suppress(RuntimeError):  # the page is closed
-            self._thread.submit(self._listing.begin(self.sight, quick))
+        self.aside_of_views(self._listing.begin(self.sight, quick))
 
     def _show_runs(self, detail: str) -> None:
         if detail != self.roots["start"].detail:
-            self._later(lambda: self._set("start", detail=detail))
+            self.browser.later(lambda: self.browser.set("start", detail=detail))
 
     def _tell_bar(self, what: Mapping[str, Any]) -> None:
         self._notice = {"error": True, **what, "n": time.time()}
-        self._show_bar()
+        self.show_bar()
 
     # -- what grows ------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        self._beat()
+        self.browser.beat()
         if self.run is None and self.job is None:
-            if self._ready and self._listing.is_old:
-                self._list_runs(quick=True)
+            if self.browser.is_ready and self._listing.is_old:
+                self.list_runs(quick=True)
             return
         self._guard(self._look_for_files)
         live = any(run.live for run in self._runs())
@@ -476,8 +432,8 @@ class Page:
             else:
                 self._lost.add(run)
                 library = self.workspace.library
-                self._tell(runs.lost(library, library.name(run.path)))
-            self._show_bar()
+                self.tell(runs.lost(library, library.name(run.path)))
+            self.show_bar()
 
     def _runs(self) -> list[Run]:
         """What is shown and may still grow."""
@@ -507,9 +463,9 @@ class Page:
             self._stay_at_the_end(stages)
             self.refresh()
         elif self._job_facts() is not None:
-            self._show_bar()
-            if self._searches.runs(searches.TELLING):
-                self._set(searches.TELLING, detail=self._choices(searches.TELLING))
+            self.show_bar()
+            if self.searches.runs(searches.TELLING):
+                self.browser.set(searches.TELLING, detail=self._choices(searches.TELLING))
         if self.job is not None and not self.job.running:
             self._ended()
 
@@ -545,72 +501,23 @@ class Page:
         if job.outcome == "failed" and job.error is not None:
             if self.run is None:
                 self.sight = self.sight.outside()
-            self._tell(job.error, error=True)
+            self.tell(job.error, error=True)
         elif job.outcome == "cancelled":
             fix = "the stages it finished are kept" if self.run is not None else ""
             if self.run is None:
                 self.sight = Sight()
-                self._show_start()
-            self._tell({"what": "The compile was cancelled.", "fix": fix})
+                self.show_start()
+            self.tell({"what": "The compile was cancelled.", "fix": fix})
         self.refresh()
 
-    # -- commands --------------------------------------------------------------------------------
+    # -- compiling ---------------------------------------------------------------------------------
 
-    def _url(self, command: dict[str, Any]) -> None:
-        sight = Sight.parse(str(command.get("query", "")))
-        if sight.run != self.sight.run:
-            self._load(sight)
-        elif self.run is None and self.job is None:
-            self.sight = sight.outside()
-            self._list_runs()
-            self._show_bar()
-        else:
-            self.go(sight, push=False)
+    def begin_aside(self, job: Compile, then: Callable[[Compile], None]) -> None:
+        """A job beside what is shown, which stays; ``then`` is called with it when it has ended."""
+        self.job, self._aside = job, (job, then)
 
-    def _compare(self, command: dict[str, Any]) -> None:
-        """Compare with the recording ``with`` (a name of the library or a path); "": with none."""
-        if self.run is not None:
-            name = str(command.get("with", "")).strip()
-            name = self.workspace.library.name(self.workspace.path(name)) if name else ""
-            self.go(self.sight.with_(other=name))
-
-    def _swap(self, _command: dict[str, Any]) -> None:
-        """Open the recording that is compared with, and compare it with this one."""
-        if self.run is not None and self.other is not None:
-            here = self.sight
-            there = Sight(run=here.other, other=here.run, panes=here.panes, fold=here.fold,
-                          views=here.views)  # fmt: skip
-            self._load(there, push=True)
-
-    def _home(self, _command: dict[str, Any]) -> None:
-        self._load(Sight(), push=True)
-
-    def _search(self, command: dict[str, Any]) -> None:
-        text, run, sight = str(command.get("text", "")), self.run, self.sight
-        if run is None:
-            return
-
-        def look() -> None:
-            with run.lock:
-                found = search.hits(run, sight, text)
-            answer = json.dumps({"text": text, "asking": command.get("asking"), "hits": found})
-            self._later(lambda: self._set("bar", detail=answer))
-            self._later(self._show_bar)
-
-        self._thread.submit(look)
-
-    # -- opening and compiling -------------------------------------------------------------------
-
-    def _open(self, command: dict[str, Any]) -> None:
-        what = str(command.get("what", "")).strip()
-        self.problem = None
-        if what.lower().endswith(".run"):
-            path = self.workspace.path(what)
-            self._load(Sight(run=self.workspace.library.name(path)), push=True)
-            return
-        self._start(self.workspace.job(what, command))
-
-    def _start(self, job: dict[str, Any]) -> None:
+    def start(self, job: dict[str, Any]) -> None:
+        """Compile into a new recording, and show it as it grows."""
         made = self.workspace.compiles.start(job, self.user)
         self._listing.end()
         if self.run is not None:
@@ -620,152 +527,13 @@ class Page:
         self._messages = {}
         self.sight = Sight(run=self.workspace.library.name(made.path))
         self._push = True
-        self._show_bar()
-
-    def _again(self, _command: dict[str, Any]) -> None:
-        """The start page with this recording's model filled in."""
-        spec = str(self.run.meta().get("spec", "")) if self.run is not None else ""
-        self._load(Sight(), push=True)
-        facts = self.workspace.start_page()
-        facts |= {"user": self.user, "viewer": self._viewer}
-        self._set("start", data=json.dumps(finite({**facts, "error": None, "what": spec})))
-
-    def _take_tour(self, _command: dict[str, Any]) -> None:
-        """Open the tour's recording, or make it."""
-        self.problem = None
-        suited = [e for e in self.workspace.library.entries() if tour.suits(e)]
-        if suited:
-            self._load(Sight(run=suited[0].name), push=True)
-        else:
-            self._start(self.workspace.job(tour.MODEL, tour.OPTIONS))
-        self._tour = {"n": time.time(), "steps": []}
-        self._show_bar(done=False)
-
-    def _execute(self, _command: dict[str, Any]) -> None:
-        if self.run is not None:
-            meta = self.run.meta()
-            sizes = meta.get("sizes") if isinstance(meta.get("sizes"), dict) else {}
-            self._start(self.workspace.job(str(meta.get("spec", "")), {
-                "frontend": meta.get("frontend"), "target": meta.get("target"), "sizes": sizes,
-                "execute": True, "check": False,
-            }))  # fmt: skip
-
-    def _rerun(self, command: dict[str, Any]) -> None:
-        """Compile again with an edited pipeline (``draft``); until then what is shown stays.
-        ``compare``: show the comparison then."""
-        if self.run is None:
-            return
-        try:
-            command = {**command, "draft": dict(command.get("draft") or {})}
-            job = rerun.job(self.workspace, self.run, command)
-            if job["hold"]:  # it is looked at while it goes on
-                self._start(job)
-                return
-            self.job = self.workspace.compiles.start(job, self.user)
-        except UserError as error:
-            ask = isinstance(error, Distrust)
-            self._tell_pipeline({"state": "refused", **error.to_json(), "ask": ask})
-            return
-        start = str(command["draft"].get("start", ""))
-        view = "compare" if command.get("compare") else ""
-        self._aside = self.job, lambda ended: self._edited_ended(ended, start, view)
-        self._tell_pipeline({"state": "running"})
-
-    def _tell_pipeline(self, what: Mapping[str, Any]) -> None:
-        facts = {**what, "run": self.run and self.run.path.name}
-        for name in EDITING:
-            self._set(name, detail=json.dumps(finite(facts)))
-        self._show_bar()
-
-    def _edited_ended(self, job: Compile, start: str, view: str) -> None:
-        if job.outcome != "finished":
-            told = rerun.failure(self.workspace, job)
-            self._tell_pipeline(told)
-            if not set(EDITING) & set(self.sight.panes):
-                self._tell(told["error"], error=job.outcome == "failed")
-            return
-        self._tell_pipeline({"state": "done"})
-        self._load(rerun.sight(self.workspace, self.sight, job, start, view), push=True)
-
-    def _diverge(self, command: dict[str, Any]) -> None:
-        """Look for the op in which the two shown training runs differ first."""
-        run, other = self.run, self.other
-        if run is None or other is None:
-            return
-        self._begin_search(
-            "divergence", {"a": str(run.path), "b": str(other.path)},
-            lambda: self.workspace.search(run, other, trust=bool(command.get("trust"))),
-        )  # fmt: skip
-
-    def _bisect(self, command: dict[str, Any]) -> None:
-        """Show the view of the first bad pass (``beside`` another), and look for it; unless
-        ``again``, only where nothing is kept."""
-        run = self.run
-        if run is None:
-            return
-        if "bisect" not in self.sight.panes:
-            self._move(lambda r, s: moves.move("show", r, s, {**command, "view": "bisect"}))
-        kept = first_bad_pass.RESULTS.newest(run.path) is not None
-        if command.get("again") or not (kept or self.job is not None):
-            self._begin_search("bisect", {}, lambda: self.workspace.bisect(run, command))
-
-    def _begin_search(self, view: str, facts: dict[str, Any], job: Callable[[], dict]) -> None:
-        """Start the worker that looks, and say in the view how that goes."""
-        assert self.run is not None
-        try:
-            with held(self.run, self.other):
-                self._follow_search(view, self.workspace.compiles.start(job(), self.user))
-        except UserError as error:
-            self._searches.refused(view, error, facts)
-        self.refresh()
+        self.show_bar()
 
     def _search_ended(self, view: str, job: Compile) -> None:
-        self._searches.ended(view, job)
+        self.searches.ended(view, job)
         self.refresh()
         if job.outcome == "failed" and job.error is not None and view not in self.sight.panes:
-            self._tell(job.error, error=True)
-
-    def _held(self, command: dict[str, Any]) -> None:
-        """What a compile that waits before a pass is to do (``do``, see :mod:`workbench.hold`)."""
-        if self.job is not None:
-            self.job.tell({"do": str(command.get("do", "")), "stops": list(self.sight.stops)})
-            self._show_bar()
-
-    def _cancel(self, _command: dict[str, Any]) -> None:
-        if self.job is not None:
-            self.job.cancel()
-            self._show_bar()
-
-    def _remove(self, command: dict[str, Any]) -> None:
-        self._tell(runs.removed(self.workspace.library, str(command.get("run", ""))))
-        self._list_runs()
-
-    def _restore(self, command: dict[str, Any]) -> None:
-        name = self.workspace.library.restore(str(command.get("token", "")))
-        self._tell({"what": "The run is back.", "where": name})
-        if self.run is None:
-            self._list_runs()
-
-    def _annotate(self, command: dict[str, Any]) -> None:
-        runs.annotate(self.workspace.library, command)
-        self._list_runs()
-        self._answered()
-
-    def _find_runs(self, command: dict[str, Any]) -> None:
-        """Another search, or another part of what it found, on the first page."""
-        if self.run is None and self.job is None:
-            skip = command.get("skip")
-            self.sight = Sight.of({
-                "find": str(command.get("find", ""))[:MAX_FIND], "skip": str(skip or ""),
-                "shelf": str(command.get("shelf", "")),
-            })  # fmt: skip
-            self._push = bool(command.get("push", True))
-            self._list_runs()
-            self._answered()
-
-    def _answered(self) -> None:
-        """The page no longer says that it works, also where nothing else in the bar has changed."""
-        self._show_bar()
+            self.tell(job.error, error=True)
 
     # -- what views tell -------------------------------------------------------------------------
 
@@ -775,7 +543,7 @@ class Page:
         if run is None or chosen == self._selections.get(name):
             return
         self._selections[name] = chosen
-        self._guard(lambda: self._move(lambda _, s: moves.chosen_in(run, s, name, chosen)))
+        self._guard(lambda: self.move(lambda _, s: moves.chosen_in(run, s, name, chosen)))
 
     def _on_state(self, name: str, event: Any) -> None:
         if event.new == self._states.get(name):
@@ -783,38 +551,16 @@ class Page:
         text = json.dumps(event.new or {}, separators=(",", ":"))
         if len(text) < 1500 and kept_state(self.sight, name) != event.new:
             self.sight = self.sight.with_view(name, text if event.new else "")
-            self._show_bar()
+            self.show_bar()
 
     def _answer(self, name: str, request: Mapping[str, Any]) -> Any:
         """What the browser module of view ``name`` asks for."""
         if self.run is None:
             raise ValueError("no recording is open")
-        self._sent = True
+        self.browser.told()
         with held(self.run, self.other):
             return views.answer(name, self.run, self.sight, dict(request), self.other)
 
 
 _STATUS = {"recording": "compiling", "failed": "failed", "cancelled": "cancelled",
            "interrupted": "interrupted"}  # fmt: skip
-
-_COMMANDS: Mapping[str, Callable[[Page, dict[str, Any]], None]] = {
-    "ready": lambda page, _command: page.ready(),
-    "url": Page._url, "home": Page._home, "search": Page._search, "open": Page._open,
-    "again": Page._again, "compare": Page._compare, "swap": Page._swap, "execute": Page._execute,
-    "cancel": Page._cancel, "remove": Page._remove, "rerun": Page._rerun,
-    "diverge": Page._diverge, "bisect": Page._bisect, "held": Page._held,
-    "restore": Page._restore, "annotate": Page._annotate, "runs": Page._find_runs,
-    "tour": Page._take_tour,
-}  # fmt: skip
-
-#: What somebody who may only look may ask for; opening is of recordings alone.
-_LOOKING = {"ready", "url", "home", "search", "open", "compare", "swap", "runs"}
-
-
-def _may_look(name: str, command: Mapping[str, Any]) -> bool:
-    opens = str(command.get("what", "")).strip().lower().endswith(".run")
-    return name in _LOOKING and (name != "open" or opens)
-
-
-def _refuse(name: str) -> None:
-    raise Refused(name)

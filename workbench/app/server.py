@@ -104,7 +104,7 @@ def make_page(workspace: Workspace, first: str, addresses: dict[str, str]):
         if role is None:  # whoever made this session came around Panel's own check
             raise PermissionError("not signed in")
         made = Page(workspace, curdoc(), query, user or "", role)
-        pn.state.onload(made.ready)
+        pn.state.onload(made.browser.ready)
         template = _Template(_TEMPLATE)
         template.add_variable("page_css", _STYLE)
         template.add_variable("modules", addresses)

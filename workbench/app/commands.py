@@ -1,0 +1,274 @@
+"""What a person may ask of a page, beside the moves of :mod:`workbench.moves`: functions of the
+page and the command, which comes from the browser and is checked here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from core_compiler.errors import UserError
+from workbench import first_bad_pass, moves
+from workbench.ahead import finite
+from workbench.app import rerun, runs, tour
+from workbench.app.access import Refused
+from workbench.app.compiles import Compile
+from workbench.app.workspace import Distrust
+from workbench.showing import held
+from workbench.state import Sight
+from workbench.views import search
+
+if TYPE_CHECKING:
+    from workbench.app.page import Page
+
+Command = dict[str, Any]
+#: The views that compile again with an edit, and say how that goes.
+EDITING = ("pipeline", "overview")
+#: Longest search of the library (characters).
+MAX_FIND = 500
+
+
+def ready(page: Page, _command: Command) -> None:
+    page.browser.ready()
+
+
+# -- what is shown --------------------------------------------------------------------------------
+
+
+def url(page: Page, command: Command) -> None:
+    """The address was changed, by the way back or by hand."""
+    sight = Sight.parse(str(command.get("query", "")))
+    if sight.run != page.sight.run:
+        page.load(sight)
+    elif page.run is None and page.job is None:
+        page.list_at(sight.outside(), push=False)
+    else:
+        page.go(sight, push=False)
+
+
+def home(page: Page, _command: Command) -> None:
+    page.load(Sight(), push=True)
+
+
+def compare(page: Page, command: Command) -> None:
+    """Compare with the recording ``with`` (a name of the library or a path); "": with none."""
+    if page.run is not None:
+        name = str(command.get("with", "")).strip()
+        name = page.workspace.library.name(page.workspace.path(name)) if name else ""
+        page.go(page.sight.with_(other=name))
+
+
+def swap(page: Page, _command: Command) -> None:
+    """Open the recording that is compared with, and compare it with this one."""
+    if page.run is not None and page.other is not None:
+        here = page.sight
+        there = Sight(run=here.other, other=here.run, panes=here.panes, fold=here.fold,
+                      views=here.views)  # fmt: skip
+        page.load(there, push=True)
+
+
+def search_for(page: Page, command: Command) -> None:
+    text, run, sight = str(command.get("text", "")), page.run, page.sight
+    if run is None:
+        return
+
+    def look() -> None:
+        with run.lock:
+            found = search.hits(run, sight, text)
+        answer = json.dumps({"text": text, "asking": command.get("asking"), "hits": found})
+        page.browser.later(lambda: page.browser.set("bar", detail=answer))
+        page.browser.later(page.show_bar)
+
+    page.aside_of_views(look)
+
+
+# -- opening and compiling ------------------------------------------------------------------------
+
+
+def open_(page: Page, command: Command) -> None:
+    what = str(command.get("what", "")).strip()
+    page.problem = None
+    if what.lower().endswith(".run"):
+        path = page.workspace.path(what)
+        page.load(Sight(run=page.workspace.library.name(path)), push=True)
+    else:
+        page.start(page.workspace.job(what, command))
+
+
+def again(page: Page, _command: Command) -> None:
+    """The start page with this recording's model filled in."""
+    spec = str(page.run.meta().get("spec", "")) if page.run is not None else ""
+    page.load(Sight(), push=True)
+    page.show_start(what=spec)
+
+
+def take_tour(page: Page, _command: Command) -> None:
+    """Open the tour's recording, or make it."""
+    page.problem = None
+    suited = [e for e in page.workspace.library.entries() if tour.suits(e)]
+    if suited:
+        page.load(Sight(run=suited[0].name), push=True)
+    else:
+        page.start(page.workspace.job(tour.MODEL, tour.OPTIONS))
+    page.begin_tour()
+
+
+def execute(page: Page, _command: Command) -> None:
+    if page.run is not None:
+        meta = page.run.meta()
+        sizes = meta.get("sizes") if isinstance(meta.get("sizes"), dict) else {}
+        page.start(page.workspace.job(str(meta.get("spec", "")), {
+            "frontend": meta.get("frontend"), "target": meta.get("target"), "sizes": sizes,
+            "execute": True, "check": False,
+        }))  # fmt: skip
+
+
+def compile_again(page: Page, command: Command) -> None:
+    """Compile again with an edited pipeline (``draft``); until then what is shown stays.
+    ``compare``: show the comparison then."""
+    if page.run is None:
+        return
+    try:
+        command = {**command, "draft": dict(command.get("draft") or {})}
+        job = rerun.job(page.workspace, page.run, command)
+        if job["hold"]:  # it is looked at while it goes on
+            page.start(job)
+            return
+        made = page.workspace.compiles.start(job, page.user)
+    except UserError as error:
+        ask = isinstance(error, Distrust)
+        _tell_pipeline(page, {"state": "refused", **error.to_json(), "ask": ask})
+        return
+    start = str(command["draft"].get("start", ""))
+    view = "compare" if command.get("compare") else ""
+    page.begin_aside(made, lambda ended: _edited_ended(page, ended, start, view))
+    _tell_pipeline(page, {"state": "running"})
+
+
+def _tell_pipeline(page: Page, what: Mapping[str, Any]) -> None:
+    facts = {**what, "run": page.run and page.run.path.name}
+    for name in EDITING:
+        page.browser.set(name, detail=json.dumps(finite(facts)))
+    page.show_bar()
+
+
+def _edited_ended(page: Page, job: Compile, start: str, view: str) -> None:
+    if job.outcome != "finished":
+        told = rerun.failure(page.workspace, job)
+        _tell_pipeline(page, told)
+        if not set(EDITING) & set(page.sight.panes):
+            page.tell(told["error"], error=job.outcome == "failed")
+        return
+    _tell_pipeline(page, {"state": "done"})
+    page.load(rerun.sight(page.workspace, page.sight, job, start, view), push=True)
+
+
+def hold(page: Page, command: Command) -> None:
+    """What a compile that waits before a pass is to do (``do``, see :mod:`workbench.hold`)."""
+    if page.job is not None:
+        page.job.tell({"do": str(command.get("do", "")), "stops": list(page.sight.stops)})
+        page.show_bar()
+
+
+def cancel(page: Page, _command: Command) -> None:
+    if page.job is not None:
+        page.job.cancel()
+        page.show_bar()
+
+
+# -- searches -------------------------------------------------------------------------------------
+
+
+def diverge(page: Page, command: Command) -> None:
+    """Look for the op in which the two shown training runs differ first."""
+    run, other = page.run, page.other
+    if run is None or other is None:
+        return
+    _begin_search(
+        page, "divergence", {"a": str(run.path), "b": str(other.path)},
+        lambda: page.workspace.search(run, other, trust=bool(command.get("trust"))),
+    )  # fmt: skip
+
+
+def bisect(page: Page, command: Command) -> None:
+    """Show the view of the first bad pass (``beside`` another), and look for it; unless ``again``,
+    only where nothing is kept."""
+    run = page.run
+    if run is None:
+        return
+    if "bisect" not in page.sight.panes:
+        page.move(lambda r, s: moves.move("show", r, s, {**command, "view": "bisect"}))
+    kept = first_bad_pass.RESULTS.newest(run.path) is not None
+    if command.get("again") or not (kept or page.job is not None):
+        _begin_search(page, "bisect", {}, lambda: page.workspace.bisect(run, command))
+
+
+def _begin_search(
+    page: Page, view: str, facts: dict[str, Any], job: Callable[[], dict]
+) -> None:  # fmt: skip
+    """Start the worker that looks, and say in the view how that goes."""
+    assert page.run is not None
+    try:
+        with held(page.run, page.other):
+            page.follow_search(view, page.workspace.compiles.start(job(), page.user))
+    except UserError as error:
+        page.searches.refused(view, error, facts)
+    page.refresh()
+
+
+# -- the library ----------------------------------------------------------------------------------
+
+
+def remove(page: Page, command: Command) -> None:
+    page.tell(runs.removed(page.workspace.library, str(command.get("run", ""))))
+    page.list_runs()
+
+
+def restore(page: Page, command: Command) -> None:
+    name = page.workspace.library.restore(str(command.get("token", "")))
+    page.tell({"what": "The run is back.", "where": name})
+    if page.run is None:
+        page.list_runs()
+
+
+def annotate(page: Page, command: Command) -> None:
+    runs.annotate(page.workspace.library, command)
+    page.list_runs()
+    page.show_bar()
+
+
+def find_runs(page: Page, command: Command) -> None:
+    """Another search, or another part of what it found, on the first page."""
+    if page.run is None and page.job is None:
+        sight = Sight.of({
+            "find": str(command.get("find", ""))[:MAX_FIND], "skip": str(command.get("skip") or ""),
+            "shelf": str(command.get("shelf", "")),
+        })  # fmt: skip
+        page.list_at(sight, push=bool(command.get("push", True)))
+
+
+# -- by name --------------------------------------------------------------------------------------
+
+COMMANDS: Mapping[str, Callable[[Page, Command], None]] = {
+    "ready": ready,
+    "url": url, "home": home, "search": search_for, "open": open_, "again": again,
+    "compare": compare, "swap": swap, "execute": execute, "cancel": cancel, "remove": remove,
+    "rerun": compile_again, "diverge": diverge, "bisect": bisect, "held": hold,
+    "restore": restore, "annotate": annotate, "runs": find_runs, "tour": take_tour,
+}  # fmt: skip
+
+#: What somebody who may only look may ask for; opening is of recordings alone.
+LOOKING = {"ready", "url", "home", "search", "open", "compare", "swap", "runs"}
+
+
+def run(name: str, page: Page, command: Command, viewer: bool = False) -> None:
+    """Do what the command ``name`` asks, if there is one; Refused where a ``viewer`` may not."""
+    if viewer and not _may_look(name, command):
+        raise Refused(name)
+    if name in COMMANDS:
+        COMMANDS[name](page, command)
+
+
+def _may_look(name: str, command: Command) -> bool:
+    opens = str(command.get("what", "")).strip().lower().endswith(".run")
+    return name in LOOKING and (name != "open" or opens)
