@@ -1,20 +1,21 @@
 /** The graph view: the op graph of one stage. See widgets/README.md for data and keys. */
 
-import { button, copy, debounce, download, facts, h, tooltip } from '../shared/dom';
+import { copy, debounce, download, facts, h, tooltip } from '../shared/dom';
 import { count, plural } from '../shared/format';
 import type { Selection } from '../shared/host';
 import type { Palette } from '../shared/theme';
 import { announce, define, type Frame } from '../shared/view';
 import { describe, opFacts, scopeFacts } from './facts';
+import { Crumbs, CRUMBS_STYLE } from './crumbs';
 import { type Direction, type Focus, focusOn, nameForSentence, opsInside } from './focus';
 import { HEADER, itemAt, type Layout } from './layout';
 import { drawMarks, linkedItems, pathBetween } from './marks';
 import { Minimap } from './minimap';
 import { type GraphData, kindOf, nameOf, usersOf } from './model';
-import { KEYS, Legend, Toolbar } from './panel';
+import { KEYS, Legend, PANEL_STYLE, Toolbar } from './panel';
 import { makePhases, type Phases, phasesInside } from './phases';
 import { dot, MAX_SVG_ITEMS, svg } from './picture';
-import { type Pin, Pins } from './pins';
+import { type Pin, Pins, PINS_STYLE } from './pins';
 import { listenTo } from './pointer';
 import { type Box, drawScene, type Motion, type SceneInput } from './scene';
 import { BadExpression, search } from './search';
@@ -31,60 +32,10 @@ const STYLE = `
 .cw-graph .stage:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 .cw-graph .minimap { position: absolute; right: 8px; bottom: 8px; z-index: 2; cursor: crosshair;
   border: 1px solid var(--line); border-radius: 4px; }
-.cw-graph .changes { display: flex; gap: 12px; }
-.cw-graph .sign { display: inline-block; min-width: 15px; text-align: center; border-radius: 8px;
-  color: var(--surface); line-height: 15px; font-weight: 700; }
-.cw-graph .ramp { display: inline-block; width: 120px; height: 9px; margin: 0 6px;
-  vertical-align: -1px; border-radius: 2px; }
-.cw-graph .heat { white-space: pre; }
-.cw-graph .crumbs { position: absolute; z-index: 2; left: 4px; right: 120px; top: 6px; display: flex; overflow: hidden;
-  justify-content: flex-end; }
-.cw-graph .crumbs.cut { mask-image: linear-gradient(to right, transparent, #000 28px); }
-.cw-graph .shown { position: absolute; z-index: 2; right: 8px; top: 7px; color: var(--muted); padding: 0 4px;
-  font-variant-numeric: tabular-nums; background: color-mix(in srgb, var(--page) 85%, transparent); }
-.cw-graph .bar input { flex: 1 1 80px; min-width: 80px; max-width: 210px; }
-.cw-graph .rest { display: flex; gap: 6px; }
-.cw-graph .more { display: none; }
-.cw-graph .legend { max-width: calc(100% - 160px); }
-.cw-graph .changes { flex-wrap: wrap; row-gap: 2px; }
-.cw-graph .phases { display: flex; flex-wrap: wrap; gap: 2px; pointer-events: auto; margin: -1px -4px; }
-.cw-graph .phases button { border: none; height: 20px; padding: 0 5px; background: none; color: inherit;
-  font-variant-numeric: tabular-nums; }
-.cw-graph .phases button:hover { background: var(--raised); }
-.cw-graph .phases button[aria-pressed=false] { color: var(--faint); text-decoration: line-through; }
-.cw-graph .phases i { display: inline-block; width: 5px; height: 12px; margin-right: 5px; vertical-align: -2px; }
-.cw-graph .phases .recomputed { mask: repeating-linear-gradient(#000 0 5px, transparent 5px 7px); }
-.cw-graph .phases button[aria-pressed=false] i { opacity: .3; }
-.cw-graph .phases + .changes { border-top: 1px solid var(--line); margin-top: 3px; padding-top: 3px; }
-@container view (max-width: 620px) {
-  .cw-graph .bar select { width: 102px; padding: 0 2px; }
-  .cw-graph .bar { gap: 5px; padding: 3px 6px; }
-  .cw-graph .bar .gap { display: none; }
-  .cw-graph .more { display: block; }
-  .cw-graph .rest { display: none; }
-  .cw-graph .rest.open { display: flex; position: absolute; right: 6px; top: 33px; z-index: 6; padding: 6px;
-    background: var(--surface); border: 1px solid var(--line); border-radius: 5px; box-shadow: 0 4px 18px rgb(0 0 0 / 22%); }
-  .cw-graph .heat { white-space: normal; }
-}
-.cw-graph .crumbs button { border: none; height: 20px; padding: 0 4px; color: var(--muted); flex: none; white-space: pre;
-  background: color-mix(in srgb, var(--page) 85%, transparent); }
-.cw-graph .crumbs button:last-child { margin-right: auto; } /* where they do not fit, the outermost go */
-.cw-graph .crumbs button + button::before { content: '› '; color: var(--faint); }
-.cw-graph .pins { position: absolute; z-index: 3; left: 8px; top: 34px; max-width: calc(100% - 16px); max-height: 60%;
-  overflow: auto; background: var(--surface); border: 1px solid var(--line); border-radius: 5px;
-  box-shadow: 0 2px 8px rgb(0 0 0 / 15%); outline: none; }
-.cw-graph .pins:focus-visible { outline: 2px solid var(--accent); }
-.cw-graph .pins table { border-collapse: collapse; }
-.cw-graph .pins th, .cw-graph .pins td { text-align: left; vertical-align: top; padding: 2px 8px; font-weight: 400;
-  max-width: 300px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.cw-graph .pins thead th { position: sticky; top: 0; background: var(--raised); }
-.cw-graph .pins tbody th { color: var(--muted); }
-.cw-graph .pins .differs td { background: var(--accentSoft); }
-.cw-graph .pins button { border: none; background: none; padding: 0 3px; font-weight: 600; color: inherit; }
 .cw-graph .note { position: absolute; z-index: 3; left: 50%; top: 10px; transform: translateX(-50%);
   background: var(--surface); border: 1px solid var(--line); border-radius: 5px; padding: 4px 10px;
   box-shadow: 0 2px 8px rgb(0 0 0 / 15%); }
-`;
+${CRUMBS_STYLE}${PANEL_STYLE}${PINS_STYLE}`;
 
 class GraphView {
   private readonly state = new GraphState();
@@ -100,7 +51,10 @@ class GraphView {
   private readonly legend = new Legend((phase) => this.togglePhase(phase));
   private readonly tip;
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
-  private readonly crumbs = h('nav', { class: 'crumbs', 'aria-label': 'Scope in the window' });
+  private readonly crumbs = new Crumbs((item) => {
+    this.select(item);
+    this.viewport.show(this.boxOf(item), this.viewport.camera.scale);
+  });
   private readonly note = h('div', { class: 'note', role: 'status', hidden: true });
   private palette!: Palette;
   private classes: OpClass[] = [];
@@ -159,7 +113,7 @@ class GraphView {
       png: () => this.viewport.image((blob) => blob && download(this.fileName('png'), blob)),
       help: () => (this.help.hidden = !this.help.hidden),
     });
-    this.stage.append(this.crumbs, this.toolbar.status, this.legend.root, this.minimap.canvas, this.pins.root, this.note);
+    this.stage.append(this.crumbs.root, this.toolbar.status, this.legend.root, this.minimap.canvas, this.pins.root, this.note);
     frame.root.append(this.toolbar.root, this.stage, this.help);
     this.tip = tooltip(this.stage);
     this.listen();
@@ -460,42 +414,9 @@ class GraphView {
     dataset.frameMs = this.viewport.frameMs.toFixed(1);
     dataset.drawn = String(this.viewport.drawn);
     this.minimap.frame(this.palette, this.viewport.view(), this.state.layout);
-    this.showCrumbs();
-  }
-
-  /** The open scopes around the upper part of the window, outermost first. */
-  private showCrumbs(): void {
-    const { layout, tree } = this.state;
-    const [x, y] = this.viewport.toWorld(this.viewport.width / 2, this.viewport.height * 0.15);
-    let at = 0;
-    const inside: number[] = [];
-    for (;;) {
-      const next = layout.containers[at]!.items.find(
-        (item) =>
-          layout.opens[item]! >= 0 &&
-          layout.y[item]! <= y &&
-          y < layout.y[item]! + layout.height[item]! &&
-          layout.x[item]! <= x &&
-          x < layout.x[item]! + layout.width[item]!,
-      );
-      if (next === undefined) break;
-      inside.push(next);
-      at = layout.opens[next]!;
-    }
-    const text = `${inside.join()} in ${this.viewport.width}`;
-    if (this.crumbs.dataset.at === text) return;
-    this.crumbs.dataset.at = text;
-    this.crumbs.replaceChildren(
-      ...inside.map((item) => {
-        const { label } = tree.scopes[-1 - layout.id[item]!]!;
-        return button(label, `Select scope ${label}`, () => {
-          this.select(item);
-          this.viewport.show(this.boxOf(item), this.viewport.camera.scale);
-        });
-      }),
-    );
-    const first = this.crumbs.firstElementChild as HTMLElement | null;
-    this.crumbs.classList.toggle('cut', first !== null && first.offsetLeft < 0);
+    const { width } = this.viewport;
+    const [x, y] = this.viewport.toWorld(width / 2, this.viewport.height * 0.15);
+    this.crumbs.show(this.state, x, y, width);
   }
 
   private boxOf(item: number): Box {

@@ -8,6 +8,41 @@ import type { Overlay } from './model';
 import { type Phases, phasesInside } from './phases';
 import { css, type Heat, heatColour, phaseColour } from './style';
 
+export const PANEL_STYLE = `
+.cw-graph .changes { display: flex; gap: 12px; }
+.cw-graph .sign { display: inline-block; min-width: 15px; text-align: center; border-radius: 8px;
+  color: var(--surface); line-height: 15px; font-weight: 700; }
+.cw-graph .ramp { display: inline-block; width: 120px; height: 9px; margin: 0 6px;
+  vertical-align: -1px; border-radius: 2px; }
+.cw-graph .heat { white-space: pre; }
+.cw-graph .shown { position: absolute; z-index: 2; right: 8px; top: 7px; color: var(--muted); padding: 0 4px;
+  font-variant-numeric: tabular-nums; background: color-mix(in srgb, var(--page) 85%, transparent); }
+.cw-graph .bar input { flex: 1 1 80px; min-width: 80px; max-width: 210px; }
+.cw-graph .rest { display: flex; gap: 6px; }
+.cw-graph .more { display: none; }
+.cw-graph .legend { max-width: calc(100% - 160px); }
+.cw-graph .changes { flex-wrap: wrap; row-gap: 2px; }
+.cw-graph .phases { display: flex; flex-wrap: wrap; gap: 2px; pointer-events: auto; margin: -1px -4px; }
+.cw-graph .phases button { border: none; height: 20px; padding: 0 5px; background: none; color: inherit;
+  font-variant-numeric: tabular-nums; }
+.cw-graph .phases button:hover { background: var(--raised); }
+.cw-graph .phases button[aria-pressed=false] { color: var(--faint); text-decoration: line-through; }
+.cw-graph .phases i { display: inline-block; width: 5px; height: 12px; margin-right: 5px; vertical-align: -2px; }
+.cw-graph .phases .recomputed { mask: repeating-linear-gradient(#000 0 5px, transparent 5px 7px); }
+.cw-graph .phases button[aria-pressed=false] i { opacity: .3; }
+.cw-graph .phases + .changes { border-top: 1px solid var(--line); margin-top: 3px; padding-top: 3px; }
+@container view (max-width: 620px) {
+  .cw-graph .bar select { width: 102px; padding: 0 2px; }
+  .cw-graph .bar { gap: 5px; padding: 3px 6px; }
+  .cw-graph .bar .gap { display: none; }
+  .cw-graph .more { display: block; }
+  .cw-graph .rest { display: none; }
+  .cw-graph .rest.open { display: flex; position: absolute; right: 6px; top: 33px; z-index: 6; padding: 6px;
+    background: var(--surface); border: 1px solid var(--line); border-radius: 5px; box-shadow: 0 4px 18px rgb(0 0 0 / 22%); }
+  .cw-graph .heat { white-space: normal; }
+}
+`;
+
 export interface Actions {
   search(query: string): void;
   step(by: number): void;

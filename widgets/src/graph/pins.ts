@@ -4,6 +4,20 @@ import { button, h, replace } from '../shared/dom';
 import type { Fact } from './facts';
 import type { Key } from './model';
 
+export const PINS_STYLE = `
+.cw-graph .pins { position: absolute; z-index: 3; left: 8px; top: 34px; max-width: calc(100% - 16px); max-height: 60%;
+  overflow: auto; background: var(--surface); border: 1px solid var(--line); border-radius: 5px;
+  box-shadow: 0 2px 8px rgb(0 0 0 / 15%); outline: none; }
+.cw-graph .pins:focus-visible { outline: 2px solid var(--accent); }
+.cw-graph .pins table { border-collapse: collapse; }
+.cw-graph .pins th, .cw-graph .pins td { text-align: left; vertical-align: top; padding: 2px 8px; font-weight: 400;
+  max-width: 300px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.cw-graph .pins thead th { position: sticky; top: 0; background: var(--raised); }
+.cw-graph .pins tbody th { color: var(--muted); }
+.cw-graph .pins .differs td { background: var(--accentSoft); }
+.cw-graph .pins button { border: none; background: none; padding: 0 3px; font-weight: 600; color: inherit; }
+`;
+
 export interface Pin {
   key: Key;
   title: string;

@@ -1,0 +1,51 @@
+/** Which open scopes one is in: a way out of a deep graph. */
+
+import { button, h } from '../shared/dom';
+import type { GraphState } from './state';
+
+export const CRUMBS_STYLE = `
+.cw-graph .crumbs { position: absolute; z-index: 2; left: 4px; right: 120px; top: 6px; display: flex; overflow: hidden;
+  justify-content: flex-end; }
+.cw-graph .crumbs.cut { mask-image: linear-gradient(to right, transparent, #000 28px); }
+.cw-graph .crumbs button { border: none; height: 20px; padding: 0 4px; color: var(--muted); flex: none; white-space: pre;
+  background: color-mix(in srgb, var(--page) 85%, transparent); }
+.cw-graph .crumbs button:last-child { margin-right: auto; } /* where they do not fit, the outermost go */
+.cw-graph .crumbs button + button::before { content: '› '; color: var(--faint); }
+`;
+
+export class Crumbs {
+  readonly root = h('nav', { class: 'crumbs', 'aria-label': 'Scope in the window' });
+  private shown = '';
+
+  constructor(private readonly go: (item: number) => void) {}
+
+  /** Shows the open scopes around a point of the drawing, outermost first, in so many pixels. */
+  show({ layout, tree }: GraphState, x: number, y: number, width: number): void {
+    let at = 0;
+    const inside: number[] = [];
+    for (;;) {
+      const next = layout.containers[at]!.items.find(
+        (item) =>
+          layout.opens[item]! >= 0 &&
+          layout.y[item]! <= y &&
+          y < layout.y[item]! + layout.height[item]! &&
+          layout.x[item]! <= x &&
+          x < layout.x[item]! + layout.width[item]!,
+      );
+      if (next === undefined) break;
+      inside.push(next);
+      at = layout.opens[next]!;
+    }
+    const text = `${inside.join()} in ${width}`;
+    if (this.shown === text) return;
+    this.shown = text;
+    this.root.replaceChildren(
+      ...inside.map((item) => {
+        const { label } = tree.scopes[-1 - layout.id[item]!]!;
+        return button(label, `Select scope ${label}`, () => this.go(item));
+      }),
+    );
+    const first = this.root.firstElementChild as HTMLElement | null;
+    this.root.classList.toggle('cut', first !== null && first.offsetLeft < 0);
+  }
+}
