@@ -544,7 +544,8 @@ class Compilation:
             self._tell_values(stage.index - 1, self._checker.sealed.known)
         self.checks[stage.index] = results
         self.observer.check(stage.index, results)
-        if not exact and stage.rewrites:
+        moved = not exact or any(r.verdict == "failed" for r in results)
+        if moved and stage.rewrites:
             error = self._checker.end_to_end(stage.module)
             if error is not None:
                 self.accumulated[stage.index] = error

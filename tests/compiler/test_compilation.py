@@ -103,6 +103,8 @@ def test_an_exact_pass_that_changes_bits_is_reported(network, arrays, pass_):
     assert record.note.startswith("nudge says it keeps the bits and changed them")
     assert record.worst_error > 0.1
     assert record.value is record.rewrite.old[0].result
+    # And the error of the outputs is that pass's, not that of the next one which may change bits.
+    assert made.accumulated[1] > 0.001
 
 
 def test_checking_needs_inputs(network):
