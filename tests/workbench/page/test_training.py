@@ -85,7 +85,7 @@ def test_pages_of_rows_are_all_rows(tmp_path, monkeypatch):
 
 def test_what_is_no_training_run_says_what_to_do(recording, tmp_path):
     run = Run(recording)
-    with pytest.raises(Empty, match="workbench train MODEL"):
+    with pytest.raises(Empty, match="workbench train digits-cnn --iterations"):
         training.data(run, Sight(), None)
     run.close()
     run = made(tmp_path / "x.run", [], live=True)
