@@ -17,6 +17,7 @@ from core_compiler.record import Recorder, Recording
 from core_compiler.record.resumed import Resumed
 from workbench import report
 from workbench.ahead import finite
+from workbench.cli import main
 from workbench.state import Sight
 from workbench.views import Empty, overview, pipeline, training
 from workbench.views.reading import Run
@@ -285,3 +286,25 @@ def test_a_report_has_all_iterations(training_runs, tmp_path, tab):
     shown(page, 6)
     assert page.locate(f"{VIEW} select[aria-label='Compare with']").count() == 0
     assert not page.errors
+
+
+@pytest.mark.playwright
+def test_where_the_loss_first_became_nan_in_one_click(server, tab, tmp_path):
+    pytest.importorskip("torch", reason="the sample models need torch")
+    path = tmp_path / "nan.run"
+    words = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--rate", "1e22"]
+    assert main([*words, "--iterations", "4", "-o", str(path)]) != 0
+    with Recording.open(path) as file:
+        told, figures = file.meta()["message"], file.figures()
+        stage = figures["not_finite/stage"]
+        op = file.op_id(file.module(stage).main.body.ops[figures["not_finite/place"]])
+        kind = file.op(op).kind
+    assert f"iteration {figures['not_finite/iteration']} is nan: {kind}" in told
+    page = tab(f"{server.url}?run={quote(str(path))}")
+    page.page.locator("#cw-view-overview .finding", has_text="is not finite").click()
+    page.wait_query("op", str(op))
+    page.wait(f"#cw-inspector :text('{kind}')")
+    page.wait("#cw-view-source tr.on")
+    line = page.text("#cw-view-source tr.on")
+    assert figures["not_finite/op"].rstrip(")").rpartition(":")[2] in line
+    assert page.errors == []
