@@ -56,21 +56,21 @@ def execute(name: str, threads: int, against: list[str]) -> dict:
     from core_compiler.compiler import Options
     from core_compiler.kernels.reference.digest import digest
     from core_compiler.runtime.peers import compare
-    from workbench import jobs, models
+    from workbench import jobs, models, peers
 
     model = models.load(models.spec(name))
     made = jobs.compile(model, "cpu", Options(threads=threads))
     ours = made(*model.inputs)
-    peers, errors = {}, {}
+    runs, errors = {}, {}
     for framework in against:
-        run = models.peer(model, framework, threads)
+        run = peers.peer(model, framework, threads)
         theirs, others = run(*model.inputs), run(*model.others)
         errors[framework] = max(
             float(np.abs(a - b).max() / np.abs(b - c).max())
             for a, b, c in zip(ours, theirs, others, strict=True)
         )
-        peers[framework] = lambda run=run: run(*model.inputs)
-    found = compare(lambda: made(*model.inputs), peers).to_json()
+        runs[framework] = lambda run=run: run(*model.inputs)
+    found = compare(lambda: made(*model.inputs), runs).to_json()
     return {
         "model": name, **found, "errors": errors, "digest": digest(ours), "identity": made.identity,
         "functions": len(made.facts["compiled"]),

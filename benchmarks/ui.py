@@ -1,23 +1,30 @@
 """How quickly the page opens a recording, steps through it and draws it, in a headless Chromium.
 
     python benchmarks/ui.py [--json] [-o FILE]          generated models: 1,000, 10,000, 100,000 ops
+                                                        and the training step of a real one
     python benchmarks/ui.py FILE.run ... [--json]       recordings
 
 For each recording, beside the machine's load (figures mean little on a busy one):
 
-``first_paint_s``  from the request to the first view that is drawn (a fresh browser: nothing
-                   cached); ``reload_s`` with the browser's cache
+``first_paint_s``  from the open connection to the server to the first view that is drawn, in a
+                   fresh browser (nothing cached): the median of ``first_paints_s``.
+                   ``from_request_s`` counts from the request, so also what every page does before
+                   it connects: fetching and starting Bokeh and Panel.  ``reload`` has both with
+                   the browser's cache, the best of two
 ``graph_s``        from the request to the graph of the import drawn
 ``step_ms``        from the key ``j`` to the graph and the IR diff of the next changed pass drawn,
                    for the first time; ``step_again_ms`` with ``k``, back
 ``select_ms``      from the key ``J`` to the next rewrite shown everywhere
 ``pan_frame_ms``   a frame while the graph is dragged, the 95th percentile; the slower one of
                    ``pan``: ``near`` (text can be read), ``whole`` (everything in the window)
+``redraw_ms``      from the last of some moves of the graph, during which a picture of it is moved,
+                   until it is drawn anew and sharp; the slower one (by ``p95``) of ``redraw``:
+                   ``near`` and ``whole``, as above.  The time in which the hand may go on is in it
 ``server_bytes``   memory of the server after all that
 
 ``--json`` prints one object at the end: ``sizes`` maps op counts to these figures of chains of
-equal blocks, ``long`` to those of such models with edges that span everything, ``recordings``
-files.
+equal blocks, ``long`` to those of such models with edges that span everything, ``training`` names
+of sample models to those of a training step compiled for the CPU, ``recordings`` files.
 """
 
 from __future__ import annotations
@@ -50,8 +57,15 @@ from pathlib import Path
 from workbench.app import serve
 serve(port=0, open_browser=False, root=Path(sys.argv[1]))
 """
-#: Installed before the page's own scripts: notes when the loading note went away.
+#: Installed before the page's own scripts: notes when the page was connected to its server and when
+#: the loading note went away.
 _WATCH = """
+window.WebSocket = class extends WebSocket {
+  constructor(...given) {
+    super(...given);
+    this.addEventListener('open', () => { window.connected ??= performance.now(); });
+  }
+};
 addEventListener('DOMContentLoaded', () => {
   const look = () => {
     if (document.getElementById('cw-loading')) requestAnimationFrame(look);
@@ -129,8 +143,45 @@ _PAN = """
   requestAnimationFrame(frame);
 })
 """
+#: Moves the graph for some frames, rests, and notes how long it takes until it is drawn anew.
+_REDRAW = """
+(times) => new Promise((done) => {
+  const find = (node, wanted) => {
+    for (const child of (node.shadowRoot ?? node).children) {
+      const found = child.classList?.contains(wanted) ? child : find(child, wanted);
+      if (found) return found;
+    }
+    return null;
+  };
+  const root = find(document.querySelector('#cw-view-graph'), 'cw');
+  const stage = find(root, 'stage');
+  const took = [];
+  let moves = 0;
+  let rested = 0;
+  const frame = () => {
+    const now = performance.now();
+    if (!rested) {
+      const by = took.length % 2 ? -9 : 9;
+      const turn = { deltaX: by, deltaY: by, bubbles: true, cancelable: true };
+      stage.dispatchEvent(new WheelEvent('wheel', turn));
+      moves += 1;
+      if (moves % 12 === 0) rested = now;
+    } else if (root.workbench.sharp() || now - rested > 20000) {
+      took.push(root.workbench.sharp() ? now - rested : NaN);
+      rested = 0;
+    }
+    if (took.length < times) requestAnimationFrame(frame);
+    else done(took);
+  };
+  requestAnimationFrame(frame);
+})
+"""
 SIZES = (1000, 10_000, 100_000)
-FRAMES = 120
+#: What is trained for ``training``: as many layers as deep models have, narrow ones.
+TRAINED = {"llama-4l": ("--depth", "32", "--width", "0.125", "--batch", "1", "--iterations", "1")}
+FRAMES, REDRAWS = 120, 12
+#: Browsers in which a page is opened before the one that goes on.
+OPENED = 4
 #: Passes that are stepped through.
 STEPS = 12
 
@@ -138,11 +189,15 @@ STEPS = 12
 def measure(browser, url: str, server: psutil.Process, path: Path) -> dict:
     """The figures of one recording."""
     address = f"{url}?run={quote(str(path.absolute()))}"
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    context.set_default_timeout(120_000)
-    context.add_init_script(_WATCH)
+    fresh = []
+    for _ in range(OPENED):
+        context = _fresh(browser)
+        fresh.append(_open(context.new_page(), address))
+        context.close()
+    context = _fresh(browser)
     page = context.new_page()
     opened = [_open(page, address) for _ in range(3)]
+    fresh.append(opened[0])
     began = time.perf_counter()
     page.goto(f"{address}&stage=0&panes=graph,diff")
     page.wait_for_selector("#cw-view-graph .cw[data-ready]")
@@ -154,43 +209,61 @@ def measure(browser, url: str, server: psutil.Process, path: Path) -> dict:
     there = [page.evaluate(_STEP, "j") for _ in range(steps)]
     back = [page.evaluate(_STEP, "k") for _ in range(steps)]
     select = [page.evaluate(_SELECT) for _ in range(8)]
-    pan = _pan(page)
+    pan, redraw = _pan(page)
     context.close()
     return {
         "recording": path.name,
-        "first_paint_s": round(opened[0] / 1e3, 3),
-        "reload_s": round(min(opened[1:]) / 1e3, 3),
+        **sorted(fresh, key=lambda o: o["first_paint_s"])[len(fresh) // 2],
+        "first_paints_s": [o["first_paint_s"] for o in fresh],
+        "reload": min(opened[1:], key=lambda o: o["from_request_s"]),
         "graph_s": round(graph, 3),
         "step_ms": _summary(there),
         "step_again_ms": _summary(back),
         "select_ms": _summary(select),
         "pan_frame_ms": max(p["p95"] for p in pan.values()),
         "pan": pan,
+        "redraw_ms": max(redraw.values(), key=lambda r: r["p95"]),
+        "redraw": redraw,
         "server_bytes": server.memory_info().rss,
         "load": round(os.getloadavg()[0], 1),
     }
 
 
-def _pan(page) -> dict[str, dict[str, float]]:
-    """Frames while panning a graph with as many ops drawn as the view draws at most."""
+def _pan(page) -> tuple[dict[str, dict[str, float]], ...]:
+    """Frames while panning a graph with as many ops drawn as the view draws at most, and how long
+    it takes to draw it anew after that."""
     page.locator("#cw-view-graph .stage").focus()
     page.keyboard.press("E")
     page.wait_for_timeout(1500)
-    found = {}
+    pan, redraw = {}, {}
     for name, key in (("whole", "f"), ("near", ".")):
         if name == "near":
             page.keyboard.press("ArrowDown")  # selects something, at a size that can be read
         page.keyboard.press(key)
         page.wait_for_timeout(800)
-        found[name] = _summary(page.evaluate(_PAN, FRAMES))
-    return found
+        pan[name] = _summary(page.evaluate(_PAN, FRAMES))
+        page.wait_for_timeout(500)
+        redraw[name] = _summary(page.evaluate(_REDRAW, REDRAWS))
+    return pan, redraw
 
 
-def _open(page, address: str) -> float:
+def _fresh(browser):
+    """A browser that knows nothing of the page."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(120_000)
+    context.add_init_script(_WATCH)
+    return context
+
+
+def _open(page, address: str) -> dict[str, float]:
     page.goto(address)
     page.wait_for_function("() => window.opened")
     page.wait_for_selector("#cw-view-overview h1")
-    return page.evaluate("() => window.opened")
+    connected, opened = page.evaluate("() => [window.connected, window.opened]")
+    return {
+        "first_paint_s": round((opened - connected) / 1e3, 3),
+        "from_request_s": round(opened / 1e3, 3),
+    }
 
 
 def _summary(values: list[float]) -> dict[str, float]:
@@ -229,7 +302,7 @@ def main() -> None:
     )
     parser.add_argument("recordings", nargs="*", type=Path)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="op counts")
-    parser.add_argument("--short", action="store_true", help="no models with long edges")
+    parser.add_argument("--short", action="store_true", help="no long edges, no training step")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("-o", "--output", type=Path, help="the object of --json, into a file")
     arguments = parser.parse_args()
@@ -268,6 +341,14 @@ def _wanted(arguments, folder: Path) -> Iterator[tuple[str, str, Path]]:
                 check=True, cwd=ROOT,
             )  # fmt: skip
             yield group, str(ops), path
+    if not arguments.short:
+        for name, words in TRAINED.items():
+            path = folder / f"{name}.run"
+            subprocess.run(
+                [sys.executable, "-m", "workbench", "train", name, *words, "-o", str(path)],
+                check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
+            )  # fmt: skip
+            yield "training", name, path
 
 
 if __name__ == "__main__":

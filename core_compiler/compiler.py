@@ -21,7 +21,8 @@ from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.kernels import check_kernels
 from core_compiler.debug.statistics import stage_statistics
 from core_compiler.debug.steps import check_schedules
-from core_compiler.errors import PassRaised, PassTimeout, UserError
+from core_compiler.edit_facts import edit_facts
+from core_compiler.errors import CANNOT_HERE, PassRaised, PassTimeout, UserError
 from core_compiler.ir import BufferType, Module, Rewrite, TensorType, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import (
@@ -128,7 +129,7 @@ class Stage:
             self.index, self.name, self.module, self.rewrites, self.seconds, self.figures,
             self.diagnostics, half=self.step.half if self.step else "meaning",
             exact=pass_.exact if pass_ else True, tolerance_class=pass_.tolerance if pass_ else "",
-            changed=self.changed, options=pass_.options() if pass_ else {},
+            changed=self.changed, options=pass_.told_options() if pass_ else {},
             doc=pass_.summary() if pass_ else "The model as the frontend read it.",
         )  # fmt: skip
 
@@ -294,8 +295,18 @@ class Compilation:
     def executable(self):
         """The bound program on the target's device; UserError where this machine cannot execute."""
         if "executable" not in self.facts:
+            if (missing := self.not_executed) is not None:
+                raise self._cannot(missing)
             self.facts["executable"] = self.load()
         return self.facts["executable"]
+
+    @property
+    def not_executed(self) -> str | None:
+        """Why the program cannot be executed alone on this machine; None where it can."""
+        training = self.options.training
+        if training is not None and training.shards > 1:
+            return "the shards of a training step run together"
+        return self.target.available()
 
     def load(self):
         """The program bound once more, with a memory of its own; UserError where this machine
@@ -303,8 +314,12 @@ class Compilation:
         self.finish()
         missing = self.target.available()
         if missing:
-            raise UserError(missing, f"target {self.target.name}", "choose -t cpu", 3)
+            raise self._cannot(missing)
         return self.target.load(self.module, self.facts, threads=self.options.threads)
+
+    def _cannot(self, missing: str) -> UserError:
+        fix = "choose -t cpu" if self.target.available() else "train it: step(*batch)"
+        return UserError(missing, f"target {self.target.name}", fix, CANNOT_HERE)
 
     def __call__(self, *arrays):
         """Execute: NumPy arrays in (of a JAX function: its arguments as they are), a tuple of NumPy
@@ -384,16 +399,21 @@ class Compilation:
 
     def _begin(self, observer: Observer, more: Mapping[str, Any]) -> None:
         self.module.weights.check()
-        observer.begin({**self.about, **more})
+        how = self.options
+        observer.begin({
+            **self.about, "edit": edit_facts(how.edit), "target_options": dict(how.target),
+            "pass_timeout": how.pass_timeout, **more,
+        })  # fmt: skip
         self.log.tell(observer)
 
     # -- in a notebook -----------------------------------------------------------------------------
 
-    def show(self, view: str | None = None) -> Any:
-        """Live widgets: the whole workbench, or one ``view``; see `core_compiler.session.show`."""
+    def show(self, view: str | None = None, *, other: Any = None) -> Any:
+        """Live widgets: the whole workbench, or one ``view``, also beside an ``other`` compilation
+        or recording; see `core_compiler.session.show`."""
         from core_compiler.session import show
 
-        return show(self, view)
+        return show(self, view, other=other)
 
     @property
     def kernels(self) -> dict[str, KernelText]:
@@ -516,15 +536,18 @@ class Compilation:
         if self.inputs is None:
             raise UserError("checking needs inputs", "check", "give example inputs")
         exact = stage.step is None or stage.step.pass_.exact
+        anew = stage.step is not None and stage.step.pass_.anew and bool(stage.rewrites)
         if self._checker is None:
-            self._checker = Checker(self.stages[0].module, self.inputs)
-            self._catch_up(self._checker)
-            self._tell_values(0, self._checker.values.known)
+            first = self._last_anew()
+            self._checker = Checker(self.stages[first].module, self.inputs)
+            self._catch_up(self._checker, first)
+            self._tell_values(first, self._checker.values.known)
         results = self._checker.stage(
             stage.rewrites,
             exact,
             self.stages[stage.index - 1].module,
             stage.module,
+            anew,
         )
         if stage.name.split("#")[0] == "schedule_kernels":
             results += check_schedules(stage.module, self.facts["schedules"])
@@ -544,6 +567,9 @@ class Compilation:
             self._tell_values(stage.index - 1, self._checker.sealed.known)
         self.checks[stage.index] = results
         self.observer.check(stage.index, results)
+        if anew:  # what comes is compared with what is computed from here on
+            self._checker = Checker(stage.module, self.inputs)
+            return
         moved = not exact or any(r.verdict == "failed" for r in results)
         if moved and stage.rewrites:
             error = self._checker.end_to_end(stage.module)
@@ -561,9 +587,18 @@ class Compilation:
         if left:
             self.observer.figures({f"statistics_left_out/{stage}": left})
 
-    def _catch_up(self, checker: Checker) -> None:
-        """Let a checker that starts late learn what earlier stages made, and where buffers lie."""
-        for before, stage in zip(self.stages[:-2], self.stages[1:-1], strict=True):
+    def _last_anew(self) -> int:
+        """The stage before the newest one, whose values checking begins with: the import, or what
+        the last pass made that computes something else."""
+        for stage in reversed(self.stages[1:-1]):
+            if stage.step is not None and stage.step.pass_.anew and stage.rewrites:
+                return stage.index
+        return 0
+
+    def _catch_up(self, checker: Checker, first: int) -> None:
+        """Let a checker that starts late learn what the stages after ``first`` made, and where
+        buffers lie."""
+        for before, stage in zip(self.stages[first:-2], self.stages[first + 1 : -1], strict=True):
             if stage.module.main.level == "target":
                 checker.stage(stage.rewrites, True, before.module, stage.module)
             for rewrite in stage.rewrites:

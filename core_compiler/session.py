@@ -18,6 +18,7 @@ import numpy as np
 from core_compiler import __version__, targets
 from core_compiler.compiler import Compilation, Options, start
 from core_compiler.errors import UserError
+from core_compiler.frontends import text
 from core_compiler.frontends.base import Imported
 from core_compiler.ir import Module, Value
 from core_compiler.ir.events import Observer
@@ -36,6 +37,7 @@ def compile(
     options: Mapping[str, Any] | None = None, finish: bool = True,
     observer: Observer | None = None, pass_timeout: float | None = None,
     frontend: str | None = None, training: Training | None = None,
+    record: str | Path | None = None,
 ) -> Any:  # fmt: skip
     """Compile ``model`` and hand over the compilation: its stages, its checks, and as a callable.
 
@@ -50,14 +52,23 @@ def compile(
     ``training``  the loss, the optimiser and so on: the answer is then a
                 :class:`~core_compiler.training.step.TrainingStep`; ``inputs`` are an example batch:
                 the model's inputs, then the targets unless the loss is the model's own.
+    ``record``  a ``.run`` that is written pass by pass: the page (``workbench open``, also in
+                another process) shows the compile as it goes on.  With ``finish=False`` ask for it
+                when you want it: ``c.record(path)``.
     UserError says what is wrong with a model, where, and what to do.
     """
+    if record is not None and not finish:
+        raise UserError("record and finish=False exclude one another", "compile",
+                        "write the recording when you want it: c.record(path)")  # fmt: skip
     if training is not None:
-        return _training_step(
+        step = _training_step(
             model, inputs, training, target, Options(
                 check, True, threads, edit, dict(options or {}), pass_timeout, training
-            ), finish, observer,
+            ), observer,
         )  # fmt: skip
+        if finish:
+            _finish(step.compilation, record)
+        return step
     imported, arrays = _imported(model, inputs) if frontend is None else (
         _as_graph(model, inputs, frontend))  # fmt: skip
     if arrays is not None:
@@ -75,14 +86,25 @@ def compile(
 
         made.leaves = leaves
     made.about = _about(model, imported, found.name, how)
-    return made.finish() if finish else made
+    return _finish(made, record) if finish else made
+
+
+def _finish(made: Compilation, record: str | Path | None) -> Compilation:
+    """Run all passes, into a recording where one is wanted."""
+    if record is None:
+        return made.finish()
+    from core_compiler.record.recorder import Recorder
+
+    with Recorder(record) as recorder:
+        made.finish_told(recorder)
+    return made
 
 
 def _training_step(
     model: Any, inputs: Sequence | None, training: Training, target: str | Any, how: Options,
-    finish: bool, observer: Observer | None,
+    observer: Observer | None,
 ) -> TrainingStep:  # fmt: skip
-    """The training step of a model; ``inputs``: an example batch."""
+    """The training step of a model before its first pass; ``inputs``: an example batch."""
     if inputs is None or not len(inputs):
         raise UserError("a training step needs an example batch", "compile",
                         "give the model's inputs, then the targets")  # fmt: skip
@@ -107,10 +129,7 @@ def _training_step(
         "inputs": inputs_called, "outputs": ["loss"], "training": dict(training.facts()),
     }  # fmt: skip
     tied = imported.facts.get("tied", ())
-    step = TrainingStep(joint.roles, joint.state, training.shards, tied, made)
-    if finish:
-        made.finish()
-    return step
+    return TrainingStep(joint.roles, joint.state, training.shards, tied, made)
 
 
 def _need_batch(roles: Roles, wanted: Sequence[Value], arrays: Sequence[np.ndarray]) -> None:
@@ -139,17 +158,21 @@ def _about(model: Any, imported: Imported, target: str, how: Options) -> dict[st
     }  # fmt: skip
 
 
-def show(what: Compilation | str | Path, view: str | None = None) -> Any:
+def show(what: Compilation | str | Path, view: str | None = None, *,
+         other: Compilation | TrainingStep | str | Path | None = None) -> Any:  # fmt: skip
     """A compilation or a recording (a ``.run``) in a notebook cell: live widgets with one
-    selection, or only the ``view`` of that name.
+    selection, or only the ``view`` of that name.  ``other``: what it is compared with, a
+    compilation, the path of a recording, or the name of a run in the library; views that can show
+    both do so.
 
-    UserError where the notebook's part is not installed; nothing else needs it.
+    UserError where the notebook's part is not installed (nothing else needs it), no view is called
+    that, or there is no such recording.
     """
     shown = entry_points(group="core_compiler.show", name="notebook")
     if not shown:
         raise UserError("this installation has no widgets", "show",
                         "pip install 'compiler-workbench[ui]'")  # fmt: skip
-    return next(iter(shown)).load()(what, view)
+    return next(iter(shown)).load()(what, view, other)
 
 
 def _name_of(model: Any) -> str:
@@ -235,6 +258,8 @@ def _from_file(
 
         made = import_exported(read_pt2(path), name=str(path), read_files=False, training=training)
         return made, _arrays(inputs)
+    if path.suffix.lower() == ".mlir" and text.is_ours(path):
+        return text.import_file(path), _arrays(inputs)
     if path.suffix.lower() in (".mlir", ".mlirbc", ".stablehlo"):
         from core_compiler.frontends.stablehlo import import_file as import_program
 

@@ -37,12 +37,31 @@ _TRAIN = ["train", "digits-cnn", "--iterations", "400", "--batch", "32", "--opti
           "--rate", "0.01", "--every", "50", "--receipts", "gradients"]  # fmt: skip
 #: The recordings by name and the commands that make them; ``{}`` is the folder.
 RECIPES = {
-    "resnet18": ["compile", "resnet18", "--check", "--execute"],
+    "resnet18": ["compile", "resnet18", "--check", "--execute", "--against", "torch"],
+    "resnet18-unfolded": [
+        "compile",
+        "resnet18",
+        "--check",
+        "--execute",
+        "--skip",
+        "fold_batch_norm",
+        "--skip",
+        "fuse_epilogues",
+    ],
     "resnet18-cuda": ["compile", "resnet18", "-t", "cuda"],
     "digits-cnn": ["compile", "digits-cnn", "--check", "--execute"],
+    "wrong-gelu": [
+        "compile",
+        "digits-mlp",
+        "--check",
+        "--insert",
+        "tests/debug/planted.py:QuickGelu@canonicalise",
+    ],
     "training-a": [*_TRAIN, "--folder", "{}/a"],
     "training-b": [*_TRAIN, "--folder", "{}/b", "--inject", "core.conv#2:120"],
 }
+#: The views that are shown with two recordings, and what says that they are drawn.
+TWO_RUNS = {"numerics": "#cw-view-numerics tbody tr", "memory": "#cw-view-memory .cw[data-ready]"}
 _SERVE = """
 import sys
 from pathlib import Path
@@ -72,7 +91,8 @@ def record(folder: Path) -> None:
             run = "import sys; from workbench.cli import main; sys.exit(main(sys.argv[1:]))"
             command = [sys.executable, "-c", run, *words, "-o", str(path.absolute())]
             print(" ".join(["workbench", *words]), flush=True)
-            subprocess.run(command, check=True, cwd=ROOT)
+            # A compile whose check fails says so with its exit status, and is recorded.
+            subprocess.run(command, check="--insert" not in words, cwd=ROOT)
 
 
 def pictures(folder: Path) -> list[Picture]:
@@ -114,11 +134,19 @@ def of_a_model(path: Path) -> list[Picture]:
         Picture("timeline", {"run": path.name, "panes": "timeline", "op": op}, drawn("timeline")),
         Picture("numerics", {"run": path.name, "panes": "numerics,diff", "stage": fold},
                 "#cw-view-numerics tbody tr"),
+        Picture("framework", {"run": path.name, "panes": "numerics,graph", "stage": "0",
+                              "numerics.view": '{"tab":"beside"}'},
+                "#cw-view-numerics [data-tab=beside][aria-selected=true]", choose_framework),
+        *(Picture(f"two-{view}", {"run": path.name, "other": "resnet18-unfolded.run",
+                                  "panes": view, f"{view}.view": '{"ab":true}'}, ready)
+          for view, ready in TWO_RUNS.items()),
         Picture("pipeline", sight("pipeline", fold, **{"pipeline.view": draft}),
                 "#cw-view-pipeline .row.skipped"),
         Picture("compare", {"run": path.name, "other": cuda, "panes": "compare"},
                 '#cw-view-compare [data-table="kernels"] tr'),
         Picture("search", sight("graph,diff", fold), "#cw-bar .hit", look_for("conv")),
+        Picture("bisect", {"run": "wrong-gelu.run", "panes": "bisect"},
+                '#cw-view-bisect [data-result="pass"]', find_bad_pass),
         Picture("step-by-step", {}, drawn("graph"), hold),
         Picture("tour", {}, "#cw-tour .card", take_tour),
     ]  # fmt: skip
@@ -161,11 +189,22 @@ def look_for(text: str) -> Callable[[Any], None]:
     return act
 
 
+def choose_framework(page: Any) -> None:
+    page.click("#cw-view-numerics [data-do=beside]")
+    page.wait_for_selector("#cw-view-numerics tbody tr.on")
+
+
 def find(page: Any) -> None:
     """The first op in which two runs differ; it is kept for the next picture."""
     page.wait_for_selector("#cw-view-divergence [data-result], #cw-view-divergence [data-do=find]")
     if not page.query_selector("#cw-view-divergence [data-result]"):
         page.click("#cw-view-divergence [data-do=find]")
+
+
+def find_bad_pass(page: Any) -> None:
+    page.wait_for_selector("#cw-view-bisect [data-do=look]")
+    if not page.query_selector("#cw-view-bisect [data-result]"):
+        page.click("#cw-view-bisect [data-do=look]")
 
 
 def hold(page: Any) -> None:

@@ -49,7 +49,7 @@ def bundle(entries: Sequence[str], folder: Path, *options: str) -> None:
 
 
 def _fresh(outputs: Sequence[Path]) -> bool:
-    sources = [*(ROOT / "src").rglob("*.ts"), ROOT / "package-lock.json"]
+    sources = [*(ROOT / "src").rglob("*.ts"), ROOT / "colours.json", ROOT / "package-lock.json"]
     if not all(path.is_file() for path in outputs):
         return False
     oldest = min(path.stat().st_mtime_ns for path in outputs)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import param
+from panel import state
 from panel.custom import AnyWidgetComponent
 
 from widgets.encode import pack
@@ -37,6 +38,22 @@ class View(AnyWidgetComponent):
                 self.response = response
 
         self.param.watch(answer, "request")
+
+    def _update_model(
+        self, events: Any, msg: Any, root: Any, model: Any, doc: Any, comm: Any
+    ) -> None:
+        """Panel (1.9.4) drops what a component is given after the browser has fetched the document
+        and before it has heard that all of it is drawn.  What is held by us, it leaves to Bokeh,
+        which sends it."""
+        parameters = (events, msg, root, model, doc, comm)
+        if comm is not None or state.loaded or doc.callbacks.hold_value:
+            super()._update_model(*parameters)
+            return
+        doc.hold()
+        try:
+            super()._update_model(*parameters)
+        finally:
+            doc.unhold()
 
 
 def component(name: str, esm: Any, base: type = View) -> Any:

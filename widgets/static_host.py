@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from widgets import colours
 from widgets.encode import pack
 from widgets.views import TRAITS, module_path
 
@@ -19,8 +20,7 @@ POLICY = (
 
 _STYLE = """
 html, body { margin: 0; height: 100%; }
-body { font: 13px/1.45 system-ui, sans-serif; background: #fff; color: #1b1f24; }
-body[data-theme=dark] { background: #14171c; color: #dfe3e8; }
+body { font: 13px/1.45 var(--sans); background: var(--page); color: var(--text); }
 main { display: grid; gap: 8px; padding: 8px; box-sizing: border-box; min-height: 100%;
   grid-auto-rows: minmax(420px, 1fr); }
 main.one { height: 100%; padding: 0; }
@@ -115,7 +115,7 @@ def page(
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n"
+        f"<title>{html.escape(title)}</title><style>{colours.css()}{_STYLE}</style></head>\n"
         f'<body data-theme="{html.escape(theme)}"><main class="{layout}">{"".join(sections)}'
         f'</main>\n<script type="application/json" id="boot">{boot}</script>\n{modules}'
         f'<script type="module">{_SCRIPT}</script></body></html>\n'

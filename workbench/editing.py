@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from core_compiler import targets
+from core_compiler.edit_facts import MAX_TEXT
 from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass, with_options
 from core_compiler.pipelines import (
@@ -22,9 +23,9 @@ from core_compiler.pipelines import (
     Step,
     arrange,
     build,
-    level_of,
 )
-from workbench import edits, own_pass
+from core_compiler.training.config import Training
+from workbench import edits, own_pass, recorded_model
 
 Draft = dict[str, Any]
 #: Longest limit of rewrites, longest time of a pass (seconds).
@@ -54,14 +55,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Ground:
-    """What drafts stand on: a target, and the draft that the shown recording was made with."""
+    """What drafts stand on: a target, the draft that the shown recording was made with, the level
+    that its model begins with, and how that is trained."""
 
     target: Any
     base: Draft
     level: str = "tensor"
+    training: Training | None = None
 
     def _arranged(self, draft: Draft, edit: PipelineEdit = PipelineEdit()) -> list[Step]:
-        return arrange(self.target, draft["target"], edit, self.level)
+        return arrange(self.target, draft["target"], edit, self.level, self.training)
 
     def rows(self, draft: Draft) -> list[Row]:
         """The pipeline of ``draft``, its skipped passes too."""
@@ -103,7 +106,7 @@ class Ground:
     def check(self, draft: Draft) -> None:
         """UserError where the draft's pipeline cannot be compiled."""
         edit = edits.from_json(draft["edit"], own_pass.stand_in)
-        build(self.target, draft["target"], edit, self.level)
+        build(self.target, draft["target"], edit, self.level, self.training)
 
     def locked(self, rows: Sequence[Row], draft: Draft) -> int:
         """How many rows stay as they were: those before the pass to begin with."""
@@ -219,10 +222,11 @@ def clean(draft: Any, otherwise: Draft) -> Draft:
 
 
 def ground(meta: Mapping[str, Any], executed: bool) -> Ground:
-    """What the drafts of a recording stand on; UserError where its target is not installed."""
-    level = level_of(str(meta.get("frontend") or ""))
+    """What the drafts of a recording stand on; UserError where its target is not installed, or it
+    does not say how its model is trained."""
     target = targets.target(str(meta.get("target") or "cpu"))
-    as_told = Ground(target, recorded(meta, executed), level)
+    level, training = recorded_model.level(meta), recorded_model.training(meta)
+    as_told = Ground(target, recorded(meta, executed), level, training)
     base = as_told.base
     return replace(as_told, base={**base, "edit": as_told.edit(as_told.rows(base), base)})
 
@@ -335,7 +339,7 @@ def _code(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list
         raise UserError(f"{row.label} is not your own", "edit of the pipeline",
                         "insert a pass of your own")  # fmt: skip
     if "code" in done:
-        item: dict[str, Any] = {"code": str(done["code"])[: own_pass.MAX_TEXT + 1]}
+        item: dict[str, Any] = {"code": str(done["code"])[: MAX_TEXT + 1]}
     else:
         item = {"source": str(done.get("source", "")).strip()[: edits.MAX_SHORT]}
     made = own_pass.stand_in(item)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from core_compiler.edit_facts import MAX_TEXT
 from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines import PipelineEdit
@@ -14,17 +15,6 @@ from workbench import own_pass
 #: How many entries an edit may have, and how long a short text of it may be.
 MAX_ENTRIES, MAX_SHORT = 500, 300
 _NAMES = ("skip", "order", "repeat")
-
-
-def to_json(edit: PipelineEdit, with_text: bool = True) -> dict[str, Any]:
-    """``edit`` as a recording keeps it; ``with_text``: with the code of inserted passes."""
-    return {
-        "skip": list(edit.skip), "limits": dict(edit.limits),
-        "options": {k: dict(v) for k, v in edit.options.items()},
-        "order": list(edit.order), "repeat": list(edit.repeat),
-        "insert": [{"place": place, **own_pass.recorded(pass_, with_text)}
-                   for place, pass_ in edit.insert],
-    }  # fmt: skip
 
 
 def from_json(data: Any, load: Callable[[Mapping[str, Any]], Pass] = own_pass.load) -> PipelineEdit:
@@ -65,7 +55,7 @@ def _item(item: Any) -> dict[str, Any]:
         if item.get(name):
             made[name] = _short(item[name])
     if item.get("code"):
-        made["code"] = str(item["code"])[: own_pass.MAX_TEXT + 1]
+        made["code"] = str(item["code"])[: MAX_TEXT + 1]
     if item.get("options"):
         options = _mapping(item, "options")
         made["options"] = {_short(k): _short(v) for k, v in options.items()}
@@ -189,7 +179,8 @@ def _wrapped(parts: Sequence[str]) -> str:
 
 def python(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str, Any],
            check: bool) -> str:  # fmt: skip
-    """The Python that compiles with this edit, ``model`` and ``inputs`` at hand."""
+    """The Python that compiles with this edit, ``model`` and ``inputs`` at hand (``training``: of a
+    training step)."""
     lines = ["import core_compiler as cc"]
     own = []
     for item in edit["insert"]:
@@ -205,6 +196,7 @@ def python(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str
     lines += ["", f"edit = cc.PipelineEdit(\n{inner})" if parts else "edit = cc.PipelineEdit()"]
     call = ["model", "inputs", f'target="{meta.get("target", "cpu")}"', "edit=edit"]
     call += [f"options={dict(target)!r}"] if target else []
+    call += ["training=training"] if meta.get("mode") == "training" else []
     call += ["check=True"] if check else []
     return "\n".join([*lines, f"made = cc.compile({', '.join(call)})"]) + "\n"
 

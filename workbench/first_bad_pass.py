@@ -21,7 +21,7 @@ from core_compiler.debug.bisect import Finding, Looked, bisect, made_by, tensor_
 from core_compiler.errors import UserError
 from core_compiler.ir.text import print_module, print_op, value_names
 from core_compiler.legality import levels
-from workbench import numbers, reducing
+from workbench import numbers, recorded_model, reducing
 from workbench.kept_results import Result, Results
 from workbench.models import Model
 
@@ -48,7 +48,8 @@ def tolerance(value: Any, where: str = "--tolerance") -> float:
 def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
     """The model's inputs from an ``.npz``: by their names, or ``arr_0``, ``arr_1``... in order.
 
-    UserError where the file cannot be read, or an array is missing or has another shape or dtype.
+    Of a training step the batch; what else it carries may be there too.  UserError where the file
+    cannot be read, or an array is missing or has another shape or dtype.
     """
     try:
         with np.load(path, allow_pickle=False) as held:
@@ -60,18 +61,22 @@ def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
         raise UserError(f"this is no .npz of plain arrays ({str(error)[:120]})", str(path),
                         "write it with numpy.savez") from None  # fmt: skip
     own = len(model.inputs) - len(model.imported.state)
+    needed = recorded_model.batch_of(model) or range(own)
     made = []
     for place, wanted in enumerate(model.inputs[:own]):
         names = [*model.imported.inputs[place : place + 1], f"arr_{place}"]
         given = next((arrays[name] for name in names if name in arrays), None)
         kind = f"{wanted.dtype} of shape {list(wanted.shape)}"
+        if given is None and place not in needed:
+            made.append(wanted)
+            continue
         if given is None:
             raise UserError(f"has no array {' or '.join(names)}", str(path),
                             f"add it: {kind}; there are {', '.join(arrays) or 'none'}")  # fmt: skip
         if given.shape != wanted.shape or given.dtype != wanted.dtype:
             raise UserError(f"{names[0]} is {given.dtype} of shape {list(given.shape)}", str(path),
                             f"the model takes {kind}")  # fmt: skip
-        made.append(np.ascontiguousarray(given))
+        made.append(np.ascontiguousarray(given).reshape(given.shape))  # it gives rank 0 an axis
     return (*made, *model.inputs[own:])
 
 
@@ -90,24 +95,28 @@ class Search:
     def run(self, progress: Progress) -> tuple[dict[str, Any], Compilation, Finding | None]:
         """What was found as plain data (see :func:`facts`), the compilation as far as it is right,
         and the finding."""
-        made = compiler.start(
-            self.model.imported.module, self.target, self.options, list(self.inputs)
-        )
+        options = recorded_model.whole(self.options, self.model)
+        made = compiler.start(self.model.imported.module, self.target, options, list(self.inputs))
+        if self.model.spec.kind == recorded_model.KIND:
+            recorded_model.check_pipeline(self.model.spec.text, made.steps)
         looked = Looked()
         found = bisect(
             made, self.inputs, levels=levels(), tolerance=self.tolerance, execute=self.execute,
             progress=progress, looked=looked,
         )  # fmt: skip
         data = facts(found, looked, made)
-        given = {"model": self.model.name, "target": made.target.name}
-        return {**data, **given, "tolerance": self.tolerance}, made, found
+        given = {
+            "model": self.model.name, "target": made.target.name, "tolerance": self.tolerance,
+            "stood_in": recorded_model.stood_in(self.model, self.inputs is not self.model.inputs),
+        }  # fmt: skip
+        return {**data, **given}, made, found
 
     def suspect(self, made: Compilation, found: Finding) -> reducing.Suspect:
         """What to reduce."""
         modules = [stage.module for stage in made.stages]
         return reducing.suspect(
             modules, made.steps, found.stage, self.model.name, self.inputs, made.target,
-            self.options, self.tolerance,
+            made.options, self.tolerance,
         )  # fmt: skip
 
 
@@ -232,7 +241,7 @@ def key_of(tolerance: float, inputs: str) -> str:
 
 _NUMBER = (int, float)
 _LIKE: dict[str, Any] = {
-    "model": str, "target": str, "tolerance": _NUMBER, "inputs": str,
+    "model": str, "target": str, "tolerance": _NUMBER, "inputs": str, "stood_in": str,
     "first_bad_pass": (str, NoneType), "value": (str, NoneType), "stage": (int, NoneType),
     "how": str, "note": str, "error": (*_NUMBER, NoneType), "index": [int],
     "numbers": ([_NUMBER], NoneType), "absolute": (*_NUMBER, NoneType), "ulps": (int, NoneType),
@@ -268,7 +277,8 @@ def _fits(value: Any, like: Any) -> bool:
 
 
 def _sound(found: Mapping[str, Any]) -> Result | None:
-    sound = _fits(dict(found), _LIKE) and len(found["numbers"] or "ab") == 2
+    found = {"stood_in": "", **found}  # which earlier results lack
+    sound = _fits(found, _LIKE) and len(found["numbers"] or "ab") == 2
     return {name: found[name] for name in _LIKE} if sound else None
 
 

@@ -36,6 +36,7 @@ class Term:
 _TIMED = "By the clock around every launch on every thread (on a GPU by events of the stream), in 10 executions after 3 that are not counted; `workbench profile --repeats` takes more."
 _ROOFLINE = "By the roofline model: the longer of its arithmetic at the arithmetic peak and its compulsory bytes at the memory bandwidth. Both limits are measured once a machine, or come from the description of a machine that is not at hand."
 _SHARED = "A kernel's time is shared among the ops it computes, in proportion to the least time this machine needs for each op's arithmetic and for the bytes it moves to and from memory; an op's part goes to the line it came from. All lines and \"no line\" together are the time of all kernels."
+_BESIDE = "The framework runs the model's own graph node by node on the same inputs, the import is evaluated by the reference (`--against`)."
 _CHECKED = "Both sides of the rewrite are evaluated on the same real tensors (`--check`)."
 _COMPULSORY = "Counted from the op's types: each operand read once, each result written once."
 _COUNTED = "Counted from the ops of the program; an fma is two, an elementary function one."
@@ -120,6 +121,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "predicted_share": Term("share", "% predicted", "Its part of the predicted time of all kernels."),
         "ratio": Term("measured", "÷ predicted", "Measured time as a multiple of the predicted time; 1 is the limit."),
         "percent": Term("of limit", "%", "Predicted time as a part of the measured time: how near it is to the lower roof."),
+        "beyond": Term("> 100", "% of limit", "Above the measured limit: it was measured while the machine was busy.", "The limit is measured again with the next execution; this recording keeps what it has."),
         "gflops": Term("GFLOP/s", "", "Floating-point operations a second.", "Counted operations by measured time."),
         "gbytes_per_s": Term("GB/s", "", "Compulsory bytes a second; caches may move more or less.", _COMPULSORY),
         "count": Term("launches", "per execution", "How often one execution launches it."),
@@ -138,7 +140,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "p95_us": Term("p95", "µs", "95 of 100 samples were faster.", _TIMED),
         "compile_seconds": Term("compiled", "in", "Time to compile it; 'cached': it was compiled before.", "Wall clock."),
         "execution": Term("execution", "ms", "Median time of one execution.", _TIMED),
-        "limits": Term("limits", "", "Arithmetic peak and memory bandwidth.", "Measured once a machine: multiply-adds that stay in registers; reading and copying over growing footprints. Of a machine that is not at hand: by its description."),
+        "limits": Term("limits", "", "Arithmetic peak and memory bandwidth.", "Measured on the machine, and the best is kept: multiply-adds that stay in registers; reading and copying over growing footprints. Measured again where a kernel passes them. Of a machine that is not at hand: by its description."),
     },
     "memory": {
         "buffers": Term("buffers", "", "Buffers of this tier."),
@@ -166,6 +168,13 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "value": Term("value", "worst element", "The value that was compared, and the index of its worst element."),
         "old": Term("before", "", "The number at the worst element before the rewrite."),
         "new": Term("after", "", "The number at the worst element after the rewrite."),
+        "apart": Term("error", "of the largest", "Largest difference to the framework's tensor, divided by its largest magnitude. Differences add up along the graph.", _BESIDE),
+        "apart_absolute": Term("absolute", "", "The difference at the worst element, in the value's own unit.", _BESIDE),
+        "apart_one": Term("ulps", "", "Units in the last place between the two numbers at the worst element.", _BESIDE),
+        "node": Term("node", "of the framework", "The node of the framework's graph whose tensor it is compared with."),
+        "theirs": Term("framework", "worst element", "The number at the worst element, as the framework computes it."),
+        "ours": Term("import", "worst element", "The number at the worst element of the import's value."),
+        "element": Term("element", "worst", "The index of the worst element."),
         "line": Term("model line", "", "The line of the model it came from.", _LINE),
         "place": Term("#", "", "In program order."),
         "name": Term("value", "and its op", "The value, and the op that makes it."),
@@ -176,6 +185,12 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "largest": Term("max |x|", "finite", "Largest magnitude of a finite element."),
         "nan": Term("NaN", "elements", "Elements that are not a number."),
         "inf": Term("Inf", "elements", "Infinite elements. Attention masks scores with -Inf on purpose."),
+        "side": Term("run", "", "A is the recording that is open, B the one that it is compared with."),
+        "difference": Term("difference", "at most", "The largest difference of min, max and mean; of an element, where both recorded the tensor itself."),
+        "relative": Term("difference", "of the largest", "The same, divided by the largest magnitude of the value on either side."),
+        "unequal": Term("unequal", "elements", "Elements that are not the same bits, where both recorded the tensor itself."),
+        "apart_ulps": Term("ulps", "at most", "Units in the last place between two elements, where both recorded the tensor itself."),
+        "match": Term("same by", "", "How it is known that both are one value: recorded (both come from the same node of the framework, or carry the meaning of one imported value by the value maps of the rewrites), or guessed by structure."),
         "peer": Term("against", "relative", "Largest difference of the outputs to the peer's, divided by how much the outputs vary with the inputs.", "The peer runs the same model on the same inputs (`--against`)."),
     },
     "training": {

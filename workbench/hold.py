@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from core_compiler.compiler import Cancelled, Compilation, Stage
+from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import UserError
 from core_compiler.ir.events import Observer
 from core_compiler.record.recorder import Recorder
-from workbench import edits
 from workbench.stops import OP, PASS, RULE, known
 
 #: How long one wait for a command lasts before it is looked whether to stop (seconds).
@@ -96,7 +96,7 @@ class Hold:
         if any(step.label == f"{label}#2" for step in made.steps):
             label += "#1"  # the bare name means all of them
         made.change(replace(edit, skip=(*edit.skip, label)))
-        self._watching.amend({"edit": edits.to_json(made.options.edit)})
+        self._watching.amend({"edit": edit_facts(made.options.edit)})
 
     def _breakpoints(self, stops: list[str]) -> Callable[[Compilation], bool]:
         """Whether a breakpoint holds: before a pass, after a rule was applied or an op changed."""

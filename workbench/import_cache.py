@@ -14,7 +14,7 @@ import io
 import json
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,9 +44,10 @@ _OWN = ("ir", "ops", "frontends")
 
 
 def key(spec: Spec) -> str | None:
-    """The entry's name; None for what may not be cached (a function can return anything), and for
-    an ``.onnx`` file that was never read here: only reading it says which data files it has."""
-    if spec.kind in ("function", "saved_model"):  # a SavedModel is a folder that may grow
+    """The entry's name; None for what may not be cached (a function can return anything, a
+    SavedModel is a folder that may grow, a recording is one already), and for an ``.onnx`` file
+    that was never read here: only reading it says which data files it has."""
+    if spec.kind in ("function", "saved_model", "recording"):
         return None
     if spec.kind == "sample":
         state = _state(spec)
@@ -149,6 +150,23 @@ def get(name: str):
         module, tuple(head["inputs"]), tuple(head["outputs"]), head["sources"], head["facts"], state
     )
     return imported, tuple(first), tuple(second)
+
+
+def find_weights(digests: Set[str]) -> dict[str, np.ndarray]:
+    """The weights of these digests, from whichever entries have them."""
+    cache, found = CacheFolder(), dict[str, np.ndarray]()
+    for name in cache.keys(KIND) if digests else ():
+        try:  # an entry is not used, and kept longer, for being looked into
+            held = json.loads((cache.path(KIND, name) / "head.json").read_bytes())["weights"]
+            wanted = [d for d in held if d in digests and d not in found]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        files = cache.get_all(KIND, name) if wanted else None
+        if files is not None:
+            found |= {d: _array(files["arrays.bin"], held[d]) for d in wanted}
+        if len(found) == len(digests):
+            break
+    return found
 
 
 class _Arrays:

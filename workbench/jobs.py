@@ -11,15 +11,18 @@ from typing import Any
 
 from core_compiler import __version__, compiler, targets
 from core_compiler.compiler import Cancelled, Compilation, Options
+from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import UserError
 from core_compiler.ir.events import Observer, Observers
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.record.recorder import Recorder
 from core_compiler.telemetry import tell
-from workbench import edits
+from workbench import peers, recorded_model
 from workbench.hold import Hold
 from workbench.models import Model
 
+#: The figure that names the framework whose values were compared.
+FRAMEWORK = "values_against"
 _LIBRARIES = ("torch", "onnx", "transformers", "numpy", "numba", "llvmlite")
 
 
@@ -33,11 +36,13 @@ def compile(
     execute: bool = False,
     source_text: bool = True,
     hold: Hold | None = None,
+    against: str = "",
 ) -> Compilation:
     """Compile ``model`` for ``target``; with ``path``, record everything into that ``.run`` file.
 
     ``execute`` runs the program once on the model's inputs and times every launch, into the same
-    recording, or records why this machine cannot.  A compile that fails or is stopped keeps the
+    recording, or records why this machine cannot.  ``against`` names the framework whose values are
+    compared with the import's, each with its node's.  A compile that fails or is stopped keeps the
     stages it has finished; the recording then says how it ended.  ``hold`` says before each pass
     whether to run it.
     """
@@ -46,6 +51,7 @@ def compile(
     if recorder is not None:
         watchers.append(recorder)
     watching = Observers(*watchers)
+    compared = peers.values(model, against) if against else None
     watching.begin(describe(model, getattr(target, "name", target), options, source_text))
     try:
         started = time.perf_counter()
@@ -53,8 +59,11 @@ def compile(
             # A model seen for the first time will need kernels that no cache has yet.
             (targets.target(target) if isinstance(target, str) else target).prepare()
         made = compiler.start(
-            model.imported.module, target, options, model.inputs, watching, cancelled
-        )
+            model.imported.module, target, recorded_model.whole(options, model), model.inputs,
+            watching, cancelled,
+        )  # fmt: skip
+        if compared is not None:
+            _compare(compared, against, watching)
         made.call(model.imported.inputs, model.imported.outputs)
         if made.level == "tensor":
             made.trim = model.imported.trimmed
@@ -69,7 +78,7 @@ def compile(
         tell(made, watching)
         if cancelled():
             raise Cancelled
-        missing = made.target.available() if execute else None
+        missing = made.not_executed if execute else None
         if missing:
             watching.figures({"not_executed": missing})
         elif execute:
@@ -87,19 +96,31 @@ def compile(
     return made
 
 
+def _compare(compared: Callable[..., Any], against: str, watching: Observer) -> None:
+    """Tell how the import's values compare with the framework's."""
+    what = f"compare with {against}"
+    found = compared(lambda done, total: watching.progress(what, done, total))
+    watching.framework(found.records)
+    watching.figures({FRAMEWORK: against, f"{FRAMEWORK}_left_out": found.left_out})
+
+
 def describe(
     model: Model, target: str, options: Options, source_text: bool = True
 ) -> dict[str, Any]:
     """What a recording says about how it was made; ``source_text``: with the code of inserted
     passes."""
+    facts = dict(model.imported.facts)
+    trained = facts.get("training")
     return {
         "model": model.name, "spec": model.spec.text, "kind": model.spec.kind,
         "frontend": model.spec.frontend, "sizes": dict(model.spec.sizes), "target": target,
-        "mode": "inference", "inputs": list(model.imported.inputs),
-        "outputs": list(model.imported.outputs), "facts": dict(model.imported.facts),
+        "mode": "inference" if trained is None else "training",
+        **({} if trained is None else {"training": trained}),
+        "inputs": list(model.imported.inputs), "outputs": list(model.imported.outputs),
+        "facts": facts,
         "imported_from_cache": model.cached, "workbench": __version__, "contract": CONTRACT_VERSION,
         "threads": options.threads, "checked": options.check,
-        "edit": edits.to_json(options.edit, source_text), "target_options": dict(options.target),
+        "edit": edit_facts(options.edit, source_text), "target_options": dict(options.target),
         "pass_timeout": options.pass_timeout,
         "python": platform.python_version(), "versions": {n: _version(n) for n in _LIBRARIES},
         "sources": dict(model.imported.sources),

@@ -1,7 +1,8 @@
 """What a person may name as a model, and how it becomes tensor IR with inputs to run it on.
 
 ``resnet50`` (the catalogue), ``model.onnx``, ``model.pt2``, ``model.keras``, ``model.mlir``
-(StableHLO), a folder with a SavedModel, ``package.module:function``.
+(StableHLO, or our own IR), a folder with a SavedModel, ``package.module:function``, and a recording
+(its stage 0).
 Frameworks are imported only where the import is not in the cache.
 """
 
@@ -9,22 +10,22 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError, nearest, raised_at
+from core_compiler.errors import UserError, nearest
+from core_compiler.frontends import stand_ins
 from core_compiler.frontends.base import Imported
-from core_compiler.ir import TensorType, dtype
-from workbench import import_cache, user_code
+from core_compiler.frontends.text import is_ours
+from core_compiler.ir import TensorType, tensor
+from workbench import import_cache, recorded_model, user_code
 
 _FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-FRONTENDS = ("torch", "onnx", "onnx-passes", "jax", "keras", "tensorflow", "stablehlo")
+FRONTENDS = ("torch", "onnx", "onnx-passes", "jax", "keras", "tensorflow", "stablehlo", "ir")
 #: Reads what ``onnx`` reads, as a graph of ONNX: the passes of that level run before the import.
 AS_GRAPH = "onnx-passes"
 #: A model file's ending -> its kind and the frontend that reads it.
@@ -32,14 +33,16 @@ FILES = {
     ".onnx": ("onnx", "onnx"), ".pt2": ("pt2", "torch"), ".keras": ("keras", "keras"),
     **dict.fromkeys((".mlir", ".mlirbc", ".stablehlo"), ("stablehlo", "stablehlo")),
 }  # fmt: skip
+#: The ending of a recording, whose stage 0 is a model too.
+RECORDING = ".run"
 #: What reads a function's model: by what it returns.
 OF_FUNCTIONS = ("torch", "jax", "keras", "tensorflow")
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A model as asked for: ``kind`` is ``sample``, ``function``, ``saved_model``, or one of
-    :data:`FILES`.
+    """A model as asked for: ``kind`` is ``sample``, ``function``, ``saved_model``, ``recording``,
+    or one of :data:`FILES`.
 
     ``sizes`` are builder arguments of a sample (width, depth, batch, seed...).
     """
@@ -75,7 +78,7 @@ class Model:
 
     @property
     def name(self) -> str:
-        return self.spec.name
+        return str(self.imported.facts.get("recorded_as") or self.spec.name)
 
 
 def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: Any) -> Spec:
@@ -85,10 +88,14 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
         raise UserError(
             f"no frontend is called {frontend!r}", "--frontend", f"choose {' or '.join(FRONTENDS)}"
         )
-    kind, own = FILES.get(Path(text).suffix.lower(), ("", ""))
+    kind, own = {**FILES, RECORDING: (recorded_model.KIND,) * 2}.get(
+        Path(text).suffix.lower(), ("", "")
+    )
     if kind:
         if not Path(text).is_file():
             raise UserError("there is no such file", text, "check the path")
+        if kind == "stablehlo" and is_ours(Path(text)):
+            kind = own = "ir"
         if frontend not in (None, own) and (own, frontend) != ("onnx", AS_GRAPH):
             raise UserError(
                 f"a {Path(text).suffix} file is read by the {own} frontend", text,
@@ -122,23 +129,6 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
     raise UserError(
         f"no model is called {text!r}", "MODEL", nearest(text, CATALOGUE, f"give {listed}")
     )
-
-
-def recorded(meta: Mapping[str, Any], trust: bool = False) -> Spec:
-    """The model that a recording's facts name; UserError where they name none that can be imported
-    again."""
-    name = str(meta.get("model") or "the recording")
-    if meta.get("mode") == "training":
-        raise UserError("a training step is not compiled again from its recording", name,
-                        "compare two runs of it: workbench diverge")  # fmt: skip
-    text, sizes = str(meta.get("spec") or ""), meta.get("sizes")
-    if not text:
-        raise UserError("the recording does not say where its model comes from", name,
-                        "it was compiled from Python: look there, with "
-                        "core_compiler.debug.bisect.bisect")  # fmt: skip
-    kind, frontend = meta.get("kind"), meta.get("frontend")
-    chosen = str(frontend) if frontend and kind in ("sample", "function", "onnx") else None
-    return spec(text, chosen, trust, **(sizes if isinstance(sizes, dict) else {}))
 
 
 def load(wanted: Spec, cache: bool = True) -> Model:
@@ -189,7 +179,7 @@ def _as_graph(wanted: Spec, cache: bool) -> Model:
 # -- the kinds --------------------------------------------------------------------------------
 
 
-def _need(framework: str, extra: str) -> None:
+def need(framework: str, extra: str) -> None:
     """UserError (exit code 3) where a framework is not installed."""
     if importlib.util.find_spec(framework) is None:
         raise UserError(f"{framework} is not installed", "frontend",
@@ -197,7 +187,7 @@ def _need(framework: str, extra: str) -> None:
 
 
 def _sample(wanted: Spec):
-    _need("torch", "torch")
+    need("torch", "torch")
     from sample_models.catalogue import build
 
     built = build(wanted.text, **wanted.sizes)
@@ -214,7 +204,7 @@ def _sample(wanted: Spec):
 
 
 def _onnx(wanted: Spec):
-    _need("onnx", "onnx")
+    need("onnx", "onnx")
     from core_compiler.frontends.onnx import import_file
 
     imported = import_file(Path(wanted.text))
@@ -222,7 +212,7 @@ def _onnx(wanted: Spec):
 
 
 def _pt2(wanted: Spec):
-    _need("torch", "torch")
+    need("torch", "torch")
     from core_compiler.frontends.pytorch import import_exported
     from core_compiler.frontends.pytorch.archive import read_pt2
 
@@ -234,11 +224,22 @@ def _pt2(wanted: Spec):
 
 
 def _stablehlo(wanted: Spec):
-    _need("jax", "jax")
+    need("jax", "jax")
     from core_compiler.frontends.stablehlo import import_file
 
     imported = import_file(Path(wanted.text))
     return imported, example_inputs(imported, 0), example_inputs(imported, 1)
+
+
+def _ir(wanted: Spec):
+    from core_compiler.frontends.text import import_file
+
+    imported = import_file(Path(wanted.text))
+    return imported, example_inputs(imported, 0), example_inputs(imported, 1)
+
+
+def _recording(wanted: Spec):
+    return recorded_model.load(wanted)
 
 
 def _keras(wanted: Spec):
@@ -280,7 +281,7 @@ def _function(wanted: Spec):
         return _tensorflow_model(wanted, model, tuple(map(np.asarray, inputs)))
     if not user_code.of_torch(model):
         return _jax_function(wanted, model, inputs)
-    _need("torch", "torch")
+    need("torch", "torch")
     from core_compiler.frontends.pytorch import import_module
 
     imported = import_module(model, inputs, name=wanted.text)
@@ -288,7 +289,7 @@ def _function(wanted: Spec):
 
 
 def _jax_function(wanted: Spec, function: Callable, arguments: tuple):
-    _need("jax", "jax")
+    need("jax", "jax")
     from core_compiler.frontends.stablehlo import import_function
     from core_compiler.frontends.stablehlo.jax import leaves, on_leaves
 
@@ -300,7 +301,7 @@ def _jax_function(wanted: Spec, function: Callable, arguments: tuple):
 
 _IMPORTERS = {
     "sample": _sample, "onnx": _onnx, "pt2": _pt2, "keras": _keras, "stablehlo": _stablehlo,
-    "saved_model": _saved_model, "function": _function,
+    "ir": _ir, "saved_model": _saved_model, "function": _function, "recording": _recording,
 }  # fmt: skip
 
 
@@ -311,147 +312,11 @@ def _numpy(tensors: Sequence) -> tuple[np.ndarray, ...]:
 
 
 def example_inputs(imported: Imported, seed: int, like: Sequence[np.ndarray] = ()):
-    """Seeded inputs for a model that brings none: normal floats, integers in {0, 1} (or in the
-    range of ``like``), booleans."""
-    generator = np.random.default_rng(seed)
-    made = []
-    for i, value in enumerate(imported.module.main.arguments):
-        kind: Any = value.type
-        counts = not kind.dtype.is_float and i < len(like) and like[i].size
-        high = int(like[i].max()) + 1 if counts else 2
-        shape = [1 if isinstance(size, str) else size for size in kind.shape]
-        made.append(_drawn(generator, shape, kind.dtype, high))
-    return tuple(made)
+    """Seeded inputs for a model that brings none (see ``stand_ins.inputs``)."""
+    return stand_ins.inputs(imported.module, seed, like)
 
 
 def _all_drawn(shapes: Sequence[tuple[Sequence[int], str]]) -> tuple[np.ndarray, ...]:
-    generator = np.random.default_rng(0)
-    return tuple(_drawn(generator, shape, kind) for shape, kind in shapes)
-
-
-def _drawn(generator, shape: Sequence[int], kind: Any, high: int = 2) -> np.ndarray:
-    """Normal floats, or integers below ``high``; ``kind``: a dtype or its name."""
-    found = dtype(kind)
-    if found.is_float:
-        return generator.standard_normal(shape).astype(found.numpy)
-    return generator.integers(0, max(high, 1), shape).astype(found.numpy)
-
-
-# -- peers -----------------------------------------------------------------------------------------
-
-
-#: The frameworks that a model can be compared with.
-PEERS = ("torch", "torch.compile", "onnxruntime", "jax", "keras", "tensorflow")
-
-
-def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[np.ndarray, ...]]:
-    """The same model in another framework, as a function of NumPy arrays (which holds its own
-    state, if it has one).
-
-    ``framework``: one of :data:`PEERS`.  UserError where the model cannot run there, or the
-    framework is not installed.
-    """
-    found = _peer(model, framework, threads)
-    own = len(model.inputs) - len(model.imported.state)
-    return (lambda *arrays: found(*arrays[:own])) if model.imported.state else found
-
-
-def _peer(model: Model, framework: str, threads: int) -> Callable[..., tuple[np.ndarray, ...]]:
-    if framework in ("torch", "torch.compile"):
-        return _torch_peer(model, framework == "torch.compile", threads)
-    if framework == "onnxruntime":
-        return _onnxruntime_peer(model, threads)
-    if framework in ("jax", "keras", "tensorflow"):
-        return _telling(_own_peer(model, framework), framework, model.spec.text)
-    raise UserError(f"no peer is called {framework!r}", "--against",
-                    f"choose one of {', '.join(PEERS)}")  # fmt: skip
-
-
-def _own_peer(model: Model, framework: str):
-    """The model in the framework that it came from."""
-    if model.spec.frontend == framework and model.live is not None:
-        return model.live
-    if model.spec.kind == framework == "keras":  # imported from the cache
-        from core_compiler.frontends.keras import on_arrays, read_file
-
-        return on_arrays(read_file(Path(model.spec.text), trust=model.spec.trust))
-    raise UserError(f"{framework} can run its own models only", model.spec.text,
-                    "compare with torch or onnxruntime")  # fmt: skip
-
-
-def _torch_peer(model: Model, compiled: bool, threads: int):
-    _need("torch", "torch")
-    import torch
-
-    if threads:
-        torch.set_num_threads(threads)
-    wanted = model.spec
-    if wanted.kind == "sample":
-        from sample_models.catalogue import build
-
-        module: Any = build(wanted.text, **wanted.sizes).module
-    elif wanted.kind == "function" and wanted.frontend == "torch":
-        module = model.live
-    elif wanted.kind == "pt2":
-        from core_compiler.frontends.pytorch.archive import read_pt2
-
-        module = read_pt2(Path(wanted.text), trust=wanted.trust).module()
-    else:
-        fix = f"use --against {'onnxruntime' if wanted.kind == 'onnx' else wanted.frontend}"
-        raise UserError("torch cannot run it", wanted.text, fix)
-    if compiled:
-        module = torch.compile(module)
-    from core_compiler.frontends.pytorch.tensors import from_numpy, to_numpy
-
-    def run(*arrays):
-        with torch.no_grad():
-            made = module(*map(from_numpy, arrays))
-        leaves = torch.utils._pytree.tree_leaves(made)
-        return tuple(to_numpy(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
-
-    def quiet(*arrays):
-        with redirect_stdout(sys.stderr):  # standard output is for answers
-            return run(*arrays)
-
-    return _telling(run if model.live is None else quiet, "torch", wanted.text)
-
-
-def _onnxruntime_peer(model: Model, threads: int):
-    _need("onnxruntime", "peers")
-    import onnxruntime
-
-    wanted = model.spec
-    if wanted.kind == "sample":
-        from sample_models.export import export_onnx
-
-        path = export_onnx(wanted.text, **wanted.sizes)
-    elif wanted.kind == "onnx":
-        path = Path(wanted.text)
-    else:
-        raise UserError("onnxruntime needs an .onnx file", wanted.text, "use --against torch")
-    options = onnxruntime.SessionOptions()
-    if threads:
-        options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    open_session = _telling(onnxruntime.InferenceSession, "onnxruntime", wanted.text)
-    session = open_session(str(path), options, providers=["CPUExecutionProvider"])
-    names = [i.name for i in session.get_inputs()]
-
-    def run(*arrays):
-        return tuple(session.run(None, dict(zip(names, arrays, strict=True))))
-
-    return _telling(run, "onnxruntime", wanted.text)
-
-
-def _telling(function: Callable, framework: str, where: str) -> Callable:
-    """``function``, what the framework raises in it told as a UserError."""
-
-    def told(*arguments, **keywords):
-        try:
-            return function(*arguments, **keywords)
-        except Exception as error:
-            raise UserError(
-                f"{framework} cannot run it: {raised_at(error)}", where, "compare with another"
-            ) from error
-
-    return told
+    """Normal floats, integers of 0 and 1."""
+    random = np.random.default_rng(0)
+    return tuple(stand_ins.drawn(random, tensor(tuple(shape), kind)) for shape, kind in shapes)

@@ -1,7 +1,7 @@
 """The browser modules: bundles of `widgets`, and the plain JavaScript beside the views.
 
-A plain module's text stands behind the helpers of ``views/dom.js`` and the glossary; no bundler is
-needed for it.
+A plain module's text stands behind the glossary and the helpers that all share (``views/dom.js``,
+``views/downloads.js``); no bundler is needed for it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from functools import cache
 from pathlib import Path
 
+from widgets import colours
 from widgets.views import module_path
 from workbench import glossary
 from workbench.state import VIEWS
@@ -21,8 +22,12 @@ _PLAIN = {
     "start": (HERE / "app" / "runs.js", HERE / "app" / "start.js"),
     **{name: (HERE / "views" / f"{name}.js",)
        for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))},
+    **{name: (HERE / "views" / f"two_{name}.js", HERE / "views" / f"{name}.js")
+       for name, view in VIEWS.items() if view.two and not view.bundle},
 }  # fmt: skip
 NAMES = tuple(dict.fromkeys((*_PLAIN, *VIEWS)))
+#: What every plain module shares.
+SHARED = ("dom", "downloads")
 
 
 def module_text(name: str) -> str:
@@ -36,13 +41,15 @@ def module_text(name: str) -> str:
 def shared_text() -> str:
     """What stands before every plain module: the glossary and the helpers."""
     known = json.dumps(glossary.plain(), ensure_ascii=False)
-    helpers = (HERE / "views" / "dom.js").read_text(encoding="utf-8")
-    return f"const GLOSSARY = {known};\n{helpers}"
+    helpers = (HERE / "views" / f"{name}.js" for name in SHARED)
+    texts = [path.read_text(encoding="utf-8") for path in helpers]
+    return "\n".join([f"const GLOSSARY = {known};", *texts])
 
 
 def palette() -> str:
-    """The colours and fonts of plain modules, light and dark, as CSS variables of ``:root``."""
-    return (HERE / "palette.css").read_text(encoding="utf-8")
+    """The colours and fonts of plain modules, light and dark, and the measures of the page, as CSS
+    variables of ``:root``."""
+    return colours.css() + (HERE / "palette.css").read_text(encoding="utf-8")
 
 
 def standalone_text(name: str) -> str:
@@ -50,8 +57,8 @@ def standalone_text(name: str) -> str:
     stands in a shadow root, so that neither the page's styles nor its own cross over."""
     if name not in _PLAIN:
         return module_text(name)
-    colours = palette().replace(":root", ":host")
-    colours = colours.replace("[data-theme=dark]", ":host([data-theme=dark])")
+    style = palette().replace(":root", ":host")
+    style = style.replace("[data-theme=dark]", ":host([data-theme=dark])")
     view = module_text(name).replace("export default component(", "const drawn = component(")
     hosted = (HERE / "hosted.js").read_text(encoding="utf-8")
-    return f"{view}\nconst PALETTE = {json.dumps(colours)};\n{hosted}"
+    return f"{view}\nconst PALETTE = {json.dumps(style)};\n{hosted}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench import stops
 from workbench.state import MAX_TEXT, PRESETS, VIEWS, Sight
+from workbench.url_text import MAX_FULL
 from workbench.views import graph, links
 from workbench.views.reading import Run
 
@@ -52,7 +53,8 @@ def follow(run: Run, sight: Sight, command: Command) -> Sight:
         sight = sight.select(**chosen)
     for name, kept in _mapping(link.get("state")).items():
         if name in VIEWS and isinstance(kept, Mapping):
-            sight = sight.with_view(name, json.dumps(kept, separators=(",", ":"))[:MAX_TEXT])
+            fits = len(json.dumps(kept, separators=(",", ":"))) <= MAX_FULL
+            sight = sight.remember(name, kept if fits else {})
     stage = whole(link, "stage").get("stage")
     if stage is not None:
         stage = max(0, stage - 1) if link.get("before") else stage
@@ -244,6 +246,14 @@ def pane(sight: Sight, command: Command) -> Sight:
     return sight.with_(panes=tuple(panes))
 
 
+def two(sight: Sight, command: Command) -> Sight:
+    """A ``view`` shows the recording that is compared with too, or (``on`` false) not."""
+    view = str(command.get("view"))
+    if view not in VIEWS or not VIEWS[view].two:
+        return sight
+    return sight.with_two(view, command.get("on") is True)
+
+
 def split(sight: Sight, command: Command) -> Sight:
     """A second pane."""
     beside = next(v for v in ("diff", "graph") if v not in sight.panes)
@@ -294,7 +304,8 @@ MOVES: Mapping[str, Callable[[Run, Sight, Command], Sight]] = {
 }  # fmt: skip
 #: Commands that change what is shown where, also while the recording is yet to come.
 LAYOUTS: Mapping[str, Callable[[Sight, Command], Sight]] = {
-    "preset": preset, "pane": pane, "split": split, "close": close, "zoom": zoom, "fold": fold,
+    "preset": preset, "pane": pane, "two": two, "split": split, "close": close, "zoom": zoom,
+    "fold": fold,
 }  # fmt: skip
 #: Those that the way back does not lead through.
 UNRECORDED = ("zoom", "fold", "stop")
@@ -303,6 +314,13 @@ UNRECORDED = ("zoom", "fold", "stop")
 def known(name: str) -> bool:
     """Whether ``name`` is a command that leads somewhere."""
     return name in MOVES or name in LAYOUTS
+
+
+def is_quick(name: str, command: Command) -> bool:
+    """Whether a command needs no more of a recording than its list of passes."""
+    return name in LAYOUTS or name in ("go", "select", "show") or (
+        name == "step" and command.get("what") == "changed"
+    )  # fmt: skip
 
 
 def move(name: str, run: Run | None, sight: Sight, command: Command) -> Sight:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir import Op, Value
-from core_compiler.ir.events import CheckRecord, TensorStats
+from core_compiler.ir.events import CheckRecord, FrameworkRecord, Observer, TensorStats
 from core_compiler.record import Recording
 from core_compiler.record.reader import RecordedRewrite, Stage
 
@@ -57,6 +57,78 @@ def peer(figures: Mapping[str, Any]) -> Row | None:
         return None
     ulp = _float(figures.get("worst_ulp")) or 0.0
     return {"name": str(figures.get("against", "the peer")), "error": error, "ulp": ulp}
+
+
+def framework(records: Sequence[FrameworkRecord]) -> Row | None:
+    """The comparison of an import's values with their framework in short: how many, how many have
+    the ``same`` bits, the ``worst`` (None where all have); None where nothing was compared."""
+    if not records:
+        return None
+    worst = max(records, key=lambda r: r.error)
+    return {
+        "framework": worst.framework, "values": len(records),
+        "same": sum(r.same for r in records),
+        "worst": None if worst.same else {"node": worst.node, **beside(worst)},
+    }  # fmt: skip
+
+
+class Beside(Observer):
+    """Hears how the values of an import compare with those of its framework."""
+
+    def __init__(self) -> None:
+        self._records: list[FrameworkRecord] = []
+
+    def framework(self, records: Sequence[FrameworkRecord]) -> None:
+        self._records = list(records)
+
+    def told(self) -> dict[str, Any] | None:
+        """The comparison in short; None where there was none."""
+        return framework(self._records)
+
+
+def beside(record: FrameworkRecord) -> Row:
+    """A value beside its framework's: ``error`` of the largest magnitude there, at ``element``,
+    whose numbers are ``theirs`` and ``ours``, ``absolute`` and ``ulps`` apart."""
+    theirs, ours = (_shortest(n, record.value) for n in (record.theirs, record.ours))
+    distance = None if theirs is None or ours is None else abs(ours - theirs)
+    return {
+        "error": _float(record.error), "same": record.same, "element": list(record.index),
+        "theirs": theirs, "ours": ours, "absolute": _float(distance),
+        "ulps": 0 if record.same else ulps(record.theirs, record.ours, _numpy(record.value)),
+    }  # fmt: skip
+
+
+def framework_values(
+    recording: Recording, place: Callable[[Op], tuple[str, int]] | None = None
+) -> list[Row]:
+    """The values of the import beside those of the framework, in its order: :func:`beside`, with
+    the ``node``, and ``op`` that makes the value (None: an input of the model)."""
+    place = place or place_of
+    records = recording.framework_values()
+    makers = made_by(recording, 0) if records else {}
+    rows = []
+    for number, each in enumerate(records):
+        op = makers.get(each.value)
+        file, line = ("", 0) if op is None else place(op)
+        rows.append({
+            "place": number, "framework": each.framework, "node": each.node, **beside(each),
+            "name": name_of(recording, each.value), "type": str(each.value.type),
+            "op": None if op is None else recording.op_id(op),
+            "kind": "input" if op is None else op.kind, "file": file, "line": line,
+            "scope": "" if op is None or op.origin is None else op.origin.scope,
+        })  # fmt: skip
+    return rows
+
+
+def against(told: Row) -> str:
+    """:func:`framework` in a line."""
+    text = (
+        f"against {told['framework']}: {told['values']} values, {told['same']} with the same bits"
+    )
+    worst = told["worst"]
+    if worst is None:
+        return text
+    return f"{text}, worst error {worst['error']:.3g} of the largest, at {worst['node']}"
 
 
 # -- the checks of a pass -------------------------------------------------------------------------

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
 import keyword
 import linecache
 import re
 import sys
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, make_dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
+from core_compiler.edit_facts import MAX_TEXT, TEXTS
 from core_compiler.errors import UserError, raised_at
 from core_compiler.passes.base import Pass, with_options
 from core_compiler.pipelines import OPTIONAL
 
-#: Longest text of a pass that is taken (characters).
-MAX_TEXT = 200_000
 #: What a new pass of a person's own begins as.
 TEMPLATE = '''\
 from dataclasses import dataclass
@@ -53,11 +50,7 @@ class OwnPass(Pass):
 
         return context.rewrite(module, edit)
 '''
-#: What stands before the class of a notebook's cell, which comes without the cell's imports.
-_IMPORTS = "from dataclasses import dataclass\n\nfrom core_compiler.passes.base import Pass\n\n\n"
 _HALVES = ("meaning", "implementation")
-#: Texts that were loaded, by the name of the module that each became.
-_texts: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -210,7 +203,7 @@ def _load_text(code: str, wanted: str, file: str) -> Pass:
                         "mend it; every option needs a default") from error  # fmt: skip
     if not isinstance(made, Pass):
         raise UserError(f"{found.name} is no pass", name, "derive it from Pass")
-    _texts[module.__name__] = code
+    TEXTS[module.__name__] = code
     return made
 
 
@@ -218,39 +211,3 @@ def file_name(found: Outline) -> str:
     """The file that a pass's text would be saved as: ``OwnPass`` is in ``own_pass.py``."""
     words = re.sub(r"(?<!^)(?=[A-Z])", "_", found.name or "OwnPass").lower()
     return f"{words}.py"
-
-
-def recorded(pass_: Pass, with_text: bool = True) -> dict[str, Any]:
-    """``pass_`` as an item that ``load`` takes: a module that can be imported by its name, anything
-    else by its text (left out where not ``with_text``)."""
-    kind = type(pass_)
-    item: dict[str, Any] = {"pass": pass_.spelled()}
-    changed = {f.name: str(getattr(pass_, f.name)) for f in fields(pass_)
-               if getattr(pass_, f.name) != f.default}  # fmt: skip
-    if changed:
-        item["options"] = changed
-    home = sys.modules.get(kind.__module__)
-    if type(OPTIONAL.get(pass_.name())) is kind:
-        item["source"] = pass_.name()
-    elif kind.__module__ in _texts:
-        item |= {"code": _texts[kind.__module__], "class": kind.__name__}
-    elif "." in kind.__module__:
-        item["source"] = f"{kind.__module__}:{kind.__qualname__}"
-    else:
-        item |= _text_of(kind, home)
-    file = Path(getattr(home, "__file__", None) or "").name
-    if file and "source" not in item:
-        item["file"] = file
-    if not with_text:
-        item.pop("code", None)
-    return item
-
-
-def _text_of(kind: type, home: types.ModuleType | None) -> dict[str, str]:
-    """The text of a class in a file of its own, or in a notebook's cell."""
-    try:
-        file = getattr(home, "__file__", None)
-        text = Path(file).read_text("utf-8") if file else _IMPORTS + inspect.getsource(kind)
-    except (OSError, TypeError, UnicodeDecodeError):
-        return {}
-    return {"code": text, "class": kind.__name__} if len(text) <= MAX_TEXT else {}

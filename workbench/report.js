@@ -210,6 +210,7 @@ async function follow({ go: link }) {
   for (const name of ['op', 'kernel', 'buffer']) if (whole(link[name]) !== null) chosen[name] = link[name];
   if (Object.keys(chosen).length) next = select(chosen);
   if (whole(link.stage) !== null) next = { ...next, stage: link.before ? Math.max(0, link.stage - 1) : link.stage, rewrite: null };
+  if (link.state) next = { ...next, views: { ...next.views, ...link.state } };
   if (shownViews.has(link.open)) next = opened(next, link.open, link.beside);
   if (whole(link.rewrite) !== null) next = await rewriteAt(next, link.rewrite);
   const panes = known(link.panes);
@@ -259,7 +260,7 @@ async function told(model, trait, value) {
   if (trait === 'command') {
     const command = JSON.parse(value);
     if (command.name === 'ready') return; // there is no server that waits
-    if (command.name === 'search') search(command);
+    if (command.name === 'search') await search(command);
     else if (MOVES[command.name]) await move(() => MOVES[command.name](command));
     else say(ELSEWHERE);
   } else if (trait === 'selection') {
@@ -319,21 +320,73 @@ async function value(view, request) {
       const row = lines.findIndex((line) => line.rightKey === request.op || line.leftKey === request.op);
       return { row: row < 0 ? null : row };
     }
+    if (request.kind === 'text') return textOf(lines, request.what);
     return { start: request.from, lines: lines.slice(request.from, request.to) };
   }
   if (view === 'memory' && boot.peaks[request.kind]) return boot.peaks[request.kind];
   throw new Error('This question needs the workbench: open the recording there.');
 }
 
-function search({ text: asked, asking }) {
-  const words = asked.toLowerCase().split(/\s+/).filter(Boolean);
-  const hits = [];
-  const matches = (name) => words.length && words.every((word) => name.toLowerCase().includes(word));
-  for (const each of STAGES) if (matches(each.name)) hits.push({ what: 'pass', text: `${String(each.index).padStart(2, '0')} ${each.name}`, detail: each.summary, go: { stage: each.index } });
-  for (let i = 0; i < boot.names.length && hits.length < 40; i += 1) {
-    if (matches(boot.names[i])) hits.push({ what: 'op', text: boot.names[i], go: { op: boot.ops[i] } });
+const AROUND = 3;
+
+/** A module's text, or the patch between two, from the rows of a diff, as workbench/views/diff.py makes them. */
+function textOf(rows, what) {
+  const stage = stageNumber(state.stage);
+  const named = (at) => `${String(at).padStart(2, '0')}_${STAGES[at].name}`;
+  const [old, now] = [Math.max(0, stage - 1), stage].map(named);
+  const sides = rows.map(({ left = null, right, kind }) => [left, right === undefined && kind === 'equal' ? left : right ?? null]);
+  if (sides.flat().some((line) => line?.length > boot.columns)) throw new Error('this report has its longest lines cut: open the recording in the workbench');
+  if (what === 'patch') return { file: `${now}.diff`, lines: patch(sides, `${old}.mlir`, `${now}.mlir`), next: null };
+  const side = what === 'before' ? 0 : 1;
+  return { file: `${[old, now][side]}.mlir`, lines: sides.map((row) => row[side]).filter((line) => line !== null), next: null };
+}
+
+/** As `patch` of core_compiler/ir/unified.py. */
+function patch(sides, before, after) {
+  const changed = sides.flatMap(([left, right], i) => (left === right ? [] : [i]));
+  const made = changed.length ? [before, after].map((name, i) => `${'-+'[i].repeat(3)} ${name.replace(/[^\w.+-]+/g, '_')}`) : [];
+  for (let at = 0, end = 0; at < changed.length; at = end) {
+    for (end = at + 1; end < changed.length && changed[end] - changed[end - 1] <= 2 * AROUND + 1;) end += 1;
+    const first = Math.max(0, changed[at] - AROUND);
+    const shown = sides.slice(first, changed[end - 1] + AROUND + 1);
+    const [from, to] = [0, 1].map((side) => {
+      const has = (row) => row[side] !== null;
+      const lines = shown.filter(has).length;
+      return `${sides.slice(0, first).filter(has).length + (lines ? 1 : 0)},${lines}`;
+    });
+    made.push(`@@ -${from} +${to} @@`);
+    let added = [];
+    const flush = () => { made.push(...added); added = []; };
+    for (const [left, right] of shown) {
+      if (left === right) { flush(); made.push(` ${left}`); continue; }
+      if (left !== null) made.push(`-${left}`);
+      if (right !== null) added.push(`+${right}`);
+    }
+    flush();
   }
-  component('bar').receive({ detail: JSON.stringify({ text: asked, asking, hits }) });
+  return made;
+}
+
+const MOST = 40;
+
+/** What is found in the shown stage, by the graph's own search. */
+async function search({ text: asked, asking }) {
+  const told = { text: asked, asking, hits: [] };
+  const { find, searchNames } = await load('graph');
+  const data = await chunk(`graph/${stageNumber(state.stage)}`);
+  try {
+    const passes = searchNames(STAGES.map((each) => each.name), asked).map((i) => STAGES[i])
+      .map((each) => ({ what: 'pass', text: `${String(each.index).padStart(2, '0')} ${each.name}`, detail: each.summary, go: { stage: each.index } }));
+    const kernels = searchNames(boot.named.map(([, name]) => name), asked)
+      .map((i) => ({ what: 'kernel', text: boot.named[i][1], go: { kernel: boot.named[i][0], panes: ['kernels', 'code'] } }));
+    const others = [...passes.slice(0, MOST / 4), ...kernels.slice(0, MOST / 4)];
+    const { ops, hits } = data ? find(data.text, data.blob, asked, MOST - others.length) : { ops: 0, hits: [] };
+    told.hits = [...others, ...hits.map(({ key, ...hit }) => ({ what: 'op', ...hit, go: { op: key } }))];
+    Object.assign(told, { ops, total: passes.length + kernels.length + ops });
+  } catch (error) { // an expression that is none, while it is typed
+    told.problem = { what: error.message };
+  }
+  component('bar').receive({ detail: JSON.stringify(told) });
   showBar();
 }
 
@@ -372,7 +425,7 @@ async function show() {
       rewrites: () => (detail ? { rewrite: state.rewrite, detail: detail.detail } : {}),
       pipeline: () => ({ stage }),
       memory: () => (buffer === null ? {} : { buffer }),
-      kernels: () => (kernel === null ? {} : { kernel }),
+      kernels: () => (kernel === null ? {} : { kernel, ...(state.op === null ? {} : { op: state.op }) }),
     }[name];
     const selection = marks ? marks() : { ...chosen?.marks[name], ...(name === 'numerics' ? { rewrite: state.rewrite } : {}) };
     if (name === 'code') selection.kernel = kernel ?? boot.kernel;

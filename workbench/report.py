@@ -143,13 +143,13 @@ def _derive(run: Run) -> Report:
     made.boot = {
         "run": {"model": str(meta.get("model", run.path.stem)), "path": run.path.name,
                 "detail": " · ".join(str(d) for d in detail if d), "fixed": True},
-        "views": [{"name": n, "title": VIEWS[n].title} for n in SHOWN],
+        "views": [{"name": n, "title": VIEWS[n].title, "key": VIEWS[n].key} for n in SHOWN],
         "presets": [[k, title, panes] for k, (title, panes) in PRESETS.items()],
         "wide": [n for n in SHOWN if VIEWS[n].wide],
         "per_stage": PER_STAGE, "per_kernel": PER_KERNEL, "messages": messages,
         "rail": passes.data(run, base), "first": run.stage_number(None),
         "ops": [op for op, _ in ops], "block": BLOCK,
-        "names": [_spelled(run, op) for op, _ in ops],
+        "named": [[k.id, k.name] for k in run.kernels()], "columns": diff.MAX_COLUMNS,
         "kernels": {str(k.id): links.dearest_launch(run, k.id) for k in run.kernels()},
         "kernel": code.chosen(run, base),
         "buffers": {str(b.id): links.writer_of(run, b.id) for b in run.buffers()},
@@ -266,10 +266,6 @@ def _op_facts(run: Run, base: Sight, op: int, home: int, places: list[_Stage]) -
     told = inspector.data(run, sight)
     return {"at": at, "kernel": found.kernel, "buffer": found.buffer, "marks": marks,
             "title": told["title"], "sections": told["sections"][:-1]}  # fmt: skip
-
-
-def _spelled(run: Run, op: int) -> str:
-    return f"{run.name_of(op)} {run.recording.op(op).kind}"
 
 
 def _answers(run: Run) -> dict[str, Any]:

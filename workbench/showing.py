@@ -15,7 +15,7 @@ from typing import Any
 from core_compiler.errors import UserError
 from workbench import views
 from workbench.ahead import finite, packed
-from workbench.state import VIEWS, Sight
+from workbench.state import TWO, Sight
 from workbench.views import Empty, inspector, missing, passes
 from workbench.views.reading import Run
 
@@ -69,7 +69,7 @@ class Showing:
         panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)
         for name in panes:
             try:
-                beside = other if VIEWS[name].pair else None
+                beside = views.beside(name, sight, other)
                 with held(run, beside):
                     yield from self._view(name, sight, run, beside)
                 messages.pop(name, None)
@@ -108,9 +108,9 @@ class Showing:
         if self._is_new(made):
             made.values["data"], made.values["blob"] = packed(name, sight, run, other)
             yield made
-        module = views.module(name)
-        if hasattr(module, "selection"):
-            yield Update(name, {"selection": module.selection(run, sight)})
+        chosen = views.selection(name, run, sight, other)
+        if chosen is not None:
+            yield Update(name, {"selection": chosen})
 
 
 def _slot(update: Update) -> tuple[str, ...]:
@@ -127,13 +127,8 @@ def held(*runs: Run | None) -> ExitStack:
 
 
 def kept_state(sight: Sight, name: str) -> dict[str, Any]:
-    """What view ``name`` remembers; {} where its text makes no sense."""
-    text = sight.view_state(name)
-    try:
-        found = json.loads(text) if text else {}
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    """What view ``name`` itself remembers."""
+    return {k: v for k, v in sight.remembered(name).items() if k != TWO}
 
 
 def unexpected(error: Exception) -> Message:

@@ -5,41 +5,52 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
+
+from workbench import url_text
 
 
 @dataclass(frozen=True)
 class View:
     """A view that a pane can show; `workbench.views.NAME` says what it shows.
 
+    ``key``     shows it on the page, after ``g``.
     ``bundle``  the module of `widgets` that draws it, else ``workbench/views/NAME.js``.
     ``wide``    it wants the whole width: a pane beside it goes below.
     ``pair``    it also takes the recording that is compared with (``Sight.other``).
+    ``two``     it can show that recording too, where the person asks for it: the titles of the
+                switch, without and with it.  `workbench.views.two_NAME` says what it shows then.
     """
 
     title: str
+    key: str
     bundle: str = ""
     wide: bool = False
     pair: bool = False
+    two: tuple[str, str] | None = None
 
+
+#: The titles of the switch between this recording and both.
+BOTH = ("A", "A | B")
 
 #: The views in the order of their tabs.
 VIEWS: Mapping[str, View] = {
-    "overview": View("Overview"),
-    "graph": View("Graph", "graph"),
-    "diff": View("IR diff", "diff"),
-    "rewrites": View("Rewrites", wide=True),
-    "source": View("Source", wide=True),
-    "kernels": View("Kernels", wide=True),
-    "code": View("Code", "code", wide=True),
-    "memory": View("Memory", "memory", wide=True),
-    "timeline": View("Timeline", "timeline", wide=True),
-    "numerics": View("Numbers"),
-    "bisect": View("First bad pass"),
-    "training": View("Training", wide=True, pair=True),
-    "divergence": View("Divergence", wide=True, pair=True),
-    "pipeline": View("Pipeline", wide=True, pair=True),
-    "compare": View("Compare", wide=True, pair=True),
+    "overview": View("Overview", "o"),
+    "graph": View("Graph", "g", "graph"),
+    "diff": View("IR diff", "d", "diff", two=("previous pass", "other run")),
+    "rewrites": View("Rewrites", "r", wide=True),
+    "source": View("Source", "s", wide=True),
+    "kernels": View("Kernels", "k", wide=True, two=BOTH),
+    "code": View("Code", "c", "code", wide=True),
+    "memory": View("Memory", "m", "memory", wide=True, two=BOTH),
+    "timeline": View("Timeline", "t", "timeline", wide=True, two=BOTH),
+    "numerics": View("Numbers", "n", two=BOTH),
+    "bisect": View("First bad pass", "f"),
+    "training": View("Training", "i", wide=True, pair=True),
+    "divergence": View("Divergence", "v", wide=True, pair=True),
+    "pipeline": View("Pipeline", "p", wide=True, pair=True),
+    "compare": View("Compare", "a", wide=True, pair=True),
 }
 #: Pane layouts by key: what stands in the left and the right pane.
 PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -50,8 +61,12 @@ PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "5": ("Train", ("training", "graph")),
     "0": ("Overview", ("overview",)),
 }
-#: Longest text of one part of the URL that is read; what a view remembers stays far below.
+#: What is remembered of a view that shows two recordings; it is the page's, not the view's own.
+TWO = "ab"
+#: Longest text of one part of the URL that is read, but of what views remember
+#: (:mod:`workbench.url_text`).
 MAX_TEXT = 4000
+_VIEW = ".view"
 
 _NUMBERS = ("stage", "rewrite", "op", "buffer", "kernel", "zoom", "skip")
 _SHELVES = ("trend", "trash")
@@ -95,6 +110,28 @@ class Sight:
         kept = tuple((n, t) for n, t in self.views if n != name)
         return replace(self, views=tuple(sorted((*kept, (name, text)))) if text else kept)
 
+    def remembered(self, name: str) -> dict[str, Any]:
+        """What view ``name`` remembers; {} where its text makes no sense."""
+        found = _json(self.view_state(name) or "{}")
+        return found if isinstance(found, dict) else {}
+
+    def remember(self, name: str, state: Mapping[str, Any]) -> Sight:
+        """View ``name`` remembers ``state``; whether it shows two recordings stays, unless that is
+        said too."""
+        return self._keep(name, {TWO: self.shows_two(name), **state})
+
+    def shows_two(self, name: str) -> bool:
+        """Whether view ``name`` shows the recording that is compared with, where there is one."""
+        return VIEWS[name].two is not None and self.remembered(name).get(TWO) is True
+
+    def with_two(self, name: str, both: bool) -> Sight:
+        """View ``name`` shows two recordings, or only this one."""
+        return self._keep(name, {**self.remembered(name), TWO: both})
+
+    def _keep(self, name: str, state: Mapping[str, Any]) -> Sight:
+        kept = {k: v for k, v in state.items() if k != TWO or v}
+        return self.with_view(name, json.dumps(kept, separators=(",", ":")) if kept else "")
+
     def select(self, **chosen) -> Sight:
         """Another thing selected: what was selected before is forgotten, the place stays."""
         empty = {"op": None, "buffer": None, "kernel": None, "scope": ""}
@@ -115,7 +152,8 @@ class Sight:
             if value == field.default:
                 continue
             if field.name == "views":
-                parts += [(f"{name}.view", text) for name, text in value]
+                shown = ((name, url_text.short(text)) for name, text in value)
+                parts += [(f"{name}{_VIEW}", text) for name, text in shown if text]
             elif field.name == "stops":
                 parts.append(("stops", json.dumps(value, ensure_ascii=False)))
             elif isinstance(value, tuple):
@@ -131,7 +169,10 @@ class Sight:
             given = parse_qsl(query.lstrip("?"), max_num_fields=50)
         except ValueError:
             return Sight()
-        return Sight.of({name: text for name, text in given if len(text) <= MAX_TEXT})
+        return Sight.of({
+            name: url_text.full(text) if name.endswith(_VIEW) else text
+            for name, text in given if name.endswith(_VIEW) or len(text) <= MAX_TEXT
+        })  # fmt: skip
 
     @staticmethod
     def of(parts: Mapping[str, str]) -> Sight:
@@ -145,18 +186,23 @@ class Sight:
             known["zoom"] = None
         known["shelf"] = parts.get("shelf", "") if parts.get("shelf") in _SHELVES else ""
         known["stops"] = _texts(parts.get("stops", "[]"))
-        views = ((name, parts.get(f"{name}.view", "")) for name in sorted(VIEWS))
+        views = ((name, parts.get(f"{name}{_VIEW}", "")) for name in sorted(VIEWS))
         known["views"] = tuple((name, text) for name, text in views if text)
         return Sight(**known)
 
 
 def _texts(text: str) -> tuple[str, ...]:
     """The texts of a JSON list; none where it is something else."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return ()
+    found = _json(text)
     return tuple(t for t in found if isinstance(t, str)) if isinstance(found, list) else ()
+
+
+def _json(text: str) -> Any:
+    """The value of a JSON text; None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _number(text: str) -> int | None:

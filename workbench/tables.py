@@ -226,6 +226,10 @@ def _values(run: Run) -> Iterable[Row]:
     return numbers.values(run.recording, place=run.kept_place)
 
 
+def _framework_values(run: Run) -> Iterable[Row]:
+    return numbers.framework_values(run.recording, run.kept_place)
+
+
 _AMOUNTS = (
     "own_us:r=us own_bytes:r=bytes own_flop:r=flops with_calls_us:r=all_us"
     " with_calls_bytes:r=all_bytes with_calls_flop:r=all_flops ops_at_import:i=import"
@@ -300,6 +304,10 @@ PAGE: Mapping[str, Shown] = {
         "numerics", "statistics of a value on the example inputs",
         "stage:i place:i value:i name:t type:t op:i kind:t kernel:t file:t line:i scope:t minimum:r"
         " maximum:r mean:r nan:i inf:i first_bad:b histogram:t=bins", _values),
+    "framework_values": Shown(
+        "numerics", "a value of the import beside that of the model's framework",
+        "place:i framework:t node:t name:t type:t same:b error:r absolute:r ulps:i element:t"
+        " theirs:r ours:r op:i kind:t file:t line:i scope:t", _framework_values),
     "iterations": Shown(
         "training", "an iteration of a training run",
         "iteration:i=number loss:r time_s:r=seconds receipt_root:t=root learning_rate:r=rate"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import UserError, nearest
 from core_compiler.ir.events import Observer
 from core_compiler.pipelines import PipelineEdit
@@ -79,7 +80,7 @@ def save(arguments: Namespace, edit: PipelineEdit) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         held = {name: getattr(arguments, name) for name in _KEPT}
-        held[_PIPELINE] = edits.to_json(edit)
+        held[_PIPELINE] = edit_facts(edit)
         (folder / FILE).write_text(json.dumps(held, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"the folder cannot be written: {error.strerror}", str(folder),

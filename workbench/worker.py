@@ -2,7 +2,8 @@
 a search: for where two training runs differ, for the first bad pass of a compile.
 
 A compile's job says ``model``, ``out`` (the recording to write) and optionally ``frontend``,
-``target``, ``sizes``, ``check``, ``execute``, ``threads``, ``trust``, ``edit`` (see
+``target``, ``sizes``, ``check``, ``against`` (compare the import's values with the framework's),
+``execute``, ``threads``, ``trust``, ``edit`` (see
 ``workbench.edits``; the code of inserted passes runs here), ``target_options``, ``pass_timeout``
 (seconds), ``hold``: wait before each pass for a command, a JSON object on a further line
 (:mod:`workbench.hold`).  With ``diverge``, the folders of two runs, it also says for which
@@ -13,7 +14,8 @@ its first bad pass instead, and keeps that (see ``workbench.first_bad_pass``).
 Each line on stdout is a JSON object:
 ``{"progress": {"what", "done", "total"}}``, ``{"paused": ...}`` of a compile that waits, at last
 ``{"done": path}`` or ``{"error": {"what", "where", "fix"}}``.
-``$COMPILER_WORKBENCH_JOB_MEMORY``: how many bytes of address space it may take.
+``$COMPILER_WORKBENCH_JOB_MEMORY``: how many bytes of address space it may take; ``..._SECONDS``:
+how long it may last; ``..._BOUND``: it ends when nobody reads its lines any more.
 SIGINT (or SIGTERM) stops it; the recording keeps the stages that are finished.
 Exit codes as the command line's: 0, 2 and 3 for errors of the input or the machine, 130 stopped.
 """
@@ -23,6 +25,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import select
 import signal
 import sys
 import threading
@@ -37,10 +40,15 @@ from workbench.hold import Hold
 
 #: Exit code of a compile that was stopped.
 STOPPED = 130
-#: Seconds of processor time that are as good as no limit.
-NO_LIMIT = 10**9
-_FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "execute", "threads", "trust",
-           "edit", "target_options", "pass_timeout", "hold", "bisect"}  # fmt: skip
+#: Seconds of processor time, bytes of memory, that are as good as no limit.
+NO_LIMIT, NO_MEMORY = 10**9, 1 << 60
+#: How much longer than it may this lasts by itself (seconds): the server stops it, if it still can.
+LATE = 60.0
+#: How long it may take to stop before it is killed (seconds).
+PATIENCE = 15.0
+_FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "against", "execute",
+           "threads", "trust", "edit", "target_options", "pass_timeout", "hold",
+           "bisect"}  # fmt: skip
 _DIVERGE = {"model", "out", "diverge", "recording", "other", "key"}
 
 
@@ -61,10 +69,10 @@ def main() -> int:
     """Run the job on stdin; returns the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
-    _give_way()
-    _keep_to_limits()
-    sys.stdout = sys.stderr  # what a person's own code prints is no line of ours
     try:
+        _give_way()
+        _keep_to_limits()
+        sys.stdout = sys.stderr  # what a person's own code prints is no line of ours
         lines = _stdin()
         job = _read_job(next(lines, ""))
         if "diverge" in job:
@@ -117,27 +125,43 @@ def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
     try:
         jobs.compile(
             model, job.get("target") or "cpu", options, path=job["out"], observer=lines,
-            execute=bool(job.get("execute")), cancelled=lambda: _stopped,
+            execute=bool(job.get("execute")), against=_home(model) if job.get("against") else "",
+            cancelled=lambda: _stopped,
             hold=_hold(commands) if job.get("hold") else None,
         )  # fmt: skip
     except Cancelled:
         raise KeyboardInterrupt from None
 
 
+def _home(model: Any) -> str:
+    """The framework that has the nodes of a model; UserError where none has."""
+    from workbench import peers
+
+    home = peers.HOME.get(model.spec.frontend)
+    if home is None:
+        raise UserError(
+            f"a model read by {model.spec.frontend} is not compared value by value",
+            model.name,
+            "open it without comparing",
+        )
+    return home
+
+
 def _model(job: Mapping[str, Any], lines: _Lines) -> tuple[Any, Any]:
     """The model of a job, imported, and the options that it is compiled with."""
     lines.progress(f"importing {job['model']}", 0, 0)
     from core_compiler.compiler import Options
-    from core_compiler.pipelines import build, level_of
+    from core_compiler.pipelines import build
     from core_compiler.targets import target
-    from workbench import edits, models
+    from workbench import edits, models, recorded_model
 
-    edit, chosen = edits.from_json(job.get("edit")), dict(job.get("target_options") or {})
-    level = level_of(job.get("frontend"))
-    build(target(job.get("target") or "cpu"), chosen, edit, level)  # what is wrong is said at once
     wanted = models.spec(
         job["model"], job.get("frontend"), bool(job.get("trust")), **(job.get("sizes") or {})
     )
+    edit, chosen = edits.from_json(job.get("edit")), dict(job.get("target_options") or {})
+    level, training = recorded_model.begins(wanted)
+    # what is wrong is said at once
+    build(target(job.get("target") or "cpu"), chosen, edit, level, training)
     model = models.load(wanted)
     options = Options(
         check=bool(job.get("check")), threads=int(job.get("threads") or 0), edit=edit,
@@ -234,12 +258,44 @@ def _give_way() -> None:
 
 
 def _keep_to_limits() -> None:
-    """Take no more memory than the server allows (bytes)."""
-    memory = os.environ.get("COMPILER_WORKBENCH_JOB_MEMORY", "")
-    if memory.isdigit():
+    """Take no more memory than the server allows (bytes), no more time (seconds), and end with the
+    server where it says so."""
+    memory, seconds, bound = (
+        float(os.environ.get(f"COMPILER_WORKBENCH_JOB_{name}") or 0)
+        for name in ("MEMORY", "SECONDS", "BOUND")
+    )
+    if memory or seconds:
         from core_compiler.apart import hold_to
 
-        hold_to(int(memory), NO_LIMIT)
+        cores = os.cpu_count() or 1
+        hold_to(int(memory) or NO_MEMORY, int((seconds + LATE) * cores) if seconds else NO_LIMIT)
+    if seconds or bound:
+        after = seconds + LATE if seconds else None
+        threading.Thread(target=_end_in_time, args=(after, bool(bound)), daemon=True).start()
+
+
+def _end_in_time(seconds: float | None, bound: bool) -> None:
+    """Stop this process after so many seconds, or (``bound``) when nobody reads what it says any
+    more: the server has gone, however that happened."""
+    began = time.monotonic()
+    while seconds is None or time.monotonic() - began < seconds:
+        if bound and _unread(sys.__stdout__):
+            break
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(PATIENCE)
+    if hasattr(os, "killpg"):
+        os.killpg(os.getpgrp(), signal.SIGKILL)  # it leads its group: what it started goes too
+    os._exit(STOPPED)
+
+
+def _unread(pipe: Any) -> bool:
+    """Whether the reading end of a pipe is closed."""
+    if not hasattr(select, "poll"):
+        return False
+    watch = select.poll()
+    watch.register(pipe.fileno(), 0)  # errors are told unasked
+    return any(what & select.POLLERR for _, what in watch.poll(0))
 
 
 _answers = sys.stdout

@@ -23,6 +23,7 @@ from core_compiler.debug.check import Checker, numbers, same_bits, worst_error
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.evaluate import Values
 from core_compiler.debug.kernels import KernelCheck, check_kernels
+from core_compiler.debug.results import matched, reference
 from core_compiler.debug.steps import BadStep, first_bad_step, first_launches
 from core_compiler.errors import (
     CANNOT_HERE,
@@ -131,6 +132,9 @@ class _Search:
         self.records: list[CheckRecord] = []  # of the stage that was judged last
         self.checker = Checker(compilation.module, inputs)
         self.outputs = self._outputs(compilation.module)
+        #: What the outputs of the last stage are compared with: since the import, or since a pass
+        #: that computes something else.
+        self.reference: list[np.ndarray] = list(self.checker.reference)
 
     def run(self, execute: bool) -> Finding | None:
         made = self.made
@@ -153,9 +157,14 @@ class _Search:
                 wrong = self._schedules()
                 if wrong is not None:
                     return wrong
+            anew = step.pass_.anew and after is not before
+            if not anew:
+                self.reference = reference(before, after, self.reference, outputs)
             self._count(step, outputs)
             self.outputs = outputs
-        missing = "not asked for" if not execute else made.target.available()
+            if anew:  # its values have another meaning than before it
+                self.checker, self.reference = Checker(after, self.inputs), list(outputs)
+        missing = "not asked for" if not execute else made.not_executed
         if missing:
             self.looked.not_executed = missing
             return None
@@ -169,9 +178,9 @@ class _Search:
         looked = self.looked
         looked.passes += 1
         looked.verdicts.update(record.verdict for record in self.records)
-        if outputs is self.outputs:
+        if outputs is self.outputs or step.pass_.anew:
             return
-        pairs = zip(self.checker.reference, outputs, strict=True)
+        pairs = zip(self.reference, outputs, strict=True)
         error = max((worst_error(old, new)[0] for old, new in pairs), default=0.0)
         if error > looked.error:
             looked.error, looked.worst_pass = error, step.label
@@ -184,25 +193,29 @@ class _Search:
         errors = [d for d in verify(after, self.levels) if d.severity == "error"]
         if errors:
             return _Fault(INVALID, "; ".join(map(str, errors[:3])))
-        self.records = self.checker.stage(rewrites, step.pass_.exact, before, after)
+        self.records = self.checker.stage(
+            rewrites, step.pass_.exact, before, after, step.pass_.anew
+        )
         for record in self.records:
             if record.verdict == "failed":
                 return _Fault(
                     CHECKED, record.note, record, record.value, record.index, record.worst_error,
                     _numbers(record),
                 )  # fmt: skip
-        return self._compare(step, after, rewrites, outputs)
+        return self._compare(step, before, after, rewrites, outputs)
 
-    def _compare(self, step, after: Module, rewrites, outputs) -> _Fault | None:
+    def _compare(self, step, before: Module, after: Module, rewrites, outputs) -> _Fault | None:
         """Whether the outputs are still what they were: bit for bit after an exact pass."""
         if isinstance(outputs, Exception):
             return _Fault(END_TO_END, f"the module cannot be evaluated: {outputs}")
-        if len(outputs) != len(self.outputs):
+        same = matched(before, after)
+        if same is None:
             return _Fault(END_TO_END, f"{len(self.outputs)} results became {len(outputs)}")
+        if step.pass_.anew:
+            return None
         exact = step.pass_.exact or not rewrites
-        for place, (value, old, new) in enumerate(
-            zip(after.main.outputs, self.outputs, outputs, strict=True)
-        ):
+        for there, place in same:
+            value, old, new = after.main.outputs[place], self.outputs[there], outputs[place]
             if old.shape != new.shape or old.dtype != new.dtype:
                 note = f"result {place} was {old.dtype}{old.shape}, is {new.dtype}{new.shape}"
                 return _Fault(END_TO_END, note, None, value, (), float("inf"))
@@ -217,9 +230,8 @@ class _Search:
                     error,
                     _pair(old, new, index),
                 )
-        for place, (value, old, new) in enumerate(
-            zip(after.main.outputs, self.checker.reference, outputs, strict=True)
-        ):
+        for there, place in same:
+            value, old, new = after.main.outputs[place], self.reference[there], outputs[place]
             error, index = worst_error(old, new)
             if error > self.tolerance:
                 note = (
@@ -351,7 +363,7 @@ class _Search:
         if bad is not None:
             return self._kernel(bad)
         # A result that nobody writes must not find the right numbers in memory used before.
-        made(*(np.ascontiguousarray(np.roll(a, 1)) for a in self.inputs))
+        made(*(np.ascontiguousarray(np.roll(a, 1)).reshape(a.shape) for a in self.inputs))
         outputs = made(*self.inputs)
         for place, (value, old, new) in enumerate(
             zip(made.module.main.outputs, self.outputs, outputs, strict=True)

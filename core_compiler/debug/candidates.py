@@ -139,7 +139,8 @@ def bypassed(case: Case) -> Iterator[Case]:
 def _with_body(module: Module, body: Block) -> Module:
     """``module`` with another main; what spoke of main's old results and arguments is dropped."""
     main = module.main
-    facts = {k: v for k, v in main.attributes.items() if k != "aliases"}
+    told = ("aliases", "arguments", "results")  # the last two of a training step
+    facts = {k: v for k, v in main.attributes.items() if k not in told}
     return module.with_function(main.with_(body=body, attributes=facts))
 
 

@@ -25,6 +25,7 @@ from core_compiler.debug.check import Checker, same_bits, worst_error
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.evaluate import Values
 from core_compiler.debug.kernels import check_kernels
+from core_compiler.debug.results import matched
 from core_compiler.debug.steps import check_schedules
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module, Rewrite, Value
@@ -147,7 +148,7 @@ class Trial:
                     clean = False
                     yield _checked(step, record)
         if clean and how != CHECKED and step.pass_.name() not in _OF_KERNELS:
-            wrong = self._outputs_differ(step, rewrites, old, after, checker, inputs)
+            wrong = self._outputs_differ(step, rewrites, before, old, after, checker, inputs)
             if wrong is not None:
                 yield wrong
 
@@ -158,7 +159,7 @@ class Trial:
         step = self.steps[-1]
         name = step.pass_.name()
         try:
-            yield from checker.stage(rewrites, step.pass_.exact, before, after)
+            yield from checker.stage(rewrites, step.pass_.exact, before, after, step.pass_.anew)
             if name == "schedule_kernels":
                 yield from check_schedules(after, facts["schedules"])
             if name == "generate_code" and self.target.available() is None:
@@ -169,7 +170,9 @@ class Trial:
         except Exception:
             return
 
-    def _outputs_differ(self, step, rewrites, old, after, checker, inputs) -> Failure | None:
+    def _outputs_differ(
+        self, step, rewrites, before, old, after, checker, inputs
+    ) -> Failure | None:
         def wrong(what: str, note: str, value: Value | None = None) -> Failure:
             near = () if value is None else (value,)
             return Failure(step.label, END_TO_END, what, "", note, near)
@@ -178,10 +181,12 @@ class Trial:
             new = _outputs(after, checker, inputs)
         except Exception as error:
             return wrong("not evaluable", f"the module cannot be evaluated: {error}")
-        if len(old) != len(new):
+        same = matched(before, after)
+        if same is None:
             return wrong("results", f"{len(old)} results became {len(new)}")
         exact = step.pass_.exact or not rewrites
-        for place, (value, a, b) in enumerate(zip(after.main.outputs, old, new, strict=True)):
+        for there, place in () if step.pass_.anew else same:
+            value, a, b = after.main.outputs[place], old[there], new[place]
             if a.shape != b.shape or a.dtype != b.dtype:
                 note = f"result {place} was {a.dtype}{a.shape}, is {b.dtype}{b.shape}"
                 return wrong("type", note, value)

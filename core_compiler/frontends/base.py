@@ -11,6 +11,7 @@ import numpy as np
 
 from core_compiler.errors import UserError, one_line
 from core_compiler.ir import FrontendNode, Module
+from core_compiler.ir.framework import Nodes
 
 #: Elements of an array that an import makes because a model declares a size: positions, weights
 #: of windows, matrices of transforms.
@@ -43,6 +44,8 @@ class Imported:
     #: What the last arguments of main are at first: the model's state (statistics, caches), whose
     #: next values are main's results after the model's own, named alike.
     state: tuple[np.ndarray, ...] = ()
+    #: Where the framework's graph is at hand: not of an import from a cache.
+    nodes: Nodes | None = field(default=None, repr=False)
 
     def trimmed(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The model's own results: of those whose size depends on data what counts, without the

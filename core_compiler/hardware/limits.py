@@ -15,6 +15,10 @@ from core_compiler.hardware.machine import Machine
 
 Curve = tuple[tuple[int, float], ...]
 
+#: A launch beyond this many percent of limits that were measured proves them too low: two
+#: measurements of one thing on a quiet machine differ by less.
+BEYOND = 105.0
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -45,6 +49,26 @@ class Limits:
     def percent(self, seconds: float, flops: float, nbytes: float, bits: int = 32) -> float:
         """Share of the limit reached, in percent; 0 where a kernel has no work to count."""
         return 100 * self.least_seconds(flops, nbytes, bits) / seconds if seconds > 0 else 0.0
+
+    def passed(self, percent: float) -> bool:
+        """Whether a share of the limit proves it too low.  That of a description, which has no
+        rates over footprints, does not hold for what comes from a cache."""
+        return len(self.read) > 1 and percent > BEYOND
+
+
+def best(one: Limits, other: Limits) -> Limits:
+    """The higher of two measurements of one machine everywhere: other work only ever lowers one.
+    ``other`` where they were measured at different footprints."""
+    if [[s for s, _ in c] for c in (one.read, one.copy)] != [
+        [s for s, _ in c] for c in (other.read, other.copy)
+    ]:
+        return other
+    return Limits(one.threads, max(one.flops, other.flops), _best(one.read, other.read),
+                  _best(one.copy, other.copy))  # fmt: skip
+
+
+def _best(one: Curve, other: Curve) -> Curve:
+    return tuple((s, max(a, b)) for (s, a), (_, b) in zip(one, other, strict=True))
 
 
 def of_machine(machine: Machine) -> Limits | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,6 +32,8 @@ _SHAPED = re.compile(
 )
 _STRIDED = re.compile(r"\s*strided<\[([^\]]*)\](?:,\s*offset:\s*(\?|-?\d+))?>\s*(?:,(.*))?\Z", re.S)
 
+#: Of a weight's name and type to its digest in the store.
+StandIn = Callable[[str, TensorType], str]
 #: A dense constant may take at most this many bytes; larger ones belong in the weight store.
 MAX_DENSE_BYTES = 1 << 26
 
@@ -44,6 +46,9 @@ class AttributeParser(Tokens):
         self._store = store
         self._digests: dict[str, str] = {}
         self._types: dict[str, Type] = {}
+        #: Makes weights that the text names and does not hold; by name, what was made.
+        self._stand_in: StandIn | None = None
+        self._held: frozenset[str] = frozenset()
 
     # -- types -----------------------------------------------------------------------------------
 
@@ -200,6 +205,8 @@ class AttributeParser(Tokens):
         type_ = self.type()
         if not isinstance(type_, TensorType):
             self._fail("a resource has a tensor type", at)
+        if self._stand_in is not None and name not in self._held:
+            self._digests[name] = self._stand_in(name, type_)
         digest = self._digests.get(name)
         if digest is None:
             store = () if self._store is None or name[:2] != "w_" else self._store

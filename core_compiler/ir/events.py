@@ -167,6 +167,25 @@ class TensorStats:
     data: np.ndarray | None = None
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class FrameworkRecord:
+    """A value of the import beside what ``framework`` computes for its ``node``, on the same
+    inputs.
+
+    ``error`` is relative to the largest magnitude there; ``index`` is the element where it is,
+    ``theirs`` and ``ours`` are the numbers of that element (None: every bit is the ``same``).
+    """
+
+    value: Value
+    framework: str
+    node: str
+    same: bool = True
+    error: float = 0.0
+    index: tuple[int, ...] = ()
+    theirs: float | None = None
+    ours: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class IterationRecord:
     """One iteration of a training run: its ``number`` (from 1 on), its loss, and the seconds that
@@ -217,6 +236,9 @@ class Observer:
     def tensors(self, tensors: Sequence[TensorStats]) -> None:
         """Values were inspected on real inputs."""
 
+    def framework(self, records: Sequence[FrameworkRecord]) -> None:
+        """Values of the import were compared with those of the model's own framework."""
+
     def iterations(self, rows: Sequence[IterationRecord]) -> None:
         """Iterations of a training run were done, or done again: of one number the last counts."""
 
@@ -253,6 +275,9 @@ class Log(Observer):
 
     def tensors(self, tensors):
         self._told.append(("tensors", (tensors,)))
+
+    def framework(self, records):
+        self._told.append(("framework", (records,)))
 
     def figures(self, figures):
         self._told.append(("figures", (figures,)))
@@ -292,6 +317,9 @@ class Observers(Observer):
 
     def tensors(self, tensors):
         self._tell("tensors", tensors)
+
+    def framework(self, records):
+        self._tell("framework", records)
 
     def iterations(self, rows):
         self._tell("iterations", rows)

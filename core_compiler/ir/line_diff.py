@@ -100,6 +100,15 @@ class AlignedLines(Sequence[dict[str, Any]]):
         """The rows that are not the same on both sides (and few others), with their places."""
         return ((i, row) for i, row in enumerate(self._rows) if not isinstance(row, _Kept))
 
+    def differing(self) -> Iterator[int]:
+        """The places of the rows whose two sides have not the same text."""
+        for i, row in enumerate(self._rows):
+            if isinstance(row, _Kept) and row.names.agree:
+                continue
+            printed = self._printed(row)
+            if printed["left"] != printed["right"]:
+                yield i
+
     def place(self, key: Any) -> int | None:
         """The first row that shows what has this key on the right, or on the left."""
         return next((i for i, keys in enumerate(self._keys()) if key in keys), None)
@@ -127,11 +136,8 @@ class _Aligner:
     def modules(self, before: Module, after: Module) -> list[_Kept | dict[str, Any]]:
         left, right = before.functions, after.functions
         self._pair(None, None, "module {", "module {", "", _text)
-        for name, function in left.items():
-            if name not in right:
-                self._function(function, None)
-        for name, function in right.items():
-            self._function(left.get(name), function)
+        for name in _in_both_orders(list(left), list(right)):
+            self._function(left.get(name), right.get(name))
         self._pair(None, None, "}", "}", "", _text)
         return self._rows
 
@@ -251,6 +257,17 @@ class _Aligner:
             self._printer.names = line.names.right
             right = line.indent + line.show(self._printer, line.thing)
         return self.row(SAME, left, right, line.left_key, line.right_key)
+
+
+def _in_both_orders(left: list[str], right: list[str]) -> list[str]:
+    """The names of the right side in their order, those of the left alone after what stands before
+    them there."""
+    names = list(right)
+    known = set(right)
+    for before, name in zip([None, *left], left, strict=False):
+        if name not in known:
+            names.insert(0 if before is None else names.index(before) + 1, name)
+    return names
 
 
 def _text(printer: Printer, text: str) -> str:

@@ -5,25 +5,39 @@ Values keep their names, locations become origins, ``core.weights`` gives full d
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
-from core_compiler.ir.attribute_parser import AttributeParser
+from core_compiler.ir.attribute_parser import AttributeParser, StandIn
 from core_compiler.ir.attributes import Attribute
 from core_compiler.ir.core import Block, Function, Module, Op, Value
 from core_compiler.ir.literals import read_value_name
 from core_compiler.ir.location_parser import LocationParser
+from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.ir.tokens import shown
 from core_compiler.ir.types import TensorType, Type
 from core_compiler.ir.weights import WeightStore
 
 
-def parse(text: str, *, weights: WeightStore | None = None, where: str = "text") -> Module:
+def parse(
+    text: str, *, weights: WeightStore | None = None, where: str = "text", lines: bool = False,
+    stand_in: StandIn | None = None,
+) -> Module:  # fmt: skip
     """The module of ``text``; UserError with line and column where the text is wrong.
 
     ``weights`` finds the digests of ``dense_resource`` names that the text itself does not give
     in full, and becomes the module's store.  ``where`` is the file's name for messages.
+    ``lines``: an op without a location comes from its line in the text.  ``stand_in`` puts weights
+    that the text names and does not hold (bytes at its end) into ``weights``: of name and type to
+    the digest.
     """
-    return _ModuleParser(text, where, weights).run(_ModuleParser.module)
+    parser = _ModuleParser(text, where, weights)
+    if lines:
+        parser.number_lines()
+    if stand_in is not None:
+        parser.replace_weights(stand_in)
+    return parser.run(_ModuleParser.module)
 
 
 def parse_type(text: str, where: str = "type") -> Type:
@@ -45,6 +59,19 @@ class _ModuleParser(LocationParser):
         super().__init__(text, where, store)
         self._values: dict[str, Value] = {}
         self._blobs: dict[str, bytes] = {}
+        self._lines: list[int] = []
+
+    def number_lines(self) -> None:
+        """Ops that say nothing else come from their lines."""
+        self._lines = self._token_lines()
+
+    def replace_weights(self, stand_in: StandIn) -> None:
+        """Weights whose bytes are not at the text's end are what ``stand_in`` makes."""
+        self._stand_in = stand_in
+        if "{-#" in self._tokens:
+            section = self._tokens[self._tokens.index("{-#") :]
+            named = (token for token, after in pairwise(section) if after == ":")
+            self._held = frozenset(token.strip('"') for token in named)
 
     # -- module and functions --------------------------------------------------------------------
 
@@ -208,8 +235,12 @@ class _ModuleParser(LocationParser):
         if len(types) != len(names):
             self._fail(f"{len(names)} results but {len(types)} result types", types_at)
         results = [self._define(n, t, made, start) for n, t in zip(names, types, strict=True)]
+        origin = self._location()
+        if origin is None and self._lines:
+            named = (names[0] if names else "").lstrip("%")
+            origin = Origin.root(FrontendNode(named, kind, self._where, self._lines[start]))
         try:
-            return Op(kind, operands, results, attributes, regions, self._location())
+            return Op(kind, operands, results, attributes, regions, origin)
         except TypeError as problem:
             self._fail(str(problem), start)
 

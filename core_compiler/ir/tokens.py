@@ -87,6 +87,15 @@ class Tokens:
         column = offset - (self._text.rfind("\n", 0, offset) + 1) + 1
         raise UserError(what, f"{self._where}:{line}:{column}", fix)
 
+    def _token_lines(self) -> list[int]:
+        """The line, counted from 1, of each token."""
+        lines, line, seen = [], 1, 0
+        for match in _TOKEN.finditer(self._text):
+            line += self._text.count("\n", seen, match.start(1))
+            seen = match.start(1)
+            lines.append(line)
+        return lines
+
     def _string(self) -> str:
         token = self._next()
         if token[:1] != '"' or len(token) < 2:

@@ -1,9 +1,11 @@
-"""A unified diff of rows that :mod:`line_diff` made."""
+"""A unified diff of rows that :mod:`line_diff` made: to read, and as a patch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from core_compiler.ir.line_diff import AlignedLines
 
 #: What a line begins with: unchanged, only before, only after, lines left out.
 SAME, BEFORE, AFTER, GAP = " ", "-", "+", "@"
@@ -31,3 +33,43 @@ def unified(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
         else:
             yield SAME, row["left"]
     yield from flush()
+
+
+def patch(rows: AlignedLines, before: str, after: str, context: int = 3) -> Iterator[str]:
+    """The lines of a patch from one text to the other, as ``diff -u`` writes them: nothing where
+    they are the same.
+
+    Only whether both sides have the same text counts, not what became of an op, so that ``patch``
+    makes the second text from the first.
+    """
+    changed = list(rows.differing())
+    if changed:
+        yield f"--- {before}"
+        yield f"+++ {after}"
+    lost = [0, 0]  # rows so far that one side has not
+    for first, last in _hunks(changed, context, len(rows)):
+        shown = rows[first:last]
+        ranges = []
+        for side, name in enumerate(("left", "right")):
+            lines = sum(row[name] is not None for row in shown)
+            start = first - lost[side] + (lines > 0)  # of nothing: the line before
+            ranges.append(f"{start},{lines}")
+            lost[side] += len(shown) - lines
+        yield f"@@ -{ranges[0]} +{ranges[1]} @@"
+        yield from (sign + text for sign, text in unified(_plainly(shown)))
+
+
+def _hunks(changed: Sequence[int], context: int, total: int) -> Iterator[tuple[int, int]]:
+    """The rows from and up to which a hunk goes; those whose context touches are one."""
+    at = 0
+    while at < len(changed):
+        end = at + 1
+        while end < len(changed) and changed[end] - changed[end - 1] <= 2 * context + 1:
+            end += 1
+        yield max(0, changed[at] - context), min(total, changed[end - 1] + context + 1)
+        at = end
+
+
+def _plainly(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        yield {**row, "kind": "same" if row["left"] == row["right"] else "changed"}

@@ -105,6 +105,8 @@ class Pass:
                    before both ``source``: the model in its frontend's own words.
     ``exact``      the bits of every result are kept; a pass of the implementation half must be.
     ``tolerance``  for a pass that is not exact: the class of change and why, for the user.
+    ``anew``       it computes something else on purpose (clipped gradients, a narrower precision):
+                   bisecting does not compare the outputs with those before it.
     ``mandatory``  the compile cannot go on without it (bisecting leaves it in).
     ``asks``       of how many ops :meth:`refusal` speaks (0: this pass has no such condition).
     ``requires`` / ``ensures``  names of facts about the module; the pipeline builder checks them.
@@ -115,6 +117,7 @@ class Pass:
     half: ClassVar[str] = "meaning"
     exact: ClassVar[bool] = True
     tolerance: ClassVar[str] = ""
+    anew: ClassVar[bool] = False
     mandatory: ClassVar[bool] = False
     asks: ClassVar[int] = 0
     requires: ClassVar[frozenset[str]] = frozenset()
@@ -165,6 +168,10 @@ class Pass:
     def options(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
+    def told_options(self) -> dict[str, Any]:
+        """Those that a recording can hold: numbers and texts, and lists of them."""
+        return {k: v for k, v in self.options().items() if _is_plain(v)}
+
     def spelled(self) -> str:
         """``fuse_elementwise{limit=8}``: the pass with the options that differ from the default."""
         changed = {f.name: getattr(self, f.name) for f in fields(self)
@@ -173,10 +180,16 @@ class Pass:
         return self.name() + (f"{{{inner}}}" if inner else "")
 
 
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
 def with_options(pass_: Pass, texts: Mapping[str, str]) -> Pass:
     """``pass_`` with options given as text (command line, page); UserError names a wrong one."""
     known = {f.name: f for f in fields(pass_)}
-    values = pass_.options()
+    values = {name: getattr(pass_, name) for name in known}
     for key, text in texts.items():
         if key not in known:
             raise UserError(
@@ -194,6 +207,9 @@ def with_options(pass_: Pass, texts: Mapping[str, str]) -> Pass:
 
 
 def _parse(text: str, like: Any, where: str) -> Any:
+    if not _is_plain(like):
+        raise UserError(f"an option of type {type(like).__name__} is not set as text", where,
+                        "compile from Python, with the object itself")  # fmt: skip
     try:
         if isinstance(like, bool):
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]

@@ -27,6 +27,24 @@ class RewriteRow:
     mapped: dict[int, int]
 
 
+def carriers(rows: Rows, stage: int) -> dict[int, int]:
+    """Value -> the value that carries its meaning in ``stage``, by the value maps of all rewrites
+    up to it (ids); a value that lives on is not listed."""
+    texts = rows("t", "SELECT mapped FROM rewrite WHERE stage <= ? ORDER BY id", (int(stage),))
+    step = {
+        old: new for pairs in read_json_rows([text for (text,) in texts]) for old, new in pairs
+        if old != new
+    }  # fmt: skip
+    final: dict[int, int] = {}
+    for value, there in step.items():
+        seen = {value}
+        while there in step and there not in seen:
+            seen.add(there)
+            there = step[there]
+        final[value] = there
+    return final
+
+
 class Links:
     """Call :meth:`update` first, under the file's guard; forged rows raise ValueError or
     TypeError."""

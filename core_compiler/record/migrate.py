@@ -1,4 +1,4 @@
-"""Old recordings in a newer program: they are upgraded in memory, the file stays as it is.
+"""Old recordings in a newer program: a copy is upgraded, the file stays as it is.
 
 The rule: a change of ``schema.sql`` raises ``schema.VERSION`` by one and adds here the statements
 that turn a recording of the version before into one of the new version.
@@ -70,14 +70,23 @@ CREATE TABLE iteration (
   seconds REAL NOT NULL, root TEXT NOT NULL, rate REAL, loss_scale REAL, skipped INTEGER);
 """
 
+_FRAMEWORK_VALUES = """
+CREATE TABLE framework_value (
+  id INTEGER PRIMARY KEY, value INTEGER NOT NULL REFERENCES value, framework TEXT NOT NULL,
+  node TEXT NOT NULL, same INTEGER NOT NULL, worst_error REAL NOT NULL, element TEXT NOT NULL,
+  theirs REAL, ours REAL);
+"""
+
 #: Version -> statements that lead to the next version.
-STEPS: dict[int, str] = {1: _VIEWS_FOR_TABLES, 2: _KERNELS_OF_ANY_TARGET, 3: _ITERATIONS}
+STEPS: dict[int, str] = {1: _VIEWS_FOR_TABLES, 2: _KERNELS_OF_ANY_TARGET, 3: _ITERATIONS,
+                        4: _FRAMEWORK_VALUES}  # fmt: skip
 
 
 def upgraded(connection: sqlite3.Connection, version: int) -> sqlite3.Connection:
-    """A copy of an older recording in memory, in the current schema; KeyError: no way there."""
+    """A copy of an older recording in the current schema; KeyError: no way there.  Nobody else sees
+    it: SQLite keeps a small one in memory, what is large in a temporary file."""
     steps = [STEPS[v] for v in range(version, schema.VERSION)]
-    copy = sqlite3.connect(":memory:", check_same_thread=False)
+    copy = sqlite3.connect("", check_same_thread=False)
     connection.backup(copy)
     copy.execute("PRAGMA trusted_schema = OFF")
     copy.execute("PRAGMA legacy_alter_table = ON")  # what names a renamed table goes on doing so

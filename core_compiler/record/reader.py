@@ -17,7 +17,13 @@ import numpy as np
 from core_compiler.errors import UserError
 from core_compiler.ir.core import Function, Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff, diff
-from core_compiler.ir.events import CheckRecord, Diagnostic, IterationRecord, TensorStats
+from core_compiler.ir.events import (
+    CheckRecord,
+    Diagnostic,
+    FrameworkRecord,
+    IterationRecord,
+    TensorStats,
+)
 from core_compiler.ir.line_diff import AlignedLines, diff_lines
 from core_compiler.ir.rewriter import Rewrite
 from core_compiler.ir.text import LineTable, line_table, print_module
@@ -25,7 +31,7 @@ from core_compiler.ir.weights import WeightStore
 from core_compiler.record.encoding import inflate, read_ids, read_json_rows
 from core_compiler.record.file import QueryResult, RecordingFile, is_running
 from core_compiler.record.history import OpHistory, op_history, presence
-from core_compiler.record.links import Links
+from core_compiler.record.links import Links, carriers
 from core_compiler.record.loader import Loader
 from core_compiler.record.recorder import machine_id
 from core_compiler.record.schema import MAX_LENGTH
@@ -386,6 +392,12 @@ class Recording:
             return AlignedLines(self.module(a), self.module(b), found=found, key=self.key,
                                 numbers=numbers)  # fmt: skip
 
+    def carriers(self, stage: int) -> dict[int, int]:
+        """Value id -> the id of the value that carries its meaning in ``stage``, of all values that
+        rewrites up to it have replaced."""
+        with self._reading():
+            return carriers(self._rows, stage)
+
     # -- ops -------------------------------------------------------------------------------------
 
     def op(self, op_id: int) -> Op:
@@ -552,6 +564,23 @@ class Recording:
             kind = getattr(value.type, "dtype").numpy  # noqa: B009 (tensors and buffers have one)
             data = np.frombuffer(self._blob(row[11]), kind).reshape(read_ids(row[10]))
         return TensorStats(value, low, high, mean, row[4], row[5], histogram, row[8], data)
+
+    def framework_values(self) -> list[FrameworkRecord]:
+        """Values of the import beside those of the model's framework, in its order."""
+        with self._reading() as loader:
+            rows = self._rows(
+                "ittiftFF",
+                "SELECT value, framework, node, same, worst_error, element, theirs, ours"
+                " FROM framework_value ORDER BY id",
+            )
+            loader.load_values(row[0] for row in rows)
+            return [
+                FrameworkRecord(
+                    loader.values[row[0]], row[1], row[2], bool(row[3]), row[4],
+                    tuple(read_ids(row[5])), *row[6:],
+                )
+                for row in rows
+            ]  # fmt: skip
 
     def weight_digests(self) -> dict[str, str]:
         """Digest -> type text of the weights the stages use; their bytes are not in the file."""

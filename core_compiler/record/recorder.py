@@ -26,6 +26,7 @@ from core_compiler.ir.events import (
     BufferRecord,
     CheckRecord,
     Diagnostic,
+    FrameworkRecord,
     IterationRecord,
     KernelRecord,
     Observer,
@@ -261,6 +262,13 @@ class Recorder(Observer):
                 rows.append((self._value(t.value), t.stage, *numbers, int(t.nan), int(t.inf),
                              _encode(edges), _encode(counts), *stored))  # fmt: skip
             self._many(f"INSERT INTO tensor_stats VALUES (NULL, {', '.join('?' * 12)})", rows)
+
+    def framework(self, records: Sequence[FrameworkRecord]) -> None:
+        with self._transaction():
+            self._many(f"INSERT INTO framework_value VALUES (NULL, {', '.join('?' * 8)})", [
+                (self._value(r.value), r.framework, clean(r.node), int(r.same), r.error,
+                 ids_json(r.index), _number(r.theirs), _number(r.ours)) for r in records
+            ])  # fmt: skip
 
     def iterations(self, rows: Sequence[IterationRecord]) -> None:
         with self._transaction():

@@ -132,6 +132,14 @@ CREATE TABLE tensor_stats (
   edges TEXT NOT NULL, counts TEXT NOT NULL, data_type TEXT NOT NULL, data_shape TEXT NOT NULL,
   data INTEGER REFERENCES blob);
 
+-- Values of the import beside what the model's framework computes for its node.  element: the index
+-- of the worst error, which is relative to the largest magnitude there; theirs and ours: the numbers
+-- of that element, NULL where there are none.
+CREATE TABLE framework_value (
+  id INTEGER PRIMARY KEY, value INTEGER NOT NULL REFERENCES value, framework TEXT NOT NULL,
+  node TEXT NOT NULL, same INTEGER NOT NULL, worst_error REAL NOT NULL, element TEXT NOT NULL,
+  theirs REAL, ours REAL);
+
 -- Iterations of a training run, counted from 1; one that is done again replaces its row.  id: no id
 -- comes twice, so what is new since a reading has larger ones.  root: of its receipt, or ''.
 CREATE TABLE iteration (

@@ -151,6 +151,7 @@ WHAT: Mapping[str, str] = {
     "buffer": "a placed buffer",
     "timing": "a launch as measured",
     "tensor_stats": "statistics of a value on the example inputs",
+    "framework_value": "a value of the import beside that of the model's framework",
     "iteration": "an iteration of a training run",
     "weight": "a weight the stages use",
     "source_file": "a file of the model's source",

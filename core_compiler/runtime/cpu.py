@@ -14,7 +14,7 @@ from core_compiler.runtime import memory
 from core_compiler.runtime.device import Buffer, Device, Executable, Parts, check_inputs
 from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
-from core_compiler.runtime.limits import Limits, limits
+from core_compiler.runtime.limits import Limits, doubt, limits
 from core_compiler.runtime.program import Exchange, Launch, Program, Ref, scratch_stride
 from core_compiler.runtime.samples import Samples, durations
 from core_compiler.runtime.team import aligned, default_threads, team
@@ -49,6 +49,9 @@ class CpuDevice(Device):
 
     def limits(self) -> Limits:
         return limits(self.threads)
+
+    def doubt_limits(self) -> None:
+        doubt(self.threads)
 
     def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> CpuExecutable:
         """Raises UserError with exit code 3 (before it allocates) where memory is too small, and

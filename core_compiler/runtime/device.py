@@ -128,6 +128,9 @@ class Device(ABC):
     def limits(self) -> Limits:
         """The roofs that times are set against."""
 
+    def doubt_limits(self) -> None:  # noqa: B027  (roofs that follow from a description stay)
+        """A launch has passed :meth:`limits`: where they are measured, measure again next time."""
+
     def launch(self, executable: Executable, arrays: Sequence[np.ndarray]):
         """Start an execution; devices that queue return before it is done."""
         return executable(*arrays)

@@ -117,9 +117,13 @@ class Profile:
 
 def profile(executable: Executable, arrays: Sequence | None = None, *, repeats: int = 20,
             warmup: int = 3, roof: Limits | None = None) -> Profile:  # fmt: skip
-    """Time every launch of an executable and set it against the limits of its device."""
+    """Time every launch of an executable and set it against the limits of its device; where a
+    launch passes them, the device is told so."""
     samples = executable.profile(arrays, repeats=repeats, warmup=warmup)
-    return summarise(samples, executable.device.limits() if roof is None else roof)
+    found = summarise(samples, executable.device.limits() if roof is None else roof)
+    if roof is None and any(found.limits.passed(x.percent_of_limit) for x in found.launches):
+        executable.device.doubt_limits()
+    return found
 
 
 def summarise(samples: Samples, roof: Limits) -> Profile:

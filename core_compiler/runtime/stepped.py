@@ -15,7 +15,7 @@ import numpy as np
 
 from core_compiler.runtime.cpu import CpuDevice, example_inputs
 from core_compiler.runtime.device import Device, Executable, check_inputs
-from core_compiler.runtime.limits import Limits, limits
+from core_compiler.runtime.limits import Limits, doubt, limits
 from core_compiler.runtime.program import Launch, Program, Ref
 from core_compiler.runtime.samples import Samples
 from core_compiler.runtime.team import aligned
@@ -40,6 +40,9 @@ class SteppedDevice(Device):
 
     def limits(self) -> Limits:
         return limits(1)
+
+    def doubt_limits(self) -> None:
+        doubt(1)
 
     def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> SteppedExecutable:
         return SteppedExecutable(program, constants, self)

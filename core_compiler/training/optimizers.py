@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
 
 from core_compiler.errors import UserError, nearest
-from core_compiler.ir import Value
+from core_compiler.ir import Block, Value, WeightStore, as_array, tensor
+from core_compiler.ops.base import evaluate_block
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64
@@ -34,9 +38,11 @@ class Numbers:
 
 class Optimizer:
     """Base of all: ``slots`` are the state beside each parameter with what it is at first,
-    ``scalars`` that of the optimiser as a whole."""
+    ``scalars`` that of the optimiser as a whole.  ``squares``: slots that hold means or sums of
+    squares, which are never negative."""
 
     rate: float | Schedule
+    squares: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def slots(self) -> dict[str, float]:
@@ -118,6 +124,7 @@ class _Moments(Optimizer):
     betas: tuple[float, float]
     eps: float
     amsgrad: bool
+    squares = frozenset({"exp_avg_sq", "max_exp_avg_sq"})
 
     @property
     def slots(self) -> dict[str, float]:
@@ -182,6 +189,7 @@ class Adagrad(Optimizer):
     weight_decay: float = 0.0
     initial: float = 0.0
     eps: float = 1e-10
+    squares = frozenset({"sum"})
 
     @property
     def slots(self) -> dict[str, float]:
@@ -213,6 +221,7 @@ class RMSprop(Optimizer):
     weight_decay: float = 0.0
     momentum: float = 0.0
     centered: bool = False
+    squares = frozenset({"square_avg"})
 
     @property
     def slots(self) -> dict[str, float]:
@@ -256,6 +265,24 @@ class Lion(Optimizer):
         direction = (mean * self.betas[0] + g * (1 - self.betas[0])).call("sign")
         after = mean * self.betas[1] + g * (1 - self.betas[1])
         return p - _as(numbers.rate, p) * direction, {"exp_avg": after}
+
+
+def scalars_after(what: Optimizer, iterations: int) -> dict[str, float]:
+    """The scalars of an optimiser after so many iterations, outside a step."""
+    numbers = dict(what.scalars)
+    if not numbers:
+        return numbers
+    b = Builder(WeightStore())
+    before = {name: Value(tensor((), F64), name) for name in numbers}
+    after = what.advance(b, {name: Term(b, value) for name, value in before.items()})
+    constants = [op for op in b.ops if op.kind == "core.constant"]
+    known = {op.result: as_array(op["value"], b.weights) for op in constants}
+    ops = tuple(op for op in b.ops if op.result not in known)
+    block = Block(tuple(before.values()), ops, tuple(after[name].value for name in numbers))
+    for _ in range(iterations):
+        made = evaluate_block(block, [np.array(n) for n in numbers.values()], outer=known)
+        numbers = dict(zip(numbers, map(float, made), strict=True))
+    return numbers
 
 
 #: The optimisers by the names that the command line and :class:`Training` take.

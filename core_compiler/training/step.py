@@ -204,9 +204,9 @@ class TrainingStep:
         """The numerics identity of what is computed."""
         return self.compilation.identity
 
-    def show(self, view: str | None = None) -> Any:
+    def show(self, view: str | None = None, *, other: Any = None) -> Any:
         """Live widgets of its compile; see `core_compiler.session.show`."""
-        return self.compilation.show(view)
+        return self.compilation.show(view, other=other)
 
     def __repr__(self) -> str:
         count = len(self.roles.numbers("parameter"))

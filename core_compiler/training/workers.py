@@ -25,6 +25,8 @@ from core_compiler.training.step import TrainingStep
 
 #: Seconds to wait for workers to be there, and between two looks at them.
 PATIENCE, LOOK = 120.0, 0.1
+#: Seconds that a scheduler may take to answer.
+CONNECT = 10.0
 #: How often an iteration is tried in which a worker is lost.
 ATTEMPTS = 5
 
@@ -61,7 +63,7 @@ class _Crew:
                 dashboard_address=None, silence_logs=CRITICAL,
             )  # fmt: skip
         try:
-            self.client = Client(self.cluster or scheduler, timeout=10, set_as_default=False)
+            self.client = Client(self.cluster or scheduler, timeout=CONNECT, set_as_default=False)
         except (OSError, ValueError) as error:
             raise UserError(f"no dask scheduler answers there ({error})", str(scheduler),
                             "start one with: dask scheduler") from None  # fmt: skip

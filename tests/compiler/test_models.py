@@ -11,7 +11,7 @@ from core_compiler.debug.check import summary
 from sample_models import CATALOGUE
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
-from workbench import jobs, models
+from workbench import jobs, models, peers
 from workbench.commands.run_model import AGREES, compare
 
 #: What the fast run takes; test-all takes every model by both frontends, narrow and at full size.
@@ -27,7 +27,7 @@ def agrees(name: str, frontend: str, sizes: dict) -> None:
     assert sum(verdicts.values()) > 0
     ours = made(*model.inputs)
     for framework in ("torch", "onnxruntime"):
-        peer = models.peer(model, framework, 2)
+        peer = peers.peer(model, framework, 2)
         found = compare(ours, peer(*model.inputs), peer(*model.others))
         assert found["worst_relative_error"] <= AGREES, framework
 

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
+from core_compiler.errors import UserError
+from core_compiler.ir.events import Observer
+from core_compiler.record.reader import Recording
 from tests.passes.programs import inputs, program
 
 
@@ -91,7 +94,7 @@ def test_a_torch_module(made):
     exported = torch.export.export(layer, (x,))
     again = cc.compile(exported)
     assert again(x.numpy())[0].tobytes() == compiled(x)[0].tobytes()
-    with pytest.raises(cc.UserError, match="Sequential needs example inputs"):
+    with pytest.raises(UserError, match="Sequential needs example inputs"):
         cc.compile(layer)
 
 
@@ -147,12 +150,12 @@ func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
     ],
 )
 def test_what_is_no_model_is_said(model, message):
-    with pytest.raises(cc.UserError, match=message):
+    with pytest.raises(UserError, match=message):
         cc.compile(model)
 
 
 def test_checking_needs_inputs():
-    with pytest.raises(cc.UserError, match="needs inputs"):
+    with pytest.raises(UserError, match="needs inputs"):
         cc.compile(_module(), check=True)
 
 
@@ -171,3 +174,25 @@ def test_kernels_can_be_read(made):
     shown = kernel._repr_mimebundle_()
     assert shown["text/plain"] == repr(kernel) and "<details open>" in shown["text/html"]
     assert cc.compile(_module(), finish=False).kernels == {}
+
+
+def test_a_compile_is_recorded_pass_by_pass(tmp_path):
+    path, seen = tmp_path / "x.run", []
+
+    class Look(Observer):
+        """Somebody who opens the recording meanwhile."""
+
+        def stage(self, record):
+            if record.pass_name == "import":
+                return  # it is done before anything is recorded
+            with Recording.open(path) as file:
+                seen.append((file.meta()["status"], len(file.stages())))
+
+    c = cc.compile(_module(), record=path, observer=Look())
+    assert {status for status, _ in seen} == {"recording"}
+    assert [count for _, count in seen] == sorted({count for _, count in seen}), "it grows"
+    with Recording.open(path) as file:
+        assert file.meta()["status"] == "finished"
+        assert [s.pass_name for s in file.stages()] == [s.name for s in c.stages]
+    with pytest.raises(UserError, match="exclude one another"):
+        cc.compile(_module(), record=path, finish=False)

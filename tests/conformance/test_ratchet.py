@@ -19,8 +19,8 @@ from tests.conformance.update import SUITES, run
 
 #: Every how many of the recorded passes the quick tests run.
 QUICK = {
-    ("onnx_nodes", "reference"): 128, ("onnx_nodes", "cpu"): 768,
-    ("opinfo", "reference"): 384, ("opinfo", "cpu"): 640,
+    ("onnx_nodes", "reference"): 160, ("onnx_nodes", "cpu"): 1024,
+    ("opinfo", "reference"): 512, ("opinfo", "cpu"): 1024,
     ("opinfo_gradients", "reference"): 24, ("opinfo_gradients", "cpu"): 96,
     ("jax_harnesses", "reference"): 192, ("jax_harnesses", "cpu"): 384,
 }  # fmt: skip

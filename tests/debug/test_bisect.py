@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from core_compiler import compiler
 from core_compiler.debug.bisect import bisect, made_by
+from core_compiler.ir import Value, tensor
 from core_compiler.legality import levels
+from core_compiler.ops.builder import Builder
 from core_compiler.passes import bufferize, outline_kernels, plan_memory
 from core_compiler.pipelines import PipelineEdit, build
 from core_compiler.targets.cpu import CPU
@@ -47,6 +50,20 @@ def test_nothing_is_found_where_nothing_is_wrong():
 
 def test_nothing_is_found_in_machine_code_where_nothing_is_wrong():
     assert find(model=faults.rows, execute=True) is None
+
+
+def test_inputs_of_rank_0_are_executed_too():
+    def scaled():
+        module, (x,) = faults.rows((4, 8))
+        scale = Value(tensor((), "f32"), "scale")
+        b = Builder(module.weights)
+        y = b.mul(module.main.outputs[0], b.expand(scale, (4,)))
+        body = module.main.body
+        arguments, ops = (*body.arguments, scale), (*body.ops, *b.ops)
+        body = body.with_(arguments=arguments, ops=ops, outputs=(y,))
+        return module.with_main(body), [x, np.array(2.0, np.float32)]
+
+    assert find(model=scaled, execute=True) is None
 
 
 @pytest.mark.usefixtures("no_code")

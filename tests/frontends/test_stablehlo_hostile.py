@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import export
 
 from core_compiler.errors import CANNOT_HERE, InternalError, UserError
-from core_compiler.frontends.stablehlo import apart, import_file, import_program
+from core_compiler.frontends.stablehlo import apart, import_file, import_program, reading
 from core_compiler.ir.text import print_module
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -180,3 +180,14 @@ def test_memory_beyond_the_limit_is_told(tmp_path: Path, monkeypatch) -> None:
     error = apart.answer(path, None, None)
     assert "more memory" in error.what
     assert error.exit_code == CANNOT_HERE
+
+
+def test_a_long_text_is_counted_before_it_is_parsed(tmp_path, monkeypatch):
+    ops = "\n".join(f"  %v{i} = stablehlo.abs %x : tensor<4xf32>" for i in range(60))
+    body = f"{ops}\n  %y = stablehlo.abs %v59 : tensor<4xf32>"
+    monkeypatch.setattr(reading, "SHORT", 100)
+    monkeypatch.setattr(reading, "OPS", 60)
+    assert "the program has 61 ops, at most 60" in str(refusal(tmp_path, main(body)))
+    monkeypatch.setattr(reading, "OPS", 61)
+    path = tmp_path / "m.mlir"
+    assert import_file(path).outputs

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from core_compiler.ir import Block, Function, Module, Op, Rewriter, Value
 from core_compiler.ir.diff import diff, longest_increasing, value_map
-from core_compiler.ir.line_diff import changed_spans, diff_lines
+from core_compiler.ir.line_diff import AlignedLines, changed_spans, diff_lines
 from core_compiler.ir.text import print_module
+from core_compiler.ir.unified import patch
 from tests.ir.modules import F32, difference, modules, small_module
 
 
@@ -182,6 +183,49 @@ def test_both_columns_are_the_modules_texts(before, after):
         assert left == plain(before)
 
 
+def applied(text: list[str], lines: list[str]) -> list[str]:
+    """What a patch makes of a text; where it does not say what is there, an AssertionError."""
+    made: list[str] = []
+    at = 0
+    for line in lines[2:]:
+        if line.startswith("@@"):
+            start, count = map(int, line.split()[1].lstrip("-").split(","))
+            begin = start - (count > 0)
+            made += text[at:begin]
+            at = begin
+            new, many = map(int, line.split()[2].lstrip("+").split(","))
+            assert len(made) == new - (many > 0)
+            continue
+        if line[0] in " -":
+            assert text[at] == line[1:]
+            at += 1
+        if line[0] in " +":
+            made.append(line[1:])
+    return made + text[at:]
+
+
+@settings(max_examples=15)
+@given(modules(), modules(), st.integers(0, 3))
+def test_a_patch_makes_the_second_text_of_the_first(before, after, context):
+    rows = AlignedLines(before, after, found=diff(before, after))
+    left, right = sides(rows[:])
+    lines = list(patch(rows, "before.mlir", "after.mlir", context))
+    assert lines[:2] == (["--- before.mlir", "+++ after.mlir"] if left != right else [])
+    assert applied(left, lines) == right
+
+
+def test_a_patch_shows_what_changed_and_a_little_around_it():
+    module, ops = chain(40)
+    after, events = rewritten(
+        module, lambda r: r.replace(ops[20], ops[20].with_(kind="core.tanh"), rule="swap")
+    )
+    rows = AlignedLines(module, after, found=diff(module, after, events))
+    _, _, head, *lines = patch(rows, "a", "b", context=1)
+    assert head == "@@ -23,3 +23,3 @@"
+    assert [line[0] for line in lines] == [" ", "-", "+", " "]
+    assert '"core.exp"' in lines[1] and '"core.tanh"' in lines[2]
+
+
 def test_a_changed_op_stands_beside_its_counterpart():
     module, ops = chain(40)
     after, events = rewritten(
@@ -207,6 +251,21 @@ def test_added_removed_and_moved_ops_have_one_side():
     kinds = [(r["kind"], r["left"] is None) for r in diff_lines(before, after)]
     assert ("removed", False) in kinds and ("added", True) in kinds
     assert {k for k in kinds if k[0] == "moved"} == {("moved", True), ("moved", False)}
+
+
+def test_functions_of_one_side_stand_where_that_side_has_them():
+    x = Value(F32, "x")
+    body = Block((x,), (), (x,))
+
+    def made(*names: str) -> Module:
+        return Module({name: Function(name, body) for name in names})
+
+    heads = [row for row in diff_lines(made("main", "old", "kept"), made("main", "new", "kept"),
+                                       key=lambda thing: thing.name)
+             if "core.func" in (row["left"] or row["right"])]  # fmt: skip
+    assert [(row["left_key"], row["right_key"]) for row in heads] == [
+        ("main", "main"), ("old", None), (None, "new"), ("kept", "kept"),
+    ]  # fmt: skip
 
 
 def test_a_change_inside_a_region_is_aligned_inside_it():

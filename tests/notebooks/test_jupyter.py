@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests import accessibility
 from workbench.state import VIEWS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -36,6 +37,10 @@ w
 """,
     "select": "w.select(op=c.stages[0].module.main.body.ops[1], stage=0)",
     "selected": "print('SELECTED', w.op.kind, w.selection['stage'])",
+    "two": """
+unfused = cc.compile(module, c.inputs, check=True, edit=cc.PipelineEdit(skip=("fuse_elementwise",)))
+c.show("numerics", other=unfused)
+""",
     "every": """
 from workbench.state import VIEWS
 
@@ -46,6 +51,8 @@ for name in VIEWS:
 }
 
 
+#: What stands in the outputs of cells.
+OURS = ".jp-OutputArea-output .jupyter-widgets"
 #: The two applications, each with a notebook of its own: what one saves is no news to the other.
 PAGES = {"lab/tree": "in_lab.ipynb", "notebooks": "in_notebook.ipynb"}
 
@@ -165,10 +172,14 @@ def test_every_view_draws_and_the_selection_goes_both_ways(jupyter: Jupyter, pag
     jupyter.tab.keyboard.press("ArrowDown")  # in a view its key, not Jupyter's
     selected.filter(has_text="core.exp").wait_for()
     assert "SELECTED core.exp 0" in jupyter.run("selected").inner_text()
+    jupyter.run("two").locator(".two tbody").first.wait_for()  # another compile beside this one
     every = jupyter.run("every")
     for number, (name, view) in enumerate(VIEWS.items()):
         output = every.locator(".jp-OutputArea-child").nth(number)
         drawn = f".cw-{view.bundle}[data-ready]" if view.bundle else ".cw-hosted[data-ready] .root"
         output.locator(drawn).first.wait_for(state="attached")
         assert output.locator(".broken:visible, [role=alert]:visible").count() == 0, name
+    # Only what we draw: Jupyter's own page is not ours to mend.
+    jupyter.tab.wait_for_timeout(700)  # what fades in has its colours then
+    assert accessibility.findings(jupyter.tab, accessibility.axe(), OURS) == []
     assert jupyter.outside == []

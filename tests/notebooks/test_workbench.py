@@ -101,6 +101,18 @@ def test_an_edited_pipeline_is_compiled_and_compared():
     data = json.loads(view.view.data)
     assert data["other"]["made_with"] == "" and "fuse_elementwise" in data["made_with"]
     assert json.loads(w.view("compare").view.data)["b"] is not None
+    # The views stay with the new compile until both are asked for.
+    kernels = w.view("kernels")
+    assert "two" not in json.loads(kernels.view.data)
+    kernels.view.command = json.dumps({"name": "two", "view": "kernels", "on": True, "n": 1})
+    assert json.loads(kernels.view.data)["two"]
+    (switch,) = [each for each in w.widget.children[0].children if each.description == "A | B"]
+    assert switch.layout.display == ""
+    for on in (True, False):
+        switch.value = on
+        title = json.loads(w.view("diff").view.data)["left"]["title"]
+        assert title.startswith("A ") == on
+    assert json.loads(kernels.view.data)["two"], "the switch is for what stands below it"
 
 
 def test_an_edit_made_in_the_view_runs_here_and_a_bad_one_changes_nothing():
@@ -150,6 +162,73 @@ def test_a_recording_is_shown_too(tmp_path):
     assert "recording mine.run" in w._repr_mimebundle_()["text/html"]
     with pytest.raises(UserError, match="this is a recording"):
         w.rerun(cc.PipelineEdit())
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """The folder of an empty library."""
+    monkeypatch.setenv("COMPILER_WORKBENCH_CACHE", str(tmp_path / "store"))
+    (tmp_path / "store" / "recordings").mkdir(parents=True)
+    return tmp_path / "store" / "recordings"
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A compile, and one of the same model that fuses nothing."""
+    edit = cc.PipelineEdit(skip=("fuse_elementwise", "fuse_epilogues"))
+    return compiled(check=True), compiled(check=True, edit=edit)
+
+
+def test_another_compile_is_compared_with_in_any_view(pair):
+    c, other = pair
+    numbers = c.show("numerics", other=other)
+    data = json.loads(numbers.view.data)
+    assert data["two"] and data["total"] > 0 and data["first"] is None, "the same numbers"
+    w = notebook.show(c)
+    assert w.other.meta()["edit"]["skip"] == ["fuse_elementwise", "fuse_epilogues"]
+    assert "two" not in json.loads(w.view("kernels").view.data), "only what was asked for"
+    assert c.show("kernels", other=other) is w.view("kernels")
+    assert json.loads(w.view("kernels").view.data)["two"]
+    assert json.loads(c.show("compare", other=other).view.data)["b"] is not None
+    c.show(other=other)
+    assert json.loads(w.view("diff").view.data)["left"]["title"].startswith("A ")
+    w.compare(None)
+    assert w.other is None and "two" not in json.loads(numbers.view.data)
+
+
+def test_a_recording_is_compared_with_by_path_and_by_its_name_in_the_library(pair, library):
+    c, other = pair
+    path = other.record(library / "unfused.run")
+    for name in (path, str(path), "unfused.run", "unfused"):
+        c.show("memory", other=name)
+        assert notebook.show(c).other.path == path
+    shown = cc.show(path, "diff", other=c)
+    assert json.loads(shown.view.data)["right"]["title"].startswith("B ")
+
+
+@pytest.mark.parametrize(
+    ("view", "other", "says"),
+    [
+        ("numerics", "unfusd", "did you mean unfused"),
+        ("numerics", "/no/such/file.run", "workbench runs"),
+        ("numerics", "bad.run", "bad.run"),
+        ("numerics", "a\0b", "check the path"),
+        ("numerics", 5, "int is no compilation"),
+        ("graph", "unfused", "graph shows one recording; these show two: diff"),
+        ("grahp", "unfused", "no view is called 'grahp'"),
+    ],
+)
+def test_what_cannot_be_compared_with_is_said_and_changes_nothing(pair, library, view, other, says):
+    c, unfused = pair
+    unfused.record(library / "unfused.run")
+    (library / "bad.run").write_bytes(b"no recording")
+    w = notebook.show(c)
+    w.compare("unfused")
+    before = w.other
+    with pytest.raises(UserError) as refused:
+        c.show(view, other=other)
+    assert says in str(refused.value)
+    assert w.other is before
 
 
 def test_unknown_views_and_a_missing_part_are_told(monkeypatch):

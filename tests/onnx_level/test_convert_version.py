@@ -46,7 +46,11 @@ def _judge(names, *versions: int) -> tuple[int, int]:
     return right, refused
 
 
-@pytest.mark.parametrize(("versions", "at_least"), [((17, 28), 130), ((10,), 75)], ids=str)
+@pytest.mark.parametrize(
+    ("versions", "at_least"),
+    [pytest.param((17, 28), 130, marks=pytest.mark.slow), ((10,), 75)],
+    ids=str,
+)
 def test_a_case_of_every_op(versions: tuple[int, ...], at_least: int) -> None:
     """What is not converted is refused with the reason; nothing is converted wrongly."""
     right, _ = _judge(a_case_each(), *versions)

@@ -21,6 +21,7 @@ from core_compiler.ir.events import (
     BufferRecord,
     CheckRecord,
     Diagnostic,
+    FrameworkRecord,
     KernelRecord,
     Observer,
     StageRecord,
@@ -117,5 +118,9 @@ def record(observer: Observer, made: list[StageRecord], *, end: str = "finished"
                         np.arange(32, dtype=np.float32).reshape(4, 8))
         ]
     )  # fmt: skip
+    observer.framework([
+        FrameworkRecord(op.operands[0], "torch", "exp_0"),
+        FrameworkRecord(op.result, "torch", "exp_1", False, 1e-6, (1, 2), 0.5, 0.25),
+    ])  # fmt: skip
     observer.figures({"identity": "abc", "worst": 1.5, "huge": 2**70})
     observer.end(end)

@@ -180,6 +180,10 @@ def test_kernels_memory_timings_tensors_and_figures(recording):
     assert np.isnan(stats.mean) and stats.histogram == ([0, 1, 2], [3, 4])
     assert stats.data.tolist() == np.arange(32, dtype=np.float32).reshape(4, 8).tolist()
     assert recording.tensors([10**6]) == []
+    same, other = recording.framework_values()
+    assert (same.node, same.same, same.theirs, same.index) == ("exp_0", True, None, ())
+    assert (other.framework, other.error, other.index) == ("torch", 1e-6, (1, 2))
+    assert (other.theirs, other.ours) == (0.5, 0.25) and str(other.value.type) == str(TYPE)
     assert recording.figures() == {"identity": "abc", "worst": 1.5, "huge": float(2**70)}
     assert recording.figures("memory")["arena_bytes"] == 192
     assert recording.sources() == {"model.py": "x = 1\n"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from core_compiler.hardware.host import detect
 from core_compiler.runtime.cache_folder import CacheFolder
 from core_compiler.runtime.cpu import CpuDevice
-from core_compiler.runtime.limits import Limits, kernels, limits, measure
+from core_compiler.runtime.limits import MOST, Limits, doubt, kernels, limits, measure
 from core_compiler.runtime.peers import Comparison, compare, onnxruntime, torch_eager
 from core_compiler.runtime.profiler import Timing, profile, summarise
 from core_compiler.runtime.program import KernelRef, Launch, Program
@@ -77,8 +78,56 @@ def test_limits_are_measured_once_a_machine(folder: CacheFolder, monkeypatch):
     monkeypatch.setattr("core_compiler.runtime.limits.measure", slow)
     first = limits(1, folder)
     assert limits(1, folder) == first and calls == [1]
-    assert limits(1, folder, again=True).threads == 1 and calls == [1, 1]
+    again = limits(1, folder, again=True)
+    assert calls == [1, 1] and limits(1, folder) == again
+    assert again.flops >= first.flops, "the best counts"
     assert first.flops > 1e8 and all(rate > 1e7 for _, rate in (*first.read, *first.copy))
+
+
+def test_limits_that_a_launch_passes_are_measured_again_the_next_time(folder, monkeypatch):
+    """As on a machine that is busy at first, then less, then more again."""
+    rates = iter([1.0, 3.0, 2.0, *[4.0] * MOST])
+
+    def measured(threads):
+        rate = next(rates)
+        return Limits(threads, rate, ((1, rate), (2, 1.0)), ((1, 1.0), (2, rate)))
+
+    monkeypatch.setattr("core_compiler.runtime.limits.measure", measured)
+    doubt(1, folder)
+    assert limits(1, folder).flops == 1, "nothing was kept that could be doubted"
+    best = Limits(1, 3.0, ((1, 3.0), (2, 1.0)), ((1, 1.0), (2, 3.0)))
+    for _ in range(2):
+        doubt(1, folder)
+        assert limits(1, folder) == limits(1, folder) == best
+    for _ in range(2 * MOST):
+        doubt(1, folder)
+        limits(1, folder)
+    assert len([*rates]) == 3, "it is given up: something else is wrong"
+
+
+class Quick(CpuDevice):
+    """Says that the machine can do next to nothing, and hears what is said of that."""
+
+    doubted = 0
+
+    def limits(self) -> Limits:
+        return replace(ROOF, flops=1.0, read=((1, 1.0), (2, 1.0)), copy=((1, 1.0), (2, 1.0)))
+
+    def doubt_limits(self) -> None:
+        self.doubted += 1
+
+
+def test_a_launch_that_passes_the_limits_of_its_device_is_told_to_it(kernels):
+    from tests.runtime.test_cpu import chain
+
+    program, constants, _ = chain(kernels)
+    device = Quick(1, kernels)
+    for roof, times in ((ROOF, 0), (None, 1)):
+        made = profile(device.load(program, constants), repeats=2, warmup=0, roof=roof)
+        assert device.doubted == times
+    assert max(x.percent_of_limit for x in made.launches) > 1000, "and the profile keeps it"
+    described = replace(ROOF, read=((1, 1.0),))
+    assert not described.passed(1000), "its bytes may come from a cache"
 
 
 def test_measuring_kernels_keep_their_loads_and_multiply_adds():

@@ -153,6 +153,7 @@ def test_a_run_on_a_gpu_is_compared_with_one_on_a_cpu(tmp_path):
     assert found.kernels[0] and found.kernels[1]
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_leaves_the_state_on_a_gpu():
     target = SimulatedCUDA()
     step = _step(Linear, target, architecture=target.driver.gpu.architecture)

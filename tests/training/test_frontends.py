@@ -122,6 +122,7 @@ def test_an_onnx_model_trains_as_the_module_it_came_from(optimizer):
     assert [step(*batch) for batch in batches()] == pytest.approx(torch_losses(optimizer), rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_keras_model_trains_as_keras_does(keras, optimizer):
     model = digits_of(keras)

@@ -162,6 +162,7 @@ def test_passes_can_be_stopped_after_some_rewrites():
         assert _ran(step) == ran
 
 
+@pytest.mark.slow
 def test_shards_and_recomputation_together():
     wanted = _ran(_step(shards=2))
     step = _step(shards=2, recompute=0.7)

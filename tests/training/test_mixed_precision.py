@@ -28,6 +28,7 @@ from core_compiler.training.passes.mixed_precision import MixedPrecision
 from core_compiler.training.passes.recompute_widened import RecomputeWidened
 from core_compiler.training.precision import FOLLOWS, KEEPS, NARROW
 from core_compiler.training.roles import Roles
+from tests.slow import slow_but
 from tests.training.helpers import Reference, after_passes, joint_of
 from tests.training.test_step import Pictures, Words, _made, _pictures, _words
 
@@ -321,3 +322,32 @@ def test_the_bits_do_not_depend_on_threads_and_tilings(kind, batch, precision, t
 def test_what_makes_no_sense_is_refused(given, message):
     with pytest.raises(UserError, match=message):
         Training(**given)
+
+
+HOWS = {
+    "narrow": {"precision": "f16", "clip_norm": 1.0}, "shards": {"shards": 2},
+    "bf16": {"precision": "bf16"}, "statistics": {"shards": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", slow_but(("narrow",), HOWS))
+def test_checking_finds_no_fault_in_what_is_meant(how):
+    """A pass that computes something else on purpose is not compared with what was before it, and
+    the passes after it with what it made."""
+    x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    model, batch = Rows(), (x, np.arange(8) % 5)
+    if how == "statistics":  # of batch normalisation: those of all shards
+        model, batch = Pictures(), _pictures(0)
+    training = Training(loss="cross_entropy", **HOWS[how])
+    made = cc.compile(model, batch, training=training, check=True).compilation.finish()
+    checks = {made.stages[i].name: records for i, records in made.checks.items()}
+    failed = [
+        (name, r.note) for name, found in checks.items() for r in found if r.verdict == "failed"
+    ]
+    assert failed == []
+    other = {s.name for s in made.stages[1:] if s.step.pass_.anew and s.rewrites}
+    meant = [r for name in other for r in checks[name] if "on purpose" in r.note]
+    assert other and bool(meant) is (how == "statistics")
+    last = max(s.index for s in made.stages[1:] if s.name in other)
+    later = [r for i, found in made.checks.items() if i > last for r in found]
+    assert sum(r.verdict == "bitwise" for r in later) > 5

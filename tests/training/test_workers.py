@@ -167,7 +167,8 @@ def test_more_workers_than_shards_are_refused():
         fit(_step(2), _data(), iterations=1, batch=8, workers=3)
 
 
-def test_a_scheduler_that_is_not_there_is_named():
+def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr("core_compiler.training.workers.CONNECT", 1.0)
     with pytest.raises(UserError, match="no dask scheduler answers"):
         fit(_step(), _data(), iterations=1, batch=8, workers=2, scheduler="tcp://127.0.0.1:9")
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.late_browser import without_ready
 from tests.widgets.graphs import transformer
 from tests.widgets.samples import code_data, diff_data, memory_data, timeline_data
 from widgets import TRAITS, VIEWS, module_path, pack
@@ -29,16 +30,20 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
 def served(browser: Any, bundles: Any) -> Iterator[Callable[..., Any]]:
     """`served(component)`: a tab that shows the component from a Panel server, its requests, the
     address, and a function that calls another in the server's thread (Panel may lose what other
-    threads set while it writes)."""
+    threads set while it writes).  With `drawn=False` the server never hears that all is drawn."""
     pn = pytest.importorskip("panel", reason="panel is not installed")
     servers, context = [], browser.new_context(viewport={"width": 1200, "height": 800})
 
-    def serve(component: Any) -> tuple[Any, list[str], str, Callable[[Any], Any]]:
+    def serve(
+        component: Any, drawn: bool = True
+    ) -> tuple[Any, list[str], str, Callable[[Any], Any]]:
         port = free_port()
         servers.append(pn.serve(component, port=port, threaded=True, show=False, verbose=False))
         url = f"http://localhost:{port}"
         tab, requests = context.new_page(), []
         tab.on("request", lambda request: requests.append(request.url))
+        if not drawn:
+            tab.route_web_socket(lambda _: True, without_ready)
         wait_for_port(port)
         tab.goto(url)
         tab.wait_for_selector(".cw[data-ready]", timeout=60_000)
@@ -95,12 +100,14 @@ def test_panel_graph_both_ways(served: Any) -> None:
     assert [each for each in requests if not each.startswith(inside)] == []
 
 
-def test_panel_next_stage(served: Any) -> None:
+@pytest.mark.parametrize("drawn", [True, False])
+def test_panel_next_stage(served: Any, drawn: bool) -> None:
+    """Also when it is given before the browser has said that the first one is drawn."""
     from widgets.panel_host import GraphView
 
     view = GraphView(height=600, sizing_mode="stretch_width")
     view.show(transformer(2).data())
-    tab, _, _, call = served(view)
+    tab, _, _, call = served(view, drawn=drawn)
     call(lambda: view.show(transformer(3).data("1", "next")))
     tab.wait_for_selector('.cw[data-ready="2"]')
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.widgets.graphs import Builder, sized, trained, transformer
+from workbench.views import op_search
 
 RunLayout = Callable[..., list[dict[str, Any]]]
 
@@ -274,11 +275,18 @@ def test_wide_row_wraps(run_layout: RunLayout) -> None:
         ("name:%17", None),
         ("line:transformer.py", None),
         ("line:no_such_file.py", set()),
+        ("transformer.py:12", None),
+        ("MLP relu", set()),
+        ('"axis = 0" gather', {"gather"}),
+        ("colour:red", set()),
+        ("line:/transformer/ kind:exp", {"exp"}),
+        ("kind:/exp", set()),
     ],
 )
 def test_search(run_layout: RunLayout, query: str, kinds: set[str] | None) -> None:
     g = transformer(2)
     (report,) = run_layout(g.data(), query=query)
+    assert report["found"] == found_by_the_page(g.data(), query)
     if kinds is None:
         assert report["found"]
     else:
@@ -304,6 +312,12 @@ def test_cones_are_what_feeds_and_what_depends(run_layout: RunLayout) -> None:
             assert report["cone"] == sorted(wanted)
 
 
+def found_by_the_page(data: dict[str, Any], query: str) -> list[int]:
+    """What the search of the page finds, which is written in Python."""
+    places = op_search.matching(data, op_search.terms(query))
+    return [int(data["ops"]["key"][i]) for i in places]
+
+
 def test_search_by_line(run_layout: RunLayout) -> None:
     g = transformer(1)
     (report,) = run_layout(g.data(), query=f"line:transformer.py:{g.lines[20]}")
@@ -317,6 +331,7 @@ def test_search_by_phase(run_layout: RunLayout) -> None:
     keys, phase = data["ops"]["key"], data["ops"]["phase"]
     (report,) = run_layout(data, query="phase:backward")
     assert report["found"] == [int(k) for k, p in zip(keys, phase, strict=True) if p == 3]
+    assert report["found"] == found_by_the_page(data, "phase:backward")
     (report,) = run_layout(data, query="phase:loss kind:no_such")
     assert report["found"] == []
     (report,) = run_layout(transformer(1).data(), query="phase:backward")

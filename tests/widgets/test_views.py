@@ -396,8 +396,9 @@ def test_path_by_keys(open_page: Open) -> None:
 def test_exports(open_page: Open) -> None:
     shown = graph_page(open_page)
     for kind in ("SVG", "PNG", "DOT"):
+        shown.view().get_by_role("button", name="Download").click()
         with shown.tab.expect_download() as download:
-            shown.view().get_by_role("button", name=kind).click()
+            shown.view().get_by_role("menuitem", name=kind).click()
         assert download.value.suggested_filename == f"import.{kind.lower()}"
     drawing = shown.call("svg")
     assert drawing.startswith("<svg") and ">gather</text>" in drawing
@@ -480,6 +481,32 @@ def test_pinned_ops_are_compared(open_page: Open) -> None:
     shown.focus()
     shown.tab.keyboard.press("P")
     assert table.is_hidden() and shown.call("pinned") == []
+
+
+def test_a_link_has_what_is_pinned_and_lit(open_page: Open) -> None:
+    shown = graph_page(open_page)
+    g = transformer(3)
+    shown.focus()
+    shown.tab.keyboard.press("E")
+    key = g.kinds.index("exp")
+    shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
+    shown.settle()
+    shown.focus()
+    for letter in "pu":
+        shown.tab.keyboard.press(letter)
+    lit, state = shown.call("lit"), shown.trait("state")
+    assert state["lit"] == ["users", key] and [pin["key"] for pin in state["pins"]] == [key]
+    receive = "(state) => workbench.models[0].receive('state', state)"
+    shown.tab.evaluate(receive, {"open": state["open"]})  # back to a link before them
+    shown.settle()
+    assert shown.call("lit") is None and shown.call("pinned") == []
+    shown.tab.evaluate(receive, state)
+    shown.settle()
+    assert shown.call("lit") == lit > 1 and shown.call("pinned") == [key]
+    strange = {"lit": ["nowhere", {}], "pins": [{"key": [], "facts": "x"}, None, 3]}
+    shown.tab.evaluate(receive, strange)
+    shown.settle()
+    assert shown.call("lit") is None and shown.call("pinned") == []
 
 
 def test_a_wrong_expression_is_told(open_page: Open) -> None:
@@ -719,8 +746,9 @@ def test_memory_zoom_and_peak(open_page: Open) -> None:
 
 def test_memory_csv(open_page: Open) -> None:
     shown = open_page(page([("memory", memory_data())]))
+    shown.view().get_by_role("button", name="Download", exact=True).click()
     with shown.tab.expect_download() as download:
-        shown.view().get_by_role("button", name="Download all buffers as CSV").click()
+        shown.view().get_by_role("menuitem", name="All buffers, CSV").click()
     with open(download.value.path(), encoding="utf-8") as file:
         rows = file.read().split("\n")
     assert len(rows) == 121 and rows[0].startswith("key,name,tier")

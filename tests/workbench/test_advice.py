@@ -51,8 +51,6 @@ class Bench:
                     "spec": "digits-mlp",
                     "model": "planted",
                     "target": "cpu",
-                    "edit": edits.to_json(edit),
-                    "target_options": target,
                     **meta,
                 },
             )
@@ -354,11 +352,13 @@ def test_the_order_is_severity_then_cost_and_each_says_how_it_was_got(bench):
     assert all(f.severity == ("warning" if f.cost.part >= 0.1 else "note") for f in found)
 
 
-def test_without_its_model_there_is_a_reason_and_no_button(bench, tmp_path):
+def test_without_its_model_the_recording_is_tried(bench, tmp_path):
     edit = PipelineEdit(skip=("fuse_elementwise",))
     gone = bench(chain, SQUARE, edit=edit, spec=str(tmp_path / "gone.onnx"))
     (found,) = of(gone, "unfused chain")
-    assert found.tries[0].reason == "the model's file gone.onnx is not there any more"
+    (offer,) = found.tries
+    assert offer.reason == "" and offer.draft is not None
+    assert offer.command is not None and offer.command.startswith(f"workbench compile {tmp_path}")
     training = bench(chain, SQUARE, edit=edit, mode="training")
     assert all(t.draft is None for f in advise(training) for t in f.tries)
     healthy = bench(chain, SQUARE, edit=edit)

@@ -51,6 +51,26 @@ def test_what_was_not_checked_is_one_line(command, tmp_path):
     assert code == 2 and "--top" in err
 
 
+def test_the_values_of_the_import_are_compared_with_the_frameworks(command, tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "x.run"
+    told = command.json("compile", *MODEL, "--against", "torch", "-o", path)["against"]
+    found = command.json("numerics", path)
+    assert found["framework"] == told and told["framework"] == "torch"
+    rows = found["framework_values"]
+    assert len(rows) == told["values"] > 3 and told["same"] == sum(r["same"] for r in rows)
+    assert told["worst"]["error"] == max(r["error"] for r in rows) < 1e-5
+    with Recording.open(path) as file:
+        ops = {file.op_id(op) for op in file.module(0).main.body.ops}
+    assert {r["op"] for r in rows if r["kind"] != "input"} <= ops
+    assert all(r["absolute"] == abs(r["ours"] - r["theirs"]) for r in rows if not r["same"])
+    assert "against torch: " in command.text("numerics", path)
+    code, out, err = command("compile", *MODEL, "--against", "onnxruntime")
+    assert (code, out) == (2, "") and "use --against torch" in err
+    code, _, err = command("compile", *MODEL, "--against", "caffe")
+    assert code == 2 and "no peer is called 'caffe'" in err
+
+
 def test_a_comparison_with_a_framework_is_recorded(command, tmp_path):
     pytest.importorskip("torch")
     path = tmp_path / "x.run"

@@ -4,7 +4,9 @@ person's own that go wrong in a compile are told by their name and line."""
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -118,10 +120,13 @@ def test_a_recording_of_another_machine_has_seeded_numbers(
 ):
     """Weights are not in a recording; where the model is not here either, others stand for them."""
     monkeypatch.setenv("COMPILER_WORKBENCH_CACHE", str(tmp_path / "empty"))
-    made = command.json("reduce", failed_run, *own("QuickGelu"), "-o", tmp_path / "out", code=1)
+    path = tmp_path / "sent.run"
+    shutil.copyfile(failed_run, path)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE meta SET value = '\"/elsewhere/mlp.onnx\"' WHERE key = 'spec'")
+    made = command.json("reduce", path, *own("QuickGelu"), "-o", tmp_path / "out", code=1)
     assert (made["ops_after"], made["runs_alone"]) == (1, True)
-    assert "seeded random numbers stand for them" in made["notes"][0]
-    assert made["notes"][1] == "inputs are seeded random numbers"
+    assert made["notes"] == ["weights: 3 seeded stand-ins; inputs seeded"]
 
 
 def test_the_text_shows_the_module(failed_run, command, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines import PipelineEdit, build
@@ -314,10 +315,10 @@ def test_an_edit_survives_the_recording():
         ("recompose",), {"fold_constants": {"growth": "2"}}, {"canonicalise": 3},
         (("after:bufferize", own),), ("simplify_shapes", "canonicalise"), ("decompose",),
     )  # fmt: skip
-    again = edits.from_json(json.loads(json.dumps(edits.to_json(edit))))
+    again = edits.from_json(json.loads(json.dumps(edit_facts(edit))))
     assert steps_of(again) == steps_of(edit)
     assert again.insert[0][1].run(1, None) == 1
-    without = edits.to_json(edit, with_text=False)["insert"][0]
+    without = edit_facts(edit, with_text=False)["insert"][0]
     assert "code" not in without and without["pass"] == "watch{times=3}"
 
 
@@ -446,7 +447,7 @@ def test_one_of_ours_as_text_and_back(on):
     edit = edits.from_json(draft["edit"])
     ((_, pass_),) = edit.insert
     assert pass_.spelled() == "saturate{nodes=500}"
-    assert edits.to_json(edit)["insert"] == [
+    assert edit_facts(edit)["insert"] == [
         {"place": "after:simplify_shapes", "pass": "saturate{nodes=500}", "source": "saturate",
          "options": {"nodes": "500"}}
     ]  # fmt: skip

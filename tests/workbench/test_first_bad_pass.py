@@ -194,12 +194,12 @@ def test_what_may_not_run_here_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
-        ({"spec": "gone.onnx", "kind": "onnx", "frontend": "onnx"}, "there is no such file"),
-        ({"spec": ""}, "does not say where its model comes from"),
-        ({"mode": "training"}, "a training step is not compiled again"),
+        ({"spec": "gone.onnx", "kind": "onnx", "frontend": "onnx"}, "the recording has no stage"),
+        ({"spec": ""}, "the recording has no stage"),
+        ({"mode": "training"}, "the optimizer 'None' is none of ours"),
     ],
 )
-def test_a_model_that_cannot_be_loaded_again_says_so(meta, said, tmp_path, command):
+def test_a_recording_that_cannot_stand_for_its_model_says_so(meta, said, tmp_path, command):
     path = recorded(tmp_path / "x.run", **meta)
     run = Run(path)
     with pytest.raises(UserError, match=said):

@@ -68,6 +68,15 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
+def test_recordings_of_the_same_model_that_can_be_read_are_offered(store):
+    for name, model in (("a", 'the "net"'), ("b", 'the "net"'), ("c", 'the "net"'), ("d", "other")):
+        store.make(name, began=ord(name), model=model.replace('"', ""))
+    (store.folder / "c.run").write_bytes(b"no recording")
+    assert [entry.name for entry in store.alike('the "net"')] == ["b.run", "a.run"]
+    assert [entry.name for entry in store.alike("the net", limit=1)] == ["b.run"]
+    assert store.alike("net") == []
+
+
 def test_the_figures_of_a_run_come_from_its_recording(store):
     store.make(
         "net", began=5.0, device={"name": "H200"}, mode="training",
@@ -296,6 +305,18 @@ def test_an_uploaded_recording_is_imported_and_not_trusted(store):
     assert store.restore(store.remove("imported/mine.run").token) == "imported/mine.run"
 
 
+def test_a_viewer_gets_nothing_to_restore_a_run_by(store):
+    from workbench.app import runs
+
+    store.make("a")
+    token = store.remove("a.run").token
+    for viewer, given in ((False, token), (True, "")):
+        (gone,) = runs.facts(store, Sight(shelf="trash"), viewer)["trash"]
+        assert gone["token"] == given
+    assert runs.lost(store, "a.run")["act"]["data"]["token"] == token
+    assert runs.lost(store, "a.run", viewer=True)["act"] is None
+
+
 def test_a_trend_is_of_one_model_on_one_target(store):
     for number in range(4):
         store.make(f"a{number}", 1 + number, [("timing", "total_ms", 9.0 - number)], model="net")
@@ -323,6 +344,14 @@ def test_the_first_page_shows_a_part_of_what_is_found(store):
     assert facts["total"] == runs.LISTED + 2 and facts["pending"] == 0
     assert runs.facts(store, Sight(skip=500))["skip"] == 0, "what stood there has gone"
     assert runs.facts(store, Sight(find="sort:x"))["problem"]["fix"]
+
+
+def test_the_benchmark_of_the_store_asks_what_it_says(tmp_path):
+    from benchmarks import store
+
+    made = store.measure(tmp_path / "store", 200)
+    assert all(made["found"].values()) and made["index_bytes"] > 0
+    assert {"list", "search", "tag", "page"} <= made["ms"].keys()
 
 
 # -- the command line -----------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
@@ -12,7 +11,6 @@ from core_compiler.passes.base import Pass
 from core_compiler.record.reader import Stage
 from workbench import editing, edits
 from workbench.advice.finding import Try
-from workbench.models import FILES
 from workbench.views import pipeline
 from workbench.views.reading import Run
 
@@ -41,7 +39,7 @@ class Bench:
         except UserError as problem:
             self._reason = f"{problem.what}; {problem.fix}"
         else:
-            self._reason = _missing(run.meta())
+            self._reason = ""
 
     @property
     def reason(self) -> str:
@@ -74,23 +72,12 @@ class Bench:
         try:
             for gesture in wanted.done:
                 draft = editing.change(on, draft, gesture)
-            shown = editing.shown(on, draft, self._run.meta())
+            shown = editing.shown(on, draft, pipeline.compiled_as(self._run))
         except UserError as problem:
             return replace(wanted, reason=str(problem))
         said = edits.words(edits.checked(draft["edit"]), draft["target"]) or "no edits"
         return replace(wanted, draft=draft, words=said, command=shown["command"],
                        reason=self._reason)  # fmt: skip
-
-
-def _missing(meta: Mapping[str, Any]) -> str:
-    """Why a recording's model cannot be compiled again ("" where it can)."""
-    spec = str(meta.get("spec") or "")
-    if not spec:
-        return "the recording does not say where its model comes from"
-    file = Path(spec)
-    if file.suffix.lower() in FILES and not file.is_file():
-        return f"the model's file {file.name} is not there any more"
-    return ""
 
 
 def skip(label: str, on: bool = True) -> Gesture:

@@ -41,20 +41,22 @@ def serve_team(
     *,
     allow_code: bool = False,
     max_upload: int = MAX_UPLOAD,
+    quota: int = 0,
     origins: tuple[str, ...] = (),
 ) -> None:
     """Serve a library to several people until Ctrl-C or SIGTERM.
 
     ``store``: the library's folder (None: the cache).  ``access``: who may do what.  ``limits`` of
-    compiles, ``max_upload`` in bytes.  Whatever the address, files outside the store are not
-    opened, and code runs only with ``allow_code``.  ``origins``: more hosts from which browsers
-    connect.  UserError as :func:`serve`.
+    compiles; ``max_upload`` of a file and ``quota`` of all that a user uploads (of everybody
+    together where nobody signs in; 0: no limit) in bytes.  Whatever the address, files outside the
+    store are not opened, and code runs only with ``allow_code``.  ``origins``: more hosts from
+    which browsers connect.  UserError as :func:`serve`.
     """
     server = _server("serve")
     from workbench.app.workspace import Workspace
 
     workspace = Workspace(local=False, allow_code=allow_code, root=store, max_upload=max_upload,
-                          access=access, limits=limits)  # fmt: skip
+                          quota=quota, access=access, limits=limits)  # fmt: skip
     server.run(workspace, port, address, origins=origins)
 
 

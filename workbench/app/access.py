@@ -8,7 +8,7 @@ nobody knows who uses them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,25 +54,31 @@ class Access:
 
     def user_of(self, handler: Any) -> str | None:
         """Who has signed in, of a Tornado request; None where nobody has."""
-        from panel import config
-
         if not self.sign_in:
             return None
+        from panel import config
+
         name = handler.get_secure_cookie("user", max_age_days=config.oauth_expiry)
         return name.decode() if name else None
 
-    def user_of_session(self) -> str | None:
-        """Who has signed in, of the Bokeh session that is being made.  Panel's own ``state.user``
-        believes an unsigned cookie (``is_guest``)."""
-        from panel import config, state
+    def user_in(self, cookies: Mapping[str, str]) -> str | None:
+        """Who has signed in, by the cookies of a request; None where nobody has.  Panel's own
+        ``state.user`` believes an unsigned cookie (``is_guest``)."""
+        from panel import config
         from tornado.web import decode_signed_value
 
-        signed = state.cookies.get("user")
+        signed = cookies.get("user")
         if not self.sign_in or not signed:
             return None
         name = decode_signed_value(config.cookie_secret, "user", signed,
                                    max_age_days=config.oauth_expiry)  # fmt: skip
         return name.decode() if name else None
+
+    def user_of_session(self) -> str | None:
+        """Who has signed in, of the Bokeh session that is being made."""
+        from panel import state
+
+        return self.user_in(state.cookies)
 
 
 def names(texts: Iterable[str]) -> frozenset[str]:

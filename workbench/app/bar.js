@@ -11,12 +11,14 @@ const STYLE = `
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
 .search { position: relative; } .search input { width: 210px; } .waits .search input { width: 120px; } .busy .search input { width: 130px; }
 .person { color: var(--muted); flex: none; max-width: 150px; overflow: hidden; text-overflow: ellipsis; }
-.found { position: absolute; top: 28px; right: 0; width: 460px; max-height: 60vh; overflow-y: auto; background: var(--surface); border: 1px solid var(--line);
+.found { position: absolute; top: 28px; right: 0; width: 460px; background: var(--surface); border: 1px solid var(--line);
   border-radius: 6px; box-shadow: var(--shadow); z-index: 60; padding: 4px; white-space: normal; }
 .hit { display: grid; grid-template-columns: 58px minmax(0, 1fr); gap: 8px; padding: 3px 8px; border-radius: 4px; cursor: pointer; }
 .hit:hover, .hit.on { background: var(--accentSoft); }
 .hit .what { color: var(--faint); } .hit .text { font-family: var(--mono); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .hit .detail { grid-column: 2; color: var(--muted); font-size: 11px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.found [role=listbox] { max-height: 60vh; overflow-y: auto; } .found .told { padding: 4px 8px 2px; color: var(--muted); } .found [role=listbox]:not([hidden]) + .told { border-top: 1px solid var(--line); margin-top: 3px; } .hit.more { border-top: 1px solid var(--line); border-radius: 0; margin-top: 3px; padding-top: 5px; } .hit.more .text { font-family: inherit; color: var(--accent); }
+.views { display: grid; grid-template-columns: repeat(3, 1fr); gap: 4px; } .views button { text-align: left; border-color: transparent; height: 28px; } .views button:focus-visible { border-color: var(--accent); } .views kbd { margin-right: 7px; }
 .job { display: flex; align-items: center; gap: 8px; color: var(--muted); flex: none; }
 .job .what.held { max-width: 320px; } .job .held b { color: var(--text); }
 .job .what { max-width: 200px; overflow: hidden; text-overflow: ellipsis; }
@@ -39,9 +41,10 @@ const KEYS = [
   ['b  B', 'breakpoint on the pass or the rewrite\'s rule, on the selected op'], ['r  R', 'run on to the next breakpoint, back to the one before'],
   ['a  x  A  F', 'of a compile step by step: apply the pass, skip it, run until one changes something, finish'],
   ['h  H', 'next, previous change of the selected op'],
-  ['1  2  3  4  5  0', 'Step, Speed, Memory, Numbers, Train, Overview'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
-  ['[  ]', 'fold the passes, the inspector'], ['Alt ←  Alt →', 'back and forward through what you selected'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
+  ['1  2  3  4  5  0', 'Step, Speed, Memory, Numbers, Train, Overview'], ['g', 'any view in this pane: a list, a letter each'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
+  ['[  ]', 'fold the passes, the inspector'], ['↑  ↓  Enter', 'in a list or table: the row before, the next; show it'], ['Alt ←  Alt →', 'back and forward through what you selected'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
 ];
+const SYNTAX = 'Words match name, kind, shape, attribute, scope and source line; or kind:add shape:768 dtype:bf16 line:model.py:12 scope:layer.0 phase:backward; "two words", /regular expressions/';
 /** What a view's message offers to do. */
 const DO = { again: 'Compile…', execute: 'Execute' };
 const HEALTH = 1500;
@@ -57,22 +60,30 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const run = h('div', { class: 'run' });
   const job = h('div', { class: 'job', hidden: true, role: 'status' });
   const presets = h('div', { class: 'group', role: 'group', 'aria-label': 'Layouts' });
-  const found = h('div', { class: 'found', hidden: true, role: 'listbox' });
-  const input = h('input', { type: 'search', placeholder: 'search   /', 'aria-label': 'Search ops, passes, kernels' });
+  const listed = h('div', { role: 'listbox', id: 'found', 'aria-label': 'What is found' });
+  const told = h('div', { class: 'told', role: 'status' });
+  const found = h('div', { class: 'found', hidden: true }, listed, told);
+  const input = h('input', { type: 'search', maxlength: 1000, placeholder: 'search   /', 'aria-label': 'Search ops, passes, kernels', title: SYNTAX, spellcheck: 'false',
+    role: 'combobox', 'aria-controls': 'found', 'aria-expanded': 'false', 'aria-autocomplete': 'list' });
   const search = h('div', { class: 'search' }, input, found);
   const compile = h('button', { click: () => send('again', {}), title: 'Compile this model again, with other options' }, 'Compile…');
   const execute = h('button', { click: () => send('execute', {}), title: 'Compile from the cache, execute, and time every kernel, into a new recording' }, 'Execute');
   const theme = h('button', { class: 'plain', title: 'Light or dark', 'aria-label': 'Switch between light and dark', click: switchTheme }, '◐');
   const help = h('button', { class: 'plain', title: 'Keys  (?)', click: () => keys.showModal() }, '?');
-  const person = h('a', { class: 'person', href: './logout', hidden: true });
+  // Other tabs of this browser are signed out too: they load again, and ask who it is.
+  const person = h('a', { class: 'person', href: './logout', hidden: true, click: () => localStorage.setItem('cw-left', String(Date.now())) });
+  const onLeft = (event) => { if (event.key === 'cw-left' && !person.hidden) setTimeout(() => location.reload(), 1000); };
+  window.addEventListener('storage', onLeft);
+  later(() => window.removeEventListener('storage', onLeft));
   const tour = h('button', { click: () => { keys.close(); send('tour', {}); }, title: 'Walk through the views on a small sample model', 'data-do': 'tour' }, 'Take the tour');
   const keys = h('dialog', {}, h('h2', {}, 'Keys'),
     h('table', {}, KEYS.map(([key, what]) => h('tr', {}, h('td', {}, key.split('  ').map((k) => [h('kbd', {}, k), ' '])), h('td', {}, what)))),
     h('p', { class: 'muted' }, 'They act while the focus is not in a text field.'),
     h('form', { method: 'dialog' }, h('button', {}, 'Close'), ' ', tour));
+  const views = h('dialog', { 'aria-label': 'Views', keydown: chooseByKey });
   const toast = h('div', { class: 'toast', hidden: true, role: 'alert' });
   const home = h('button', { class: 'brand', click: () => send('home', {}), title: 'Open another model or recording' }, 'Compiler Workbench');
-  root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, person, keys, toast);
+  root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, person, keys, views, toast);
 
   // What is as it was is not built again: the browser would lay it out again with all beside it.
   const known = {};
@@ -122,9 +133,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (!isNew('paused', paused) && job.querySelector('.held')) return;
     job.replaceChildren(
       h('span', { class: 'what held', title: `still to come: ${rest.join(', ')}` }, 'before ', h('b', {}, next), ` (${at} of ${total})`),
-      h('div', { class: 'group', role: 'group', 'aria-label': 'What is to happen to this pass' }, HELD.map(([act, name, key, title]) =>
+      data.viewer ? '' : h('div', { class: 'group', role: 'group', 'aria-label': 'What is to happen to this pass' }, HELD.map(([act, name, key, title]) =>
         h('button', { title: `${title}  (${key})`, 'data-held': act, click: () => send('held', { do: act }) }, name))),
-      h('button', { click: () => send('cancel', {}), title: 'Stop here; what is done is kept' }, 'Cancel'));
+      data.viewer ? '' : h('button', { click: () => send('cancel', {}), title: 'Stop here; what is done is kept' }, 'Cancel'));
     if (problem) say(`${problem.what}: ${problem.where}`, problem.fix);
   }
   function say(what, fix) {
@@ -140,12 +151,15 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     shownNotice = notice.n;
     toast.className = `toast${notice.error ? ' error' : ''}`;
     toast.replaceChildren(...[h('div', {}, notice.what), notice.where && h('div', { class: 'where' }, notice.where), notice.fix && h('div', { class: 'muted' }, notice.fix),
-      notice.act && h('button', { 'data-do': 'act', class: 'act', click: () => { toast.hidden = true; send(notice.act.name, notice.act.data); } }, notice.act.label),
+      notice.act && !data.viewer && h('button', { 'data-do': 'act', class: 'act', click: () => { toast.hidden = true; send(notice.act.name, notice.act.data); } }, notice.act.label),
       h('button', { class: 'plain', 'aria-label': 'Close', click: () => { toast.hidden = true; } }, '×')].filter(Boolean));
     toast.hidden = false;
     clearTimeout(toast.timer);
     if (!notice.error) toast.timer = setTimeout(() => { toast.hidden = true; }, notice.act ? 15000 : 4000);
   }
+
+  // Who may only look has nothing to press.
+  const asTold = (fix) => (data.viewer ? fix?.replace(/^Press (.+?), or: /, 'An editor can press $1; as a command: ') : fix);
 
   // -- panes ------------------------------------------------------------------------------------
   function drawPanes() {
@@ -165,20 +179,21 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       const message = data.messages[view.name];
       note.hidden = !message;
       note.classList.toggle('error', Boolean(message?.error));
-      if (message) note.replaceChildren(h('b', {}, message.what), ...[message.where, message.fix].filter(Boolean).map((t) => h('span', {}, t)),
-        ...[!data.run?.fixed && DO[message.do]].filter(Boolean).map((label) => h('button', { 'data-do': message.do, click: () => send(message.do, {}) }, label)));
+      if (message) note.replaceChildren(h('b', {}, message.what), ...[message.where, asTold(message.fix)].filter(Boolean).map((t) => h('span', {}, t)),
+        ...[!data.run?.fixed && !data.viewer && DO[message.do]].filter(Boolean).map((label) => h('button', { 'data-do': message.do, click: () => send(message.do, {}) }, label)));
     }
-    if (isNew('tabs', [shown, data.panes, data.zoom, data.views])) panes.querySelectorAll('.cw-tabs').forEach((bar, side) => {
+    if (isNew('tabs', [shown, data.panes, data.zoom, data.views, data.two])) panes.querySelectorAll('.cw-tabs').forEach((bar, side) => {
       const current = shown[side];
       bar.hidden = current === undefined;
       const index = data.panes.indexOf(current);
       bar.replaceChildren(...(current === undefined ? [] : [
         h('div', { class: 'tabs', role: 'tablist', 'aria-label': side ? 'Right pane' : 'Left pane' }, ...data.views.map((view) => h('button', {
-          role: 'tab', 'aria-selected': String(view.name === current), 'data-view': view.name,
+          role: 'tab', 'aria-selected': String(view.name === current), 'data-view': view.name, title: `${view.title}  (g ${view.key})`,
           click: () => { focused = index; send('pane', { index, view: view.name }); },
         }, view.title))),
         h('select', { 'aria-label': 'More views', hidden: true, change: (event) => { focused = index; send('pane', { index, view: event.target.value }); } }),
         h('span', { class: 'gap' }),
+        twoOf(current),
         h('button', { title: data.zoom === null ? 'Maximise  (z)' : 'Back to two panes  (z)', 'aria-label': 'Maximise this pane',
           click: () => { focused = index; zoom(); } }, data.zoom === null ? '⤢' : '⤡'),
         data.panes.length === 2 && data.zoom === null
@@ -189,6 +204,27 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     });
     by('cw-start').hidden = !data.start;
     if (data.done) opened(shown);
+  }
+
+  // Of a view that can show two recordings: whether it does, and which is the other one.
+  function twoOf(view) {
+    const titles = data.two?.views[view];
+    const { other, offered = [], on = [] } = data.two ?? {};
+    if (!titles || !(other || offered.length)) return null;
+    const both = Boolean(other) && on.includes(view);
+    const named = (each) => [each.target, each.total_ms === null ? '' : figure(each.total_ms, 'ms'), ago(each.began)].filter(Boolean).join(', ');
+    const pick = h('select', { 'aria-label': other ? 'B, the other recording' : 'Show another recording beside this one', title: other ? `B: ${other}` : 'A | B: show another recording of the model beside this one', change: () => {
+      if (pick.value === '/') send('show', { view: 'compare', beside: view });
+      else send('compare', { with: pick.value, view });
+    } },
+    h('option', { value: '' }, other ? 'compare with nothing' : 'A | B …'),
+    other && !offered.some((each) => each.name === other) ? h('option', { value: other }, other.split('/').pop()) : null,
+    offered.map((each) => h('option', { value: each.name }, `${each.name}  (${named(each)})`)),
+    h('option', { value: '/' }, 'another one…'));
+    pick.value = other;
+    return h('span', { class: 'two', role: 'group', 'aria-label': 'One recording or two' },
+      other ? titles.map((title, i) => h('button', { 'data-two': ['one', 'both'][i], 'aria-pressed': String(both === Boolean(i)), title: i ? `Show both recordings; B: ${other}` : 'Show this recording alone',
+        click: () => send('two', { view, on: Boolean(i) }) }, title)) : null, pick);
   }
 
   // Tabs that have no place are in a list behind the others, never cut off.
@@ -230,6 +266,32 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   later(() => document.removeEventListener('cw-drawn', onDrawn));
   const zoom = () => send('zoom', { index: data.zoom === null ? focused : null });
 
+  // -- any view by a letter ---------------------------------------------------------------------
+  const here = () => (data.zoom !== null ? data.zoom : focused < data.panes.length ? focused : 0);
+  function showIn(view) {
+    views.close();
+    focused = here();
+    send('pane', { index: focused, view });
+  }
+  function openViews() {
+    const now = data.panes[here()];
+    const side = data.panes.length < 2 || data.zoom !== null ? '' : here() ? ' in the right pane' : ' in the left pane';
+    views.replaceChildren(h('h2', {}, `Show${side}`), h('div', { class: 'views' }, data.views.map(({ name, title, key }) =>
+      h('button', { 'data-view': name, 'aria-keyshortcuts': key, 'aria-pressed': String(name === now), click: () => showIn(name) }, h('kbd', {}, key), title))));
+    views.showModal();
+    views.querySelector(`[data-view="${now}"]`)?.focus();
+  }
+  function chooseByKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const list = [...views.querySelectorAll('button')];
+    const by_ = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 3, ArrowUp: -3 }[event.key];
+    const view = data.views.find(({ key }) => key === event.key);
+    if (by_) list[list.indexOf(views.getRootNode().activeElement) + by_]?.focus();
+    else if (view) showIn(view.name);
+    else return;
+    event.preventDefault();
+  }
+
   const split = by('cw-split');
   const stacked = () => by('cw-panes').classList.contains('stack');
   const setSplit = (percent, rows = stacked()) => {
@@ -264,6 +326,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   let searchTimer = 0;
   let asked = 0;
   let answered = '';
+  let result = { hits: [], total: 0, ops: 0 };
   let entered = false; // before what is typed was answered: then its first hit is gone to when it is
   input.addEventListener('input', () => {
     clearTimeout(searchTimer);
@@ -289,11 +352,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     event.preventDefault();
     event.stopPropagation();
   });
-  input.addEventListener('blur', () => { entered = false; setTimeout(() => { found.hidden = true; }, 150); });
+  input.addEventListener('blur', () => { entered = false; input.setAttribute('aria-expanded', 'false'); setTimeout(() => { found.hidden = true; }, 150); });
   input.addEventListener('focus', () => drawHits());
   function closeSearch(clear) {
     found.hidden = true;
-    if (clear) [input.value, answered, hits] = ['', '', []];
+    if (clear) [input.value, answered, hits, result] = ['', '', [], { hits: [], total: 0, ops: 0 }];
     input.blur();
   }
   function choose(hit) {
@@ -301,15 +364,26 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     send('follow', { go: hit.go });
   }
   function drawHits() {
-    found.hidden = !input.value.trim() || document.activeElement === null;
-    found.replaceChildren(...(hits.length ? hits.map((hit, i) => h('div', { class: `hit${i === at ? ' on' : ''}`, role: 'option', mousedown: (e) => { e.preventDefault(); choose(hit); } },
-      h('span', { class: 'what' }, hit.what), h('span', { class: 'text', title: hit.text }, hit.text), hit.detail && h('span', { class: 'detail' }, hit.detail)))
-      : [h('div', { class: 'hit' }, h('span'), h('span', { class: 'muted' }, 'nothing found in this stage'))]));
+    const open = Boolean(input.value.trim()) && document.activeElement !== null;
+    found.hidden = !open;
+    input.setAttribute('aria-expanded', String(open));
+    input.setAttribute('aria-activedescendant', open && at >= 0 ? `hit-${at}` : '');
+    listed.replaceChildren(...hits.map((hit, i) => h('div', { class: `hit${i === at ? ' on' : ''}${hit.what ? '' : ' more'}`, role: 'option', id: `hit-${i}`, 'aria-selected': String(i === at), mousedown: (e) => { e.preventDefault(); choose(hit); } },
+      h('span', { class: 'what' }, hit.what), h('span', { class: 'text', title: hit.text }, hit.text), hit.detail && h('span', { class: 'detail' }, hit.detail))));
+    listed.hidden = !hits.length;
+    listed.querySelector('.on')?.scrollIntoView({ block: 'nearest' });
+    const { problem, total, hits: shown } = result;
+    told.hidden = !problem && total <= shown.length && shown.length > 0;
+    told.textContent = problem ? `${problem.what}. ${problem.fix ?? ''}` : shown.length ? `${count(shown.length)} of ${count(total)}` : 'nothing found in this stage';
   }
   watch('detail', () => {
-    const result = json(model, 'detail');
-    if (result?.asking !== asked) return;
-    ({ hits } = result);
+    const next = json(model, 'detail');
+    if (next?.asking !== asked) return;
+    result = { total: next.hits.length, ops: 0, ...next };
+    hits = result.hits;
+    // What has no room here: the graph finds it with the same words, and marks all of it.
+    const left = result.ops - hits.filter((hit) => hit.what === 'op').length;
+    if (left > 0) hits = [...hits, { what: '', text: `${count(left)} more: all ${count(result.ops)} ops in the graph`, go: { open: 'graph', state: { graph: { query: result.text } } } }];
     answered = result.text;
     at = hits.length ? 0 : -1;
     if (entered && hits.length) choose(hits[0]);
@@ -324,17 +398,18 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return target instanceof HTMLElement && (target.isContentEditable || ['INPUT', 'SELECT', 'TEXTAREA'].includes(target.tagName));
   };
   function onKey(event) {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || editing(event) || keys.open) return;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || editing(event) || keys.open || views.open) return;
     if (!data.run || data.start) return;
     const pane = event.composedPath().find((node) => node.classList?.contains('cw-view'));
     if (pane) focused = Math.max(0, data.panes.indexOf(pane.id.replace('cw-view-', '')));
     const { key } = event;
-    const held = data.job?.paused && HELD.find(([, , name]) => name === key);
+    const held = !data.viewer && data.job?.paused && HELD.find(([, , name]) => name === key);
     if (held) send('held', { do: held[0] });
     else if (STEPS[key]) send('step', { what: STEPS[key][0], by: STEPS[key][1] });
     else if (data.presets.some(([k]) => k === key)) send('preset', { key });
     else if (key === 'b') send('stop', { what: 'here' });
     else if (key === 'B') send('stop', { what: 'op' });
+    else if (key === 'g') openViews();
     else if (key === 'z') zoom();
     else if (key === '/') input.focus();
     else if (key === '?') keys.showModal();

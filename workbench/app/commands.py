@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from core_compiler.errors import UserError
@@ -13,6 +14,7 @@ from workbench.ahead import finite
 from workbench.app import rerun, runs, tour
 from workbench.app.access import Refused
 from workbench.app.compiles import Compile
+from workbench.app.turns import Result
 from workbench.app.workspace import Distrust
 from workbench.showing import held
 from workbench.state import Sight
@@ -26,10 +28,6 @@ Command = dict[str, Any]
 EDITING = ("pipeline", "overview")
 #: Longest search of the library (characters).
 MAX_FIND = 500
-
-
-def ready(page: Page, _command: Command) -> None:
-    page.browser.ready()
 
 
 # -- what is shown --------------------------------------------------------------------------------
@@ -51,11 +49,13 @@ def home(page: Page, _command: Command) -> None:
 
 
 def compare(page: Page, command: Command) -> None:
-    """Compare with the recording ``with`` (a name of the library or a path); "": with none."""
+    """Compare with the recording ``with`` (a name of the library or a path); "": with none.
+    ``view``: one that shows both then."""
     if page.run is not None:
         name = str(command.get("with", "")).strip()
         name = page.workspace.library.name(page.workspace.path(name)) if name else ""
-        page.go(page.sight.with_(other=name))
+        sight = moves.two(page.sight, {**command, "on": True}) if name else page.sight
+        page.go(sight.with_(other=name))
 
 
 def swap(page: Page, _command: Command) -> None:
@@ -73,9 +73,13 @@ def search_for(page: Page, command: Command) -> None:
         return
 
     def look() -> None:
-        with run.lock:
-            found = search.hits(run, sight, text)
-        answer = json.dumps({"text": text, "asking": command.get("asking"), "hits": found})
+        told: dict[str, Any] = {"text": text, "asking": command.get("asking"), "hits": []}
+        try:
+            with run.lock:
+                told |= asdict(search.find(run, sight, text))
+        except UserError as error:  # an expression that is none, while it is typed
+            told["problem"] = error.to_json()["error"]
+        answer = json.dumps(told)
         page.browser.later(lambda: page.browser.set("bar", detail=answer))
         page.browser.later(page.show_bar)
 
@@ -105,44 +109,60 @@ def again(page: Page, _command: Command) -> None:
 def take_tour(page: Page, _command: Command) -> None:
     """Open the tour's recording, or make it."""
     page.problem = None
-    suited = [e for e in page.workspace.library.entries() if tour.suits(e)]
-    if suited:
-        page.load(Sight(run=suited[0].name), push=True)
-    else:
-        page.start(page.workspace.job(tour.MODEL, tour.OPTIONS))
-    page.begin_tour()
+
+    def then(entries: Result) -> None:
+        suited = [e for e in entries() if tour.suits(e)]
+        if suited:
+            page.load(Sight(run=suited[0].name), push=True)
+        else:
+            page.start(page.workspace.job(tour.MODEL, tour.OPTIONS))
+        page.begin_tour()
+
+    page.in_turn(then, page.workspace.library.entries)
 
 
-def execute(page: Page, _command: Command) -> None:
-    if page.run is not None:
-        meta = page.run.meta()
-        sizes = meta.get("sizes") if isinstance(meta.get("sizes"), dict) else {}
-        page.start(page.workspace.job(str(meta.get("spec", "")), {
-            "frontend": meta.get("frontend"), "target": meta.get("target"), "sizes": sizes,
-            "execute": True, "check": False,
-        }))  # fmt: skip
+def execute(page: Page, command: Command) -> None:
+    """Compile this recording's model again and execute it.  Code that a recording from elsewhere
+    names runs when the person says so."""
+    run = page.run
+    if run is None:
+        return
+
+    def then(job: Result) -> None:
+        try:
+            page.start(job())
+        except Distrust as error:
+            trusting = {"label": "Run that code", "name": "execute", "data": {"trust": True}}
+            page.tell({**error.to_json()["error"], "act": trusting}, error=True)
+
+    page.in_turn(then, lambda: rerun.execution(page.workspace, run, command))
 
 
 def compile_again(page: Page, command: Command) -> None:
     """Compile again with an edited pipeline (``draft``); until then what is shown stays.
     ``compare``: show the comparison then."""
-    if page.run is None:
+    run = page.run
+    if run is None:
         return
-    try:
-        command = {**command, "draft": dict(command.get("draft") or {})}
-        job = rerun.job(page.workspace, page.run, command)
-        if job["hold"]:  # it is looked at while it goes on
-            page.start(job)
+    command = {**command, "draft": dict(command.get("draft") or {})}
+
+    def then(wanted: Result) -> None:
+        try:
+            job = wanted()
+            if job["hold"]:  # it is looked at while it goes on
+                page.start(job)
+                return
+            made = page.workspace.compiles.start(job, page.user)
+        except UserError as error:
+            ask = isinstance(error, Distrust)
+            _tell_pipeline(page, {"state": "refused", **error.to_json(), "ask": ask})
             return
-        made = page.workspace.compiles.start(job, page.user)
-    except UserError as error:
-        ask = isinstance(error, Distrust)
-        _tell_pipeline(page, {"state": "refused", **error.to_json(), "ask": ask})
-        return
-    start = str(command["draft"].get("start", ""))
-    view = "compare" if command.get("compare") else ""
-    page.begin_aside(made, lambda ended: _edited_ended(page, ended, start, view))
-    _tell_pipeline(page, {"state": "running"})
+        start = str(command["draft"].get("start", ""))
+        view = "compare" if command.get("compare") else ""
+        page.begin_aside(made, lambda ended: _edited_ended(page, ended, start, view))
+        _tell_pipeline(page, {"state": "running"})
+
+    page.in_turn(then, lambda: rerun.job(page.workspace, run, command, page.user))
 
 
 def _tell_pipeline(page: Page, what: Mapping[str, Any]) -> None:
@@ -207,34 +227,60 @@ def _begin_search(
     page: Page, view: str, facts: dict[str, Any], job: Callable[[], dict]
 ) -> None:  # fmt: skip
     """Start the worker that looks, and say in the view how that goes."""
-    assert page.run is not None
-    try:
+
+    def work() -> dict:
         with held(page.run, page.other):
-            page.follow_search(view, page.workspace.compiles.start(job(), page.user))
-    except UserError as error:
-        page.searches.refused(view, error, facts)
-    page.refresh()
+            return job()
+
+    def then(wanted: Result) -> None:
+        try:
+            page.follow_search(view, page.workspace.compiles.start(wanted(), page.user))
+        except UserError as error:
+            page.searches.refused(view, error, facts)
+        page.refresh()
+
+    page.in_turn(then, work)
 
 
 # -- the library ----------------------------------------------------------------------------------
 
 
 def remove(page: Page, command: Command) -> None:
-    page.tell(runs.removed(page.workspace.library, str(command.get("run", ""))))
-    page.list_runs()
+    def then(notice: Result) -> None:
+        page.tell(notice())
+        page.list_runs()
+
+    page.of_library(then, lambda: runs.removed(page.workspace.library, str(command.get("run", ""))))
 
 
 def restore(page: Page, command: Command) -> None:
-    name = page.workspace.library.restore(str(command.get("token", "")))
-    page.tell({"what": "The run is back.", "where": name})
-    if page.run is None:
+    def then(name: Result) -> None:
+        page.tell({"what": "The run is back.", "where": name()})
+        if page.run is None:
+            page.list_runs()
+
+    page.of_library(then, lambda: page.workspace.library.restore(str(command.get("token", ""))))
+
+
+def purge(page: Page, command: Command) -> None:
+    """Delete for good what ``token`` names in the trash; "": all of it."""
+
+    def then(count: Result) -> None:
+        number = count()
+        what = "1 run was" if number == 1 else f"{number:,} runs were"
+        page.tell({"what": f"{what} deleted for good."})
         page.list_runs()
+
+    page.of_library(then, lambda: page.workspace.library.purge(str(command.get("token", ""))))
 
 
 def annotate(page: Page, command: Command) -> None:
-    runs.annotate(page.workspace.library, command)
-    page.list_runs()
-    page.show_bar()
+    def then(done: Result) -> None:
+        done()
+        page.list_runs()
+        page.show_bar()
+
+    page.of_library(then, lambda: runs.annotate(page.workspace.library, command))
 
 
 def find_runs(page: Page, command: Command) -> None:
@@ -250,15 +296,23 @@ def find_runs(page: Page, command: Command) -> None:
 # -- by name --------------------------------------------------------------------------------------
 
 COMMANDS: Mapping[str, Callable[[Page, Command], None]] = {
-    "ready": ready,
     "url": url, "home": home, "search": search_for, "open": open_, "again": again,
     "compare": compare, "swap": swap, "execute": execute, "cancel": cancel, "remove": remove,
     "rerun": compile_again, "diverge": diverge, "bisect": bisect, "held": hold,
-    "restore": restore, "annotate": annotate, "runs": find_runs, "tour": take_tour,
+    "restore": restore, "purge": purge, "annotate": annotate, "runs": find_runs, "tour": take_tour,
 }  # fmt: skip
 
 #: What somebody who may only look may ask for; opening is of recordings alone.
-LOOKING = {"ready", "url", "home", "search", "open", "compare", "swap", "runs"}
+LOOKING = {"url", "home", "search", "open", "compare", "swap", "runs"}
+
+
+def opens(name: str, command: Command) -> list[str]:
+    """The recordings that a command shows, by their names."""
+    if name == "url":
+        sight = Sight.parse(str(command.get("query", "")))
+        return [sight.run, sight.other]
+    what = str(command.get({"open": "what", "compare": "with"}.get(name, ""), "")).strip()
+    return [what] if what.lower().endswith(".run") else []
 
 
 def run(name: str, page: Page, command: Command, viewer: bool = False) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from core_compiler.errors import BAD_INPUT, UserError
 
@@ -26,17 +26,34 @@ PATIENCE = 15.0
 MAX_NOISE = 4000
 #: How long each step of stopping takes at most when the server ends (seconds).
 HASTE = 4.0
+#: How long what a worker printed is read after its end (seconds): what it left running may keep the
+#: pipe open.
+DRAIN = 2.0
+#: How long a compile that is held waits for a page after the last one has gone (seconds): that may
+#: just be loading again.
+ALONE = 60.0
+#: How many compiles that have ended are remembered, for pages that ask how they went.
+MAX_ENDED = 50
 
 
 @dataclass(frozen=True)
 class Limits:
     """``compiles`` that run at a time and how many more may wait (``queue``); of each the bytes of
-    ``memory`` that it may take and the ``seconds`` that it may last (0: as much as it wants)."""
+    ``memory`` that it may take and the ``seconds`` that it may last (0: as much as it wants).
+    ``bound``: none outlives the server, however that ends."""
 
     compiles: int = 1
     queue: int = 0
     memory: int = 0
     seconds: float = 0.0
+    bound: bool = False
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a worker is told of them."""
+        told = {"MEMORY": self.memory, "SECONDS": self.seconds, "BOUND": int(self.bound)}
+        return {f"COMPILER_WORKBENCH_JOB_{k}": f"{v:g}" if k == "SECONDS" else str(v)
+                for k, v in told.items() if v}  # fmt: skip
 
 
 #: What a search does with its model, by the kind of its job.
@@ -59,36 +76,37 @@ class Compile:
         #: Where a compile that is held waits: :mod:`workbench.hold` says what it holds.
         self.paused: dict[str, Any] | None = None
         self._noise = ""
+        self._gate = threading.Lock()  # it begins, or is cancelled before it has
         self._stopping = False
+        self._looked = 0.0  # when a page looked at it last
         self._patience = PATIENCE
+        self._heard = False  # whether the process has said anything
         self._process: subprocess.Popen[str] | None = None
         self._clock: threading.Timer | None = None
 
     def begin(self) -> None:
-        """Start the process."""
-        limits = self._limits
-        held = {"COMPILER_WORKBENCH_JOB_MEMORY": str(limits.memory)} if limits.memory else {}
-        self.started = time.time()
-        self.progress = {"what": "starting", "done": 0, "total": 0}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "workbench.worker"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env={**os.environ, **held},
-        )  # fmt: skip
-        assert self._process.stdin is not None
-        if limits.seconds:
-            self._clock = threading.Timer(limits.seconds, self._late)
+        """Start the process, unless it was cancelled meanwhile."""
+        with self._gate:
+            if not self.running:
+                return
+            self.started = time.time()
+            self.progress = {"what": "starting", "done": 0, "total": 0}
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "workbench.worker"], stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+                    start_new_session=True, env={**os.environ, **self._limits.environment},
+                )  # fmt: skip
+            except OSError as error:
+                self.error = {"what": f"no process can be started: {error.strerror}",
+                              "where": str(self.job["model"]),
+                              "fix": "try again when this machine has less to do"}  # fmt: skip
+                self.outcome = "failed"
+                return
+        if self._limits.seconds:
+            self._clock = threading.Timer(self._limits.seconds, self._late)
             self._clock.daemon = True
             self._clock.start()
-        try:
-            self._process.stdin.write(json.dumps(self.job) + "\n")
-            self._process.stdin.flush()
-            if not self.job.get("hold"):
-                self._process.stdin.close()
-        except BrokenPipeError:
-            pass  # it died at once: the watcher tells why
-        self._noise_reader = threading.Thread(target=self._listen_to_noise, daemon=True)
-        self._noise_reader.start()
         threading.Thread(target=self._watch, daemon=True).start()
 
     @property
@@ -117,13 +135,32 @@ class Compile:
     def cancel(self, patience: float = PATIENCE) -> None:
         """Ask it to stop; terminate it where it does not after ``patience`` seconds.  Returns at
         once."""
-        self._patience = min(self._patience, patience)
-        if self.waits:
-            self._finish("cancelled")
-        elif self.running and not self._stopping:
-            self._stopping = True
-            self.progress = {"what": "stopping", "done": 0, "total": 0}
-            threading.Thread(target=self._stop, daemon=True).start()
+        with self._gate:
+            self._patience = min(self._patience, patience)
+            waited = self.waits
+            if waited:
+                self.outcome = "cancelled"
+            elif self.running and not self._stopping:
+                self._stopping = True
+                self.progress = {"what": "stopping", "done": 0, "total": 0}
+                threading.Thread(target=self._stop, daemon=True).start()
+        if waited:
+            self._ended()
+
+    def looked_at(self) -> None:
+        """A page shows it.  One that is held is cancelled when none has done so for a while: nobody
+        is there who could tell it to go on."""
+        first, self._looked = not self._looked, time.monotonic()
+        if first and self.job.get("hold"):
+            threading.Thread(target=self._attend, daemon=True).start()
+
+    def _attend(self) -> None:
+        while self.running:
+            left = self._looked + ALONE - time.monotonic()
+            if left <= 0:
+                self.cancel()
+                return
+            time.sleep(min(left, 1.0))
 
     def _late(self) -> None:
         """It has lasted as long as it may."""
@@ -136,7 +173,10 @@ class Compile:
 
     def _stop(self) -> None:
         assert self._process is not None
-        for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        # Until it says something there is nothing to keep; and it hears no interrupt before it asks
+        # for that, where the server itself was started with interrupts ignored.
+        first = (signal.SIGINT,) if self._heard else ()
+        for sign in (*first, signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is not None:
                 return
             self._process.send_signal(sign)
@@ -152,17 +192,39 @@ class Compile:
         self.outcome = outcome
         self._ended()
 
-    def _listen_to_noise(self) -> None:
-        assert self._process is not None and self._process.stderr is not None
-        for line in self._process.stderr:
+    def _feed(self, to: IO[str]) -> None:
+        with suppress(BrokenPipeError):  # it died at once: its exit code tells why
+            to.write(json.dumps(self.job) + "\n")
+            to.flush()
+            if not self.job.get("hold"):
+                to.close()
+
+    def _listen(self, lines: IO[str]) -> None:
+        for line in lines:
+            self._heard = True
+            self._hear(line)
+
+    def _listen_to_noise(self, lines: IO[str]) -> None:
+        for line in lines:
             self._noise = (self._noise + line)[-MAX_NOISE:]
 
     def _watch(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        for line in self._process.stdout:
-            self._hear(line)
-        code = self._process.wait()
-        self._noise_reader.join(1.0)
+        """Until the process ends, whoever has its pipes then."""
+        assert self._process is not None
+        process: Any = self._process
+        readers = [
+            threading.Thread(target=listen, args=(pipe,), daemon=True)
+            for listen, pipe in (
+                (self._listen, process.stdout), (self._listen_to_noise, process.stderr)
+            )
+        ]  # fmt: skip
+        for reader in readers:
+            reader.start()
+        self._feed(process.stdin)
+        code = process.wait()
+        _end_children(process.pid)
+        for reader in readers:
+            reader.join(DRAIN)
         if self._stopping or code == 130:
             self._finish("cancelled" if self.error is None else "failed")
         elif code == 0:
@@ -196,6 +258,13 @@ class Compile:
             self.error = told["error"]
 
 
+def _end_children(worker: int) -> None:
+    """Kill what a worker that has ended left running: it led a session of its own."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(worker, signal.SIGKILL)
+
+
 class Compiles:
     """The compiles of a server, by the path of their recording."""
 
@@ -206,15 +275,42 @@ class Compiles:
         self._all: dict[Path, Compile] = {}  # in the order in which they came
 
     def start(self, job: Mapping[str, Any], owner: str = "") -> Compile:
-        """Start a worker for ``owner``, or put it in the queue; UserError where that is full."""
+        """Start a worker for ``owner``, or put it in the queue; a search that goes on already is
+        that one.  UserError where the queue is full, or something else is looked for in the run."""
         with self._lock:
+            out = Path(job["out"])
+            if _DOING.keys() & job.keys():
+                same = self._all.get(out)
+                if same is not None and same.running:
+                    if same.job != job:
+                        raise UserError("another search in this run goes on", out.name,
+                                        "wait until it is done, or cancel it")  # fmt: skip
+                    return same
+            else:
+                out = self._free(out)
             there = [c for c in self._all.values() if c.running]
             if len(there) >= self._limits.compiles + self._limits.queue or self._closed:
                 raise UserError(f"{_doing(there)}", "compile",
                                 "wait until it is done, or cancel it")  # fmt: skip
-            made = self._all[Path(job["out"])] = Compile(job, self._limits, owner, self._go_on)
+            self._forget()
+            made = Compile({**job, "out": str(out)}, self._limits, owner, self._go_on)
+            self._all[out] = made
         self._go_on()
         return made
+
+    def _free(self, out: Path) -> Path:
+        """``out``, with a number where another compile has that name: its file comes later."""
+        free, number = out, 1
+        while free in self._all or (free != out and free.exists()):
+            number += 1
+            free = out.with_name(f"{out.stem}-{number}{out.suffix}")
+        return free
+
+    def _forget(self) -> None:
+        """Those that ended long ago."""
+        ended = [path for path, each in self._all.items() if not each.running]
+        for path in ended[: max(0, len(ended) - MAX_ENDED)]:
+            del self._all[path]
 
     def _go_on(self) -> None:
         """Begin what may begin, and tell the others their place."""
@@ -222,8 +318,10 @@ class Compiles:
             going = [c for c in self._all.values() if c.running and not c.waits]
             waiting = [c for c in self._all.values() if c.waits]
             while waiting and len(going) < self._limits.compiles and not self._closed:
-                going.append(waiting.pop(0))
-                going[-1].begin()
+                first = waiting.pop(0)
+                first.begin()
+                if first.running:
+                    going.append(first)
             for place, one in enumerate(waiting, 1):
                 what = f"waiting, number {place} in the queue: {_doing(going)}"
                 one.progress = {"what": what, "done": 0, "total": 0}
@@ -231,13 +329,11 @@ class Compiles:
     def of(self, path: Path) -> Compile | None:
         return self._all.get(path)
 
-    def running(self) -> Compile | None:
-        return next((c for c in self._all.values() if c.running), None)
-
     def stop_all(self) -> None:
         """Cancel what runs and wait for it, when the server ends."""
-        self._closed = True
-        running = [c for c in self._all.values() if c.running]
+        with self._lock:
+            self._closed = True
+            running = [c for c in self._all.values() if c.running]
         for one in running:
             one.cancel(HASTE)
         deadline = time.monotonic() + 3 * HASTE

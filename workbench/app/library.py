@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +45,11 @@ class Library:
         self.root = (root or default_root()).absolute()
         self.folder = self.root / "recordings"
         self.imported = self.folder / "imported"
+        self.uploads = self.root / "uploads"
         self.index = Index(self.root / "library.sqlite",
                            {"": self.folder, "imported/": self.imported})  # fmt: skip
         self.trash = Trash(self.root / "trash")
+        self._moving = threading.Lock()  # a name that is free stays free until it is taken
         self._shipped: dict[tuple[str, int, int], Entry] = {}
 
     # -- names -----------------------------------------------------------------------------------
@@ -71,8 +76,8 @@ class Library:
         return path.name if path.parent == self.folder else str(path)
 
     def find(self, name: str) -> Path:
-        """The path of a name that :meth:`name` gave."""
-        path = Path(name).expanduser()
+        """The path of a name that :meth:`name` gave; UserError where it can be none."""
+        path = file_of(name)
         if path.is_absolute():
             return path
         return (self.imported if path.parts[:-1] == ("imported",) else self.folder) / path.name
@@ -101,6 +106,12 @@ class Library:
         folder."""
         self.index.refresh(seconds=1.0)
         return self.index.find(text, limit).entries
+
+    def alike(self, model: str, limit: int = MAX_OFFERED) -> list[Entry]:
+        """The recordings of a model that can be read, pinned ones and then the newest first."""
+        self.index.refresh(seconds=1.0, quick=True)
+        found = self.index.find('model:="{}"'.format(model.replace('"', "")), limit).entries
+        return [entry for entry in found if entry.status not in ("", "unreadable")]
 
     def trend(self, text: str) -> dict[str, Any]:
         """The runs of one model, built one way, on one target, the oldest first: ``model``,
@@ -148,7 +159,7 @@ class Library:
         entry = run_entry.read(path, self.name(path))
         if entry.status == "recording" and not entry.elsewhere:
             raise UserError("this run is still being recorded", entry.name, "cancel it first")
-        self.trash.empty(trash.KEPT)
+        self._tidy()
         gone = self.trash.put(entry.name, entry.model, entry.target, files_of(path))
         self.index.update(entry.name)
         return gone
@@ -160,28 +171,74 @@ class Library:
             raise UserError("no deleted run is called that", token[:80],
                             "see workbench runs --trash")  # fmt: skip
         place = self.imported if deleted.name.startswith("imported/") else self.folder
-        to = self._free(place / Path(deleted.name).name)
-        self.trash.take(deleted, to)
+        try:
+            with self._moving:
+                to = self._free(place / Path(deleted.name).name)
+                self.trash.take(deleted, to)
+        except OSError as error:
+            raise not_stored(error, deleted.name) from None
         self.index.update(self.name(to))
         return self.name(to)
 
+    def purge(self, token: str) -> int:
+        """Delete a run in the trash for good, all of them where ``token`` is ""; how many these
+        were.  UserError where there is none of that token."""
+        if not token:
+            return self.trash.empty()
+        if not self.trash.drop(token):
+            raise UserError("no deleted run is called that", token[:80], "it may be gone already")
+        return 1
+
     def deleted(self) -> list[Deleted]:
         """The trash; what is older than 30 days goes now."""
-        self.trash.empty(trash.KEPT)
+        self._tidy()
         return self.trash.content()
+
+    def _tidy(self) -> None:
+        """What was deleted or uploaded 30 days ago, and not used since, goes."""
+        self.trash.empty(trash.KEPT)
+        with suppress(OSError):
+            for each in os.scandir(self.uploads):
+                with suppress(OSError):
+                    if time.time() - each.stat().st_mtime >= trash.KEPT:
+                        shutil.rmtree(each.path, ignore_errors=True)
+
+    def used(self, file: Path) -> None:
+        """A model file is compiled: an uploaded one is kept for 30 more days."""
+        if file.parent.parent == self.uploads:
+            with suppress(OSError):
+                os.utime(file.parent)
 
     # -- uploads ---------------------------------------------------------------------------------
 
-    def upload_path(self, name: str) -> Path:
-        """Where an uploaded file goes; UserError where it is of no kind that can be opened."""
+    def upload_path(self, name: str, by: str = "") -> Path:
+        """Where a file that ``by`` uploads goes; UserError where it is of no kind that can be
+        opened."""
         clean = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(name.replace("\\", "/")))[-80:]
         if Path(clean).suffix.lower() not in KINDS:
             raise UserError("this file cannot be opened", name[-120:],
                             f"drop one of {', '.join(KINDS)}")  # fmt: skip
-        uploads = self.root / "uploads"
-        uploads.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-"), dir=uploads))
-        return folder / clean.lstrip("-.")
+        self._tidy()
+        try:
+            self.uploads.mkdir(parents=True, exist_ok=True)
+            folder = tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-"), dir=self.uploads)
+            path = Path(folder) / clean.lstrip("-.")
+            if by:
+                run_entry.sign(path, by)
+        except OSError as error:
+            raise not_stored(error, name[-120:]) from None
+        return path
+
+    def uploaded(self) -> Iterator[tuple[Path, int]]:
+        """Every uploaded file and its size in bytes: models, imported recordings, and those of them
+        in the trash."""
+        gone = (d.token for d in self.trash.content() if d.name.startswith("imported/"))
+        files = chain(self.uploads.glob("*/*"), self.imported.glob("*.run"),
+                      *((self.trash.folder / token).glob("*.run") for token in gone))  # fmt: skip
+        for file in files:
+            with suppress(OSError):
+                if file.suffix != ".json":  # what is said about one
+                    yield file, file.stat().st_size
 
     def take_in(self, path: Path) -> str:
         """Copy a recording from elsewhere into the library, among the imported ones; its name.
@@ -199,13 +256,33 @@ class Library:
         is never run unasked.  UserError where it is no recording; the upload is deleted then."""
         try:
             RecordingFile(upload).close()
-            path = self._free(self.imported / f"{upload.stem}.run")
-            os.rename(upload, path)
+            with self._moving:
+                path = self._free(self.imported / f"{upload.stem}.run")
+                with suppress(FileNotFoundError):
+                    os.rename(run_entry.about_path(upload), run_entry.about_path(path))
+                os.rename(upload, path)
+        except OSError as error:
+            raise not_stored(error, upload.name) from None
         finally:
-            upload.unlink(missing_ok=True)
-            with suppress(OSError):
-                upload.parent.rmdir()
+            shutil.rmtree(upload.parent, ignore_errors=True)
         return path
+
+
+def file_of(text: str) -> Path:
+    """The path that a person gave; UserError where it can be none."""
+    try:
+        if "\0" not in text:
+            return Path(text).expanduser()
+    except RuntimeError:  # ~somebody whom nobody knows
+        pass
+    raise UserError("there is no such file", text[:300].replace("\0", "\N{REPLACEMENT CHARACTER}"),
+                    "check the path")  # fmt: skip
+
+
+def not_stored(error: OSError, name: str) -> UserError:
+    """What is said where the store takes no file."""
+    return UserError(f"the file cannot be stored ({error.strerror})", name,
+                     "free disk space, or make the store writable")  # fmt: skip
 
 
 def files_of(path: Path) -> list[Path]:

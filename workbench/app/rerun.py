@@ -6,45 +6,54 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import editing, own_pass
+from workbench import editing, recorded_model
 from workbench.app.compiles import Compile
+from workbench.app.trust import code_of
 from workbench.app.workspace import Distrust, Workspace
 from workbench.state import Sight
 from workbench.views import pipeline
 from workbench.views.reading import Run
 
 
-def job(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str, Any]:
+def execution(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str, Any]:
+    """The worker's job that compiles a recording's model again and executes it.  Distrust where the
+    recording comes from elsewhere and names code, unless the person says that they ``trust`` it."""
+    meta = run.meta()
+    wanted = recorded_model.spec_of(meta, run.path)
+    workspace.check_trust(run, wanted.text, trust=bool(command.get("trust")))
+    return workspace.job(wanted.text, {
+        "frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,
+        "execute": True, "check": False,
+    })  # fmt: skip
+
+
+def job(
+    workspace: Workspace, run: Run, command: Mapping[str, Any], user: str = ""
+) -> dict[str, Any]:  # fmt: skip
     """The worker's job for the ``draft`` of a command; UserError where it is refused.
 
-    A recording from elsewhere may bring code of its own: that runs only once the person has said
-    that they ``trust`` it.
+    A recording from elsewhere may bring code of its own, a link may: code that neither ``user`` has
+    typed here nor a recording that was made here has runs only once the person has said that they
+    ``trust`` it.
     """
     on = pipeline.ground(run)
     draft = editing.clean(command.get("draft"), on.base)
     on.check(draft)
-    if (
-        _code(on.base) & _code(draft)
-        and not command.get("trust")
-        and not workspace.made_here(run.path)
-    ):
-        raise Distrust("the recording brings a pass with code of its own", run.path.name)
-    meta = run.meta()
-    if not meta.get("spec"):
-        raise UserError("the recording does not say where its model comes from", run.path.name,
-                        "compile where the model is: the edit is below as Python")  # fmt: skip
-    sizes = meta.get("sizes") if isinstance(meta.get("sizes"), dict) else {}
-    return workspace.job(str(meta.get("spec", "")), {
-        "frontend": meta.get("frontend"), "target": meta.get("target"), "sizes": sizes,
+    meta, trust = run.meta(), bool(command.get("trust"))
+    wanted = recorded_model.spec_of(meta, run.path)
+    base = code_of(on.base["edit"])
+    known = base if workspace.made_here(run.path) else set()
+    strange = [c for c in code_of(draft["edit"]) - known if not workspace.typed.has(user, c)]
+    if strange and not trust:
+        brings = "recording" if base.intersection(strange) else "link"
+        raise Distrust(f"the {brings} brings a pass with code of its own", run.path.name)
+    workspace.check_trust(run, wanted.text, trust=trust)
+    return workspace.job(wanted.text, {
+        "frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,
         "execute": draft["execute"], "check": draft["check"], "edit": draft["edit"],
         "target_options": draft["target"], "pass_timeout": draft["timeout"],
         "hold": bool(command.get("hold")),
     })  # fmt: skip
-
-
-def _code(draft: editing.Draft) -> set[tuple[Any, Any]]:
-    items = [item for item in draft["edit"]["insert"] if own_pass.of_ours(item) is None]
-    return {(item.get("code"), item.get("source")) for item in items}
 
 
 def sight(

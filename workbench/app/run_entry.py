@@ -142,23 +142,38 @@ def _float(value: Any) -> float | None:
 
 
 def about_path(recording: Path) -> Path:
-    """The file beside a recording that keeps its tags, its note and its pin."""
+    """The file beside a recording that keeps its tags, its note, its pin and who uploaded it."""
     return recording.with_suffix(".about.json")
 
 
 def about(recording: Path) -> dict[str, Any]:
     """``tags``, ``note`` and ``pinned`` of a recording; what is damaged counts as not there."""
-    try:
-        found = json.loads(about_path(recording).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = None
-    found = found if isinstance(found, dict) else {}
+    found = _kept(recording)
     tags, note = found.get("tags"), found.get("note")
     tags = [t[:MAX_TAG] for t in tags if isinstance(t, str)] if isinstance(tags, list) else []
     return {
         "tags": tuple(tags[:MAX_TAGS]), "note": note[:MAX_NOTE] if isinstance(note, str) else "",
         "pinned": found.get("pinned") is True,
     }  # fmt: skip
+
+
+def uploader(file: Path) -> str:
+    """Who uploaded a file; "" where nobody who signed in has."""
+    by = _kept(file).get("by")
+    return by if isinstance(by, str) else ""
+
+
+def sign(file: Path, by: str) -> None:
+    """Keep beside a file that ``by`` uploads it; OSError."""
+    about_path(file).write_text(json.dumps({"by": by}) + "\n", "utf-8")
+
+
+def _kept(recording: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(about_path(recording).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
 def checked(*, tags: Iterable[str] | None = None, note: str | None = None,
@@ -194,8 +209,10 @@ def annotate(recording: Path, changes: Mapping[str, Any]) -> None:
         raise UserError("no run is called that", recording.name, "see workbench runs")
     path = about_path(recording)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
+    by = {"by": who} if (who := uploader(recording)) else {}
     try:
-        draft.write_text(json.dumps({**about(recording), **changes}, indent=1) + "\n", "utf-8")
+        text = json.dumps({**about(recording), **by, **changes}, indent=1)
+        draft.write_text(text + "\n", "utf-8")
         draft.replace(path)
     except OSError as error:
         with suppress(OSError):

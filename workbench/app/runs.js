@@ -6,12 +6,12 @@ const RUNS_STYLE = `
 .runs-head .button, .runs-head button { height: 28px; }
 .button { border: 1px solid var(--line); border-radius: 4px; padding: 0 8px; background: var(--surface); color: var(--text); display: inline-flex; align-items: center; }
 .button:hover { background: var(--raised); text-decoration: none; }
-.runs th button { border: none; background: none; padding: 0; height: auto; font: inherit; color: inherit; }
-.runs th[aria-sort] button { color: var(--accent); }
+.runs th { position: relative; } .runs th:is([aria-sort=ascending], [aria-sort=descending]) button { color: var(--accent); }
 .runs td { vertical-align: top; } .runs td.name { max-width: 320px; }
 .runs td.does { padding: 1px 4px; text-align: right; } .runs td.does > * { vertical-align: top; }
 .runs .tag { font: 11px/1.5 var(--sans); height: auto; padding: 0 6px; border-radius: 9px; margin-left: 4px; background: var(--accentSoft); color: var(--accent); border: none; }
 .runs .note { font: 11px/1.4 var(--sans); color: var(--muted); overflow: hidden; text-overflow: ellipsis; }
+.runs [data-do=purge] { min-width: 92px; } .runs [data-table=trash] td.name { max-width: 520px; }
 .runs .pin { color: var(--accent); } .runs tr.edit:hover { background: none; } .runs tr.edit td { white-space: normal; cursor: default; padding: 8px 10px; }
 .edit form { display: grid; grid-template-columns: auto 1fr auto; gap: 6px 10px; align-items: center; }
 .edit textarea { font: inherit; color: inherit; background: var(--surface); border: 1px solid var(--line); border-radius: 4px; padding: 3px 8px; resize: vertical; }
@@ -20,7 +20,7 @@ const RUNS_STYLE = `
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(320px, 1fr)); gap: 10px; margin: 0 0 10px; }
 .plots figure { margin: 0; border: 1px solid var(--line); border-radius: 6px; background: var(--surface); padding: 6px 8px 2px; }
 .plots figcaption { display: flex; font-weight: 600; } .plots figcaption span { flex: 1; } .plots figcaption small { color: var(--muted); font-weight: 400; margin-left: 6px; }
-.plots svg { width: 100%; aspect-ratio: 340 / 128; display: block; } .plots figcaption button { font-size: 11px; height: 18px; }
+.plots svg { width: 100%; aspect-ratio: 340 / 128; display: block; } .plots figcaption button.save { height: 18px; }
 .plots .axis { stroke: var(--line); } .plots .tick { fill: var(--muted); font: 10px var(--sans); } .plots .line { fill: none; stroke: var(--accent); stroke-width: 1.2; opacity: .55; }
 .plots circle { fill: var(--accent); cursor: pointer; } .plots circle:hover, .plots circle:focus-visible { fill: var(--removed); outline: none; }
 `;
@@ -44,7 +44,7 @@ function runsSection(send) {
   let marked = null; // to compare with what is pressed next
   let editor = null; // {name, row}
   let asking = 0;
-  const search = h('input', { type: 'search', placeholder: 'search runs: words, model:, target:, tag:, status:, is:pinned, after:, sort:time', title: HELP, 'aria-label': 'Search runs', spellcheck: 'false' });
+  const search = h('input', { type: 'search', maxlength: 1000, placeholder: 'search runs: words, model:, target:, tag:, status:, is:pinned, after:, sort:time', title: HELP, 'aria-label': 'Search runs', spellcheck: 'false' });
   const title = h('h2', {}, 'Runs');
   const trend = h('button', { 'data-do': 'trend', title: 'Figures of the runs of one model and target over time', click: () => go({ shelf: facts.shelf === 'trend' ? '' : 'trend', skip: 0 }) }, 'Over time');
   const csv = h('a', { class: 'button', 'data-do': 'csv', title: 'Download all runs that are found as CSV', download: 'runs.csv' }, 'CSV');
@@ -88,7 +88,9 @@ function runsSection(send) {
     return h('thead', {}, h('tr', {}, names.map((name) => {
       const by = SORTED[name];
       const order = by && by === now ? ((turned === '-') !== (by === 'newest') ? 'descending' : 'ascending') : null;
-      return h('th', { scope: 'col', class: NUMBERS.includes(name) ? 'num' : '', 'aria-sort': order }, by ? h('button', { title: `Sort by ${name}`, click: () => sortBy(by) }, name, order && (order === 'ascending' ? ' ▲' : ' ▼')) : name);
+      const kind = NUMBERS.includes(name) ? 'num' : '';
+      if (!by) return h('th', { scope: 'col', class: kind }, name);
+      return sortHeader({ name: by, title: name, hint: `Sort by ${name}`, kind }, order ? [now, order === 'ascending' ? 1 : -1] : [], sortBy);
     })));
   }
   const NUMBERS = ['compile', 'time', 'peak', 'kernels', 'error', 'size'];
@@ -134,7 +136,7 @@ function runsSection(send) {
 
   function list() {
     const { runs, total, known, skip, listed } = facts;
-    if (!runs.length) return [h('p', { class: 'muted' }, known ? 'No run is found.' : 'None yet. Open a sample model to make the first.')];
+    if (!runs.length) return [h('p', { class: 'muted' }, known ? 'No run is found.' : data.viewer ? 'None yet: editors make the first.' : 'None yet. Open a sample model to make the first.')];
     const rows = runs.flatMap((run) => (editor?.name === run.name ? [row(run), editor.row] : [row(run)]));
     const foot = total > listed && h('div', { class: 'runs-foot' }, h('span', {}, `${count(skip + 1)} to ${count(skip + runs.length)} of ${count(total)}`), h('span', { class: 'gap' }),
       h('button', { disabled: skip === 0, click: () => go({ skip: Math.max(0, skip - listed) }) }, 'Before'), h('button', { disabled: skip + runs.length >= total, click: () => go({ skip: skip + listed }) }, 'Next'));
@@ -142,11 +144,19 @@ function runsSection(send) {
   }
 
   function deleted() {
+    // Pressed twice, for nothing brings it back.
+    const forGood = (label, says, token) => {
+      let sure = false;
+      const button = h('button', { 'data-do': 'purge', click: () => { if (sure) send('purge', { token }); else ask(true); }, blur: () => ask(false) });
+      const ask = (now) => { sure = now; button.textContent = now ? 'Press again' : says; button.setAttribute('aria-label', `${button.textContent}: ${label}`); button.classList.toggle('primary', now); };
+      ask(false);
+      return button;
+    };
     if (!facts.trash.length) return [h('p', { class: 'muted' }, 'The trash is empty.')];
     return [h('table', { 'data-table': 'trash' }, h('thead', {}, h('tr', {}, ['model', 'target', 'deleted', 'size', ''].map((t) => h('th', { scope: 'col', class: t === 'size' ? 'num' : '' }, t)))),
-      h('tbody', {}, facts.trash.map((gone) => h('tr', { title: gone.name }, h('td', { class: 'name' }, gone.model), h('td', {}, gone.target), h('td', {}, ago(gone.when)), h('td', { class: 'num' }, bytes(gone.size)),
-        h('td', { class: 'num' }, !data.viewer && h('button', { 'aria-label': `Restore ${gone.name}`, click: () => send('restore', { token: gone.token }) }, 'Restore')))))),
-    h('p', { class: 'muted' }, `${facts.deleted > facts.trash.length ? `The last ${count(facts.trash.length)} of ${count(facts.deleted)}. ` : ''}Deleted for good 30 days after.`)];
+      h('tbody', {}, facts.trash.map((gone) => h('tr', { title: gone.name }, h('td', { class: 'name' }, gone.model, h('span', { class: 'faint' }, ` ${gone.name}`)), h('td', {}, gone.target), h('td', {}, ago(gone.when)), h('td', { class: 'num' }, bytes(gone.size)),
+        h('td', { class: 'num' }, !data.viewer && [h('button', { 'aria-label': `Restore ${gone.name}`, click: () => send('restore', { token: gone.token }) }, 'Restore'), ' ', forGood(`${gone.name}, for good`, 'Delete', gone.token)]))))),
+    h('p', { class: 'muted' }, `${facts.deleted > facts.trash.length ? `The last ${count(facts.trash.length)} of ${count(facts.deleted)}. ` : ''}Deleted for good 30 days after. `, !data.viewer && forGood('all of it, for good', 'Empty the trash', ''))];
   }
 
   function overTime(found) {
@@ -179,7 +189,7 @@ function runsSection(send) {
     progress.replaceChildren(...(facts.pending ? [`reading ${count(facts.known - facts.pending)} of ${count(facts.known)} `, h('progress', { max: facts.known, value: facts.known - facts.pending })] : []));
     problem.hidden = !facts.problem;
     if (facts.problem) problem.textContent = `${facts.problem.what}: ${facts.problem.fix}`;
-    body.replaceChildren(...(facts.trash ? deleted() : facts.trend ? overTime(facts.trend) : list()));
+    keepingFocus(body, ['data-sort'], () => body.replaceChildren(...(facts.trash ? deleted() : facts.trend ? overTime(facts.trend) : list())));
     if (kept?.run) {
       const line = [...body.querySelectorAll('[data-run]')].find((each) => each.dataset.run === kept.run);
       const button = kept.label && [...(line?.querySelectorAll('[aria-label]') ?? [])].find((each) => each.getAttribute('aria-label') === kept.label);
@@ -210,13 +220,15 @@ function plot(runs, key, name, unit, open) {
   const [first, last] = [points[0].began, points.at(-1).began];
   const x = (run) => left + (last > first ? (run.began - first) / (last - first) : 0.5) * (width - left - right);
   const y = (value) => height - bottom - (((log ? Math.log10(value) : value) - low) / (high - low || 1)) * (height - top - bottom);
+  const say = (run) => `${figure(run[key], unit)}, ${stamp(run.began, true)}, ${run.name}`;
   const ticks = (log ? [least, most] : [0, (most || 1) / 2, most || 1]).filter((tick) => unit || Number.isInteger(tick));
-  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `${name} of ${plural(points.length, 'run')} from ${stamp(first)} to ${stamp(last)}: least ${figure(least, unit)}, most ${figure(most, unit)}` },
+  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `${name} of ${plural(points.length, 'run')} from ${stamp(first)} to ${stamp(last)}: least ${figure(least, unit)}, most ${figure(most, unit)}` },
     ...ticks.flatMap((tick) => [svg('line', { class: 'axis', x1: left, x2: width - right, y1: y(tick), y2: y(tick) }), svg('text', { class: 'tick', x: left - 5, y: y(tick) + 3.5, 'text-anchor': 'end' }, figure(tick, unit))]),
     svg('text', { class: 'tick', x: left, y: height - 4 }, stamp(first)), last - first > 86400 && svg('text', { class: 'tick', x: width - right, y: height - 4, 'text-anchor': 'end' }, stamp(last)),
     points.length > 1 && svg('path', { class: 'line', d: points.map((run, i) => `${i ? 'L' : 'M'}${x(run).toFixed(1)} ${y(run[key]).toFixed(1)}`).join('') }),
-    ...points.map((run) => svg('circle', { cx: x(run).toFixed(1), cy: y(run[key]).toFixed(1), r: points.length > 100 ? 2 : 3.5, click: () => open(run) }, svg('title', {}, `${figure(run[key], unit)}, ${stamp(run.began, true)}, ${run.name}`))));
-  const save = h('button', { class: 'plain faint', title: `Download the plot as SVG`, 'aria-label': `Download the plot of ${name} as SVG`, click: () => download(`${key}.svg`, svgText(picture), 'image/svg+xml') }, 'SVG');
+    ...points.map((run) => svg('circle', { cx: x(run).toFixed(1), cy: y(run[key]).toFixed(1), r: points.length > 100 ? 2 : 3.5, role: 'link', 'aria-label': say(run), click: () => open(run) }, svg('title', {}, say(run)))));
+  walked(picture, [...picture.querySelectorAll('circle')], points.length - 1);
+  const save = downloadMenu(() => pictureItems(name, key, picture), `Download the plot of ${name}`);
   return h('figure', { 'data-figure': key }, h('figcaption', {}, h('span', {}, name, h('small', {}, `last ${figure(values.at(-1), unit)}${log ? ', logarithmic' : ''}`)), save), picture);
 }
 

@@ -29,10 +29,10 @@ READING = 0.4
 LOOK = 2.0
 
 
-def facts(library: Library, sight: Sight) -> dict[str, Any]:
+def facts(library: Library, sight: Sight, viewer: bool = False) -> dict[str, Any]:
     """What the first page shows of the library for a sight: ``runs`` of ``total`` found among
     ``known``, of which ``pending`` are still to be read; how many are ``deleted``; where they are
-    asked for the ``trash`` and a ``trend``."""
+    asked for the ``trash`` (a ``viewer`` gets nothing to restore it by) and a ``trend``."""
     problem, found, trend = None, Found([], 0, 0, 0), None
     try:
         found = library.listing(sight.find, LISTED, sight.skip or 0)
@@ -47,8 +47,8 @@ def facts(library: Library, sight: Sight) -> dict[str, Any]:
         "sorts": list(SORTS), "runs": [asdict(entry) for entry in found.entries],
         "total": found.total, "known": found.known, "pending": found.pending,
         "deleted": len(library.trash), "trend": trend, "problem": problem,
-        "trash": [asdict(gone) for gone in library.deleted()[:MAX_TRASH]]
-        if sight.shelf == "trash" else None,
+        "trash": [asdict(gone) | ({"token": ""} if viewer else {})
+                  for gone in library.deleted()[:MAX_TRASH]] if sight.shelf == "trash" else None,
     }  # fmt: skip
 
 
@@ -57,8 +57,9 @@ class Listing:
     went wrong; both are called from the thread in which the work is done."""
 
     def __init__(self, library: Library, show: Callable[[str], None],
-                 failed: Callable[[Mapping[str, str]], None]):  # fmt: skip
+                 failed: Callable[[Mapping[str, str]], None], viewer: bool = False):  # fmt: skip
         self._library, self._show, self._failed = library, show, failed
+        self._viewer = viewer
         self._number = 0  # of the listing that is wanted: earlier ones end
         self._began = 0.0
         self._shown: tuple | None = None  # the version of the library that was shown last
@@ -96,7 +97,7 @@ class Listing:
         while number == self._number:
             version = self._library.version()
             if version != self._shown:
-                self._show(json.dumps(finite(facts(self._library, sight))))
+                self._show(json.dumps(finite(facts(self._library, sight, self._viewer))))
                 self._shown = version
             pending = self._library.index.refresh(READING, quick)
             if not pending and self._library.version() == self._shown:
@@ -120,10 +121,11 @@ def removed(library: Library, name: str) -> dict[str, Any]:
             "act": {"label": "Undo", "name": "restore", "data": {"token": gone.token}}}  # fmt: skip
 
 
-def lost(library: Library, name: str) -> dict[str, Any]:
-    """The notice that a run which is shown has been deleted."""
+def lost(library: Library, name: str, viewer: bool = False) -> dict[str, Any]:
+    """The notice that a run which is shown has been deleted; no ``viewer`` brings it back."""
     found = next((d for d in library.deleted() if d.name == name), None)
-    act = found and {"label": "Undo", "name": "restore", "data": {"token": found.token}}
+    undo = found and {"label": "Undo", "name": "restore", "data": {"token": found.token}}
+    act = None if viewer else undo
     return {
         "what": "This run was deleted.", "where": name, "error": True, "act": act,
         "fix": "What is shown stays; " + ("it is in the trash, and can be restored."

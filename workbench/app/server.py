@@ -10,6 +10,7 @@ import gc
 import hashlib
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -25,10 +26,14 @@ from bokeh.io import curdoc
 from panel.io.server import get_server
 from tornado.httpclient import AsyncHTTPClient
 from tornado.ioloop import IOLoop
+from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler
+from tornado.websocket import WebSocketClosedError
 
 from core_compiler.errors import UserError
 from workbench import modules
+from workbench.app import sessions
+from workbench.app.access import EDITOR
 from workbench.app.page import Page
 from workbench.app.transfers import Download, Table, Upload
 from workbench.app.workspace import Workspace
@@ -39,6 +44,8 @@ HERE = Path(__file__).parent
 LOCAL = ("127.0.0.1", "localhost", "::1")
 #: Largest message of the websocket in bytes: views stay far below.
 MAX_MESSAGE = 64 << 20
+#: Largest body of a request in bytes; an upload has a limit of its own.
+MAX_BODY = 1 << 20
 #: How long a page that lost its connection is kept (milliseconds); its URL brings it back anyway.
 UNUSED = 15_000
 
@@ -108,6 +115,7 @@ def make_page(workspace: Workspace, first: str, addresses: dict[str, str]):
         template = _Template(_TEMPLATE)
         template.add_variable("page_css", _STYLE)
         template.add_variable("modules", addresses)
+        template.add_variable("viewer", role != EDITOR)
         template.add_variable("first_modules", made.first_modules())
         for name, root in made.roots.items():
             template.add_panel(name, root)
@@ -161,32 +169,47 @@ def run(
         pn.config.authorize_callback = lambda _: bool(
             workspace.access.role(workspace.access.user_of_session())
         )
+    sessions.guard(workspace, first)
     server = get_server(
         make_page(workspace, first, addresses),
         port=port, address=address, websocket_origin=sorted(hosts),
         start=False, show=False, verbose=False, title="Compiler Workbench",
-        extra_patterns=[(r"/health", Health), *((rf"/{name}", handler, {"workspace": workspace})
+        extra_patterns=[(r"/health", Health), (r"/components/.*", sessions.Absent),
+                        *((rf"/{name}", handler, {"workspace": workspace})
                           for name, handler in TRANSFERS.items()),
                         (r"/modules/([\w.-]+)", Module, {"modules": texts})],
         unused_session_lifetime_milliseconds=UNUSED, check_unused_sessions_milliseconds=5_000,
-        websocket_max_message_size=MAX_MESSAGE, keep_alive_milliseconds=10_000, **options,
+        websocket_max_message_size=MAX_MESSAGE, keep_alive_milliseconds=10_000,
+        http_server_kwargs={"max_body_size": MAX_BODY}, sign_sessions=True,
+        secret_key=secrets.token_urlsafe(32).encode(), **options,
     )  # fmt: skip
+    server._tornado.add_transform(sessions.Headers)
     server.start()
     url = f"http://{shown}:{port}/" + (f"?{first}" if first else "")
     print(url, flush=True)
     if open_browser and _has_display():
         webbrowser.open(url)
     loop = IOLoop.current()
+    getattr(loop, "asyncio_loop").set_exception_handler(_told)  # noqa: B009 (tornado has no other)
     if not workspace.access.sign_in:
         loop.spawn_callback(_warm, url)
-    for sign in (signal.SIGINT, signal.SIGTERM):
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if sign is signal.SIGHUP and signal.getsignal(sign) is signal.SIG_IGN:
+            continue  # under nohup it outlives its terminal
         signal.signal(sign, lambda *_: loop.add_callback_from_signal(loop.stop))
     try:
         loop.start()
     finally:
         workspace.compiles.stop_all()
+        workspace.uploads.stop()
         server.stop()
         gc.freeze()  # the interpreter's last collection takes seconds to find what ends anyway
+
+
+def _told(loop: Any, context: dict[str, Any]) -> None:
+    """What nobody waited for is told, except that a page was closed while it was written to."""
+    if not isinstance(context.get("exception"), (WebSocketClosedError, StreamClosedError)):
+        loop.default_exception_handler(context)
 
 
 async def _warm(url: str) -> None:

@@ -12,7 +12,7 @@ h2 { font-size: 13px; font-weight: 600; margin: 24px 0 8px; } h2 span { font-wei
 .options { display: flex; gap: 16px; align-items: center; flex-wrap: wrap; color: var(--muted); } .options label { display: flex; gap: 5px; align-items: center; }
 .options input[type=checkbox] { height: auto; } .options input[type=number] { width: 64px; }
 .samples { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 8px; }
-.sample { text-align: left; height: auto; padding: 9px 12px; white-space: normal; display: block; border-radius: 6px; }
+.sample { text-align: left; height: auto; padding: 9px 12px; white-space: normal; display: flex; flex-direction: column; justify-content: flex-start; border-radius: 6px; }
 .sample b { display: block; font-size: 13px; } .sample .muted { display: block; } .sample .faint { font-size: 11px; }
 table { border-collapse: collapse; width: 100%; background: var(--surface); border: 1px solid var(--line); border-radius: 6px; font-variant-numeric: tabular-nums; }
 th:not(.num) { text-align: left; }
@@ -26,10 +26,12 @@ button.plain[aria-pressed=true] { background: var(--accentSoft); color: var(--ac
 .upload { color: var(--muted); } progress { width: 200px; vertical-align: -2px; accent-color: var(--accent); }
 `;
 
+const REFUSED = { 403: 'you may not upload here, or the page is too old', 413: 'the file is larger than the server, or a proxy before it, takes' };
+
 export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send }) => {
   let data = null;
   const error = h('div', { class: 'error', role: 'alert', hidden: true });
-  const path = h('input', { type: 'text', spellcheck: 'false', autocomplete: 'off', 'aria-label': 'Model or recording',
+  const path = h('input', { type: 'text', maxlength: 4000, spellcheck: 'false', autocomplete: 'off', 'aria-label': 'Model or recording',
     placeholder: 'a .run, .onnx, .pt2, .keras or .mlir path, package.module:function, or a sample name' });
   const file = h('input', { type: 'file', hidden: true, accept: '.run,.onnx,.pt2,.keras,.mlir,.mlirbc,.stablehlo' });
   const upload = h('span', { class: 'upload', role: 'status' });
@@ -37,20 +39,22 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
   const target = h('select', { 'aria-label': 'Target' });
   const width = h('input', { type: 'number', min: 0.05, max: 4, step: 0.05, placeholder: '1', 'aria-label': 'Width of a sample model' });
   const check = h('input', { type: 'checkbox' });
+  const against = h('input', { type: 'checkbox' });
   const execute = h('input', { type: 'checkbox', checked: true });
   const hold = h('input', { type: 'checkbox' });
   const samples = h('div', { class: 'samples' });
   const recorded = h('div');
   const runs = runsSection(send);
-  const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, check: check.checked, execute: execute.checked, hold: hold.checked });
+  const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, check: check.checked, against: against.checked, execute: execute.checked, hold: hold.checked });
   const open = (what) => { if (what.trim()) send('open', { what: what.trim(), ...options() }); };
 
   const drop = h('section', { class: 'drop', 'aria-label': 'Open' },
     h('div', { class: 'line' }, path, h('button', { class: 'primary', click: () => open(path.value) }, 'Open'), h('button', { click: () => file.click() }, 'Choose a file…')),
-    h('div', { class: 'options' }, h('span', {}, 'or drop a file here.'), upload),
+    h('div', { class: 'options' }, h('span', {}, 'or drop a file, or paste the text of a module.'), upload),
     h('div', { class: 'options' }, h('span', {}, 'Compile with:'), target, frontend,
       h('label', { title: 'Sample models can be built narrower: channels or features times this' }, 'width', width),
       h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
+      h('label', { title: 'Each value of the import beside what torch or onnxruntime computes for its node; torch and ONNX models' }, against, 'compare with the framework'),
       h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time'),
       h('label', { title: 'Wait before each pass: apply it, skip it, or run to a breakpoint' }, hold, 'step by step')));
   const tour = h('button', { class: 'tour', 'data-do': 'tour', title: 'Walk through the views on a small sample model, compiled here', click: () => send('tour', {}) }, 'Take the tour');
@@ -72,14 +76,34 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     const [given] = event.dataTransfer?.files ?? [];
     if (given && !data?.viewer) send_file(given);
   };
-  const listeners = [['dragover', over(true)], ['dragleave', over(false)], ['drop', dropped]];
+  // Text of several lines is no path: it is a module, sent as a file, so that any length does.
+  const pasted = (event) => {
+    const [into] = event.composedPath(), text = event.clipboardData?.getData('text/plain') ?? '';
+    if (into !== path && into.matches?.('input, textarea')) return;
+    if (!data || data.viewer || document.getElementById('cw-start')?.hidden || !/\n\s*\S/.test(text)) return;
+    event.preventDefault();
+    if (/"core\.|stablehlo\.|func\.func/.test(text)) send_file(new File([text], 'pasted.mlir'));
+    else fail({ what: 'the pasted text is no module', where: text.trim().slice(0, 80), fix: "paste a stage's text (ops of core) or StableHLO, or one path" });
+  };
+  const listeners = [['dragover', over(true)], ['dragleave', over(false)], ['drop', dropped], ['paste', pasted]];
   for (const [name, run] of listeners) document.addEventListener(name, run);
   later(() => listeners.forEach(([name, run]) => document.removeEventListener(name, run)));
 
-  function send_file(given) {
+  // A file for which there is no room is not sent first.
+  async function send_file(given) {
+    file.value = ''; // so that it can be chosen again
     const limit = data?.max_upload ?? 0;
     if (given.size > limit) {
       fail({ what: `the file is larger than ${bytes(limit)}`, where: given.name, fix: 'open it by its path instead' });
+      return;
+    }
+    const place = `upload?name=${encodeURIComponent(given.name)}`;
+    upload.replaceChildren(given.name);
+    const refused = await fetch(`${place}&size=${given.size}`, { headers: { 'X-Workbench-Token': data.token } })
+      .then((told) => told.json()).then((told) => told.error, () => null); // what else is wrong is told below
+    upload.replaceChildren();
+    if (refused) {
+      fail(refused);
       return;
     }
     const request = new XMLHttpRequest();
@@ -88,15 +112,17 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     request.upload.addEventListener('progress', (event) => { bar.value = event.loaded / Math.max(1, event.total); });
     request.addEventListener('load', () => {
       upload.replaceChildren();
-      const answer = JSON.parse(request.responseText || '{}');
-      if (answer.error) fail(answer.error);
+      let answer = null;
+      try { answer = JSON.parse(request.responseText); } catch { /* a page of a proxy's, or of an error */ }
+      if (!answer?.error && (request.status !== 200 || !answer?.path)) {
+        fail({ what: REFUSED[request.status] ?? `the server did not take the file (status ${request.status})`, where: given.name, fix: 'reload the page and try again, or open the file by its path' });
+      } else if (answer.error) fail(answer.error);
       else send('open', { what: answer.path, uploaded: true, ...options() });
     });
     request.addEventListener('error', () => { upload.replaceChildren(); fail({ what: 'the file could not be sent', where: given.name, fix: 'open it by its path instead' }); });
-    request.open('PUT', `upload?name=${encodeURIComponent(given.name)}`);
+    request.open('PUT', place);
     request.setRequestHeader('X-Workbench-Token', data.token);
     request.send(given);
-    file.value = '';
   }
 
   function fail(problem) {

@@ -9,9 +9,12 @@ import csv
 import io
 import secrets
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from tornado.ioloop import IOLoop
 from tornado.iostream import StreamClosedError
@@ -20,7 +23,10 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 from core_compiler.errors import UserError
 from core_compiler.record.file import RecordingFile
 from workbench.app.access import EDITOR
+from workbench.app.library import not_stored
 from workbench.app.workspace import Workspace
+
+T = TypeVar("T")
 
 #: How much of a file is sent at a time (bytes), and how many runs the list has at most.
 CHUNK = 1 << 20
@@ -37,6 +43,7 @@ class Guarded(RequestHandler):
 
     def initialize(self, workspace: Workspace) -> None:
         self.workspace = workspace
+        self.user = ""
 
     def prepare(self) -> None:
         given = self.request.headers.get("X-Workbench-Token", "") or self.get_query_argument(
@@ -44,34 +51,57 @@ class Guarded(RequestHandler):
         if not secrets.compare_digest(given.encode(), self.workspace.token.encode()):
             raise HTTPError(403)
         access = self.workspace.access
-        role = access.role(access.user_of(self))
+        user = access.user_of(self)
+        self.user, role = user or "", access.role(user)
         if role is None or (self.changes and role != EDITOR):
             raise HTTPError(403)
 
 
 @stream_request_body
 class Upload(Guarded):
-    """``PUT /upload?name=``: a dropped file, streamed to disk; a recording goes to the library."""
+    """``PUT /upload?name=``: a dropped file, streamed to disk; a recording goes to the library.
+    ``GET /upload?name=&size=``: whether such a file would be taken, for who would send much."""
 
     changes = True
 
     def initialize(self, workspace: Workspace) -> None:
         super().initialize(workspace)
         self.file: IO[bytes] | None = None
+        self.path: Path | None = None  # of what comes, until it is complete
         self.problem: UserError | None = None
+        self.refused: HTTPError | None = None
         self.received = 0
 
-    def prepare(self) -> None:
-        if self.request.method != "PUT":
+    async def prepare(self) -> None:  # type: ignore[override]
+        if self.request.method not in ("PUT", "GET"):
             raise HTTPError(405)
-        super().prepare()
         connection: Any = self.request.connection  # HTTP/1.1's, of which Tornado's base says less
         connection.set_max_body_size(self.workspace.max_upload)
         try:
-            self.path = self.workspace.library.upload_path(self.get_query_argument("name", ""))
-            self.file = self.path.open("wb")
+            super().prepare()
+        except HTTPError as error:  # told at the end: who is still sending would not hear it
+            self.refused = error
+            return
+        name, uploads = self.get_query_argument("name", ""), self.workspace.uploads
+        if self.request.method == "GET":
+            size = _count(self.get_query_argument("size", ""))
+            await self._attempt(partial(uploads.check, name, size, self.user))
+            return
+        size = _count(self.request.headers.get("Content-Length", ""))
+        self.path = await self._attempt(partial(uploads.begin, name, size, self.user))
+        if self.path is not None:
+            try:
+                self.file = self.path.open("wb")
+            except OSError as error:
+                self._fail(error)
+
+    async def _attempt(self, work: Callable[[], T]) -> T | None:
+        """``work`` in a thread (it looks at many files); None where there is a problem."""
+        try:
+            return await IOLoop.current().run_in_executor(None, work)
         except UserError as error:
             self.problem = error
+            return None
 
     def data_received(self, chunk: bytes) -> None:
         if self.file is None:
@@ -80,31 +110,54 @@ class Upload(Guarded):
         try:
             self.file.write(chunk)
         except OSError as error:
-            self.problem = UserError(f"the file cannot be stored ({error.strerror})",
-                                     self.path.name, "free disk space")  # fmt: skip
-            self._drop()
+            self._fail(error)
 
-    def put(self) -> None:
-        if self.file is not None:
-            self.file.close()
-        if self.problem is None and self.path.suffix.lower() == ".run":
+    def get(self) -> None:
+        self._answer({})
+
+    async def put(self) -> None:
+        try:
+            if self.file is not None:
+                self.file.close()
+        except OSError as error:  # what was buffered has no room
+            self._fail(error)
+        came, self.file, self.path = self.path, None, None  # whether somebody waits for it or not
+        path = came
+        if came is not None:
             try:
-                self.path = self.workspace.library.adopt(self.path)
-            except UserError as error:
-                self.problem = error
-        if self.problem is not None:
-            self.write(self.problem.to_json())
-        else:
-            self.write({"path": str(self.path), "size": self.received})
+                if came.suffix.lower() == ".run":  # it is read, and one of an old version whole
+                    path = await self._attempt(partial(self.workspace.library.adopt, came))
+            finally:
+                self.workspace.uploads.end(came)
+        self._answer({"path": str(path), "size": self.received})
+
+    def _answer(self, done: dict[str, Any]) -> None:
+        if self.refused is not None:
+            raise self.refused
+        self.write(done if self.problem is None else self.problem.to_json())
 
     def on_connection_close(self) -> None:
         self._drop()
+        super().on_connection_close()
+
+    def _fail(self, error: OSError) -> None:
+        assert self.path is not None
+        self.problem = not_stored(error, self.path.name)
+        self._drop()
 
     def _drop(self) -> None:
+        """Leave nothing of what has come."""
         if self.file is not None:
-            self.file.close()
-            self.file = None
-            self.path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.file.close()
+        if self.path is not None:
+            self.workspace.uploads.drop(self.path)
+        self.file = self.path = None
+
+
+def _count(text: str) -> int | None:
+    """A number of bytes that somebody says; None where it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 class Download(Guarded):
@@ -149,22 +202,31 @@ def _plain(name: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
 
 
+def _cell(value: Any) -> Any:
+    """A cell that a spreadsheet does not take for a formula, whoever named the run."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
+
+
 class Table(Guarded):
     """``GET /runs.csv?find=``: all runs that a search finds."""
 
-    def get(self) -> None:
+    async def get(self) -> None:
+        find = self.get_query_argument("find", "")
         try:
-            found = self.workspace.library.listing(self.get_query_argument("find", ""), MAX_ROWS)
+            text = await IOLoop.current().run_in_executor(None, self._rows, find)
         except UserError as error:
             self.set_status(400)
             self.write(error.to_json())
             return
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        self.set_header("Content-Disposition", 'attachment; filename="runs.csv"')
+        self.write(text)
+
+    def _rows(self, find: str) -> str:
         text = io.StringIO()
         rows = csv.writer(text)
         rows.writerow(COLUMNS)
-        for entry in found.entries:
+        for entry in self.workspace.library.listing(find, MAX_ROWS).entries:
             values = {**asdict(entry), "tags": " ".join(entry.tags)}
-            rows.writerow([values[name] for name in COLUMNS])
-        self.set_header("Content-Type", "text/csv; charset=utf-8")
-        self.set_header("Content-Disposition", 'attachment; filename="runs.csv"')
-        self.write(text.getvalue())
+            rows.writerow([_cell(values[name]) for name in COLUMNS])
+        return text.getvalue()

@@ -105,6 +105,13 @@ class Trash:
             shutil.rmtree(self.folder / deleted.token, ignore_errors=True)
         return len(gone)
 
+    def drop(self, token: str) -> bool:
+        """Delete one for good; whether there was one of that token."""
+        there = any(deleted.token == token for deleted in self.content())
+        if there:
+            shutil.rmtree(self.folder / token, ignore_errors=True)
+        return there
+
     def _read(self, place: Path) -> Deleted | None:
         try:
             facts = json.loads((place / _LABEL).read_text("utf-8"))

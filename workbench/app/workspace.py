@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import edits, first_bad_pass, models, own_pass
+from workbench import edits, first_bad_pass, recorded_model
 from workbench.app.access import Access
 from workbench.app.compiles import Compiles, Limits
-from workbench.app.library import MAX_UPLOAD, SHIPPED, Library
-from workbench.models import AS_GRAPH, FILES
+from workbench.app.library import MAX_UPLOAD, SHIPPED, Library, file_of
+from workbench.app.trust import Typed, foreign, names_code
+from workbench.app.uploads import Uploads
+from workbench.models import AS_GRAPH, FILES, RECORDING
 from workbench.views import divergence
 from workbench.views.reading import Run
 
@@ -23,7 +26,7 @@ KEPT_OPEN = 3
 
 
 class Distrust(UserError):
-    """A recording that was not made here brings code."""
+    """What is to run has code in it that comes from elsewhere."""
 
     def __init__(self, what: str, name: str):
         super().__init__(what, name, "read the code, then allow it to run")
@@ -32,22 +35,26 @@ class Distrust(UserError):
 class Workspace:
     """``local``: only this machine reaches the server.  Elsewhere files outside the cache and code
     (``package.module:function``) are off unless ``allow_code``.  ``given``: files that the person
-    who started the server named; they may always be opened.  ``max_upload`` in bytes."""
+    who started the server named; they may always be opened.  ``max_upload`` in bytes of a file,
+    ``quota`` of all that is uploaded (:class:`workbench.app.uploads.Uploads`)."""
 
     def __init__(self, *, local: bool = True, allow_code: bool = False,
                  given: tuple[Path, ...] = (), root: Path | None = None,
-                 max_upload: int = MAX_UPLOAD, access: Access | None = None,
-                 limits: Limits | None = None):  # fmt: skip
+                 max_upload: int = MAX_UPLOAD, quota: int = 0,
+                 access: Access | None = None, limits: Limits | None = None):  # fmt: skip
         self.library = Library(root)
         self.library.deleted()  # what is too old goes
         self.compiles = Compiles(limits or Limits())
         self.access = access or Access()
+        self.uploads = Uploads(self.library, quota, apart=self.access.sign_in)
+        self.typed = Typed()
         self.max_upload = max_upload
         self.token = secrets.token_urlsafe(24)
         self._local, self._code = local, local or allow_code
         self._given = {p.absolute() for p in given}
         self._lock = threading.Lock()
         self._open: dict[Path, list] = {}  # path -> [Run, users], the least recently used first
+        self._replaced: list[list] = []  # the same, of files that others have taken the place of
 
     # -- recordings ------------------------------------------------------------------------------
 
@@ -61,7 +68,8 @@ class Workspace:
         if self._local or path.absolute() in self._given:
             return
         resolved = path.resolve()
-        if not any(resolved.is_relative_to(p.resolve()) for p in (self.library.root, SHIPPED)):
+        shown = (self.library.folder, self.library.uploads, SHIPPED)  # neither trash nor index
+        if not any(resolved.is_relative_to(p.resolve()) for p in shown):
             raise UserError("files outside the library are not opened on a public address",
                             path.name, "drop the file on the page instead")  # fmt: skip
 
@@ -81,16 +89,33 @@ class Workspace:
         with self._lock:
             entry = self._open.pop(key, None)
             if entry is not None and not _same_file(entry[0], key):
-                if entry[1] <= 0:
-                    entry[0].close()
+                self._replaced.append(entry)  # some may show it still
                 entry = None
+            if entry is not None:
+                entry[1] += 1
+                self._open[key] = entry
+            self._close_idle()
         if entry is None:
-            entry = [Run(key, folders=self._code), 0]
-        with self._lock:
-            entry = self._open.setdefault(key, entry)
-            entry[1] += 1
-        entry[0].refresh()
+            made: list[Any] = [Run(key, folders=self._code), 0]
+            with self._lock:
+                entry = self._open.setdefault(key, made)
+                entry[1] += 1
+            if entry is not made:  # another page was first
+                made[0].close()
+        try:
+            entry[0].refresh(wait=False)  # who looks at it sees to it that it grows
+        except BaseException:
+            self.release(entry[0])
+            raise
         return entry[0]
+
+    def hold(self, names: Iterable[str]) -> list[Run]:
+        """Have recordings open by their names, those that can be; to be released."""
+        held = []
+        for name in filter(None, names):
+            with suppress(UserError):
+                held.append(self.acquire(self.path(name)))
+        return held
 
     def release(self, run: Run) -> None:
         """A page has gone; the recordings used least recently are closed."""
@@ -99,9 +124,17 @@ class Workspace:
                 if entry[0] is run:
                     entry[1] -= 1
                     self._open[key] = self._open.pop(key)
-            idle = [key for key, entry in self._open.items() if entry[1] <= 0]
-            for key in idle[: max(0, len(idle) - KEPT_OPEN)]:
-                self._open.pop(key)[0].close()
+            for entry in self._replaced:
+                entry[1] -= entry[0] is run
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        for entry in [e for e in self._replaced if e[1] <= 0]:
+            self._replaced.remove(entry)
+            entry[0].close()
+        idle = [key for key, entry in self._open.items() if entry[1] <= 0]
+        for key in idle[: max(0, len(idle) - KEPT_OPEN)]:
+            self._open.pop(key)[0].close()
 
     # -- compiles --------------------------------------------------------------------------------
 
@@ -115,26 +148,28 @@ class Workspace:
         """A page's job for the worker; UserError where the model may not be opened from here."""
         if not model:
             raise UserError("nothing to open", "path", "give a model, a file, or a sample's name")
-        code = ":" in model and "/" not in model and "\\" not in model
+        code = names_code(model)
         if code and not self._code:
             raise UserError("opening Python functions is off on this address", model[:200],
                             "start the server with --allow-code, or on localhost")  # fmt: skip
-        file = Path(model).expanduser()
-        of_file = file.suffix.lower() in FILES
+        file = file_of(model)
+        of_file = file.suffix.lower() in (*FILES, RECORDING)
         if of_file:
             self._check_place(file)
             if not file.is_file():
                 raise UserError("there is no such file", model[:300], "check the path")
             model = str(file.absolute())
-        name = file.stem if file.suffix else model.rsplit(":", 1)[-1]
-        if not file.suffix and not code:
+            if file.suffix.lower() != RECORDING:
+                self.library.used(Path(model))
+        elif not code:
             self._check_sample(model)
+        name = file.stem if file.suffix else model.rsplit(":", 1)[-1]
         sizes = dict(options.get("sizes") or {})
         edit = edits.checked(options.get("edit"))
-        foreign = [item for item in edit["insert"] if own_pass.of_ours(item) is None]
-        if foreign and not self._code:
+        own = foreign(edit)
+        if own and not self._code:
             raise UserError("running a pass of your own is off on this address",
-                            edits.name_of(foreign[0]),
+                            edits.name_of(own[0]),
                             "start the server with --allow-code, or on localhost")  # fmt: skip
         if options.get("width") and not file.suffix and options["width"] != 1:
             sizes["width"] = float(options["width"])
@@ -144,10 +179,20 @@ class Workspace:
         return {
             "model": model, "frontend": frontend or None, "target": options.get("target") or "cpu",
             "sizes": sizes, "check": bool(options.get("check")),
+            "against": bool(options.get("against")),
             "execute": bool(options.get("execute")), "out": str(self.library.new_path(name)),
             "edit": edit, "target_options": dict(options.get("target_options") or {}),
             "pass_timeout": options.get("pass_timeout"), "hold": bool(options.get("hold")),
         }  # fmt: skip
+
+    def check_trust(self, run: Run, model: str, edit: Any = None, *, trust: bool) -> None:
+        """Distrust where a recording was not made here, and its ``model`` or ``edit`` is code; the
+        person may ``trust`` it."""
+        code = [f"brings a pass with code of its own: {edits.name_of(e)}" for e in foreign(edit)]
+        if names_code(model):
+            code.append(f"names code to run: {model[:200]}")
+        if code and not trust and not self.made_here(run.path):
+            raise Distrust(f"the recording {code[0]}", run.path.name)
 
     @property
     def runs_code(self) -> bool:
@@ -175,14 +220,8 @@ class Workspace:
         if run.live:
             raise UserError("it is still being compiled", run.path.name, "wait until it is done")
         allowed = first_bad_pass.tolerance(command.get("tolerance") or first_bad_pass.TOLERANCE)
-        wanted = models.recorded(meta)
-        foreign = [item for item in edits.checked(meta.get("edit"))["insert"]
-                   if own_pass.of_ours(item) is None]  # fmt: skip
-        code = [f"brings a pass with code of its own: {edits.name_of(each)}" for each in foreign]
-        if wanted.kind == "function":
-            code.append(f"names code to run: {wanted.text}")
-        if code and not command.get("trust") and not self.made_here(run.path):
-            raise Distrust(f"the recording {code[0]}", run.path.name)
+        wanted = recorded_model.for_search(meta, run.path, run.version.stages)
+        self.check_trust(run, wanted.text, meta.get("edit"), trust=bool(command.get("trust")))
         job = self.job(wanted.text, {
             "frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,
             "edit": meta.get("edit"), "target_options": meta.get("target_options"),
@@ -190,7 +229,7 @@ class Workspace:
         })  # fmt: skip
         asked = {"recording": str(run.path), "tolerance": allowed, "inputs": ""}
         if command.get("inputs"):
-            file = Path(str(command["inputs"])).expanduser()
+            file = file_of(str(command["inputs"]))
             self._check_place(file)
             if not file.is_file():
                 raise UserError("there is no such file", str(file)[:300], "check the path")

@@ -52,11 +52,11 @@ def run(arguments) -> int:
 def _recorded(arguments):
     """The options of a recorded compile, and its model, imported again."""
     from core_compiler.record import Recording
-    from workbench import memory_need, models
+    from workbench import memory_need, models, recorded_model
 
     with Recording.open(arguments.model) as opened:
         meta = opened.meta()
-    wanted = models.recorded(meta, arguments.trust)
+    wanted = recorded_model.spec_of(meta, arguments.model, arguments.trust)
     options = common.recorded_options(arguments, meta)
     memory_need.before_import(wanted)
     return options, models.load(wanted, cache=not arguments.no_import_cache)
@@ -75,7 +75,8 @@ def _text(data) -> str:
             if looked["worst_pass"]
             else "the outputs kept every bit"
         )
-        return f"{data['model']}: nothing is wrong in {looked['passes']} passes{code}\n{worst}"
+        told = f"{data['model']}: nothing is wrong in {looked['passes']} passes{code}\n{worst}"
+        return f"{told}\n{data['stood_in']}" if data["stood_in"] else told
     lines = [
         paint("red", f"{data['first_bad_pass']} is wrong")
         + f" (stage {data['stage']}, seen: {data['how']})",
@@ -101,4 +102,5 @@ def _text(data) -> str:
         apart = "" if data["ulps"] is None else f" ({data['ulps']:,} ulps)"
         lines.append(f"{right:.9g} became {wrong:.9g}, {data['absolute']:.3g} apart{apart}")
     lines += [f"model: {printable(line)}" for line in data["model_lines"]]
+    lines += [data["stood_in"]] if data["stood_in"] else []
     return "\n".join(lines)

@@ -21,8 +21,10 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
     files = "a .onnx, .pt2, .keras or .mlir file"
     say = f"a sample (see `workbench models`), {files}, or package.module:function"
     parser.add_argument(
-        "model", metavar=metavar, help=say if metavar == "MODEL" else f"a .run file, or {say}"
-    )
+        "model", metavar=metavar,
+        help=f"{say}; a .run file: its first stage" if metavar == "MODEL" else
+        f"a .run file, or {say}",
+    )  # fmt: skip
     parser.add_argument(
         "--frontend",
         metavar="NAME",
@@ -150,11 +152,13 @@ def load(arguments):
     return model
 
 
-def options(arguments, check: bool = False):
-    """The compile options that the arguments say; UserError names a malformed one."""
+def options(arguments, check: bool = False, begins: tuple[str, Any] | None = None):
+    """The compile options that the arguments say; UserError names a malformed one.  ``begins``: the
+    level that the pipeline begins with and how the model is trained (default: of their model)."""
     from core_compiler import targets
     from core_compiler.compiler import Options
-    from core_compiler.pipelines import build, level_of
+    from core_compiler.pipelines import build
+    from workbench import recorded_model
 
     if arguments.pass_timeout is not None and not arguments.pass_timeout > 0:
         raise UserError(
@@ -162,8 +166,9 @@ def options(arguments, check: bool = False):
         )
     chosen = pairs(arguments.target_option, "--target-option")
     edit = pipeline_edit(arguments)
-    level = level_of(arguments.frontend)
-    build(targets.target(arguments.target), chosen, edit, level)  # what is wrong is said at once
+    level, training = begins or recorded_model.begins(spec(arguments))
+    # what is wrong is said at once
+    build(targets.target(arguments.target), chosen, edit, level, training)
     return Options(
         check=check,
         threads=threads(arguments),
@@ -177,12 +182,13 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
     """The compile's options as the recording tells them, with ``--insert`` given again."""
     from dataclasses import replace
 
-    from workbench import edits, own_pass
+    from workbench import edits, own_pass, recorded_model
 
     edit = edits.checked(meta.get("edit"))
     inserted = edit["insert"]
     arguments.target = str(meta.get("target", arguments.target))
-    found = options(arguments)
+    begins = recorded_model.level(meta), recorded_model.training(meta)
+    found = options(arguments, begins=begins)
     own = [pass_ for _, pass_ in found.edit.insert]
     ours = all(own_pass.of_ours(item) is not None for item in inserted)
     if not own and (ours or arguments.trust):

@@ -21,27 +21,35 @@ def add_arguments(parser) -> None:
         "--execute", action="store_true", help="execute too, and record each launch's time"
     )
     parser.add_argument(
+        "--against", metavar="NAME", default="",
+        help="compare each value of the import with that of its framework: torch or onnxruntime",
+    )  # fmt: skip
+    parser.add_argument(
         "--no-source", action="store_true", help="leave the model's source files out"
     )
 
 
 def run(arguments) -> int:
     from core_compiler.debug.check import summary
+    from core_compiler.ir.events import Observers
+    from workbench.numbers import Beside
 
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments, arguments.check)
     model = common.load(arguments)
     from workbench import jobs
 
+    beside = Beside()
     started = time.perf_counter()
     made = jobs.compile(
         model,
         arguments.target,
         options,
         path=path,
-        observer=common.progress(),
+        observer=Observers(common.progress(), beside),
         execute=arguments.execute,
         source_text=not arguments.no_source,
+        against=arguments.against,
     )
     seconds = time.perf_counter() - started
     checks = summary(made.checks)
@@ -58,7 +66,8 @@ def run(arguments) -> int:
         "target": made.target.name,
         "identity": made.identity,
         "recording": None if path is None else str(path),
-        "not_executed": made.target.available() if arguments.execute else None,
+        "not_executed": made.not_executed if arguments.execute else None,
+        "against": beside.told(),
     }
     emit(arguments, data, lambda: _text(made, model, data))
     return int(checks["failed"] > 0)
@@ -77,6 +86,8 @@ def output(text: str, suffix: str = ".run") -> Path:
 
 
 def _text(made, model, data) -> str:
+    from workbench import numbers
+
     checks = data["checks"]
     lines = [
         (
@@ -103,6 +114,8 @@ def _text(made, model, data) -> str:
             for stage, r in failed[:20]
         ]
         lines += ["", table(("pass", "rule", "error", ""), rows)]
+    if data["against"]:
+        lines.append(numbers.against(data["against"]))
     if data["not_executed"]:
         lines.append(f"not executed: {data['not_executed']}")
     if data["recording"]:

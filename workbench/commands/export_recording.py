@@ -132,7 +132,7 @@ def _begun(arguments):
     """The compile that the arguments name, or that their recording tells of, before its first
     pass."""
     from core_compiler import compiler
-    from workbench import edits, memory_need, models
+    from workbench import edits, memory_need, models, recorded_model
 
     if not subject.is_recording(arguments.model):
         model, options = common.load(arguments), common.options(arguments)
@@ -142,8 +142,7 @@ def _begun(arguments):
 
         with Recording.open(arguments.model) as opened:
             meta = opened.meta()
-        wanted = models.spec(str(meta.get("spec")), str(meta.get("frontend")) or None,
-                             **(meta.get("sizes") or {}))  # fmt: skip
+        wanted = recorded_model.spec_of(meta, arguments.model)
         memory_need.before_import(wanted)
         model, target = models.load(wanted), str(meta.get("target") or "cpu")
         edit = edits.checked(meta.get("edit"))
@@ -152,6 +151,7 @@ def _begun(arguments):
                             "name the model instead, and --insert them")  # fmt: skip
         options = compiler.Options(edit=edits.from_json(edit),
                                    target=dict(meta.get("target_options") or {}))  # fmt: skip
+    options = recorded_model.whole(options, model)
     made = compiler.start(model.imported.module, target, options, model.inputs)
     made.call(model.imported.inputs, model.imported.outputs)
     return made

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from core_compiler.errors import UserError
 from workbench.commands import common, subject
 from workbench.commands.printing import emit, painter, printable
 
 if TYPE_CHECKING:
-    from core_compiler.ir import Module
     from workbench.reducing import Suspect
 
 
@@ -107,41 +103,34 @@ def _of_model(arguments, progress) -> Suspect:
 
 def _of_recording(arguments, progress) -> Suspect:
     """The stage that is named, or the first whose check failed, or the pass that ended it."""
-    from core_compiler import targets
-    from core_compiler.ir import WeightStore
-    from core_compiler.pipelines import build, level_of
+    from core_compiler import compiler
     from core_compiler.record import Recording
-    from workbench import reducing
+    from workbench import models, recorded_model, reducing
 
-    store = WeightStore()
-    with Recording.open(arguments.model, store) as opened:
+    with Recording.open(arguments.model) as opened:
         meta, stages = opened.meta(), opened.stages()
         if not stages:
             raise UserError("the recording has no stage", arguments.model, "compile again")
-        options = common.recorded_options(arguments, meta)
-        target = targets.target(str(meta.get("target", "cpu")))
-        level = level_of(str(meta.get("frontend") or ""))
-        steps = build(target, options.target, options.edit, level)
         number = _wrong_stage(arguments, opened, stages)
-        names = [stage.pass_name for stage in stages[1:]]
-        if len(steps) < number or names[: number - 1] != [s.label for s in steps[: number - 1]]:
-            raise UserError(
-                "the recording was made by another pipeline", arguments.model,
-                "give the same --insert as when it was made, or compile again",
-            )  # fmt: skip
-        modules = [opened.module(n) for n in range(min(number, len(stages)))]
-    model = _same_model(meta)
-    start = reducing.last_plain(modules, number)
-    if model is not None:
-        _make_weights(model.imported.module, target, steps[:start], options.target)
-    notes = _find_weights(modules[start], store, model)
-    inputs = None if model is None else model.inputs
-    if inputs is None or not _fit(modules[0], inputs):
-        inputs = _seeded(modules[0])
-        notes += ("inputs are seeded random numbers",)
+    wanted = recorded_model.spec_of(
+        meta, arguments.model, arguments.trust, code=arguments.trust
+    )  # fmt: skip
+    options = common.recorded_options(arguments, meta)
+    model = models.load(wanted, cache=not arguments.no_import_cache)
+    options = recorded_model.whole(options, model)
+    made = compiler.start(model.imported.module, arguments.target, options, model.inputs)
+    names = [stage.pass_name for stage in stages[1:]]
+    if len(made.steps) < number or names[: number - 1] != [
+        step.label for step in made.steps[: number - 1]
+    ]:
+        raise recorded_model.another_pipeline(arguments.model)
+    while len(made.stages) < number:
+        progress.progress(f"compile {made.steps[len(made.stages) - 1].label}", 0, 0)
+        made.step()
+    notes = recorded_model.stood_in(model)
     return reducing.suspect(
-        modules, steps, number, str(meta.get("model", arguments.model)), inputs, target, options,
-        arguments.tolerance, notes,
+        [stage.module for stage in made.stages], made.steps, number, model.name, model.inputs,
+        made.target, options, arguments.tolerance, (notes,) if notes else (),
     )  # fmt: skip
 
 
@@ -168,74 +157,6 @@ def _wrong_stage(arguments, opened, stages) -> int:
         "no check failed in this recording", arguments.model,
         "record with `workbench compile --check`, or name the stage with --stage N",
     )  # fmt: skip
-
-
-def _same_model(meta: Mapping[str, Any]):
-    """The recorded model from the import cache; None where it is not there."""
-    from workbench import import_cache, models
-
-    try:
-        wanted = models.recorded(meta)
-        key = import_cache.key(wanted)
-        found = None if key is None else import_cache.get(key)
-    except (TypeError, UserError):
-        return None
-    if found is None:
-        return None
-    imported, inputs, others = found
-    return models.Model(wanted, imported, tuple(inputs), tuple(others), cached=True)
-
-
-def _make_weights(module: Module, target, steps, options: Mapping[str, Any]) -> None:
-    """Run the passes before the wrong one, for the weights that they leave in the module's store
-    (folded constants): the compiler is deterministic."""
-    from core_compiler.ir.rewriter import Budget
-    from core_compiler.passes.base import PassContext
-
-    for step in steps:
-        try:
-            context = PassContext(target, Budget(step.limit), options=options)
-            module = step.pass_.run(module, context)
-        except Exception:  # a pass of one's own that has changed since
-            return
-
-
-def _find_weights(module: Module, store, model) -> tuple[str, ...]:
-    """Put the module's weights into the store; seeded numbers where only their hash is known."""
-    from core_compiler.ir import Resource
-
-    made = 0
-    random = np.random.default_rng(0)
-    for op in module.walk():
-        held = op.attributes.get("value")
-        if not isinstance(held, Resource) or held.digest in store:
-            continue
-        if model is not None and held.digest in model.imported.module.weights:
-            store.put(held.digest, model.imported.module.weights[held.digest])
-        else:
-            store.put(held.digest, _numbers(held.type, random, 0.05))
-            made += 1
-    if not made:
-        return ()
-    return (f"{made} weights are not stored here: seeded random numbers stand for them",)
-
-
-def _numbers(kind, random, scale: float = 1.0) -> np.ndarray:
-    if kind.dtype.is_float:
-        return (scale * random.standard_normal(kind.shape)).astype(kind.dtype.numpy)
-    return random.integers(0, 2, kind.shape).astype(kind.dtype.numpy)
-
-
-def _seeded(module: Module) -> list[np.ndarray]:
-    random = np.random.default_rng(0)
-    return [_numbers(v.type, random) for v in module.main.arguments]
-
-
-def _fit(module: Module, inputs: Sequence[np.ndarray]) -> bool:
-    types = [v.type for v in module.main.arguments]
-    return len(types) == len(inputs) and all(
-        a.shape == t.shape and a.dtype == t.dtype.numpy for a, t in zip(inputs, types, strict=True)
-    )
 
 
 # -- arguments and answers -------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from core_compiler.errors import UserError
-from workbench import models
+from workbench import peers
 from workbench.commands import common
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
@@ -37,9 +37,9 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> int:
-    if arguments.against not in (None, *models.PEERS):
+    if arguments.against not in (None, *peers.PEERS):
         raise UserError(f"cannot compare with {arguments.against!r}", "--against",
-                        f"choose one of {', '.join(models.PEERS)}")  # fmt: skip
+                        f"choose one of {', '.join(peers.PEERS)}")  # fmt: skip
     if not arguments.tolerance >= 0:
         raise UserError(f"{arguments.tolerance:g} is no error", "--tolerance", "give 0 or more")
     path = output(arguments.output) if arguments.output else None
@@ -48,7 +48,7 @@ def run(arguments) -> int:
     model = common.load(arguments)
     peer = None
     if arguments.against:
-        peer = models.peer(model, arguments.against, options.threads)
+        peer = peers.peer(model, arguments.against, options.threads)
     if path is None:
         ours, data = _executed(arguments, model, options, peer, common.progress())
     else:
@@ -77,7 +77,11 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
     from core_compiler.kernels.reference.digest import digest
     from workbench import jobs
 
-    made = jobs.compile(model, arguments.target, options, observer=observer, execute=timed)
+    home = peers.HOME.get(model.spec.frontend) if timed else None
+    each = home if home == arguments.against else None  # else it knows nothing of the import
+    made = jobs.compile(
+        model, arguments.target, options, observer=observer, execute=timed, against=each or ""
+    )
     ours = made(*model.inputs)
     data = {
         "model": model.name,

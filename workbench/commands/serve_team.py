@@ -45,6 +45,9 @@ def add_arguments(parser) -> None:
     add("--allow-code", action="store_true",
         help="let editors run Python: models by name, passes of their own")  # fmt: skip
     add("--max-upload", default="2G", metavar="BYTES", help="of a file (default 2G)")
+    add("--quota", default="20G", metavar="BYTES",
+        help="of all that a user uploads; where nobody signs in, of all uploads "
+             "(default 20G; 0: no limit)")  # fmt: skip
     add("--max-compiles", type=int, default=1, metavar="N", help="at a time (default 1)")
     add("--max-queue", type=int, default=16, metavar="N", help="that may wait (default 16)")
     add("--job-memory", default="0", metavar="BYTES",
@@ -66,13 +69,15 @@ def run(arguments) -> None:
     app.serve_team(
         Path(arguments.store).expanduser() if arguments.store else None, arguments.port,
         arguments.address, access, limits, allow_code=arguments.allow_code,
-        max_upload=_bytes("--max-upload", arguments.max_upload), origins=tuple(arguments.origin),
+        max_upload=_bytes("--max-upload", arguments.max_upload),
+        quota=_bytes("--quota", arguments.quota), origins=tuple(arguments.origin),
     )  # fmt: skip
 
 
 def _limits(arguments) -> Limits:
     memory = _bytes("--job-memory", arguments.job_memory)
-    made = Limits(arguments.max_compiles, arguments.max_queue, memory, arguments.job_seconds)
+    made = Limits(arguments.max_compiles, arguments.max_queue, memory, arguments.job_seconds,
+                  bound=True)  # fmt: skip
     for option, value, least in (
         ("--max-compiles", made.compiles, 1),
         ("--max-queue", made.queue, 0),
@@ -106,7 +111,8 @@ def _access(arguments) -> Access:
         if unknown := sorted((editors | viewers) - set(users) - {EVERYBODY}):
             fix = nearest(unknown[0], users, f"the file has {', '.join(sorted(users)[:8])}")
             raise UserError(f"there is no user {unknown[0]!r}", arguments.auth, fix)
-        editors = editors or frozenset(users)
+        others = frozenset() if EVERYBODY in viewers else frozenset(users) - viewers
+        editors = editors or others
         how: dict[str, Any] = {"basic_auth": users}
     else:
         if not editors and not viewers:

@@ -28,9 +28,11 @@ def run(arguments) -> None:
         figures = opened.figures()
         rows = numbers.passes(opened.stages(), figures)
         counts = numbers.verdicts(rows)
-        if not any(counts.values()) and numbers.peer(figures) is None:
+        beside = opened.framework_values()
+        if not any(counts.values()) and numbers.peer(figures) is None and not beside:
             raise UserError(
-                "no rewrite was checked", arguments.model, "compile it with --check"
+                "no rewrite was checked", arguments.model,
+                "compile it with --check (--against torch: compare the import too)",
             )  # fmt: skip
         changing = numbers.changing(rows)
         if arguments.stage is not None:
@@ -45,6 +47,8 @@ def run(arguments) -> None:
             "pass": rows[stage]["name"],
             "checks": numbers.checks(opened, stage),
             "values": numbers.values(opened),
+            "framework": numbers.framework(beside),
+            "framework_values": numbers.framework_values(opened),
         }
     emit(arguments, data, lambda: _text(data, arguments.top))
 
@@ -60,6 +64,8 @@ def _text(data, top: int) -> str:
     if data["peer"]:
         against = "against {name}: worst relative error {error:.3g}, worst ulp {ulp:.0f}"
         lines.append(against.format(**data["peer"]))
+    if data["framework"]:
+        lines.append(numbers.against(data["framework"]))
     rows = [
         (r["index"], r["name"], " ".join(f"{n} {v}" for v, n in r["verdicts"].items()),
          number(r["worst"] or None), number(r["accumulated"]))

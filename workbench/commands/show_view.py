@@ -127,9 +127,9 @@ def _data(arguments, run: Run, other: Run | None, sight: Sight) -> dict[str, Any
         if name == "overview":  # the page asks for it as soon as the rest is drawn
             asked = {"kind": "advice"}
             found["data"] = {**found["data"], "advice": views.answer(name, run, sight, asked)}
-        module = views.module(name)
-        if hasattr(module, "selection"):
-            found["selection"] = module.selection(run, sight)
+        chosen = views.selection(name, run, sight, other)
+        if chosen is not None:
+            found["selection"] = chosen
     except views.Empty as empty:
         raise UserError(str(empty), f"view {name}", "") from None
     return found

@@ -9,16 +9,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from core_compiler.compiler import Compilation
+from core_compiler.training.step import TrainingStep
 from workbench.notebook.panes import Pane
 from workbench.notebook.session import SHOWN, Workbench
+from workbench.state import VIEWS
 
 __all__ = ["Pane", "Workbench", "show"]
 
 
-def show(what: Compilation | str | Path, view: str | None = None) -> Workbench | Pane:
+def show(
+    what: Compilation | str | Path,
+    view: str | None = None,
+    other: Compilation | TrainingStep | str | Path | None = None,
+) -> Workbench | Pane:
     """The workbench of a compilation or of a recording, or one ``view`` of it, for a cell.
 
-    UserError where no view is called that, or where the recording cannot be opened.
+    ``other``: B, what it is compared with (:meth:`Workbench.compare`); what can show both does.
+    UserError where no view is called that, or where a recording cannot be opened.
     """
     if isinstance(what, Compilation):
         made = SHOWN.get(id(what))
@@ -26,4 +33,9 @@ def show(what: Compilation | str | Path, view: str | None = None) -> Workbench |
             made = SHOWN[id(what)] = Workbench(what)
     else:
         made = Workbench(Path(what))
+    if view is not None:
+        made.check(view)
+    if other is not None:
+        shown = [n for n, each in VIEWS.items() if each.two] if view is None else [view]
+        made.compare(other, *shown)
     return made if view is None else made.view(view)

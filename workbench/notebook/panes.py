@@ -100,18 +100,20 @@ class Controls:
         self._owner = owner
         self._quiet = False
         names = [(view.title, name) for name, view in VIEWS.items()]
-        self._stages = ipywidgets.Dropdown(description="Pass", layout=_sized("330px"))
+        self._stages = ipywidgets.Dropdown(description="Pass", layout=_sized("300px"))
         self._stages.style.description_width = "34px"
-        self._left = ipywidgets.Dropdown(options=names, value="graph", layout=_sized("110px"))
-        self._right = ipywidgets.Dropdown(
-            options=[("none", ""), *names], value="diff", layout=_sized("110px")
-        )
+        self._left = _chooser("Left", names, "graph")
+        self._right = _chooser("Right", [("none", ""), *names], "diff")
         self._inspect = ipywidgets.ToggleButton(
             value=True, description="Inspector", layout=_sized("auto")
         )
         self._measure = _button(
             "Time kernels", "Execute on the example inputs and time every kernel", self._time
         )
+        self._two = ipywidgets.ToggleButton(
+            description="A | B", tooltip="Show the other recording too, as B",
+            layout=_sized("auto"),
+        )  # fmt: skip
         pairs = [(title, panes) for title, panes in PRESETS.values() if len(panes) == 2]
         self._note = ipywidgets.HTML()
         self._body = ipywidgets.HBox(layout=_sized("100%"))
@@ -121,12 +123,13 @@ class Controls:
                 self._stages,
                 _button("▶", "Next pass that changed something", partial(self._step, 1)),
                 *(_button(t, " and ".join(p), partial(self._layout, *p)) for t, p in pairs),
-                self._left, self._right, self._inspect, self._measure,
+                self._left, self._right, self._inspect, self._two, self._measure,
             ],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
         )  # fmt: skip
         self.box = ipywidgets.VBox([bar, self._body, self._note])
         self._stages.observe(self._on_stage, "value")
+        self._two.observe(self._on_two, "value")
         for chooser in (self._left, self._right, self._inspect):
             chooser.observe(lambda _change: self._arrange(), "value")
         self._arrange()
@@ -140,6 +143,20 @@ class Controls:
     def _on_stage(self, change: Mapping[str, Any]) -> None:
         if not self._quiet and change["new"] is not None:
             self._owner.stage = change["new"]
+
+    def _on_two(self, change: Mapping[str, Any]) -> None:
+        """All shown views that can show both recordings do so, or show only this one."""
+        if self._quiet:
+            return
+        sight = self._owner.sight
+        for name in self._able():
+            sight = moves.two(sight, {"view": name, "on": change["new"]})
+        self._owner.move(lambda: sight)
+
+    def _able(self) -> list[str]:
+        """The shown views that can show two recordings, where there are two."""
+        shown = (self._left.value, self._right.value)
+        return [n for n in shown if n and VIEWS[n].two] if self._owner.other is not None else []
 
     def _layout(self, left: str, right: str) -> None:
         self._quiet = True
@@ -197,6 +214,9 @@ class Controls:
         self._stages.value = owner.stage if options else None
         made = owner.compilation
         self._measure.layout.display = "" if can_time(made) else "none"
+        able = self._able()
+        self._two.layout.display = "" if able else "none"
+        self._two.value = bool(able) and all(owner.sight.shows_two(name) for name in able)
         self._quiet = False
         chosen = owner.selection
         named = {"scope": "scope", "kernel_name": "kernel", "buffer": "buffer"}
@@ -208,6 +228,15 @@ class Controls:
 
 def _sized(width: str) -> ipywidgets.Layout:
     return ipywidgets.Layout(width=width)
+
+
+def _chooser(side: str, names: list[tuple[str, str]], shown: str) -> ipywidgets.Dropdown:
+    made = ipywidgets.Dropdown(
+        description=side, options=names, value=shown, tooltip=f"The view on the {side.lower()}",
+        layout=_sized("150px"),
+    )  # fmt: skip
+    made.style.description_width = "42px"
+    return made
 
 
 def _button(title: str, hint: str, act: Callable[[], None]) -> ipywidgets.Button:

@@ -18,8 +18,9 @@ from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Op
 from core_compiler.ir.events import Observer, Observers
 from core_compiler.pipelines import PipelineEdit
-from core_compiler.record.recorder import Recorder
+from core_compiler.training.step import TrainingStep
 from workbench import editing, edits, moves, views
+from workbench.notebook import recordings
 from workbench.notebook.panes import FRAME, Controls, Pane, can_time
 from workbench.showing import Message, Showing, held, unexpected
 from workbench.state import VIEWS, Sight
@@ -56,7 +57,8 @@ class Workbench:
         if self._compilation is not None:
             self._follow(self._compilation)
         self.run = self._record() if self._compilation is not None else Run(Path(str(shown)))
-        self.other: Run | None = None  # what is compared with: the compile before the last edit
+        # What is compared with: the compile before the last edit, or what somebody gave.
+        self.other: Run | None = None
         self.sight = Sight(run=self.run.path.name, panes=())
 
     # -- the recording -----------------------------------------------------------------------------
@@ -66,17 +68,12 @@ class Workbench:
         so that the selection keeps its meaning when more is recorded."""
         made = self._compilation
         assert made is not None
-        folder = tempfile.TemporaryDirectory(prefix="workbench-")
-        path = Path(folder.name) / f"{made.about.get('model', 'model')}.run"
-        with Recorder(path) as recorder:
-            options = made.options
-            made.tell(
-                recorder, edit=edits.to_json(options.edit), target_options=dict(options.target),
-                pass_timeout=options.pass_timeout,
-            )  # fmt: skip
-            self._op_ids = recorder.op_ids
-        self._folders.append(folder)  # the files live as long as this
+        path, self._op_ids = self._write(made)
         return Run(path)
+
+    def _write(self, made: Compilation) -> tuple[Path, Mapping[Op, int]]:
+        self._folders.append(tempfile.TemporaryDirectory(prefix="workbench-"))  # as long as this
+        return recordings.write(made, self._folders[-1])
 
     def _follow(self, made: Compilation) -> None:
         made.observer = Observers(made.observer, _Follower(weakref.ref(self), made))
@@ -129,6 +126,36 @@ class Workbench:
         self._showing.clear()
         self._go(self.sight)
         return made
+
+    def compare(self, other: Compilation | TrainingStep | str | Path | None, *shown: str) -> None:
+        """Compare with ``other``, B: another compilation as far as it has come, the path of a
+        recording, or the name of a run in the library; None: with nothing.  One B is compared with
+        in all views; of those that can show two, ``shown`` do so from now on.  UserError where
+        there is no such recording, or a view shows only one."""
+        for name in shown:
+            self._check_pair(name)
+        if isinstance(other, TrainingStep):
+            other = other.compilation
+        if isinstance(other, Compilation):
+            path, _ = self._write(other)
+        elif isinstance(other, str | Path):
+            path = recordings.find(other)
+        elif other is not None:
+            raise UserError(f"{type(other).__name__} is no compilation", "compare",
+                            "give one, or the path or name of a recording")  # fmt: skip
+        old, self.other = self.other, None if other is None else Run(path)
+        if old is not None:
+            old.close()
+        sight = self.sight
+        for name in shown:
+            sight = moves.two(sight, {"view": name, "on": True})
+        self._go(sight)
+
+    @staticmethod
+    def _check_pair(name: str) -> None:
+        if name in VIEWS and not (VIEWS[name].two or VIEWS[name].pair):
+            able = ", ".join(n for n, view in VIEWS.items() if view.two or view.pair)
+            raise UserError(f"{name} shows one recording", "show", f"these show two: {able}")
 
     def _shown_pass(self) -> str:
         """The label of the pass that was shown before the last edit."""
@@ -205,14 +232,19 @@ class Workbench:
 
     def view(self, name: str) -> Pane:
         """One view as a widget of its own; it shares the selection."""
-        if name not in VIEWS and name not in FRAME:
-            raise UserError(f"no view is called {name!r}", "show",
-                            nearest(name, list(VIEWS), f"views: {', '.join(VIEWS)}"))  # fmt: skip
+        self.check(name)
         pane = self._panes.get(name)
         if pane is None:
             pane = self._panes[name] = Pane(self, name)
             self.refresh()
         return pane
+
+    @staticmethod
+    def check(name: str) -> None:
+        """UserError where no view is called that."""
+        if name not in VIEWS and name not in FRAME:
+            raise UserError(f"no view is called {name!r}", "show",
+                            nearest(name, list(VIEWS), f"views: {', '.join(VIEWS)}"))  # fmt: skip
 
     @property
     def widget(self) -> ipywidgets.Widget:
@@ -283,8 +315,7 @@ class Workbench:
 
     def remember(self, view: str, state: Mapping[str, Any]) -> None:
         """What the person set in a view."""
-        text = json.dumps(dict(state), separators=(",", ":")) if state else ""
-        self.sight = self.sight.with_view(view, text)
+        self.sight = self.sight.remember(view, state)
 
     def move(self, move: Callable[[], Sight]) -> None:
         try:
@@ -334,8 +365,9 @@ class Workbench:
 
     def answer(self, view: str, request: Mapping[str, Any]) -> Any:
         """What the browser module of a view asks for."""
-        with held(self.run, self.other):
-            return views.answer(view, self.run, self.sight, dict(request), self.other)
+        beside = views.beside(view, self.sight, self.other)
+        with held(self.run, beside):
+            return views.answer(view, self.run, self.sight, dict(request), beside)
 
 
 class _Follower(Observer):

@@ -9,8 +9,10 @@
 
 One that compares (``View.pair``) has ``key`` and ``data`` of ``(run, sight, other)`` and ``answer``
 of ``(run, sight, request, other)``; ``other`` is None while nothing is compared.  Where it has
-``choices(entries)``, that says which recordings of the library it can be given.  ``Empty`` says why
-there is nothing to show, and what to do.
+``choices(entries)``, that says which recordings of the library it can be given.  One that can show
+two recordings (``View.two``) is a module ``two_NAME`` more, which takes ``other`` in the same
+places, and ``selection(run, sight, other)``.  ``Empty`` says why there is nothing to show, and what
+to do.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.state import VIEWS, Sight
+
+T = TypeVar("T")
 
 
 def module(name: str) -> ModuleType:
@@ -30,26 +34,45 @@ def module(name: str) -> ModuleType:
 
 def key(name: str, run: Any, sight: Sight, other: Any = None) -> Hashable:
     """What the data of view ``name`` depend on."""
-    made = module(name)
-    if VIEWS[name].pair:
-        return name, other and other.path, made.key(run, sight, other)
-    return name, made.key(run, sight)
+    made, more = _of(name, other)
+    path = None if other is None or not more else other.path
+    return name, path, made.key(run, sight, *more)
 
 
 def data(name: str, run: Any, sight: Sight, other: Any = None) -> dict[str, Any]:
     """The data of view ``name``; `Empty` where there is nothing to show."""
-    made = module(name)
-    return made.data(run, sight, other) if VIEWS[name].pair else made.data(run, sight)
+    made, more = _of(name, other)
+    return made.data(run, sight, *more)
+
+
+def selection(name: str, run: Any, sight: Sight, other: Any = None) -> dict[str, Any] | None:
+    """The selection as view ``name`` knows it; None where it knows none."""
+    made, more = _of(name, other)
+    if not hasattr(made, "selection"):
+        return None
+    return made.selection(run, sight, *(() if VIEWS[name].pair else more))
 
 
 def answer(
     name: str, run: Any, sight: Sight, request: Mapping[str, Any], other: Any = None
 ) -> Any:  # fmt: skip
     """What view ``name`` answers to its browser module."""
-    made = module(name)
-    if VIEWS[name].pair:
-        return made.answer(run, sight, request, other)
-    return made.answer(run, sight, request)
+    made, more = _of(name, other)
+    return made.answer(run, sight, request, *more)
+
+
+def beside(name: str, sight: Sight, other: T | None) -> T | None:
+    """The recording that view ``name`` takes besides, where ``other`` is compared with."""
+    view = VIEWS[name]
+    return other if view.pair or (view.two and sight.shows_two(name)) else None
+
+
+def _of(name: str, other: Any) -> tuple[ModuleType, tuple[Any, ...]]:
+    """The module that knows what view ``name`` shows, and what its functions take besides."""
+    view = VIEWS[name]
+    if view.two and other is not None:
+        return module(f"two_{name}"), (other,)
+    return module(name), (other,) if view.pair else ()
 
 
 class Empty(Exception):

@@ -40,6 +40,11 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'How to look' },
     h('label', { title: 'Largest error of the outputs since the import that is no fault' }, 'tolerance', tolerance, 'of the largest'),
     h('label', {}, 'inputs', inputs), h('button', { title: 'Send an .npz file', click: () => file.click() }, 'File…'), file, h('span', { class: 'gap' }), look);
+  const saves = downloadMenu(() => [csvItem('What was found', 'first-bad-pass', () => [['fact', 'value'], flat(facts())])]);
+  const facts = () => { // without the archive, which has a button of its own
+    const { reduced, ...found } = data.result;
+    return reduced ? { ...found, reduced: { ...reduced, download: null, lines: reduced.lines?.join('\n') } } : found;
+  };
   const body = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'First bad pass' });
   const stepName = h('b', { class: 'what' });
   const doing = h('span', {});
@@ -96,7 +101,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   function running() {
     drawProgress();
     return h('div', { class: 'box', role: 'status' }, stepName,
-      h('div', { class: 'do' }, doing, track, h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel')),
+      h('div', { class: 'do' }, doing, track, mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel')),
       h('div', { class: 'muted' }, 'First the passes, then the rewrites of the one that is wrong, then the smallest program that shows it. It goes on when you look at something else.'));
   }
 
@@ -129,7 +134,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const found = data.result;
     if (!found) return [];
     const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
-    const given = h('p', { class: 'muted' }, `${found.model} for ${found.target}, on ${found.inputs ? base(found.inputs) : "the model's own inputs"}; outputs may be off by ${relative(found.tolerance)} of the largest. Kept beside the recording.`);
+    const given = h('p', { class: 'muted' }, `${found.model} for ${found.target}, on ${found.inputs ? base(found.inputs) : found.stood_in ? 'made-up numbers' : "the model's own inputs"}${found.stood_in ? ` (${found.stood_in})` : ''}; outputs may be off by ${relative(found.tolerance)} of the largest. Kept beside the recording.`, saves);
     if (found.first_bad_pass === null) {
       return [h('div', { class: 'box', 'data-result': 'none' }, h('p', { class: 'told' }, h('span', { class: 'right' }, 'Nothing is wrong.')), looked(found, false), given)];
     }
@@ -159,7 +164,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const { state, error: wrong, ask } = search();
     if (state === 'running') return [running()];
     if (state === 'failed' && wrong) {
-      return [error(wrong, 'failed'), ask ? h('div', { class: 'do', style: { margin: '0 0 14px' } }, h('button', { 'data-do': 'trust', click: () => start(true) }, 'Run that code'), h('button', { click: () => send('show', { view: 'pipeline' }) }, 'Read it in Pipeline')) : null];
+      return [error(wrong, 'failed'), ask && mayChange() ? h('div', { class: 'do', style: { margin: '0 0 14px' } }, h('button', { 'data-do': 'trust', click: () => start(true) }, 'Run that code'), h('button', { click: () => send('show', { view: 'pipeline' }) }, 'Read it in Pipeline')) : null];
     }
     return state === 'cancelled' ? [h('p', { class: 'muted', role: 'status' }, 'The search was cancelled; what it had found is kept.')] : [];
   }
@@ -168,7 +173,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     if (data.result || data.problem || search().state === 'running') return [];
     return [
       h('p', { class: 'told' }, 'Which pass is the first that is wrong?'),
-      h('p', {}, 'The model is compiled again, a pass at a time. After each one the verifier, the check of every rewrite and the outputs on real inputs say whether it is right; in the one that is not, the rewrite is searched, and the program is made as small as it can be.'),
+      h('p', {}, 'The model is compiled again, a pass at a time. After each one the verifier, the check of every rewrite and the outputs say whether it is right; in the one that is not, the rewrite is searched, and the program is made as small as it can be.'),
+      data.itself ? h('p', { class: 'muted' }, data.itself) : null,
       data.recorded.length ? h('p', {}, 'Checks failed while this was recorded, in ', data.recorded.slice(0, 6).flatMap((each, i) => [i ? ', ' : '', link(each.name, { stage: each.stage, open: 'numerics' }), ` (${count(each.failed)})`]), '.') : null,
     ];
   }
@@ -179,6 +185,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     else if (!bar.isConnected) root.prepend(bar);
     if (typed === null && root.getRootNode().activeElement !== tolerance) tolerance.value = data.tolerance;
     if (typed === null && root.getRootNode().activeElement !== inputs) inputs.value = data.inputs;
+    inputs.placeholder = data.itself ? 'seeded numbers' : "the model's own";
     look.textContent = data.result ? 'Look again' : 'Look';
     look.disabled = search().state === 'running' || Boolean(data.problem) || data.live;
     look.className = look.disabled ? '' : 'primary';

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import first_bad_pass, models
+from workbench import first_bad_pass, recorded_model
 from workbench.showing import kept_state
 from workbench.state import Sight
 from workbench.views.reading import Run
@@ -24,7 +24,8 @@ def key(run: Run, sight: Sight) -> tuple:
 def data(run: Run, sight: Sight) -> dict[str, Any]:
     """``result``: what was found with the ``tolerance`` and the ``inputs`` that the view remembers
     (else what was found last), with the places in this recording; ``recorded``: the checks that
-    failed while it was made; ``problem``: why its model cannot be compiled again; ``command``."""
+    failed while it was made; ``problem``: why it cannot be compiled again; ``itself``: what is
+    said where the recording stands for its model; ``command``."""
     state = kept_state(sight, "bisect")
     result = _result(run, state)
     shown = result or {}
@@ -34,6 +35,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "inputs": _text(state.get("inputs")) or str(shown.get("inputs", "")),
         "result": None if result is None else _linked(run, result),
         "recorded": _recorded(run), "problem": _problem(run), "command": _command(run),
+        "itself": recorded_model.itself(run.meta(), run.path),
     }  # fmt: skip
 
 
@@ -67,7 +69,7 @@ def _stamp(run: Run) -> tuple[int, int] | None:
 
 def _problem(run: Run) -> dict[str, str] | None:
     try:
-        models.recorded(run.meta())
+        recorded_model.for_search(run.meta(), run.path, run.version.stages)
     except UserError as error:
         return error.to_json()["error"]
     return None

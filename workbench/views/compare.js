@@ -10,7 +10,7 @@ h2 { display: flex; align-items: center; gap: 8px; font-size: 13px; font-weight:
 .wide { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; background: var(--surface); }
 table { border-collapse: separate; border-spacing: 0; width: 100%; font-variant-numeric: tabular-nums; }
 th { background: var(--raised); font-weight: 600; text-align: right; padding: 3px 8px; white-space: nowrap; border-bottom: 1px solid var(--line); vertical-align: bottom; }
-th.to { cursor: pointer; } th.to:hover { color: var(--accent); } th small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; }
+th.to { position: relative; } th small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; }
 td { text-align: right; padding: 2px 8px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
 tr:last-child td { border-bottom: none; }
 th.text, td.text { text-align: left; } td.name { max-width: 230px; overflow: hidden; text-overflow: ellipsis; } td.mono { font-size: 11.5px; }
@@ -80,10 +80,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       remember({ sort: { ...state.sort, [name]: next } });
     };
     const node = h('div', { class: 'wide' }, h('table', { 'data-table': name },
-      h('thead', {}, h('tr', {}, columns.map((each) => h('th', {
-        class: `to${each.text ? ' text' : ''}`, scope: 'col', title: each.hint ?? '', 'data-column': each.id,
-        'aria-sort': by === each.id ? (sign > 0 ? 'ascending' : 'descending') : 'none', click: () => sort(each),
-      }, each.title + (by === each.id ? (sign > 0 ? ' ↑' : ' ↓') : ''), h('small', {}, each.unit || '\u00a0'))))),
+      h('thead', {}, h('tr', {}, columns.map((each) => sortHeader(
+        { name: each.id, title: each.title, unit: each.unit ?? '', hint: each.hint, kind: `to${each.text ? ' text' : ''}`, table: name }, [by, sign], () => sort(each))))),
       h('tbody', {}, sorted.map((row) => {
         const to = onRow(row);
         return h('tr', to ? { class: 'to', tabindex: 0, ...to.marks, click: to.go, keydown: (e) => { if (e.key === 'Enter') { to.go(); e.stopPropagation(); } } } : {},
@@ -108,13 +106,19 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   }
   const difference = (a, b) => (a === null || b === null || a === undefined || b === undefined ? null : b - a);
 
+  /** A link to a view that shows both. */
+  const BOTH = { kernels: 'Kernels', memory: 'Memory', timeline: 'Timeline', numerics: 'Numbers', diff: 'IR diff' };
+  const both = (view) => h('button', { 'data-both': view, title: `${BOTH[view]}: A and B`, click: () => send('follow', { go: { open: view, beside: 'compare', state: { [view]: { ab: true } } } }) }, `${BOTH[view]} ›`);
+
   function drawFacts() {
     const short = (text) => (/^[0-9a-f]{40,}$/.test(text) ? text.slice(0, 12) : text);
-    return h('div', { class: 'wide' }, h('table', { 'data-table': 'facts' },
+    const csv = h('button', { title: 'Download as CSV', click: () => download('compare-facts.csv', csvText(['fact', 'A', 'B', 'equal'], data.facts.map((row) => [row.name, row.a, row.b, row.a && row.b ? row.equal : ''])), 'text/csv') }, 'CSV');
+    const node = h('div', { class: 'wide' }, h('table', { 'data-table': 'facts' },
       h('thead', {}, h('tr', {}, h('th', { class: 'text' }, ''), h('th', { class: 'text' }, 'A'), h('th', { class: 'text' }, 'B'), h('th', {}, ''))),
       h('tbody', {}, data.facts.map((row) => h('tr', { 'data-fact': row.name }, h('td', { class: 'text', title: row.hint }, row.name),
         h('td', { class: 'text part', title: row.a }, short(row.a) || '–'), h('td', { class: 'text part', title: row.b }, short(row.b) || '–'),
         h('td', {}, row.a && row.b ? h('span', { class: row.equal ? 'same' : 'differs' }, row.equal ? 'equal' : 'differs') : ''))))));
+    return [node, csv];
   }
 
   function drawFigures() {
@@ -170,7 +174,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const matched = !alike ? "matched by the framework's nodes they compute"
       : nodes ? `matched by the framework's nodes they compute, ${count(alike)} of ${count(alike + nodes)} launches by flops, bytes and order`
         : 'no nodes in common: matched by flops, bytes and order';
-    return [h('h2', {}, 'Kernels', h('span', { class: 'faint' }, `${matched}${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`
+    return [h('h2', {}, 'Kernels', both('kernels'), h('span', { class: 'faint' }, `${matched}${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`
       + (launches && data.more_launches ? `; ${count(data.launches.length)} of ${count(data.launches.length + data.more_launches)} shown` : '')), h('span', { class: 'gap' }), toggle, csv), node];
   }
 
@@ -189,7 +193,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     ];
     const [node, csv] = table('passes', columns, data.passes, (row) => row.a && ({ go: () => send('show', { view: 'compare', stage: row.a.index }), marks: { 'data-stage': row.a.index } }));
     const only = [['a', 'A'], ['b', 'B']].map(([letter, name]) => [data.passes.filter((row) => row[letter] && !row[letter === 'a' ? 'b' : 'a']).length, name]).filter(([n]) => n);
-    return [h('h2', {}, 'Passes', h('span', { class: 'faint' }, `matched by name${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`), h('span', { class: 'gap' }), csv), node];
+    return [h('h2', {}, 'Passes', both('diff'), h('span', { class: 'faint' }, `matched by name${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`), h('span', { class: 'gap' }), csv), node];
   }
 
   function draw() {
@@ -197,11 +201,12 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     drawBar();
     if (!data.b) { drawChoice(); return; }
     const top = scroll.scrollTop;
+    const [facts, factsCsv] = drawFacts();
     const [speed, numbers, csv] = drawFigures();
-    scroll.replaceChildren(
-      h('div', { class: 'two' }, h('div', {}, h('h2', {}, 'What they are'), drawFacts(), h('h2', {}, 'Speed and memory', h('span', { class: 'gap' }), csv), speed),
-        h('div', {}, h('h2', {}, 'Work and numbers'), numbers)),
-      ...drawKernels(), ...drawPasses());
+    keepingFocus(scroll, ['data-sort', 'data-by'], () => scroll.replaceChildren(
+      h('div', { class: 'two' }, h('div', {}, h('h2', {}, 'What they are', h('span', { class: 'gap' }), factsCsv), facts, h('h2', {}, 'Speed and memory', both('memory'), both('timeline'), h('span', { class: 'gap' }), csv), speed),
+        h('div', {}, h('h2', {}, 'Work and numbers', both('numerics')), numbers)),
+      ...drawKernels(), ...drawPasses()));
     scroll.scrollTop = top;
   }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -29,18 +29,16 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     launches); ``by_work``: how many of these pairs only their work tells, ``by_nodes``: how many
     the framework's nodes.  Without a second recording there is only ``a``."""
     if other is None:
-        return {"a": _about(run), "b": None}
+        return {"a": about(run), "b": None}
     found = pairs(run, other)
     return {
-        "a": _about(run), "b": _about(other),
+        "a": about(run), "b": about(other),
         "facts": _facts(run, other),
         "figures": _figures(run, other),
         "passes": _passes(run, other),
-        "kernels": _kernels(run, other, found),
         "launches": [_launch(run, other, pair) for pair in found[:MAX_PAIRS]],
         "more_launches": max(0, len(found) - MAX_PAIRS),
-        "by_work": sum(pair.by_work for pair in found),
-        "by_nodes": sum(bool(p.first and p.second) and not p.by_work for p in found),
+        **_matched(run, other, found),
     }  # fmt: skip
 
 
@@ -49,7 +47,8 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
     return {} if found.kernel is None else {"kernel": found.kernel}
 
 
-def _about(run: Run) -> dict[str, Any]:
+def about(run: Run) -> dict[str, Any]:
+    """What one of two recordings is."""
     meta, found = run.meta(), roofs(run)
     return {
         "name": run.path.name, "path": str(run.path),
@@ -225,6 +224,20 @@ def _stage(stage: Stage | None) -> dict[str, Any] | None:
 
 
 # -- kernels --------------------------------------------------------------------------------------
+
+
+def kernels_of(run: Run, other: Run) -> dict[str, Any]:
+    """``kernels``: pairs of kernels that compute the same; ``by_work`` and ``by_nodes`` as
+    :func:`data` has them."""
+    return _matched(run, other, pairs(run, other))
+
+
+def _matched(run: Run, other: Run, found: Sequence[Pair]) -> dict[str, Any]:
+    return {
+        "kernels": _kernels(run, other, found),
+        "by_work": sum(pair.by_work for pair in found),
+        "by_nodes": sum(bool(p.first and p.second) and not p.by_work for p in found),
+    }
 
 
 def _kernels(run: Run, other: Run, found: Iterable[Pair]) -> list[dict[str, Any]]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from core_compiler.ir.line_diff import AlignedLines
+from core_compiler.ir.unified import patch
 from workbench.state import Sight
 from workbench.views.links import linked
 from workbench.views.reading import Run
@@ -17,6 +21,8 @@ _KIND = {"same": "equal", "changed": "changed", "added": "added", "removed": "re
 #: Modules with more lines than this are sent a page at a time.
 MAX_LINES = 3000
 PAGE = 2000
+#: Characters of a text to save that are sent at once, about.
+PART = 2_000_000
 #: Lines are cut after this many characters (weights and long tables; the inspector shows all).
 MAX_COLUMNS = 2000
 
@@ -31,29 +37,82 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     rows = _aligned(run, stage)
     stages = run.stages()
     left = stages[stage - 1] if stage else stages[0]
-    found = {
+    return {
         "left": {"title": f"{left.index:02d} {left.pass_name}"},
         "right": {"title": f"{stage:02d} {stages[stage].pass_name}"},
-        "language": "mlir",
-    }
+        "language": "mlir", **sent(rows),
+    }  # fmt: skip
+
+
+def sent(rows: AlignedLines) -> dict[str, Any]:
+    """The lines that the view is given: all, or of many the first page and what each line is."""
     if len(rows) <= MAX_LINES:
-        return {**found, "lines": lines(run, stage)}
+        return {"lines": _shown(rows, 0, len(rows))}
     kinds = np.full(len(rows), KINDS.index("equal"), np.uint8)
     for place, row in rows.printed():
         kinds[place] = KINDS.index(_row(row)["kind"])
-    return {**found, "lines": lines(run, stage, 0, PAGE), "count": len(rows), "start": 0,
-            "kinds": kinds}  # fmt: skip
+    return {"lines": _shown(rows, 0, PAGE), "count": len(rows), "start": 0, "kinds": kinds}
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Two stages side by side: their ``rows``, names of their files (without an ending), and their
+    texts."""
+
+    rows: AlignedLines
+    files: tuple[str, str]
+    texts: tuple[Callable[[], str], Callable[[], str]]
 
 
 def answer(run: Run, sight: Sight, request: dict[str, Any]) -> Any:
-    """Answers to the view's requests: further ``lines``, and where an op stands (``find``)."""
+    """Answers to the view's requests: further ``lines``, where an op stands (``find``), and a whole
+    ``text`` to save, in parts: ``after`` and ``before`` the pass, the ``patch`` between them."""
     stage = run.stage_number(sight.stage)
+    before = max(0, stage - 1)
+    old, new = (file_of(run, n) for n in (before, stage))
+    text = run.recording.text
+    sides = Sides(_aligned(run, stage), (old, new), (lambda: text(before), lambda: text(stage)))
+    return answered(run, sides, request)
+
+
+def answered(run: Run, sides: Sides, request: dict[str, Any]) -> Any:
+    """What a request asks of two sides."""
     if request["kind"] == "lines":
         start, end = max(0, int(request["from"])), int(request["to"])
-        return {"start": start, "lines": lines(run, stage, start, min(end, start + 2 * PAGE))}
+        return {"start": start, "lines": _shown(sides.rows, start, min(end, start + 2 * PAGE))}
     if request["kind"] == "find":
-        return {"row": _aligned(run, stage).place(request["op"])}
+        return {"row": sides.rows.place(request["op"])}
+    if request["kind"] == "text":
+        return _text(run, sides, str(request["what"]), max(0, int(request["from"])))
     raise ValueError(f"no request {request['kind']!r}")
+
+
+def _text(run: Run, sides: Sides, what: str, start: int) -> dict[str, Any]:
+    """``lines`` from line ``start`` on, where to go on (``next``, or None), the ``file``'s name."""
+    old, new = sides.files
+    # Kept while its parts are fetched: a large module takes seconds to print.
+    held: dict[str, Any] = run.kept("text to save", dict)
+    if held.get("of") != (sides.files, what):
+        if what == "patch":
+            made = list(patch(sides.rows, f"{old}.mlir", f"{new}.mlir"))
+        else:
+            text = sides.texts[("before", "after").index(what)]()
+            made = text.removesuffix("\n").split("\n")
+        held.update(of=(sides.files, what), lines=made)
+    lines, end, size = held["lines"], start, 0
+    while end < len(lines) and size < PART:
+        size += len(lines[end])
+        end += 1
+    file = f"{old if what == 'before' else new}.{'diff' if what == 'patch' else 'mlir'}"
+    told = {"file": file, "lines": lines[start:end], "next": end if end < len(lines) else None}
+    if told["next"] is None:
+        held.clear()
+    return told
+
+
+def file_of(run: Run, stage: int) -> str:
+    """What the text of a stage is saved as, without an ending."""
+    return f"{stage:02d}_{_plain(run.stages()[stage].pass_name)}"
 
 
 def selection(run: Run, sight: Sight) -> dict[str, Any]:
@@ -65,7 +124,12 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
 
 def lines(run: Run, stage: int, start: int = 0, end: int | None = None) -> list[dict[str, Any]]:
     """The rows ``start`` to ``end`` of a stage as the view has them."""
-    return [_row(row) for row in _aligned(run, stage)[start:end]]
+    rows = _aligned(run, stage)
+    return _shown(rows, start, len(rows) if end is None else end)
+
+
+def _shown(rows: AlignedLines, start: int, end: int) -> list[dict[str, Any]]:
+    return [_row(row) for row in rows[start:end]]
 
 
 def _aligned(run: Run, stage: int) -> AlignedLines:
@@ -87,6 +151,11 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     elif row["kind"] == "moved" and right is None:
         found["kind"] = "removed"
     return found
+
+
+def _plain(name: str) -> str:
+    """A name that a patch can hold: one word on one line."""
+    return re.sub(r"[^\w.+-]+", "_", name)
 
 
 def _cut(line: str | None) -> str | None:

@@ -60,12 +60,12 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const search = detail.search?.a === data.a.path && detail.search?.b === data.b.path ? detail.search : {};
     if (search.state === 'running') {
       return h('div', { class: 'box', role: 'status' }, h('div', { class: 'do' }, h('span', {}, 'Doing that iteration again in both runs …'), h('div', { class: 'track' }, h('div')),
-        h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel')), h('div', { class: 'muted' }, 'How far it is stands in the bar above. It goes on when you look at something else.'));
+        mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel')), h('div', { class: 'muted' }, 'How far it is stands in the bar above. It goes on when you look at something else.'));
     }
     const ended = search.state === 'failed' && search.error ? error(search.error, 'failed') : search.state === 'cancelled' ? h('p', { class: 'muted' }, 'The search was cancelled.') : null;
     if (data.result || (!data.part && !data.problem)) return ended;
     if (!data.again) return h('div', { class: 'box' }, 'The runs were made from Python, so nothing here can do an iteration again: call core_compiler.debug.which_pass.find there.');
-    if (search.ask) return h('div', { class: 'box', 'data-result': 'ask' }, ended, h('div', { class: 'do' }, h('button', { 'data-do': 'trust', click: () => send('diverge', { trust: true }) }, 'I have read it: run it')));
+    if (search.ask && mayChange()) return h('div', { class: 'box', 'data-result': 'ask' }, ended, h('div', { class: 'do' }, h('button', { 'data-do': 'trust', click: () => send('diverge', { trust: true }) }, 'I have read it: run it')));
     const may = detail.may_run && data.part;
     return h('div', {}, ended, h('div', { class: 'box' }, data.part ? h('p', {}, data.pipelines ? 'Which pass is it, and which rewrite of it? That iteration is done with pipelines between the two, until one rewrite is left.'
       : 'Which op is it, and in which element? That iteration is done again in both runs, from the checkpoint before it.') : null,
@@ -88,7 +88,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       row('first op that differs', op, found.lasting ? '' : h('span', { class: 'muted' }, '  (the state is the same afterwards)')),
       found.origin ? row('comes from', found.id === null ? h('span', { title: found.origin }, base(found.origin)) : link(base(found.origin), { op: found.id, stage: found.stage, open: 'source', beside: 'divergence' }, found.origin)) : null,
       row('iteration', count(found.iteration)),
-      found.count ? row('element', h('span', { class: 'mono' }, `[${found.element.join(', ')}]`), ` of value ${found.value}`) : null,
+      found.count ? row('element', h('span', { class: 'mono' }, `[${found.element.join(', ')}]`), ` of value ${found.value.split('/')[1]} of shard ${found.value.split('/')[0]}`) : null,
       found.count ? row('numbers', h('span', { class: 'side' }, 'A ', h('span', { class: 'mono' }, exactly(a))), h('span', { class: 'side' }, 'B ', h('span', { class: 'mono' }, exactly(b))), `${plural(found.ulps, 'ulp')} apart`) : null,
       found.count ? row('elements that differ', count(found.count)) : null,
       found.count ? row('kernels', h('span', { class: 'side' }, 'A ', kernel(found.kernels[0], found.kernel_ids[0])), 'B ', found.kernels[1] === found.kernels[0] ? h('span', { class: 'muted' }, 'the same') : kernel(found.kernels[1], found.kernel_ids[1], true)) : null,
@@ -124,11 +124,17 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       rows.map(([name, cell]) => h('tr', {}, h('th', { scope: 'row' }, name), h('td', {}, cell(data.a)), h('td', {}, cell(data.b)))))];
   }
 
+  const saves = downloadMenu(() => [
+    ...(data.part ? [csvItem('What the receipts say', 'divergence', () => [['fact', 'value'], flat({ ...data.part, compared: data.compared })])] : []),
+    ...(data.result ? [csvItem('What was found', 'divergence-found', () => [['fact', 'value'], flat(data.result)])] : []),
+    csvItem('The runs', 'divergence-runs', () => { const [a, b] = [flat(data.a), new Map(flat(data.b))]; return [['fact', 'A', 'B'], a.map(([name, value]) => [name, value, b.get(name)])]; }),
+  ]);
+
   function draw() {
     if (!data) return;
     const { a, b } = data;
     bar.replaceChildren(...pairBar({ a, b, library: (detail.recordings ?? []).filter((each) => each.name !== a.name && each.status !== 'unreadable'), about, choose, send }),
-      h('span', { class: 'gap' }), pairClear(b, choose));
+      h('span', { class: 'gap' }), b ? saves : '', pairClear(b, choose));
     const top = body.scrollTop;
     body.replaceChildren(...(b ? [
       ...said(), data.problem ? error(data.problem, 'problem') : null,

@@ -44,6 +44,49 @@ function svg(tag, props, ...children) {
   return node;
 }
 
+// -- what keys reach ----------------------------------------------------------------------------
+
+/** Draws anew; what had the focus has it again, known by the first of these attributes it has. */
+function keepingFocus(root, names, draw) {
+  const node = root.getRootNode().activeElement;
+  const name = node && root.contains(node) && names.find((each) => node.getAttribute(each));
+  const known = name && `[${name}="${CSS.escape(node.getAttribute(name))}"]`;
+  draw();
+  if (known && !root.contains(root.getRootNode().activeElement)) root.querySelector(known)?.focus({ preventScroll: true });
+}
+
+/** The header of a column that sorts.  `order`: the name of the column that sorts and 1 (ascending)
+ * or -1; `sort` gets the name.  Draw it with `keepingFocus(..., ['data-sort'], ...)`. */
+function sortHeader({ name, title, unit, hint, kind = '', table = '' }, [by, sign] = [], sort) {
+  const on = by === name;
+  return h('th', { class: kind, title: hint, scope: 'col', 'data-column': name, 'aria-sort': on ? (sign > 0 ? 'ascending' : 'descending') : 'none' },
+    h('button', { class: 'sort', 'data-sort': `${table} ${name}`, click: () => sort(name) },
+      title + (on ? (sign > 0 ? ' ↑' : ' ↓') : ''), unit !== undefined && h('small', {}, unit || '\u00a0')));
+}
+
+/** One stop of the Tab key for many `nodes` (marks of a plot): arrow keys, Home and End go along
+ * them, Enter and Space do what a click does.  `start`: which one Tab comes to at first. */
+function walked(picture, nodes, start = 0) {
+  let stop = nodes[start];
+  for (const node of nodes) node.setAttribute('tabindex', node === stop ? 0 : -1);
+  picture.addEventListener('focusin', ({ target }) => {
+    if (!nodes.includes(target)) return;
+    stop?.setAttribute('tabindex', -1);
+    stop = target;
+    stop.setAttribute('tabindex', 0);
+  });
+  picture.addEventListener('keydown', (event) => {
+    const now = nodes.indexOf(event.target);
+    if (now < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    const to = { ArrowRight: now + 1, ArrowDown: now + 1, ArrowLeft: now - 1, ArrowUp: now - 1, Home: 0, End: nodes.length - 1 }[event.key];
+    if (event.key === 'Enter' || event.key === ' ') nodes[now].dispatchEvent(new MouseEvent('click', { bubbles: true }));
+    else if (to === undefined) return;
+    else nodes[to]?.focus();
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}
+
 // -- figures ------------------------------------------------------------------------------------
 
 /** What a figure of a view means and how it is measured; GLOSSARY is workbench/glossary.py's table. */
@@ -108,13 +151,7 @@ const MARK_WORDS = {
   bitwise: 'every bit kept', within: 'within tolerance', failed: 'failed', unchecked: 'not checked',
 };
 
-// -- downloads ----------------------------------------------------------------------------------
-
-function download(name, text, type) {
-  const link = h('a', { href: URL.createObjectURL(new Blob([text], { type })), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
+// -- copying ------------------------------------------------------------------------------------
 
 /** Copies `content`; where that is not allowed `shown`, the node that has it, is selected. */
 async function copyText(content, button, shown) {
@@ -133,37 +170,19 @@ async function copyText(content, button, shown) {
   setTimeout(() => { button.textContent = label; }, 1500);
 }
 
-/** `rows` of values under `names`, as CSV. */
-function csvText(names, rows) {
-  const quote = (value) => {
-    const text = String(value ?? '');
-    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  };
-  return [names, ...rows].map((row) => row.map(quote).join(',')).join('\n');
-}
-
-const DRAWN = ['fill', 'fill-opacity', 'stroke', 'stroke-width', 'stroke-dasharray', 'opacity', 'font-family', 'font-size', 'font-weight', 'text-anchor', 'paint-order', 'stroke-linejoin'];
-
-/** A drawing as a file of its own: what the style sheet says becomes attributes. */
-function svgText(picture) {
-  const copy = picture.cloneNode(true);
-  const [from, to] = [picture, copy].map((each) => [each, ...each.querySelectorAll('*')]);
-  from.forEach((node, i) => {
-    const style = getComputedStyle(node);
-    for (const name of DRAWN) to[i].setAttribute(name, style.getPropertyValue(name));
-    to[i].removeAttribute('class');
-    to[i].removeAttribute('tabindex');
+/** The keys that walk rows of a table: arrows, Home, End go to a row that can be chosen
+ * (`places`, from `at()`), Enter does `enter`. */
+function walkRows(scroll, { at, places, go, enter }) {
+  scroll.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const now = at(), all = places();
+    const to = { ArrowDown: all.find((i) => i > now), ArrowUp: all.findLast((i) => i < now), Home: all[0], End: all[all.length - 1] }[event.key];
+    if (event.key === 'Enter') enter();
+    else if (to === undefined) return;
+    else go(to);
+    event.preventDefault();
+    event.stopPropagation();
   });
-  const { width, height } = picture.getBoundingClientRect();
-  copy.setAttribute('xmlns', SVG);
-  copy.setAttribute('width', width);
-  copy.setAttribute('height', height);
-  const back = document.createElementNS(SVG, 'rect');
-  back.setAttribute('width', '100%');
-  back.setAttribute('height', '100%');
-  back.setAttribute('fill', getComputedStyle(picture).getPropertyValue('--surface').trim() || 'white');
-  copy.prepend(back);
-  return new XMLSerializer().serializeToString(copy);
 }
 
 // -- code ---------------------------------------------------------------------------------------
@@ -247,6 +266,9 @@ function json(model, name) {
   return text ? JSON.parse(text) : null;
 }
 
+/** Whether who looks at this page may have anything compiled; page.html says so where they may not. */
+const mayChange = () => document.documentElement.dataset.role !== 'viewer';
+
 let commandNumber = 0;
 
 function sender(model) {
@@ -313,8 +335,13 @@ a, .link { color: var(--accent); cursor: pointer; text-decoration: none; }
 .num { text-align: right; font-variant-numeric: tabular-nums; }
 .bitwise { color: var(--added); } .within { color: var(--changed); }
 .failed { color: var(--bad); font-weight: 700; } .unchecked { color: var(--faint); }
-.hl-k, .hl-a { color: var(--moved); } .hl-s { color: var(--added); } .hl-n { color: var(--removed); }
-.hl-c { color: var(--faint); } .hl-f { font-weight: 600; } .hl-t { color: var(--muted); } .hl-v { color: var(--accent); }
+.hl-k { color: var(--hl-k); } .hl-t { color: var(--hl-t); } .hl-v { color: var(--hl-v); } .hl-s { color: var(--hl-s); }
+.hl-n { color: var(--hl-n); } .hl-c { color: var(--faint); } .hl-f { color: var(--hl-f); font-weight: 600; } .hl-a { color: var(--hl-a); }
+button.sort { font: inherit; color: inherit; text-align: inherit; background: none; border: none; height: auto; padding: 0; width: 100%; }
+button.sort:hover { background: none; color: var(--accent); } th .sort::after { content: ''; position: absolute; inset: 0; }
+.menu, .menu * { box-sizing: border-box; } .menu { font: 12px/1.45 var(--sans); position: fixed; inset: auto; margin: 0; padding: 4px; min-width: 150px; max-width: 340px; background: var(--surface); color: var(--text); border: 1px solid var(--line); border-radius: 6px; box-shadow: var(--shadow, 0 4px 16px rgb(0 0 0 / 18%)); }
+.menu button { display: block; width: 100%; text-align: left; border: none; background: none; overflow: hidden; text-overflow: ellipsis; } .menu button:hover, .menu button:focus-visible { background: var(--accentSoft); }
+.menu p { margin: 2px 8px; color: var(--muted); } button.save { color: var(--muted); font-size: 14px; line-height: 1; padding: 0 5px; }
 .broken { padding: 12px; color: var(--bad); }
 ::-webkit-scrollbar { width: 9px; height: 9px; }
 ::-webkit-scrollbar-thumb { background: var(--line); border-radius: 5px; }

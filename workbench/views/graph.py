@@ -1,7 +1,8 @@
 """The op graph of a stage: what changed in it, groups and kernels as scopes, heat overlays.
 
 Ops inside a fused group or a launch are drawn inside it; edges of buffers go from the launch that
-wrote a buffer to the one that reads it.
+wrote a buffer to the one that reads it.  The regions of a loop or a branch are scopes before the op
+itself, which gathers what they hand on: so every edge runs with the program.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff
+from core_compiler.ops.base import definition
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.training.phases import PHASES
 from workbench.state import Sight
@@ -25,6 +27,8 @@ from workbench.views.reading import Run
 
 SAME, ADDED, REMOVED, CHANGED, MOVED = range(5)
 _HOLDERS = ("core.group", LAUNCH)
+#: Ops that hand their operands to their regions.
+_CONTROL = ("core.if", "core.while")
 
 
 def key(run: Run, sight: Sight) -> tuple:
@@ -131,6 +135,8 @@ class Flat:
         for op in ops:
             if op.kind in _HOLDERS and op.regions:
                 self._holder(op, inside)
+            elif op.regions:
+                self._control(op, inside)
             else:
                 self._plain(op, inside)
 
@@ -178,6 +184,22 @@ class Flat:
                 self._node(maker).ports.append(0)
             self._makers[value], self._ports[value] = maker, self._ports.get(output, -1)
 
+    def _control(self, op: Op, inside: str) -> None:
+        name = f"{op.kind.rpartition('.')[2]} {self.run.name_of(self.run.op_id(op))}"
+        scope = "/".join(part for part in (inside or self._scope(op), name) if part)
+        branches = op.kind == "core.if"
+        given = op.operands[1:] if branches else op.operands
+        # What a loop carries is its result where the body never runs.
+        read = list(op.operands[:1] if branches else op.operands)
+        for region, called in zip(op.regions, _regions(op), strict=True):
+            if op.kind in _CONTROL:
+                for argument, value in zip(region.arguments, given, strict=True):
+                    self._makers[argument] = self._makers.get(value)
+                    self._ports[argument] = self._ports.get(value, -1)
+            self._ops(region.ops, f"{scope}/{called}")
+            read += region.outputs
+        self._plain(op, scope, inputs=read)
+
     def _makes(self, number: int, values: Sequence[Value]) -> None:
         self._makers.update(dict.fromkeys(values, number))
         self._ports.update((value, at) for at, value in enumerate(values))
@@ -187,6 +209,14 @@ class Flat:
 
     def _is_allocation(self, value: Value) -> bool:
         return self._makers.get(value) in self._allocations
+
+
+def _regions(op: Op) -> Sequence[str]:
+    """The names of an op's regions."""
+    if op.kind in _CONTROL:
+        return definition(op.kind).regions
+    called = [str(name) for name in op.get("onnx.regions", ())]
+    return called if len(called) == len(op.regions) else list(map(str, range(len(op.regions))))
 
 
 def _phase_after_phase(nodes: Sequence[Node]) -> list[Node]:
@@ -242,6 +272,17 @@ def _columns(
     for node in nodes:
         operands += [-1 if i is None else place.get(i, -1) for i in node.inputs]
         starts.append(len(operands))
+    made = described(nodes, rows, known)
+    made["ops"] |= {
+        "operand_start": np.array(starts, np.int32), "operand": np.array(operands, np.int32),
+    }  # fmt: skip
+    return made
+
+
+def described(
+    nodes: Sequence[Node], rows: Mapping[str, np.ndarray], known: OpFacts
+) -> dict[str, Any]:
+    """What the graph says of each op, without edges: what a search looks at."""
     kinds = rows["kind"]
     for i, node in enumerate(nodes):
         if node.label:
@@ -260,8 +301,6 @@ def _columns(
             "name": [known.names[node.key] for node in nodes],
             **numbers,
             "line": rows["line"],
-            "operand_start": np.array(starts, np.int32),
-            "operand": np.array(operands, np.int32),
             "fold": rows["fold"],
         },
     }

@@ -117,7 +117,18 @@ function timeline(row, follow, again) {
 export default component(STYLE, ({ model, root, watch, send }) => {
   const title = h('b');
   const body = h('div', { class: 'body', tabindex: 0, role: 'region', 'aria-label': 'Inspector' });
-  root.append(h('div', { class: 'head' }, title), body);
+  let data = null;
+  const facts = () => [['section', 'name', 'value', 'detail'], data.sections.flatMap((section) => section.rows.flatMap((row) => ({
+    text: () => [[section.title, '', row.text]], fact: () => [[section.title, row.name, row.text]], link: () => [[section.title, '', row.text, row.detail]],
+    code: () => [[section.title, row.place, row.lines.join('\n')]], ops: () => row.lines.map((line) => [section.title, row.name, line.text]), timeline: () => [],
+  }[row.kind]())))];
+  const history = () => data.sections.flatMap((section) => section.rows).find((row) => row.kind === 'timeline');
+  const saves = downloadMenu(() => [
+    csvItem('What stands here', 'inspector', facts),
+    ...(history() ? [csvItem('History of the op', 'history', () => [['stage', 'lane', 'what', 'text'], history().marks.map((mark) => [mark.at, mark.lane, mark.what, mark.text])]),
+      ...pictureItems('History of the op', 'history', body.querySelector('.timeline svg'))] : []),
+  ], 'Download what stands here');
+  root.append(h('div', { class: 'head' }, title, saves), body);
   const go = (row) => () => send('follow', { go: row.go });
 
   let again = null; // where the keyboard was in the strip, when it led to another op
@@ -143,8 +154,9 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   });
 
   watch('data', () => {
-    const data = json(model, 'data');
-    if (!data) return;
+    const next = json(model, 'data');
+    if (!next) return;
+    data = next;
     title.textContent = data.title;
     title.title = data.title;
     body.replaceChildren(...data.sections.map((section) =>

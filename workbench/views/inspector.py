@@ -239,7 +239,9 @@ def _speed(row: dict[str, Any]) -> str:
     text = launches(row["count"])
     if row["median_us"] is not None:
         text += f", median {row['median_us']:,.1f} µs"
-    if row["percent"] is not None:
+    if row["beyond"]:
+        text += ", above the measured limit"
+    elif row["percent"] is not None:
         text += f", {row['percent']:.1f} % of the limit"
     return text
 

@@ -1,6 +1,6 @@
 // The kernels as a table (sortable, walked with the arrow keys) and as a roofline.
 
-const STYLE = `
+const STYLE = `${TWO_STYLE}
 .root { display: flex; flex-direction: column; }
 .bar { display: flex; align-items: center; gap: 12px; height: 32px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); background: var(--surface); color: var(--muted); white-space: nowrap; overflow: hidden; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; }
@@ -14,23 +14,23 @@ const STYLE = `
 .scroll { flex: 1.3 1 0; min-width: 0; min-height: 0; overflow: auto; outline: none; background: var(--surface); }
 .scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 table { border-collapse: separate; border-spacing: 0; width: 100%; font-variant-numeric: tabular-nums; }
-th { position: sticky; top: 0; background: var(--raised); font-weight: 600; text-align: right; padding: 3px 8px; cursor: pointer; white-space: nowrap; border-bottom: 1px solid var(--line); z-index: 2; vertical-align: bottom; }
+th { position: sticky; top: 0; background: var(--raised); font-weight: 600; text-align: right; padding: 3px 8px; white-space: nowrap; border-bottom: 1px solid var(--line); z-index: 2; vertical-align: bottom; }
 th small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; }
 th:first-child { z-index: 3; } td:first-child { z-index: 1; background: inherit; }
 th.text, td.text { text-align: left; }
-th:hover { color: var(--accent); }
 td { text-align: right; padding: 2px 8px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
 td:first-child { font-family: var(--mono); max-width: 190px; overflow: hidden; text-overflow: ellipsis; }
 tbody tr { cursor: pointer; background: var(--surface); } tbody tr:hover { background: var(--raised); } tbody tr.on { background: var(--accentSoft); }
 td.cell { position: relative; min-width: 58px; }
 td.cell i { position: absolute; right: 0; top: 3px; bottom: 3px; background: var(--accent); opacity: .2; border-radius: 2px; pointer-events: none; }
 td.cell span { position: relative; }
+td.beyond i { background: var(--warn); }
 td.bad { color: var(--bad); font-weight: 600; }
+td button.link { height: auto; padding: 0; }
 .core td { color: var(--muted); }
-.chart { flex: 1 1 0; min-width: 0; min-height: 0; position: relative; background: var(--surface); border-left: 1px solid var(--line); outline: none; }
+.chart { flex: 1 1 0; min-width: 0; min-height: 0; position: relative; background: var(--surface); border-left: 1px solid var(--line); }
 .body.tall .chart { border-left: none; border-bottom: 1px solid var(--line); }
-.chart:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 .chart svg { display: block; width: 100%; height: 100%; }
 .chart text { fill: var(--muted); font: 11px var(--sans); }
 .chart .tick { fill: var(--faint); font-size: 10.5px; }
@@ -44,6 +44,8 @@ td.bad { color: var(--bad); font-weight: 600; }
 .chart .point:hover { fill-opacity: .6; }
 .chart .point.on { fill-opacity: .7; stroke: var(--text); stroke-width: 2.2; }
 .chart .launch { fill: var(--text); fill-opacity: .75; stroke: var(--surface); stroke-width: .8; cursor: pointer; }
+.chart .launch.on { fill: var(--accent); fill-opacity: 1; stroke: var(--text); }
+.chart circle:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; border-radius: 4px; }
 .chart .to { stroke: var(--text); stroke-width: 1; stroke-dasharray: 2 2; }
 .chart .name { fill: var(--text); font: 11px var(--mono); pointer-events: none; paint-order: stroke; stroke: var(--surface); stroke-width: 3px; stroke-linejoin: round; } .chart .name.on { font-weight: 700; }
 .chart .none { position: absolute; inset: 0; display: grid; place-content: center; text-align: center; color: var(--muted); padding: 20px; }
@@ -76,13 +78,16 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const bar = h('div', { class: 'bar' });
   const head = h('tr');
   const body = h('tbody');
-  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Kernels: up and down select, Enter shows the code' },
+  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Kernels: up and down select, Enter or c shows the code, l selects the op of the model\'s line' },
     h('table', {}, h('thead', {}, head), body));
-  const chart = h('div', { class: 'chart', tabindex: 0, role: 'region', 'aria-label': 'Roofline: up and down select a kernel, Enter shows its code' });
+  const chart = h('div', { class: 'chart', role: 'region', 'aria-label': 'Roofline' });
   const tip = h('div', { class: 'tip', hidden: true });
   const space = h('div', { class: 'body' }, scroll, chart);
   const why = h('div', { class: 'why', role: 'note', hidden: true });
+  let both = {};
+  const two = twoKernels({ model, send, remember: (next) => { both = next; remember(); } });
   root.append(bar, why, space);
+  const saves = downloadMenu(() => [csvItem('Table', 'kernels', table), ...pictureItems('Roofline', 'roofline', !chart.hidden && chart.querySelector('svg'))]);
   const said = () => !data.measured;
   const columns = () => {
     const times = data.measured ? MEASURED : data.roofs ? PREDICTED : [];
@@ -104,11 +109,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (name === 'count') return h('td', {}, row.core ? h('span', { class: 'faint', title: 'called by other kernels, not launched' }, 'inner') : count(value));
     if (name === 'compile_seconds') return h('td', { class: 'muted' }, row.cached ? 'cached' : seconds(value));
     if (value === null) return h('td', { class: `faint${kind === 'text' ? ' text' : ''}` }, '–');
-    if (name === 'place') return h('td', { class: 'text', title: value }, h('span', { class: 'link', title: `${value}: select its op`, click: (event) => { event.stopPropagation(); send('select', { op: row.op }); } }, base(value)));
+    if (name === 'place') return h('td', { class: 'text', title: value }, h('button', { class: 'plain link', tabindex: -1, title: `${value}: select its op  (l)`, click: (event) => { event.stopPropagation(); send('select', { op: row.op }); } }, base(value)));
     if (kind === 'text') return h('td', { class: 'text' }, value);
     if (name === 'grid') return h('td', {}, row.grid_least === value ? count(value) : `${count(row.grid_least)}–${count(value)}`);
     const text = h('span', {}, WHOLE.has(name) ? count(value) : number(shown(row, name)));
     if (kind !== 'bar') return h('td', { class: name === 'spilled' && value > 0 ? 'bad' : '' }, text);
+    if (name === 'percent' && row.beyond) return h('td', { class: 'cell beyond', title: `${number(value)} % of it. ${explain('kernels', 'beyond')}` }, h('i', { style: { width: '100%' } }), h('span', {}, '> 100'));
     const why = name === 'occupancy' && row.occupancy_limit ? { title: `limited by ${row.occupancy_limit}` } : {};
     return h('td', { class: 'cell', ...why }, h('i', { style: { width: `${Math.min(100, shown(row, name))}%` } }), text);
   }
@@ -116,11 +122,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function draw() {
     drawBar();
     const [by, sign] = sorting();
-    head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) => h('th', {
-      title: hint, scope: 'col', class: kind === 'text' ? 'text' : '', 'data-column': name,
-      'aria-sort': by === name ? (sign > 0 ? 'ascending' : 'descending') : 'none',
-      click: () => { order = [name, by === name ? -sign : TEXTS.has(name) ? 1 : -1]; remember(); draw(); },
-    }, title + (by === name ? (sign > 0 ? ' ↑' : ' ↓') : ''), h('small', {}, unit || '\u00a0'))));
+    const sort = (name) => { order = [name, by === name ? -sign : TEXTS.has(name) ? 1 : -1]; remember(); draw(); };
+    keepingFocus(head, ['data-sort'], () => head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) =>
+      sortHeader({ name, title, unit: unit || '', hint, kind: kind === 'text' ? 'text' : '' }, [by, sign], sort))));
     const on = chosen();
     body.replaceChildren(...rows().map((row) => h('tr', {
       class: `${row.id === on ? 'on' : ''} ${row.core ? 'core' : ''}`, 'data-kernel': row.id, 'aria-selected': String(row.id === on),
@@ -135,9 +139,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const { roofs } = data;
     const limits = roofs && `${perSecond(roofs.gflops, 'FLOP')}, ${perSecond(roofs.gbytes_per_s, 'B')}`;
     const predicted = data.rows.reduce((sum, row) => sum + (row.predicted_us ?? 0), 0);
-    why.hidden = !data.not_executed;
-    why.textContent = `not executed: ${data.not_executed}`;
-    bar.replaceChildren(
+    const beyond = data.rows.filter((row) => row.beyond).length;
+    why.hidden = !data.not_executed && !beyond;
+    why.textContent = data.not_executed ? `not executed: ${data.not_executed}` : `${plural(beyond, 'kernel')} ${beyond === 1 ? 'is' : 'are'} above the measured limits: these were measured while the machine was busy, and are measured again with the next execution.`;
+    keepingFocus(bar, ['data-mode'], () => bar.replaceChildren(
       h('div', { class: 'group', role: 'group', 'aria-label': 'Show' }, MODES.map(([name, title]) => h('button', {
         'data-mode': name, 'aria-pressed': String(mode === name), click: () => { mode = name; remember(); draw(); } }, title))),
       h('div', { class: 'facts' },
@@ -151,9 +156,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
           roofs ? fact('its limits', limits, explain('kernels', 'limits')) : '',
         ])),
       h('span', { class: 'gap' }),
-      h('span', { class: 'group' },
-        h('button', { title: 'Download the table as CSV', click: csv }, 'CSV'),
-        h('button', { title: 'Download the roofline as SVG', disabled: mode === 'table' || !chart.querySelector('svg'), click: () => download('roofline.svg', svgText(chart.querySelector('svg')), 'image/svg+xml') }, 'SVG')));
+      saves));
   }
 
   function arrange() {
@@ -172,9 +175,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     body.querySelector('tr.on')?.scrollIntoView({ block: 'nearest' });
   }
 
-  function csv() {
+  function table() {
     const names = columns().map(([name]) => name);
-    download('kernels.csv', csvText(names, rows().map((row) => names.map((name) => row[name]))), 'text/csv');
+    return [names, rows().map((row) => names.map((name) => row[name]))];
   }
 
   // -- the roofline -------------------------------------------------------------------------------
@@ -209,7 +212,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const { left, right, top, bottom } = MARGIN;
     const x = (value) => left + ((Math.log10(value) - xs[0]) / (xs[1] - xs[0])) * (width - left - right);
     const y = (value) => height - bottom - ((Math.log10(value) - ys[0]) / (ys[1] - ys[0])) * (height - top - bottom);
-    const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Roofline of ${list.length} kernels` });
+    const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `Roofline of ${plural(list.length, 'kernel')}: arrow keys go from mark to mark, the dearest first, the launches of the selected kernel behind it; Enter selects, c shows the code` });
     const clip = `clip${Math.random().toString(36).slice(2)}`;
     picture.append(svg('clipPath', { id: clip }, svg('rect', { x: left, y: top, width: Math.max(0, width - left - right), height: Math.max(0, height - top - bottom) })));
     axis(picture, xs, (at) => [x(at), top, x(at), height - bottom], (at) => [x(at), height - bottom + 14, 'middle'], width / 90);
@@ -230,25 +233,27 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       .map(([cx, cy, r]) => [cx - r, cy - r, cx + r, cy + r]);
     const taken = [];
     roofLabels(inside, roofs, { x, y, xs, ys, width, height }, discs, taken);
-    for (const p of list) {
-      const { row } = p;
-      const go = () => { send('select', { kernel: row.id }); chart.focus({ preventScroll: true }); };
-      inside.append(svg('circle', { class: `point ${row.bound ?? ''}${said() ? ' said' : ''}${row.id === on ? ' on' : ''}`, cx: x(p.x), cy: y(p.y), r: radius(p.share), 'data-kernel': row.id,
-        role: 'button', 'aria-label': `${row.name}: ${number(p.y)} GFLOP/s at ${number(p.x)} flop/B`,
-        click: go, pointermove: (event) => showTip(event, p), pointerleave: () => { tip.hidden = true; } }));
-    }
-    for (const p of mine) {
-      inside.append(svg('circle', { class: 'launch', cx: x(p.x), cy: y(p.y), r: LAUNCH_RADIUS, click: () => send('select', { op: p.op }),
-        pointermove: (event) => showTip(event, p), pointerleave: () => { tip.hidden = true; } }));
-    }
+    const { op } = plain(model.get('selection')) ?? {};
+    const mark = (p, name, more) => {
+      const [cx, cy] = [x(p.x), y(p.y)];
+      const node = svg('circle', { cx, cy, 'data-mark': name, role: 'button', 'aria-label': [p.row.name, ...told(p)].join(', '), ...more,
+        focus: () => node.matches(':focus-visible') && showTip(p, cx, cy), blur: hideTip, pointerleave: hideTip,
+        pointermove: ({ clientX, clientY }) => { const { left, top } = chart.getBoundingClientRect(); showTip(p, clientX - left, clientY - top); } });
+      inside.append(node);
+      return node;
+    };
+    const kernels = list.map((p) => mark(p, `kernel ${p.row.id}`, { class: `point ${p.row.bound ?? ''}${said() ? ' said' : ''}${p.row.id === on ? ' on' : ''}`, r: radius(p.share),
+      'data-kernel': p.row.id, 'aria-pressed': String(p.row.id === on), click: () => send('select', { kernel: p.row.id }) }));
+    const launches = mine.map((p, i) => mark(p, `launch ${i}`, { class: `launch${p.op === op ? ' on' : ''}`, r: p.op === op ? 2 * LAUNCH_RADIUS : LAUNCH_RADIUS, 'data-op': p.op, 'aria-pressed': String(p.op === op), click: () => send('select', { op: p.op }) }));
+    const at = list.findIndex((p) => p.row.id === on);
+    walked(picture, [...kernels.slice(0, at + 1), ...launches, ...kernels.slice(at + 1)], Math.max(0, at));
     const selected = list.find((p) => p.row.id === on);
     if (selected && selected.row.ratio) {
       const limit = selected.y * selected.row.ratio;
       inside.append(svg('line', { class: 'to', x1: x(selected.x), x2: x(selected.x), y1: y(selected.y) - radius(selected.share), y2: y(limit) }));
     }
     names(inside, list, on, { x, y, radius, right: width - right }, discs, taken);
-    chart.replaceChildren(picture, tip);
-    bar.querySelector('[title*="roofline as SVG"]').disabled = false;
+    keepingFocus(chart, ['data-mark'], () => chart.replaceChildren(picture, tip));
   }
 
   function axis(picture, [low, high], line, label, room) {
@@ -311,10 +316,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const row = data.rows.find((each) => each.id === kernel);
     const found = launches.kernel.flatMap((id, i) => (id === kernel && launches.us[i] > 0 && launches.bytes[i] > 0
       ? [{ row, op: launches.op[i], us: launches.us[i], x: launches.flops[i] / launches.bytes[i], y: rate(launches.flops[i], launches.us[i]) }] : []));
-    return found.length > 1 ? found : [];
+    return found.length > 1 ? found.sort((a, b) => b.us - a.us) : [];
   }
 
-  function showTip(event, p) {
+  /** What a mark is, in lines. */
+  function told(p) {
     const { row } = p;
     const spent = p.us !== undefined
       ? [`one of ${count(row.count)} launches`, `${figure(p.us, 'us')}${said() ? ' predicted' : ''}`]
@@ -322,14 +328,18 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         said() ? `${figure(row.predicted_us, 'us')} predicted, ${number(100 * (row.predicted_share ?? 0))} % of the time`
           : `${figure(row.total_us, 'us')}, ${number(100 * (row.share ?? 0))} % of the time`,
         said() || !row.ratio ? '' : `${number(row.ratio)} × the predicted ${figure(row.predicted_us, 'us')}`];
-    tip.replaceChildren(h('b', {}, row.name), ...spent.filter(Boolean).map((line) => h('div', {}, line)),
-      h('div', {}, `${number(p.y)} GFLOP/s at ${number(p.x)} flop/B${row.bound ? `, bound by ${row.bound}` : ''}`));
-    tip.hidden = false;
-    const box = chart.getBoundingClientRect();
-    const [px, py] = [event.clientX - box.left, event.clientY - box.top];
-    tip.style.left = `${Math.max(4, px + 14 + tip.offsetWidth > box.width ? px - tip.offsetWidth - 10 : px + 14)}px`;
-    tip.style.top = `${Math.max(4, py + 14 + tip.offsetHeight > box.height ? py - tip.offsetHeight - 10 : py + 14)}px`;
+    return [...spent.filter(Boolean), `${number(p.y)} GFLOP/s at ${number(p.x)} flop/B${row.bound ? `, bound by ${row.bound}` : ''}`];
   }
+
+  function showTip(p, px, py) {
+    tip.replaceChildren(h('b', {}, p.row.name), ...told(p).map((line) => h('div', {}, line)));
+    tip.hidden = false;
+    const [wide, high] = [chart.clientWidth, chart.clientHeight];
+    tip.style.left = `${Math.max(4, px + 14 + tip.offsetWidth > wide ? px - tip.offsetWidth - 10 : px + 14)}px`;
+    tip.style.top = `${Math.max(4, py + 14 + tip.offsetHeight > high ? py - tip.offsetHeight - 10 : py + 14)}px`;
+  }
+
+  const hideTip = () => { tip.hidden = true; };
 
   // -- keys and state -----------------------------------------------------------------------------
 
@@ -338,7 +348,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const list = rows();
     const at = list.findIndex((row) => row.id === chosen());
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: list.length - 1 }[event.key];
-    if (event.key === 'Enter') send('show', { view: 'code' });
+    if (event.target.closest('.sort')) return; // Enter and Space sort
+    if (event.key === 'Enter' || event.key === 'c') send('show', { view: 'code' });
+    else if (event.key === 'l' && list[at]?.op !== undefined && list[at].place) send('select', { op: list[at].op });
     else if (to === undefined || !list[to]) return;
     else send('select', { kernel: list[to].id });
     event.preventDefault();
@@ -348,22 +360,41 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   chart.addEventListener('keydown', onKey);
 
   function remember() {
-    model.set('state', { ...(mode === 'both' ? {} : { mode }), ...(order ? { order } : {}) });
+    model.set('state', { ...(mode === 'both' ? {} : { mode }), ...(order ? { order } : {}), ...(Object.keys(both).length ? { both } : {}) });
     model.save_changes();
   }
 
-  const resized = perFrame(() => data.rows.length && arrange());
+  const resized = perFrame(() => data.rows?.length && arrange());
   const observer = new ResizeObserver(resized);
   observer.observe(root);
   later(() => observer.disconnect());
   watch('state', () => {
     const state = plain(model.get('state')) ?? {};
+    both = state.both ?? {};
+    two.restore(both);
     const next = MODES.some(([name]) => name === state.mode) ? state.mode : 'both';
     const sorted = Array.isArray(state.order) && state.order.length === 2 ? state.order : null;
     if (next === mode && JSON.stringify(sorted) === JSON.stringify(order)) return;
     [mode, order] = [next, sorted];
-    if (data.rows.length) draw();
+    if (data.rows?.length) draw();
   });
-  watch('data', () => { data = json(model, 'data') ?? data; draw(); });
-  watch('selection', () => { markInSight(); drawChart(); });
+  watch('data', () => {
+    data = json(model, 'data') ?? data;
+    for (const each of [bar, space]) each.hidden = Boolean(data.two);
+    if (data.two) {
+      why.hidden = true;
+      root.append(two.root);
+      two.show(data);
+    } else {
+      two.root.remove();
+      draw();
+    }
+  });
+  watch('selection', () => {
+    if (data.two) two.mark();
+    else {
+      markInSight();
+      drawChart();
+    }
+  });
 });

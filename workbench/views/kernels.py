@@ -26,7 +26,8 @@ def key(run: Run, sight: Sight) -> tuple:
 
 def data(run: Run, sight: Sight) -> dict[str, Any]:
     """``rows``: one a kernel, the most expensive first; times in microseconds of one execution,
-    ``median_us``, ``min_us``, ``p95_us`` of one launch.  ``roofs``: what the machine can do, by
+    ``median_us``, ``min_us``, ``p95_us`` of one launch; ``beyond``: it passes the measured limit,
+    which therefore is too low.  ``roofs``: what the machine can do, by
     measurement or by its description.  ``launches``: columns, for the roofline."""
     rows = table(run)
     if not rows:
@@ -50,8 +51,10 @@ def table(run: Run) -> list[dict[str, Any]]:
 
 
 def selection(run: Run, sight: Sight) -> dict[str, Any]:
+    """The kernel, and the op that is selected, which may be one of its launches."""
     found = linked(run, sight)
-    return {} if found.kernel is None else {"kernel": found.kernel}
+    op = {} if sight.op is None else {"op": sight.op}
+    return {} if found.kernel is None else {"kernel": found.kernel, **op}
 
 
 def launches(count: int) -> str:
@@ -68,7 +71,7 @@ def _table(run: Run) -> list[dict[str, Any]]:
     for each in work(run):
         works.setdefault(each.kernel, []).append(each)
     total = sum(t.median_us or 0.0 for t in run.timings())
-    least = sum(w.least_us or 0.0 for w in work(run))
+    least, found = sum(w.least_us or 0.0 for w in work(run)), roofs(run)
     rows = [
         _static(kernel)
         | _work(run, works.get(kernel.name, []), least)
@@ -80,6 +83,7 @@ def _table(run: Run) -> list[dict[str, Any]]:
         known = limit is not None and spent
         row["ratio"] = spent / limit if known and limit else None
         row["percent"] = 100 * limit / spent if known else None
+        row["beyond"] = found is not None and found.passed(row["percent"])
     return sorted(rows, key=lambda r: (-(r["total_us"] or 0), -(r["predicted_us"] or 0), r["name"]))
 
 

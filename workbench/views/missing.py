@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from workbench import recorded_model
 from workbench.views import Empty
 from workbench.views.reading import Run
 
@@ -11,7 +12,9 @@ from workbench.views.reading import Run
 def command(run: Run, *options: str) -> str:
     """The command that compiles the recording's model with more ``options``."""
     meta = run.meta()
-    spec, target = str(meta.get("spec") or "MODEL"), str(meta.get("target") or "cpu")
+    named = str(meta.get("spec") or "MODEL")
+    spec = recorded_model.spec_of(meta, run.path).text if run.version.stages else named
+    target = str(meta.get("target") or "cpu")
     words = ["workbench", "compile", spec, *(["-t", target] if target != "cpu" else []), *options]
     return f"{shlex.join(words)} -o FILE.run"
 
@@ -52,6 +55,28 @@ def checks(run: Run) -> Empty:
                  f"Press Compile and tick 'check every rewrite', or: {command(run, '--check')}. "
                  "Each rewrite is then evaluated on real tensors, before and after.",
                  "again")  # fmt: skip
+
+
+def statistics(run: Run, letter: str) -> Empty:
+    """Of two recordings the one called ``letter`` has no statistics of values."""
+    name = f"{letter} ({run.path.name})"
+    if run.live:
+        return Empty(f"{name} has no statistics of values so far.")
+    return Empty(f"{name} has no statistics of values: it was compiled without checks.",
+                 f"Record it again: {command(run, '--check')}. The values of the network are then "
+                 "looked at on the example inputs.")  # fmt: skip
+
+
+def of_two(run: Run, letter: str, what: str) -> Empty:
+    """Of two recordings the one called ``letter`` has no ``what``."""
+    return Empty(f"{letter} ({run.path.name}) holds no {what}"
+                 f"{' so far' if run.live else ': its compile ended before them'}.",
+                 "Show A alone, or compare with another recording.")  # fmt: skip
+
+
+def alike(what: str) -> Empty:
+    """Two recordings have nothing of ``what`` in common."""
+    return Empty(f"The two recordings have no {what}.", "Compare shows what they are.")
 
 
 def iterations(run: Run) -> Empty:

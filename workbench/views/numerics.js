@@ -1,6 +1,6 @@
 // The numbers: which pass changed bits and by how much; the checks of a pass; statistics of values.
 
-const STYLE = `
+const STYLE = `${TWO_STYLE}
 .root { display: flex; flex-direction: column; background: var(--surface); }
 .bar { display: flex; align-items: center; gap: 10px; min-height: 32px; padding: 3px 10px; border-bottom: 1px solid var(--line); color: var(--muted); flex: none; flex-wrap: wrap; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; } .bar input { width: 92px; }
@@ -12,15 +12,15 @@ const STYLE = `
 .chart svg { display: block; } .chart text { fill: var(--faint); font: 10px var(--sans); } .chart .axis { stroke: var(--line); }
 .chart .ends { fill: none; stroke: var(--accent); stroke-width: 1.6; } .chart .end { fill: var(--accent); }
 .chart .local { fill: var(--surface); stroke: var(--changed); stroke-width: 1.4; } .chart .local.bad { stroke: var(--bad); fill: var(--bad); }
-.chart .here { fill: var(--accentSoft); } .chart .hit { fill: transparent; cursor: pointer; outline: none; } .chart .hit:hover, .chart .hit:focus-visible { fill: var(--accent); fill-opacity: .12; }
+.chart .here { fill: var(--accentSoft); } .chart .hit { fill: transparent; cursor: pointer; outline: none; } .chart .hit:hover, .chart .hit:focus-visible { fill: var(--accent); fill-opacity: .12; } .chart .hit:focus-visible { stroke: var(--accent); stroke-width: 1.5; }
 .chart .mark { font-size: 11px; text-anchor: middle; } .chart .mark.bitwise { fill: var(--added); } .chart .mark.within { fill: var(--changed); }
 .chart .mark.failed { fill: var(--bad); font-weight: 700; } .chart .mark.unchecked { fill: var(--faint); }
 .chart .first { stroke: var(--moved); stroke-dasharray: 3 3; } .chart .firsttext { fill: var(--moved); font-weight: 600; }
 .scroll { position: relative; container: table / inline-size; flex: 1; min-height: 0; overflow: auto; outline: none; }
 .scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th { position: sticky; top: 0; background: var(--raised); font-weight: 600; text-align: right; padding: 3px 8px; cursor: pointer; white-space: nowrap; border-bottom: 1px solid var(--line); z-index: 1; }
-th small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; } th:hover { color: var(--accent); }
+th { position: sticky; top: 0; background: var(--raised); font-weight: 600; text-align: right; padding: 3px 8px; white-space: nowrap; border-bottom: 1px solid var(--line); z-index: 1; }
+th small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; }
 th.left, td.left { text-align: left; }
 td { text-align: right; padding: 2px 8px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
 td.left { max-width: min(210px, 34cqw); overflow: hidden; text-overflow: ellipsis; }
@@ -36,12 +36,13 @@ const STAGES = { import: 'as imported', differentiate: 'gradients' };
 const CHART = { left: 42, right: 12, top: 16, plot: 76, marks: 18, names: 12 };
 const ORDER = ['failed', 'within', 'unchecked', 'bitwise'];
 const WORDS = { failed: 'failed', within: 'within tolerance', unchecked: 'not checked', bitwise: 'bitwise' };
-const relative = (value) => (value === null || value === undefined ? '–' : value === 0 ? '0' : Number.isFinite(value) ? value.toExponential(1).replace('e+', 'e') : String(value));
+const relative = (value) => (value === null || value === undefined ? '–' : value === 0 ? '0' : Number.isFinite(value) ? value.toExponential(1).replace('e+', 'e').replace(/e0$/, '') : String(value));
 const base = (row) => (row.file ? `${row.file.split('/').pop()}:${row.line}` : '');
 const exact = (value) => (value === null || value === undefined ? '' : String(value));
 
 // name, title, unit, tooltip, alignment
 const CHECKS = columnsOf('numerics', ['rewrite', 'left'], 'error', 'ulps', 'tolerance', 'absolute', ['value', 'left'], 'old', 'new', ['line', 'left']);
+const BESIDE = columnsOf('numerics', 'place', ['name', 'left'], ['node', 'left'], 'apart', 'apart_absolute', 'apart_one', 'theirs', 'ours', ['element', 'left'], ['line', 'left']);
 const VALUES = columnsOf('numerics', 'place', ['name', 'left'], ['bins', 'left'], 'minimum', 'maximum', 'mean', 'largest', 'nan', 'inf', ['line', 'left']);
 
 export default component(STYLE, ({ model, root, watch, later, send }) => {
@@ -49,7 +50,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   let list = [];
   let drawn = 0;
   let width = 0;
-  const kept = { tab: '', order: null, stage: null, words: '' };
+  const kept = { tab: '', order: null, stage: null, words: '', both: {} };
   const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Numbers' });
   const told = h('div', { class: 'told' });
   const chart = h('div', { class: 'chart' });
@@ -59,11 +60,18 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const none = h('div', { class: 'none' });
   const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Table: up and down select, Enter shows the rewrite or the op' },
     h('table', {}, h('thead', {}, head), body), none);
+  const two = twoNumbers({ model, send, remember: (both) => keep({ both }) });
   root.append(bar, told, chart, tools, scroll);
   const filter = h('input', { type: 'search', placeholder: 'filter', 'aria-label': 'Filter the table by name, op or line', input: () => { kept.words = filter.value; fill(); } });
 
-  const tab = () => kept.tab || (data.checks_total ? 'checks' : 'values');
-  const columns = () => (tab() === 'checks' ? CHECKS : VALUES);
+  const saves = downloadMenu(() => [csvItem({ checks: `Checks of ${data.name}`, values: 'Values', beside: data.framework ? `Values beside ${framework()}` : '' }[tab()], tab(), table), csvItem('Errors after each pass', 'errors', passes), ...pictureItems('Errors after each pass', 'errors', chart.querySelector('svg'))]);
+
+  const tab = () => {
+    const there = { checks: true, values: true, beside: Boolean(data.framework) };
+    return there[kept.tab] ? kept.tab : data.checks_total || !data.framework ? (data.checks_total ? 'checks' : 'values') : data.values_total ? 'values' : 'beside';
+  };
+  const columns = () => ({ checks: CHECKS, values: VALUES, beside: BESIDE })[tab()];
+  const framework = () => data.framework.name;
   const chosen = () => plain(model.get('selection')) ?? {};
   // Values with NaN or Inf stand first: where nothing was chosen, the stage that has them is shown.
   const worstStage = () => (data.values[0]?.nan || data.values[0]?.inf ? data.values[0].stage : data.value_stages[0]?.[0]);
@@ -75,9 +83,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (kept.tab) state.tab = kept.tab;
     if (kept.order) state.order = kept.order;
     if (kept.stage !== null) state.stage = kept.stage;
+    if (Object.keys(kept.both).length) state.both = kept.both;
     model.set('state', state);
     model.save_changes();
-    fill();
+    if (!data.two) fill();
   }
 
   // -- over all passes --------------------------------------------------------------------------
@@ -94,9 +103,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       data.peer ? h('span', { title: explain('numerics', 'peer') },
         `against ${data.peer.name} `, h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`) : '',
       h('span', { class: 'gap' }),
-      h('button', { 'data-do': 'bisect', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'numerics' }) }, 'First bad pass'),
-      h('button', { title: 'Download the table as CSV', click: csv }, 'CSV'),
-      h('button', { title: 'Download the chart as SVG', click: saveChart }, 'SVG'));
+      mayChange() ? h('button', { 'data-do': 'bisect', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'numerics' }) }, 'First bad pass') : '',
+      saves);
   }
 
   function drawTold() {
@@ -112,6 +120,16 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     } else if (ORDER.some((v) => counts[v])) {
       told.replaceChildren(h('b', {}, counts.unchecked ? 'Every pass that was checked kept every bit.' : 'Every pass kept every bit.'), h('span', { class: 'more' }, ` ${more}`));
     } else told.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with “check every rewrite” to have each evaluated on real tensors.'));
+    if (data.framework) told.append(...besideFramework());
+  }
+
+  /** How the import itself compares with the framework, in a sentence of its own. */
+  function besideFramework() {
+    const { name, values, same } = data.framework;
+    const [worst] = data.beside;
+    const most = worst.same ? [' All have the same bits.'] : [` ${count(same)} with the same bits, worst ${relative(worst.error ?? Infinity)} of the largest at `,
+      h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list what differs from ${name}`, click: () => { keep({ tab: 'beside', order: null }); if (worst.op !== null) send('select', { op: worst.op }); } }, worst.node), '.'];
+    return [h('div', { class: 'more', 'data-framework': name }, `Against ${name}: ${plural(values, 'value')} of the import compared.`, ...most)];
   }
 
   function picture() {
@@ -125,7 +143,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const low = Math.min(high - 3, Math.floor(Math.log10(Math.min(1e-7, ...positive))));
     const zero = top + plot - 4;
     const y = (v) => (!(v > 0) ? zero : Number.isFinite(v) ? Math.max(top, zero - 10 - ((Math.log10(v) - low) / (high - low)) * (plot - 14)) : top);
-    const picture_ = svg('svg', { width: wide, height, viewBox: `0 0 ${wide} ${height}`, role: 'group', 'aria-label': 'Errors after each pass' });
+    const picture_ = svg('svg', { width: wide, height, viewBox: `0 0 ${wide} ${height}`, role: 'group', 'aria-label': 'Errors after each pass: left and right go from pass to pass, Enter shows one' });
     const here = data.passes.findIndex((p) => p.index === data.stage);
     if (here >= 0) picture_.append(svg('rect', { class: 'here', x: x(here) - step / 2, width: step, y: top, height: plot + marks }));
     for (let e = high; e > low; e -= Math.max(1, Math.round((high - low) / 4))) {
@@ -154,14 +172,15 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       wide < 620 ? null : svg('text', { x: wide - right, y: height - 2, 'text-anchor': 'end' }, data.passes[data.passes.length - 1]?.name ?? ''),
       svg('text', { x: wide < 620 ? wide - right : wide / 2, y: height - 2, 'text-anchor': wide < 620 ? 'end' : 'middle' }, '— outputs against the import, ○ worst single check'),
     ].filter(Boolean));
-    data.passes.forEach((p, i) => {
+    const marked = data.passes.map((p, i) => {
       const counts = ORDER.filter((v) => p.verdicts[v]).map((v) => `${count(p.verdicts[v])} ${WORDS[v]}`).join(', ');
       const say = [`${String(p.index).padStart(2, '0')} ${p.name}: ${counts || 'nothing to check'}`, p.worst ? `worst check ${relative(p.worst)} of the largest` : '',
         p.accumulated === null ? '' : `outputs against the import ${relative(p.accumulated)}`].filter(Boolean).join('\n');
-      const to = () => send('go', { stage: p.index, rewrite: null });
-      picture_.append(svg('rect', { class: 'hit', x: x(i) - step / 2, width: step, y: top, height: plot + marks, tabindex: counts ? 0 : -1, role: 'link', 'aria-label': say, 'data-stage': p.index,
-        click: to, keydown: (event) => { if (event.key === 'Enter') { to(); event.stopPropagation(); } } }, svg('title', {}, say)));
+      return svg('rect', { class: 'hit', x: x(i) - step / 2, width: step, y: top, height: plot + marks, role: 'link', 'aria-label': say, 'data-stage': p.index,
+        click: () => send('go', { stage: p.index, rewrite: null }) }, svg('title', {}, say));
     });
+    picture_.append(...marked);
+    walked(picture_, marked, Math.max(0, here));
     return picture_;
   }
 
@@ -169,29 +188,32 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function drawTools() {
     const button = (name, text, title) => h('button', { role: 'tab', 'data-tab': name, title, 'aria-selected': String(tab() === name), click: () => keep({ tab: name, order: null }) }, text);
     const of = (n, total) => (n < total ? `${count(n)} of ${count(total)}` : count(total));
-    const total = tab() === 'checks' ? data.checks_total : data.values_total;
-    const sent = (tab() === 'checks' ? data.checks : data.values).length;
-    tools.replaceChildren(...[
+    const total = data[`${tab()}_total`];
+    const sent = data[tab()].length;
+    keepingFocus(tools, ['data-tab', 'data-values', 'aria-label'], () => tools.replaceChildren(...[
       h('div', { class: 'group', role: 'tablist' },
         button('checks', `Checks of ${data.name} (${of(data.checks.length, data.checks_total)})`, 'Each rewrite of the shown pass, evaluated on real tensors before and after'),
-        button('values', `Values (${of(data.values.length, data.values_total)})`, 'Statistics of each value of the network on the example inputs')),
+        button('values', `Values (${of(data.values.length, data.values_total)})`, 'Statistics of each value of the network on the example inputs'),
+        data.framework ? button('beside', `Against ${framework()} (${of(data.beside.length, data.beside_total)})`, `Each value of the import beside what ${framework()} computes for its node, on the same inputs`) : null),
       tab() === 'values' && data.value_stages.length > 1 ? h('div', { class: 'group' }, data.value_stages.map(([s, name], i) =>
         h('button', { 'aria-pressed': String(s === stageShown()), 'data-values': s, title: `Values of stage ${s}, ${name}`, click: () => keep({ stage: s }) }, STAGES[name] ?? 'as compiled'))) : null,
       h('span', { class: 'gap' }),
       sent < total ? h('span', { title: 'The first ones, what needs a look before the rest; the rest: workbench numerics --json' }, `${count(sent)} of ${count(total)} listed`) : null,
+      tab() === 'beside' && data.framework.left_out ? h('span', { title: 'No tensors, or of another form there' }, `${count(data.framework.left_out)} not compared`) : null,
       tab() === 'values' && data.values_left ? h('span', { title: 'There is a bound on how much is looked at while checking' }, `${count(data.values_left)} not looked at`) : null,
       filter,
-    ].filter(Boolean));
+    ].filter(Boolean)));
   }
 
   function rows() {
     const words = kept.words.toLowerCase().split(/\s+/).filter(Boolean);
-    const all = tab() === 'checks' ? data.checks.map((row, place) => ({ ...row, place })) : data.values.map((row) => row).filter((row) => row.stage === stageShown());
-    const text = (row) => [row.name, row.value, row.rule, row.kind, row.kernel, row.type, row.scope, row.verdict, base(row)].join(' ').toLowerCase();
+    const all = tab() === 'checks' ? data.checks.map((row, place) => ({ ...row, place })) : tab() === 'beside' ? data.beside : data.values.filter((row) => row.stage === stageShown());
+    const text = (row) => [row.name, row.value, row.rule, row.kind, row.kernel, row.type, row.scope, row.verdict, row.node, base(row)].join(' ').toLowerCase();
     const found = words.length ? all.filter((row) => words.every((w) => text(row).includes(w))) : all;
     if (!kept.order) return found;
     const [name, sign] = kept.order;
-    const rank = (row) => (name === 'line' ? base(row) : name === 'bins' ? row.maximum - row.minimum : row[name]);
+    const of = { apart: 'error', apart_absolute: 'absolute', apart_one: 'ulps' };
+    const rank = (row) => (of[name] ? row[of[name]] ?? Infinity : name === 'line' ? base(row) : name === 'bins' ? row.maximum - row.minimum : row[name]);
     const least = found.some((row) => typeof rank(row) === 'string') ? '' : -Infinity;
     return [...found].sort((a, b) => {
       const [p, q] = [rank(a) ?? least, rank(b) ?? least];
@@ -222,6 +244,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (name === 'absolute') return h('td', {}, relative(row.absolute));
     if (name === 'ulps') return h('td', {}, row.ulps === null ? '–' : count(row.ulps));
     if (name === 'value') return h('td', { class: 'left mono', title: `${row.value ?? ''} ${row.type}` }, row.value ?? '', row.element.length ? h('span', { class: 'faint' }, ` [${row.element.join(', ')}]`) : '');
+    if (name === 'apart') return h('td', row.same ? { class: 'muted', title: 'Every bit is the same' } : {}, row.same ? 'same bits' : relative(row.error ?? Infinity));
+    if (name === 'apart_absolute') return h('td', {}, row.same ? '' : relative(row.absolute));
+    if (name === 'apart_one') return h('td', {}, row.same ? '' : row.ulps === null ? '–' : count(row.ulps));
+    if (name === 'node') return h('td', { class: 'left mono muted', title: row.node }, row.node);
+    if (name === 'element') return h('td', { class: 'left mono faint' }, row.element.length ? `[${row.element.join(', ')}]` : '');
+    if (name === 'theirs' || name === 'ours') return h('td', { class: 'mono' }, exact(row[name]));
     if (name === 'old' || name === 'new') return h('td', { class: 'mono' }, exact(row[name]));
     if (name === 'line') return h('td', { class: 'left muted', title: row.file ? `${row.file}:${row.line}` : '' }, base(row));
     if (name === 'place') return h('td', { class: 'faint' }, row.place);
@@ -258,10 +286,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function fill() {
     drawTools();
     const order = kept.order ?? [];
-    head.replaceChildren(...columns().map(([name, title, unit, hint, side]) => h('th', {
-      title: hint, scope: 'col', class: side ?? '', 'data-column': name, 'aria-sort': order[0] === name ? (order[1] > 0 ? 'ascending' : 'descending') : 'none',
-      click: () => keep({ order: [name, order[0] === name ? -order[1] : ['name', 'line', 'place', 'value', 'minimum', 'rewrite'].includes(name) ? 1 : -1] }),
-    }, title + (order[0] === name ? (order[1] > 0 ? ' ↑' : ' ↓') : ''), h('small', {}, unit || '\u00a0'))));
+    const sort = (name) => keep({ order: [name, order[0] === name ? -order[1] : ['name', 'line', 'place', 'value', 'minimum', 'rewrite', 'node', 'element'].includes(name) ? 1 : -1] });
+    keepingFocus(head, ['data-sort'], () => head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) =>
+      sortHeader({ name, title, unit: unit || '', hint, kind }, order, sort))));
     list = rows();
     drawn = 0;
     body.replaceChildren();
@@ -277,6 +304,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   function mark() {
     if (!data) return;
+    if (data.two) {
+      two.mark();
+      return;
+    }
     const at = chosen();
     const place = list.findIndex((row) => on(row, at));
     if (place >= drawn) more(place + SHOWN);
@@ -295,39 +326,23 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (scroll.scrollTop < bottom) scroll.scrollTop = bottom;
   }
 
-  function save(name, type, text) {
-    const link = h('a', { href: URL.createObjectURL(new Blob([text], { type })), download: name });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  }
-
-  function csv() {
-    const quote = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const names = tab() === 'checks'
+  function table() {
+    const names = tab() === 'beside'
+      ? ['place', 'node', 'name', 'kind', 'type', 'same', 'error', 'absolute', 'ulps', 'element', 'theirs', 'ours', 'op', 'scope', 'file', 'line']
+      : tab() === 'checks'
       ? ['rewrite', 'rule', 'verdict', 'error', 'tolerance', 'absolute', 'ulps', 'value', 'element', 'old', 'new', 'type', 'op', 'kind', 'file', 'line', 'note']
       : ['stage', 'place', 'name', 'kind', 'type', 'minimum', 'maximum', 'mean', 'largest', 'nan', 'inf', 'op', 'scope', 'file', 'line'];
-    const text = [names.join(','), ...list.map((row) => names.map((n) => quote(String(row[n] ?? ''))).join(','))].join('\n');
-    save(`${tab()}.csv`, 'text/csv', text);
+    return [names, list.map((row) => names.map((name) => row[name]))];
   }
 
-  // The style sheet stays here: what the picture looks like goes into its elements.
-  function saveChart() {
-    const shown = chart.querySelector('svg');
-    const copy = shown.cloneNode(true);
-    const [from, to] = [shown, copy].map((each) => [...each.querySelectorAll('*')]);
-    from.forEach((node, i) => {
-      const style = getComputedStyle(node);
-      for (const name of ['fill', 'fill-opacity', 'stroke', 'stroke-width', 'stroke-dasharray', 'font', 'text-anchor']) to[i].style.setProperty(name, style.getPropertyValue(name));
-    });
-    copy.setAttribute('xmlns', SVG);
-    save('errors.svg', 'image/svg+xml', copy.outerHTML);
-  }
+  const passes = () => [['stage', 'pass', ...ORDER, 'worst', 'outputs_against_import'],
+    data.passes.map((p) => [p.index, p.name, ...ORDER.map((v) => p.verdicts[v] ?? 0), p.worst, p.accumulated])];
 
   scroll.addEventListener('scroll', () => {
     if (drawn < list.length && scroll.scrollTop + scroll.clientHeight > scroll.scrollHeight - 300) more();
   });
   scroll.addEventListener('keydown', (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest('.sort')) return;
     const at = chosen();
     const place = list.findIndex((row) => on(row, at));
     const to = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: list.length - 1 }[event.key];
@@ -340,16 +355,23 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   const redraw = () => {
     width = root.clientWidth;
-    chart.replaceChildren(picture());
+    keepingFocus(chart, ['data-stage'], () => chart.replaceChildren(picture()));
   };
   const observer = new ResizeObserver(() => {
-    if (data && root.clientWidth && Math.abs(root.clientWidth - width) > 2) redraw();
+    if (data && !data.two && root.clientWidth && Math.abs(root.clientWidth - width) > 2) redraw();
   });
   observer.observe(root);
   later(() => observer.disconnect());
   watch('data', () => {
     data = json(model, 'data') ?? data;
     if (!data) return;
+    for (const each of [bar, told, chart, tools, scroll]) each.hidden = Boolean(data.two);
+    if (data.two) {
+      root.append(two.root);
+      two.show(data);
+      return;
+    }
+    two.root.remove();
     drawBar();
     drawTold();
     redraw();
@@ -357,10 +379,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   });
   watch('state', () => {
     const state = plain(model.get('state')) ?? {};
+    kept.both = state.both ?? {};
+    two.restore(kept.both);
     const next = { tab: state.tab ?? '', order: state.order ?? null, stage: state.stage ?? null };
     if (JSON.stringify(next) === JSON.stringify({ tab: kept.tab, order: kept.order, stage: kept.stage })) return;
     Object.assign(kept, next);
-    if (data) fill();
+    if (data && !data.two) fill();
   });
   watch('selection', mark);
 });

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from workbench import numbers
+from workbench import jobs, numbers
 from workbench.numbers import Row
 from workbench.state import Sight
 from workbench.views import missing
@@ -30,11 +31,13 @@ def key(run: Run, sight: Sight) -> tuple:
 
 def data(run: Run, sight: Sight) -> dict[str, Any]:
     """``passes`` with their checks and errors, ``first`` of them that changed bits; ``checks`` of
-    the shown ``stage``, ``values`` with statistics (`workbench.numbers` says what rows have)."""
-    rows, found = _passes(run), _values(run)
+    the shown ``stage``, ``values`` with statistics; ``framework``: how the import compares with the
+    framework, ``beside``: each of its values (`workbench.numbers` says what rows have)."""
+    rows, found = _passes(run), values(run)
     counts = numbers.verdicts(rows)
     peer = numbers.peer(run.figures())
-    if not any(counts.values()) and not found and peer is None:
+    beside = framework(run)
+    if not any(counts.values()) and not found and peer is None and not beside:
         raise missing.checks(run)
     stage = run.stage_number(sight.stage)
     checks = _checks(run, stage)
@@ -46,6 +49,8 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "peer": peer, "digest": str(run.figures().get("digest", "")),
         "checks": checks[:MAX_CHECKS], "checks_total": len(checks),
         "values": found[:MAX_VALUES], "values_total": len(found), "values_left": _left_out(run),
+        "framework": _compared(run, beside), "beside": beside[:MAX_VALUES],
+        "beside_total": len(beside),
         "bad": {what: sum(1 for v in found if v[what]) for what in ("nan", "inf")},
         "value_stages": [[s, run.stages()[s].pass_name] for s in listed],
     }  # fmt: skip
@@ -55,7 +60,8 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
     """The rewrite, and the ops that the selected one is in the stages whose values are listed."""
     if sight.op is None:
         return {"rewrite": sight.rewrite, "ops": []}
-    stages = dict.fromkeys([run.stage_number(sight.stage), *(v["stage"] for v in _values(run))])
+    listed = [*(v["stage"] for v in values(run)), *([0] if framework(run) else [])]
+    stages = dict.fromkeys([run.stage_number(sight.stage), *listed])
     ops = [sight.op]
     for stage in stages:
         found = follow(run, sight.op, stage)[:1]
@@ -79,7 +85,7 @@ def _checks(run: Run, stage: int) -> list[Row]:
     )
 
 
-def _values(run: Run) -> list[Row]:
+def values(run: Run) -> list[Row]:
     """Statistics, those with NaN or Inf first, else in program order."""
 
     def make() -> list[Row]:
@@ -89,6 +95,26 @@ def _values(run: Run) -> list[Row]:
         return sorted(rows, key=lambda r: (not r["nan"], not r["inf"]))
 
     return run.kept(("numerics values", run.version.checks, run.version.figures), make)
+
+
+def framework(run: Run) -> list[Row]:
+    """The values of the import beside those of the framework, those that differ most first."""
+
+    def make() -> list[Row]:
+        rows = numbers.framework_values(run.recording, run.kept_place)
+        return sorted(rows, key=lambda r: -(math.inf if r["error"] is None else r["error"]))
+
+    return run.kept(("numerics framework", run.version.figures), make)
+
+
+def _compared(run: Run, rows: list[Row]) -> Row | None:
+    """The comparison in short; ``left_out``: values that have no tensor of the same form there."""
+    if not rows:
+        return None
+    return {
+        "name": rows[0]["framework"], "values": len(rows), "same": sum(r["same"] for r in rows),
+        "left_out": int(run.figures().get(f"{jobs.FRAMEWORK}_left_out", 0)),
+    }  # fmt: skip
 
 
 def _drawn(bins: list[int]) -> str:

@@ -2,7 +2,7 @@
 
 const STYLE = `
 .page { height: 100%; overflow-y: auto; padding: 18px 22px 30px; outline: none; }
-.title { display: flex; align-items: baseline; gap: 12px; flex-wrap: wrap; }
+.title { display: flex; align-items: baseline; gap: 12px; flex-wrap: wrap; } .title .gap { flex: 1; }
 h1 { font-size: 20px; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
 .status { padding: 1px 8px; border-radius: 9px; border: 1px solid var(--line); color: var(--muted); }
 .status.finished { color: var(--added); border-color: currentColor; }
@@ -38,8 +38,7 @@ h2 span { color: var(--faint); font-weight: 400; margin-left: 6px; }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 0 32px; }
 .chart { max-width: 100%; height: 150px; display: block; overflow: visible; }
 .chart .bar { fill: var(--accent); opacity: .75; cursor: pointer; } .chart .bar.same { fill: var(--line); opacity: 1; }
-.chart .bar:hover, .chart .bar:focus { opacity: 1; outline: none; stroke: var(--text); }
-.chart .hit { fill: transparent; cursor: pointer; }
+.chart .hit { fill: transparent; cursor: pointer; outline: none; } .chart .hit:hover, .chart .hit:focus-visible { fill: var(--accent); fill-opacity: .15; } .chart .hit:focus-visible { stroke: var(--accent); }
 .chart text { fill: var(--faint); font: 10px var(--sans); } .chart line { stroke: var(--line); }
 .kernel { display: grid; grid-template-columns: minmax(0, 1fr) 70px 60px 110px; gap: 8px; padding: 2px 8px; cursor: pointer; align-items: center; border-radius: 4px; }
 .kernel:hover { background: var(--raised); }
@@ -124,12 +123,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   function tryButton(offer) {
-    if (!offer.draft || offer.reason) return null;
+    if (!offer.draft || offer.reason || !mayChange()) return null;
     return h('button', { 'data-do': 'try', disabled: running(), title: `Compile again into a new recording (${offer.words}) and compare the two`, click: () => tryIt(offer) }, running() ? 'Trying …' : 'Try it');
   }
 
   function bisectButton(primary) {
-    return h('button', { 'data-do': 'bisect', class: primary ? 'primary' : '', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'overview' }) }, 'First bad pass');
+    return mayChange() && h('button', { 'data-do': 'bisect', class: primary ? 'primary' : '', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'overview' }) }, 'First bad pass');
   }
 
   function finding(each, first) {
@@ -144,7 +143,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       (cost || first) && h('div', { class: 'does' },
         cost && h('div', { class: 'cost', title: cost.how }, `${cost.estimated ? '≈ ' : ''}${costOf(cost)}`, cost.of && cost.unit !== 'part' ? h('div', {}, `${number(100 * cost.part)} % ${cost.of}`) : null),
         first && bisectButton(true), each.tries.map(tryButton)[0],
-        cost && h('button', { class: 'plain open', 'aria-expanded': String(open), 'aria-label': 'Evidence and what to try', title: 'Evidence and what to try', click: toggle }, open ? '▴' : '▾')));
+        cost && h('button', { class: 'plain open', 'data-key': key, 'aria-expanded': String(open), 'aria-label': 'Evidence and what to try', title: 'Evidence and what to try', click: toggle }, open ? '▴' : '▾')));
     return cost && open ? [row, evidence(each)] : [row];
   }
 
@@ -165,7 +164,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   function trying() {
-    if (running()) return h('div', { class: 'trying', role: 'status' }, h('span', {}, 'Compiling again with the edit; this recording stays as it is. The comparison follows.'), h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel'));
+    if (running()) return h('div', { class: 'trying', role: 'status' }, h('span', {}, 'Compiling again with the edit; this recording stays as it is. The comparison follows.'), mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel'));
     if (!told?.error) return null;
     const { error, ask } = told;
     const said = [error.where ? `${error.where}: ` : '', error.what, error.fix ? ` – ${error.fix}` : ''].join('');
@@ -196,6 +195,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     ];
   }
 
+  let barAt = 0; // which bar the Tab key comes to
   function chart(passes) {
     const { height, left, bottom, top } = CHART;
     const free = Math.max(360, page.clientWidth - 44);
@@ -203,19 +203,21 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const most = Math.max(1, ...passes.map((p) => p.ops));
     const step = (width - left) / passes.length;
     const y = (ops) => top + (height - top - bottom) * (1 - ops / most);
-    const picture = svg('svg', { class: 'chart', viewBox: `0 0 ${width} ${height}`, width, role: 'img',
-      'aria-label': `Ops after each pass, from ${passes[0].ops} to ${passes[passes.length - 1].ops}` });
+    const picture = svg('svg', { class: 'chart', viewBox: `0 0 ${width} ${height}`, width, role: 'group',
+      'aria-label': `Ops after each pass, from ${passes[0].ops} to ${passes[passes.length - 1].ops}: the arrow keys go along them, Enter shows the graph` });
     for (const tick of [0, most / 2, most]) {
       picture.append(svg('line', { x1: left, x2: width, y1: y(tick), y2: y(tick) }),
         svg('text', { x: left - 5, y: y(tick) + 3, 'text-anchor': 'end' }, count(tick)));
     }
-    passes.forEach((p, i) => {
+    const hits = passes.map((p, i) => {
       const go = () => send('show', { view: 'graph', stage: p.index });
-      picture.append(
-        svg('rect', { class: `bar${p.changed ? '' : ' same'}`, x: left + i * step + 0.5, width: Math.max(1, step - 1.5), y: y(p.ops), height: Math.max(0.5, height - bottom - y(p.ops)) }),
-        svg('rect', { class: 'hit', x: left + i * step, width: step, y: top, height: height - top - bottom, click: go },
-          svg('title', {}, `${String(p.index).padStart(2, '0')} ${p.name}: ${count(p.ops)} ops, ${seconds(p.seconds)}`)));
+      const said = `${String(p.index).padStart(2, '0')} ${p.name}: ${count(p.ops)} ops, ${seconds(p.seconds)}`;
+      const hit = svg('rect', { class: 'hit', x: left + i * step, width: step, y: top, height: height - top - bottom, role: 'link', 'aria-label': said, 'data-pass': p.index,
+        click: go, focus: () => { barAt = i; } }, svg('title', {}, said));
+      picture.append(svg('rect', { class: `bar${p.changed ? '' : ' same'}`, x: left + i * step + 0.5, width: Math.max(1, step - 1.5), y: y(p.ops), height: Math.max(0.5, height - bottom - y(p.ops)) }), hit);
+      return hit;
     });
+    walked(picture, hits, Math.min(barAt, hits.length - 1));
     picture.append(svg('text', { x: left, y: height - 5 }, 'import'),
       svg('text', { x: width, y: height - 5, 'text-anchor': 'end' }, passes[passes.length - 1].name));
     return picture;
@@ -243,17 +245,30 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return rows.map((k) => h('div', { class: 'kernel', ...press(() => send('follow', { go: { kernel: k.id, panes: ['kernels', 'code'] } })) },
       h('span', { class: 'name', title: k.name }, k.name), h('span', { class: 'num muted' }, `${count(k.count)} ×`),
       h('span', { class: 'num' }, k.total_us === null ? '' : figure(k.total_us, 'us')),
-      k.share === null ? null : h('span', { class: 'share', title: k.share === null ? '' : `${number(100 * k.share)} % of the time, ${number(k.percent)} % of this machine's limit` },
+      k.share === null ? null : h('span', { class: 'share', title: k.share === null ? '' : `${number(100 * k.share)} % of the time, ${k.beyond ? explain('kernels', 'beyond') : `${number(k.percent)} % of this machine's limit`}` },
         h('div', { style: { width: `${100 * (k.share ?? 0)}%` } }))));
   }
+
+  const saves = downloadMenu(() => {
+    const { figures, passes, kernels: rows, phases: parts } = shown;
+    return [
+      csvItem('Figures', 'figures', () => [['figure', 'value', 'unit', 'text', 'hint'], figures.map((each) => [each.label, each.value, each.unit, each.text, each.hint])]),
+      csvItem('Findings', 'findings', () => [['severity', 'title', 'detail', 'cost', 'unit', 'estimated', 'how', 'evidence'], inOrder(shown).map((each) => [
+        each.severity, each.title, each.detail, each.cost?.value, each.cost?.unit, each.cost?.estimated, each.cost?.how, each.evidence?.map((fact) => fact.text).join('\n')])]),
+      ...(passes.length > 1 ? [csvItem('Ops after each pass', 'passes', () => [['stage', 'pass', 'ops', 'changed', 'seconds'], passes.map((p) => [p.index, p.name, p.ops, p.changed, p.seconds])])] : []),
+      ...pictureItems('Ops after each pass', 'passes', page.querySelector('svg.chart')),
+      ...(rows.length ? [csvItem('Kernels', 'dearest-kernels', () => [['kernel', 'launches', 'total_us', 'share', 'percent_of_limit'], rows.map((k) => [k.name, k.count, k.total_us, k.share, k.percent])])] : []),
+      ...(parts.length ? [csvItem('Phases of the step', 'phases', () => [['phase', 'ops', 'launches', 'us'], parts.map((row) => [row.phase, row.ops, row.launches, row.us])])] : []),
+    ];
+  });
 
   function draw() {
     const data = shown;
     if (!data) return;
     const top = page.scrollTop;
-    page.replaceChildren(...[
+    keepingFocus(page, ['data-pass', 'data-key'], () => page.replaceChildren(...[
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'muted' }, data.subtitle),
-        h('span', { class: `status ${data.status}` }, data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status)),
+        h('span', { class: `status ${data.status}` }, data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status), h('span', { class: 'gap' }), saves),
       progress(data),
       h('div', { class: 'figures' }, data.figures.map(figureBox)),
       ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel that computes parts of several counts where most of its ops are')), ...phases(data.phases)] : []),
@@ -262,7 +277,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         data.passes.length > 1 ? h('div', {}, h('h2', {}, 'Ops after each pass', h('span', {}, 'grey: changed nothing')), chart(data.passes)) : null,
         data.kernels.length ? h('div', {}, h('h2', {}, ...(timed(data) ? ['Where the time goes', h('span', {}, 'kernels, one execution')] : ['Kernels', h('span', {}, data.training ? 'of one iteration' : 'not timed yet: Execute times them')])), kernels(data.kernels)) : null),
       h('div', { class: 'foot' }, data.versions),
-    ].filter(Boolean));
+    ].filter(Boolean)));
     page.scrollTop = top;
   }
   let width = 0;

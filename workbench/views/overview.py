@@ -48,14 +48,14 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "phases": [vars(share) for share in _shares(run)],
         "kernels": [
             {"id": r["id"], "name": r["name"], "count": r["count"], "share": r["share"],
-             "total_us": r["total_us"], "percent": r["percent"]}
+             "total_us": r["total_us"], "percent": r["percent"], "beyond": r["beyond"]}
             for r in table(run) if r["count"]
         ][:8],
         "findings": [asdict(f) for f in found[:MAX_FINDINGS]],
         "advice": [] if run.live else None,
         "more_findings": max(0, len(found) - MAX_FINDINGS),
         "versions": _versions(meta),
-        "bisects": len(stages) > 1 and not run.live and not training.is_training(run),
+        "bisects": len(stages) > 1 and not run.live,
     }  # fmt: skip
 
 
@@ -92,7 +92,11 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
                   f"median on {executed_on(timing.get('threads'))}", "kernels")  # fmt: skip
     yield _figure("peak memory", memory.get("arena_bytes"), "B",
                   "the arena that activations share", "memory")  # fmt: skip
-    yield _figure("weights", memory.get("weight_bytes"), "B", "constant data", "memory")
+    facts = run.meta().get("facts")
+    made_up = facts.get("stand_ins") if isinstance(facts, dict) else None
+    yield _figure("weights", memory.get("weight_bytes"), "B",
+                  f"{made_up} are not at hand: seeded numbers stand for them" if made_up
+                  else "constant data", "memory")  # fmt: skip
     count = sum(len(k.launches) for k in run.kernels())
     yield _figure("kernels", sum(1 for k in run.kernels() if k.launches) or None, "",
                   f"compiled functions, launched {count} times", "kernels")  # fmt: skip

@@ -48,7 +48,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   let halts = new Set();
   const list = h('div', {
     class: 'list', tabindex: 0, role: 'listbox',
-    'aria-label': 'Passes: j and k step through changed passes, J and K through rewrites, n to the next failed check, b sets a breakpoint, r runs to the next',
+    'aria-label': 'Passes: up and down walk all of them, j and k step through changed passes, J and K through rewrites, n to the next failed check, b sets a breakpoint, r runs to the next',
   });
   const total = h('span', { class: 'muted', title: 'passes that changed something, of all' });
   const toggle = h('button', { class: 'plain faint', title: 'Show or fold passes that changed nothing', click: () => {
@@ -58,7 +58,25 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   } }, 'show all');
   const edit = h('button', { class: 'plain', title: 'Edit the pipeline: skip, options, order, passes of your own', 'aria-label': 'Edit the pipeline', click: () => send('show', { view: 'pipeline' }) }, 'edit');
   const stops = h('div', { class: 'stops', hidden: true, role: 'group', 'aria-label': 'Breakpoints' });
-  root.append(h('div', { class: 'head' }, h('b', {}, 'Passes'), total, toggle, edit), stops, list);
+  const saves = downloadMenu(() => [
+    csvItem('Passes', 'passes', () => [['stage', 'pass', 'half', 'changed', 'rewrites', 'ops_after', 'ops_change', 'seconds', 'check', 'worst_error', 'summary'],
+      data.stages.map((s) => [s.index, s.name, s.half, s.changed, s.rewrites, s.ops, s.change, s.seconds, s.check?.verdict, s.check?.error, s.summary])]),
+    ...(detail.total ? [csvItem(`Rewrites of ${data.stages[detail.stage]?.name ?? 'the pass'}`, `rewrites-${detail.stage}`, () => [['number', 'rule', 'ops_before', 'ops_after', 'check'],
+      detail.rewrites.map((each, i) => [i, each.rule, each.before, each.after, each.check])])] : []),
+  ], 'Download the passes');
+  root.append(h('div', { class: 'head' }, h('b', {}, 'Passes'), total, toggle, mayChange() && edit, saves), stops, list);
+
+  // Every pass, also those that are folded: they open when they are walked into.
+  list.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !data.stages.length) return;
+    const last = data.stages.length - 1;
+    const now = data.stages.findIndex((s) => s.index === selection().stage);
+    const to = { ArrowDown: now + 1, ArrowUp: now - 1, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    if (data.stages[to]) send('go', { stage: data.stages[to].index, rewrite: null });
+    event.preventDefault();
+    event.stopPropagation();
+  });
 
   // Breakpoints on passes are seen in the list; those on rules and ops stand above it as well.
   function drawStops(texts) {
@@ -92,7 +110,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       `${change > 0 ? '+' : '−'}${count(Math.abs(change))}`;
     const tone = change === null || change === 0 ? 'zero' : change < 0 ? 'less' : 'more';
     return h('div', {
-      class: `pass${on ? ' on' : ''}${stage.changed ? '' : ' same'}${halts.has(`pass:${stage.name}`) ? ' stop' : ''}`, role: 'option', 'aria-selected': String(on),
+      class: `pass${on ? ' on' : ''}${stage.changed ? '' : ' same'}${halts.has(`pass:${stage.name}`) ? ' stop' : ''}`, role: 'option', id: `stage-${stage.index}`, 'aria-selected': String(on),
       title: title(stage), 'data-stage': stage.index, click: () => { send('go', { stage: stage.index, rewrite: null }); list.focus(); },
     },
     h('span', { class: 'at', title: stage.index ? 'Breakpoint on this pass, set or taken away  (b)' : '', click: (event) => {
@@ -116,7 +134,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     shown.forEach((each, i) => {
       const index = from + i;
       box.append(h('div', {
-        class: `rewrite${index === chosen ? ' on' : ''}${halts.has(`rule:${each.rule}`) ? ' stop' : ''}`, role: 'option', 'aria-selected': String(index === chosen),
+        class: `rewrite${index === chosen ? ' on' : ''}${halts.has(`rule:${each.rule}`) ? ' stop' : ''}`, role: 'option', id: `rewrite-${index}`, 'aria-selected': String(index === chosen),
         title: `rewrite ${index} of ${n}: ${each.rule}\n${plural(each.before, 'op')} became ${count(each.after)}`,
         'data-rewrite': index, click: () => { send('rewrite', { index }); list.focus(); },
       },
@@ -143,7 +161,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
         rows.push(...group.map((s) => row(s, s.index === at)));
         return;
       }
-      rows.push(h('div', { class: 'fold', title: group.map((s) => s.name).join('\n'),
+      rows.push(h('div', { class: 'fold', role: 'option', 'aria-selected': 'false', title: `${group.map((s) => s.name).join('\n')}\nThe arrow keys walk into them.`,
         click: () => { open.add(group[0].index); draw(); } },
       `${plural(group.length, 'pass').replace('passs', 'passes')} changed nothing`));
     };
@@ -168,6 +186,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     total.textContent = data.stages.length ? `${data.stages.filter((s) => s.changed && s.index).length} of ${data.stages.length - 1}` : '';
     const on = list.querySelector('.rewrite.on') ?? list.querySelector('.pass.on');
     on?.scrollIntoView({ block: 'nearest' });
+    list.setAttribute('aria-activedescendant', on?.id ?? '');
   }
 
   const soon = perFrame(draw); // a step changes all three at once

@@ -38,7 +38,6 @@ textarea { width: 100%; min-height: 250px; resize: vertical; font: 12px/1.45 var
 details { flex: none; border-top: 1px solid var(--line); max-height: 45%; overflow: auto; } summary { padding: 5px 12px; cursor: pointer; color: var(--muted); position: sticky; top: 0; background: var(--surface); }
 details .text { display: grid; grid-template-columns: minmax(0, 1fr) auto; align-items: start; background: var(--page); } details pre { margin: 0; padding: 6px 12px 10px; font: 12px/1.5 var(--mono); white-space: pre-wrap; overflow-wrap: anywhere; background: var(--page); }
 details .copies { display: flex; gap: 4px; padding: 4px 8px; order: 2; }
-.hl-c { color: var(--faint); } .hl-s { color: var(--added); } .hl-k { color: var(--moved); } .hl-n { color: var(--changed); }
 @container pipeline (max-width: 640px) { .body { display: block; overflow-y: auto; } .list { border-right: none; border-bottom: 1px solid var(--line); overflow: visible; } .side { overflow: visible; }
   .heads { position: static; } }
 `;
@@ -138,7 +137,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   // -- above the list ---------------------------------------------------------------------------
   const running = () => told?.state === 'running';
-  const fixed = () => Boolean(data.fixed);
+  const fixed = () => Boolean(data.fixed) || !mayChange();
   const problems = () => shown.rows.filter((row) => row.own && row.problem && !row.skipped);
 
   function drawBar() {
@@ -159,8 +158,16 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         running() ? h('button', { 'data-do': 'cancel', title: 'Stop the compile; what it finished is kept', click: () => send('cancel', {}) }, 'Cancel') : null,
         h('button', { class: 'primary', 'data-do': 'run', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline into a new recording, and compare the two', click: () => run() }, running() ? 'Running …' : 'Run'),
         h('button', { 'data-do': 'step', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline and wait before each pass: apply it, skip it, or run to a breakpoint', click: () => run(true) }, 'Step'),
-      ]).filter(Boolean));
+      ]).filter(Boolean), saves);
   }
+
+  const saves = downloadMenu(() => [csvItem('Passes', 'pipeline', () => {
+    const sides = data.other ? [['', data.did], ['_b', data.other.did]] : [['', data.did]];
+    const names = ['stage', 'rewrites', 'ops', 'change', 'seconds'];
+    return [['pass', 'half', 'skipped', 'options', 'limit', 'twice', ...sides.flatMap(([end]) => names.map((name) => name + end))],
+      shown.rows.map((row) => [row.label, row.half, row.skipped, row.options.filter((each) => each.set).map((each) => `${each.name}=${each.text}`).join(' '), row.limit, row.repeat,
+        ...sides.flatMap(([, did]) => names.map((name) => did[row.label]?.[name]))])];
+  }), ...(fixed() ? [] : [textItem('The edit as Python', 'edit.py', () => shown.python), textItem('The edit as a command', 'edit.sh', () => shown.command)])]);
 
   let stepped = false;
   function run(hold = false) {
@@ -183,8 +190,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     words.classList.toggle('edited', shown.edited);
     const made = data.made_with ? ['This recording was made with: ', h('b', {}, data.made_with)] : ['This recording was made without edits.'];
     const begin = draft.start ? h('button', { class: 'chip', title: 'Begin with the first pass again', click: () => act({ do: 'start', label: '' }) }, `begins with ${draft.start}  ×`) : null;
+    const itself = data.itself && !data.fixed ? h('div', {}, data.itself) : '';
     words.replaceChildren(...(shown.edited ? ['The next compile: ', h('b', {}, shown.words || 'no edits')] : made), begin ?? '',
-      ...(draft.start ? [h('div', {}, 'The passes before it stay as they were. They run again: the compiler is deterministic, and model and kernels come from the cache.')] : []));
+      ...(draft.start ? [h('div', {}, 'The passes before it stay as they were. They run again: the compiler is deterministic, and model and kernels come from the cache.')] : []), itself);
   }
 
   function drawNote() {
@@ -197,10 +205,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       const { kept } = told;
       const extra = [];
       if (kept?.stages) extra.push(h('button', { 'data-do': 'kept', title: 'Open the recording as far as it came', click: () => send('open', { what: kept.name }) }, `Open the ${plural(kept.stages, 'stage')} it finished`));
-      if (told.ask) extra.push(h('button', { 'data-do': 'trust', click: () => { trust = true; run(stepped); } }, 'I have read it: run it'));
+      if (told.ask && mayChange()) extra.push(h('button', { 'data-do': 'trust', click: () => { trust = true; run(stepped); } }, 'I have read it: run it'));
       say(told.error, extra);
     } else if (data.fixed) say({ what: `This pipeline cannot be edited here: ${data.fixed}` }, [], true);
     else if (data.status === 'failed' && data.message) say({ what: `This compile failed: ${data.message}` });
+    else if (!mayChange()) say({ what: 'You may look at this pipeline; editors can change it and compile again.' }, [], true);
     note.hidden = !notes.length;
     if (!notes.length) return;
     const [[soft, ...parts]] = notes;
@@ -383,7 +392,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       held.key = key;
       let timer = 0;
       const type = () => { clearTimeout(timer); timer = setTimeout(() => act({ do: 'code', label: chosen, code: held.area.value }), 400); };
-      held.area = h('textarea', { spellcheck: 'false', autocomplete: 'off', 'aria-label': 'Code of the pass; Escape leaves the text', input: type, blur: () => { clearTimeout(timer); if (held.area.value !== held.known) act({ do: 'code', label: chosen, code: held.area.value }); },
+      held.area = h('textarea', { maxlength: 200_001, spellcheck: 'false', autocomplete: 'off', 'aria-label': 'Code of the pass; Escape leaves the text', input: type, blur: () => { clearTimeout(timer); if (held.area.value !== held.known) act({ do: 'code', label: chosen, code: held.area.value }); },
         keydown: (event) => {
           if (event.key === 'Escape') { list.focus(); event.stopPropagation(); }
           if (event.key === 'Tab' && !event.shiftKey && !event.ctrlKey) { event.preventDefault(); held.area.setRangeText('    ', held.area.selectionStart, held.area.selectionEnd, 'end'); type(); }
@@ -426,22 +435,15 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   // -- all --------------------------------------------------------------------------------------
-  // What has the focus has it again after it was drawn anew.
-  function focused() {
-    const node = root.getRootNode().activeElement;
-    const name = ['data-option', 'data-target', 'data-do', 'name'].find((each) => node?.getAttribute?.(each));
-    return name && root.contains(node) ? `[${name}="${CSS.escape(node.getAttribute(name))}"]` : '';
-  }
-
   function draw() {
-    const focus = focused();
-    drawBar();
-    drawWords();
-    drawNote();
-    drawList();
-    drawSide();
-    drawText();
-    if (focus && focus !== focused()) root.querySelector(focus)?.focus();
+    keepingFocus(root, ['data-option', 'data-target', 'data-do', 'name'], () => {
+      drawBar();
+      drawWords();
+      drawNote();
+      drawList();
+      drawSide();
+      drawText();
+    });
   }
 
   watch('data', () => {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import editing, edits
+from workbench import editing, edits, recorded_model
 from workbench.state import Sight
 from workbench.views import missing
 from workbench.views.passes import check
@@ -21,20 +21,22 @@ def key(run: Run, sight: Sight, other: Run | None) -> tuple:
 def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     """``shown``: the rows of the recorded pipeline (see ``editing.shown``); ``did``: by label what
     each pass did; ``other``: the same of the recording that is compared with; ``fixed``: why
-    nothing can be edited ("" where it can)."""
+    nothing can be edited ("" where it can); ``itself``: what is said where the recording stands
+    for its model."""
     if not run.version.stages:
         raise missing.stages(run)
     meta = run.meta()
     fixed = ""
     try:
         on = ground(run)
-        shown = editing.shown(on, on.base, meta)
+        shown = editing.shown(on, on.base, compiled_as(run))
     except UserError as problem:
         fixed, shown = f"{problem.what}; {problem.fix}", _as_recorded(run)
     return {
         "name": run.path.name, "model": str(meta.get("model", "")), "target": meta.get("target"),
         "status": run.status, "message": str(meta.get("message") or ""), "fixed": fixed,
         "made_with": said(run), "did": did(run), "shown": shown,
+        "itself": recorded_model.itself(meta, run.path),
         "other": None if other is None else {
             "name": other.path.name, "made_with": said(other), "did": did(other),
             "model": str(other.meta().get("model", ""))},
@@ -49,7 +51,7 @@ def answer(
     run: Run, sight: Sight, request: Mapping[str, Any], other: Run | None = None
 ) -> dict[str, Any]:  # fmt: skip
     """The draft after a gesture (``request["done"]``), or why it is ``refused``."""
-    on, meta = ground(run), run.meta()
+    on, meta = ground(run), compiled_as(run)
     draft, refused = on.base, None
     try:
         draft = editing.clean(request.get("draft"), on.base)
@@ -65,12 +67,16 @@ def answer(
 
 def ground(run: Run) -> editing.Ground:
     """What edits of a recording's pipeline stand on; UserError where they cannot be made."""
-    if run.meta().get("mode") == "training":
-        raise UserError("the pipeline of a training step is not edited here", run.path.name,
-                        "compile it from Python: cc.compile(model, batch, training=..., "
-                        "edit=...)")  # fmt: skip
     executed = "digest" in run.figures("run") or "not_executed" in run.figures("run")
     return editing.ground(run.meta(), executed)
+
+
+def compiled_as(run: Run) -> dict[str, Any]:
+    """What a recording says of itself, with the model as it is compiled again: that which it names,
+    or the recording itself."""
+    meta = run.meta()
+    wanted = recorded_model.spec_of(meta, run.path)
+    return {**meta, "spec": wanted.text, "kind": wanted.kind, "sizes": dict(wanted.sizes)}
 
 
 def said(run: Run) -> str:

@@ -25,8 +25,11 @@ from core_compiler.record.reader import (
 
 T = TypeVar("T")
 
-#: How many derived things (a stage's index, a diff, a view's rows) are kept for each recording.
-KEPT = 160
+#: How many derived things (a stage's index, a diff, a view's rows) are kept for each recording, and
+#: how many at least where it has very many ops: each has about as many rows.
+KEPT, KEPT_LEAST = 160, 24
+#: Rows of all these that are kept.
+KEPT_ROWS = 3_000_000
 #: Bytes of data made ready for the browser that are kept for each recording.
 KEPT_BYTES = 64 << 20
 
@@ -83,6 +86,7 @@ class Run:
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._packed: OrderedDict[Hashable, tuple[str, bytes]] = OrderedDict()
         self._packed_bytes = 0
+        self._most_kept = self._room()
         self._scopes: dict[Origin, str] = {}
         self._places: dict[Origin, tuple[str, int]] = {}
         self._iterations: dict[int, IterationRecord] = {}
@@ -91,21 +95,35 @@ class Run:
         self._read_to = 0
         self.version = self._read_version()
         self.status = self.recording.status
+        self._meta: tuple[Hashable, dict[str, Any]] | None = None
+        self.meta()
 
     def close(self) -> None:
         self.recording.close()
 
-    def refresh(self) -> bool:
-        """Look whether the recording has grown; True where something is new."""
-        with self.lock:
+    def refresh(self, wait: bool = True) -> bool:
+        """Look whether the recording has grown; True where something is new.  ``wait``: also while
+        somebody else derives something from it."""
+        if not self.lock.acquire(blocking=wait):
+            return False
+        try:
             version, status = self._read_version(), self.recording.status
             if version == self.version and status == self.status:
                 return False
             self.version, self.status = version, status
+            self._most_kept = self._room()
+            self.meta()
             return True
+        finally:
+            self.lock.release()
 
     def _read_version(self) -> Version:
         return Version(*self.recording.query(_VERSION).rows[0])
+
+    def _room(self) -> int:
+        """How many derived things are kept, by how many ops there were in all stages."""
+        ops = self.recording.query("SELECT max(id) FROM op").rows[0][0] or 1
+        return max(KEPT_LEAST, min(KEPT, KEPT_ROWS // int(ops)))
 
     @property
     def live(self) -> bool:
@@ -119,7 +137,7 @@ class Run:
                 self._kept.move_to_end(key)
                 return self._kept[key]
             value = self._kept[key] = make()
-            while len(self._kept) > KEPT:
+            while len(self._kept) > self._most_kept:
                 self._kept.popitem(last=False)
             return value
 
@@ -163,7 +181,11 @@ class Run:
     # -- facts that grow -------------------------------------------------------------------------
 
     def meta(self) -> dict[str, Any]:
-        return self._growing("meta", (self.version.status, self.status), self.recording.meta)
+        """Facts about the run.  Known since the last refresh: nobody waits for the lock."""
+        counted, known = (self.version.status, self.status), self._meta
+        if known is None or known[0] != counted:
+            known = self._meta = counted, self._growing("meta", counted, self.recording.meta)
+        return known[1]
 
     def stages(self) -> list[Stage]:
         counted = self.version.stages, self.version.checks

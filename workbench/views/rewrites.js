@@ -12,8 +12,7 @@ const STYLE = `
 .list { flex: 1 1 46%; min-width: 0; min-height: 0; overflow: auto; outline: none; }
 .list:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th { position: sticky; top: 0; z-index: 1; background: var(--raised); font-weight: 600; text-align: left; padding: 3px 7px; white-space: nowrap; border-bottom: 1px solid var(--line); cursor: pointer; }
-th:hover { color: var(--accent); }
+th { position: sticky; top: 0; z-index: 1; background: var(--raised); font-weight: 600; text-align: left; padding: 3px 7px; white-space: nowrap; border-bottom: 1px solid var(--line); }
 td { padding: 2px 7px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
 th.num, td.num { text-align: right; }
 td.rule { max-width: 260px; overflow: hidden; text-overflow: ellipsis; width: 100%; }
@@ -33,7 +32,7 @@ tbody tr { cursor: pointer; } tbody tr:hover { background: var(--raised); } tbod
 .drawing svg { display: block; margin: auto; }
 .drawing .box { fill: var(--surface); stroke: var(--muted); } .old .drawing .box { stroke: var(--removed); stroke-dasharray: 4 2; } .new .drawing .box { stroke: var(--added); stroke-width: 1.5; }
 .drawing .node { cursor: pointer; } .drawing .node:hover .box, .drawing .node:focus .box { fill: var(--accentSoft); } .drawing .node { outline: none; }
-.drawing .kind { fill: var(--text); font: 600 11px var(--sans); } .drawing .type { fill: var(--muted); font: 10px var(--sans); } .drawing .value { fill: var(--faint); font: 10px var(--mono); }
+.drawing .kind { fill: var(--text); font: 600 11px var(--sans); } .drawing .type { fill: var(--muted); font: 10px var(--sans); } .drawing .value { fill: var(--faint); font: 10px var(--mono); paint-order: stroke; stroke: var(--page); stroke-width: 4px; stroke-linejoin: round; }
 .drawing .edge { stroke: var(--muted); fill: none; } .drawing .fence { fill: none; stroke: var(--line); stroke-dasharray: 2 3; }
 .ir { font: 11px/1.55 var(--mono); border: 1px solid var(--line); border-radius: 4px; background: var(--page); padding: 4px 0; overflow-x: auto; }
 .ir div { white-space: pre; padding: 0 8px; cursor: pointer; } .ir div:hover { background: var(--raised); } .ir div.on { background: var(--accentSoft); }
@@ -102,10 +101,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function drawList() {
     const notes = data.rows.some((row) => row.note);
     const columns = COLUMNS.filter(([name]) => name !== 'note' || notes);
-    head.replaceChildren(...columns.map(([name, title, , hint, kind]) => h('th', {
-      class: kind === 'num' ? 'num' : '', title: hint, scope: 'col', 'aria-sort': order[0] === name ? (order[1] > 0 ? 'ascending' : 'descending') : 'none',
-      click: () => { order = [name, order[0] === name ? -order[1] : ['us', 'verdict'].includes(name) ? -1 : 1]; drawList(); },
-    }, title + (order[0] === name && name !== 'n' ? (order[1] > 0 ? ' ↑' : ' ↓') : ''))));
+    const sort = (name) => { order = [name, order[0] === name ? -order[1] : ['us', 'verdict'].includes(name) ? -1 : 1]; drawList(); };
+    keepingFocus(head, ['data-sort'], () => head.replaceChildren(...columns.map(([name, title, , hint, kind]) =>
+      sortHeader({ name, title, hint, kind: kind === 'num' ? 'num' : '' }, order, sort))));
     const cell = (row, name, kind) => {
       if (name === 'before') return h('td', { class: 'num' }, `${row.before} → ${row.after}`);
       if (name === 'us') return h('td', { class: 'num' }, number(row.us));
@@ -128,21 +126,30 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('option', { value: '' }, label), options.map(([value, text]) => h('option', { value, selected: mode[name] === value }, text)));
     const verdicts = Object.keys(MARKS).map((verdict) => [verdict, data.rows.filter((row) => row.verdict === verdict).length]).filter(([, n]) => n);
     const tab = (on, text, hint, click) => h('button', { 'aria-pressed': String(on), title: hint, click }, text);
-    bar.replaceChildren(...[
+    keepingFocus(bar, ['title'], () => bar.replaceChildren(...[
       h('span', { class: 'group' }, tab(!asking(), 'rewrites', 'What this pass did', () => ask(null)),
         tab(asking(), 'why not?', 'Why two ops were not joined, or a rule not applied', () => asking() || ask({}))),
       h('span', { class: 'title' }, h('b', {}, data.name), ` ${plural(data.total, 'rewrite')}`),
       data.rules.length > 1 ? select('rule', 'all rules', data.rules.map(([rule, n]) => [rule, `${rule} (${count(n)})`])) : null,
       verdicts.length > 1 ? select('verdict', 'all checks', verdicts.map(([verdict, n]) => [verdict, `${MARKS[verdict]} ${MARK_WORDS[verdict]} (${count(n)})`])) : null,
       h('span', { class: 'gap' }),
-      h('button', { title: 'Download the list as CSV', click: csv }, 'CSV'),
-    ].filter(Boolean));
+      saves,
+    ].filter(Boolean)));
   }
 
-  function csv() {
-    const names = ['n', 'rule', 'name', 'place', 'scope', 'before', 'after', 'us', 'verdict', 'error', 'note'];
-    download(`rewrites-${data.stage}-${data.name}.csv`, csvText(names, listed().map((row) => names.map((name) => row[name]))), 'text/csv');
-  }
+  const saves = downloadMenu(() => {
+    const { detail: found } = chosen();
+    const [old, now] = asking() ? [] : ['old', 'new'].map((side) => detail.querySelector(`.${side} .drawing svg`));
+    const answered_ = asking() ? chosen().why?.answers ?? [] : [];
+    return [
+      csvItem('List', `rewrites-${data.stage}-${data.name}`, () => {
+        const names = ['n', 'rule', 'name', 'place', 'scope', 'before', 'after', 'us', 'verdict', 'error', 'note'];
+        return [names, listed().map((row) => names.map((name) => row[name]))];
+      }),
+      ...pictureItems('Before', `rewrite-${data.stage}-${found?.n}-before`, old), ...pictureItems('After', `rewrite-${data.stage}-${found?.n}-after`, now),
+      ...(answered_.length ? [csvItem('Why not', 'why-not', () => [['stage', 'pass', 'rule', 'outcome', 'conditions_held', 'sentence', 'source'], answered_.map((each) => [each.stage, each.pass, each.rule, each.outcome, each.held, each.sentence, each.source])])] : []),
+    ];
+  });
 
   function mark(reveal) {
     const { rewrite } = chosen();
@@ -189,7 +196,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   /** Ops in layers by their longest way from the inputs, values as lines. */
   function drawing(ops, title) {
-    const width = 128, tall = 30, gapX = 14, gapY = 24;
+    const width = 128, tall = 30, gapX = 14, gapY = 24, letter = 6.1;
+    const short = (names) => names.map((each) => (each.length > 12 ? `%…${each.slice(-10)}` : each)).slice(0, 3).join(' ') + (names.length > 3 ? ' …' : '');
     const maker = new Map(ops.flatMap((op, i) => op.out.map((value) => [value, i])));
     const layer = [];
     ops.forEach((op, i) => { layer[i] = 1 + Math.max(-1, ...op.in.map((value) => layer[maker.get(value)] ?? -1)); });
@@ -200,7 +208,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const x = (i) => (whole - inLayer[layer[i]] * (width + gapX) + gapX) / 2 + place[i] * (width + gapX);
     const y = (i) => 22 + layer[i] * (tall + gapY);
     const bottom = 22 + inLayer.length * (tall + gapY);
-    const picture = svg('svg', { width: whole, height: bottom, viewBox: `0 0 ${whole} ${bottom}`, role: 'img', 'aria-label': `${title}: ${ops.map((op) => op.kind).join(', ')}` });
+    const outer = ops.map((op) => op.in.map((value, k) => [value, op.names[k]]).filter(([value]) => !maker.has(value)).map(([, name]) => name));
+    const right = Math.max(whole, ...ops.map((_, i) => x(i) + 2 + letter * short(outer[i]).length + gapX));
+    const picture = svg('svg', { width: right, height: bottom, viewBox: `0 0 ${right} ${bottom}`, role: 'img', 'aria-label': `${title}: ${ops.map((op) => op.kind).join(', ')}` });
     const groups = new Map();
     ops.forEach((op, i) => { if (op.group !== null) groups.set(op.group, [...(groups.get(op.group) ?? []), i]); });
     for (const members of groups.values()) {
@@ -210,21 +220,17 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     }
     const read = new Set();
     ops.forEach((op, i) => {
-      const outer = [];
       op.in.forEach((value, k) => {
         const from = maker.get(value);
-        if (from === undefined) { outer.push(op.names[k]); return; }
+        if (from === undefined) return;
         read.add(value);
         const [x1, y1, x2, y2] = [x(from) + width / 2, y(from) + tall, x(i) + (width * (k + 1)) / (op.in.length + 1), y(i)];
         picture.append(svg('path', { class: 'edge', d: `M${x1},${y1} C${x1},${y1 + 12} ${x2},${y2 - 12} ${x2},${y2}` }));
       });
-      if (outer.length) {
-        const text = outer.map((each) => (each.length > 12 ? `%…${each.slice(-10)}` : each)).slice(0, 3).join(' ') + (outer.length > 3 ? ' …' : '');
-        picture.append(svg('text', { class: 'value', x: x(i) + 2, y: y(i) - 4 }, text, svg('title', {}, outer.join(' '))));
-      }
     });
     ops.forEach((op, i) => {
       const run = goOp(op.op);
+      if (outer[i].length) picture.append(svg('text', { class: 'value', x: x(i) + 2, y: y(i) - 4 }, short(outer[i]), svg('title', {}, outer[i].join(' '))));
       picture.append(svg('g', { class: 'node', tabindex: 0, role: 'link', 'aria-label': `${op.name} ${op.kind}`, click: run, keydown: (event) => event.key === 'Enter' && run() },
         svg('rect', { class: 'box', x: x(i), y: y(i), width, height: tall, rx: 4 }),
         svg('text', { class: 'kind', x: x(i) + 7, y: y(i) + 12.5 }, op.kind.slice(0, 18)),
@@ -321,7 +327,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   list.addEventListener('keydown', (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !data) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || !data || event.target.closest('.sort')) return;
     const some = listed();
     const at = some.findIndex((row) => row.n === chosen().rewrite);
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: some.length - 1 }[event.key];

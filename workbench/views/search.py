@@ -1,66 +1,97 @@
-"""Search: passes, kernels, and ops of the shown stage by name, kind, type, attribute, line or (of a
-training step, as ``phase:backward``) phase."""
+"""Search over the page: passes, kernels, and ops of the shown stage, in the graph's own syntax
+(:mod:`workbench.views.op_search`)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from core_compiler.training.phases import PHASES
 from workbench.state import Sight
-from workbench.views import graph, joint
+from workbench.views import graph, joint, op_search
 from workbench.views.kernels import launches
 from workbench.views.op_facts import OpFacts
+from workbench.views.op_search import Term
 from workbench.views.reading import Run
 from workbench.views.rows import short_path
 
-MAX_HITS = 40
+#: Most hits that are told; of passes and of kernels so many, that ops have room.
+MAX_HITS, MAX_OTHERS = 40, 10
+
+
+@dataclass(frozen=True)
+class Found:
+    """``hits``, each with the sight that shows it (``go``); how many there are in all, and how
+    many of these are ``ops``."""
+
+    hits: list[dict[str, Any]]
+    total: int = 0
+    ops: int = 0
 
 
 def hits(run: Run, sight: Sight, text: str) -> list[dict[str, Any]]:
-    """What matches all words of ``text``, each with the sight that shows it (``go``)."""
-    words = text.lower().split()[:8]
-    if not words or not run.version.stages:
+    """What matches all terms of ``text``, at most `MAX_HITS`."""
+    return find(run, sight, text).hits
+
+
+def find(run: Run, sight: Sight, text: str) -> Found:
+    """What matches all terms of ``text``; UserError where an expression in it is none."""
+    wanted = op_search.terms(text)
+    if not wanted or not run.version.stages:
+        return Found([])
+    passes, kernels = _passes(run, wanted), _kernels(run, wanted)
+    nodes, data = _ops(run, sight)
+    places = op_search.matching(data, wanted).tolist()
+    told = [*passes[:MAX_OTHERS], *kernels[:MAX_OTHERS]]
+    told += [_op_hit(data, nodes[i], i) for i in places[: MAX_HITS - len(told)]]
+    return Found(told, len(passes) + len(kernels) + len(places), len(places))
+
+
+def _named(wanted: Sequence[Term], names: Sequence[str]) -> list[int]:
+    """Which of these are found: they have but a name."""
+    if any(term.field not in ("", "name") for term in wanted):
         return []
-    found = [*_passes(run, words), *_kernels(run, words), *_ops(run, sight, words)]
-    return found[:MAX_HITS]
+    return np.flatnonzero(np.all([term.places(names) for term in wanted], axis=0)).tolist()
 
 
-def _match(words: list[str], *texts: str) -> bool:
-    whole = "\n".join(texts).lower()
-    return all(word in whole for word in words)
+def _passes(run: Run, wanted: Sequence[Term]) -> list[dict[str, Any]]:
+    stages = run.stages()
+    found = (stages[i] for i in _named(wanted, [stage.pass_name for stage in stages]))
+    return [_hit("pass", f"{stage.index:02d} {stage.pass_name}", stage.summary,
+                 {"stage": stage.index, "rewrite": None}) for stage in found]  # fmt: skip
 
 
-def _passes(run: Run, words: list[str]):
-    for stage in run.stages():
-        if _match(words, stage.pass_name):
-            yield _hit("pass", f"{stage.index:02d} {stage.pass_name}", stage.summary,
-                       {"stage": stage.index, "rewrite": None})  # fmt: skip
+def _kernels(run: Run, wanted: Sequence[Term]) -> list[dict[str, Any]]:
+    kernels = run.kernels()
+    found = (kernels[i] for i in _named(wanted, [kernel.name for kernel in kernels]))
+    panes = ["kernels", "source"]
+    return [_hit("kernel", kernel.name, launches(len(kernel.launches)),
+                 {"kernel": kernel.id, "panes": panes}) for kernel in found]  # fmt: skip
 
 
-def _kernels(run: Run, words: list[str]):
-    for kernel in run.kernels():
-        if _match(words, kernel.name):
-            yield _hit("kernel", kernel.name, launches(len(kernel.launches)),
-                       {"kernel": kernel.id, "panes": ["kernels", "source"]})  # fmt: skip
-
-
-def _ops(run: Run, sight: Sight, words: list[str]):
+def _ops(run: Run, sight: Sight) -> tuple[Sequence[graph.Node], dict[str, Any]]:
+    """The ops of the shown stage, and what the graph says of them."""
     stage = run.stage_number(sight.stage)
-    known = joint.joint(run, stage)
-    nodes, facts = graph.flat(run, stage).nodes, OpFacts.of(run)
-    rows = graph.facts(facts, nodes)
-    texts_of = [list(facts.texts[column]) for column in ("file", "type", "attribute")]
-    numbers = zip(
-        *(rows[column].tolist() for column in ("file", "type", "attribute", "line")), strict=True
-    )
-    for node, (*places, line) in zip(nodes, numbers, strict=True):
-        file, type_, attributes = (texts[i] for texts, i in zip(texts_of, places, strict=True))
-        place = f"{short_path(file)}:{line}" if file else ""
-        name = facts.names[node.key]
-        phase = "" if known is None else known.phases.phase(node.op)
-        texts = (name, graph.label(node), type_, attributes, node.scope, place, f"phase:{phase}")
-        if _match(words, *texts):
-            detail = "  ".join(part for part in (type_, node.scope, place, phase) if part)
-            yield _hit("op", f"{name} {graph.label(node)}", detail, {"op": node.key})
+    nodes = graph.flat(run, stage).nodes
+    known = OpFacts.of(run)
+    data = graph.described(nodes, graph.facts(known, nodes), known)
+    phases = joint.phase_column(run, stage, (node.op for node in nodes))
+    if phases is not None:
+        data["phases"], data["ops"]["phase"] = list(PHASES), phases
+    return nodes, data
+
+
+def _op_hit(data: dict[str, Any], node: graph.Node, place: int) -> dict[str, Any]:
+    ops = data["ops"]
+    type_, file = data["types"][ops["type"][place]], data["files"][ops["file"][place]]
+    phase = ops["phase"][place] if "phase" in ops else len(PHASES)
+    where = f"{short_path(file)}:{ops['line'][place]}" if file else ""
+    parts = (type_, node.scope, where, PHASES[phase] if phase < len(PHASES) else "")
+    name = f"{ops['name'][place]} {graph.label(node)}"
+    return _hit("op", name, "  ".join(filter(None, parts)), {"op": node.key})
 
 
 def _hit(what: str, text: str, detail: str, go: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ td.heat { position: relative; min-width: 62px; }
 td.heat i { position: absolute; right: 0; top: 2px; bottom: 2px; border-radius: 2px; background: var(--accent); opacity: .28; pointer-events: none; }
 tr.calls td.heat i { background: none; border: 1px solid var(--accent); opacity: .45; }
 td.heat span { position: relative; }
-td.check { cursor: pointer; } td.check:hover { text-decoration: underline; }
+td.check button { height: 16px; line-height: 16px; padding: 0; } td.check button:hover { background: none; text-decoration: underline; }
 tr.gap td { color: var(--faint); text-align: center; height: 16px; line-height: 16px; font-size: 11px; }
 .small .wide { display: none; }
 .hot { width: 300px; flex: none; border-left: 1px solid var(--line); overflow-y: auto; padding-bottom: 12px; }
@@ -59,10 +59,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   let drawn = '';
   let height = 0;
   let mode = {};
+  const came = []; // the calls that were gone into
   const bar = h('div', { class: 'bar' });
   const head = h('tr');
   const body = h('tbody');
-  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Source: up and down walk the lines that have ops, Enter shows the code of their kernel' },
+  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Source: up and down walk the lines that have ops, right goes into the call of a line and left back, Enter shows the code of its kernel, c its worst check' },
     h('table', {}, h('thead', {}, head), body));
   const hot = h('div', { class: 'hot', role: 'region', 'aria-label': 'Hottest lines' });
   const panes = h('div', { class: 'body' }, scroll, hot);
@@ -98,9 +99,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       amount(number(value(row, 'bytes') / 1e6), 'bytes', `${count(value(row, 'bytes'))} B`),
       amount(number(value(row, 'flops') / 1e6), 'flops', `${count(value(row, 'flops'))} flop`),
       h('td', { class: row.now === row.import ? 'muted' : '', title: `${plural(row.import, 'op')} at import, ${plural(row.now, 'op')} after ${data.stage_name}` }, moved),
-      check ? h('td', { class: `check ${check.verdict}`, title: `${plural(check.count, 'rewrite')} that took ops of this line checked: ${MARK_WORDS[check.verdict]}; the worst in ${check.pass}, rewrite ${check.rewrite}`,
-        click: (event) => { event.stopPropagation(); send('follow', { go: { stage: check.stage, rewrite: check.rewrite, open: 'rewrites', beside: 'source' } }); } },
-      check.error ? `${MARKS[check.verdict]} ${check.error.toExponential(1)}` : MARKS[check.verdict])
+      check ? h('td', { class: 'check' }, h('button', { class: `plain ${check.verdict}`, tabindex: -1, title: `${plural(check.count, 'rewrite')} that took ops of this line checked: ${MARK_WORDS[check.verdict]}; the worst in ${check.pass}, rewrite ${check.rewrite}  (c)`,
+        click: (event) => { event.stopPropagation(); showCheck(row); } },
+      check.error ? `${MARKS[check.verdict]} ${check.error.toExponential(1)}` : MARKS[check.verdict]))
         : h('td', { class: 'faint' }, data.checked ? '' : '–'),
     ];
   }
@@ -119,6 +120,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (row) {
       node.classList.toggle('calls', isCall(row));
       node.addEventListener('click', () => choose(row));
+      if (isCall(row)) node.title = 'calls what stands elsewhere: right, or a double click, goes there';
       node.addEventListener('dblclick', () => into(row));
     }
     return node;
@@ -203,7 +205,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     data.files.map((each, i) => h('option', { value: i, selected: each === file }, each.us === null || !data.total_us || each.path === '' ? each.title : `${each.title} · ${percent(each.us / data.total_us)} %`)));
     const toggle = (text, on, hint, change) => h('button', { 'aria-pressed': String(on), title: hint, click: change }, text);
     const nowhere = data.total_us ? data.nowhere_us / data.total_us : 0;
-    bar.replaceChildren(...[
+    keepingFocus(bar, ['aria-label', 'title'], () => bar.replaceChildren(...[
       select,
       toggle('calls', withCalls(), 'Lines that call a module show what happens below them; off: only what their own ops take', () => { setMode({ calls: !withCalls() }); draw(); drawBar(); }),
       file.text && toggle('fold', mode.fold === true || file.text.split('\n').length > LONG, 'Only what stands around lines with ops', () => { setMode({ fold: mode.fold !== true }); drawn = ''; draw(); drawBar(); mark(true); }),
@@ -211,8 +213,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         : [data.not_executed ? `not executed: ${data.not_executed}` : 'not timed: press Execute'])),
       h('span', { class: 'gap' }),
       panes.classList.contains('narrow') && data.hottest.length ? toggle('hottest', hotShown(), 'The lines that take longest', () => { setMode({ hot: !hotShown() }); drawHot(); drawBar(); }) : null,
-      h('button', { title: 'Download all lines as CSV', click: csv }, 'CSV'),
-    ].filter(Boolean));
+      saves,
+    ].filter(Boolean)));
   }
 
   function drawHot() {
@@ -248,11 +250,21 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (row.op !== null) send('select', row.kernel === null ? { op: row.op } : { op: row.op, kernel: row.kernel });
   }
 
-  /** To the line where the dearest op below a call stands. */
+  const showCheck = ({ check }) => send('follow', { go: { stage: check.stage, rewrite: check.rewrite, open: 'rewrites', beside: 'source' } });
+
+  /** To the line where the dearest op below a call stands; `came` leads back. */
   function into(row) {
     const { lines: places } = chosen();
-    if (!isCall(row) || !places?.length) return;
+    if (!isCall(row) || !places?.length || same(places[0], at)) return;
+    came.push(at);
     [at] = places;
+    open(at[0]);
+    mark(true);
+  }
+
+  function back() {
+    if (!came.length) return;
+    at = came.pop();
     open(at[0]);
     mark(true);
   }
@@ -293,14 +305,18 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     mark(true);
   }
 
-  function csv() {
+  const saves = downloadMenu(() => [
+    csvItem('All lines', 'lines', table), ...(file.text ? [textItem(`The file ${file.title}`, file.path.split(/[\\/]/).pop(), () => file.text)] : []),
+  ]);
+
+  function table() {
     const names = ['file', 'line', 'node', 'own_us', 'own_bytes', 'own_flops', 'with_calls_us', 'with_calls_bytes', 'with_calls_flops', 'ops_at_import', 'ops_now', 'checked_rewrites', 'verdict', 'worst_error', 'text'];
-    const table = data.files.flatMap((each) => {
+    const lines_ = data.files.flatMap((each) => {
       const text = each.text?.split('\n');
       return each.rows.map((r) => [each.path, r.line, each.path === '' ? r.text : '', r.us, r.bytes, r.flops, r.all_us, r.all_bytes, r.all_flops, r.import, r.now,
         r.check?.count, r.check?.verdict, r.check?.error, each.path === '' ? r.kind : (text?.[r.line - 1] ?? r.text).trim()]);
     });
-    download('lines.csv', csvText(names, table), 'text/csv');
+    return [names, lines_];
   }
 
   scroll.addEventListener('keydown', (event) => {
@@ -308,7 +324,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const numbers = [...lines.keys()].filter((n) => rows.has(n));
     const now = at?.[0] === file.path ? at[1] : 0;
     const next = { ArrowDown: numbers.find((n) => n > now), ArrowUp: numbers.findLast((n) => n < now), Home: numbers[0], End: numbers.at(-1) };
+    const line = rows.get(now);
     if (event.key === 'Enter') send('show', { view: 'code', beside: 'source' });
+    else if (event.key === 'ArrowRight' && line && isCall(line)) into(line);
+    else if (event.key === 'ArrowLeft' && came.length) back();
+    else if (event.key === 'c' && line?.check) showCheck(line);
     else if (!(event.key in next)) return;
     else if (next[event.key] !== undefined) {
       choose(rows.get(next[event.key]));

@@ -93,10 +93,22 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
         ops = () if maker is None else (maker,)
     else:
         return {}
-    places = run.kept(("timeline places", run.version.timings), lambda: {
-        t.op: i for i, t in enumerate(made.timings)
-    })  # fmt: skip
+    places = places_of(run)
     return {"launches": [places[op] for op in ops if op in places]}
+
+
+def is_known(run: Run) -> bool:
+    """Whether there is a timeline: launches were timed, or the machine says how long they take."""
+    return _timeline(run) is not None
+
+
+def places_of(run: Run) -> dict[int | None, int]:
+    """Where each launch stands in the columns of the data."""
+    made = _timeline(run)
+    timings = [] if made is None else made.timings
+    return run.kept(("timeline places", run.version.timings), lambda: {
+        t.op: i for i, t in enumerate(timings)
+    })  # fmt: skip
 
 
 def answer(run: Run, sight: Sight, request: Mapping[str, Any]) -> Any:

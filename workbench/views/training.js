@@ -24,7 +24,7 @@ const STYLE = `${PAIR}
 .scroll { flex: 1; min-height: 0; overflow: auto; outline: none; } .scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 .rows { position: relative; } .row { display: grid; gap: 10px; padding: 0 10px; height: 22px; align-items: center; font-variant-numeric: tabular-nums; white-space: nowrap; min-width: max-content; }
 .rows .row { position: absolute; left: 0; right: 0; cursor: pointer; } .rows .row:hover { background: var(--raised); } .rows .row.on { background: var(--accentSoft); }
-.head { position: sticky; top: 0; z-index: 2; background: var(--raised); border-bottom: 1px solid var(--line); font-weight: 600; height: 36px; } .head small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; } .head .to { cursor: pointer; } .head .to:hover { color: var(--accent); }
+.head { position: sticky; top: 0; z-index: 2; background: var(--raised); border-bottom: 1px solid var(--line); font-weight: 600; height: 36px; } .head small { display: block; font-weight: 400; color: var(--faint); line-height: 1.1; }
 .row > * { text-align: right; overflow: hidden; text-overflow: ellipsis; } .row .left { text-align: left; }
 .digest { font: 11.5px var(--mono); } .digest.differs { color: var(--removed); } .digest button { height: 18px; padding: 0 4px; }
 .as-is { display: contents; }
@@ -54,7 +54,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const tools = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Training run' });
   const pair = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'A second run' });
   const note = h('div', { class: 'note', role: 'note', hidden: true });
-  const chart = h('div', { class: 'chart', tabindex: 0, role: 'region', 'aria-label': 'Loss by iteration: left and right move the cursor, drag zooms, double click shows all' });
+  const chart = h('div', { class: 'chart', tabindex: 0, role: 'region', 'aria-label': 'Loss by iteration: left and right move the cursor, plus and minus zoom, f shows all' });
   const tip = h('div', { class: 'tip', hidden: true });
   const head = h('div', { class: 'row head', role: 'row' });
   const rows = h('div', { class: 'rows', role: 'rowgroup' });
@@ -163,37 +163,46 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   let built = '';
   function drawControls() {
     const { a } = data;
-    const focus = root.activeElement ?? document.activeElement;
-    const mark = focus?.dataset?.scale ? `[data-scale="${focus.dataset.scale}"]` : focus?.dataset?.do ? `[data-do="${focus.dataset.do}"]` : focus?.classList?.contains('lower') ? '.lower' : '';
     const toggle = (name, value, title, hint) => h('button', { 'aria-pressed': String((state[name] ?? 'linear') === value), 'data-scale': value, title: hint, click: () => remember({ [name]: value === 'linear' ? undefined : value }) }, title);
     const lower = h('select', { class: 'lower', 'aria-label': 'Lower plot', title: 'What the lower plot shows', change: () => remember({ below: lower.value }) },
       BELOW.filter(([name]) => has(name)).map(([name, title]) => h('option', { value: name, selected: name === below() }, title)));
     const zoomed = state.from !== undefined;
-    tools.replaceChildren(facts, h('span', { class: 'gap' }),
+    keepingFocus(tools, ['data-scale', 'data-do', 'aria-label'], () => tools.replaceChildren(facts, h('span', { class: 'gap' }),
       zoomed ? h('button', { title: 'Show all iterations  (double click)', click: whole }, `${count(state.from)} to ${count(state.to)} ×`) : '',
       h('span', { class: 'group', role: 'group', 'aria-label': 'Scale of the loss' }, toggle('scale', 'linear', 'linear', 'Loss on a linear scale'), toggle('scale', 'log', 'log', 'Loss on a logarithmic scale')),
       h('button', { 'aria-pressed': String(Boolean(state.smooth)), 'data-do': 'smooth', title: `Exponential mean, ${WEIGHT} of what was before; the loss itself stays behind it`, click: () => remember({ smooth: state.smooth ? undefined : true }) }, 'smooth'),
-      lower);
-    const files = h('span', { class: 'group' }, h('button', { title: 'Download all iterations as CSV', click: csv }, 'CSV'),
-      h('button', { title: 'Download the plots as SVG', click: () => download('training.svg', svgText(chart.querySelector('svg')), 'image/svg+xml') }, 'SVG'));
+      lower));
     const others = library.filter((each) => each.name !== a.name && each.status !== 'unreadable');
     const about = (each) => `${each.model} · ${each.target}`;
     pair.replaceChildren(...(data.rows ? [] : pairBar({ a, b: data.b, library: others, about, choose, send })), // a report has no second run
       data.together ? h('button', { 'data-do': 'divergence', title: 'The first op in which the two runs differ', click: () => send('show', { view: 'divergence' }) }, 'Where do they part?') : '',
-      pairClear(data.b, choose), h('span', { class: 'gap' }), files);
-    if (mark) tools.querySelector(mark)?.focus();
+      pairClear(data.b, choose), h('span', { class: 'gap' }), saves);
   }
 
-  function csv() {
+  const saves = downloadMenu(() => [
+    csvItem('All iterations', 'training', table), csvItem('What the runs are', 'training-runs', about_),
+    ...pictureItems('Plots', 'training', chart.querySelector('svg')),
+  ]);
+
+  /** Facts of the run, of both where there are two, and up to where these are the same. */
+  function about_() {
+    const names = ['name', 'path', 'model', 'target', 'status', 'message', 'done', 'wanted', 'batch', 'loss', 'seconds'];
+    const rows = names.map((name) => [name, data.a[name], ...(data.b ? [data.b[name]] : [])]);
+    const { by, why, first, last, parts } = data.together ?? {};
+    if (data.together) rows.push(['compared by', by || why, ''], ['first compared', first, ''], ['last compared', last, ''], ['differ from iteration', parts ?? '', '']);
+    return [['fact', 'A', ...(data.b ? ['B'] : [])], rows];
+  }
+
+  function table() {
     const extra = ['rate', 'loss_scale', 'skipped'].filter(has);
     const columns = ['loss', 'seconds', ...extra, 'root'];
     const sides = data.b ? ['a', 'b'] : ['a'];
-    const names = ['iteration', ...sides.flatMap((side) => columns.map((name) => (data.b ? `${name}_${side}` : name)))];
+    const names = ['iteration', ...sides.flatMap((side) => columns.map((name) => (data.b ? `${name}_${side}` : name))), ...(data.b ? ['apart'] : [])];
     const list = shown.numbers.map((number) => [number, ...sides.flatMap((side) => {
       const i = index(stores[side], number);
       return columns.map((name) => (i < 0 ? '' : stores[side][name][i]));
-    })]);
-    download('training.csv', csvText(names, list), 'text/csv');
+    }), ...(data.b ? [index(stores.a, number) < 0 ? '' : value('a', 'apart', index(stores.a, number))] : [])]);
+    return [names, list];
   }
 
   // -- the plots --------------------------------------------------------------------------------
@@ -413,6 +422,21 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   const whole = () => remember({ from: undefined, to: undefined });
+  /** Plus shows half of what is shown, around the cursor; minus twice as much; f all. */
+  function zoomByKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !shown.numbers.length) return;
+    const factor = { '+': 0.5, '-': 2 }[event.key];
+    if (factor) {
+      const [from, to] = range();
+      const middle = Number.isInteger(state.at) && state.at >= from && state.at <= to ? state.at : (from + to) / 2;
+      const [low, high] = [middle - (middle - from) * factor, middle + (to - middle) * factor].map(nearest);
+      if (low <= shown.numbers[0] && high >= shown.numbers[shown.numbers.length - 1]) whole();
+      else if (high > low) remember({ from: low, to: high });
+    } else if (event.key === 'f') whole();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
   let drag = null;
   const local = (event) => event.clientX - chart.getBoundingClientRect().left;
   chart.addEventListener('pointermove', (event) => {
@@ -483,8 +507,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     list.style.flexBasis = `${parts.reduce((sum, each) => sum + each.width + 10, 22)}px`;
     scroll.style.setProperty('--grid', grid);
     head.style.gridTemplateColumns = grid;
-    head.replaceChildren(...parts.map((each) => h('span', { class: `${each.left ? 'left' : ''}${each.sort ? ' to' : ''}`, role: 'columnheader',
-      title: each.hint, ...(each.sort ? { title: 'The first or the last first', click: () => remember({ order: state.order === 'last' ? undefined : 'last' }) } : {}) }, each.title, h('small', {}, each.unit || '\u00a0'))));
+    const turn = () => remember({ order: state.order === 'last' ? undefined : 'last' });
+    keepingFocus(head, ['data-sort'], () => head.replaceChildren(...parts.map((each) => h('span', { class: each.left ? 'left' : '', role: 'columnheader', title: each.hint,
+      'aria-sort': each.sort ? (state.order === 'last' ? 'descending' : 'ascending') : null },
+    each.sort ? h('button', { class: 'sort', 'data-sort': 'iteration', title: 'The first or the last first', click: turn }, each.title) : each.title, h('small', {}, each.unit || '\u00a0')))));
   }
 
   function drawRows() {
@@ -513,7 +539,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   function walk(event, earlier, further) {
-    if (event.ctrlKey || event.metaKey || event.altKey || !shown.numbers.length) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || !shown.numbers.length || event.target.closest('.sort')) return;
     const line = lineOf(state.at);
     const to = { [earlier]: line < 0 ? 0 : line - 1, [further]: line + 1, Home: 0, End: shown.numbers.length - 1 }[event.key];
     if (to === undefined) return;
@@ -522,6 +548,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     event.stopPropagation();
   }
   scroll.addEventListener('keydown', (event) => walk(event, 'ArrowUp', 'ArrowDown'));
+  chart.addEventListener('keydown', zoomByKey);
   chart.addEventListener('keydown', (event) => (state.order === 'last' ? walk(event, 'ArrowRight', 'ArrowLeft') : walk(event, 'ArrowLeft', 'ArrowRight')));
   const scrolled = perFrame(() => { if (data) drawRows(); });
   scroll.addEventListener('scroll', () => {

@@ -30,6 +30,10 @@ class Roofs:
     def least_us(self, flops: float, nbytes: float) -> float:
         return self.limits.least_seconds(flops, nbytes) * 1e6
 
+    def passed(self, percent: float | None) -> bool:
+        """Whether a share of the limit proves that it was measured too low."""
+        return self.measured and percent is not None and self.limits.passed(percent)
+
     def bound(self, flops: float, nbytes: float) -> str:
         """Which roof is the lower one: ``arithmetic`` or ``memory``."""
         memory = nbytes / self.limits.bandwidth(nbytes) if nbytes else 0.0
@@ -70,14 +74,22 @@ def _roofs(run: Run) -> Roofs | None:
     timing, figures = run.figures("timing"), run.figures()
     name = str(figures.get("machine", ""))
     if run.timings() and "limits" in timing:
-        return Roofs(name or "this machine", from_json(str(timing["limits"])), True)
+        return _told(name or "this machine", timing["limits"], True)
     if run.timings() and "peak_gflops" in timing and "dram_gbytes_per_s" in timing:
         curve = ((1, 1e9 * float(timing["dram_gbytes_per_s"])),)
         found = Limits(1, 1e9 * float(timing["peak_gflops"]), curve, curve)
         return Roofs(name or "this machine", found, True)
     if "machine_limits" in figures:
-        return Roofs(name, from_json(str(figures["machine_limits"])), False)
+        return _told(name, figures["machine_limits"], False)
     return _of_shipped(_GPU) if run.meta().get("target") == "cuda" else None
+
+
+def _told(name: str, text: Any, measured: bool) -> Roofs | None:
+    """Limits that a recording holds as JSON; None where they make no sense."""
+    try:
+        return Roofs(name, from_json(str(text)), measured)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _of_shipped(name: str) -> Roofs | None:

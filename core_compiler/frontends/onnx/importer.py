@@ -4,6 +4,8 @@ once."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.frontends.base import Imported, Unsupported, refuse
 from core_compiler.frontends.onnx import ops
 from core_compiler.frontends.onnx.functions import definition, inlined, schema_with_function
+from core_compiler.frontends.onnx.nodes import run_file, run_nodes
 from core_compiler.frontends.onnx.ops.elementwise import POINTWISE
 from core_compiler.frontends.onnx.origins import LISTING, describe, listing, scope_of
 from core_compiler.frontends.onnx.reading import (
@@ -49,6 +52,7 @@ from core_compiler.ir import (
     WeightStore,
     tensor,
 )
+from core_compiler.ir.framework import Nodes
 from core_compiler.ops.base import TypeRuleError
 
 __all__ = ["import_file", "import_proto", "ops"]
@@ -86,10 +90,14 @@ def import_file(
     UserError for a damaged file, external data outside the folder, unsupported ops (all at once).
     """
     path = Path(path)
-    model = read_model(path)
-    return import_proto(
-        model, folder=path.parent, name=str(path), sizes=sizes, inputs=inputs, training=training
-    )
+    imported = import_proto(
+        read_model(path), folder=path.parent, name=str(path), sizes=sizes, inputs=inputs,
+        training=training,
+    )  # fmt: skip
+    assert imported.nodes is not None
+    # The file is read again where its graph is run: nobody else needs its weights twice.
+    again = partial(run_file, path, list(imported.nodes.values))
+    return replace(imported, nodes=replace(imported.nodes, run=again))
 
 
 def import_proto(
@@ -151,6 +159,8 @@ def import_proto(
         raise refuse(importer.unsupported, name)
     if tensors is not None:
         tensors.update(importer.env)
+    made = {n: importer.env.get(n) for node in model.graph.node for n in node.output if n}
+    values = {n: (v,) for n, v in made.items() if isinstance(v, Value)}
     main = importer.main()
     facts: dict[str, Any] = {
         "frontend": "onnx",
@@ -168,6 +178,7 @@ def import_proto(
         tuple(v.name or "" for v in main.arguments),
         tuple(importer.result_names),
         {LISTING: listing(model.graph)}, facts, importer.state.arrays,
+        Nodes("onnxruntime", values, partial(run_nodes, model, folder, list(values))),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from inspect import isfunction
 from typing import Any
 
@@ -32,6 +33,7 @@ from core_compiler.frontends.pytorch.decompositions import (
     lookup,
     tensors_of,
 )
+from core_compiler.frontends.pytorch.nodes import run_nodes
 from core_compiler.frontends.pytorch.origins import describe, identifier, is_library, owner_of
 from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
@@ -49,6 +51,7 @@ from core_compiler.ir import (
     WeightStore,
     tensor,
 )
+from core_compiler.ir.framework import Nodes
 from core_compiler.ops.base import TypeRuleError
 
 #: Ops that only assert or annotate: they have no effect on values.
@@ -134,6 +137,7 @@ def import_exported(
             "tied": _tied(program.state_dict),
         },
         walker.state.arrays,
+        Nodes("torch", walker.nodes, partial(run_nodes, walker.program)),
     )
 
 
@@ -216,6 +220,8 @@ class _Walker:
     def __init__(self, program, weights: WeightStore, symbols: Symbols):
         self.program, self.weights, self.symbols = program, weights, symbols
         self.env: dict[Any, Any] = {}
+        #: What each node of the model's own graph became, by its name.
+        self.nodes: dict[str, list[Value | None]] = {}
         self.arguments: list[Value] = []
         self.outputs: list[Value] = []
         self.output_names: list[str] = []
@@ -246,6 +252,8 @@ class _Walker:
                 self._output(node)
             else:
                 self._inner(node, self.program.graph_module)
+                made = leaves(self.env.get(node))
+                self.nodes[node.name] = [v if isinstance(v, Value) else None for v in made]
 
     def _inner(self, node, owner) -> None:
         """A node of the graph of ``owner`` that is neither given to it nor its end."""

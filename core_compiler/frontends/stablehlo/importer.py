@@ -15,6 +15,7 @@ from core_compiler.frontends.stablehlo import apart, ops, polymorphic
 from core_compiler.frontends.stablehlo.origins import LISTING, Origins
 from core_compiler.frontends.stablehlo.reading import (
     AGAIN,
+    OPS,
     NotSupported,
     check_file,
     parsed,
@@ -36,8 +37,6 @@ from core_compiler.ops.base import TypeRuleError
 
 __all__ = ["import_file", "import_program", "ops"]
 
-#: Ops that one import translates at most (calls count each time).
-OPS = 500_000
 RETURNS = frozenset({"func.return", "stablehlo.return", "chlo.return", "return"})
 
 

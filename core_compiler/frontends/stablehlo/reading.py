@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,12 @@ from core_compiler.ir.attribute_parser import AttributeParser
 MAGIC = b"ML\xefR"
 #: A program may be this large (bytes); weights belong among its arguments.
 LIMIT = 1 << 31
+#: Ops that one import translates at most (calls count each time).
+OPS = 500_000
+#: An op with a result in a program's text.
+_LINE = re.compile(rb"\n\s*%")
+#: Shorter texts (bytes) are parsed without being counted first.
+SHORT = 1 << 25
 
 
 class NotSupported(Exception):
@@ -54,6 +61,16 @@ def check_file(path: Path) -> None:
     if size > LIMIT:
         raise UserError(f"the file has {size} bytes, at most {LIMIT} are read", str(path),
                         "pass weights as arguments")  # fmt: skip
+    if size > SHORT:
+        _check_length(path)
+
+
+def _check_length(path: Path) -> None:
+    """UserError where a text has far too many ops: MLIR's parser takes minutes to find out."""
+    data = path.read_bytes()
+    if not data.startswith(MAGIC) and (count := sum(1 for _ in _LINE.finditer(data))) > OPS:
+        raise UserError(f"the program has {count:,} ops, at most {OPS:,} are read", str(path),
+                        "give a part of it")  # fmt: skip
 
 
 @contextmanager

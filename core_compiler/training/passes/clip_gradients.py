@@ -21,6 +21,7 @@ class ClipGradients(Pass):
     """
 
     exact = False
+    anew = True
     tolerance = "values change where the configuration asks for clipped gradients"
     requires = frozenset({"gradients"})
     norm: float = 1.0

@@ -20,6 +20,7 @@ class GuardUpdate(Pass):
     As ``torch.amp.GradScaler.step`` and ``update``.  The iteration and the model's own state go on.
     """
 
+    anew = True
     mandatory = True
     requires = frozenset({"finiteness", "updated"})
     ends = frozenset({"finiteness", "updated"})

@@ -30,6 +30,7 @@ class MixedPrecision(Pass):
     """
 
     exact = False
+    anew = True
     tolerance = (
         "operands and results are rounded to the narrow dtype: a rewrite moves a result by at most "
         "four of its roundings (2^-8 of bf16, 2^-11 of f16) of the largest element"

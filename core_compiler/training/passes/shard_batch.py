@@ -33,6 +33,7 @@ class ShardBatch(Pass):
     """
 
     exact = False
+    anew = True
     tolerance = "sums over the batch are added up shard by shard"
     mandatory = True
     requires = frozenset({"tensor_ops"})

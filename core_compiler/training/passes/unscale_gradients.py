@@ -23,6 +23,7 @@ class UnscaleGradients(Pass):
     """
 
     mandatory = True
+    anew = True
     requires = frozenset({"gradients", "scaled_loss"})
     ensures = frozenset({"finiteness"})
     ends = frozenset({"scaled_loss"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
@@ -9,16 +10,19 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from tests.late_browser import without_ready
 from tests.workbench import two_targets as two_targets_network
 from tests.workbench.two_targets import TwoTargets
 
+T = TypeVar("T")
 #: How long anything on the page may take on a loaded machine (milliseconds).
 PATIENCE = 60_000
 
@@ -164,6 +168,12 @@ def own_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
             one.stop()
 
 
+def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a loop of its own: the browser's is in this thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
+
+
 class Tab:
     """The page in a browser tab, with what it asked of the network and its errors."""
 
@@ -215,6 +225,13 @@ class Tab:
         else:  # it has no place: it is in the list behind the tabs
             self.page.locator(".cw-tabs select:visible").first.select_option(view)
 
+    def saved(self, within: str, item: str) -> Path:
+        """What an item of the download menu of a part of the page saves."""
+        self.locate(f"{within} button.save").first.click()
+        with self.page.expect_download() as got:
+            self.locate(f'[role=menuitem]:text-is("{item}"):visible').click()
+        return Path(got.value.path())
+
     def drawn(self, view: str) -> None:
         """Wait until a view of `widgets` has drawn its data."""
         self.wait(f"#cw-view-{view} .cw[data-ready]", state="visible")
@@ -255,12 +272,15 @@ def profile(browser: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def tab(profile: Any) -> Iterator[Callable[..., Tab]]:
-    """``tab(url)``: the page, ready, 1440 by 900; nothing of earlier tests is kept in it."""
+    """``tab(url)``: the page, ready, 1440 by 900; nothing of earlier tests is kept in it.  With
+    ``slow_to_say_so`` the server never hears that all of the page is drawn."""
     opened: list[Tab] = []
 
-    def open_(url: str) -> Tab:
+    def open_(url: str, slow_to_say_so: bool = False) -> Tab:
         made = Tab(profile)
         opened.append(made)
+        if slow_to_say_so:
+            made.page.route_web_socket(lambda _: True, without_ready)
         return made.open(url)
 
     yield open_

@@ -1,24 +1,22 @@
-"""Every view under axe (Deque's rules, WCAG 2 and good practice), in light and dark."""
+"""Every view under axe, in light and dark."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
+from tests import accessibility
+from tests.accessibility import findings
+from workbench import report
 from workbench.state import VIEWS
 
 pytestmark = [pytest.mark.playwright, pytest.mark.slow]
 
-#: What axe calls serious: somebody cannot use the page.
-SERIOUS = ("serious", "critical")
-
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    package = pytest.importorskip("axe_playwright_python", reason="it brings axe")
-    return (Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    return accessibility.axe()
 
 
 @pytest.fixture(params=["light", "dark"])
@@ -29,16 +27,6 @@ def page(request: pytest.FixtureRequest, browser, axe):
     made.set_default_timeout(60_000)
     yield made
     context.close()
-
-
-def findings(page, axe: str) -> list[str]:
-    """What is wrong, a line each: the rule, the element, what to do."""
-    page.evaluate(axe)
-    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
-    return [
-        f"{rule['id']}: {node['html'][:120]} ({node['failureSummary']})"
-        for rule in found["violations"] if rule["impact"] in SERIOUS for node in rule["nodes"]
-    ]  # fmt: skip
 
 
 def told(wrong: dict[str, list[str]]) -> str:
@@ -61,6 +49,44 @@ def test_no_view_has_a_serious_finding(server, page, axe, recording):
     opened(page, server, run=recording, panes="graph,diff", stage=8)
     page.keyboard.press("?")
     wrong["two panes and keys"] = findings(page, axe)
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    wrong["any view"] = findings(page, axe)
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("/./")
+    page.wait_for_selector("#cw-bar .told:has-text(' of ')", state="visible")
+    wrong["search"] = findings(page, axe)
+    page.keyboard.press("Escape")
+    for view in ("graph", "overview"):
+        opened(page, server, run=recording, panes=view, stage=8)
+        page.locator(f"#cw-view-{view} button.save").click()
+        page.wait_for_selector(f"#cw-view-{view} [role=menu]", state="visible")
+        wrong[f"downloads of {view}"] = findings(page, axe)
+    assert told(wrong) == ""
+
+
+def test_no_view_of_a_report_has_a_serious_finding(page, axe, recording, tmp_path):
+    path = tmp_path / "report.html"
+    report.write(recording, path)
+    page.goto(f"file://{path}#stage=8&op=3")
+    page.wait_for_selector("body[data-ready]")
+    wrong = {}
+    for view in report.SHOWN:
+        page.keyboard.press("g")
+        page.keyboard.press(VIEWS[view].key)
+        page.wait_for_selector(f"#cw-view-{view}.left")
+        page.wait_for_timeout(500)  # what fades in has its colours then
+        wrong[view] = findings(page, axe)
+    assert told(wrong) == ""
+
+
+def test_views_of_two_recordings_have_none(server, page, axe, two_targets):
+    wrong = {}
+    for view in (name for name, each in VIEWS.items() if each.two):
+        state = {f"{view}.view": '{"ab":true}'}
+        opened(page, server, run=two_targets.cpu, other=two_targets.cuda, panes=view, **state)
+        wrong[view] = findings(page, axe)
     assert told(wrong) == ""
 
 

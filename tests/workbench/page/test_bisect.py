@@ -8,9 +8,11 @@ from urllib.parse import quote
 
 import pytest
 
+from core_compiler.pipelines import PipelineEdit
 from tests.debug import planted
 from tests.workbench.conftest import MODEL
 from tests.workbench.test_cli_reduce import run_alone
+from tests.workbench.test_recorded_model import STOOD_IN, from_python
 from workbench.cli import main
 
 VIEW = "#cw-view-bisect"
@@ -40,4 +42,16 @@ def test_a_wrong_pass_is_found_and_its_reproducer_runs_alone(server, tab, tmp_pa
     page.locate(f"{VIEW} button.link", has_text=planted.QUICK_GELU.name).click()
     page.wait_query("rewrite", "0")
     page.wait("#cw-view-rewrites >> text=1.702")
+    assert not page.errors
+
+
+@pytest.mark.playwright
+@pytest.mark.slow
+def test_a_compile_from_python_is_looked_through(server, tab, tmp_path):
+    path = from_python(tmp_path / "net.run", PipelineEdit(), finish=True)
+    page = tab(f"{server.url}?run={quote(str(path))}")
+    page.locate('#cw-view-overview [data-do="bisect"]').click()
+    page.wait(f"{VIEW} >> text=Nothing is wrong.")
+    said = page.text(f'{VIEW} [data-result="none"]')
+    assert STOOD_IN in said and "does what it means" in said, said
     assert not page.errors

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import xml.etree.ElementTree as ElementTree
+from contextlib import closing
 from urllib.parse import quote
 
 import numpy as np
@@ -14,7 +15,7 @@ from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder
 from tests.workbench.two_targets import LINES, ROWS
 from workbench.state import Sight
-from workbench.views import Empty, code, kernels
+from workbench.views import Empty, code, inspector, kernels
 from workbench.views.reading import Run
 from workbench.views.work import roofs, work
 
@@ -116,6 +117,29 @@ def test_an_older_recording_has_the_roofs_it_kept(recording, tmp_path):
     old.close()
 
 
+def busy(recording, path):
+    """The recording as if its machine's limits had been measured while it was busy."""
+    path.write_bytes(recording.read_bytes())
+    with sqlite3.connect(path) as database:
+        ((text,),) = database.execute("SELECT value FROM figure WHERE name = 'limits'")
+        low = json.loads(text)
+        low["flops"] /= 1e3
+        low |= {name: [[s, rate / 1e3] for s, rate in low[name]] for name in ("read", "copy")}
+        database.execute("UPDATE figure SET value = ? WHERE name = 'limits'", (json.dumps(low),))
+    database.close()
+    return path
+
+
+def test_a_kernel_above_the_measured_limit_says_so(recording, tmp_path):
+    with closing(Run(busy(recording, tmp_path / "busy.run"))) as run:
+        rows = [row for row in kernels.data(run, Sight())["rows"] if row["percent"]]
+        assert any(row["beyond"] for row in rows)
+        assert all(row["beyond"] == (row["percent"] > 105) for row in rows)
+        chosen = next(row for row in rows if row["beyond"])
+        told = json.dumps(inspector.data(run, Sight(kernel=chosen["id"])))
+        assert "above the measured limit" in told
+
+
 def test_before_the_first_stage_there_is_nothing_to_predict(tmp_path):
     path = tmp_path / "begun.run"
     recorder = Recorder(path)
@@ -170,7 +194,8 @@ def test_a_point_of_the_roofline_selects_its_kernel_everywhere(opened, cpu, two_
         page.wait(f'{VIEW} .point.on[data-kernel="{row["id"]}"]')
         page.wait(f'#cw-view-code .bar:has-text("{row["name"]}")')
         page.wait(f'#cw-inspector :text("{row["name"]}")')
-    page.press("ArrowDown")
+    page.press("End")  # the last mark
+    page.press("Enter")
     page.wait_query("kernel", str(second["id"]))
     assert not page.errors
 
@@ -192,9 +217,7 @@ def test_table_roofline_or_both_stays_in_the_address_and_downloads(opened, cpu, 
     page.locate(f'{VIEW} [data-mode="roofline"]').click()
     page.wait(f"{VIEW} .chart svg")
     assert page.locate(f"{VIEW} .scroll").is_hidden()
-    with page.page.expect_download() as download:
-        page.locate(f'{VIEW} button:text("SVG")').click()
-    drawing = ElementTree.parse(download.value.path()).getroot()
+    drawing = ElementTree.parse(page.saved(VIEW, "Roofline, SVG")).getroot()
     circles = [e for e in drawing.iter() if e.tag.endswith("circle")]
     assert len(circles) == 2 and all(c.get("fill", "").startswith("rgb") for c in circles)
     assert "var(" not in ElementTree.tostring(drawing, encoding="unicode")

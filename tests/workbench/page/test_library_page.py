@@ -55,6 +55,13 @@ def test_a_run_is_found_tagged_deleted_and_restored(store, tab, recording):
     page.locate("#cw-start .runs-head input").fill("")
     shutil.copy(recording, store.root / "recordings" / "copied.run")
     page.wait(f'{RUNS} tr[data-run="copied.run"]')
+    shutil.copy(recording, store.root / "recordings" / "spare.run")
+    page.locate(f'{RUNS} [aria-label="Delete spare.run"]').click()
+    page.locate("#cw-start [data-do=trash]").click()
+    for says in ("Delete", "Press again"):
+        page.locate(f'{RUNS} [aria-label="{says}: spare.run, for good"]').click()
+    page.wait(f"{RUNS}:has-text('The trash is empty.')")
+    assert not list((store.root / "trash").iterdir())
     page.locate("#cw-start [data-do=trend]").click()
     page.wait_query("shelf", "trend")
     page.wait('#cw-start figure[data-figure="compile_s"] circle >> nth=3')

@@ -34,6 +34,18 @@ def run(recording):
 
 
 @pytest.fixture(scope="module")
+def beside_torch(tmp_path_factory):
+    """A recording whose import was compared with torch."""
+    pytest.importorskip("torch", reason="the sample models need torch")
+    from workbench import jobs, models
+
+    path = tmp_path_factory.mktemp("beside") / "beside.run"
+    model = models.load(models.spec("digits-mlp", None, width=0.25))
+    jobs.compile(model, "cpu", path=path, against="torch")
+    return path
+
+
+@pytest.fixture(scope="module")
 def file(recording):
     with Recording.open(recording) as opened:
         yield opened
@@ -272,9 +284,7 @@ def test_failures_are_seen_first_and_in_the_dark(opened, broken):
     page.locate(f"{VIEW} [data-tab=values]").click()
     page.wait(f"{VIEW} td.nan")
     assert page.text(f"{VIEW} td.nan").endswith(str(NONE))
-    with page.page.expect_download() as download:
-        page.locate(f"{VIEW} button[title='Download the table as CSV']").click()
-    rows = download.value.path().read_text().splitlines()
+    rows = page.saved(VIEW, "Values, CSV").read_text().splitlines()
     assert rows[0].startswith("stage,place,name,kind") and "core.log" in rows[1]
     assert page.errors == []
 
@@ -286,3 +296,22 @@ def test_what_was_not_checked_is_said(opened, tmp_path):
     page = opened("&panes=numerics", path)
     page.wait(f"{VIEW} .cw-message:visible")
     assert "check every rewrite" in page.text(f"{VIEW} .cw-message")
+
+
+def test_the_import_is_listed_beside_its_framework(server, tab, beside_torch):
+    with Recording.open(beside_torch) as opened:
+        records = opened.framework_values()
+    worst = max(records, key=lambda r: r.error)
+    page = tab(f"{server.url}?run={quote(str(beside_torch))}&panes=numerics,graph")
+    page.wait(f"{VIEW} [data-framework=torch]")
+    said = page.text(f"{VIEW} [data-framework=torch]")
+    assert f"{len(records)} values of the import" in said and worst.node in said
+    page.locate(f"{VIEW} [data-do=beside]").click()
+    page.wait(f"{VIEW} [data-tab=beside][aria-selected=true]")
+    page.wait(f"{VIEW} tbody tr.on")
+    assert worst.node in page.text(f"{VIEW} tbody tr.on")
+    rows = page.locate(f"{VIEW} tbody tr")
+    assert rows.count() == len(records)
+    table = page.saved(VIEW, "Values beside torch, CSV").read_text().splitlines()
+    assert len(table) == len(records) + 1 and table[0].startswith("place,node,name")
+    assert page.errors == []

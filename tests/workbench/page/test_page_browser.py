@@ -8,16 +8,12 @@ from urllib.parse import quote, urlparse
 import pytest
 
 from core_compiler import compiler
-from core_compiler.ir import Block, Function, Module, Op, Value, dtype, tensor
-from core_compiler.ir.events import KernelRecord, StageRecord
-from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder
 from workbench import models
+from workbench.state import VIEWS
 
 pytestmark = pytest.mark.playwright
-
-HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 
 
 @pytest.fixture
@@ -90,6 +86,34 @@ def test_keys_step_through_passes_and_rewrites(opened, recording):
     page.press("n")
     page.wait("#cw-bar .toast:visible")
     assert "No failed check" in page.text("#cw-bar .toast")
+
+
+def test_two_tabs_on_one_run_do_not_disturb_each_other(opened, recording):
+    changed = [s.index for s in stages(recording)[1:] if s.changed]
+    a, b = opened("&stage=0&panes=graph,diff"), opened("&stage=0&panes=source,diff")
+    for place in (0, 1, 2):
+        a.press("j")
+        a.stage(changed[place])
+        b.stage(changed[place - 1] if place else 0)
+        b.press("j")
+        b.stage(changed[place])
+    b.press("J")
+    b.wait("#cw-inspector h3:has-text('Rewrite 0')")
+    assert a.locate("#cw-inspector h3:has-text('Rewrite 0')").count() == 0
+    a.wait_query("panes", "graph,diff")
+    b.wait_query("panes", "source,diff")
+    assert a.errors == b.errors == []
+
+
+def test_the_page_works_before_the_browser_has_said_that_it_is_drawn(server, tab, recording):
+    page = tab(
+        f"{server.url}?run={quote(str(recording))}&stage=0&panes=graph,diff", slow_to_say_so=True
+    )
+    changed = next(s.index for s in stages(recording)[1:] if s.changed)
+    page.press("j")
+    page.stage(changed)
+    page.drawn("graph")
+    assert page.errors == []
 
 
 def test_breakpoints_are_set_and_run_to(opened, recording):
@@ -253,12 +277,33 @@ def test_enter_pressed_before_the_answer_goes_to_the_hit_of_what_is_typed(opened
     page.wait("#cw-inspector .head b:has-text('core.conv')")
 
 
+def test_search_says_what_has_no_room_and_leads_to_it(opened):
+    """The graph's own syntax; what is more than the list holds is found again in the graph."""
+    page = opened("&stage=0&panes=graph,diff")
+    page.drawn("graph")
+    page.press("/")
+    page.type("kind:/(/")
+    page.wait("#cw-bar .told:has-text('no expression')")
+    page.locate("#cw-bar input[type=search]").fill("/./")
+    page.wait("#cw-bar .told:has-text('40 of')")
+    more = page.text("#cw-bar .hit.more")
+    page.press("ArrowUp")  # round, to the last one
+    page.wait("#cw-bar .hit.more.on")
+    page.press("Enter")
+    page.wait_query("graph.view", '"query":"/./"', partly=True)
+    ops = more.split("all ")[1].split(" ")[0]
+    page.wait(f"#cw-view-graph .hits:text-is('{ops} hits')")
+    assert page.errors == []
+
+
 def test_nothing_is_asked_from_outside(opened):
     page = opened("&stage=8&panes=graph,diff")
     page.drawn("graph")
-    for view in ("overview", "kernels", "code", "memory"):
+    for view in VIEWS:
         page.show(view)
-        page.page.wait_for_timeout(300)
+        page.wait(f"#cw-view-{view}.left")
+        page.wait("#cw-busy:not(.on)", state="attached")
+        page.page.wait_for_timeout(100)
     hosts = {urlparse(u).hostname for u in page.requests if not u.startswith(("data:", "blob:"))}
     assert hosts == {"127.0.0.1"}
     assert any(u.startswith("ws:") for u in page.requests), "the log saw the websocket"
@@ -314,55 +359,6 @@ def test_a_server_that_comes_back_shows_the_same_sight(own_server, tab, recordin
     page.stage(8)
     page.drawn("graph")
     assert page.query("panes") == "graph,diff"
-
-
-# -- hostile names --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def hostile(tmp_path):
-    """A recording in which everything that has a name is called after an attack."""
-    path = tmp_path / f"{HOSTILE.replace('/', '')[:80]}.run"
-    kind = tensor((2, 3), dtype("f32"))
-    x, y, z = Value(kind, HOSTILE), Value(kind, HOSTILE + "y"), Value(kind)
-    node = FrontendNode(HOSTILE, HOSTILE, HOSTILE, 1, f"{HOSTILE}/inner", ())
-    origin = Origin.root(node)
-    first = Op("core.neg", (x,), (y,), {}, (), origin)
-    second = Op("core.exp", (y,), (z,), {}, (), origin)
-    module = Module({"main": Function("main", Block((x,), (first, second), (z,)), "tensor")})
-    other = Module({"main": Function("main", Block((x,), (first,), (y,)), "tensor")})
-    with Recorder(path) as recorder:
-        recorder.begin({"model": HOSTILE, "target": HOSTILE, "mode": HOSTILE, "frontend": HOSTILE,
-                        "sizes": {HOSTILE: HOSTILE}, "sources": {HOSTILE: HOSTILE}})  # fmt: skip
-        recorder.stage(StageRecord(0, HOSTILE, module, doc=HOSTILE, figures={HOSTILE: 1.0}))
-        recorder.stage(
-            StageRecord(1, HOSTILE, other, options={HOSTILE: HOSTILE}, tolerance_class=HOSTILE)
-        )
-        kernel = KernelRecord(HOSTILE, HOSTILE, HOSTILE, HOSTILE, ops=(first,), key=HOSTILE)
-        recorder.kernels([kernel])
-    return path
-
-
-def test_names_never_become_html(hostile, server, tab):
-    page = tab(f"{server.url}?run={quote(str(hostile))}&stage=0&op=1&panes=overview")
-    page.wait("#cw-view-overview h1")
-    assert page.text("#cw-view-overview h1") == HOSTILE
-    page.wait("#cw-inspector section")
-    for view in ("graph", "diff", "code"):
-        page.show(view)
-        page.drawn(view)
-    page.show("kernels")
-    page.wait("#cw-view-kernels tbody tr")
-    page.press("/")
-    page.type("img")
-    page.wait("#cw-bar .hit")
-    page.page.hover("#cw-rail .pass")
-    page.page.wait_for_timeout(500)
-    assert page.page.evaluate("() => window.hacked") is None
-    assert page.locate("img[src=x]").count() == 0
-    page.locate("#cw-bar .brand").click()
-    page.wait("#cw-start .drop:visible")
-    assert page.page.evaluate("() => window.hacked") is None
 
 
 # -- compiling ------------------------------------------------------------------------------------

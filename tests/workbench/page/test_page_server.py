@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -10,13 +12,17 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from core_compiler.errors import UserError
 from core_compiler.record.reader import Recording
+from core_compiler.record.recorder import Recorder
+from tests.workbench.page.conftest import run_apart
 from workbench.app.library import Library
 from workbench.app.workspace import Workspace
+from workbench.views.reading import Run
 
 
 def test_importing_the_page_does_not_import_panel():
@@ -79,6 +85,82 @@ def test_an_upload_without_the_pages_token_is_refused(server):
     assert refused.value.code == 403
 
 
+def test_a_request_that_is_no_upload_is_short(server):
+    head = (
+        f"POST /login HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 99999999\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(4096).split()[1] == b"400"
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(tmp_path):
+    pytest.importorskip("tornado", reason="the page needs panel")
+    workspace = Workspace(root=tmp_path, quota=1000)
+
+    async def break_off(address) -> None:
+        _, writer = await asyncio.open_connection(*address)
+        writer.write(_head("PUT /upload?name=x.onnx", workspace, "Content-Length: 99") + b"half")
+        while not list(tmp_path.glob("uploads/*/x.onnx")):
+            await asyncio.sleep(0.01)
+        writer.close()
+        while list(tmp_path.glob("uploads/*")):
+            await asyncio.sleep(0.01)
+        workspace.uploads.check("y.onnx", 1000)  # and takes no room
+
+    _taking(workspace, break_off)
+
+
+def test_an_upload_that_has_no_room_is_not_written(tmp_path):
+    pytest.importorskip("tornado", reason="the page needs panel")
+    workspace = Workspace(root=tmp_path, quota=10)
+
+    async def ask(address, first: str, *lines: str, body: bytes = b"") -> dict:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(_head(first, workspace, "Connection: close", *lines) + body)
+        answer = await reader.read()
+        writer.close()
+        return json.loads(answer.partition(b"\r\n\r\n")[2])
+
+    async def asks(address) -> None:
+        put, get = "PUT /upload?name=x.onnx", "GET /upload?name=x.onnx&size="
+        assert await ask(address, f"{get}10") == {}
+        told = [await ask(address, f"{get}11"), await ask(address, f"{get}?"),
+                await ask(address, put, "Content-Length: 11", body=b"y" * 11),
+                await ask(address, put, "Transfer-Encoding: chunked", body=b"1\r\ny\r\n0\r\n\r\n"),
+                ]  # fmt: skip
+        assert all({"what", "where", "fix"} <= each["error"].keys() for each in told)
+        assert [*tmp_path.glob("uploads/*")] == []
+        done = await ask(address, put, "Content-Length: 10", body=b"y" * 10)
+        assert Path(done["path"]).read_bytes() == b"y" * 10 and done["size"] == 10
+        assert "1 B too large" in (await ask(address, f"{get}1"))["error"]["what"]
+
+    _taking(workspace, asks)
+
+
+def _head(first: str, workspace: Workspace, *lines: str) -> bytes:
+    said = (f"{first} HTTP/1.1", "Host: x", f"X-Workbench-Token: {workspace.token}", *lines, "", "")
+    return "\r\n".join(said).encode()
+
+
+def _taking(workspace: Workspace, ask) -> None:
+    """``await ask(address)`` of a server that takes a workspace's uploads."""
+    from tornado.httpserver import HTTPServer
+    from tornado.netutil import bind_sockets
+    from tornado.web import Application
+
+    from workbench.app.transfers import Upload
+
+    async def serve() -> None:
+        (listening,) = bind_sockets(0, "127.0.0.1")
+        server = HTTPServer(Application([("/upload", Upload, {"workspace": workspace})]))
+        server.add_socket(listening)
+        await ask(listening.getsockname())
+        server.stop()
+
+    run_apart(asyncio.wait_for(serve(), 60))
+
+
 @pytest.mark.parametrize("name", ["model.exe", "", "..", "a/b.sh"])
 def test_only_models_and_recordings_are_uploaded(tmp_path, name):
     with pytest.raises(UserError, match="cannot be opened"):
@@ -90,6 +172,68 @@ def test_an_uploads_name_stays_in_its_folder(tmp_path, name):
     path = Library(tmp_path).upload_path(name)
     assert path.parent.parent == tmp_path / "uploads"
     assert not path.name.startswith(("-", "."))
+
+
+@pytest.mark.parametrize("name", ["~nobody-at-all/x.run", "a\0.run", "/tmp/a\0b.onnx"])
+def test_what_can_be_no_path_is_said(tmp_path, name):
+    workspace = Workspace(root=tmp_path)
+    for open_ in (
+        workspace.path,
+        workspace.library.remove,
+        lambda n: workspace.job(n + ".onnx", {}),
+    ):
+        with pytest.raises(UserError, match="no such file"):
+            open_(name)
+
+
+def test_a_store_that_takes_no_file_says_so(tmp_path):
+    library = Library(tmp_path / "store")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "uploads").touch()
+    with pytest.raises(UserError, match="cannot be stored"):
+        library.upload_path("x.onnx")
+
+
+def test_a_recording_that_was_replaced_is_closed_when_its_last_page_goes(tmp_path, monkeypatch):
+    workspace, closed = Workspace(root=tmp_path), []
+    monkeypatch.setattr(Run, "close", lambda self: closed.append(self))
+    path, other = _recording(tmp_path / "x.run"), _recording(tmp_path / "y.run")
+    first = workspace.acquire(path)
+    assert workspace.acquire(path) is first
+    os.replace(other, path)
+    second = workspace.acquire(path)
+    assert second is not first
+    workspace.release(first)
+    assert closed == []
+    workspace.release(first)
+    assert closed == [first]
+    monkeypatch.setattr(Run, "refresh", lambda self, wait: 1 / 0)
+    for _ in range(2):  # whoever could not have it does not count
+        with pytest.raises(ZeroDivisionError):
+            workspace.acquire(path)
+    workspace.release(second)
+    monkeypatch.setattr("workbench.app.workspace.KEPT_OPEN", 0)
+    workspace.release(second)
+    assert closed == [first, second]
+
+
+def _recording(path: Path) -> Path:
+    with Recorder(path) as recorder:
+        recorder.begin({"model": "x"})
+        recorder.end("finished")
+    return path
+
+
+def test_what_was_uploaded_goes_a_month_after_it_was_used_last(tmp_path):
+    workspace = Workspace(root=tmp_path)
+    library, month = workspace.library, 31 * 86400
+    old, used = (library.upload_path(f"{name}.onnx") for name in ("old", "used"))
+    for path in (old, used):
+        path.touch()
+        os.utime(path.parent, (time.time() - month,) * 2)
+    workspace.job(str(used), {})
+    library.deleted()
+    assert used.exists() and not old.parent.exists()
 
 
 def test_on_a_public_address_code_and_foreign_files_are_off(tmp_path, recording):
@@ -104,6 +248,20 @@ def test_on_a_public_address_code_and_foreign_files_are_off(tmp_path, recording)
         Workspace(local=False, allow_code=True, root=tmp_path).job("a.b:c", {})["model"] == "a.b:c"
     )
     assert Workspace(local=False, given=(recording,), root=tmp_path).path(str(recording))
+
+
+def test_on_a_public_address_neither_trash_nor_index_nor_folders_are_opened(tmp_path):
+    away = Workspace(local=False, root=tmp_path / "store")
+    root, saved = away.library.root, tmp_path / "saved.model"
+    saved.mkdir(parents=True)
+    (saved / "saved_model.pb").touch()
+    for name in ("trash/20260531-aa/x.run", "library.sqlite", "recordings/../trash/x.run"):
+        with pytest.raises(UserError, match="outside the library"):
+            away.path(str(root / name))
+    assert away.path(str(root / "recordings" / "imported" / "x.run"))
+    for model in (saved, tmp_path / "absent.model", "/etc/host.conf", "a.b"):
+        with pytest.raises(UserError, match="no model is called that"):
+            away.job(str(model), {})
 
 
 def test_the_library_lists_recordings_newest_first(tmp_path, recording):

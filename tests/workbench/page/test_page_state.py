@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import os
+import zlib
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench import own_pass, url_text
 from workbench.state import VIEWS, Sight
 
 numbers = st.none() | st.integers(0, 10**9)
@@ -24,7 +31,11 @@ sights = st.builds(
     shelf=st.sampled_from(["", "trend", "trash"]),
     stops=st.lists(st.text(max_size=20), max_size=3).map(tuple),
     views=st.dictionaries(
-        st.sampled_from(list(VIEWS)), st.text(min_size=1, max_size=40), max_size=3
+        st.sampled_from(list(VIEWS)),
+        st.text(min_size=1, max_size=40)
+        | st.text("ab{", min_size=999, max_size=1002)
+        | st.text(min_size=1, max_size=20).map("z.".__add__),
+        max_size=3,
     ).map(lambda d: tuple(sorted(d.items()))),
 )
 
@@ -54,3 +65,27 @@ def test_selecting_forgets_what_was_selected():
 
 def test_a_sight_that_says_nothing_has_an_empty_query():
     assert Sight().query() == ""
+
+
+def test_a_link_carries_a_whole_pass():
+    code = Path(own_pass.__file__).read_text()
+    assert len(code) > 5000
+    text = json.dumps({"draft": {"code": code}})
+    sight = Sight(run="a.run", views=(("pipeline", text),))
+    query = sight.query()
+    assert len(query) < len(text) / 2
+    assert Sight.parse(query) == sight
+
+
+def test_what_no_address_can_hold_is_left_out_of_it():
+    random = json.dumps({"draft": os.urandom(20_000).hex()})
+    for text in (random, "x" * (url_text.MAX_FULL + 1)):
+        sight = Sight(run="a.run", views=(("pipeline", text),))
+        assert Sight.parse(sight.query()) == Sight(run="a.run")
+
+
+def test_a_text_of_an_address_that_would_become_huge_is_refused():
+    packed = base64.urlsafe_b64encode(zlib.compress(b"a" * 5_000_000)).decode()
+    assert len(packed) < url_text.MAX_SHORT
+    assert url_text.full(f"z.{packed}") == ""
+    assert url_text.full("z.====") == url_text.full("z.abc") == ""

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import numpy as np
 import pytest
 
+import core_compiler as cc
+from core_compiler.errors import UserError
 from core_compiler.record.reader import Recording
+from tests.passes import loops
+from tests.passes.programs import program
 from widgets.encode import pack
+from workbench import expressions
 from workbench.glossary import GLOSSARY
 from workbench.state import Sight
 from workbench.views import (
@@ -76,6 +82,26 @@ def test_edges_of_the_graph_are_the_operands_of_the_ops(run, file):
     for i, op in enumerate(module.main.body.ops):
         reads = data["operand"][data["operand_start"][i] : data["operand_start"][i + 1]]
         assert [None if r < 0 else keys[r] for r in reads] == [maker.get(v) for v in op.operands]
+
+
+@pytest.mark.parametrize("name", ["nested", "branch", "flag"])
+def test_regions_are_scopes_and_their_edges_run_with_the_program(tmp_path, name):
+    module = program(*loops.CASES[name])
+    made = cc.compile(module, finish=False)
+    run = Run(made.record(tmp_path / "loops.run"))
+    data = graph.data(run, Sight(stage=0))
+    ops, kinds = data["ops"], [data["kinds"][k] for k in data["ops"]["kind"]]
+    scopes = [data["scopes"][s] for s in ops["scope"]]
+    inside = [op for op in module.walk() if op not in module.main.body.ops]
+    regions = {"condition", "body", "then", "else"}
+    assert sum(bool(regions & set(s.split("/"))) for s in scopes) == len(inside) > 3
+    for i, kind in enumerate(kinds):
+        reads = ops["operand"][ops["operand_start"][i] : ops["operand_start"][i + 1]]
+        assert all(read < i for read in reads)
+        if kind == "core.while":  # it gathers what its regions make
+            made_in = {scopes[read] for read in reads if read >= 0}
+            assert any(s.startswith(f"{scopes[i]}/body") for s in made_in)
+    run.close()
 
 
 def test_launches_that_follow_each_other_are_joined_through_their_buffers(run, file):
@@ -194,6 +220,66 @@ def test_search_finds_passes_kernels_and_ops(run):
     assert {"op", "kernel"} <= {h["what"] for h in found}
     assert search.hits(run, Sight(stage=0), "fold_batch_norm")[0]["what"] == "pass"
     assert search.hits(run, Sight(stage=0), "no such thing") == []
+
+
+def test_search_takes_fields_and_expressions(run, file):
+    """The syntax of the graph's search; only ops have fields, and a name is one."""
+    ops = file.module(0).main.body.ops
+    convolutions = sum(op.kind == "core.conv" for op in ops)
+    found = search.find(run, Sight(stage=0), "kind:/conv$/ dtype:f32")
+    assert found.ops == found.total == convolutions == len(found.hits)
+    assert {hit["what"] for hit in found.hits} == {"op"}
+    named = search.hits(run, Sight(stage=0), "name:/^fold_.*s$/")
+    assert {hit["what"] for hit in named} == {"pass"}
+    for wrong in ("/(/", "kind:/[/"):
+        with pytest.raises(UserError, match="no expression"):
+            search.find(run, Sight(stage=0), wrong)
+
+
+def test_search_says_how_much_there_is(run, monkeypatch):
+    monkeypatch.setattr(search, "MAX_HITS", 5)
+    monkeypatch.setattr(search, "MAX_OTHERS", 2)
+    found = search.find(run, Sight(stage=0), "/./")
+    stages, ops = len(run.stages()), len(graph.flat(run, 0).nodes)
+    assert [hit["what"] for hit in found.hits] == ["pass"] * 2 + ["kernel"] * 2 + ["op"]
+    assert (found.total, found.ops) == (stages + len(run.kernels()) + ops, ops)
+
+
+def test_an_expression_that_never_ends_is_stopped(monkeypatch):
+    monkeypatch.setattr(expressions, "PATIENCE", 0.3)
+    with pytest.raises(UserError, match="takes too long"):
+        expressions.places("(a+)+$", ["a" * 60 + "b"])
+
+
+def test_a_module_and_a_patch_are_sent_in_parts(run, file, monkeypatch):
+    monkeypatch.setattr(diff, "PART", 700)
+    stage = next(s.index for s in run.stages()[1:] if s.rewrites)
+
+    def whole(what):
+        parts = [diff.answer(run, Sight(stage=stage), {"kind": "text", "what": what, "from": 0})]
+        while (start := parts[-1]["next"]) is not None:
+            request = {"kind": "text", "what": what, "from": start}
+            parts.append(diff.answer(run, Sight(stage=stage), request))
+        return parts, [line for part in parts for line in part["lines"]]
+
+    for what, number in (("before", stage - 1), ("after", stage)):
+        parts, lines = whole(what)
+        assert len(parts) > 1 and "\n".join(lines) + "\n" == file.text(number)
+        assert parts[0]["file"] == f"{number:02d}_{run.stages()[number].pass_name}.mlir"
+    _, lines = whole("patch")
+    assert lines[0].startswith(f"--- {stage - 1:02d}_") and lines[2].startswith("@@ -")
+
+
+def test_limits_that_make_no_sense_are_unknown(recording, tmp_path):
+    path = tmp_path / "changed.run"
+    path.write_bytes(recording.read_bytes())
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE figure SET value = 'much' WHERE name LIKE '%limits'")
+    database.close()
+    shown = Run(path)
+    assert kernels.data(shown, Sight())["roofs"] is None
+    assert overview.data(shown, Sight())["kernels"]
+    shown.close()
 
 
 def test_a_selection_of_another_recording_is_nothing_here(run):

@@ -138,7 +138,7 @@ def test_a_recording_without_stages_says_what_to_do(tmp_path):
         pipeline.data(empty, Sight(), None)
     recorder.end("cancelled")
     empty.refresh()
-    with pytest.raises(Empty, match="Press Compile, or: workbench compile MODEL"):
+    with pytest.raises(Empty, match="Press Compile, or: workbench compile "):
         pipeline.data(empty, Sight(), None)
     empty.close()
 

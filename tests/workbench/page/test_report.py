@@ -116,6 +116,38 @@ def test_search_finds_ops_and_goes_there(opened: Any) -> None:
     assert shown.errors == []
 
 
+def test_search_has_the_fields_of_the_graphs_search(opened: Any, recording: Path) -> None:
+    with Recording.open(recording) as run:
+        stage = next(s.index for s in run.stages()[1:] if s.changed)
+        count = sum(op.kind == "core.conv" for op in run.module(stage).main.body.ops)
+    shown = opened(f"#stage={stage}&panes=graph")
+    shown.tab.keyboard.press("/")
+    shown.tab.keyboard.type("kind:/conv$/ dtype:f32")
+    shown.tab.locator("#cw-bar .hit .text", has_text="core.conv").first.wait_for()
+    assert shown.tab.locator("#cw-bar .hit").count() == count
+    shown.tab.locator("#cw-bar input").first.fill("kind:/(/")
+    shown.tab.locator("#cw-bar .told", has_text="Invalid regular expression").wait_for()
+    assert shown.errors == []
+
+
+def test_a_report_saves_modules_and_patches(opened: Any, recording: Path) -> None:
+    with Recording.open(recording) as run:
+        stage = next(s.index for s in run.stages()[1:] if s.rewrites)
+        after = run.text(stage).splitlines()
+    shown = opened(f"#stage={stage}&panes=diff")
+    view = shown.tab.locator("#cw-view-diff")
+    view.locator(".cw[data-ready]").wait_for()
+    texts = []
+    for item in ("The module after it, .mlir", "What the pass changed, .diff"):
+        view.locator("button.save").click()
+        with shown.tab.expect_download() as got:
+            view.get_by_role("menuitem", name=item).click()
+        texts.append(Path(got.value.path()).read_text().splitlines())
+    assert texts[0][1:] == after[1:], "weights are named by digest in their header only"
+    assert texts[1][2].startswith("@@ -") and any(line.startswith("+  ") for line in texts[1])
+    assert shown.errors == []
+
+
 def test_what_needs_the_workbench_says_so(opened: Any) -> None:
     shown = opened()
     assert not shown.tab.get_by_role("button", name="Execute").is_visible()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.cookiejar
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,15 +14,22 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable
+from contextlib import suppress
 
 import pytest
 
+from core_compiler.errors import UserError
 from core_compiler.record.reader import Recording
-from tests.workbench.page.conftest import _need_panel
+from tests.workbench.page.conftest import Tab, _need_panel, run_apart
+from tests.workbench.page.test_trust import compiled
+from workbench import app, worker
+from workbench.app import run_entry
 from workbench.app.access import Access
-from workbench.app.compiles import Compiles, Limits
+from workbench.app.compiles import MAX_ENDED, Compile, Compiles, Limits
 from workbench.app.library import Library
 from workbench.cli import main
+from workbench.state import VIEWS
 
 USERS = {"alice": "wonder", "bob": "builder", "carol": "sings"}
 RUNS = "#cw-start .runs"
@@ -51,6 +59,15 @@ class Team:
         answer = browser.open(f"{self.url}login", given).read().decode()
         return browser, answer
 
+    def cookies(self, name: str) -> str:
+        """Of somebody who signs in, whatever they may see then."""
+        browser = self.browser()
+        given = urllib.parse.urlencode({"username": name, "password": USERS[name]}).encode()
+        with suppress(urllib.error.HTTPError):
+            browser.open(f"{self.url}login", given)
+        (jar,) = (h.cookiejar for h in browser.handlers if hasattr(h, "cookiejar"))
+        return "; ".join(f"{c.name}={c.value}" for c in jar)
+
     def handshake(self, cookie: str = "") -> int:
         lines = [
             "GET /ws HTTP/1.1", f"Host: 127.0.0.1:{self.port}", "Upgrade: websocket",
@@ -61,6 +78,19 @@ class Team:
         with socket.create_connection(("127.0.0.1", self.port), 20) as connection:
             connection.sendall("\r\n".join(lines).encode())
             return int(connection.recv(4096).split()[1])
+
+    def opened(self, token: str, cookie: str) -> bool:
+        """Whether the server takes a websocket into the session of a token."""
+        from tornado.httpclient import HTTPRequest
+        from tornado.websocket import websocket_connect
+
+        async def ask() -> bool:
+            request = HTTPRequest(f"{self.url.replace('http', 'ws', 1)}ws", headers={
+                "Cookie": cookie, "Origin": self.url.rstrip("/")})  # fmt: skip
+            there = await websocket_connect(request, subprotocols=["bokeh", token])
+            return await there.read_message() is not None  # its first word; None: it is closed
+
+        return run_apart(ask())
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -99,6 +129,8 @@ def test_nobody_gets_in_without_signing_in(team):
     assert team.handshake() in (401, 403)
     assert team.handshake("user=alice; is_guest=1") in (401, 403), "nobody signed that"
     assert _status(team.browser().open, f"{team.url}runs.csv?token=x") == 403
+    module = "components/widgets.panel_host/View/_stylesheets/x"  # Panel would import it: 403
+    assert _status(team.browser().open, team.url + module) == 404
     assert team.browser().open(f"{team.url}health").read() == b"ok"
 
 
@@ -111,6 +143,35 @@ def test_who_signs_in_gets_the_page_and_who_has_no_role_does_not(team):
     assert "nobody has given you access" in refused.value.read().decode()
 
 
+def test_nobody_joins_the_session_of_somebody_else(team):
+    _, page = team.sign_in("alice", USERS["alice"])
+    (token,) = set(re.findall(r'"token":"([^"]+)"', page))
+    assert not team.opened(token, team.cookies("bob"))
+    assert not team.opened(token, team.cookies("carol"))
+    assert team.opened(token, team.cookies("alice"))
+
+
+def test_nobody_names_the_session_that_a_page_gets(team):
+    from bokeh.util.token import generate_jwt_token
+
+    alice, page = team.sign_in("alice", USERS["alice"])
+    token = re.search(r'"token":"([^"]+)"', page)[1]
+    for address in ("?bokeh-session-id=abc", f"?bokeh-token={token}"):
+        assert _status(alice.open, team.url + address) == 403
+    named = urllib.request.Request(team.url, headers={"Bokeh-Session-Id": "abc"})
+    assert _status(alice.open, named) == 403
+    assert _status(alice.open, f"{team.url}autoload.js?bokeh-autoload-element=1") == 404
+    own = generate_jwt_token("abc", extra_payload={"headers": {}, "cookies": {}, "arguments": {}})
+    assert not team.opened(own, team.cookies("alice")), "the server signs the tokens"
+
+
+def test_no_other_page_shows_the_page_in_a_frame(team):
+    for path in ("", "login", "health"):
+        answer = team.browser().open(team.url + path)
+        assert answer.headers["X-Frame-Options"] == "SAMEORIGIN"
+        assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'self'"
+
+
 #: Sends a command as the page would, past the page's own buttons.
 FORGE = """(command) => {
   const models = [...Bokeh.documents[0]._all_models.values()];
@@ -121,8 +182,6 @@ FORGE = """(command) => {
 
 @pytest.mark.playwright
 def test_a_viewer_looks_and_changes_nothing(team, browser, recording):
-    from tests.workbench.page.conftest import Tab
-
     folder = team.root / "recordings"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "one.run").write_bytes(recording.read_bytes())
@@ -153,9 +212,8 @@ def test_a_viewer_looks_and_changes_nothing(team, browser, recording):
 
     assert upload(cookies) == 403
     assert upload("") == 403, "the token alone opens nothing"
-    alice, _ = team.sign_in("alice", USERS["alice"])
-    (jar,) = (h.cookiejar for h in alice.handlers if hasattr(h, "cookiejar"))
-    assert upload("; ".join(f"{c.name}={c.value}" for c in jar)) == 200
+    assert upload(team.cookies("alice")) == 200
+    assert run_entry.uploader(folder / "imported" / "mine.run") == "alice", "it counts as hers"
     page.locate(f'{RUNS} tr[data-run="one.run"]').click()
     page.wait("#cw-view-overview h1")
     assert page.locate("#cw-bar button:has-text('Execute'):visible").count() == 0
@@ -163,11 +221,91 @@ def test_a_viewer_looks_and_changes_nothing(team, browser, recording):
     context.close()
 
 
+#: What only editors see, in any view, by its ``data-do`` or its text.
+CHANGING = """() => {
+  const does = ['try', 'bisect', 'run', 'step', 'find', 'look', 'trust', 'cancel', 'again',
+    'execute', 'undo', 'act'];
+  const says = ['Compile…', 'Execute', 'Cancel', 'edit', 'Undo', 'File…', 'Insert own pass after',
+    'Begin here'];
+  const found = [], look = (root) => root.querySelectorAll('*').forEach((node) => {
+    if (node.shadowRoot) look(node.shadowRoot);
+    if (node.tagName !== 'BUTTON' || node.disabled || !node.checkVisibility()) return;
+    const changes = does.includes(node.dataset.do) || node.dataset.held;
+    if (changes || says.includes(node.textContent)) found.push(node.textContent);
+  });
+  look(document);
+  return found;
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.playwright
+def test_no_view_offers_a_viewer_what_the_server_refuses(team, browser, recording):
+    folder = team.root / "recordings"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "whole.run").write_bytes(recording.read_bytes())
+    compiled(folder / "bare.run")  # neither checked nor executed: empty views say what to do
+
+    def walk(name: str, **places: Iterable[str]) -> dict[tuple[str, str], list[str]]:
+        """What changes something for a user, by run and view."""
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
+        page = Tab(context)
+        found: dict[tuple[str, str], list[str]] = {}
+        page.page.goto(team.url)
+        page.locate("input[name=username]").fill(name)
+        page.locate("input[name=password]").fill(USERS[name])
+        page.press("Enter")
+        page.wait("#cw-start .runs-head")
+        for run, shown in places.items():
+            page.open(f"{team.url}?run={run}.run&panes=overview")
+            for view in shown:
+                page.show(view)
+                page.wait(f"#cw-view-{view}.left")
+                page.page.wait_for_function(
+                    "() => !document.getElementById('cw-busy').classList.contains('on')"
+                )
+                page.page.wait_for_timeout(500)  # what says how a search goes comes by itself
+                found[run, view] = page.page.evaluate(CHANGING)
+        assert page.errors == []
+        context.close()
+        return found
+
+    offered = walk("alice", whole=("numerics", "pipeline", "bisect"), bare=("timeline",))
+    assert "First bad pass" in offered["whole", "numerics"], "it finds what there is"
+    assert "Run" in offered["whole", "pipeline"] and "Look" in offered["whole", "bisect"]
+    assert offered["bare", "timeline"].count("Execute") == 2, "in the bar and in the view"
+    empty = ("numerics", "timeline", "kernels", "training")
+    assert not {
+        place: found for place, found in walk("bob", whole=VIEWS, bare=empty).items() if found
+    }
+
+
 def test_roles():
     some = Access(True, frozenset({"alice", "both"}), frozenset({"*", "both"}))
     roles = {name: some.role(name) for name in ("alice", "both", "guest", "", None)}
     assert roles == {"alice": "editor", "both": "viewer", "guest": "viewer", "": None, None: None}
     assert Access(True).role("alice") is None and Access().role(None) == "editor"
+
+
+@pytest.mark.parametrize(
+    ("words", "roles"),
+    [
+        ((), ["editor", "editor", "editor"]),
+        (("--viewers", "bob"), ["editor", "viewer", "editor"]),
+        (("--viewers", "*"), ["viewer", "viewer", "viewer"]),
+        (("--viewers", "*", "--editors", "alice"), ["editor", "viewer", "viewer"]),
+        (("--viewers", "bob", "--editors", "alice"), ["editor", "viewer", None]),
+        (("--viewers", "bob", "--editors", "*"), ["editor", "viewer", "editor"]),
+    ],
+)
+def test_the_roles_of_the_users_of_a_file(words, roles, tmp_path, monkeypatch):
+    users = tmp_path / "users.json"
+    users.write_text(json.dumps(USERS))
+    users.chmod(0o600)
+    given = []
+    monkeypatch.setattr(app, "serve_team", lambda *words, **options: given.append(words[3]))
+    assert main(["serve", "--port", "0", "--auth", str(users), *words]) == 0
+    assert [given[0].role(name) for name in USERS] == roles
 
 
 @pytest.mark.parametrize(
@@ -183,6 +321,7 @@ def test_roles():
         (("--viewers", "bob"), "nobody signs in"),
         (("--auth", "{users}", "--no-auth"), "not allowed"),
         (("--job-memory", "much"), "--job-memory"),
+        (("--quota", "-1"), "--quota"),
         (("--max-compiles", "0"), "--max-compiles"),
         (("--job-seconds", "nan"), "--job-seconds"),
     ],
@@ -251,6 +390,112 @@ def test_a_job_that_takes_too_much_memory_says_why(tmp_path):
     large = Compiles(Limits(memory=4 << 20)).start(job)
     _until(lambda: not large.running)
     assert large.outcome == "failed" and "--job-memory" in large.error["fix"], large.error
+
+
+# What follows needs a worker's process, and none of what a worker does.
+
+
+@pytest.fixture
+def stands_in(tmp_path, monkeypatch):
+    """``stands_in(script)``: what the shell does in place of a worker."""
+
+    def does(script: str) -> None:
+        (tmp_path / "worker").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "worker").chmod(0o700)
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "worker"))
+
+    return does
+
+
+def _gone(pid: int) -> bool:
+    try:
+        return open(f"/proc/{pid}/stat").read().split()[2] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_what_a_worker_leaves_running_ends_with_it_and_keeps_no_place(tmp_path, stands_in):
+    stands_in(f"sleep 600 &\necho $! > {tmp_path}/child\nexit 0")
+    (job,) = _jobs(tmp_path, "left")
+    made = Compiles().start(job)
+    _until(lambda: not made.running)
+    assert made.outcome == "finished"
+    _until(lambda: _gone(int((tmp_path / "child").read_text())))
+
+
+def test_a_child_that_left_the_session_keeps_no_place(tmp_path, stands_in, monkeypatch):
+    monkeypatch.setattr("workbench.app.compiles.DRAIN", 0.2)
+    stands_in(f"setsid sleep 600 &\necho $! > {tmp_path}/child\nsleep 0.2\nexit 0")
+    (job,) = _jobs(tmp_path, "left")
+    made = Compiles().start(job)
+    _until(lambda: not made.running)
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+
+
+def test_a_job_that_was_cancelled_in_the_queue_never_begins(tmp_path, stands_in):
+    stands_in("exec sleep 600")
+    made = Compile(*_jobs(tmp_path, "a"))
+    made.cancel()
+    made.begin()
+    assert (made.outcome, made.pid) == ("cancelled", 0)
+
+
+def test_two_compiles_never_write_one_file(tmp_path, stands_in):
+    stands_in("exec sleep 600")
+    compiles = Compiles(Limits(compiles=2, queue=1))
+    (job,) = _jobs(tmp_path, "same")
+    made = [compiles.start(job) for _ in range(3)]
+    assert len({each.path for each in made}) == 3 == len({each.job["out"] for each in made})
+    assert all(compiles.of(each.path) is each for each in made)
+    compiles.stop_all()
+
+
+def test_a_search_that_goes_on_is_not_begun_again(tmp_path, stands_in):
+    stands_in("exec sleep 600")
+    compiles = Compiles(Limits(compiles=2, queue=2))
+    job = {"model": "x", "out": str(tmp_path / "x.bisect.json"), "bisect": {"tolerance": 1e-3}}
+    made = compiles.start(job, "ann")
+    assert compiles.start(job, "ben") is made
+    with pytest.raises(UserError, match="another search in this run"):
+        compiles.start({**job, "bisect": {"tolerance": 1e-6}})
+    compiles.stop_all()
+    assert made.outcome == "cancelled" and _gone(made.pid)
+
+
+def test_those_that_ended_long_ago_are_forgotten(tmp_path, stands_in):
+    stands_in("exit 0")
+    done = Compiles()
+    for job in _jobs(tmp_path, *(str(number) for number in range(MAX_ENDED + 3))):
+        last = done.start(job)
+        _until(lambda last=last: not last.running)
+    assert done.of(last.path) is last and done.of(tmp_path / "0.run") is None
+
+
+def test_a_held_compile_ends_when_no_page_looks_at_it_any_more(tmp_path, stands_in, monkeypatch):
+    stands_in("exec sleep 600")
+    monkeypatch.setattr("workbench.app.compiles.ALONE", 0.3)
+    made, other = map(Compile, _jobs(tmp_path, "a", "b"))
+    for each in (made, other):
+        each.begin()
+    made.looked_at()
+    _until(lambda: not made.running)
+    assert made.outcome == "cancelled"
+    assert other.running, "no page has come yet"
+    other.cancel()
+
+
+@pytest.mark.parametrize(
+    ("limit", "closed"),
+    [("COMPILER_WORKBENCH_JOB_BOUND", True), ("COMPILER_WORKBENCH_JOB_SECONDS", False)],
+)
+def test_a_worker_ends_without_its_server(limit, closed):
+    code = "import sys; from workbench import worker; worker.LATE = 0; sys.exit(worker.main())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), limit: "1"}
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env=environment,
+                          stdout=subprocess.PIPE, start_new_session=True) as process:  # fmt: skip
+        if closed:
+            process.stdout.close()
+        assert process.wait(60) == worker.STOPPED
 
 
 @pytest.mark.slow

@@ -222,6 +222,10 @@ def test_a_call_shows_what_is_below_it_and_leads_there(opened, run, two_blocks):
     page.locate(call).dblclick()
     node = source.traced(run).nodes[source.traced(run).nodes_of(below.op)[0]]
     page.wait(f'{VIEW} tr.on[data-line="{node.place[1]}"]')
+    page.press("ArrowLeft")
+    page.wait(f"{call[:-1]}].on")
+    page.press("ArrowRight")
+    page.wait(f'{VIEW} tr.on[data-line="{node.place[1]}"]')
     assert page.errors == []
 
 
@@ -235,9 +239,7 @@ def test_files_calls_and_downloads(opened, run):
     (nodes,) = [f for f in data["files"] if f["path"] == NODES]
     assert page.locate(f"{VIEW} tr.ops").count() == len(nodes["rows"])
     page.page.wait_for_function("() => location.search.includes('source.view')")
-    with page.page.expect_download() as download:
-        page.page.locator(f"{VIEW} .bar button", has_text="CSV").click()
-    text = Path(download.value.path()).read_text().split("\n")
+    text = page.saved(f"{VIEW} .bar", "All lines, CSV").read_text().split("\n")
     assert len(text) == 1 + sum(len(f["rows"]) for f in data["files"])
     assert text[0].startswith("file,line,node,own_us")
     page.locate(f"{VIEW} .hot .row").first.click()

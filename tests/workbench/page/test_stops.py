@@ -103,6 +103,14 @@ def test_a_compile_is_stepped_through_in_the_page(own_server, tab):
     second = page.text("#cw-bar .held b")
     page.locate("#cw-bar [data-held=skip]").click()
     page.wait(f"#cw-bar .held b:not(:text-is('{second}'))")
+    other = tab(page.page.url)  # a second tab sees the same compile, and steps it
+    other.wait("#cw-bar [data-held=apply]")
+    third = other.text("#cw-bar .held b")
+    assert third == page.text("#cw-bar .held b")
+    other.locate("#cw-bar [data-held=apply]").click()
+    for each in (other, page):
+        each.wait(f"#cw-bar .held b:not(:text-is('{third}'))")
+    assert other.text("#cw-bar .held b") == page.text("#cw-bar .held b")
     page.press("1")
     page.press("A")
     page.wait("#cw-rail .pass.on:not(.same)")

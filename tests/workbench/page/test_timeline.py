@@ -183,8 +183,9 @@ def test_keys_walk_and_enter_shows_the_code(opened, file):
 def test_the_trace_is_downloaded(opened, file):
     page = opened("&panes=timeline")
     page.drawn("timeline")
+    page.locate(f"{VIEW} button.save").click()
     with page.page.expect_download() as download:
-        page.locate(f"{VIEW} button:has-text('Trace')").click()
+        page.locate(f"{VIEW} [role=menuitem]:has-text('Trace')").click()
     found = json.loads(download.value.path().read_text())
     assert download.value.suggested_filename == "digits-cnn.trace.json"
     spans = [e for e in found["traceEvents"] if e["ph"] == "X" and e["cat"] == "kernel"]

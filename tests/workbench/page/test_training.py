@@ -121,7 +121,9 @@ def test_the_overview_and_the_pipeline_know_what_it_is(both):
     assert figures["iterations"]["value"] == 6
     assert figures["loss"]["value"] == both[0].iterations()[6].loss
     assert figures["compile time"]["value"] == sum(s.seconds for s in both[0].stages())
-    assert "is not edited here" in pipeline.data(both[0], Sight(), None)["fixed"]
+    shown = pipeline.data(both[0], Sight(), None)
+    assert shown["fixed"] == "" and shown["itself"]
+    assert "apply_optimizer" in [row["label"] for row in shown["shown"]["rows"]]
 
 
 # -- two runs -------------------------------------------------------------------------------------
@@ -216,9 +218,8 @@ def test_a_run_grows_before_ones_eyes(server, tab, tmp_path, training_runs):
     page.wait(f'{VIEW} .row[data-iteration="30"]')
     recorder.end("finished")
     page.wait(f"{VIEW} .state", state="detached")
-    with page.page.expect_download() as download:
-        page.locate(f'{VIEW} button:text-is("CSV")').click()
-    rows = list(csv.DictReader(download.value.path().read_text().splitlines()))
+    text = page.saved(VIEW, "All iterations, CSV").read_text()
+    rows = list(csv.DictReader(text.splitlines()))
     assert [int(r["iteration"]) for r in rows] == list(range(1, 31))
     assert (rows[29]["root"], float(rows[29]["loss"])) == (f"{30:064x}", 2.0 / 30)
     assert not page.errors

@@ -1,8 +1,9 @@
 /** The code view: two or three texts with linked lines. See widgets/README.md. */
 
 import { button, copy, facts, h, replace } from '../shared/dom';
+import { downloadMenu, saveText } from '../shared/download';
 import { plural, quantity } from '../shared/format';
-import { highlighted, HIGHLIGHT_STYLE, type Language, syntaxColours } from '../shared/highlight';
+import { highlighted, HIGHLIGHT_STYLE, type Language } from '../shared/highlight';
 import type { Selection } from '../shared/host';
 import { Lines, LINES_STYLE, ROW } from '../shared/lines';
 import { MONO, type Palette } from '../shared/theme';
@@ -175,6 +176,12 @@ class Pane {
   }
 }
 
+/** How a file with this text ends. */
+function ending({ title, language }: PaneData): string {
+  const known: Record<string, string> = { PTX: '.ptx', SASS: '.sass' };
+  return known[title] ?? { python: '.py', llvm: '.ll', mlir: '.mlir', asm: '.s', text: '.txt' }[language] ?? '.txt';
+}
+
 function maximum(values: Numbers): number {
   let most = 0;
   for (let i = 0; i < values.length; i++) if (values[i]! > most) most = values[i]!;
@@ -209,6 +216,12 @@ class CodeView {
         this.label,
         this.which,
         this.syncButton,
+        downloadMenu(() =>
+          this.panes.map(({ data }) => [
+            `${data.title}, ${ending(data)}`,
+            () => saveText(`${this.data_.title ?? 'code'}${ending(data)}`, data.text),
+          ]),
+        ),
         button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
       ),
       this.body,
@@ -235,7 +248,6 @@ class CodeView {
 
   theme(palette: Palette): void {
     this.dark = palette.dark;
-    syntaxColours(this.frame.root, palette);
     for (const pane of this.panes) pane.lines.refresh();
   }
 
@@ -398,18 +410,38 @@ class CodeView {
   }
 
   private splitter(left: Pane, right: Pane): HTMLElement {
-    const bar = h('div', { class: 'split', role: 'separator', 'aria-orientation': 'vertical' });
-    bar.addEventListener('pointerdown', (event) => {
-      bar.setPointerCapture(event.pointerId);
+    const bar = h('div', {
+      class: 'split',
+      role: 'separator',
+      'aria-orientation': 'vertical',
+      'aria-label': `Width of ${left.data.title}: left and right`,
+      'aria-valuenow': 50,
+      tabindex: 0,
+    });
+    /** Ready to move the border by pixels. */
+    const mover = () => {
       const [a, b] = [left.root.offsetWidth, right.root.offsetWidth];
-      const move = (next: PointerEvent) => {
-        const by = Math.min(b - 80, Math.max(80 - a, next.clientX - event.clientX));
-        left.root.style.flex = `${a + by} 1 0`;
-        right.root.style.flex = `${b - by} 1 0`;
-      };
       for (const pane of this.panes) {
         if (pane !== left && pane !== right) pane.root.style.flex = `${pane.root.offsetWidth} 1 0`;
       }
+      return (wanted: number) => {
+        const by = Math.min(b - 80, Math.max(80 - a, wanted));
+        left.root.style.flex = `${a + by} 1 0`;
+        right.root.style.flex = `${b - by} 1 0`;
+        bar.setAttribute('aria-valuenow', String(Math.round((100 * (a + by)) / (a + b))));
+      };
+    };
+    bar.addEventListener('keydown', (event) => {
+      const by = { ArrowLeft: -24, ArrowRight: 24 }[event.key];
+      if (by === undefined) return;
+      mover()(by);
+      event.preventDefault();
+      event.stopPropagation();
+    });
+    bar.addEventListener('pointerdown', (event) => {
+      bar.setPointerCapture(event.pointerId);
+      const to = mover();
+      const move = (next: PointerEvent) => to(next.clientX - event.clientX);
       bar.addEventListener('pointermove', move);
       bar.addEventListener('pointerup', () => bar.removeEventListener('pointermove', move), {
         once: true,

@@ -1,13 +1,16 @@
 /** The IR diff view: the text of two stages side by side or unified. See widgets/README.md. */
 
 import { button, copy, facts, h, replace } from '../shared/dom';
+import { downloadMenu, saveText } from '../shared/download';
 import { count, plural } from '../shared/format';
-import { highlighted, HIGHLIGHT_STYLE, type Marks, syntaxColours } from '../shared/highlight';
+import { highlighted, HIGHLIGHT_STYLE, type Marks } from '../shared/highlight';
 import type { Selection } from '../shared/host';
 import { Lines, LINES_STYLE, ROW } from '../shared/lines';
 import { changeColour, MONO, type Palette, SIGNS } from '../shared/theme';
 import { announce, define, type Frame } from '../shared/view';
 import { type DiffData, display, type Entry, KINDS, type Line, Rows } from './model';
+import { patch, type Text, wholeText } from './texts';
+import { Ruler, RULER_STYLE } from './ruler';
 import { wordMarks } from './words';
 
 const STYLE = `
@@ -43,14 +46,13 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
 .cw-diff .added .word { background: color-mix(in srgb, var(--added) 34%, var(--surface));
   border-radius: 2px; box-shadow: inset 0 -2px var(--added); }
 .cw-diff .none { background: repeating-linear-gradient(-45deg, var(--raised) 0 4px, transparent 4px 9px); }
-.cw-diff .row.selected .cell { box-shadow: inset 0 1px var(--accent), inset 0 -1px var(--accent);
-  background-image: linear-gradient(rgb(10 95 180 / 14%), rgb(10 95 180 / 14%)); }
+.cw-diff .row.selected .cell { --lit: color-mix(in srgb, var(--accent) 14%, transparent); box-shadow: inset 0 1px var(--accent), inset 0 -1px var(--accent);
+  background-image: linear-gradient(var(--lit), var(--lit)); }
 .cw-diff .row.current .no { color: var(--accent); font-weight: 700; }
-.cw-diff .fold { font-family: inherit; color: var(--muted); background: var(--raised); text-align: center;
-  cursor: pointer; height: 100%; box-sizing: border-box; line-height: ${ROW - 2}px; border-top: 1px solid var(--line); border-bottom: 1px solid var(--line); }
+.cw-diff .fold { display: block; width: 100%; height: 100%; padding: 0; color: var(--muted); background: var(--raised);
+  text-align: center; line-height: ${ROW - 2}px; border: solid var(--line); border-width: 1px 0; border-radius: 0; }
 .cw-diff .fold:hover { color: var(--accent); }
-.cw-diff .ruler { width: 12px; flex: none; cursor: pointer; border-left: 1px solid var(--line); }
-.cw-diff .across { height: 12px; overflow-x: auto; overflow-y: hidden; flex: none; }
+${RULER_STYLE}.cw-diff .across { height: 12px; overflow-x: auto; overflow-y: hidden; flex: none; }
 .cw-diff.pick-left .cell.right, .cw-diff.pick-right .cell.left { user-select: none; }
 `;
 
@@ -64,23 +66,26 @@ const KEYS: [string, string][] = [
   ['a', 'whole module or changes only'],
   ['c', 'copy this hunk as a patch'],
   ['Enter', 'select the op of this hunk'],
+  ['Shift + ↑ ↓', 'select the op of the line above, below'],
+  ['Tab', 'to folds; Enter opens one'],
 ];
 
 class DiffView {
   private rows!: Rows;
   private entries: Entry[] = [];
   private unified = false;
-  private rulerHeight = 0;
   /** Syntax is coloured up to this column; what is right of it is there as plain text. */
   private columns = COLUMNS;
   private whole = false;
   private readonly opened = new Set<number>();
   private hunk = -1;
+  /** The row that was selected last, also where another has the same op. */
+  private at = -1;
   private selection: Selection = {};
   private palette!: Palette;
   private marks = new Map<number, { left: Marks; right: Marks }>();
   private readonly lines: Lines;
-  private readonly ruler = h('canvas', { class: 'ruler', role: 'img', 'aria-label': 'map of changes' });
+  private readonly ruler = new Ruler((share) => this.lines.reveal(Math.floor(share * this.entries.length), 0.5, true));
   private readonly across = h('div', { class: 'across' }, h('div', { style: 'height:1px' }));
   private readonly titles = h('div', { class: 'titles' });
   private readonly totals = h('span', { class: 'figure totals' });
@@ -101,7 +106,7 @@ class DiffView {
       (first, last) => this.scrolled(first, last),
     );
     this.lines.root.setAttribute('role', 'region');
-    this.lines.root.setAttribute('aria-label', 'IR diff: j and k step through hunks');
+    this.lines.root.setAttribute('aria-label', 'IR diff: j and k step through hunks, Shift with up and down through lines');
     this.copyButton.classList.add('wide');
     this.wholeButton.append(h('span', { class: 'wide' }, ' module'));
     const bar = h(
@@ -118,9 +123,18 @@ class DiffView {
       h('span', { class: 'gap' }),
       h('span', { class: 'group' }, this.unifiedButton, this.wholeButton),
       this.copyButton,
+      downloadMenu(() =>
+        this.rows.data.left.title === this.rows.data.right.title
+          ? [['The module, .mlir', () => this.save('after')]]
+          : [
+              ['What the pass changed, .diff', () => this.save('patch')],
+              ['The module after it, .mlir', () => this.save('after')],
+              ['The module before it, .mlir', () => this.save('before')],
+            ],
+      ),
       button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
     );
-    const body = h('div', { class: 'body' }, this.lines.root, this.ruler);
+    const body = h('div', { class: 'body' }, this.lines.root, this.ruler.canvas);
     frame.root.append(bar, this.titles, body, this.across, this.help);
     this.listen();
   }
@@ -132,8 +146,7 @@ class DiffView {
     this.hunk = -1;
     replace(
       this.titles,
-      h('span', {}, data.left.title),
-      h('span', {}, data.right.title),
+      ...[data.left.title, data.right.title].map((title) => h('span', { title }, title)),
     );
     const { changed, added, removed } = this.rows.totals;
     replace(
@@ -151,8 +164,7 @@ class DiffView {
 
   theme(palette: Palette): void {
     this.palette = palette;
-    syntaxColours(this.frame.root, palette);
-    if (this.rows) this.paintRuler();
+    this.paintRuler();
   }
 
   selected(selection: Selection): void {
@@ -230,9 +242,10 @@ class DiffView {
       const open = () => {
         this.opened.add(entry.row);
         this.show();
+        this.lines.root.focus({ preventScroll: true });
       };
       const text = `⋯ ${plural(entry.until - entry.row, 'equal line')}`;
-      return h('div', { class: 'row' }, h('div', { class: 'fold', click: open }, text));
+      return h('div', { class: 'row' }, h('button', { type: 'button', class: 'fold', click: open }, text));
     }
     const line = this.rows.line(entry.row);
     const row = h('div', { class: 'row', 'data-row': entry.row });
@@ -361,10 +374,42 @@ class DiffView {
     for (let row = hunk.from; row < hunk.to; row++) if (this.selectLine(row, 'right')) return;
   }
 
-  private selectLine(row: number, side: 'left' | 'right'): boolean {
+  /** Selects the op of the next line that has another one, from the selected line or what is in sight. */
+  private stepLine(by: number): void {
+    const { entries, rows, selection } = this;
+    const has = (row: number) => {
+      const line = rows.line(row);
+      return line?.leftKey === selection.op || line?.rightKey === selection.op;
+    };
+    const row = selection.op === undefined ? undefined : has(this.at) ? this.at : rows.rowOf(selection.op);
+    let at = row === undefined ? -1 : entries.findIndex((entry) => entry.row === row && !entry.until);
+    if (at < 0) {
+      const [first, last] = this.lines.range();
+      at = by > 0 ? first - 1 : last;
+    }
+    for (at += by; entries[at]; at += by) {
+      const entry = entries[at]!;
+      const side = entry.side === 'left' ? 'left' : 'right';
+      if (entry.until || this.keyOf(entry.row, side) === selection.op) continue;
+      if (!this.selectLine(entry.row, side)) continue;
+      this.lines.reveal(at);
+      this.mark();
+      const line = rows.line(entry.row);
+      announce(this.frame.root, ((side === 'left' ? line?.left : line?.right) ?? line?.left ?? '').trim());
+      return;
+    }
+  }
+
+  private keyOf(row: number, side: 'left' | 'right'): string | number | null {
     const line = this.rows.line(row);
-    const key = side === 'left' ? (line?.leftKey ?? line?.rightKey) : (line?.rightKey ?? line?.leftKey);
-    if (key === null || key === undefined) return false;
+    const [own, other] = side === 'left' ? [line?.leftKey, line?.rightKey] : [line?.rightKey, line?.leftKey];
+    return own ?? other ?? null;
+  }
+
+  private selectLine(row: number, side: 'left' | 'right'): boolean {
+    const key = this.keyOf(row, side);
+    if (key === null) return false;
+    this.at = row;
     const { scope: _scope, ...others } = this.frame.link.dict<Selection>('selection');
     this.selection = { ...others, op: key };
     this.frame.link.write('selection', this.selection);
@@ -374,19 +419,13 @@ class DiffView {
 
   private copyHunk(): void {
     const hunks = this.hunk >= 0 ? [this.rows.hunks[this.hunk]!] : this.rows.hunks;
-    void copy(hunks.map((hunk) => this.patch(hunk.from, hunk.to)).join('\n'), this.frame.root);
+    void copy(hunks.map((hunk) => patch(this.rows, hunk)).join('\n'), this.frame.root);
     announce(this.frame.root, `copied ${plural(hunks.length, 'hunk')}`);
   }
 
-  private patch(from: number, to: number): string {
-    const [removed, added]: [string[], string[]] = [[], []];
-    for (let row = from; row < to; row++) {
-      const line = this.rows.line(row);
-      const kind = KINDS[this.rows.kind[row]!];
-      if (kind !== 'added') removed.push(`-${line?.left ?? ''}`);
-      if (kind !== 'removed') added.push(`+${line?.right ?? ''}`);
-    }
-    return [...removed, ...added].join('\n');
+  private async save(what: Text): Promise<void> {
+    const { file, text } = await wholeText(this.frame.link, what);
+    saveText(file, text);
   }
 
   // -------------------------------------------------------------- input
@@ -426,12 +465,8 @@ class DiffView {
       this.columns = this.inSight() + COLUMNS;
       this.lines.refresh();
     });
-    this.ruler.addEventListener('pointerdown', (event) => {
-      const share = event.offsetY / this.ruler.clientHeight;
-      this.lines.reveal(Math.floor(share * this.entries.length), 0.5, true);
-    });
     const observer = new ResizeObserver(() => {
-      this.rulerHeight = this.ruler.parentElement!.clientHeight;
+      this.ruler.fit();
       this.paintRuler();
     });
     observer.observe(root);
@@ -445,11 +480,14 @@ class DiffView {
         a: () => this.toggle('whole'),
         c: () => this.copyHunk(),
         Enter: () => this.selectHunk(),
+        'Shift ArrowDown': () => this.stepLine(1),
+        'Shift ArrowUp': () => this.stepLine(-1),
         '?': () => (this.help.hidden = !this.help.hidden),
         Escape: () => (this.help.hidden = true),
       };
       const inButton = (event.composedPath()[0] as HTMLElement).tagName === 'BUTTON';
-      const action = actions[event.key];
+      const shift = event.shiftKey && event.key.startsWith('Arrow') ? 'Shift ' : '';
+      const action = actions[shift + event.key];
       if (!action || (inButton && event.key === 'Enter')) return;
       action();
       event.preventDefault();
@@ -458,22 +496,7 @@ class DiffView {
   }
 
   private paintRuler(): void {
-    const { ruler, entries, rulerHeight: height } = this;
-    if (height === 0 || !this.rows) return;
-    const ratio = window.devicePixelRatio || 1;
-    ruler.width = 12 * ratio;
-    ruler.height = height * ratio;
-    const context = ruler.getContext('2d')!;
-    context.scale(ratio, ratio);
-    context.fillStyle = this.palette.surface;
-    context.fillRect(0, 0, 12, height);
-    entries.forEach((entry, i) => {
-      const kind = KINDS[this.rows.kind[entry.row]!]!;
-      if (kind === 'equal' || entry.until) return;
-      const colour = kind === 'changed' && entry.side === 'left' ? 'removed' : kind;
-      context.fillStyle = changeColour(this.palette, colour);
-      context.fillRect(2, (i / entries.length) * height, 8, Math.max(2, height / entries.length));
-    });
+    if (this.rows) this.ruler.paint(this.rows, this.entries, this.palette);
   }
 }
 

@@ -2,6 +2,7 @@
 
 import { h } from '../shared/dom';
 import { changeColour, type Palette } from '../shared/theme';
+import { announce } from '../shared/view';
 import type { Layout } from './layout';
 import { changeOf, NO_PHASE } from './model';
 import { opIsDim, phasesInside, scopeIsDim } from './phases';
@@ -11,11 +12,41 @@ import { classColour, css, heatColour, phaseColour } from './style';
 const WIDTH = 132;
 const HEIGHT = 184;
 
+/** What the map does to the window. */
+export interface Moves {
+  /** Shows the place of the graph that is at a point of the map. */
+  centre(x: number, y: number): void;
+  /** Moves by parts of the window. */
+  move(dx: number, dy: number): void;
+  /** Goes to the first rows of the graph, or to the last. */
+  top(): void;
+  end(): void;
+  zoom(factor: number): void;
+  /** What the window shows, in words. */
+  told(): string;
+}
+
+const KEYS: Record<string, (moves: Moves) => void> = {
+  ArrowLeft: (moves) => moves.move(-0.25, 0),
+  ArrowRight: (moves) => moves.move(0.25, 0),
+  ArrowUp: (moves) => moves.move(0, -0.25),
+  ArrowDown: (moves) => moves.move(0, 0.25),
+  PageUp: (moves) => moves.move(0, -0.9),
+  PageDown: (moves) => moves.move(0, 0.9),
+  Home: (moves) => moves.top(),
+  End: (moves) => moves.end(),
+  '+': (moves) => moves.zoom(1.25),
+  '=': (moves) => moves.zoom(1.25),
+  '-': (moves) => moves.zoom(0.8),
+};
+
 export class Minimap {
   readonly canvas = h('canvas', {
     class: 'minimap',
-    role: 'img',
-    'aria-label': 'map of the whole graph',
+    tabindex: 0,
+    role: 'application',
+    'aria-label': 'Map of the whole graph: arrow keys move the window, Home and End go to the ends, + and - zoom',
+    title: 'The whole graph; the frame is the window',
   });
   private readonly bitmap = document.createElement('canvas');
   private scaleX = 1;
@@ -23,6 +54,29 @@ export class Minimap {
   private width = WIDTH;
   private height = HEIGHT;
   private readonly ratio = Math.min(2, window.devicePixelRatio || 1);
+
+  listen(moves: Moves): void {
+    const { canvas } = this;
+    const go = ({ clientX, clientY }: PointerEvent) => {
+      const box = canvas.getBoundingClientRect();
+      moves.centre(clientX - box.left, clientY - box.top);
+    };
+    canvas.addEventListener('pointerdown', (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      go(event);
+    });
+    canvas.addEventListener('pointermove', (event) => {
+      if (event.buttons & 1) go(event);
+    });
+    canvas.addEventListener('keydown', (event) => {
+      const action = KEYS[event.key];
+      if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
+      action(moves);
+      announce(canvas, moves.told());
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
 
   /** Draws all items; call when the layout or the colours change. */
   paint(input: SceneInput): void {

@@ -1,9 +1,11 @@
 /** The tool bar, the legend and the help of the graph view. */
 
 import { button, h, replace } from '../shared/dom';
+import { downloadMenu } from '../shared/download';
 import { count, plural } from '../shared/format';
 import { CHANGES, changeColour, type Palette, SIGNS } from '../shared/theme';
 import { figure } from './facts';
+import type { Commands } from './keys';
 import type { Overlay } from './model';
 import { type Phases, phasesInside } from './phases';
 import { css, type Heat, heatColour, phaseColour } from './style';
@@ -43,22 +45,14 @@ export const PANEL_STYLE = `
 }
 `;
 
-export interface Actions {
+/** The commands, and what only the tool bar has. */
+export interface Actions extends Commands {
   search(query: string): void;
   step(by: number): void;
   overlay(index: number): void;
-  expand(all: boolean): void;
-  collapse(): void;
-  fit(): void;
-  folded(): void;
-  changed(by: number): void;
-  inputs(): void;
-  users(): void;
-  pin(): void;
   svg(): void;
   dot(): void;
   png(): void;
-  help(): void;
 }
 
 export class Toolbar {
@@ -114,13 +108,11 @@ export class Toolbar {
         button('users', 'Light only what depends on the selection  (u)', actions.users),
       ),
       button('pin', 'Pin the selected op and compare others with it  (p)', actions.pin),
-      h(
-        'span',
-        { class: 'group' },
-        button('SVG', 'Download the drawing as SVG', actions.svg),
-        button('PNG', 'Download what the window shows as PNG', actions.png),
-        button('DOT', 'Download what is drawn as DOT, for Graphviz', actions.dot),
-      ),
+      downloadMenu(() => [
+        ['Drawing, SVG', actions.svg],
+        ['What the window shows, PNG', actions.png],
+        ['What is drawn, DOT for Graphviz', actions.dot],
+      ]),
       button('?', 'Keys  (?)', actions.help),
     );
     const more = button('⋯', 'Weights, downloads, keys', () => {
@@ -276,5 +268,6 @@ export const KEYS: [string, string][] = [
   ['o', 'next heat overlay'],
   ['w', 'weights and constants'],
   ['Shift + click', 'path from the selection'],
+  ['Tab: the map', 'arrows move the window, Home End'],
   ['Esc', 'clear'],
 ];

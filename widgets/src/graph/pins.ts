@@ -35,7 +35,24 @@ export class Pins {
   private pins: Pin[] = [];
   private chosen: Pin | null = null;
 
-  constructor(private readonly go: (key: Key) => void) {}
+  /** `changed`: other ops are pinned than before. */
+  constructor(
+    private readonly go: (key: Key) => void,
+    private readonly changed: () => void,
+  ) {}
+
+  /** What is pinned, to be kept with the view. */
+  get all(): readonly Pin[] {
+    return this.pins;
+  }
+
+  /** What was kept; a link is anybody's text. */
+  restore(kept: unknown): void {
+    const pins = (Array.isArray(kept) ? kept : []).filter(isPin).slice(-MOST);
+    if (JSON.stringify(pins) === JSON.stringify(this.pins)) return;
+    this.pins = pins;
+    this.draw();
+  }
 
   get keys(): Key[] {
     return this.pins.map((pin) => pin.key);
@@ -47,6 +64,7 @@ export class Pins {
     if (at >= 0) this.pins.splice(at, 1);
     else this.pins = [...this.pins, pin].slice(-MOST);
     this.draw();
+    this.changed();
   }
 
   /** What is selected now, null where no op is. */
@@ -58,6 +76,7 @@ export class Pins {
   clear(): void {
     this.pins = [];
     this.draw();
+    this.changed();
   }
 
   private draw(): void {
@@ -85,6 +104,15 @@ export class Pins {
     });
     replace(this.root, h('table', {}, h('thead', {}, head), h('tbody', {}, ...rows)));
   }
+}
+
+function isPin(each: unknown): each is Pin {
+  const { key, title, stage, facts } = (each ?? {}) as Partial<Pin>;
+  const texts = (row: unknown) => Array.isArray(row) && row.length === 2 && row.every((t) => typeof t === 'string');
+  return (
+    ['number', 'string'].includes(typeof key) && typeof title === 'string' &&
+    typeof stage === 'string' && Array.isArray(facts) && facts.every(texts)
+  );
 }
 
 const same = (a: Pin, b: Pin): boolean => a.key === b.key && a.stage === b.stage;

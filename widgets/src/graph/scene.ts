@@ -13,6 +13,7 @@ import type { Tree } from './scopes';
 import {
   classColour,
   css,
+  DARK_INK,
   type Heat,
   heatColour,
   inkOn,
@@ -506,7 +507,7 @@ class Scene {
       pen.fillStyle = warm ? ink : palette.muted;
       pen.fillText(clip(repeat + note, w - 20 - taken, 6), x + 10, y + 34);
       const found = hits ? hits.inside[index]! : 0;
-      if (found > 0) this.pill(`${count(found)} found`, x + w - 4, y, palette.hit, '#14171c');
+      if (found > 0) this.pill(`${count(found)} found`, x + w - 4, y, palette.hit, DARK_INK);
     }
     pen.globalAlpha = 1;
   }

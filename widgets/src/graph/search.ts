@@ -1,5 +1,5 @@
 /**
- * Search over a stage: words, "words with spaces", /regular expressions/, each in all fields or in
+ * Search over a stage (workbench/views/op_search.py is the same where no graph is drawn): words, "words with spaces", /regular expressions/, each in all fields or in
  * one: `kind:`, `shape:`, `dtype:`, `attr:`, `line:`, `name:`, `scope:`, `phase:`.
  */
 
@@ -16,6 +16,13 @@ type Field = (typeof FIELDS)[number];
 /** A word, what is in quotes, or what stands between slashes, with or without a field before it. */
 const TERM = /(?:([a-z]+):)?(?:"([^"]*)"|\/((?:\\.|[^/\\])+)\/(?=\s|$)|(\S+))/gi;
 
+/** What is looked for, in one field or in all: a text in lower case, or an expression. */
+interface Term {
+  field: Field | undefined;
+  text: string;
+  expression: Matches | null;
+}
+
 /** A regular expression that is none. */
 export class BadExpression extends Error {}
 
@@ -24,25 +31,41 @@ export class BadExpression extends Error {}
  * once, then every op is one lookup. BadExpression where a regular expression cannot be read.
  */
 export function search(graph: Graph, query: string): Int32Array {
-  const tests = [...query.trim().matchAll(TERM)].map((term) => termTest(graph, term));
+  const tests = terms(query).map((term) => termTest(graph, term));
   if (tests.length === 0) return new Int32Array(0);
   const hits: number[] = [];
   for (let op = 0; op < graph.n; op++) if (tests.every((test) => test(op))) hits.push(op);
   return Int32Array.from(hits);
 }
 
-function termTest(graph: Graph, term: RegExpMatchArray): Test {
-  const [whole, prefix, phrase, expression, word] = term;
-  const field = FIELDS.find((name) => name === prefix?.toLowerCase());
-  // A colon that names no field is part of the word: `model.py:12`.
-  const text = (field || prefix === undefined ? (phrase ?? word ?? '') : whole).toLowerCase();
-  const matches = expression !== undefined && (field || prefix === undefined)
-    ? byExpression(expression)
-    : null;
-  if (field) return fieldTest(graph, field, text, matches);
-  const tests = FIELDS.map((name) => fieldTest(graph, name, text, matches));
+/** Which of `names` match every term: things that have but a name, such as passes. */
+export function searchNames(names: readonly string[], query: string): number[] {
+  const wanted = terms(query);
+  if (wanted.length === 0 || wanted.some(({ field }) => field && field !== 'name')) return [];
+  const tests = wanted.map(({ text, expression }) => expression ?? contains(text));
+  return [...names.keys()].filter((i) => tests.every((test) => test(names[i]!)));
+}
+
+function terms(query: string): Term[] {
+  return [...query.matchAll(TERM)].map(([whole, prefix, phrase, expression, word]) => {
+    const field = FIELDS.find((name) => name === prefix?.toLowerCase());
+    // A colon that names no field is part of the word: `model.py:12`.
+    const known = field !== undefined || prefix === undefined;
+    return {
+      field,
+      text: (known ? (phrase ?? word ?? '') : whole).toLowerCase(),
+      expression: expression !== undefined && known ? byExpression(expression) : null,
+    };
+  });
+}
+
+function termTest(graph: Graph, { field, text, expression }: Term): Test {
+  if (field) return fieldTest(graph, field, text, expression);
+  const tests = FIELDS.map((name) => fieldTest(graph, name, text, expression));
   return (op) => tests.some((test) => test(op));
 }
+
+const contains = (wanted: string): Matches => (entry) => entry.toLowerCase().includes(wanted);
 
 function byExpression(source: string): Matches {
   try {
@@ -56,7 +79,6 @@ function byExpression(source: string): Matches {
 function fieldTest(graph: Graph, field: Field, text: string, given: Matches | null): Test {
   const { data } = graph;
   const { ops } = data;
-  const contains = (wanted: string): Matches => (entry) => entry.toLowerCase().includes(wanted);
   const inTable = (table: string[] | undefined, column: Column, matches: Matches): Test => {
     if (!table || !column) return () => false;
     const found = Uint8Array.from(table, (entry) => (matches(entry) ? 1 : 0));

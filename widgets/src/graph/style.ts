@@ -1,20 +1,12 @@
 /** Colours of ops: a quiet mark for what kind of work an op is, and scales for heat overlays. */
 
-import type { Palette } from '../shared/theme';
+import { ink, phases, work } from '../../colours.json';
+import { inTheme, type Pair, type Palette } from '../shared/theme';
 import type { Graph, Overlay } from './model';
 
-/** Classes of work with their mark in light and dark; the host may name one for each kind. */
-const CLASSES = {
-  compute: ['#3f6fb5', '#6d9be0'],
-  reduction: ['#8a63b8', '#b392de'],
-  elementwise: ['#4f8f77', '#79bfa3'],
-  movement: ['#a8854a', '#cfae72'],
-  constant: ['#8d96a1', '#7d8793'],
-  interface: ['#5b6672', '#aab3bd'],
-  control: ['#b0546e', '#e08aa2'],
-} as const;
-export type OpClass = keyof typeof CLASSES;
-export const OP_CLASSES = Object.keys(CLASSES) as OpClass[];
+/** Classes of work, which have a mark each; the host may name one for each kind. */
+export type OpClass = keyof typeof work;
+export const OP_CLASSES = Object.keys(work) as OpClass[];
 
 const RULES: [RegExp, OpClass][] = [
   [/constant|weight|parameter|iota|literal|fill|splat/, 'constant'],
@@ -31,30 +23,20 @@ export function classOfKind(kind: string): OpClass {
 }
 
 export function classColour(palette: Palette, name: OpClass): string {
-  return CLASSES[name][palette.dark ? 1 : 0];
+  return inTheme(palette, work[name]);
 }
 
 export function kindClasses(graph: Graph): OpClass[] {
   const given = graph.data.classes;
   return graph.data.kinds.map((kind, i) => {
     const wanted = given?.[i];
-    return wanted && wanted in CLASSES ? (wanted as OpClass) : classOfKind(kind);
+    return wanted && wanted in work ? (wanted as OpClass) : classOfKind(kind);
   });
 }
 
-// The phases of a training step: the light scheme of Tol (personal.sron.nl/~pault), which stays
-// apart without colour vision, darker on light pages.  Names and counts stand beside every use.
-const PHASE_COLOURS: Record<string, readonly [string, string]> = {
-  forward: ['#5a94cf', '#77aadd'],
-  loss: ['#d3b526', '#eedd88'],
-  recomputed: ['#5cc4ec', '#99ddff'],
-  backward: ['#e27650', '#ee8866'],
-  exchange: ['#2fa382', '#44bb99'],
-  optimizer: ['#8c8c00', '#bbcc33'],
-};
-
 export function phaseColour(palette: Palette, phase: string): string {
-  return PHASE_COLOURS[phase]?.[palette.dark ? 1 : 0] ?? palette.faint;
+  const pair = (phases as Record<string, Pair>)[phase];
+  return pair ? inTheme(palette, pair) : palette.faint;
 }
 
 // cividis (Nuñez, Anderton, Renslow 2018): reads the same with and without colour vision.
@@ -87,9 +69,10 @@ export function heatColour(palette: Palette, t: number): Rgb {
   return { r: mix(0), g: mix(1), b: mix(2) };
 }
 
+export const [DARK_INK, LIGHT_INK] = ink.onArea as [string, string];
 export const css = ({ r, g, b }: Rgb): string => `rgb(${r},${g},${b})`;
 export const inkOn = ({ r, g, b }: Rgb): string =>
-  0.299 * r + 0.587 * g + 0.114 * b > 140 ? '#14171c' : '#ffffff';
+  0.299 * r + 0.587 * g + 0.114 * b > 140 ? DARK_INK : LIGHT_INK;
 
 /** A heat overlay made ready: value of every op and scope, and where a value is on the scale. */
 export interface Heat {

@@ -4,7 +4,7 @@
  * slow to draw the bitmap is moved and stretched, and drawn again as soon as the hand rests.
  */
 
-import { h } from '../shared/dom';
+import { fit, layer } from '../shared/stage';
 import type { Box, Camera } from './scene';
 
 const SLOW_MS = 14;
@@ -21,7 +21,7 @@ export interface Painter {
 }
 
 export class Viewport {
-  readonly canvas = h('canvas', { style: 'display:block;position:absolute;inset:0;touch-action:none' });
+  readonly canvas = layer();
   camera: Camera = { x: 0, y: 0, scale: 1 };
   sceneMs = 0;
   frameMs = 0;
@@ -48,19 +48,11 @@ export class Viewport {
 
   /** Follows the size of the host; call once the host is in the page. */
   resize(): void {
-    const { clientWidth, clientHeight } = this.host;
-    if (clientWidth === 0 || clientHeight === 0) return;
-    const ratio = Math.min(3, window.devicePixelRatio || 1);
-    if (clientWidth === this.width && clientHeight === this.height && ratio === this.ratio) return;
-    this.width = clientWidth;
-    this.height = clientHeight;
-    this.ratio = ratio;
-    for (const canvas of [this.canvas, this.bitmap]) {
-      canvas.width = Math.round(clientWidth * ratio);
-      canvas.height = Math.round(clientHeight * ratio);
-    }
-    this.canvas.style.width = `${clientWidth}px`;
-    this.canvas.style.height = `${clientHeight}px`;
+    const size = fit(this.host, this.canvas, this.bitmap);
+    if (!size || (!size.changed && size.width === this.width && size.height === this.height)) return;
+    this.width = size.width;
+    this.height = size.height;
+    this.ratio = size.ratio;
     this.dirty = true;
     this.draw(performance.now());
   }
@@ -163,6 +155,16 @@ export class Viewport {
     this.camera.y = limit(this.camera.y, bounds.y, bounds.height, hgt);
   }
 
+  /** Whether the scene is drawn for where the camera is, and not a bitmap that was moved. */
+  get sharp(): boolean {
+    return !this.dirty && !this.moved();
+  }
+
+  private moved(): boolean {
+    const [to, from] = [this.camera, this.bitmapCamera];
+    return to.x !== from.x || to.y !== from.y || to.scale !== from.scale;
+  }
+
   private gesture(): void {
     this.lastGesture = performance.now();
     this.ask();
@@ -176,10 +178,7 @@ export class Viewport {
       else this.animation = null;
       this.dirty = true;
     }
-    const cameraMoved =
-      this.camera.x !== this.bitmapCamera.x ||
-      this.camera.y !== this.bitmapCamera.y ||
-      this.camera.scale !== this.bitmapCamera.scale;
+    const cameraMoved = this.moved();
     const gesturing = started - this.lastGesture < REST_MS;
     const reuse = cameraMoved && gesturing && this.sceneMs > SLOW_MS && !this.animation;
     if ((this.dirty || cameraMoved) && !reuse) this.drawScene();

@@ -1,8 +1,10 @@
 /** Drawing of one tier: rectangles of address by program position, above a curve of live bytes. */
 
+import { buffers, ink } from '../../colours.json';
+import { type Area, type Range, Scale, ticks } from '../shared/axis';
 import { bytes, count } from '../shared/format';
 import type { Pen } from '../shared/pen';
-import { MONO, type Palette, SANS } from '../shared/theme';
+import { inTheme, MONO, type Pair, type Palette, SANS } from '../shared/theme';
 import { axisStep, type MemoryData, type TierPlan, unpaddedOf } from './model';
 
 export const LEFT = 72;
@@ -11,18 +13,9 @@ const AXIS = 20;
 const CURVE = 118;
 
 /** The window: program positions and addresses shown. */
-export interface Window {
-  from: number;
-  to: number;
+export interface Window extends Range {
   low: number;
   high: number;
-}
-
-export interface Area {
-  x: number;
-  y: number;
-  width: number;
-  height: number;
 }
 
 export interface DrawInput {
@@ -34,19 +27,10 @@ export interface DrawInput {
   height: number;
 }
 
-// Muted Okabe and Ito hues, light and dark, in the order of `categories`.
-const COLOURS = [
-  ['#7aa6d6', '#4a78ab'],
-  ['#e0b16a', '#a87c38'],
-  ['#85bfa4', '#4c8a6f'],
-  ['#c9a0c4', '#8d618a'],
-  ['#d9998a', '#a3604f'],
-  ['#b9bd7d', '#7f8348'],
-  ['#9fb0bf', '#62717f'],
-];
+const COLOURS: Pair[] = Object.values(buffers);
 
 export function categoryColour(palette: Palette, category: number): string {
-  return COLOURS[category % COLOURS.length]![palette.dark ? 1 : 0]!;
+  return inTheme(palette, COLOURS[category % COLOURS.length]!);
 }
 
 export function areas(width: number, height: number): { map: Area; curve: Area } {
@@ -56,24 +40,26 @@ export function areas(width: number, height: number): { map: Area; curve: Area }
   return { map, curve: { x: LEFT, y: map.y + map.height + AXIS, width: inner, height: curve } };
 }
 
+/** Program positions across an area, addresses up it. */
 export class Scales {
-  constructor(
-    private readonly area: Area,
-    private readonly window: Window,
-  ) {}
+  private readonly steps: Scale;
+  private readonly addresses: Scale;
+
+  constructor(area: Area, { from, to, low, high }: Window) {
+    this.steps = Scale.across(area, from, to);
+    this.addresses = Scale.up(area, low, high);
+  }
   x(step: number): number {
-    return this.area.x + ((step - this.window.from) / (this.window.to - this.window.from)) * this.area.width;
+    return this.steps.at(step);
   }
   y(address: number): number {
-    const share = (address - this.window.low) / (this.window.high - this.window.low);
-    return this.area.y + this.area.height * (1 - share);
+    return this.addresses.at(address);
   }
   step(x: number): number {
-    return this.window.from + ((x - this.area.x) / this.area.width) * (this.window.to - this.window.from);
+    return this.steps.value(x);
   }
   address(y: number): number {
-    const share = 1 - (y - this.area.y) / this.area.height;
-    return this.window.low + share * (this.window.high - this.window.low);
+    return this.addresses.value(y);
   }
 }
 
@@ -181,6 +167,19 @@ export function rectangle(
   return [x0, y0, x1 - x0, y1 - y0];
 }
 
+/** The buffer at a point of the map, -1: none. */
+export function bufferAt(data: MemoryData, plan: TierPlan, s: Scales, map: Area, x: number, y: number): number {
+  if (x < map.x || x > map.x + map.width || y < map.y || y > map.y + map.height) return -1;
+  const [step, address] = [s.step(x), s.address(y)];
+  const { start, end, offset, size } = data.buffers;
+  for (const b of plan.buffers) {
+    if (start[b]! > step) break;
+    const there = step < end[b]! && offset[b]! <= address && address < offset[b]! + size[b]!;
+    if (there) return b;
+  }
+  return -1;
+}
+
 /** Below the highest live buffer and not used: what fragmentation costs, lightly tinted. */
 function free(pen: Pen, input: DrawInput, area: Area, s: Scales): void {
   const { plan, window, palette } = input;
@@ -247,7 +246,7 @@ function label(pen: Pen, input: DrawInput, s: Scales, area: Area, b: number): vo
   const name = data.buffers.name[b]!;
   const fits = Math.floor((w - 10) / 6.4);
   const text = name.length + size.length + 3 <= fits ? `${name}   ${size}` : name;
-  pen.fillStyle = palette.dark ? '#f3f5f8' : '#14171c';
+  pen.fillStyle = inTheme(palette, ink.onArea);
   pen.fillText(text.length <= fits ? text : `${text.slice(0, fits - 1)}…`, x + 5, y + h / 2 + 4);
 }
 
@@ -330,18 +329,23 @@ function step(pen: Pen, values: Float64Array, window: Window, area: Area, s: Sca
   }
 }
 
-function peak(pen: Pen, input: DrawInput, area: Area, s: Scales): void {
-  const { plan, palette } = input;
-  const x = s.x(plan.peakStep + 0.5);
-  if (x < area.x || x > area.x + area.width) return;
-  const y = s.y(plan.peak);
-  pen.fillStyle = palette.accent;
+/** Marks a point from above, in the pen's colour. */
+export function mark(pen: Pen, x: number, y: number): void {
   pen.beginPath();
   pen.moveTo(x, y);
   pen.lineTo(x - 5, y - 8);
   pen.lineTo(x + 5, y - 8);
   pen.closePath();
   pen.fill();
+}
+
+function peak(pen: Pen, input: DrawInput, area: Area, s: Scales): void {
+  const { plan, palette } = input;
+  const x = s.x(plan.peakStep + 0.5);
+  if (x < area.x || x > area.x + area.width) return;
+  const y = s.y(plan.peak);
+  pen.fillStyle = palette.accent;
+  mark(pen, x, y);
   const text = `peak ${bytes(plan.peak)} at ${count(plan.peakStep)}`;
   const right = x + 12 + text.length * 6.2 > area.x + area.width;
   pen.font = `600 11px ${SANS}`;
@@ -362,22 +366,20 @@ function gridLines(pen: Pen, input: DrawInput, area: Area, s: Scales): void {
   pen.strokeStyle = palette.raised;
   pen.lineWidth = 1;
   pen.beginPath();
-  for (const value of ticks(window.low, window.high, area.height / 46, true)) {
+  for (const value of places(window.low, window.high, area.height / 46, true)) {
     pen.moveTo(area.x, s.y(value));
     pen.lineTo(area.x + area.width, s.y(value));
   }
-  for (const value of ticks(window.from, window.to, area.width / 90, false)) {
+  for (const value of places(window.from, window.to, area.width / 90, false)) {
     pen.moveTo(s.x(value), area.y);
     pen.lineTo(s.x(value), area.y + area.height);
   }
   pen.stroke();
 }
 
-function ticks(low: number, high: number, lines: number, binary: boolean): number[] {
-  const by = axisStep(high - low, lines, binary);
-  const result: number[] = [];
-  for (let value = Math.ceil(low / by) * by; value <= high; value += by) result.push(value);
-  return result;
+/** Where lines stand: of bytes at powers of two. */
+function places(from: number, to: number, most: number, binary: boolean): number[] {
+  return ticks({ from, to }, axisStep(to - from, most, binary));
 }
 
 /** Hides what was drawn past the edges of the two areas. */
@@ -403,16 +405,16 @@ function axes(pen: Pen, input: DrawInput, map: Area, curve: Area): void {
   pen.font = `10.5px ${MONO}`;
   pen.fillStyle = palette.muted;
   pen.textAlign = 'right';
-  for (const value of ticks(window.low, window.high, map.height / 46, true)) {
+  for (const value of places(window.low, window.high, map.height / 46, true)) {
     pen.fillText(bytes(value), map.x - 6, Math.min(map.y + map.height, s.y(value) + 4));
   }
   const most = Math.max(plan.arena, plan.tier.lower_bound ?? 0, 1) * 1.08;
   const c = new Scales(curve, { ...window, low: 0, high: most });
-  for (const value of ticks(0, most, curve.height / 34, true)) {
+  for (const value of places(0, most, curve.height / 34, true)) {
     pen.fillText(bytes(value), curve.x - 6, c.y(value) + 4);
   }
   pen.textAlign = 'center';
-  for (const value of ticks(window.from, window.to, map.width / 90, false)) {
+  for (const value of places(window.from, window.to, map.width / 90, false)) {
     if (value !== Math.round(value)) continue;
     pen.fillText(count(value), s.x(value), curve.y + curve.height + 14);
   }

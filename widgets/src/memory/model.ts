@@ -1,5 +1,7 @@
 /** The buffers of one plan and what follows from them: live bytes, peak, fragmentation. */
 
+import { binaryStep, roundStep } from '../shared/axis';
+import { csvText } from '../shared/download';
 import type { Numbers } from '../shared/wire';
 
 type Key = number | string;
@@ -144,31 +146,24 @@ export const unpaddedOf = (data: MemoryData, b: number): number =>
 
 /** A step for an axis so that about `lines` fit: powers of two of bytes, or 1, 2, 5 of steps. */
 export function axisStep(span: number, lines: number, binary: boolean): number {
-  const raw = Math.max(span / Math.max(1, lines), 1);
-  if (binary) return 2 ** Math.ceil(Math.log2(raw));
-  const ten = 10 ** Math.floor(Math.log10(raw));
-  return ten * ([1, 2, 5, 10].find((factor) => factor * ten >= raw) ?? 10);
+  const least = Math.max(span / Math.max(1, lines), 1);
+  return binary ? binaryStep(least) : roundStep(least);
 }
 
 export function csv(data: MemoryData): string {
   const { buffers, tiers, categories } = data;
-  const quote = (text: string) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const header = 'key,name,tier,category,offset_bytes,size_bytes,unpadded_bytes,start,end,op';
-  const rows = Array.from({ length: buffers.key.length }, (_, b) =>
-    [
-      buffers.key[b],
-      buffers.name[b]!,
-      tiers[buffers.tier[b]!]?.name ?? '',
-      categories?.[buffers.category?.[b] ?? -1] ?? '',
-      buffers.offset[b],
-      buffers.size[b],
-      unpaddedOf(data, b),
-      buffers.start[b],
-      buffers.end[b],
-      buffers.op?.[b] ?? '',
-    ]
-      .map((value) => quote(String(value)))
-      .join(','),
-  );
-  return [header, ...rows].join('\n');
+  const names = ['key', 'name', 'tier', 'category', 'offset_bytes', 'size_bytes', 'unpadded_bytes', 'start', 'end', 'op'];
+  const rows = Array.from({ length: buffers.key.length }, (_, b) => [
+    buffers.key[b],
+    buffers.name[b]!,
+    tiers[buffers.tier[b]!]?.name,
+    categories?.[buffers.category?.[b] ?? -1],
+    buffers.offset[b],
+    buffers.size[b],
+    unpaddedOf(data, b),
+    buffers.start[b],
+    buffers.end[b],
+    buffers.op?.[b],
+  ]);
+  return csvText(names, rows);
 }

@@ -1,9 +1,10 @@
 /** Beside the map: what is alive at the peak, how each pass moved it, other planners' arenas, and of a
  * training step what is saved for its backward pass. */
 
-import { button, download, h, replace } from '../shared/dom';
+import { button, h, replace } from '../shared/dom';
+import { csvText, saveText } from '../shared/download';
 import { bytes, count, plural } from '../shared/format';
-import type { Link } from '../shared/host';
+import type { Ties } from '../shared/host';
 import type { MemoryData, TierPlan } from './model';
 
 /** Rows beyond this many are counted, not listed. */
@@ -89,7 +90,7 @@ export class Side {
   private readonly buttons: HTMLButtonElement[];
 
   constructor(
-    private readonly link: Link,
+    private readonly link: Ties,
     private readonly hooks: Hooks,
   ) {
     this.buttons = SIDES.map((name) => {
@@ -160,7 +161,7 @@ export class Side {
         'header',
         {},
         h('div', {}, ...about),
-        button('CSV', 'Download this list as CSV', () => download(file, new Blob([csv()], { type: 'text/csv' }))),
+        button('CSV', 'Download this list as CSV', () => saveText(file, csv(), 'text/csv')),
       ),
       h('div', { class: 'list', tabindex: 0, role: 'list' }, ...rows),
     );
@@ -182,8 +183,7 @@ export class Side {
         ` alive at position ${count(at)}${label ? `, ${label}` : ''}${alive.length > MOST ? `; the ${MOST} largest` : ''}`,
       ],
       rows,
-      () =>
-        ['buffer,size_bytes,computes,place', ...alive.map((b) => [buffers.name[b]!, buffers.size[b]!, buffers.what?.[b] ?? '', buffers.place?.[b] ?? ''].map(quoted).join(','))].join('\n'),
+      () => buffersCsv(data, alive),
       'peak.csv',
     );
     this.mark();
@@ -229,7 +229,7 @@ export class Side {
     this.frame(
       [h('span', { title: MEANING }, h('b', {}, 'The peak after each pass'), ', ops one by one; inputs, weights, results not counted')],
       list,
-      () => ['stage,pass,peak_bytes', ...rows.map((row) => [row.stage, row.pass, row.bytes].map(quoted).join(','))].join('\n'),
+      () => csvText(['stage', 'pass', 'peak_bytes'], rows.map((row) => [row.stage, row.pass, row.bytes])),
       'peak-by-pass.csv',
     );
   }
@@ -255,7 +255,11 @@ export class Side {
     this.frame(
       [h('b', {}, 'Other planners'), ' on the same buffers of the arena, just now, with little effort; no plan needs less than the bound.'],
       list,
-      () => ['planner,arena_bytes,bound_bytes,milliseconds', ...rows.map((row) => [row.planner, row.bytes, row.bound, row.ms].map(quoted).join(','))].join('\n'),
+      () =>
+        csvText(
+          ['planner', 'arena_bytes', 'bound_bytes', 'milliseconds'],
+          rows.map((row) => [row.planner, row.bytes, row.bound, row.ms]),
+        ),
       'planners.csv',
     );
   }
@@ -274,8 +278,7 @@ export class Side {
       ' saved for the backward pass: made before the loss, read after it',
     ];
     const rows = saved.slice(0, MOST).map((b) => this.bufferRow(data, b, total));
-    const csv = () =>
-      ['buffer,size_bytes,computes,place', ...saved.map((b) => [buffers.name[b]!, buffers.size[b]!, buffers.what?.[b] ?? '', buffers.place?.[b] ?? ''].map(quoted).join(','))].join('\n');
+    const csv = () => buffersCsv(data, saved);
     const shown = (offers: OfferRow[] | null) => {
       const more = offers?.length ? [...this.offerRows(offers), h('p', {}, 'What is saved, largest first:')] : [];
       this.frame(about, [...more, ...rows], csv, 'saved-for-backward.csv');
@@ -347,7 +350,7 @@ export class Side {
   }
 }
 
-function quoted(value: string | number): string {
-  const text = String(value);
-  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+function buffersCsv({ buffers }: MemoryData, shown: number[]): string {
+  const rows = shown.map((b) => [buffers.name[b]!, buffers.size[b]!, buffers.what?.[b], buffers.place?.[b]]);
+  return csvText(['buffer', 'size_bytes', 'computes', 'place'], rows);
 }

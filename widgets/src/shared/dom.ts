@@ -23,13 +23,6 @@ export function replace(parent: Element, ...children: Child[]): void {
   parent.replaceChildren(...(children.filter((c) => c !== null && c !== undefined) as Node[]));
 }
 
-export function download(name: string, content: Blob): void {
-  const url = URL.createObjectURL(content);
-  const anchor = h('a', { href: url, download: name });
-  anchor.click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
-}
-
 /** Puts text on the clipboard, also on pages without a secure context. */
 export async function copy(text: string, near: HTMLElement): Promise<void> {
   try {
@@ -68,6 +61,8 @@ export function debounce(callback: () => void, milliseconds: number): () => void
 export interface Tooltip {
   show(x: number, y: number, ...content: Child[]): void;
   hide(): void;
+  /** What it says. */
+  text(): string;
 }
 
 /** A tooltip inside `root`, kept within its edges; x and y are relative to the root. */
@@ -86,6 +81,7 @@ export function tooltip(root: HTMLElement): Tooltip {
     hide() {
       box.hidden = true;
     },
+    text: () => box.innerText,
   };
 }
 

@@ -1,7 +1,6 @@
 /** Syntax colours for the languages this workbench shows: one scanner a language, one line a call. */
 
 import { h } from './dom';
-import type { Palette } from './theme';
 
 export type Language = 'mlir' | 'python' | 'llvm' | 'asm' | 'text';
 export type TokenClass = 'k' | 't' | 'v' | 's' | 'n' | 'c' | 'f' | 'a' | '';
@@ -137,12 +136,3 @@ export const HIGHLIGHT_STYLE = `
 .cw .hl-s { color: var(--hl-s); } .cw .hl-n { color: var(--hl-n); } .cw .hl-c { color: var(--faint); }
 .cw .hl-f { color: var(--hl-f); font-weight: 600; } .cw .hl-a { color: var(--hl-a); }
 `;
-
-const LIGHT = { k: '#8a2be2', t: '#0b7285', v: '#1f4e9c', s: '#2b7a0b', n: '#a34a00', f: '#1b1f24', a: '#7a4d9f' };
-const DARK = { k: '#c9a0f5', t: '#6fd0de', v: '#8fb9f5', s: '#9bd07c', n: '#f0ab6a', f: '#eef1f5', a: '#c6a4dd' };
-
-export function syntaxColours(root: HTMLElement, palette: Palette): void {
-  for (const [name, colour] of Object.entries(palette.dark ? DARK : LIGHT)) {
-    root.style.setProperty(`--hl-${name}`, colour);
-  }
-}

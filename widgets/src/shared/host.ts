@@ -37,6 +37,9 @@ interface Pending {
   reject: (error: Error) => void;
 }
 
+/** What a part of a view needs of its link: one of two maps has one that speaks for its recording. */
+export type Ties = Pick<Link, 'dict' | 'write' | 'ask' | 'onDispose'>;
+
 /** Reads, writes and watches traits; remembers what to undo when the view goes away. */
 export class Link {
   private readonly cleanups: (() => void)[] = [];

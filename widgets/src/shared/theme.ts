@@ -1,65 +1,24 @@
 /** Light and dark: one table of colours for style sheets and for canvases. */
 
+import { fonts, interface as interfaceColours, syntax } from '../../colours.json';
 import type { Link } from './host';
 
-export interface Palette {
-  dark: boolean;
-  page: string;
-  surface: string;
-  raised: string;
-  text: string;
-  muted: string;
-  faint: string;
-  line: string;
-  edge: string;
-  accent: string;
-  accentSoft: string;
-  hit: string;
-  added: string;
-  removed: string;
-  changed: string;
-  moved: string;
+/** A colour in the light and in the dark theme. */
+export type Pair = readonly string[];
+
+/** The colours of the interface in one theme. */
+export type Palette = { dark: boolean } & Record<keyof typeof interfaceColours, string>;
+
+function paletteOf(dark: boolean): Palette {
+  const colours = Object.entries(interfaceColours).map(([name, pair]) => [name, pair[Number(dark)]]);
+  return { dark, ...Object.fromEntries(colours) };
 }
 
-// The four change colours are Okabe and Ito's (jfly.uni-koeln.de/color), darkened or lightened for
-// contrast; every use also has a sign and a border style.
-const LIGHT: Palette = {
-  dark: false,
-  page: '#f6f7f9',
-  surface: '#ffffff',
-  raised: '#eef0f3',
-  text: '#1b1f24',
-  muted: '#4b545e',
-  faint: '#5f6873',
-  line: '#d5d9df',
-  edge: '#a3acb8',
-  accent: '#0a5fb4',
-  accentSoft: '#dcebfa',
-  hit: '#f2b90f',
-  added: '#007352',
-  removed: '#ad4700',
-  changed: '#0a5fb4',
-  moved: '#a03d78',
-};
+const LIGHT = paletteOf(false);
+const DARK = paletteOf(true);
 
-const DARK: Palette = {
-  dark: true,
-  page: '#14171c',
-  surface: '#1d2127',
-  raised: '#262b33',
-  text: '#dfe3e8',
-  muted: '#a9b2bd',
-  faint: '#949eab',
-  line: '#353c46',
-  edge: '#5b6674',
-  accent: '#62b0f5',
-  accentSoft: '#1c3650',
-  hit: '#e6ad1a',
-  added: '#2fbf94',
-  removed: '#f0883e',
-  changed: '#62b0f5',
-  moved: '#d98cb9',
-};
+/** The one of two colours for the theme. */
+export const inTheme = (palette: Palette, pair: Pair): string => pair[Number(palette.dark)]!;
 
 export type Change = 'same' | 'added' | 'removed' | 'changed' | 'moved';
 export const CHANGES: readonly Change[] = ['same', 'added', 'removed', 'changed', 'moved'];
@@ -98,8 +57,10 @@ export function follow(link: Link, root: HTMLElement, apply: (palette: Palette) 
     if (palette === current) return;
     current = palette;
     root.dataset.theme = dark ? 'dark' : 'light';
-    for (const [name, value] of Object.entries(palette)) {
-      if (typeof value === 'string') root.style.setProperty(`--${name}`, value);
+    for (const [prefix, colours] of Object.entries({ '': interfaceColours, 'hl-': syntax })) {
+      for (const [name, pair] of Object.entries<Pair>(colours)) {
+        root.style.setProperty(`--${prefix}${name}`, inTheme(palette, pair));
+      }
     }
     apply(palette);
   };
@@ -116,8 +77,7 @@ export function follow(link: Link, root: HTMLElement, apply: (palette: Palette) 
   update();
 }
 
-export const SANS = 'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
-export const MONO = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace';
+export const { sans: SANS, mono: MONO } = fonts;
 
 export const BASE_STYLE = `
 .cw { position: relative; display: flex; flex-direction: column; width: 100%; height: 100%;

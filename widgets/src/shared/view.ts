@@ -1,6 +1,7 @@
 /** What every view does alike: frame, theme, data that arrives in two traits, errors as text. */
 
 import { h, replace } from './dom';
+import { MENU_STYLE } from './download';
 import { Link, type RenderContext, type Selection } from './host';
 import { BASE_STYLE, follow, type Palette } from './theme';
 import { decode } from './wire';
@@ -32,7 +33,7 @@ export function define<T>(
         (event.target as Element).setAttribute('data-lm-suppress-shortcuts', 'true');
       });
       const sheet = h('style');
-      sheet.textContent = BASE_STYLE + style;
+      sheet.textContent = BASE_STYLE + MENU_STYLE + style;
       el.append(sheet, root);
       link.onDispose(() => {
         sheet.remove();
@@ -99,6 +100,6 @@ export function define<T>(
 
 /** Says something to screen readers. */
 export function announce(root: HTMLElement, text: string): void {
-  const live = root.querySelector('[aria-live]');
+  const live = (root.closest('.cw') ?? root).querySelector('[aria-live]');
   if (live) live.textContent = text;
 }

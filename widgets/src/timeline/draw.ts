@@ -1,8 +1,10 @@
 /** Drawing: a map of the whole, a time axis, a lane a thread, and the curve of live bytes. */
 
+import { ink, launches } from '../../colours.json';
+import { type Area, type Range, Scale, ticks } from '../shared/axis';
 import { bytes, quantity } from '../shared/format';
 import type { Pen } from '../shared/pen';
-import { MONO, type Palette, SANS } from '../shared/theme';
+import { inTheme, MONO, type Pair, type Palette, SANS } from '../shared/theme';
 import { categoryOf, kernelOf, lastBefore, type Plan, timeStep, type TimelineData } from './model';
 
 export const LEFT = 86;
@@ -12,9 +14,7 @@ const AXIS = 20;
 const GAP = 3;
 
 /** The time shown, and how far the lanes are scrolled (pixels). */
-export interface Window {
-  from: number;
-  to: number;
+export interface Window extends Range {
   scroll: number;
 }
 
@@ -27,13 +27,6 @@ export interface DrawInput {
   height: number;
   /** Launches that are selected. */
   selected: ReadonlySet<number>;
-}
-
-interface Area {
-  x: number;
-  y: number;
-  width: number;
-  height: number;
 }
 
 export interface Areas {
@@ -70,31 +63,10 @@ export function areas(data: TimelineData, width: number, height: number): Areas 
   };
 }
 
-export class Scale {
-  constructor(
-    private readonly area: { x: number; width: number },
-    private readonly from: number,
-    private readonly to: number,
-  ) {}
-  x(time: number): number {
-    return this.area.x + ((time - this.from) / (this.to - this.from)) * this.area.width;
-  }
-  time(x: number): number {
-    return this.from + ((x - this.area.x) / this.area.width) * (this.to - this.from);
-  }
-}
-
-// The graph's hues of the kinds of work, as areas, light and dark: contraction, reduction,
-// elementwise, data movement.
-const COLOURS: [string, string][] = [
-  ['#7aa6d6', '#4a78ab'],
-  ['#c2a6e0', '#80599f'],
-  ['#85bfa4', '#4c8a6f'],
-  ['#dcbb7a', '#a08040'],
-];
+const COLOURS: Pair[] = Object.values(launches);
 
 export function categoryColour(palette: Palette, category: number): string {
-  return COLOURS[category % COLOURS.length]![palette.dark ? 1 : 0];
+  return inTheme(palette, COLOURS[category % COLOURS.length]!);
 }
 
 /** Returns how many spans were in the window. */
@@ -113,7 +85,7 @@ export function draw(pen: Pen, input: DrawInput): number {
 function drawLanes(pen: Pen, input: DrawInput, where: Areas): number {
   const { data, plan, window, palette } = input;
   const { lanes: area, lane } = where;
-  const s = new Scale(area, window.from, window.to);
+  const s = Scale.across(area, window.from, window.to);
   pen.fillStyle = palette.surface;
   pen.fillRect(area.x, area.y, area.width, area.height);
   grid(pen, input, area, s);
@@ -171,8 +143,8 @@ function drawLane(
     const end = start[span]! + duration[span]!;
     if (end < window.from) continue;
     drawn++;
-    const from = Math.max(area.x, s.x(start[span]!));
-    const to = Math.min(right, s.x(end));
+    const from = Math.max(area.x, s.at(start[span]!));
+    const to = Math.min(right, s.at(end));
     const category = categoryOf(data, launch[span]!);
     if (from - x1 < 0.6 && to - from < 2 && x1 - x0 < 2) {
       x1 = Math.max(x1, to);
@@ -212,26 +184,24 @@ function label(pen: Pen, input: DrawInput, span: number, from: number, to: numbe
   const time = quantity(data.spans.duration[span]!, 'us');
   const fits = Math.floor((to - from - 8) / 6.7);
   const text = name.length + time.length + 2 <= fits ? `${name}  ${time}` : name;
-  pen.fillStyle = palette.dark ? '#f3f5f8' : '#14171c';
+  pen.fillStyle = inTheme(palette, ink.onArea);
   pen.fillText(text.length <= fits ? text : `${text.slice(0, Math.max(1, fits - 1))}…`, from + 4, y + height / 2 + 4);
 }
 
 // ------------------------------------------------------------------ axis and grid
 
-function ticks(input: DrawInput, area: Area): { first: number; step: number } {
+function stepOf(input: DrawInput, area: Area): number {
   const { from, to } = input.window;
-  const step = timeStep(to - from, area.width / 96);
-  return { first: Math.ceil(from / step) * step, step };
+  return timeStep(to - from, area.width / 96);
 }
 
 function grid(pen: Pen, input: DrawInput, area: Area, s: Scale): void {
-  const { first, step } = ticks(input, area);
   pen.strokeStyle = input.palette.line;
   pen.lineWidth = 0.6;
   pen.beginPath();
-  for (let time = first; time <= input.window.to; time += step) {
-    pen.moveTo(s.x(time), area.y);
-    pen.lineTo(s.x(time), area.y + area.height);
+  for (const time of ticks(input.window, stepOf(input, area))) {
+    pen.moveTo(s.at(time), area.y);
+    pen.lineTo(s.at(time), area.y + area.height);
   }
   pen.stroke();
 }
@@ -239,12 +209,12 @@ function grid(pen: Pen, input: DrawInput, area: Area, s: Scale): void {
 function axis(pen: Pen, input: DrawInput, where: Areas): void {
   const { axis: area } = where;
   const { palette, window } = input;
-  const s = new Scale(area, window.from, window.to);
-  const { first, step } = ticks(input, area);
+  const s = Scale.across(area, window.from, window.to);
+  const step = stepOf(input, area);
   pen.font = `10.5px ${SANS}`;
   pen.fillStyle = palette.muted;
-  for (let time = first; time <= window.to; time += step) {
-    const x = s.x(time);
+  for (const time of ticks(window, step)) {
+    const x = s.at(time);
     pen.textAlign = x > area.x + area.width - 24 ? 'right' : x < area.x + 14 ? 'left' : 'center';
     pen.fillText(axisTime(time, step), x, area.y + 14);
   }
@@ -288,14 +258,14 @@ function drawMap(pen: Pen, input: DrawInput, area: Area): void {
     pen.fillStyle = categoryColour(palette, kind);
     pen.fillRect(area.x + c * 2, area.y + area.height - 2 - tall, 2, tall);
   }
-  const s = new Scale(area, 0, data.total);
+  const s = Scale.across(area, 0, data.total);
   pen.fillStyle = palette.accent;
   for (const n of input.selected) {
     if (Number.isNaN(plan.first[n]!)) continue;
-    const x = s.x(plan.first[n]!);
-    pen.fillRect(x - 0.5, area.y, Math.max(2, s.x(plan.last[n]!) - x), area.height);
+    const x = s.at(plan.first[n]!);
+    pen.fillRect(x - 0.5, area.y, Math.max(2, s.at(plan.last[n]!) - x), area.height);
   }
-  const [x0, x1] = [s.x(Math.max(0, window.from)), s.x(Math.min(data.total, window.to))];
+  const [x0, x1] = [s.at(Math.max(0, window.from)), s.at(Math.min(data.total, window.to))];
   pen.fillStyle = palette.page;
   pen.globalAlpha = 0.62;
   pen.fillRect(area.x, area.y, x0 - area.x, area.height);
@@ -318,7 +288,7 @@ function drawMap(pen: Pen, input: DrawInput, area: Area): void {
 /** A bar a launch, from its first start to its last end, as high as its share of the limit. */
 function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
   const { data, plan, window, palette } = input;
-  const s = new Scale(area, window.from, window.to);
+  const s = Scale.across(area, window.from, window.to);
   const right = area.x + area.width;
   const y = (value: number) => area.y + area.height * (1 - Math.min(100, value) / 100);
   pen.fillStyle = palette.surface;
@@ -328,8 +298,8 @@ function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
   let before = -1;
   for (const n of plan.order) {
     if (plan.last[n]! < window.from || plan.first[n]! > window.to) continue;
-    const from = Math.max(area.x, s.x(plan.first[n]!));
-    const to = Math.min(right, s.x(plan.last[n]!));
+    const from = Math.max(area.x, s.at(plan.first[n]!));
+    const to = Math.min(right, s.at(plan.last[n]!));
     if (to < before + 0.3) continue; // thinner than can be seen
     before = to;
     const boxes = byColour.get(categoryOf(data, n)) ?? [];
@@ -358,7 +328,7 @@ function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
 function drawCurve(pen: Pen, input: DrawInput, area: Area): void {
   const { data, plan, window, palette } = input;
   const live = data.live!;
-  const s = new Scale(area, window.from, window.to);
+  const s = Scale.across(area, window.from, window.to);
   const y = (value: number) => area.y + area.height - (value / Math.max(1, plan.peak * 1.12)) * area.height;
   pen.fillStyle = palette.surface;
   pen.fillRect(area.x, area.y, area.width, area.height);
@@ -370,12 +340,12 @@ function drawCurve(pen: Pen, input: DrawInput, area: Area): void {
     const next = plan.order[i + 1];
     const [from, to] = [plan.first[n]!, next === undefined ? plan.last[n]! : plan.first[next]!];
     if (to < window.from || from > window.to) return;
-    const x = Math.max(area.x, Math.min(right, s.x(from)));
+    const x = Math.max(area.x, Math.min(right, s.at(from)));
     const before = points[points.length - 1];
     if (before && x - before[0] < 0.5) before[1] = Math.max(before[1], live[n]!);
     else points.push([x, live[n]!]);
   });
-  const end = Math.max(area.x, Math.min(right, s.x(data.total)));
+  const end = Math.max(area.x, Math.min(right, s.at(data.total)));
   const outline = (close: boolean) => {
     pen.beginPath();
     points.forEach(([x, value], i) => {
@@ -407,7 +377,7 @@ function drawCurve(pen: Pen, input: DrawInput, area: Area): void {
   pen.fillText('0', LEFT - 8, area.y + area.height);
   pen.textAlign = 'left';
   if (plan.peakLaunch < 0 || Number.isNaN(plan.first[plan.peakLaunch]!)) return;
-  const x = s.x(plan.first[plan.peakLaunch]!);
+  const x = s.at(plan.first[plan.peakLaunch]!);
   if (x < area.x || x > right) return;
   const text = `peak ${bytes(plan.peak)}`;
   const turn = x + 12 + text.length * 6.4 > right;

@@ -1,5 +1,8 @@
 /** Data of the timeline view, see widgets/README.md, and what follows from it. */
 
+import { roundStep } from '../shared/axis';
+import { csvText } from '../shared/download';
+
 export interface TimelineData {
   title: string;
   /** What each figure means, by its name. */
@@ -88,33 +91,27 @@ export const categoryOf = (data: TimelineData, launch: number): number =>
   data.kernels.category[data.launches.kernel[launch]!] ?? 0;
 
 /** A step for the time axis so that about `lines` fit: 1, 2 or 5 times a power of ten. */
-export function timeStep(span: number, lines: number): number {
-  const raw = Math.max(span / Math.max(1, lines), 1e-3);
-  const ten = 10 ** Math.floor(Math.log10(raw));
-  return ten * ([1, 2, 5, 10].find((factor) => factor * ten >= raw * 0.999) ?? 10);
-}
+export const timeStep = (span: number, lines: number): number =>
+  roundStep(Math.max(span / Math.max(1, lines), 1e-3));
 
 export function csv(data: TimelineData): string {
-  const quote = (text: string) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const { spans, launches } = data;
+  const names = ['launch', 'kernel', 'lane', 'start_us', 'duration_us', 'median_us', 'flops', 'bytes', 'live_bytes', 'op', 'model_line'];
   const rows = Array.from({ length: spans.launch.length }, (_, i) => {
     const n = spans.launch[i]!;
     return [
       n,
       kernelOf(data, n),
-      data.lanes[spans.lane[i]!] ?? '',
+      data.lanes[spans.lane[i]!],
       spans.start[i],
       spans.duration[i],
       launches.median[n],
       launches.flops[n],
       launches.bytes[n],
-      data.live?.[n] ?? '',
+      data.live?.[n],
       launches.op[n],
-      data.places[launches.place[n]!] ?? '',
-    ]
-      .map((value) => quote(Number.isNaN(value) ? '' : String(value)))
-      .join(',');
+      data.places[launches.place[n]!],
+    ];
   });
-  const header = 'launch,kernel,lane,start_us,duration_us,median_us,flops,bytes,live_bytes,op,model_line';
-  return [header, ...rows].join('\n');
+  return csvText(names, rows);
 }

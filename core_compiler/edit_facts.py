@@ -1,0 +1,69 @@
+"""An edit of a pipeline as plain data, for recordings: with the code of passes that are a person's
+own, so that the same can be compiled again elsewhere."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from core_compiler.passes.base import Pass
+from core_compiler.pipelines import OPTIONAL, PipelineEdit
+
+#: Longest text of a pass that is taken (characters).
+MAX_TEXT = 200_000
+#: Texts that were loaded as passes, by the name of the module that each became.
+TEXTS: dict[str, str] = {}
+#: What stands before a class that comes without the imports of its cell or script.
+_IMPORTS = "from dataclasses import dataclass\n\nfrom core_compiler.passes.base import Pass\n\n\n"
+
+
+def edit_facts(edit: PipelineEdit, with_text: bool = True) -> dict[str, Any]:
+    """``edit`` as a recording keeps it; ``with_text``: with the code of inserted passes."""
+    return {
+        "skip": list(edit.skip), "limits": dict(edit.limits),
+        "options": {k: dict(v) for k, v in edit.options.items()},
+        "order": list(edit.order), "repeat": list(edit.repeat),
+        "insert": [{"place": place, **pass_facts(pass_, with_text)}
+                   for place, pass_ in edit.insert],
+    }  # fmt: skip
+
+
+def pass_facts(pass_: Pass, with_text: bool = True) -> dict[str, Any]:
+    """What a pass is made again from: a module that can be imported by its name, anything else by
+    its text (left out where not ``with_text``)."""
+    kind = type(pass_)
+    item: dict[str, Any] = {"pass": pass_.spelled()}
+    changed = {f.name: str(getattr(pass_, f.name)) for f in fields(pass_)
+               if getattr(pass_, f.name) != f.default}  # fmt: skip
+    if changed:
+        item["options"] = changed
+    home = sys.modules.get(kind.__module__)
+    if type(OPTIONAL.get(pass_.name())) is kind:
+        item["source"] = pass_.name()
+    elif kind.__module__ in TEXTS:
+        item |= {"code": TEXTS[kind.__module__], "class": kind.__name__}
+    elif "." in kind.__module__:
+        item["source"] = f"{kind.__module__}:{kind.__qualname__}"
+    else:
+        item |= _text_of(kind, home)
+    file = Path(getattr(home, "__file__", None) or "").name
+    if file and "source" not in item:
+        item["file"] = file
+    if not with_text:
+        item.pop("code", None)
+    return item
+
+
+def _text_of(kind: type, home: types.ModuleType | None) -> dict[str, str]:
+    """The text of a class in a file of its own; in a notebook's cell, or in the script that runs,
+    the class alone: the rest of it is no pass."""
+    try:
+        file = None if kind.__module__ == "__main__" else getattr(home, "__file__", None)
+        text = Path(file).read_text("utf-8") if file else _IMPORTS + inspect.getsource(kind)
+    except (OSError, TypeError, UnicodeDecodeError):
+        return {}
+    return {"code": text, "class": kind.__name__} if len(text) <= MAX_TEXT else {}

@@ -1,0 +1,234 @@
+"""Numbers for a model that came without its own: weights that are not at hand, and inputs.
+
+They are seeded, and such that the model makes sense of them: places lie inside what they point
+into, nothing negative comes under a square root, weights keep the size of what they multiply.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Block, Module, Op, Resource, TensorType, Value
+from core_compiler.ir.weights import array_digest
+
+#: Elements of all weights, and of all inputs, that are made up for one model: 2 GB of f32.
+MADE_UP = 1 << 29
+#: The standard deviation of weights of one axis: what is added to, or scales, large sums.
+BIASES = 0.05
+
+
+@dataclass(frozen=True)
+class Need:
+    """What the ops that read a value want of it: integers ``below`` a size (None: any), numbers
+    that are ``positive``."""
+
+    below: int | None = None
+    positive: bool = False
+
+    def joined(self, other: Need) -> Need:
+        sizes = [n for n in (self.below, other.below) if n is not None]
+        return Need(min(sizes, default=None), self.positive or other.positive)
+
+
+#: Kinds of ops -> the operand that points into another.
+_PLACES = {
+    "core.take": 1, "core.take_along": 1, "core.scatter_along": 1, "core.gather_nd": 1,
+    "core.scatter_nd": 1, "core.nll_loss": 1, "core.cross_entropy": 1, "core.one_hot": 0,
+}  # fmt: skip
+#: Kinds of ops -> the operands that must not be negative: under a root, in a logarithm, and what
+#: normalised numbers are scaled by, which is near 1.
+_POSITIVE: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("core.sqrt", "core.rsqrt", "core.log", "core.log2", "core.log10",
+                     "core.log1p", "core.pow"), (0,)),
+    **dict.fromkeys(("core.layer_norm", "core.rms_norm", "core.group_norm",
+                     "core.instance_norm"), (1,)),
+    "core.batch_norm": (1, 4),
+}  # fmt: skip
+#: Kinds of ops -> the operands whose numbers are those of the result (None: all of them).
+_PASSED_ON: Mapping[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(("core.reshape", "core.broadcast", "core.transpose", "core.slice",
+                     "core.reverse", "core.stop_gradient", "core.distribute", "core.cast",
+                     "core.dynamic_slice"), (0,)),
+    "core.select": (1, 2), "core.pad": (0, 1), "core.concat": None, "core.max": None,
+    "core.min": None,
+}  # fmt: skip
+#: Those whose result is not negative where their operands are not.
+_KEEP_SIGN = frozenset({"core.add", "core.mul", "core.div", "core.reduce_sum", "core.mean",
+                        "core.reduce_max", "core.reduce_min"})  # fmt: skip
+
+
+def needs(module: Module) -> dict[Value, Need]:
+    """What ``main`` wants of the values that it reads, as far as can be told from its ops."""
+    found: dict[Value, Need] = {}
+    for op in reversed(list(module.main.body.walk())):
+        for value, need in _asked(op, found):
+            found[value] = found.get(value, Need()).joined(need)
+    return found
+
+
+def _asked(op: Op, found: Mapping[Value, Need]) -> list[tuple[Value, Need]]:
+    asked = []
+    if op.kind in _PLACES:
+        size = _size(op)
+        asked += [(op.operands[_PLACES[op.kind]], Need(below=size))] if size else []
+    asked += [(op.operands[i], Need(positive=True)) for i in _POSITIVE.get(op.kind, ())
+              if i < len(op.operands)]  # fmt: skip
+    wanted = found.get(op.results[0]) if op.results else None
+    if wanted is None:
+        return asked
+    if op.kind in _PASSED_ON:
+        places = _PASSED_ON[op.kind]
+        passed = op.operands if places is None else [op.operands[i] for i in places]
+        asked += [(value, wanted) for value in passed]
+    elif op.kind in _KEEP_SIGN and wanted.positive and not _is_square(op):
+        asked += [(value, Need(positive=True)) for value in op.operands]
+    return asked
+
+
+def _is_square(op: Op) -> bool:
+    return op.kind == "core.mul" and op.operands[0] is op.operands[1]
+
+
+def _size(op: Op) -> int | None:
+    """How many places there are for the indices of ``op``; None where that is not known."""
+    if op.kind == "core.one_hot":
+        return int(op["classes"])
+    shape = op.operands[0].type.shape
+    if op.kind in ("core.gather_nd", "core.scatter_nd"):
+        first = int(op.attributes.get("batch_dims", 0))
+        sizes = shape[first : first + int(op.operands[1].type.shape[-1])]
+    elif op.kind in ("core.nll_loss", "core.cross_entropy"):
+        sizes = shape[1:2]
+    else:
+        axis = int(op.attributes.get("axis", 0))
+        sizes = (shape[axis],)
+    return min(sizes) if sizes and all(isinstance(size, int) for size in sizes) else None
+
+
+# -- weights ---------------------------------------------------------------------------------------
+
+
+def missing(module: Module) -> dict[str, Resource]:
+    """The weights that the module's store has not, by their digests."""
+    return {
+        held.digest: held for op in module.walk() for held in op.attributes.values()
+        if isinstance(held, Resource) and held.digest not in module.weights
+    }  # fmt: skip
+
+
+def filled(module: Module, source: str) -> tuple[Module, int]:
+    """``module``, read from ``source``, with numbers for the weights that its store has not, and
+    how many those are.  The same digest stands for the same numbers every time, under a digest of
+    their own.  UserError where they are too many."""
+    absent = missing(module)
+    if not absent:
+        return module, 0
+    if sum(_elements(held.type) for held in absent.values()) > MADE_UP:
+        raise UserError(f"more than {MADE_UP:,} weights are not in {source}", "weights",
+                        "export the stage with its weights: stage.export")  # fmt: skip
+    needed = needs(module)
+    wanted: dict[str, Need] = {}
+    for op in module.main.body.walk():
+        constant = op.attributes.get("value")
+        if isinstance(constant, Resource) and op.results:
+            need = needed.get(op.result, Need())
+            wanted[constant.digest] = wanted.get(constant.digest, Need()).joined(need)
+    change = {}
+    for digest, held in absent.items():
+        random = np.random.default_rng(zlib.crc32(digest.encode()))
+        array = weight(random, held.type, wanted.get(digest, Need()))
+        change[digest] = Resource(held.type, array_digest(array))
+        module.weights.put(change[digest].digest, array)
+    for function in module.functions.values():
+        body = _rebound(function.body, change)
+        module = module.with_function(function.with_(body=body))
+    return module, len(absent)
+
+
+def _rebound(block: Block, change: Mapping[str, Resource]) -> Block:
+    """``block`` with other weights."""
+    ops = []
+    for op in block.ops:
+        held = {name: change[value.digest] for name, value in op.attributes.items()
+                if isinstance(value, Resource) and value.digest in change}  # fmt: skip
+        if held:
+            op = op.with_(attributes={**op.attributes, **held})
+        if op.regions:
+            regions = tuple(_rebound(region, change) for region in op.regions)
+            if any(a is not b for a, b in zip(regions, op.regions, strict=True)):
+                op = op.with_(regions=regions)
+        ops.append(op)
+    same = all(a is b for a, b in zip(ops, block.ops, strict=True))
+    return block if same else block.with_(ops=tuple(ops))
+
+
+def weight(random: np.random.Generator, type_: TensorType, need: Need) -> np.ndarray:
+    """Normal numbers that keep the size of what they multiply (around 1 where they have to be
+    positive), or integers."""
+    if not type_.dtype.is_float:
+        return _integers(random, type_, need.below)
+    shape = _shape(type_)
+    scale = max(prod(shape[1:]), 1) ** -0.5 if len(shape) > 1 else BIASES
+    numbers = random.standard_normal(shape, np.float32) * np.float32(scale)
+    return (numbers + np.float32(need.positive)).astype(type_.dtype.numpy)
+
+
+def _integers(random: np.random.Generator, type_: TensorType, below: int | None) -> np.ndarray:
+    kind = type_.dtype.numpy
+    most = 2 if below is None else max(below, 1)
+    if kind.kind in "iu":
+        most = min(most, int(np.iinfo(kind).max))
+    return random.integers(0, most, _shape(type_)).astype(kind)
+
+
+def _shape(type_: TensorType) -> tuple[int, ...]:
+    return tuple(size if isinstance(size, int) else 1 for size in type_.shape)
+
+
+def _elements(type_: TensorType) -> int:
+    return prod(_shape(type_))
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+def inputs(
+    module: Module, seed: int = 0, like: Sequence[np.ndarray] = ()
+) -> tuple[np.ndarray, ...]:
+    """Numbers for the arguments of ``main``: normal floats, integers in the range of ``like`` where
+    that is given, else of what they point into, else 0 and 1.  UserError where an argument is no
+    tensor, or they are too many."""
+    random = np.random.default_rng(seed)
+    needed = needs(module)
+    made, count = [], 0
+    for place, value in enumerate(module.main.arguments):
+        if not isinstance(value.type, TensorType):
+            raise UserError(f"input {value.name or place} is {value.type}, no tensor", "inputs",
+                            "give the model its inputs")  # fmt: skip
+        count += _elements(value.type)
+        if count > MADE_UP:
+            raise UserError(f"the inputs have more than {MADE_UP:,} numbers", "inputs",
+                            "compile the model for a smaller batch")  # fmt: skip
+        given = like[place] if place < len(like) else None
+        made.append(drawn(random, value.type, needed.get(value, Need()), given))
+    return tuple(made)
+
+
+def drawn(
+    random: np.random.Generator, type_: TensorType, need: Need = Need(),
+    like: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Numbers of one type, in the range of ``like`` or as ``need`` says."""
+    if type_.dtype.is_float:
+        numbers = random.standard_normal(_shape(type_))
+        return (np.abs(numbers) if need.positive else numbers).astype(type_.dtype.numpy)
+    below = need.below
+    if like is not None and like.size:
+        below = int(like.max()) + 1
+    return _integers(random, type_, below)

@@ -1,0 +1,79 @@
+"""Reads our own IR as a model: the text of a stage, printed, exported or written by hand.
+
+``core.*`` ops of the tensor level in MLIR's generic form (:mod:`core_compiler.ir.text`).  The text
+of a recorded stage names its weights and does not hold them: seeded numbers stand for those, and
+``facts["stand_ins"]`` says how many.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.base import Imported
+from core_compiler.frontends.stand_ins import filled
+from core_compiler.ir import WeightStore
+from core_compiler.ir.parser import parse
+from core_compiler.ir.types import TensorType
+
+#: Ops of a text that is read, and bytes of one without the weights at its end.
+OPS = 500_000
+LIMIT = 1 << 28
+#: How far into a file its first op stands (bytes): long lists of digests come before it.
+HEAD = 1 << 22
+_OWN = re.compile(rb'"core\.\w+"\s*\(')
+_OP = re.compile(rb'"core\.\w+"\s*\((?!\)\s*\(\{)')
+_WEIGHTS = b"{-#"
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file holds our IR and not that of another dialect."""
+    try:
+        with path.open("rb") as stream:
+            return _OWN.search(stream.read(HEAD)) is not None
+    except OSError:
+        return False
+
+
+def import_file(path: Path) -> Imported:
+    """The module of a text file; UserError where it is too large or no module of the tensor level
+    with a function ``main``.  Ops without a location come from their lines in the file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", str(path), "check the path") from None
+    name = path.name
+    ops = sum(1 for _ in _OP.finditer(data))
+    end = data.find(_WEIGHTS)
+    size = len(data) if end < 0 else end
+    if ops > OPS or size > LIMIT:
+        raise UserError(f"the text has {ops:,} ops in {size / 1e6:,.0f} MB, at most {OPS:,} in "
+                        f"{LIMIT / 1e6:,.0f} MB are read", name, "give a part of it")  # fmt: skip
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise UserError("this is no text (UTF-8)", name, "export the stage again") from None
+    try:
+        module = parse(text, weights=WeightStore(), where=name, lines=True, stand_in=_digest)
+    except UserError as error:
+        fix = error.fix or "mend the text there, or export the stage again"
+        raise UserError(error.what, error.where, fix) from None
+    if "main" not in module.functions:
+        raise UserError("no function is called main", name, 'name one: sym_name = "main"')
+    if module.main.level != "tensor":
+        raise UserError(f"main is of the level {module.main.level!r}", name,
+                        "give a stage of the tensor level: those before the kernels")  # fmt: skip
+    module, stand_ins = filled(module, "the text")
+    body = module.main.body
+    inputs = tuple(v.name or f"input_{i}" for i, v in enumerate(body.arguments))
+    outputs = tuple(v.name or f"output_{i}" for i, v in enumerate(body.outputs))
+    facts = {"frontend": "ir", "stand_ins": stand_ins}
+    listing = text if end < 0 else data[:end].decode()
+    return Imported(module, inputs, outputs, {name: listing}, facts)
+
+
+def _digest(name: str, type_: TensorType) -> str:
+    """What weights are called that are not in the text."""
+    return hashlib.sha256(f"{name}: {type_}".encode()).hexdigest()

@@ -1,0 +1,28 @@
+"""The graph of the model's framework beside the module that was imported from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core_compiler.ir.core import Value
+
+#: Is told the tensors of a node of the framework's graph as soon as they are computed, an array
+#: each (None: it is no tensor of ours).
+TellNode = Callable[[str, Sequence[np.ndarray | None]], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """The framework's own graph beside its import.
+
+    ``values`` has the import's values for each node's tensors, by the node's name (None: what is
+    not one value).  ``run(inputs, tell)`` executes the graph in ``framework`` on arrays for the
+    model's own inputs and tells each node's tensors, in an order in which they can be computed.
+    """
+
+    framework: str
+    values: Mapping[str, Sequence[Value | None]]
+    run: Callable[[Sequence[np.ndarray], TellNode], None]

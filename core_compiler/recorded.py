@@ -1,0 +1,163 @@
+"""Reads a recording as a model: its stage 0, which is the import as the compile got it.
+
+A recording names its weights by their hashes and does not hold the large ones: those that are
+found elsewhere are taken, seeded numbers stand for the others, and ``facts["stand_ins"]`` says how
+many.
+It is data: nothing of it is run.  The state of a recorded training step is that of one which is
+some iterations old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.frontends import stand_ins
+from core_compiler.frontends.base import Imported
+from core_compiler.frontends.stand_ins import Need, filled, missing, needs
+from core_compiler.ir import Module, Value, WeightStore
+from core_compiler.record.reader import Recording
+from core_compiler.training.config import Training
+from core_compiler.training.loss_scale import SCALE
+from core_compiler.training.optimizers import scalars_after
+from core_compiler.training.roles import ITERATION, SEED, Roles
+
+#: How this frontend is called.
+FRONTEND = "recording"
+#: The levels that a compile can begin with.
+_LEVELS = ("tensor", "onnx")
+#: How many iterations a training step has behind it.
+ITERATIONS = 10
+#: The largest loss scale that a step has then: f16 bears it.
+LARGEST_SCALE = 1024.0
+
+
+#: Finds weights by their digests, as many as it can.
+Find = Callable[[Set[str]], Mapping[str, np.ndarray]]
+
+
+def import_file(path: str | Path, find: Find = lambda digests: {}) -> Imported:
+    """Stage 0 of a recording.  ``find``: where the weights are looked for that it only names.
+
+    ``facts`` are those of the recorded import; besides ``frontend``, which read the model then,
+    ``recorded_as``, its name, and of a training step ``training``, what it says of that.
+    UserError where the recording has no stage, or begins with none that can be compiled.
+    """
+    store = WeightStore()
+    with Recording.open(path, store) as opened:
+        meta, sources = opened.meta(), opened.sources()
+        if not opened.stage_count():
+            raise UserError("the recording has no stage", str(path), "compile the model again")
+        module = opened.module(0)
+    if "main" not in module.functions or module.main.level not in _LEVELS:
+        raise UserError("its stage 0 is no model", str(path), "compile the model again")
+    for digest, array in find(missing(module).keys()).items():
+        store.put(digest, array)
+    module, made_up = filled(module, "the recording")
+    main = module.main
+    names = _names(meta.get("inputs"), main.arguments, "input")
+    outputs = _names(meta.get("outputs"), main.outputs, "output")
+    found = meta.get("facts")
+    facts = dict(found) if isinstance(found, Mapping) else {}
+    facts |= {
+        "frontend": frontend_of(meta), "stand_ins": made_up,
+        "recorded_as": str(meta.get("model") or Path(path).stem),
+    }  # fmt: skip
+    facts.pop("training", None)
+    if is_training(meta):
+        rows = main.attributes.get("arguments")
+        if not isinstance(rows, tuple) or len(rows) != len(main.arguments):
+            raise UserError("its stage 0 is no training step", str(path), "compile it again")
+        facts = {k: v for k, v in facts.items() if k not in ("state", "run_time_sizes")}
+        return Imported(
+            module, names, outputs, sources, {**facts, "training": meta.get("training")}
+        )
+    facts["run_time_sizes"] = _sizes(facts.get("run_time_sizes"), outputs, len(main.outputs))
+    carried = facts.get("state")
+    count = carried if isinstance(carried, int) and 0 < carried < len(main.arguments) else 0
+    facts["state"] = count
+    state = stand_ins.inputs(module)[-count:] if count else ()
+    return Imported(module, names, outputs, sources, facts, state)
+
+
+def is_training(meta: Mapping[str, Any]) -> bool:
+    """Whether a recording, by what it says of itself, is of a training step."""
+    return meta.get("mode") == "training"
+
+
+def frontend_of(meta: Mapping[str, Any]) -> str:
+    """The frontend that read the model when it was compiled first."""
+    facts = meta.get("facts")
+    told = meta.get("frontend")
+    if told and told != FRONTEND:
+        return str(told)
+    return str(facts.get("frontend") or "") if isinstance(facts, Mapping) else ""
+
+
+def _names(told: Any, values: Sequence[Value], otherwise: str) -> tuple[str, ...]:
+    """What the model calls its inputs or outputs; numbered where the recording does not say."""
+    if isinstance(told, list) and told:
+        return tuple(map(str, told))
+    return tuple(v.name or f"{otherwise}_{i}" for i, v in enumerate(values))
+
+
+def _sizes(told: Any, outputs: Sequence[str], results: int) -> dict[str, list[tuple[int, int]]]:
+    """Which results say how much of which output counts, as far as that makes sense."""
+    if not isinstance(told, Mapping):
+        return {}
+    made = {}
+    for name, rows in told.items():
+        if name in outputs and isinstance(rows, list | tuple):
+            pairs = [tuple(row) for row in rows if isinstance(row, list | tuple) and len(row) == 2]
+            whole = all(isinstance(n, int) for pair in pairs for n in pair)
+            if whole and all(0 <= count < results for _, count in pairs):
+                made[str(name)] = pairs
+    return made
+
+
+# -- the state of a training step ------------------------------------------------------------------
+
+
+def inputs(
+    module: Module, seed: int = 0, training: Training | None = None
+) -> tuple[np.ndarray, ...]:
+    """Numbers for the arguments of ``main``; with ``training`` those of a step that is some
+    iterations old.  UserError as ``stand_ins.inputs``."""
+    made = stand_ins.inputs(module, seed)
+    if training is None:
+        return made
+    random, needed = np.random.default_rng((seed, 1)), needs(module)
+    numbers: dict[str, Any] = {
+        **(training.loss_scale.state if training.loss_scale is not None else {}),
+        **scalars_after(training.optimizer, ITERATIONS),
+        ITERATION: ITERATIONS, SEED: training.seed,
+    }  # fmt: skip
+    if SCALE in numbers:
+        numbers[SCALE] = min(numbers[SCALE], np.float32(LARGEST_SCALE))
+    arrays = []
+    rows = zip(Roles.of(module.main).arguments, module.main.arguments, made, strict=True)
+    for (role, name, _), value, array in rows:
+        type_ = value.type
+        if role == "parameter":
+            array = stand_ins.weight(random, type_, needed.get(value, Need()))
+        elif role == "buffer" and type_.dtype.is_float:  # variances among them
+            array = np.abs(array)
+        elif role == "slot":
+            array = _slot(random, array, name in training.optimizer.squares)
+        elif role == "shard":
+            array = np.zeros_like(array)
+        elif role == "scalar" and name in numbers:
+            array = np.full_like(array, numbers[name])
+        arrays.append(array)
+    return tuple(arrays)
+
+
+def _slot(random: np.random.Generator, like: np.ndarray, squares: bool) -> np.ndarray:
+    """Moments of small gradients; no square of a first one is above a second one."""
+    numbers = np.clip(random.standard_normal(like.shape), -3, 3)
+    made = 1e-3 + 1e-4 * np.abs(numbers) if squares else 1e-2 * numbers
+    return made.astype(like.dtype)

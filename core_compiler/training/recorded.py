@@ -1,0 +1,74 @@
+"""How a recorded step was trained, read back from what its recording says of it.
+
+The recording has the optimiser, its schedule and the loss scale as they are written in Python;
+they are read as data, and nothing of them is run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.training.config import Training
+from core_compiler.training.loss_scale import Dynamic, Static
+from core_compiler.training.optimizers import OPTIMIZERS
+from core_compiler.training.schedules import Constant, Cosine, Exponential, Linear, Step, Warmup
+
+#: What a recording may name, by the names that it has there.
+_KNOWN = {
+    kind.__name__: kind for kind in (
+        *OPTIMIZERS.values(), Constant, Cosine, Exponential, Linear, Step, Warmup, Dynamic, Static
+    )
+}  # fmt: skip
+#: What of the configuration the passes after the import depend on, as it is.
+_PLAIN: Mapping[str, tuple[type, ...]] = {
+    "clip_norm": (int, float), "seed": (int,), "shards": (int,), "sync_batch_norm": (bool,),
+    "precision": (str,), "recompute": (int, float),
+}  # fmt: skip
+#: Longest text of an optimiser that is read (characters).
+_LONGEST = 10_000
+
+
+def training_of(facts: Any) -> Training:
+    """The configuration that :meth:`Training.facts` told, as far as the passes read it: the loss,
+    the initial numbers and what is frozen are in the recorded module.  UserError where the
+    optimiser, its schedule or the loss scale is none of ours."""
+    held = facts if isinstance(facts, Mapping) else {}
+    plain = {name: held[name] for name, kinds in _PLAIN.items()
+             if isinstance(held.get(name), kinds)}  # fmt: skip
+    scale = held.get("loss_scale")
+    return Training(
+        loss=None, optimizer=_read("optimizer", held.get("optimizer")),
+        loss_scale=None if scale is None else _read("loss scale", scale), **plain,
+    )  # fmt: skip
+
+
+def _read(what: str, text: Any) -> Any:
+    try:
+        if not isinstance(text, str) or len(text) > _LONGEST:
+            raise ValueError("no text")
+        made = _value(ast.parse(text, mode="eval").body)
+        if type(made) not in _KNOWN.values():
+            raise ValueError("another class")
+        return made
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        name = str(text).partition("(")[0][:80]
+        raise UserError(f"the {what} {name!r} is none of ours", "recorded training step",
+                        "compile the step again where its class is: cc.compile(model, batch, "
+                        "training=...)") from None  # fmt: skip
+
+
+def _value(node: ast.expr) -> Any:
+    """A number, a text, a tuple of them, or one of :data:`_KNOWN`; ValueError for anything else."""
+    if isinstance(node, ast.Call):
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name not in _KNOWN or node.args:
+            raise ValueError(name)
+        return _KNOWN[name](**{str(k.arg): _value(k.value) for k in node.keywords})
+    if isinstance(node, ast.Tuple):
+        return tuple(map(_value, node.elts))
+    if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
+        return float(node.id)
+    return ast.literal_eval(node)

@@ -1,0 +1,138 @@
+"""The views that show two recordings, on a static page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.widgets.samples import memory_data, timeline_data
+from widgets import page
+
+Open = Callable[..., Any]
+HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+
+
+def plan(buffers: int, seed: int) -> dict[str, Any]:
+    """A plan whose keys are numbers, as recordings have them."""
+    made = memory_data(buffers, seed)
+    made["buffers"]["key"] = np.arange(buffers, dtype=np.int32) + 100 * seed
+    return made
+
+
+def two_plans(shared: int = 40) -> dict[str, Any]:
+    """Plans of which the first ``shared`` buffers hold the same."""
+    numbers = np.arange(shared, dtype=np.int32)
+    return {"two": {
+        "a": plan(60, 3), "b": plan(50, 4), "names": ["a.run", "b.run"],
+        "first": numbers + 300, "second": numbers + 400,
+        "guessed": (numbers % 2).astype(np.uint8), "why": np.zeros(shared, np.uint8),
+        "whys": ["value map"],
+    }}  # fmt: skip
+
+
+def two_timelines() -> dict[str, Any]:
+    a, b = timeline_data(), timeline_data(40, 3, seed=6)
+    numbers = np.arange(30, dtype=np.int32)
+    return {"two": {"a": a, "b": b, "names": ["a.run", "b.run"], "first": numbers,
+                    "second": numbers + 5, "guessed": np.zeros(30, np.uint8)}}  # fmt: skip
+
+
+def alive(data: dict[str, Any]) -> tuple[float, set[int]]:
+    """The peak and the keys of what is alive there, by looking at every step."""
+    b, steps = data["buffers"], np.arange(data["steps"])[:, None]
+    there = (b["start"] <= steps) & (steps < b["end"])
+    live = there @ b["size"]
+    return live.max(), set(b["key"][there[live.argmax()]].tolist())
+
+
+def test_both_peaks_and_what_is_alive_at_them(open_page: Open) -> None:
+    data = two_plans()
+    shown = open_page(page([("memory", data)]))
+    (peak_a, ones), (peak_b, twos) = (alive(data["two"][side]) for side in "ab")
+    assert shown.call("peaks") == [peak_a, peak_b]
+    together = {a for a in ones if a < 340 and a + 100 in twos}
+    assert shown.call("rows") == len(ones) + len(twos) - len(together)
+    head, *rows = shown.call("csv").split("\n")
+    assert head.startswith("buffer,computes,place,a_bytes,b_bytes,difference_bytes")
+    apart = [abs(float(row.split(",")[5])) for row in rows]
+    assert apart == sorted(apart, reverse=True)
+    known = {row.split(",")[6] for row in rows if row.split(",")[3] and row.split(",")[4]}
+    assert known <= {"recorded", "guessed"} and (known or not together)
+    assert shown.errors == []
+
+
+def test_a_buffer_of_either_side_selects_it_in_a(open_page: Open) -> None:
+    shown = open_page(page([("memory", two_plans())]))
+    shown.settle()
+    row = shown.view().locator("tbody tr:not([data-a=''])").first
+    key = int(row.get_attribute("data-a"))
+    row.click()
+    assert shown.trait("selection") == {"buffer": key, "op": key - 300}
+    assert row.get_attribute("aria-selected") == "true"
+    only_b = shown.view().locator("tbody tr[data-a='']").first
+    only_b.click()
+    assert shown.trait("selection").get("buffer") is None
+    assert only_b.get_attribute("aria-selected") == "true"
+    shown.view().locator(".list").focus()
+    shown.tab.keyboard.press("Home")
+    assert shown.view().locator("tbody tr").first.get_attribute("aria-selected") == "true"
+
+
+def test_one_map_two_maps_and_one_again(open_page: Open) -> None:
+    shown = open_page(page([("memory", memory_data())]))
+    one = shown.view().locator(".figures").first.inner_text()
+    shown.receive(two_plans(), 0)
+    shown.settle()
+    assert shown.view().locator(".plan:visible").count() == 2
+    assert shown.view().locator(".side:visible").count() == 0
+    shown.receive(memory_data(), 0)
+    shown.settle()
+    assert shown.view().locator(".plan:visible").count() == 0
+    assert shown.view().locator(".figures:visible").inner_text() == one
+    assert shown.errors == []
+
+
+def test_two_timelines_have_one_window_and_one_selection(open_page: Open) -> None:
+    data = two_timelines()
+    shown = open_page(page([("timeline", data)]))
+    shown.settle()
+
+    def each(what: str) -> list[Any]:
+        tracks = "[...root.querySelectorAll('.tracks')]"
+        return shown.view().evaluate(f"(root) => {tracks}.map((e) => e.workbench.{what}())")
+
+    total = max(data["two"][side]["total"] for side in "ab")
+    assert [(w["from"], w["to"]) for w in each("window")] == [(0, total)] * 2
+    shown.view().locator(".tracks .stage").nth(1).focus()
+    shown.tab.keyboard.press("w")
+    one, two = each("window")
+    assert (one["from"], one["to"]) == (two["from"], two["to"]) != (0, total)
+    shown.tab.keyboard.press("f")
+    shown.tab.evaluate("workbench.models[0].receive('selection', {launches: [7]})")
+    assert each("marked") == [[7], [12]]
+    place = shown.view().evaluate(
+        "(root) => root.querySelectorAll('.tracks')[1].workbench.placeOfLaunch(20)"
+    )
+    shown.tab.mouse.click(place["x"], place["y"])
+    assert shown.trait("selection") == {"op": 1015}
+    assert each("marked") == [[15], [20]]
+
+
+@pytest.mark.parametrize("view", ["memory", "timeline"])
+def test_names_of_both_are_text(open_page: Open, view: str) -> None:
+    data = two_plans() if view == "memory" else two_timelines()
+    for side in "ab":
+        part = data["two"][side]
+        if view == "memory":
+            part["buffers"]["name"] = [HOSTILE] * len(part["buffers"]["key"])
+        else:
+            part["kernels"]["name"], part["note"] = [HOSTILE] * 3, HOSTILE
+    data["two"]["names"] = [HOSTILE, HOSTILE]
+    shown = open_page(page([(view, data)]))
+    shown.settle()
+    assert HOSTILE in shown.view().inner_text()
+    assert shown.view().locator("img").count() == 0
+    assert shown.tab.evaluate("window.hacked") is None

@@ -1,0 +1,102 @@
+"""Code that a recording or a link brings runs only when the person says so."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from core_compiler import compiler
+from core_compiler.record.recorder import Recorder
+from tests.passes.programs import program
+from workbench import own_pass
+from workbench.app import rerun
+from workbench.app.workspace import Distrust, Workspace
+from workbench.state import Sight
+from workbench.views import pipeline
+from workbench.views.reading import Run
+
+OWN = {"insert": [{"place": "after:recompose", "code": own_pass.TEMPLATE}]}
+
+
+def compiled(path: Path, **meta) -> Path:
+    """A recording of a small program that says where its model comes from."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    recorder = Recorder(path)
+    recorder.begin({"model": "x", "spec": "digits-mlp", "kind": "sample", "target": "cpu", **meta})
+    module = program(lambda b, x: b.relu(x), "4xf32")
+    compiler.start(module, observer=recorder).finish()
+    recorder.end("finished")
+    return path
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return Workspace(root=tmp_path / "store")
+
+
+@pytest.fixture
+def sent(tmp_path):
+    """From elsewhere: it names a function of Python's own as its model."""
+    run = Run(compiled(tmp_path / "sent.run", spec="os:system", sizes={"command": "true"}))
+    yield run
+    run.close()
+
+
+@pytest.fixture
+def made_here(workspace):
+    run = Run(compiled(workspace.library.folder / "mine.run"))
+    yield run
+    run.close()
+
+
+def test_the_function_that_a_recording_from_elsewhere_names_is_not_called_unasked(workspace, sent):
+    for ask in (rerun.execution, rerun.job):
+        with pytest.raises(Distrust, match="names code to run: os:system"):
+            ask(workspace, sent, {"draft": {}})
+        assert ask(workspace, sent, {"draft": {}, "trust": True})["model"] == "os:system"
+    with pytest.raises(Distrust, match="names code to run: os:system"):
+        workspace.bisect(sent, {})
+
+
+def test_what_kind_of_model_it_is_a_recording_does_not_decide(workspace, sent):
+    with sqlite3.connect(sent.path) as db:
+        db.execute("UPDATE meta SET value = '\"sample\"' WHERE key = 'kind'")
+    with pytest.raises(Distrust):
+        rerun.execution(workspace, Run(sent.path), {})
+
+
+def test_an_upload_does_not_become_a_recording_that_was_made_here(workspace, sent):
+    upload = workspace.library.upload_path("a.run")
+    upload.write_bytes(sent.path.read_bytes())
+    with pytest.raises(Distrust):
+        rerun.execution(workspace, Run(workspace.library.adopt(upload)), {})
+
+
+def test_the_code_of_a_link_is_asked_about_that_of_ones_own_hand_is_not(workspace, made_here):
+    def does(draft: dict, **done: str) -> dict:
+        """What ann's page does with a draft; the draft then."""
+        request = {"draft": draft, "done": done}
+        answer = pipeline.answer(made_here, Sight(), request)
+        workspace.typed.hear("ann", request, answer)
+        return answer["draft"]
+
+    linked = does({"edit": OWN}, do="show")
+    with pytest.raises(Distrust, match="the link brings a pass with code of its own"):
+        rerun.job(workspace, made_here, {"draft": linked}, "ann")
+    assert rerun.job(workspace, made_here, {"draft": linked, "trust": True}, "ann")
+    typed = own_pass.TEMPLATE.replace("core.relu", "core.neg")
+    made = does(linked, do="code", label="own_pass", code=typed)
+    assert rerun.job(workspace, made_here, {"draft": made}, "ann")["edit"]["insert"]
+    with pytest.raises(Distrust):
+        rerun.job(workspace, made_here, {"draft": made}, "ben")
+    inserted = does({}, do="insert", label="recompose")
+    assert rerun.job(workspace, made_here, {"draft": inserted}, "ann")["edit"]["insert"]
+
+
+def test_code_that_was_run_here_runs_again(workspace):
+    run = Run(compiled(workspace.library.folder / "own.run", edit=OWN))
+    draft = pipeline.data(run, Sight(), None)["shown"]["draft"]
+    assert rerun.job(workspace, run, {"draft": draft})["edit"]["insert"]
+    run.close()

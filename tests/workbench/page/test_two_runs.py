@@ -1,0 +1,273 @@
+"""Two recordings in the views of one: IR, kernels, memory, timeline; a processor beside a GPU."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from workbench import moves, views
+from workbench.ahead import finite
+from workbench.showing import Showing, kept_state
+from workbench.state import VIEWS, Sight
+from workbench.views import Empty, kernels, memory, two_diff, two_kernels, two_memory, two_timeline
+from workbench.views.reading import Run
+
+ABLE = [name for name, view in VIEWS.items() if view.two]
+
+
+@pytest.fixture(scope="module")
+def both(two_targets) -> Iterator[tuple[Run, Run]]:
+    runs = Run(two_targets.cpu), Run(two_targets.cuda)
+    yield runs
+    for run in runs:
+        run.close()
+
+
+# -- the switch -----------------------------------------------------------------------------------
+
+
+def test_a_view_shows_two_where_somebody_asked_for_it(both):
+    _, cuda = both
+    sight = Sight(panes=("kernels",), other="cuda.run")
+    assert views.beside("kernels", sight, cuda) is None
+    asked = moves.two(sight, {"view": "kernels", "on": True})
+    assert views.beside("kernels", asked, cuda) is cuda
+    assert views.beside("memory", asked, cuda) is None, "each view for itself"
+    assert views.beside("kernels", asked, None) is None
+    assert Sight.parse(asked.query()) == asked, "a link opens the same"
+    assert moves.two(asked, {"view": "kernels", "on": False}) == sight
+    assert moves.two(sight, {"view": "graph", "on": True}) == sight, "it cannot show two"
+
+
+def test_what_a_view_remembers_of_its_own_does_not_turn_the_switch():
+    sight = Sight().with_two("memory", True).remember("memory", {"tier": "weights"})
+    assert sight.shows_two("memory") and kept_state(sight, "memory") == {"tier": "weights"}
+    assert not sight.with_two("memory", False).shows_two("memory")
+    assert Sight().remember("memory", {}).query() == ""
+    assert not Sight().with_view("memory", '["ab"]').shows_two("memory")
+
+
+@pytest.mark.parametrize("name", [name for name in ABLE if name != "numerics"])
+def test_what_is_sent_changes_with_the_switch_and_back(both, name):
+    cpu, cuda = both
+    showing, sight = Showing(), Sight(panes=(name,))
+    seen = []
+    for each in (sight, sight.with_two(name, True), sight):
+        made = [u for u in showing.updates(each, cpu, cuda, {}) if u.name == name and u.key]
+        for update in made:
+            showing.sent(update)
+        seen.append(made[0].values["data"])
+    assert seen[0] == seen[2] != seen[1]
+    if name != "diff":
+        assert json.loads(seen[1])["two"]
+
+
+def test_a_side_without_what_is_compared_is_named(both, tmp_path, two_targets):
+    """As of a compile that ended early: its plan, its kernels are missing."""
+    import sqlite3
+
+    path = tmp_path / "early.run"
+    shutil.copy(two_targets.cuda, path)
+    with sqlite3.connect(path) as database:
+        database.executescript("DELETE FROM buffer; DELETE FROM kernel_op; DELETE FROM kernel_step;"
+                               "DELETE FROM kernel; DELETE FROM timing;")  # fmt: skip
+    database.close()
+    cpu, early = both[0], Run(path)
+    for module, what in ((two_memory, "memory plan"), (two_kernels, "kernels")):
+        with pytest.raises(Empty, match=rf"B \(early\.run\) holds no {what}"):
+            module.data(cpu, Sight(), early)
+        with pytest.raises(Empty, match=rf"A \(early\.run\) holds no {what}"):
+            module.data(early, Sight(), cpu)
+    early.close()
+
+
+# -- IR -------------------------------------------------------------------------------------------
+
+
+def test_the_same_imports_are_equal_line_by_line(both):
+    data = two_diff.data(both[0], Sight(stage=0), both[1])
+    assert {line["kind"] for line in data["lines"]} == {"equal"}
+    assert "cpu.run" in data["left"]["title"] and "cuda.run" in data["right"]["title"]
+
+
+def test_modules_are_those_after_the_same_pass(both):
+    cpu, cuda = both
+    passes = {s.pass_name: s.index for s in cuda.stages()}
+    for stage in cpu.stages():
+        there, same = two_diff.partner(cpu, cuda, stage.index)
+        assert same == (stage.pass_name in passes)
+        assert not same or there == passes[stage.pass_name]
+
+    class Shorter:
+        @staticmethod
+        def stages():
+            return [s for s in cuda.stages() if s.pass_name != "fuse_elementwise"]
+
+    missing = next(s.index for s in cpu.stages() if s.pass_name == "fuse_elementwise")
+    before = cpu.stages()[missing - 1].pass_name
+    assert two_diff.partner(cpu, Shorter, missing) == (passes[before], False)
+
+
+def kinds(lines) -> list[str]:
+    """What each line has of ops: names of values are another matter."""
+    return [kind for line in lines for kind in re.findall(r'^ *(?:%[^"]* = )?"([\w.]+)"', line)]
+
+
+def test_every_line_of_both_stages_is_there_once(both):
+    cpu, cuda = both
+    stage = next(s.index for s in cpu.stages() if s.pass_name == "fuse_elementwise")
+    there, _ = two_diff.partner(cpu, cuda, stage)
+    data = two_diff.data(cpu, Sight(stage=stage), cuda)
+    left = [line["left"] for line in data["lines"]]
+    right = [line.get("right", line["left"]) for line in data["lines"]]
+    for run, at, shown in ((cpu, stage, left), (cuda, there, right)):
+        text = run.recording.text(at).splitlines()
+        assert kinds(line for line in shown if line is not None) == kinds(text)
+    ids = {cpu.op_id(op) for op in cpu.index(stage).module.walk()}
+    keys = {line[side] for line in data["lines"] for side in ("leftKey", "rightKey")}
+    assert {key for key in keys if isinstance(key, int)} <= ids, "B has the keys of A"
+
+
+def test_answers_are_of_both(both):
+    cpu, cuda = both
+    ops = [cpu.op_id(op) for op in cpu.index(0).module.main.body.ops]
+    sight = Sight(stage=0)
+    found = two_diff.answer(cpu, sight, {"kind": "find", "op": ops[2]}, cuda)
+    lines = two_diff.answer(cpu, sight, {"kind": "lines", "from": 0, "to": 50}, cuda)["lines"]
+    assert lines[found["row"]]["leftKey"] == lines[found["row"]]["rightKey"] == ops[2]
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+def test_kernels_have_both_sides_as_their_own_tables_do(both):
+    cpu, cuda = both
+    data = two_kernels.data(cpu, Sight(), cuda)
+    json.dumps(finite(data), allow_nan=False)
+    for side, run in (("a", cpu), ("b", cuda)):
+        table = {row["name"]: row for row in kernels.table(run) if row["count"]}
+        sides = [row[side] for row in data["kernels"] if row[side]]
+        assert sum(each["count"] for each in sides) == sum(r["count"] for r in table.values())
+        assert sum(each["share"] for each in sides) == pytest.approx(1)
+        for each in sides:
+            if len(each["kernels"]) == 1:
+                row = table[each["kernels"][0]["name"]]
+                assert each["median_us"] == pytest.approx(
+                    row["median_us"] or row["predicted_us"] / row["count"]
+                )
+    assert all(r["a"]["measured"] and not r["b"]["measured"] for r in data["kernels"])
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def test_buffers_that_hold_the_same_are_in_one_match(both):
+    cpu, cuda = both
+    same = two_memory.same_buffers(cpu, cuda)
+    ones, twos = ({b.id: b for b in run.buffers()} for run in both)
+    assert len({each.first for each in same}) == len({each.second for each in same}) == len(same)
+    for each in same:
+        a, b = ones[each.first], twos[each.second]
+        assert a.kind == b.kind and a.unpadded_size == b.unpadded_size
+    (argument,) = [b.id for b in cpu.buffers() if b.kind == "argument"]
+    assert argument in {each.first for each in same if each.how == "recorded"}
+    alone = two_memory.same_buffers(cpu, cpu)
+    assert [(each.first, each.how) for each in alone if each.first != each.second] == []
+    assert len(alone) == len(cpu.buffers())
+
+
+def test_both_maps_are_those_of_their_recordings(both):
+    cpu, cuda = both
+    data = two_memory.data(cpu, Sight(), cuda)["two"]
+    for side, run in (("a", cpu), ("b", cuda)):
+        own = memory.data(run, Sight())
+        assert list(data[side]["buffers"]["key"]) == list(own["buffers"]["key"])
+        assert data[side]["tiers"] == own["tiers"] and not data[side]["asks"]
+    assert data["names"] == ["cpu.run", "cuda.run"]
+
+
+# -- timeline -------------------------------------------------------------------------------------
+
+
+def test_launches_that_compute_the_same_are_named(both):
+    cpu, cuda = both
+    data = two_timeline.data(cpu, Sight(), cuda)["two"]
+    assert data["a"]["recorded"] and not data["b"]["recorded"]
+    for first, second in zip(data["first"], data["second"], strict=True):
+        assert data["a"]["launches"]["flops"][first] > 0 or data["b"]["launches"]["bytes"][second]
+    assert set(data["first"]) == set(range(len(data["a"]["launches"]["op"])))
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def library(own_server, two_targets):
+    """A server whose library holds both recordings."""
+    made = own_server()
+    folder = made.root / "recordings"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (two_targets.cpu, two_targets.cuda):
+        shutil.copy(path, folder / path.name)
+    return made
+
+
+def asked(*names: str) -> str:
+    return "".join(f'&{name}.view={{"ab":true}}' for name in names)
+
+
+@pytest.mark.playwright
+def test_one_control_in_each_view_shows_both(library, tab, both):
+    """Chosen once, the other recording is a click away in every view that can show two."""
+    page = tab(f"{library.url}?run=cpu.run&panes=kernels")
+    page.locate(".cw-tabs .two select").select_option("cuda.run")
+    rows = page.locate("#cw-view-kernels .two tbody tr")
+    page.wait("#cw-view-kernels .two tbody tr")
+    data = two_kernels.data(both[0], Sight(), both[1])
+    assert rows.count() == len(data["kernels"])
+    first = max(data["kernels"], key=lambda r: abs(r["b"]["us"] - r["a"]["us"]))
+    assert rows.first.get_attribute("data-kernel") == str(first["a"]["kernels"][0]["id"])
+    page.locate("#cw-view-kernels .two .scroll").focus()
+    page.press("ArrowDown")
+    page.wait_query("kernel", str(first["a"]["kernels"][0]["id"]))
+    seen = {"memory": ".plan", "timeline": ".tracks", "diff": ".titles span:has-text('cuda.run')"}
+    for view, selector in seen.items():
+        page.show(view)
+        page.drawn(view)
+        assert page.locate(f"#cw-view-{view} {selector}").count() == 0, "until it is asked for"
+        page.locate('.cw-tabs [data-two="both"]').click()
+        page.wait(f"#cw-view-{view} {selector}")
+        page.wait_query(f"{view}.view", '"ab":true', partly=True)
+    page.page.go_back()  # to the switch as it was
+    page.wait('.cw-tabs [data-two="one"][aria-pressed="true"]')
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_a_buffer_of_the_other_recording_selects_what_it_is_here(library, tab, both):
+    cpu, cuda = both
+    page = tab(f"{library.url}?run=cpu.run&other=cuda.run&panes=memory{asked('memory')}")
+    page.wait("#cw-view-memory .plan")
+    twins = {each.second: each.first for each in two_memory.same_buffers(cpu, cuda)}
+    arena = [b for b in cuda.buffers() if b.tier == "dram" and b.id in twins]
+    biggest = max(arena, key=lambda b: b.size * (b.end + 1 - b.start))
+    place = page.locate('#cw-view-memory .plan[data-side="b"]').evaluate(
+        "(node, key) => node.workbench.placeOfBuffer(key)", biggest.id
+    )
+    page.page.mouse.click(place["x"], place["y"])
+    page.wait_query("buffer", str(twins[biggest.id]))
+    page.wait("#cw-inspector .head b")
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_compare_leads_to_the_views_that_show_both(library, tab):
+    page = tab(f"{library.url}?run=cpu.run&other=cuda.run&panes=compare")
+    page.locate('#cw-view-compare [data-both="memory"]').click()
+    page.wait("#cw-view-memory .plan")
+    page.wait_query("panes", "compare,memory")
+    assert page.errors == []

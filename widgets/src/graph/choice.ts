@@ -1,0 +1,204 @@
+/** What is selected, pinned and marked in the graph, by a person or by other views. */
+
+import { plural } from '../shared/format';
+import type { Selection } from '../shared/host';
+import { announce, type Frame } from '../shared/view';
+import type { Drawing } from './drawing';
+import { describe, opFacts } from './facts';
+import type { Way } from './keys';
+import { kindOf, nameOf, usersOf } from './model';
+import { type Pin, Pins } from './pins';
+import type { GraphState } from './state';
+import { neighbour, sibling } from './walk';
+
+interface Needs {
+  /** Runs an action that opens scopes; `save`: the view remembers it. */
+  open(action: () => void, save: boolean): void;
+  /** Other ops are pinned than before. */
+  pinned(): void;
+  say(text: string): void;
+}
+
+export class Choice {
+  readonly pins: Pins;
+
+  constructor(
+    private readonly frame: Frame,
+    private readonly state: GraphState,
+    private readonly drawing: Drawing,
+    private readonly view: Needs,
+  ) {
+    this.pins = new Pins(
+      (key) => {
+        const op = state.graph.indexOf.get(key);
+        if (op === undefined) view.say('This op is not in the stage shown.');
+        else this.goTo(op);
+      },
+      () => view.pinned(),
+    );
+  }
+
+  // -------------------------------------------------------------- what is selected
+
+  fromHost(selection: Selection): void {
+    const { state, drawing } = this;
+    drawing.selection = selection;
+    const op = selection.op === undefined ? undefined : state.graph.indexOf.get(selection.op);
+    if (op === undefined) {
+      const scope = state.tree.byId.get(selection.scope ?? '\0') ?? -1;
+      if (scope >= 0 && state.layout.itemOfScope[scope]! < 0) {
+        this.view.open(() => state.revealScope(scope), false);
+      }
+      drawing.selected = scope < 0 ? -1 : state.layout.itemOfScope[scope]!;
+    } else {
+      if (state.layout.itemOfOp[op]! < 0 && !state.graph.folded[op]) {
+        this.view.open(() => state.reveal(op), false);
+      }
+      drawing.selected = this.itemFor(op);
+    }
+    drawing.viewport.ask();
+    drawing.bringIntoView(drawing.selected);
+    this.pins.compare(this.pinOfSelection());
+  }
+
+  select(item: number): void {
+    const { layout, graph, tree } = this.state;
+    const { drawing } = this;
+    drawing.selected = item;
+    drawing.path = [];
+    const next: Selection = { ...this.frame.link.dict<Selection>('selection') };
+    delete next.op;
+    delete next.scope;
+    if (item >= 0) {
+      const id = layout.id[item]!;
+      if (id >= 0) next.op = graph.keys[id]!;
+      else next.scope = tree.scopes[-1 - id]!.id;
+      announce(this.frame.root, describe(this.state, item));
+    }
+    drawing.selection = next;
+    this.frame.link.write('selection', next);
+    this.pins.compare(this.pinOfSelection());
+    drawing.viewport.ask();
+  }
+
+  /** The same in another layout. */
+  reselect(): void {
+    const { drawing, state } = this;
+    const { op, scope } = drawing.selection;
+    const index = op === undefined ? undefined : state.graph.indexOf.get(op);
+    if (index !== undefined) drawing.selected = this.itemFor(index);
+    else {
+      const at = scope === undefined ? undefined : state.tree.byId.get(scope);
+      drawing.selected = at === undefined ? -1 : state.layout.itemOfScope[at]!;
+    }
+    drawing.hover = -1;
+    this.pins.compare(this.pinOfSelection());
+  }
+
+  private itemFor(op: number): number {
+    const { layout, graph } = this.state;
+    if (layout.shownBy[op]! >= 0) return layout.shownBy[op]!;
+    const user = usersOf(graph, op)[0];
+    return user === undefined ? -1 : layout.shownBy[user]!;
+  }
+
+  /** The selected op, -1 where it is none. */
+  private get op(): number {
+    const { selected } = this.drawing;
+    return selected < 0 ? -1 : Math.max(-1, this.state.layout.id[selected]!);
+  }
+
+  // -------------------------------------------------------------- from item to item
+
+  walk(way: Way): void {
+    const { layout, graph } = this.state;
+    const { selected } = this.drawing;
+    let next: number;
+    if (selected < 0) next = layout.containers[0]!.items[0] ?? -1;
+    else if (way === 'up' || way === 'down') next = neighbour(graph, layout, selected, way === 'down');
+    else next = sibling(layout, selected, way === 'left' ? -1 : 1);
+    this.show(next);
+  }
+
+  /** Selects the scope around. */
+  around(): void {
+    const { layout } = this.state;
+    const { selected } = this.drawing;
+    this.show(selected < 0 ? -1 : layout.containers[layout.container[selected]!]!.item);
+  }
+
+  private show(item: number): void {
+    if (item < 0) return;
+    this.select(item);
+    this.drawing.bringIntoView(item);
+  }
+
+  goTo(op: number): void {
+    const { graph, layout } = this.state;
+    if (layout.itemOfOp[op]! < 0) {
+      const target = graph.folded[op] ? usersOf(graph, op)[0]! : op;
+      this.view.open(() => this.state.reveal(target), true);
+    }
+    this.select(this.itemFor(op));
+    const { viewport } = this.drawing;
+    if (viewport.camera.scale < 0.5) viewport.camera.scale = 0.8;
+    this.drawing.bringIntoView(this.drawing.selected);
+    viewport.changed();
+  }
+
+  /** Goes to the next or the previous op that the pass has changed. */
+  stepChange(by: number): void {
+    const { graph } = this.state;
+    const { op: selected } = this.drawing.selection;
+    const current = selected === undefined ? -1 : (graph.indexOf.get(selected) ?? -1);
+    for (let i = 1; i <= graph.n; i++) {
+      const op = (((current + by * i) % graph.n) + graph.n) % graph.n;
+      if (graph.status[op] === 0) continue;
+      this.goTo(op);
+      return;
+    }
+  }
+
+  // -------------------------------------------------------------- pins and paths
+
+  pin(): void {
+    const chosen = this.pinOfSelection();
+    if (chosen) this.pins.toggle(chosen);
+    else this.view.say('Select an op to pin it; then select another one to compare.');
+  }
+
+  /** What is selected, as it would be pinned; null where that is no op. */
+  private pinOfSelection(): Pin | null {
+    const { op } = this;
+    const { graph } = this.state;
+    if (op < 0) return null;
+    return {
+      key: graph.keys[op]!,
+      title: `${kindOf(graph, op)} ${nameOf(graph, op)}`,
+      stage: graph.data.stage.title,
+      facts: opFacts(graph, op),
+    };
+  }
+
+  pathFromPin(): void {
+    const { op: to } = this;
+    const drawn = this.pins.keys.map((key) => this.state.graph.indexOf.get(key));
+    const from = drawn.filter((op) => op !== to && op !== undefined).at(-1);
+    if (from === undefined || to < 0) {
+      this.view.say('Pin an op (p) and select another one: t shows the path.');
+    } else this.showPath(from, to);
+  }
+
+  /** Marks the shortest path between two ops; nothing where one of them is a scope (below 0). */
+  showPath(a: number, b: number): void {
+    if (a < 0 || b < 0) return;
+    const found = this.drawing.showPath(a, b);
+    const { path } = this.drawing;
+    const name = (at: number) => nameOf(this.state.graph, path.at(at)!);
+    this.view.say(
+      found
+        ? `Path of ${plural(path.length, 'op')} from ${name(0)} to ${name(-1)}`
+        : 'No path between these two ops.',
+    );
+  }
+}

@@ -1,0 +1,332 @@
+/** The drawing and its window: scene, marks, map, the way from one layout to the next. */
+
+import { h } from '../shared/dom';
+import type { Selection } from '../shared/host';
+import type { Palette } from '../shared/theme';
+import type { Frame } from '../shared/view';
+import { Crumbs } from './crumbs';
+import type { Emphasis } from './emphasis';
+import { HEADER, itemAt, type Layout } from './layout';
+import { drawMarks, linkedItems, pathBetween } from './marks';
+import { Minimap, type Moves } from './minimap';
+import type { Key } from './model';
+import { dot, svg } from './picture';
+import { type Box, drawScene, type Motion, type SceneInput } from './scene';
+import { type GraphState, motionBetween } from './state';
+import { kindClasses, type OpClass } from './style';
+import { Viewport } from './viewport';
+
+const MOVE_MS = 240;
+const MAX_ANIMATED = 4000;
+
+/** A layout that was drawn, and what its items are called in every layout. */
+export interface Before {
+  layout: Layout;
+  keyOf(item: number): Key;
+}
+
+export class Drawing {
+  readonly stage = h('div', {
+    class: 'stage',
+    tabindex: 0,
+    role: 'application',
+    'aria-label': 'Op graph: arrow keys walk along edges, Enter opens a scope, ? lists the keys',
+  });
+  readonly viewport: Viewport;
+  readonly minimap = new Minimap();
+  readonly crumbs: Crumbs;
+  palette!: Palette;
+  /** Items, -1: none. */
+  selected = -1;
+  hover = -1;
+  /** Ops from one op to another, in order. */
+  path: number[] = [];
+  /** What all views have selected; it may be an op that is not drawn. */
+  selection: Selection = {};
+  private classes: OpClass[] = [];
+  private motion: Motion | null = null;
+  private linkedOf: {
+    layout: Layout;
+    item: number;
+    selection: Selection;
+    found: [number, string][];
+  } | null = null;
+
+  /** `go`: a scope around what is in the window was chosen. */
+  constructor(
+    private readonly frame: Frame,
+    private readonly state: GraphState,
+    private readonly emphasis: Emphasis,
+    go: (item: number) => void,
+  ) {
+    this.crumbs = new Crumbs(go);
+    this.viewport = new Viewport(this.stage, {
+      background: () => this.palette.page,
+      scene: (context, view, scale) => drawScene(context, this.scene(), view, scale),
+      marks: (context, _view, scale) => drawMarks(context, this.marks(), scale),
+      bounds: () => this.bounds(),
+      framed: () => this.framed(),
+    });
+    this.minimap.listen(this.moves());
+    const observer = new ResizeObserver(() => this.viewport.resize());
+    observer.observe(this.stage);
+    frame.link.onDispose(() => {
+      observer.disconnect();
+      this.viewport.stop();
+    });
+  }
+
+  /** Another stage is to be drawn. */
+  load(): void {
+    this.classes = kindClasses(this.state.graph);
+    this.path = [];
+    this.hover = -1;
+    if (this.viewport.width === 0) this.viewport.resize();
+  }
+
+  theme(palette: Palette): void {
+    this.palette = palette;
+    this.linkedOf = null;
+  }
+
+  /** The scene is drawn anew, in the window and on the map. */
+  repaint(): void {
+    this.minimap.paint(this.scene());
+    this.viewport.changed();
+  }
+
+  private scene(): SceneInput {
+    const { graph, tree, layout, changes, showFolded } = this.state;
+    const { palette, classes, motion } = this;
+    const { heat, hits, phases, focus } = this.emphasis;
+    const dimmed = { graph, tree, layout, changes, showFolded, phases, focus };
+    return { ...dimmed, palette, classes, heat, hits, motion };
+  }
+
+  private marks() {
+    const { palette, selected, hover, path } = this;
+    const { graph, layout } = this.state;
+    return { graph, layout, palette, selected, hover, path, linked: this.linked() };
+  }
+
+  /** Items that belong to the selected one without an edge, with the colour of their phase. */
+  linked(): [number, string][] {
+    const { layout, graph } = this.state;
+    const { selection, selected } = this;
+    const known = this.linkedOf;
+    if (known?.layout !== layout || known.item !== selected || known.selection !== selection) {
+      const op = selection.op === undefined ? undefined : graph.indexOf.get(selection.op);
+      const found = linkedItems(this.state, this.palette, selected, op ?? -1);
+      this.linkedOf = { layout, item: selected, selection, found };
+    }
+    return this.linkedOf!.found;
+  }
+
+  /** Marks the shortest path between two ops; false where there is none. */
+  showPath(a: number, b: number): boolean {
+    this.path = pathBetween(this.state.graph, a, b);
+    this.viewport.ask();
+    return this.path.length > 0;
+  }
+
+  private framed(): void {
+    const { dataset } = this.frame.root;
+    dataset.sceneMs = this.viewport.sceneMs.toFixed(1);
+    dataset.frameMs = this.viewport.frameMs.toFixed(1);
+    dataset.drawn = String(this.viewport.drawn);
+    this.minimap.frame(this.palette, this.viewport.view(), this.state.layout);
+    const { width } = this.viewport;
+    const [x, y] = this.viewport.toWorld(width / 2, this.viewport.height * 0.15);
+    this.crumbs.show(this.state, x, y, width);
+  }
+
+  // -------------------------------------------------------------- the window
+
+  bounds(): Box {
+    const { x, y, width, height } = this.state.layout.containers[0]!;
+    return { x, y: y + HEADER - 12, width, height: height - HEADER + 24 };
+  }
+
+  fit(): void {
+    this.viewport.show(this.bounds());
+  }
+
+  firstView(): void {
+    const bounds = this.bounds();
+    const { width, height } = this.viewport;
+    if (width === 0) return;
+    const whole = Math.min((width - 40) / bounds.width, (height - 40) / bounds.height);
+    if (whole >= 0.6) {
+      this.viewport.show(bounds);
+      return;
+    }
+    // Too tall to read at once: begin at the top, at a size that can be read.
+    const scale = Math.max(0.55, Math.min(1, (width - 40) / bounds.width));
+    this.viewport.camera = {
+      x: bounds.x + bounds.width / 2 - width / 2 / scale,
+      y: bounds.y - 12 / scale,
+      scale,
+    };
+    this.viewport.changed();
+  }
+
+  /** The ways of the map. */
+  private moves(): Moves {
+    const { viewport } = this;
+    const show = (last: boolean) => {
+      const [view, whole] = [viewport.view(), this.bounds()];
+      const middle = last ? whole.y + whole.height - view.height / 2 : whole.y + view.height / 2;
+      viewport.centre(view.x + view.width / 2, middle);
+    };
+    return {
+      centre: (x, y) => viewport.centre(...this.minimap.at(x, y, this.state.layout)),
+      move: (dx, dy) => void viewport.pan(dx * viewport.width, dy * viewport.height),
+      top: () => show(false),
+      end: () => show(true),
+      zoom: (factor) => viewport.zoom(factor),
+      told: () => this.windowInWords(),
+    };
+  }
+
+  private windowInWords(): string {
+    const [view, whole] = [this.viewport.view(), this.bounds()];
+    const part = (at: number, size: number) => Math.round(100 * Math.min(1, Math.max(0, at / size)));
+    const along = (from: number, to: number, size: number, of: string) =>
+      from <= 0 && to >= size ? `all of its ${of}` : `${part(from, size)} to ${part(to, size)} % of its ${of}`;
+    const [left, top] = [view.x - whole.x, view.y - whole.y];
+    return (
+      `The window shows ${along(top, top + view.height, whole.height, 'height')}, ` +
+      along(left, left + view.width, whole.width, 'width')
+    );
+  }
+
+  /** Shows a scope whole where it is larger than the window. */
+  showItem(item: number): void {
+    const { x, y, width, height } = this.state.layout;
+    const box = { x: x[item]!, y: y[item]!, width: width[item]!, height: height[item]! };
+    this.viewport.show(box, this.viewport.camera.scale);
+  }
+
+  inWindow(item: number): boolean {
+    const { layout } = this.state;
+    const view = this.viewport.view();
+    const margin = 20 / this.viewport.camera.scale;
+    const [x, y] = [layout.x[item]!, layout.y[item]!];
+    return (
+      x > view.x + margin &&
+      y > view.y + margin &&
+      x + Math.min(layout.width[item]!, 120) < view.x + view.width - margin &&
+      y + Math.min(layout.height[item]!, 60) < view.y + view.height - margin
+    );
+  }
+
+  bringIntoView(item: number): void {
+    if (item < 0 || this.viewport.width === 0 || this.inWindow(item)) return;
+    const { layout } = this.state;
+    const [x, y] = [layout.x[item]!, layout.y[item]!];
+    if (this.viewport.camera.scale < 0.45) this.viewport.camera.scale = 0.8;
+    const height = Math.min(layout.height[item]!, 60);
+    this.viewport.centre(x + layout.width[item]! / 2, y + height / 2);
+  }
+
+  centre(item: number): void {
+    if (item < 0) return;
+    const { x, y, width, height } = this.state.layout;
+    this.viewport.centre(x[item]! + width[item]! / 2, y[item]! + height[item]! / 2);
+  }
+
+  /** The item at a point of the stage, -1: none. */
+  itemAt(x: number, y: number): number {
+    return itemAt(this.state.layout, ...this.viewport.toWorld(x, y));
+  }
+
+  /** Whether a point of the stage is on the triangle in front of a scope's name. */
+  onTriangle(item: number, x: number, y: number): boolean {
+    const { layout } = this.state;
+    const [wx, wy] = this.viewport.toWorld(x, y);
+    return wx - layout.x[item]! < 22 && wy - layout.y[item]! < HEADER;
+  }
+
+  /** Where an item is in the page; null: it is not drawn. */
+  placeOf(item: number): { x: number; y: number } | null {
+    if (item < 0) return null;
+    const { layout } = this.state;
+    const [x, y] = this.viewport.toScreen(
+      layout.x[item]! + layout.width[item]! / 2,
+      layout.y[item]! + Math.min(layout.height[item]!, 20) / 2,
+    );
+    const box = this.stage.getBoundingClientRect();
+    return { x: x + box.left, y: y + box.top };
+  }
+
+  // -------------------------------------------------------------- from layout to layout
+
+  snapshot(): Before {
+    const { layout, graph, tree } = this.state;
+    const keyOf = (item: number) => {
+      const id = layout.id[item]!;
+      return id >= 0 ? graph.keys[id]! : `§${tree.scopes[-1 - id]!.id}`;
+    };
+    return { layout, keyOf };
+  }
+
+  /** What stays keeps its place on the screen: the item `anchor` of the layout before, where there
+   * is one, else what was in the window.  What moves is animated. */
+  move(before: Before, anchor = -1): void {
+    if (this.viewport.width === 0) return;
+    const view = this.viewport.view();
+    const seen = (x: number, y: number) =>
+      x > view.x - 200 && x < view.x + view.width && y > view.y - 60 && y < view.y + view.height;
+    const { motion, dx, dy, moved } = motionBetween(before, this.state, seen);
+    const { layout } = this.state;
+    let shift: [number, number] = [dx, dy];
+    const kept = anchor < 0 ? -1 : this.itemOfKey(before.keyOf(anchor));
+    if (kept >= 0) {
+      shift = [layout.x[kept]! - before.layout.x[anchor]!, layout.y[kept]! - before.layout.y[anchor]!];
+      for (let i = 0; i < layout.count; i++) {
+        if (motion.fresh[i]) continue;
+        motion.fromX[i]! += shift[0] - dx;
+        motion.fromY[i]! += shift[1] - dy;
+      }
+    }
+    this.viewport.camera.x += shift[0];
+    this.viewport.camera.y += shift[1];
+    this.frame.root.dataset.moved = String(moved);
+    const still = matchMedia('(prefers-reduced-motion: reduce)').matches;
+    const fresh = motion.fresh.includes(1);
+    if (still || layout.count > MAX_ANIMATED || (moved === 0 && !fresh)) return;
+    this.run(motion);
+  }
+
+  private itemOfKey(key: Key): number {
+    for (let item = 0; item < this.state.layout.count; item++) {
+      if (this.state.keyOf(item) === key) return item;
+    }
+    return -1;
+  }
+
+  private run(motion: Motion): void {
+    this.motion = motion;
+    let started = -1;
+    this.viewport.animate((now) => {
+      if (started < 0) started = now;
+      const t = Math.min(1, (now - started) / MOVE_MS);
+      motion.t = 1 - (1 - t) ** 3;
+      if (t < 1 && this.motion === motion) return true;
+      if (this.motion === motion) this.motion = null;
+      return false;
+    });
+  }
+
+  // -------------------------------------------------------------- as a file
+
+  /** Null where it is too much for one. */
+  svg(): string | null {
+    return svg(this.scene(), this.bounds(), this.viewport.view());
+  }
+
+  dot(): string {
+    const { graph, tree, layout } = this.state;
+    return dot({ graph, tree, layout, classes: this.classes, palette: this.palette });
+  }
+}

@@ -1,0 +1,173 @@
+/** What stands out of the drawing: hits of the search, a heat overlay, phases, what is lit. */
+
+import { count, plural } from '../shared/format';
+import { type Direction, type Focus, focusOn } from './focus';
+import { type Key, nameOf } from './model';
+import type { Toolbar } from './panel';
+import { makePhases, type Phases } from './phases';
+import type { SceneInput } from './scene';
+import { BadExpression, search } from './search';
+import { countInside, type GraphState } from './state';
+import { type Heat, makeHeat } from './style';
+
+/** Ops that a link says are lit; more of them make it too long. */
+const MOST_KEPT = 1000;
+
+export class Emphasis {
+  heat: Heat | null = null;
+  hits: SceneInput['hits'] = null;
+  phases: Phases | null = null;
+  focus: Focus | null = null;
+  query = '';
+  private found: Int32Array = new Int32Array(0);
+  /** Which of the hits was gone to; -1: none yet. */
+  private at = -1;
+  private heatIndex = -1;
+  private readonly dimmed = new Set<string>();
+
+  /** `changed`: what stands out is to be drawn, and kept with the view. */
+  constructor(
+    private readonly state: GraphState,
+    private readonly toolbar: Toolbar,
+    private readonly changed: () => void,
+  ) {}
+
+  /** The same in another stage. */
+  refresh(): void {
+    this.refreshHeat();
+    this.refreshPhases();
+    this.refreshSearch();
+    if (this.focus) this.focus = this.focusOf(this.focus.direction, this.focus.roots);
+  }
+
+  // -------------------------------------------------------------- search
+
+  search(query: string): void {
+    this.query = query;
+    this.refreshSearch();
+    this.changed();
+  }
+
+  private refreshSearch(): void {
+    this.at = -1;
+    try {
+      this.found = search(this.state.graph, this.query);
+    } catch (problem) {
+      if (!(problem instanceof BadExpression)) throw problem;
+      this.found = new Int32Array(0);
+      this.hits = null;
+      this.toolbar.setHits('no expression', problem.message);
+      return;
+    }
+    if (this.query.trim() === '') {
+      this.hits = null;
+      this.toolbar.setHits('');
+      return;
+    }
+    const ops = new Uint8Array(this.state.graph.n);
+    for (const op of this.found) ops[op] = 1;
+    this.hits = { ops, inside: countInside(this.state.tree, this.state.parents, this.found) };
+    this.toolbar.setHits(this.found.length ? plural(this.found.length, 'hit') : 'no hit');
+  }
+
+  /** The next or the previous hit; -1: there is none. */
+  step(by: number): number {
+    if (this.toolbar.input.value !== this.query) this.search(this.toolbar.input.value);
+    const n = this.found.length;
+    if (n === 0) return -1;
+    this.at = this.at < 0 ? (by > 0 ? 0 : n - 1) : (this.at + by + n) % n;
+    this.toolbar.setHits(`${count(this.at + 1)} of ${count(n)}`);
+    return this.found[this.at]!;
+  }
+
+  // -------------------------------------------------------------- heat and phases
+
+  setOverlay(index: number): void {
+    this.heatIndex = index;
+    this.refreshHeat();
+    this.changed();
+  }
+
+  nextOverlay(): void {
+    const n = this.state.graph.data.overlays?.length ?? 0;
+    this.setOverlay(this.heatIndex + 1 >= n ? -1 : this.heatIndex + 1);
+  }
+
+  private refreshHeat(): void {
+    const overlays = this.state.graph.data.overlays ?? [];
+    if (this.heatIndex >= overlays.length) this.heatIndex = -1;
+    const overlay = overlays[this.heatIndex];
+    this.heat = overlay ? makeHeat(overlay, this.state.tree.scopeOf, this.state.parents) : null;
+    this.toolbar.setOverlays(overlays, this.heatIndex);
+  }
+
+  togglePhase(phase: string): void {
+    if (!this.dimmed.delete(phase)) this.dimmed.add(phase);
+    this.refreshPhases();
+    this.changed();
+  }
+
+  private refreshPhases(): void {
+    const { graph, tree, parents } = this.state;
+    this.phases = makePhases(graph, tree, parents, this.dimmed);
+  }
+
+  // -------------------------------------------------------------- what is lit
+
+  /** Lights what `roots` (ops) are computed from, or what depends on them; again: everything. */
+  toggleFocus(direction: Direction, roots: number[], name: string): void {
+    const { graph, tree, parents } = this.state;
+    const { focus } = this;
+    const again = focus?.direction === direction && focus.roots.has(graph.keys[roots[0]!]!);
+    this.focus = again ? null : focusOn(graph, tree, parents, roots, name, direction);
+  }
+
+  /** Null where none of the `roots` is in this stage. */
+  private focusOf(direction: Direction, roots: Iterable<Key>): Focus | null {
+    const { graph, tree, parents } = this.state;
+    const found = [...roots].flatMap((key) => graph.indexOf.get(key) ?? []);
+    const name = found.length === 1 ? nameOf(graph, found[0]!) : plural(found.length, 'op');
+    return found.length ? focusOn(graph, tree, parents, found, name, direction) : null;
+  }
+
+  // -------------------------------------------------------------- kept with the view
+
+  /** What was kept where a link comes from; a link is anybody's text.  True: it is to be drawn. */
+  restore(kept: Record<string, unknown>): boolean {
+    const overlays = this.state.graph.data.overlays ?? [];
+    if (typeof kept.overlay === 'string') {
+      this.setOverlay(overlays.findIndex((overlay) => overlay.name === kept.overlay));
+    }
+    const dims = Array.isArray(kept.dim);
+    if (dims) {
+      this.dimmed.clear();
+      for (const phase of kept.dim as unknown[]) this.dimmed.add(String(phase));
+      this.refreshPhases();
+    }
+    const lights = this.restoreFocus(kept.lit);
+    if (typeof kept.query === 'string' && kept.query !== this.query) {
+      this.toolbar.input.value = kept.query;
+      this.search(kept.query);
+    }
+    return dims || lights;
+  }
+
+  private restoreFocus(kept: unknown): boolean {
+    const [direction, ...roots] = Array.isArray(kept) ? kept : [];
+    const there = this.focus && [this.focus.direction, ...this.focus.roots];
+    if (JSON.stringify(there) === JSON.stringify(kept ?? null)) return false;
+    const known = direction === 'inputs' || direction === 'users';
+    this.focus = known ? this.focusOf(direction, roots) : null;
+    return true;
+  }
+
+  keep(): Record<string, unknown> {
+    const { focus } = this;
+    return {
+      overlay: this.heat?.overlay.name ?? '',
+      query: this.query,
+      ...(this.dimmed.size ? { dim: [...this.dimmed] } : {}),
+      ...(focus && focus.roots.size <= MOST_KEPT ? { lit: [focus.direction, ...focus.roots] } : {}),
+    };
+  }
+}

@@ -1,0 +1,27 @@
+/** The search without a drawing, for a page that has no server to ask. */
+
+import { shortType } from '../shared/format';
+import { decode } from '../shared/wire';
+import { changeOf, type GraphData, kindOf, makeGraph, nameOf, placeOf, typeOf } from './model';
+import { search } from './search';
+
+export interface Hit {
+  key: string | number;
+  text: string;
+  detail: string;
+}
+
+/** What `query` finds in the packed data of a graph: how many ops, and the first `most` of them. */
+export function find(text: string, blob: DataView, query: string, most: number): { ops: number; hits: Hit[] } {
+  const graph = makeGraph(decode<GraphData>(text, blob)!);
+  const { scopes, ops } = graph.data;
+  const found = [...search(graph, query)].filter((op) => changeOf(graph, op) !== 'removed');
+  return {
+    ops: found.length,
+    hits: found.slice(0, most).map((op) => ({
+      key: graph.keys[op]!,
+      text: `${nameOf(graph, op)} ${kindOf(graph, op)}`,
+      detail: [shortType(typeOf(graph, op)), scopes[ops.scope[op]!], placeOf(graph, op)].filter(Boolean).join('  '),
+    })),
+  };
+}

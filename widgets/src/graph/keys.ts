@@ -1,0 +1,74 @@
+/** The keys of the graph view, and what they do. */
+
+export type Way = 'up' | 'down' | 'left' | 'right';
+
+/** What a person does to the graph, by a key or by a button. */
+export interface Commands {
+  walk(way: Way): void;
+  /** Opens or closes the selected scope, with `force` also above the cap. */
+  toggle(force: boolean): void;
+  around(): void;
+  expand(all: boolean): void;
+  collapse(): void;
+  fit(): void;
+  centre(): void;
+  zoom(factor: number): void;
+  find(): void;
+  changed(by: number): void;
+  inputs(): void;
+  users(): void;
+  pin(): void;
+  unpin(): void;
+  path(): void;
+  nextOverlay(): void;
+  folded(): void;
+  copy(): void;
+  help(): void;
+  escape(): void;
+}
+
+const KEYS: Record<string, (commands: Commands, shift: boolean) => void> = {
+  ArrowUp: (commands) => commands.walk('up'),
+  ArrowDown: (commands) => commands.walk('down'),
+  ArrowLeft: (commands) => commands.walk('left'),
+  ArrowRight: (commands) => commands.walk('right'),
+  Enter: (commands, shift) => commands.toggle(shift),
+  ' ': (commands) => commands.toggle(false),
+  Backspace: (commands) => commands.around(),
+  e: (commands) => commands.expand(false),
+  E: (commands) => commands.expand(true),
+  C: (commands) => commands.collapse(),
+  f: (commands) => commands.fit(),
+  '.': (commands) => commands.centre(),
+  '+': (commands) => commands.zoom(1.25),
+  '=': (commands) => commands.zoom(1.25),
+  '-': (commands) => commands.zoom(0.8),
+  '/': (commands) => commands.find(),
+  '[': (commands) => commands.changed(-1),
+  ']': (commands) => commands.changed(1),
+  i: (commands) => commands.inputs(),
+  u: (commands) => commands.users(),
+  p: (commands) => commands.pin(),
+  P: (commands) => commands.unpin(),
+  t: (commands) => commands.path(),
+  o: (commands) => commands.nextOverlay(),
+  w: (commands) => commands.folded(),
+  y: (commands) => commands.copy(),
+  '?': (commands) => commands.help(),
+};
+
+/** Keys act while one of `places` has the focus, Escape anywhere in `root`. */
+export function listenToKeys(root: HTMLElement, places: HTMLElement[], commands: Commands): void {
+  root.addEventListener('keydown', (event) => {
+    const inField = !places.includes(event.composedPath()[0] as HTMLElement);
+    if (event.key === 'Escape') commands.escape();
+    else if (inField || event.ctrlKey || event.metaKey || event.altKey) return;
+    else {
+      const action = KEYS[event.key];
+      if (!action) return;
+      action(commands, event.shiftKey);
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}

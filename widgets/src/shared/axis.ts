@@ -1,0 +1,78 @@
+/** Axes: where a value is along pixels, which part of them is shown, where lines stand. */
+
+export interface Area {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+export interface Range {
+  from: number;
+  to: number;
+}
+
+/** Values `from`..`to` along the pixels `first`..`last`. */
+export class Scale {
+  constructor(
+    private readonly first: number,
+    private readonly last: number,
+    private readonly from: number,
+    private readonly to: number,
+  ) {}
+
+  /** Values from the left to the right edge of an area. */
+  static across({ x, width }: Pick<Area, 'x' | 'width'>, from: number, to: number): Scale {
+    return new Scale(x, x + width, from, to);
+  }
+
+  /** Values from the lower to the upper edge of an area. */
+  static up({ y, height }: Pick<Area, 'y' | 'height'>, from: number, to: number): Scale {
+    return new Scale(y + height, y, from, to);
+  }
+
+  at(value: number): number {
+    return this.first + ((value - this.from) / (this.to - this.from)) * (this.last - this.first);
+  }
+
+  value(pixel: number): number {
+    return this.from + ((pixel - this.first) / (this.last - this.first)) * (this.to - this.from);
+  }
+}
+
+/** A range made `factor` times as large, not below `least` nor above `most`; `about` stays in place. */
+export function zoomed({ from, to }: Range, factor: number, about: number, least: number, most: number): Range {
+  const size = to - from;
+  const by = Math.min(Math.max(factor, least / size), Math.max(1, most / size));
+  return { from: about - (about - from) * by, to: about + (to - about) * by };
+}
+
+/** A range of the same size, or smaller, inside `low`..`high`. */
+export function inside({ from, to }: Range, low: number, high: number): Range {
+  const size = Math.min(to - from, high - low);
+  const start = Math.min(Math.max(from, low), high - size);
+  return { from: start, to: start + size };
+}
+
+/** A range as large around another middle. */
+export function around({ from, to }: Range, middle: number): Range {
+  const half = (to - from) / 2;
+  return { from: middle - half, to: middle + half };
+}
+
+/** The least of 1, 2, 5 times a power of ten that is `least` or more. */
+export function roundStep(least: number): number {
+  const ten = 10 ** Math.floor(Math.log10(least));
+  // What is a step but for rounding is one.
+  return ten * ([1, 2, 5].find((factor) => factor * ten >= least * 0.999) ?? 10);
+}
+
+/** The least power of two that is `least` or more, for bytes. */
+export const binaryStep = (least: number): number => 2 ** Math.ceil(Math.log2(least));
+
+/** Multiples of `step` from `from` to `to`. */
+export function ticks({ from, to }: Range, step: number): number[] {
+  const found: number[] = [];
+  for (let value = Math.ceil(from / step) * step; value <= to; value += step) found.push(value);
+  return found;
+}

@@ -1,0 +1,108 @@
+/** What a view can save, behind one small button: texts, tables as CSV, drawings. */
+
+import { h, replace } from './dom';
+
+/** A line of the menu, and what it does. */
+export type Saving = [title: string, save: () => void | Promise<void>];
+
+export function download(name: string, content: Blob): void {
+  const url = URL.createObjectURL(content);
+  const anchor = h('a', { href: url, download: fileName(name) });
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+export const saveText = (name: string, text: string, type = 'text/plain'): void =>
+  download(name, new Blob([text], { type }));
+
+export const saveCanvas = (name: string, canvas: HTMLCanvasElement): void =>
+  canvas.toBlob((blob) => blob && download(name, blob));
+
+/** A name that every file system takes; how it ends stays. */
+function fileName(text: string): string {
+  const plain = text.replace(/[^\w.+=@-]+/g, '_');
+  const end = /(\.\w{1,5}){0,2}$/.exec(plain)![0];
+  return plain.slice(0, plain.length - end.length).slice(0, 100) + end || 'download';
+}
+
+/** Rows of values under `names`, as CSV. A text that a spreadsheet would calculate stays a text. */
+export function csvText(names: readonly string[], rows: readonly (readonly unknown[])[]): string {
+  return [names, ...rows].map((row) => row.map(quoted).join(',')).join('\n');
+}
+
+function quoted(value: unknown): string {
+  const plain = Number.isNaN(value) ? '' : String(value ?? '');
+  const calculates = typeof value === 'string' && /^[=+\-@\t\r]/.test(plain) && Number.isNaN(Number(plain));
+  const text = calculates ? `'${plain}` : plain;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+export const MENU_STYLE = `
+.cw .menu { position: fixed; inset: auto; margin: 0; padding: 4px; min-width: 150px; max-width: 340px; background: var(--surface); color: var(--text);
+  border: 1px solid var(--line); border-radius: 6px; box-shadow: 0 4px 16px rgb(0 0 0 / 18%); }
+.cw .menu button { display: block; width: 100%; text-align: left; border: none; background: none; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.cw .menu button:hover, .cw .menu button:focus-visible { background: var(--accentSoft); }
+.cw .menu p { margin: 2px 8px; color: var(--muted); }
+.cw button.save { color: var(--muted); background: none; border: none; font-size: 14px; line-height: 1; padding: 0 5px; }
+.cw button.save:hover { background: var(--raised); }
+`;
+
+/** The button; `items` says what there is to save at the time. */
+export function downloadMenu(items: () => Saving[]): HTMLElement {
+  const menu = h('div', { class: 'menu', role: 'menu', popover: 'auto', 'aria-label': 'Download' });
+  const opener = h(
+    'button',
+    { type: 'button', class: 'save', title: 'Download', 'aria-label': 'Download', 'aria-haspopup': 'menu', 'aria-expanded': 'false' },
+    '⤓',
+  );
+  opener.popoverTargetElement = menu;
+  const choices = () => [...menu.querySelectorAll('button')];
+  let failure = '';
+  const pick = async (save: Saving[1]) => {
+    menu.hidePopover();
+    opener.focus();
+    try {
+      await save();
+    } catch (error) {
+      failure = `It could not be saved: ${(error as Error).message}`;
+      menu.showPopover();
+    }
+  };
+  menu.addEventListener('beforetoggle', (event) => {
+    if ((event as ToggleEvent).newState !== 'open') return;
+    const lines = items().map(([title, save]) =>
+      h('button', { type: 'button', role: 'menuitem', tabindex: -1, title, click: () => void pick(save) }, title),
+    );
+    replace(menu, ...(failure ? [h('p', { role: 'alert' }, failure)] : lines));
+    failure = '';
+  });
+  menu.addEventListener('toggle', (event) => {
+    const open = (event as ToggleEvent).newState === 'open';
+    opener.setAttribute('aria-expanded', String(open));
+    if (!open) return;
+    const box = opener.getBoundingClientRect();
+    const below = box.bottom + 2 + menu.offsetHeight < innerHeight;
+    menu.style.left = `${Math.max(4, Math.min(box.left, innerWidth - menu.offsetWidth - 6))}px`;
+    menu.style.top = `${below ? box.bottom + 2 : Math.max(4, box.top - menu.offsetHeight - 2)}px`;
+    choices()[0]?.focus();
+  });
+  menu.addEventListener('keydown', (event) => {
+    const list = choices();
+    const at = list.indexOf(event.target as HTMLButtonElement);
+    const to = { ArrowDown: (at + 1) % list.length, ArrowUp: (at - 1 + list.length) % list.length, Home: 0, End: list.length - 1 }[event.key];
+    event.stopPropagation(); // keys of the view and of its host are not meant
+    if (event.key === 'Escape' || event.key === 'Tab') {
+      menu.hidePopover();
+      if (event.key === 'Escape') opener.focus();
+    } else if (to === undefined) return;
+    else list[to]?.focus();
+    event.preventDefault();
+  });
+  opener.addEventListener('keydown', (event) => {
+    // Before the menu has the focus.
+    if (event.key !== 'Escape' || !menu.matches(':popover-open')) return;
+    menu.hidePopover();
+    event.stopPropagation();
+  });
+  return h('span', { class: 'saves' }, opener, menu);
+}

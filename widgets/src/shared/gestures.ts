@@ -1,0 +1,83 @@
+/** The pointer on a drawing, told as what it means; places are relative to the stage. */
+
+export interface Gestures {
+  /** Below 0: the pointer has left. */
+  hover(x: number, y: number): void;
+  click(x: number, y: number, shift: boolean): void;
+  /** A double click. */
+  open?(x: number, y: number, shift: boolean): void;
+  drag(dx: number, dy: number): void;
+  /** Something of the drawing was taken: what follows the pointer until it is let go, else null. */
+  take?(x: number, y: number): ((x: number, y: number) => void) | null;
+  /** True: the drawing has moved; the page does not scroll then. */
+  wheel(event: WheelEvent, x: number, y: number): boolean;
+  /** The drawing moves under the pointer. */
+  moved(): void;
+}
+
+/** A press that goes no further than this is a click (pixels). */
+const CLICK = 4;
+
+interface Press {
+  x: number;
+  y: number;
+  far: boolean;
+  follow: ((x: number, y: number) => void) | null;
+}
+
+export function listenTo(stage: HTMLElement, canvas: HTMLElement, gestures: Gestures): void {
+  let press: Press | null = null;
+  const place = (event: MouseEvent): [number, number] => {
+    const box = stage.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  };
+  canvas.addEventListener('pointerdown', (event) => {
+    if (event.button > 1) return;
+    stage.focus({ preventScroll: true });
+    canvas.setPointerCapture(event.pointerId);
+    const follow = gestures.take?.(...place(event)) ?? null;
+    press = { x: event.clientX, y: event.clientY, far: false, follow };
+    follow?.(...place(event));
+  });
+  canvas.addEventListener('pointermove', (event) => {
+    if (!press) return gestures.hover(...place(event));
+    if (press.follow) return press.follow(...place(event));
+    const [dx, dy] = [event.clientX - press.x, event.clientY - press.y];
+    if (!press.far && Math.hypot(dx, dy) < CLICK) return;
+    if (!press.far) gestures.moved();
+    press = { x: event.clientX, y: event.clientY, far: true, follow: null };
+    stage.style.cursor = 'grabbing';
+    gestures.drag(dx, dy);
+  });
+  canvas.addEventListener('pointerup', (event) => {
+    const click = press && !press.far && !press.follow;
+    press = null;
+    stage.style.cursor = '';
+    if (click) gestures.click(...place(event), event.shiftKey);
+  });
+  canvas.addEventListener('pointercancel', () => (press = null));
+  canvas.addEventListener('pointerleave', () => gestures.hover(-1, -1));
+  canvas.addEventListener('dblclick', (event) => gestures.open?.(...place(event), event.shiftKey));
+  stage.addEventListener(
+    'wheel',
+    (event) => {
+      if (!gestures.wheel(event, ...place(event))) return;
+      event.preventDefault();
+      gestures.moved();
+    },
+    { passive: false },
+  );
+}
+
+/** Pixels of a wheel's unit, which may be lines. */
+const unitOf = (event: WheelEvent): number => (event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1);
+
+/** How far a wheel pans, in pixels: to the side with Shift. */
+export function panOf(event: WheelEvent): [dx: number, dy: number] {
+  const sideways = event.shiftKey && event.deltaX === 0;
+  const [dx, dy] = sideways ? [event.deltaY, 0] : [event.deltaX, event.deltaY];
+  return [dx * unitOf(event), dy * unitOf(event)];
+}
+
+/** By how much a wheel makes what the window shows larger. */
+export const zoomOf = (event: WheelEvent): number => Math.exp(event.deltaY * unitOf(event) * 0.0022);

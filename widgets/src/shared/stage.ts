@@ -1,0 +1,155 @@
+/** A canvas that fills its part of a view: two layers in the screen's pixels, drawn at most once a
+ * frame. The scene is kept in a bitmap until it changes; marks are drawn on top of it each time. */
+
+import { h, perFrame, type Tooltip, tooltip } from './dom';
+import type { Ties } from './host';
+import { type Pen, SvgPen } from './pen';
+import { announce } from './view';
+
+/** The mark of the focus of what canvases fill: they would cover an outline of its own. */
+export const ring = (selector: string): string => `
+${selector}:focus-visible::after { content: ''; position: absolute; inset: 0; z-index: 4; pointer-events: none;
+  border: 2px solid var(--accent); }`;
+
+export const STAGE_STYLE = `
+.cw .stage { position: relative; flex: 1; min-height: 0; overflow: hidden; outline: none; }
+${ring('.cw .stage')}
+`;
+
+/** A canvas that fills its host. */
+export const layer = (): HTMLCanvasElement =>
+  h('canvas', { style: 'display:block;position:absolute;inset:0;touch-action:none' });
+
+export interface Size {
+  /** CSS pixels. */
+  width: number;
+  height: number;
+  /** The screen's pixels to one of CSS. */
+  ratio: number;
+  /** The canvases have another size than before, and are empty. */
+  changed: boolean;
+}
+
+/** Gives canvases the size of their host; null where it has none yet. `hidden`: not in the page. */
+export function fit(
+  host: HTMLElement,
+  canvas: HTMLCanvasElement,
+  ...hidden: HTMLCanvasElement[]
+): Size | null {
+  const { clientWidth: width, clientHeight: height } = host;
+  if (width === 0 || height === 0) return null;
+  const ratio = Math.min(3, window.devicePixelRatio || 1);
+  const [wide, tall] = [Math.round(width * ratio), Math.round(height * ratio)];
+  const changed = canvas.width !== wide || canvas.height !== tall;
+  for (const each of changed ? [canvas, ...hidden] : []) {
+    each.width = wide;
+    each.height = tall;
+  }
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  return { width, height, ratio, changed };
+}
+
+export interface Painter {
+  /** False while there is nothing to draw. */
+  ready(): boolean;
+  /** Before each frame, also where the stage has no size: for what stands beside it. */
+  prepare?(): void;
+  background(): string;
+  /** Draws what changes seldom; returns how much of it was in the window. */
+  scene(pen: Pen, width: number, height: number): number;
+  /** Draws what follows the pointer and the selection. */
+  marks(context: CanvasRenderingContext2D, width: number, height: number): void;
+}
+
+export class Stage {
+  readonly root: HTMLElement;
+  readonly canvas = layer();
+  readonly tip: Tooltip;
+  /** The marks have changed. */
+  readonly ask = perFrame(() => this.frame());
+  private readonly bitmap = document.createElement('canvas');
+  private dirty = true;
+
+  /** `label`: what a screen reader says; `told`: the element whose data tests read. */
+  constructor(
+    label: string,
+    private readonly painter: Painter,
+    private readonly told: HTMLElement,
+    link: Ties,
+  ) {
+    const about = { tabindex: 0, role: 'application', 'aria-label': label };
+    this.root = h('div', { class: 'stage', ...about }, this.canvas);
+    this.tip = tooltip(this.root);
+    const observer = new ResizeObserver(() => this.redraw());
+    observer.observe(this.root);
+    link.onDispose(() => observer.disconnect());
+  }
+
+  get width(): number {
+    return this.root.clientWidth;
+  }
+
+  get height(): number {
+    return this.root.clientHeight;
+  }
+
+  /** The scene itself has changed. */
+  redraw(): void {
+    this.dirty = true;
+    this.ask();
+  }
+
+  private frame(): void {
+    if (!this.painter.ready()) return;
+    this.painter.prepare?.();
+    const size = fit(this.root, this.canvas, this.bitmap);
+    if (!size) return;
+    const started = performance.now();
+    const { width, height, ratio } = size;
+    if (this.dirty || size.changed) {
+      const pen = this.bitmap.getContext('2d')!;
+      pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+      pen.fillStyle = this.painter.background();
+      pen.fillRect(0, 0, width, height);
+      this.told.dataset.drawn = String(this.painter.scene(pen, width, height));
+      this.dirty = false;
+    }
+    const context = this.canvas.getContext('2d')!;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.drawImage(this.bitmap, 0, 0);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.painter.marks(context, width, height);
+    this.told.dataset.frameMs = (performance.now() - started).toFixed(1);
+  }
+
+  /** Shows a tooltip, and says it to screen readers. */
+  tell(x: number, y: number, ...content: Node[]): void {
+    this.tip.show(x, y, ...content);
+    announce(this.root, this.tip.text());
+  }
+
+  /** The scene as a file of its own. */
+  svg(): string {
+    const { root, painter } = this;
+    return svgOf(root, painter.background(), (pen, width, height) => painter.scene(pen, width, height));
+  }
+
+  /** A place of the stage in the page. */
+  inPage(x: number, y: number): { x: number; y: number } {
+    const { left, top } = this.root.getBoundingClientRect();
+    return { x: left + x, y: top + y };
+  }
+}
+
+/** What `draw` draws in the size of `host`, as SVG. */
+export function svgOf(
+  host: HTMLElement,
+  background: string,
+  draw: (pen: Pen, width: number, height: number) => void,
+): string {
+  const { clientWidth, clientHeight } = host;
+  const pen = new SvgPen();
+  draw(pen, clientWidth, clientHeight);
+  return pen.document(0, 0, clientWidth, clientHeight, background);
+}

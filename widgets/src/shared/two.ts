@@ -1,0 +1,59 @@
+/** A view of one recording that can also show two: `data` is then `{two: ...}`. */
+
+import type { Selection } from './host';
+import type { Palette } from './theme';
+import type { Frame, View } from './view';
+
+export const LETTER_STYLE = `
+.cw .letter { display: inline-grid; place-content: center; width: 18px; height: 18px; border-radius: 4px; font-weight: 700;
+  font-size: 11px; flex: none; color: var(--surface); background: var(--accent); }
+.cw .letter.b { background: var(--moved); }
+.cw.shows-two > .of-one, .cw:not(.shows-two) > .of-two { display: none !important; }
+`;
+
+interface Made {
+  view: View<never>;
+  /** What the view shows to tests. */
+  workbench: unknown;
+}
+
+/** Makes the view for one and the view for two when the first data for it come, and shows the one that fits. */
+export function oneOrTwo<T extends object, P extends object>(
+  frame: Frame,
+  makeOne: () => View<T>,
+  makeTwo: () => View<P>,
+): View<T | { two: P }> {
+  const root = frame.root as HTMLElement & { workbench?: unknown };
+  const made: { one?: Made; two?: Made } = {};
+  let current: View<never> | null = null;
+  let palette: Palette | null = null;
+
+  function make(which: 'one' | 'two'): Made {
+    const before = new Set(root.children);
+    const view = (which === 'one' ? makeOne() : makeTwo()) as View<never>;
+    for (const node of root.children) if (!before.has(node)) node.classList.add(`of-${which}`);
+    view.theme(palette!);
+    return { view, workbench: root.workbench };
+  }
+
+  return {
+    data(data) {
+      const which = 'two' in data ? 'two' : 'one';
+      root.classList.toggle('shows-two', which === 'two');
+      const first = made[which] === undefined;
+      const shown = (made[which] ??= make(which));
+      const other = current !== shown.view;
+      current = shown.view;
+      root.workbench = shown.workbench;
+      (current as View<T | P>).data(which === 'two' ? (data as { two: P }).two : (data as T), first);
+      if (other) current.state?.(frame.link.dict('state'));
+    },
+    theme(next) {
+      palette = next;
+      made.one?.view.theme(next);
+      made.two?.view.theme(next);
+    },
+    selected: (selection: Selection) => current?.selected(selection),
+    state: (state) => current?.state?.(state),
+  };
+}

@@ -1,0 +1,494 @@
+/** The timeline of one recording: an execution on its threads or streams, above live bytes. See widgets/README.md. */
+
+import { around, inside, type Range, Scale, zoomed } from '../shared/axis';
+import { button, facts, h, replace } from '../shared/dom';
+import { downloadMenu, saveCanvas, saveText } from '../shared/download';
+import { figure, FIGURES_STYLE, legend, sideName } from '../shared/figures';
+import { bytes, count, quantity } from '../shared/format';
+import { listenTo, zoomOf } from '../shared/gestures';
+import type { Selection, Ties } from '../shared/host';
+import type { Pen } from '../shared/pen';
+import { type Painter, Stage, STAGE_STYLE } from '../shared/stage';
+import type { Palette } from '../shared/theme';
+import { announce } from '../shared/view';
+import { areas, categoryColour, draw, type Window } from './draw';
+import { spanFacts } from './facts';
+import { csv, kernelOf, lastBefore, makePlan, type Plan, type TimelineData } from './model';
+
+export const TIMELINE_STYLE = STAGE_STYLE + FIGURES_STYLE;
+
+const KEYS: [string, string][] = [
+  ['click', 'select the launch: its op, kernel and buffer everywhere'],
+  ['w s', 'zoom in, out (also + −, and the wheel)'],
+  ['a d', 'pan left, right (also drag, Shift + wheel)'],
+  ['← →', 'launch before, after on this thread'],
+  ['↑ ↓', 'thread above, below'],
+  ['i', 'facts of the selected launch'],
+  ['m', 'zoom to the selected launch'],
+  ['p', 'go to the memory peak'],
+  ['f', 'whole execution'],
+  ['Enter', "the kernel's code"],
+  ['Esc', 'clear'],
+];
+/** How long the host has to answer before the view says that nobody does (milliseconds). */
+const PATIENCE = 5_000;
+
+/** A selection as Python says it: all launches that it is or became. */
+export interface Marked extends Selection {
+  launches?: number[];
+}
+
+/** One of two timelines: without a bar, on a time axis that it shares. */
+export interface Half {
+  /** `A` or `B`, and the recording. */
+  letter: string;
+  name: string;
+  /** How long its own execution is (microseconds); `total` of its data is the longer one. */
+  own: number;
+  /** The person has gone to another window. */
+  moved(from: number, to: number): void;
+  /** The person has selected a launch; -1: none. */
+  selected(launch: number): void;
+}
+
+export class TimelineView implements Painter {
+  private data_!: TimelineData;
+  private plan!: Plan;
+  private window: Window = { from: 0, to: 1, scroll: 0 };
+  private palette!: Palette;
+  private marked = new Set<number>();
+  /** The span that keys start from. */
+  private current = -1;
+  private hover = -1;
+  /** The facts of the current span stand beside it. */
+  private telling = false;
+  private chosen = false;
+  private readonly stage: Stage;
+  private readonly figures = h('div', { class: 'figures' });
+  private readonly legend = h('span', { class: 'figure wide' });
+  private readonly note = h('span', { class: 'figure', role: 'status' });
+  private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
+
+  constructor(
+    private readonly frame: { root: HTMLElement; link: Ties },
+    private readonly half: Half | null = null,
+  ) {
+    const bar = h(
+      'div',
+      { class: 'bar', role: 'toolbar', 'aria-label': 'Timeline' },
+      button('fit', 'Whole execution  (f)', () => this.fit()),
+      button('peak', 'Go to the memory peak  (p)', () => this.goToPeak()),
+      this.legend,
+      h('span', { class: 'gap' }),
+      this.note,
+      downloadMenu(() => [
+        ['Trace, for Perfetto (ui.perfetto.dev) and Chrome', () => this.trace()],
+        ['All spans, CSV', () => saveText('timeline.csv', csv(this.data_), 'text/csv')],
+        ['What the window shows, SVG', () => saveText('timeline.svg', this.svg(), 'image/svg+xml')],
+        ['What the window shows, PNG', () => saveCanvas('timeline.png', this.stage.canvas)],
+      ]),
+      button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
+    );
+    const label = 'Timeline: arrow keys walk over launches, w a s d zoom and pan, ? lists the keys';
+    this.stage = new Stage(label, this, frame.root, frame.link);
+    frame.root.append(...(half ? [] : [bar]), this.figures, this.stage.root, this.help);
+    this.listen();
+    Object.assign(frame.root, {
+      workbench: {
+        placeOfLaunch: (n: number) => this.placeOf(n),
+        window: () => ({ ...this.window }),
+        marked: () => [...this.marked],
+        svg: () => this.svg(),
+        csv: () => csv(this.data_),
+      },
+    });
+  }
+
+  // -------------------------------------------------------------- from the host
+
+  data(data: TimelineData, first: boolean): void {
+    const before = this.data_;
+    this.data_ = data;
+    this.plan = makePlan(data);
+    this.current = -1;
+    this.hover = -1;
+    this.showFigures();
+    if (first || before.total !== data.total) this.fit();
+    this.stage.redraw();
+  }
+
+  theme(palette: Palette): void {
+    this.palette = palette;
+    if (!this.data_) return;
+    this.showFigures();
+    this.stage.redraw();
+  }
+
+  selected(selection: Marked): void {
+    const { launches, kernels } = this.data_;
+    const found = new Set<number>();
+    const all = Array.from(launches.op.keys());
+    if (selection.launches) selection.launches.forEach((n) => found.add(n));
+    else if (selection.op !== undefined) all.filter((n) => launches.op[n] === selection.op).forEach((n) => found.add(n));
+    else if (selection.kernel !== undefined) {
+      all.filter((n) => kernels.key[launches.kernel[n]!] === selection.kernel).forEach((n) => found.add(n));
+    }
+    this.marked = found;
+    const here = this.current >= 0 && found.has(this.data_.spans.launch[this.current]!);
+    if (!here) this.current = this.spanOf([...found].sort((a, b) => a - b)[0] ?? -1);
+    if (found.size && !this.chosen) this.bringIntoView(this.current);
+    this.chosen = false;
+    this.stage.redraw();
+  }
+
+  /** Shows the same time as the other of two. */
+  follow(from: number, to: number): void {
+    this.window = { ...this.window, from, to };
+    this.stage.redraw();
+  }
+
+  state(state: Record<string, unknown>): void {
+    if (!this.data_ || typeof state.from !== 'number' || typeof state.to !== 'number') return;
+    this.look({ from: state.from, to: state.to });
+  }
+
+  // -------------------------------------------------------------- figures
+
+  private showFigures(): void {
+    const { total, lanes, spans, launches, categories, note } = this.data_;
+    const busy = this.plan.busy.reduce((sum, time) => sum + time, 0) / Math.max(1, lanes.length);
+    const told = (name: string, value: string, more = '') => figure(name, value, this.data_.terms?.[name], more);
+    const { half } = this;
+    const own = half ? half.own : total;
+    replace(
+      this.figures,
+      ...(half ? sideName(half.letter, half.name) : []),
+      told('execution', quantity(own, 'us')),
+      told('launches', count(launches.op.length)),
+      told('lanes', count(lanes.length), `${count(spans.launch.length)} spans.`),
+      told('at work', `${own ? ((100 * busy) / own).toFixed(1) : '0'} %`),
+      this.data_.live ? told('peak live', bytes(this.plan.peak)) : null,
+      h('span', { title: this.data_.recorded ? 'As the clock of each thread saw it' : 'No execution was recorded whole' }, note),
+    );
+    replace(this.legend, ...legend(categories, (i) => categoryColour(this.palette, i)));
+  }
+
+  private async trace(): Promise<void> {
+    const timer = window.setTimeout(() => {
+      this.note.textContent = 'no answer yet; without a server: workbench export RUN -o x.trace.json';
+    }, PATIENCE);
+    try {
+      const found = await this.frame.link.ask<unknown>('trace', {});
+      saveText(`${this.data_.title}.trace.json`, JSON.stringify(found), 'application/json');
+      this.note.textContent = '';
+    } catch (error) {
+      this.note.textContent = error instanceof Error ? error.message : String(error);
+    } finally {
+      window.clearTimeout(timer);
+    }
+  }
+
+  // -------------------------------------------------------------- drawing
+
+  ready(): boolean {
+    return this.data_ !== undefined;
+  }
+
+  background(): string {
+    return this.palette.page;
+  }
+
+  private get where() {
+    return areas(this.data_, this.stage.width, this.stage.height);
+  }
+
+  private get scale(): Scale {
+    return Scale.across(this.where.lanes, this.window.from, this.window.to);
+  }
+
+  scene(pen: Pen, width: number, height: number): number {
+    return draw(pen, this.input(width, height));
+  }
+
+  private input(width: number, height: number) {
+    const { data_: data, plan, window, palette, marked: selected } = this;
+    return { data, plan, window, palette, width, height, selected };
+  }
+
+  marks(context: CanvasRenderingContext2D): void {
+    const box = this.hover < 0 ? null : this.box(this.hover);
+    if (!box) return;
+    context.strokeStyle = this.palette.accent;
+    context.lineWidth = 1.4;
+    context.strokeRect(...box);
+    const { curve, percent } = this.where;
+    context.fillStyle = this.palette.accent;
+    context.globalAlpha = 0.14;
+    for (const area of [curve, percent]) {
+      if (area) context.fillRect(box[0], area.y, Math.max(1.5, box[2]), area.height);
+    }
+    context.globalAlpha = 1;
+  }
+
+  svg(): string {
+    return this.stage.svg();
+  }
+
+  /** Where a span is on the stage; null: outside. */
+  private box(span: number): [number, number, number, number] | null {
+    const { lanes, lane } = this.where;
+    const { start, duration, lane: of } = this.data_.spans;
+    const x0 = Math.max(lanes.x, this.scale.at(start[span]!));
+    const x1 = Math.min(lanes.x + lanes.width, this.scale.at(start[span]! + duration[span]!));
+    const y = lanes.y + of[span]! * lane - this.window.scroll;
+    if (x1 < lanes.x || x0 > lanes.x + lanes.width || y + lane < lanes.y || y > lanes.y + lanes.height) return null;
+    return [x0, y + 1.5, Math.max(1, x1 - x0), lane - 3];
+  }
+
+  private placeOf(n: number): { x: number; y: number } | null {
+    const span = this.spanOf(n);
+    const box = span < 0 ? null : this.box(span);
+    if (!box) return null;
+    return this.stage.inPage(box[0] + box[2] / 2, box[1] + box[3] / 2);
+  }
+
+  // -------------------------------------------------------------- window
+
+  fit(): void {
+    this.window = { from: 0, to: Math.max(this.data_.total, 1e-3), scroll: 0 };
+    this.stage.redraw();
+    this.remember();
+  }
+
+  /** Shows a time, as far as there is one. */
+  private look(time: Range, scroll = this.window.scroll): void {
+    const total = Math.max(this.data_.total, 1e-3);
+    const { lanes, lane } = this.where;
+    const most = Math.max(0, lane * this.data_.lanes.length - lanes.height);
+    const long = { from: time.from, to: Math.max(time.to, time.from + 1e-6) };
+    this.window = { ...inside(long, 0, total), scroll: Math.min(Math.max(0, scroll), most) };
+    this.stage.tip.hide();
+    this.stage.redraw();
+    this.remember();
+  }
+
+  private zoom(factor: number, x?: number): void {
+    const { lanes } = this.where;
+    const { total } = this.data_;
+    const at = Math.max(lanes.x, Math.min(lanes.x + lanes.width, x ?? lanes.x + lanes.width / 2));
+    this.look(zoomed(this.window, factor, this.scale.value(at), Math.min(0.02, total), total));
+  }
+
+  private pan(dx: number, dy = 0): void {
+    const { from, to, scroll } = this.window;
+    const by = (dx / this.where.lanes.width) * (to - from);
+    this.look({ from: from + by, to: to + by }, scroll + dy);
+  }
+
+  private timer = 0;
+  private remember(): void {
+    if (this.half) {
+      this.half.moved(this.window.from, this.window.to);
+      return;
+    }
+    window.clearTimeout(this.timer);
+    this.timer = window.setTimeout(() => {
+      const { from, to } = this.window;
+      const whole = from <= 0 && to >= this.data_.total;
+      const short = (time: number) => Number(time.toPrecision(7));
+      this.frame.link.write('state', whole ? {} : { from: short(from), to: short(to) });
+    }, 400);
+  }
+
+  private zoomTo(from: number, to: number): void {
+    const beside = (to - from) * 2;
+    this.look({ from: from - beside, to: to + beside });
+  }
+
+  private zoomToSpan(span: number): void {
+    const { start, duration } = this.data_.spans;
+    if (span >= 0) this.zoomTo(start[span]!, start[span]! + duration[span]!);
+  }
+
+  private goToPeak(): void {
+    const n = this.plan.peakLaunch;
+    if (n < 0 || Number.isNaN(this.plan.first[n]!)) return;
+    this.zoomTo(this.plan.first[n]!, this.plan.last[n]!);
+  }
+
+  private bringIntoView(span: number): void {
+    if (span < 0) return;
+    const { start, duration, lane: of } = this.data_.spans;
+    const { window: w } = this;
+    const [from, to] = [start[span]!, start[span]! + duration[span]!];
+    const time = to < w.from || from > w.to ? around(w, (from + to) / 2) : w;
+    const { lanes, lane } = this.where;
+    const y = of[span]! * lane;
+    this.look(time, Math.max(Math.min(w.scroll, y), y + lane - lanes.height));
+  }
+
+  // -------------------------------------------------------------- selection
+
+  /** The first span of a launch. */
+  private spanOf(n: number): number {
+    return n < 0 ? -1 : this.data_.spans.launch.indexOf(n);
+  }
+
+  private at(x: number, y: number): number {
+    const { lanes, lane } = this.where;
+    if (x < lanes.x || x > lanes.x + lanes.width || y < lanes.y || y > lanes.y + lanes.height) return -1;
+    const list = this.plan.lanes[Math.floor((y - lanes.y + this.window.scroll) / lane)];
+    if (!list) return -1;
+    const { start, duration } = this.data_.spans;
+    const slack = this.scale.value(x + 1.5);
+    const place = lastBefore(list, start, slack);
+    const span = place < 0 ? -1 : list[place]!;
+    return span >= 0 && start[span]! + duration[span]! >= this.scale.value(x - 1.5) ? span : -1;
+  }
+
+  private select(span: number): void {
+    this.current = span;
+    if (this.half) {
+      this.half.selected(span < 0 ? -1 : this.data_.spans.launch[span]!);
+      return;
+    }
+    const next: Marked = { ...this.frame.link.dict<Marked>('selection') };
+    for (const name of ['launches', 'op', 'kernel', 'buffer', 'scope'] as const) delete next[name];
+    this.marked = new Set();
+    if (span >= 0) {
+      const n = this.data_.spans.launch[span]!;
+      this.marked.add(n);
+      this.chosen = true;
+      const op = this.data_.launches.op[n]!;
+      if (op >= 0) next.op = op;
+      announce(this.frame.root, `${kernelOf(this.data_, n)}, ${quantity(this.data_.spans.duration[span]!, 'us')}`);
+    }
+    this.frame.link.write('selection', next);
+    this.stage.redraw();
+  }
+
+  private walk(by: number, lanesBy: number): void {
+    const { start, lane } = this.data_.spans;
+    if (this.current < 0) {
+      // From what is seen: the first span that begins in the window.
+      const seen = start.findIndex((at) => at >= this.window.from);
+      if (start.length) this.select(Math.max(0, seen));
+      return;
+    }
+    const of = lane[this.current]!;
+    let next: number | undefined;
+    if (by) {
+      const list = this.plan.lanes[of]!;
+      next = list[lastBefore(list, start, start[this.current]!) + by];
+    } else {
+      const list = this.plan.lanes[of + lanesBy];
+      const place = list ? Math.max(0, lastBefore(list, start, start[this.current]! + 1e-9)) : 0;
+      next = list?.[place];
+      // The same launch on the other thread, where it has a part of it.
+      const same = list?.find((s) => this.data_.spans.launch[s] === this.data_.spans.launch[this.current]);
+      next = same ?? next;
+    }
+    if (next === undefined) return;
+    this.select(next);
+    this.bringIntoView(next);
+    if (this.telling) this.tell();
+  }
+
+  /** Says of the current span what the pointer shows. */
+  private tell(): void {
+    const box = this.current < 0 ? null : this.box(this.current);
+    if (box) this.stage.tell(box[0] + box[2] / 2, box[1] + box[3] / 2, ...spanFacts(this.data_, this.plan, this.current));
+    else this.stage.tip.hide();
+  }
+
+  private toggleFacts(): void {
+    this.telling = !this.telling;
+    if (this.telling) this.tell();
+    else this.stage.tip.hide();
+  }
+
+  // -------------------------------------------------------------- input
+
+  private listen(): void {
+    listenTo(this.stage.root, this.stage.canvas, {
+      hover: (x, y) => this.hoverAt(x, y),
+      click: (x, y) => this.select(this.at(x, y)),
+      open: (x, y) => this.zoomToSpan(this.at(x, y)),
+      take: (_, y) => {
+        const { map } = this.where;
+        return y < map.y + map.height ? (x) => this.centre(x) : null;
+      },
+      drag: (dx, dy) => this.pan(-dx, -dy),
+      moved: () => this.stage.tip.hide(),
+      wheel: (event, x) => {
+        const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
+        if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan(sideways);
+        else this.zoom(zoomOf(event), x);
+        return true;
+      },
+    });
+    this.frame.root.addEventListener('keydown', (event) => this.key(event));
+  }
+
+  /** Goes to where `x` is on the map of the whole. */
+  private centre(x: number): void {
+    const time = Scale.across(this.where.map, 0, this.data_.total).value(x);
+    this.look(around(this.window, time));
+  }
+
+  private hoverAt(x: number, y: number): void {
+    const span = x < 0 ? -1 : this.at(x, y);
+    if (span !== this.hover) {
+      this.hover = span;
+      this.stage.ask();
+    }
+    if (span >= 0) this.stage.tip.show(x, y, ...spanFacts(this.data_, this.plan, span));
+    else if (x >= 0) this.liveTip(x, y);
+    else this.stage.tip.hide();
+  }
+
+  private liveTip(x: number, y: number): void {
+    const { curve } = this.where;
+    const { live } = this.data_;
+    if (!curve || !live || x < curve.x || y < curve.y || y > curve.y + curve.height) return this.stage.tip.hide();
+    const place = lastBefore(this.plan.order, this.plan.first, this.scale.value(x));
+    if (place < 0) return this.stage.tip.hide();
+    const n = this.plan.order[place]!;
+    this.stage.tip.show(x, y, h('b', {}, bytes(live[n]!)), h('span', {}, `  live at launch ${count(n)}, ${kernelOf(this.data_, n)}`));
+  }
+
+  private key(event: KeyboardEvent): void {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.composedPath()[0] !== this.stage.root) return;
+    const step = this.where.lanes.width * 0.2;
+    const actions: Record<string, () => void> = {
+      w: () => this.zoom(0.7),
+      s: () => this.zoom(1 / 0.7),
+      a: () => this.pan(-step),
+      d: () => this.pan(step),
+      '+': () => this.zoom(0.7),
+      '=': () => this.zoom(0.7),
+      '-': () => this.zoom(1 / 0.7),
+      ArrowLeft: () => this.walk(-1, 0),
+      ArrowRight: () => this.walk(1, 0),
+      ArrowUp: () => this.walk(0, -1),
+      ArrowDown: () => this.walk(0, 1),
+      m: () => this.zoomToSpan(this.current),
+      i: () => this.toggleFacts(),
+      p: () => this.goToPeak(),
+      f: () => this.fit(),
+      Enter: () => this.frame.link.write('command', JSON.stringify({ name: 'show', view: 'code', n: Date.now() })),
+      '?': () => (this.help.hidden = !this.help.hidden),
+      Escape: () => {
+        this.help.hidden = true;
+        this.select(-1);
+        this.stage.tip.hide();
+      },
+    };
+    const action = actions[event.key];
+    if (!action) return;
+    action();
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}

@@ -1,0 +1,141 @@
+"""What grows under a page: the recordings that it shows, the compile or search that it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from core_compiler.errors import UserError
+from workbench.app import runs, searches
+from workbench.app.compiles import Compile
+from workbench.app.turns import Result
+from workbench.state import Sight
+from workbench.views.reading import Run
+
+if TYPE_CHECKING:
+    from workbench.app.page import Page
+
+
+class Growth:
+    """Looks at it when it is told to.  ``lost``: what is shown, and was deleted meanwhile."""
+
+    def __init__(self, page: Page):
+        self._page = page
+        self.lost: set[Run] = set()
+        self._held: set[Compile] = set()  # that were shown, and wait for what they are told
+        self._seen: list[tuple] = []  # how far the recordings had come that are shown
+        self._looking = False
+
+    def look(self) -> None:
+        """Show what has grown, and how what has ended did."""
+        page = self._page
+        page.guard(self._look_for_files)
+        live = any(run.live for run in self._runs())
+        if not self._looking and (page.job is not None or live or self._seen != self._versions()):
+            self._looking = True
+            page.in_turn(self._looked, self._read)
+
+    def stay_with_held(self) -> None:
+        """A compile that is held goes on as long as a page is there that has shown it."""
+        job = self._page.job
+        if job is not None and job.job.get("hold"):
+            self._held.add(job)
+        self._held = {held for held in self._held if held.running}
+        for held in self._held:
+            held.looked_at()
+
+    def _look_for_files(self) -> None:
+        """Say so, once, when a recording that is shown is deleted."""
+        page = self._page
+        for run in (page.run, page.other):
+            if run is None or run.path.exists() != (run in self.lost):
+                continue
+            if run in self.lost:
+                self.lost.remove(run)
+            else:
+                self.lost.add(run)
+                library = page.workspace.library
+                page.tell(runs.lost(library, library.name(run.path), page.viewer))
+            page.show_bar()
+
+    def _runs(self) -> list[Run]:
+        """What is shown and may still grow."""
+        shown = (self._page.run, self._page.other)
+        return [run for run in shown if run is not None and run not in self.lost]
+
+    def _versions(self) -> list[tuple]:
+        """How far the shown recordings have come.  Other pages read them too: that one of them has
+        grown is news to each page once."""
+        return [(run.path, run.version, run.status) for run in self._runs()]
+
+    def _grown(self) -> bool:
+        before, self._seen = self._seen, self._versions()
+        return before != self._seen
+
+    def _read(self) -> str:
+        """In the page's thread: how far the recordings are; what a search tells of itself."""
+        for run in self._runs():
+            run.refresh()
+        page = self._page
+        telling = page.job_facts() is not None and page.searches.runs(searches.TELLING)
+        return page.shown.choices(searches.TELLING) if telling else ""
+
+    def _looked(self, result: Result) -> None:
+        self._looking = False
+        telling, page = result(), self._page
+        if page.run is None and page.job is not None:
+            path = page.job.path
+            if path.exists() and page.job.running:
+                self._quietly(lambda: page.take(page.workspace.acquire(path)))
+            elif not page.job.running:
+                self._ended()
+                return
+        own = page.run.path if page.run is not None else None
+        stages = next((version.stages for path, version, _ in self._seen if path == own), 0)
+        if page.run is not None and self._grown():
+            self._stay_at_the_end(page.run, stages)
+            page.refresh()
+        elif page.job_facts() is not None:
+            page.show_bar()
+            if telling and page.searches.runs(searches.TELLING):
+                page.browser.set(searches.TELLING, detail=telling)
+        if page.job is not None and not page.job.running:
+            self._ended()
+
+    def _stay_at_the_end(self, run: Run, stages: int) -> None:
+        """Of a compile that is stepped through the newest stage is shown, unless the person has
+        gone to an earlier one."""
+        page = self._page
+        held = page.job is not None and page.job.job.get("hold") and page.aside is None
+        newest = run.version.stages - 1
+        if held and newest >= stages and page.sight.stage in (None, stages - 1):
+            page.sight = page.sight.with_(stage=newest, rewrite=None)
+
+    def _quietly(self, action: Callable[[], None]) -> None:
+        with suppress(UserError):  # the recording is being created at this moment
+            action()
+
+    def _ended(self) -> None:
+        page = self._page
+        job, page.job = page.job, None
+        assert job is not None
+        if page.aside is not None and page.aside[0] is job:
+            then, page.aside = page.aside[1], None
+            then(job)
+            return
+        if page.run is None and job.path.exists():
+            self._quietly(lambda: page.take(page.workspace.acquire(job.path)))
+        if page.run is not None:
+            page.run.refresh(wait=False)
+        if job.outcome == "failed" and job.error is not None:
+            if page.run is None:
+                page.sight = page.sight.outside()
+            page.tell(job.error, error=True)
+        elif job.outcome == "cancelled":
+            fix = "the stages it finished are kept" if page.run is not None else ""
+            if page.run is None:
+                page.sight = Sight()
+                page.show_start()
+            page.tell({"what": "The compile was cancelled.", "fix": fix})
+        page.refresh()

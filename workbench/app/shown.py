@@ -1,0 +1,233 @@
+"""The views of one open page: what each of them shows, and what each of them tells.
+
+What they show is derived in the page's thread and shown on the loop when it is ready.  A newer
+command makes it worthless: it is then not derived any further, and not shown.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from panel.io.document import unlocked
+
+from widgets.requests import Requests
+from workbench import moves, views
+from workbench.ahead import finite, pieces
+from workbench.app.offers import Offers
+from workbench.showing import Message, Showing, Update, held, kept_state, unexpected
+from workbench.state import VIEWS, Sight
+from workbench.url_text import short
+from workbench.views.reading import Run
+
+if TYPE_CHECKING:
+    from workbench.app.page import Page
+
+log = logging.getLogger("workbench")
+
+#: What is ready within this time (seconds) is shown together.
+TOGETHER = 0.1
+#: How long after it is connected the browser has the machine for itself (milliseconds).
+AFTER_OPENING = 400
+
+
+class Shown:
+    """``messages``: what views say instead of data; ``offers``: what the recording can be compared
+    with."""
+
+    def __init__(self, page: Page):
+        self._page = page
+        self.messages: dict[str, Message] = {}
+        self.offers = Offers(page.workspace.library)
+        self._showing = Showing()
+        self._selections: dict[str, dict[str, Any]] = {}
+        self._states: dict[str, dict[str, Any]] = {}
+        self._generation = 0
+
+    def listen(self) -> None:
+        """Hear what the views tell."""
+        for name in VIEWS:
+            view = self._page.roots[name]
+            view.param.watch(partial(self._on_selection, name), "selection")
+            view.param.watch(partial(self._on_state, name), "state")
+            if hasattr(views.module(name), "answer"):
+                requests = Requests(partial(self._answer, name))
+                view.param.watch(partial(self._on_request, name, requests), "request")
+
+    # -- what they show --------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Nothing is shown any more."""
+        self._showing.clear()
+
+    def outdate(self) -> None:
+        """What is being derived is not wanted any more."""
+        self._generation += 1
+
+    def begin(self) -> None:
+        """Derive what the page's sight shows."""
+        page = self._page
+        if page.browser.is_making and page.sight.panes == ("overview",) and _is_free(page.run):
+            self._derive(self._generation, page.sight, page.run)  # takes milliseconds
+            if page.run is not None:
+                ahead_of = partial(self._submit, self._look_ahead)
+                page.browser.when_ready(
+                    lambda: page.document.add_timeout_callback(ahead_of, AFTER_OPENING)
+                )
+        else:
+            self._submit(self._work)
+
+    def _submit(self, work: Callable[[int, Sight, Run | None], None]) -> None:
+        """In the page's thread: ``work`` for what is shown now."""
+        page = self._page
+        page.aside_of_views(partial(work, self._generation, page.sight, page.run))
+
+    def _work(self, generation: int, sight: Sight, run: Run | None) -> None:
+        page = self._page
+        try:
+            self._derive(generation, sight, run)
+            if run is not None and self.offers.look(run, sight):
+                page.browser.later(partial(self._show_offers, generation))
+            self._look_ahead(generation, sight, run)
+        except Exception as error:  # a thread's exception would vanish, and the page stay empty
+            log.exception("the page could not be derived")
+            told = unexpected(error)
+            page.browser.later(lambda: page.tell(told, error=True))
+
+    def _show_offers(self, generation: int) -> None:
+        if generation == self._generation:
+            self._page.show_bar()
+
+    def _derive(self, generation: int, sight: Sight, run: Run | None) -> None:
+        """Derive what changed, then show it on the loop."""
+        page = self._page
+        messages: dict[str, Message] = {}
+        made: list[Update] = []
+        began = time.perf_counter()
+        if run is not None:
+            for name in sight.panes:
+                if hasattr(views.module(name), "choices"):
+                    made.append(Update(name, {"detail": self.choices(name)}))
+            for update in self._showing.updates(sight, run, page.other, messages):
+                if generation != self._generation:
+                    return
+                made.append(update)
+                if time.perf_counter() - began > TOGETHER:
+                    page.browser.later(partial(self._apply, generation, made))
+                    made, began = [], time.perf_counter()
+        page.browser.later(partial(self._apply, generation, made, messages))
+
+    def choices(self, name: str) -> str:
+        """The ``detail`` of a view that compares or searches: the library, what may run here, how
+        its search goes, and what an upload needs."""
+        page = self._page
+        found = views.module(name).choices(page.workspace.library.entries())
+        search = page.searches.facts(name, page.job_facts())
+        may = not page.viewer
+        more = {"may_run": may and page.workspace.runs_code, "search": search,
+                "token": page.workspace.token if may else ""}  # fmt: skip
+        return json.dumps(finite({**found, **more}))
+
+    def _look_ahead(self, generation: int, sight: Sight, run: Run | None) -> None:
+        """Make what the next keys lead to ready, piece by piece, while nobody waits."""
+        if run is None:
+            return
+        with run.lock:
+            work = list(pieces(run, sight)) if run.version.stages else []
+        self._ahead(generation, run, iter(work))
+
+    def _ahead(self, generation: int, run: Run, work: Iterator[Callable[[], Any]]) -> None:
+        """The next piece, then the others behind whatever else was asked for meanwhile."""
+        piece = next(work, None)
+        if piece is None or generation != self._generation:
+            return
+        # Whatever is wrong with a stage is told when it is shown.
+        with suppress(Exception), run.lock:
+            piece()
+        time.sleep(0)  # the server's loop first
+        self._page.aside_of_views(partial(self._ahead, generation, run, work))
+
+    def _apply(self, generation: int, made: list[Update],
+               messages: dict[str, Message] | None = None) -> None:  # fmt: skip
+        """Show what was made, in one message: the browser then draws once.  ``messages``: instead
+        of views, and this is all of the sight."""
+        if generation != self._generation:
+            return
+        with unlocked():
+            for update in made:
+                self._update(update.name, update.values)
+                self._showing.sent(update)
+            if messages is not None:
+                self.messages = messages
+                self._page.show_bar()
+
+    def _update(self, name: str, updates: dict[str, Any]) -> None:
+        root = self._page.roots[name]
+        if "selection" in updates:
+            self._selections[name] = updates["selection"]
+        if "state" in updates:
+            self._states[name] = updates["state"]
+        changed = {k: v for k, v in updates.items() if getattr(root, k) != v}
+        if changed:
+            self._page.browser.set(name, **changed)
+
+    # -- what they tell --------------------------------------------------------------------------
+
+    def _on_selection(self, name: str, event: Any) -> None:
+        chosen = dict(event.new or {})
+        run = self._page.run
+        if run is None or chosen == self._selections.get(name):
+            return
+        self._selections[name] = chosen
+        self._page.move(lambda _, s: moves.chosen_in(run, s, name, chosen))
+
+    def _on_state(self, name: str, event: Any) -> None:
+        if event.new != self._states.get(name):
+            self._page.in_turn(lambda _: self._keep_state(name, event.new))
+
+    def _keep_state(self, name: str, state: Any) -> None:
+        page = self._page
+        if kept_state(page.sight, name) == state:
+            return
+        was, page.sight = page.sight, page.sight.remember(name, state or {})
+        text = page.sight.view_state(name)
+        if text and not short(text) and short(was.view_state(name)):
+            what = f"{VIEWS[name].title}: too much for the address of this page"
+            page.tell({"what": what, "fix": "reloading loses it; what is run is kept with its run"})
+        page.show_bar()
+
+    def _on_request(self, name: str, requests: Requests, event: Any) -> None:
+        page = self._page
+
+        def reply() -> None:
+            response = requests.answer(event.new)
+            if response is not None:
+                page.browser.later(lambda: page.browser.set(name, response=response))
+
+        page.aside_of_views(reply)
+
+    def _answer(self, name: str, request: Mapping[str, Any]) -> Any:
+        """What the browser module of view ``name`` asks for; in the page's thread."""
+        page = self._page
+        run, other, sight = page.run, page.other, page.sight
+        if run is None:
+            raise ValueError("no recording is open")
+        beside = views.beside(name, sight, other)
+        with held(run, beside):
+            answer = views.answer(name, run, sight, dict(request), beside)
+        if name == "pipeline":
+            page.workspace.typed.hear(page.user, request, answer)
+        return answer
+
+
+def _is_free(run: Run | None) -> bool:
+    """Whether nobody derives anything from a recording at this moment."""
+    if run is None or not run.lock.acquire(blocking=False):
+        return run is None
+    run.lock.release()
+    return True

@@ -1,0 +1,95 @@
+"""The order in which a page does what it is asked for.
+
+What takes long is done in a thread of the page's own; what changes the page is done on the server's
+loop, which all pages share.  A turn begins when the one before it has ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+#: Gives what the work of a turn gave, or raises what it raised.
+Result = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """``work`` off the loop (None: there is none), then ``then`` on it.  ``hurry``: what is shown
+    meanwhile is out of date."""
+
+    then: Callable[[Result], None]
+    work: Callable[[], Any] | None = None
+    hurry: bool = False
+
+
+class Turns:
+    """The turns of a page; all methods are called on the loop.  ``aside`` runs something in the
+    page's thread, ``later`` on the loop."""
+
+    def __init__(self, aside: Callable[[Callable[[], None]], None],
+                 later: Callable[[Callable[[], None]], None]):  # fmt: skip
+        self._aside, self._later = aside, later
+        self._waiting: deque[Turn] = deque()
+        self._working: Turn | None = None
+        self._inside: list[Turn] | None = None  # what the turn that ends now asks for
+
+    def take(self, turn: Turn) -> None:
+        """At once where nothing is before it.  What a turn asks for comes next."""
+        if self._inside is not None:
+            self._inside.append(turn)
+            return
+        self._waiting.append(turn)
+        self._go_on()
+
+    @property
+    def idle(self) -> bool:
+        """Whether what is asked for now is done at once."""
+        return self._working is None and self._inside is None and not self._waiting
+
+    @property
+    def hurried(self) -> bool:
+        """Whether one that hurries is still to end."""
+        begun = self._working is not None and self._working.hurry
+        return begun or any(turn.hurry for turn in (*self._waiting, *(self._inside or ())))
+
+    def _go_on(self) -> None:
+        while self._waiting and self._working is None:
+            turn = self._waiting.popleft()
+            if turn.work is None:
+                self._end(turn, lambda: None)
+            else:
+                self._working = turn
+                self._aside(partial(self._work, turn, turn.work))
+
+    def _work(self, turn: Turn, work: Callable[[], Any]) -> None:
+        result: Result
+        try:
+            result = partial(_given, work())
+        except Exception as error:
+            result = partial(_raise, error)
+        self._later(partial(self._worked, turn, result))
+
+    def _worked(self, turn: Turn, result: Result) -> None:
+        self._working = None
+        self._end(turn, result)
+        self._go_on()
+
+    def _end(self, turn: Turn, result: Result) -> None:
+        self._inside = []
+        try:
+            turn.then(result)
+        finally:
+            self._waiting.extendleft(reversed(self._inside))
+            self._inside = None
+
+
+def _given(value: Any) -> Any:
+    return value
+
+
+def _raise(error: Exception) -> Any:
+    raise error

@@ -1,0 +1,81 @@
+"""What people upload: where it goes as it comes, and how much of it a server keeps.
+
+What counts lies in the store and is looked at each time: uploaded models, imported recordings, and
+those of them in the trash.  Who uploaded a file stands beside it, so that nothing else has to be
+kept true.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+from core_compiler.errors import UserError
+from core_compiler.runtime.memory import show_bytes
+from workbench.app import run_entry
+from workbench.app.library import Library
+
+
+class Uploads:
+    """The uploads of a server into ``library``.  ``quota``: bytes of all that is uploaded (0: as
+    many as there is room for), of each user's where people sign in (``apart``)."""
+
+    def __init__(self, library: Library, quota: int = 0, apart: bool = False):
+        self._library, self._quota, self._apart = library, quota, apart
+        self._lock = threading.Lock()
+        self._coming: dict[Path, tuple[str, int]] = {}  # whose, and how large it will be
+
+    def check(self, name: str, size: int | None, user: str = "") -> None:
+        """UserError where a file of ``size`` bytes has no room, or where nobody says how large it
+        is."""
+        if not self._quota:
+            return
+        if size is None:
+            raise UserError("it is not said how large the file is", name[-120:],
+                            "send its Content-Length")  # fmt: skip
+        used = self._used(user)
+        if used + size > self._quota:
+            over = show_bytes(used + size - self._quota)
+            whose = "you have uploaded" if self._apart else "uploads take"
+            raise UserError(
+                f"the file is {over} too large: it has {show_bytes(size)}, and {whose} "
+                f"{show_bytes(used)} of {show_bytes(self._quota)}", name[-120:],
+                f"{'delete imported runs and empty the trash, or ' if size <= self._quota else ''}"
+                "have the quota raised (--quota)",
+            )  # fmt: skip
+
+    def begin(self, name: str, size: int | None, user: str = "") -> Path:
+        """Where a file that begins to come is written; its room is taken from now on.  UserError
+        as :meth:`check`, or where it cannot be stored."""
+        with self._lock:  # of two that come at once the second one finds the first
+            self.check(name, size, user)
+            path = self._library.upload_path(name, user)
+            self._coming[path] = user, size or 0
+        return path
+
+    def end(self, path: Path) -> None:
+        """It has come."""
+        self._coming.pop(path, None)  # from the loop, which waits for no one who counts
+
+    def drop(self, path: Path) -> None:
+        """It does not come, or cannot be taken: what was written of it goes."""
+        shutil.rmtree(path.parent, ignore_errors=True)
+        self.end(path)
+
+    def stop(self) -> None:
+        """The server ends: nothing comes any more."""
+        for path in [*self._coming]:
+            self.drop(path)
+
+    def _used(self, user: str) -> int:
+        coming = dict(self._coming)
+        stored = sum(
+            size
+            for path, size in self._library.uploaded()
+            if path not in coming and self._counts(run_entry.uploader(path), user)
+        )
+        return stored + sum(size for by, size in coming.values() if self._counts(by, user))
+
+    def _counts(self, by: str, user: str) -> bool:
+        return not self._apart or by == user

@@ -1,0 +1,44 @@
+"""Regular expressions that a person typed.
+
+Python's matcher can take exponential time for a few characters and cannot be stopped from within,
+so it runs in a process of its own, which can.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from core_compiler.errors import UserError
+
+#: How long a search may take (seconds).
+PATIENCE = 2.0
+_SEARCH = """
+import json, re, sys
+wanted, texts = json.load(sys.stdin)
+try:
+    matches = re.compile(wanted, re.IGNORECASE).search
+except (re.error, OverflowError, RecursionError) as problem:
+    json.dump({"problem": str(problem)}, sys.stdout)
+else:
+    json.dump({"found": [i for i, text in enumerate(texts) if matches(text)]}, sys.stdout)
+"""
+
+
+def places(expression: str, texts: Sequence[str]) -> list[int]:
+    """Where in ``texts`` the expression is found, whatever the case; UserError where it is no
+    expression, or takes too long."""
+    command = [sys.executable, "-I", "-S", "-c", _SEARCH]
+    try:
+        done = subprocess.run(command, input=json.dumps([expression, list(texts)]), text=True,
+                              capture_output=True, timeout=PATIENCE, check=True)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise UserError("this expression takes too long", f"/{expression}/",
+                        "leave out nested repeats such as (a+)+") from None  # fmt: skip
+    answer = json.loads(done.stdout)
+    if "problem" in answer:
+        raise UserError(f"no expression: {answer['problem']}", f"/{expression}/",
+                        "a \\ before . ( [ * + ? takes them as they are")  # fmt: skip
+    return answer["found"]

@@ -1,0 +1,34 @@
+"""The recordings behind what a notebook shows: of a compilation, by a path, of the library."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from core_compiler.compiler import Compilation
+from core_compiler.errors import UserError, nearest
+from core_compiler.ir import Op
+from core_compiler.record.recorder import Recorder
+from workbench.app.library import Library, file_of
+
+
+def write(made: Compilation, folder: tempfile.TemporaryDirectory) -> tuple[Path, Mapping[Op, int]]:
+    """A recording of a compilation as far as it has come, and the ids of its ops in it."""
+    path = Path(folder.name) / f"{made.about.get('model', 'model')}.run"
+    with Recorder(path) as recorder:
+        made.tell(recorder)
+        return path, recorder.op_ids
+
+
+def find(name: str | Path) -> Path:
+    """The recording at a path, or that of this name in the library; UserError where there is
+    none."""
+    path, library = file_of(str(name)), Library()
+    for each in (path, library.find(str(name)), library.find(f"{name}.run")):
+        if each.is_file():
+            return each
+    folders = (library.folder, library.imported)
+    known = [library.name(run).removesuffix(".run") for f in folders for run in f.glob("*.run")]
+    fix = nearest(str(name), known, "give a path, or a name that `workbench runs` lists")
+    raise UserError("no recording is called that", str(name)[:300], fix)
