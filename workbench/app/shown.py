@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -47,6 +48,7 @@ class Shown:
         self._showing = Showing()
         self._selections: dict[str, dict[str, Any]] = {}
         self._states: dict[str, dict[str, Any]] = {}
+        self._telling: Counter[str] = Counter()  # states told by views, which the sight lacks yet
         self._generation = 0
 
     def listen(self) -> None:
@@ -118,9 +120,9 @@ class Shown:
                     return
                 made.append(update)
                 if time.perf_counter() - began > TOGETHER:
-                    page.browser.later(partial(self._apply, generation, made))
+                    page.browser.later(partial(self._apply, generation, sight, made))
                     made, began = [], time.perf_counter()
-        page.browser.later(partial(self._apply, generation, made, messages))
+        page.browser.later(partial(self._apply, generation, sight, made, messages))
 
     def choices(self, name: str) -> str:
         """The ``detail`` of a view that compares or searches: the library, what may run here, how
@@ -152,19 +154,27 @@ class Shown:
         time.sleep(0)  # the server's loop first
         self._page.aside_of_views(partial(self._ahead, generation, run, work))
 
-    def _apply(self, generation: int, made: list[Update],
+    def _apply(self, generation: int, sight: Sight, made: list[Update],
                messages: dict[str, Message] | None = None) -> None:  # fmt: skip
-        """Show what was made, in one message: the browser then draws once.  ``messages``: instead
-        of views, and this is all of the sight."""
+        """Show what was made of ``sight``, in one message: the browser then draws once.
+        ``messages``: instead of views, and this is all of the sight."""
         if generation != self._generation:
             return
         with unlocked():
             for update in made:
+                if "state" in update.values and self._is_old_state(update.name, sight):
+                    continue
                 self._update(update.name, update.values)
                 self._showing.sent(update)
             if messages is not None:
                 self.messages = messages
                 self._page.show_bar()
+
+    def _is_old_state(self, name: str, sight: Sight) -> bool:
+        """Whether somebody has set something in the view since ``sight`` was shown: a live run is
+        derived all the time, and must not undo it."""
+        now = kept_state(self._page.sight, name)
+        return bool(self._telling[name]) or now != kept_state(sight, name)
 
     def _update(self, name: str, updates: dict[str, Any]) -> None:
         root = self._page.roots[name]
@@ -188,10 +198,12 @@ class Shown:
 
     def _on_state(self, name: str, event: Any) -> None:
         if event.new != self._states.get(name):
+            self._telling[name] += 1
             self._page.in_turn(lambda _: self._keep_state(name, event.new))
 
     def _keep_state(self, name: str, state: Any) -> None:
         page = self._page
+        self._telling[name] -= 1
         if kept_state(page.sight, name) == state:
             return
         was, page.sight = page.sight, page.sight.remember(name, state or {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import time
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -222,6 +223,50 @@ def test_a_run_grows_before_ones_eyes(server, tab, tmp_path, training_runs):
     rows = list(csv.DictReader(text.splitlines()))
     assert [int(r["iteration"]) for r in rows] == list(range(1, 31))
     assert (rows[29]["root"], float(rows[29]["loss"])) == (f"{30:064x}", 2.0 / 30)
+    assert not page.errors
+
+
+#: While the file ``hold`` is there, deriving the view waits, and says so with the file ``held``.
+_HELD = """
+import time
+from pathlib import Path
+from workbench.views import training
+derive = training.data
+def held(*arguments):
+    while Path({hold!r}).exists():
+        Path({held!r}).touch()
+        time.sleep(0.01)
+    return derive(*arguments)
+training.data = held
+"""
+
+
+@pytest.mark.playwright
+def test_what_is_set_while_a_run_grows_stays_set(own_server, tab, tmp_path, training_runs):
+    """A live run is derived all the time; what was derived before a click must not undo it."""
+    path, hold, held = (tmp_path / name for name in ("x.run", "hold", "held"))
+    shutil.copy(training_runs.a, path)
+    with Recording.open(path) as recording:
+        recorder = Resumed(path, recording.figures()["identity"])
+    recorder.begin({})
+    server = own_server(before=_HELD.format(hold=str(hold), held=str(held)))
+    page = tab(f"{server.url}?run={quote(str(path))}&panes=training")
+    shown(page, 6)
+    page.locate(f'{VIEW} [data-scale="log"]').click()
+    page.wait_query("training.view", '"scale":"log"', partly=True)
+    hold.touch()
+    recorder.iterations([iteration(7, f"{7:064x}")])
+    deadline = time.monotonic() + 60
+    while not held.exists():
+        assert time.monotonic() < deadline, "the row is not derived"
+        time.sleep(0.02)
+    page.locate(f'{VIEW} [data-do="smooth"]').click()
+    page.wait_query("training.view", '"smooth":true', partly=True)
+    hold.unlink()
+    shown(page, 7)
+    assert page.locate(f"{VIEW} .line.raw").count() == 1
+    assert page.locate(f'{VIEW} [data-do="smooth"][aria-pressed="true"]').count() == 1
+    recorder.end("finished")
     assert not page.errors
 
 
