@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler import targets
-from core_compiler.compiler import module_figures
 from core_compiler.errors import InternalError
 from core_compiler.ir import Module, Rewriter
 from core_compiler.passes.base import Pass, PassContext
@@ -41,6 +40,7 @@ from core_compiler.passes.rules import apply_rules
 from core_compiler.passes.saturation import Saturate, live, rules_of
 from core_compiler.passes.saturation.prices import total
 from core_compiler.pipelines import meaning
+from core_compiler.stage import module_figures
 
 INSTEAD = (
     EliminateDeadCode(), Saturate(), Decompose(), Recompose(), FoldBatchNorm(), FoldConstants(),

@@ -16,14 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from core_compiler import targets
-from core_compiler.debug.check import Checker
 from core_compiler.debug.deadline import Expired, deadline
-from core_compiler.debug.kernels import check_kernels
-from core_compiler.debug.statistics import stage_statistics
-from core_compiler.debug.steps import check_schedules
 from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import CANNOT_HERE, PassRaised, PassTimeout, UserError
-from core_compiler.ir import BufferType, Module, Rewrite, TensorType, Value
+from core_compiler.ir import Module
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import (
     CheckRecord,
@@ -31,15 +27,11 @@ from core_compiler.ir.events import (
     Log,
     Observer,
     Observers,
-    StageRecord,
 )
-from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.rewriter import Budget
-from core_compiler.ir.text import print_module
 from core_compiler.ir.verifier import verify
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.legality import levels
-from core_compiler.ops.base import cost
 from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext
 from core_compiler.pipelines import (
     AT_FIRST,
@@ -50,88 +42,13 @@ from core_compiler.pipelines import (
     build,
     check,
 )
+from core_compiler.stage import Stage, module_figures
+from core_compiler.stage_checks import StageChecks
 from core_compiler.training.config import Training
-from core_compiler.training.roles import Roles
 
 if TYPE_CHECKING:
-    from core_compiler.exporters.dot import Drawing
     from core_compiler.exporters.memory_map import MemoryMap
-    from core_compiler.exporters.notebook import KernelText, TextDiff
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Stage:
-    """The module after a pass, with what the pass did; stage 0 is the import (``step`` None)."""
-
-    index: int
-    name: str
-    module: Module
-    step: Step | None = None
-    rewrites: Sequence[Rewrite] = ()
-    seconds: float = 0.0
-    diagnostics: Sequence[Diagnostic] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)
-    before: Module | None = None
-    #: What the model calls its inputs and its outputs; empty where nobody said.
-    names: tuple[Sequence[str], Sequence[str]] = ((), ())
-
-    def diff(self, whole: bool = False, context: int = 3) -> TextDiff:
-        """What the pass changed, as text: changed lines with ``context`` lines around them, or the
-        ``whole`` module."""
-        from core_compiler.exporters.notebook import TextDiff
-        from core_compiler.ir.line_diff import diff_lines
-
-        before = self.module if self.before is None else self.before
-        rows = diff_lines(
-            before, self.module, rewrites=self.rewrites, changed_only=not whole, context=context
-        )
-        return TextDiff(f"stage {self.index - 1}", f"stage {self.index} ({self.name})", rows)
-
-    def text(self) -> str:
-        """The module as MLIR."""
-        return print_module(self.module)
-
-    def export(self, path: str | Path, **options: Any) -> list[Path]:
-        """Write the stage as a file for another tool: ``.onnx``, ``.py`` (NumPy), ``.tosa.mlir``,
-        ``.linalg.mlir``, or ``.mlir`` (our IR, any level); the files written.  ``options`` are the
-        format's own; see `core_compiler.export`."""
-        from core_compiler.export import export
-
-        inputs, outputs = self.names
-        body = self.module.main.body
-        inputs = inputs or [v.name or f"input{i}" for i, v in enumerate(body.arguments)]
-        outputs = outputs or [f"output{i}" for i in range(len(body.outputs))]
-        return export(self.module, path, inputs=inputs, outputs=outputs, **options)
-
-    def draw(self) -> Drawing:
-        """The module as a drawing: ``.dot``, ``.svg``; UserError where it is too large for one."""
-        from core_compiler.exporters.dot import draw
-
-        return draw(self.module)
-
-    def __repr__(self) -> str:
-        ops = int(self.figures.get("ops", 0))
-        return f"<stage {self.index}: {self.name}, {ops} ops, {len(self.rewrites)} rewrites>"
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        from core_compiler.exporters.notebook import drawn
-        from core_compiler.ir.markup import bundle, code
-
-        return bundle(repr(self), drawn(self.module) + code(self.text(), repr(self)[1:-1]))
-
-    @property
-    def changed(self) -> bool:
-        return bool(self.rewrites) or self.step is None or self.figures.get("changed", 0) > 0
-
-    def record(self) -> StageRecord:
-        pass_ = self.step.pass_ if self.step else None
-        return StageRecord(
-            self.index, self.name, self.module, self.rewrites, self.seconds, self.figures,
-            self.diagnostics, half=self.step.half if self.step else "meaning",
-            exact=pass_.exact if pass_ else True, tolerance_class=pass_.tolerance if pass_ else "",
-            changed=self.changed, options=pass_.told_options() if pass_ else {},
-            doc=pass_.summary() if pass_ else "The model as the frontend read it.",
-        )  # fmt: skip
+    from core_compiler.exporters.notebook import KernelText
 
 
 @dataclass(frozen=True)
@@ -191,7 +108,7 @@ class Compilation:
     #: The model's state as the last call left it; see :meth:`keep`.
     state: list[np.ndarray] = field(default_factory=list)
     _plain: tuple[Callable, Callable] | None = None  # trim and leaves without it
-    _checker: Checker | None = None
+    _checks: StageChecks | None = None
     _position: int = 0
 
     def __post_init__(self) -> None:
@@ -228,7 +145,7 @@ class Compilation:
         self.stages.append(stage)
         self.observer.stage(stage.record())
         if self.options.check:
-            self._check(stage)
+            self._check()
         return stage
 
     def finish(self) -> Compilation:
@@ -532,77 +449,18 @@ class Compilation:
         self.identity = digest.hexdigest()
         self.observer.figures({"identity": self.identity})
 
-    def _check(self, stage: Stage) -> None:
+    def _check(self) -> None:
+        """Check the newest stage."""
         if self.inputs is None:
             raise UserError("checking needs inputs", "check", "give example inputs")
-        exact = stage.step is None or stage.step.pass_.exact
-        anew = stage.step is not None and stage.step.pass_.anew and bool(stage.rewrites)
-        if self._checker is None:
-            first = self._last_anew()
-            self._checker = Checker(self.stages[first].module, self.inputs)
-            self._catch_up(self._checker, first)
-            self._tell_values(first, self._checker.values.known)
-        results = self._checker.stage(
-            stage.rewrites,
-            exact,
-            self.stages[stage.index - 1].module,
-            stage.module,
-            anew,
-        )
-        if stage.name.split("#")[0] == "schedule_kernels":
-            results += check_schedules(stage.module, self.facts["schedules"])
-        if stage.name.split("#")[0] == "generate_code" and self.target.available() is None:
-            found = check_kernels(
-                stage.module, self.facts, self.target, self.inputs, self._checker.evaluator,
-                self.options.threads,
-            )  # fmt: skip
-            self.facts["kernel_checks"] = found
-            results += [f.record for f in found]
-        if stage.step is not None and "gradients" in stage.step.pass_.ensures:
-            main = stage.module.main
-            ends = [main.outputs[i] for i in Roles.of(main).gradients().values()]
-            self._tell_values(stage.index, {v: self._checker.values[v] for v in ends})
-        before = self.stages[stage.index - 1].module
-        if stage.module.main.level == "target" and before.main.level != "target":
-            self._tell_values(stage.index - 1, self._checker.sealed.known)
-        self.checks[stage.index] = results
-        self.observer.check(stage.index, results)
-        if anew:  # what comes is compared with what is computed from here on
-            self._checker = Checker(stage.module, self.inputs)
-            return
-        moved = not exact or any(r.verdict == "failed" for r in results)
-        if moved and stage.rewrites:
-            error = self._checker.end_to_end(stage.module)
-            if error is not None:
-                self.accumulated[stage.index] = error
-                self.observer.figures({f"accumulated_error/{stage.index}": error})
-
-    def _tell_values(self, stage: int, known: Mapping[Value, np.ndarray]) -> None:
-        """Statistics of the values of a stage that checking has evaluated."""
-        started = time.perf_counter()
-        found, left = stage_statistics(self.stages[stage].module, known, stage)
-        self.observer.tensors(found)
-        seconds = time.perf_counter() - started
-        self.observer.figures({f"statistics_seconds/{stage}": seconds})
-        if left:
-            self.observer.figures({f"statistics_left_out/{stage}": left})
-
-    def _last_anew(self) -> int:
-        """The stage before the newest one, whose values checking begins with: the import, or what
-        the last pass made that computes something else."""
-        for stage in reversed(self.stages[1:-1]):
-            if stage.step is not None and stage.step.pass_.anew and stage.rewrites:
-                return stage.index
-        return 0
-
-    def _catch_up(self, checker: Checker, first: int) -> None:
-        """Let a checker that starts late learn what the stages after ``first`` made, and where
-        buffers lie."""
-        for before, stage in zip(self.stages[first:-2], self.stages[first + 1 : -1], strict=True):
-            if stage.module.main.level == "target":
-                checker.stage(stage.rewrites, True, before.module, stage.module)
-            for rewrite in stage.rewrites:
-                checker.values.learn(rewrite.new)
+        if self._checks is None:
+            self._checks = StageChecks(self, self.inputs)
+        at = self.stages[-1].index
+        self.checks[at], error = self._checks.newest()
+        self.observer.check(at, self.checks[at])
+        if error is not None:
+            self.accumulated[at] = error
+            self.observer.figures({f"accumulated_error/{at}": error})
 
 
 class InvalidModule(UserError):
@@ -619,52 +477,6 @@ class InvalidModule(UserError):
 
     def __reduce__(self):
         return UserError, (self.what, self.where, self.fix, self.exit_code)
-
-
-#: Kinds that are not counted as ops.
-_NO_WORK = CONSTANTS | {"onnx.absent"}
-
-
-def module_figures(module: Module) -> dict[str, float]:
-    """Ops, flops, compulsory bytes and live weights of a stage's ``main``."""
-    ops = flops = moved = 0
-    for op in module.main.body.ops:
-        if op.kind in _NO_WORK or not op.kind.startswith("core."):
-            ops += op.kind not in _NO_WORK
-            continue
-        ops += 1
-        if op.kind == "core.group":
-            flops += sum(_cost(o)[0] for o in op.regions[0].ops if o.kind != "core.constant")
-            moved += sum(v.type.bytes for v in (*op.operands, *op.results))
-        elif not op.regions and all(_static(v) for v in (*op.operands, *op.results)):
-            one = _cost(op)
-            flops, moved = flops + one[0], moved + one[1]
-    kernels = sum(f.level == "kernel" for f in module.functions.values())
-    return {"ops": ops, "flops": flops, "bytes": moved, "kernels": kernels}
-
-
-#: Flops and bytes of ops by what they depend on: a network repeats layers, and stages their ops.
-_COSTS: dict[tuple, tuple[int, int]] = {}
-
-
-def _cost(op) -> tuple[int, int]:
-    key = (
-        op.kind, tuple(v.type for v in op.operands), len(set(op.operands)),
-        tuple(op.attributes.items()), tuple(v.type for v in op.results),
-    )  # fmt: skip
-    if op.regions or key not in _COSTS:
-        one = cost(op)
-        if op.regions:
-            return one.flops, one.bytes
-        if len(_COSTS) > 100_000:
-            _COSTS.clear()
-        _COSTS[key] = one.flops, one.bytes
-    return _COSTS[key]
-
-
-def _static(value) -> bool:
-    kind = value.type
-    return isinstance(kind, BufferType) or (isinstance(kind, TensorType) and kind.is_static)
 
 
 def start(

@@ -20,7 +20,7 @@ ELSEWHERE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md
 #: The Python reference: page -> title and modules.
 API = {
     "core_compiler": ("Compile, execute, look", (
-        "core_compiler", "core_compiler.session", "core_compiler.compiler",
+        "core_compiler", "core_compiler.session", "core_compiler.compiler", "core_compiler.stage",
         "core_compiler.pipelines", "core_compiler.errors")),
     "training": ("Training", (
         "core_compiler.training.config", "core_compiler.training.fit",

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from core_compiler.compiler import Cancelled, Compilation, Stage
+from core_compiler.compiler import Cancelled, Compilation
 from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import UserError
 from core_compiler.ir.events import Observer
 from core_compiler.record.recorder import Recorder
+from core_compiler.stage import Stage
 from workbench.stops import OP, PASS, RULE, known
 
 #: How long one wait for a command lasts before it is looked whether to stop (seconds).

@@ -26,6 +26,7 @@ from core_compiler.passes.inline_broadcasts import InlineBroadcasts
 from core_compiler.pipelines import PipelineEdit, Step
 from core_compiler.record import Recording
 from core_compiler.record.recorder import Recorder
+from core_compiler.stage import Stage
 from core_compiler.targets.cpu import CPU
 from tests.passes.programs import program, programs
 
@@ -330,19 +331,19 @@ def test_a_refusal_builds_no_text_until_it_is_read():
 # -- answers agree with what passes do -------------------------------------------------------------
 
 
-def fused(module: Module) -> list[compiler.Stage]:
+def fused(module: Module) -> list[Stage]:
     """The stages from ``module`` through the fusing passes, each op with an origin of its own."""
     body = module.main.body
     ops = tuple(
         op.with_(origin=Origin.root(FrontendNode(f"op_{n}", op.kind, "model.py", n, "")))
         for n, op in enumerate(body.ops)
     )
-    stages = [compiler.Stage(0, "import", module.with_main(body.with_(ops=ops)))]
+    stages = [Stage(0, "import", module.with_main(body.with_(ops=ops)))]
     for pass_ in (InlineBroadcasts(), FuseElementwise(), FuseEpilogues(), FuseReductions()):
         context = PassContext(target=CPU())
         after = pass_.run(stages[-1].module, context)
         stages.append(
-            compiler.Stage(len(stages), pass_.name(), after, Step(pass_.name(), pass_),
+            Stage(len(stages), pass_.name(), after, Step(pass_.name(), pass_),
                            context.rewrites)
         )  # fmt: skip
     return stages

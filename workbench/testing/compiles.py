@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import core_compiler as cc
-from core_compiler.compiler import Compilation, Options, Stage, start
+from core_compiler.compiler import Compilation, Options, start
 from core_compiler.ir import Module
 from core_compiler.ir.parser import parse
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines import Step
+from core_compiler.stage import Stage
 from workbench.testing.checks import check_passes
 
 

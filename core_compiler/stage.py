@@ -1,0 +1,140 @@
+"""What a compile keeps of each pass: the module after it, and what the pass did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core_compiler.ir import BufferType, Module, Rewrite, TensorType
+from core_compiler.ir.events import Diagnostic, StageRecord
+from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.ir.text import print_module
+from core_compiler.ops.base import cost
+from core_compiler.pipelines import Step
+
+if TYPE_CHECKING:
+    from core_compiler.exporters.dot import Drawing
+    from core_compiler.exporters.notebook import TextDiff
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stage:
+    """The module after a pass, with what the pass did; stage 0 is the import (``step`` None)."""
+
+    index: int
+    name: str
+    module: Module
+    step: Step | None = None
+    rewrites: Sequence[Rewrite] = ()
+    seconds: float = 0.0
+    diagnostics: Sequence[Diagnostic] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+    before: Module | None = None
+    #: What the model calls its inputs and its outputs; empty where nobody said.
+    names: tuple[Sequence[str], Sequence[str]] = ((), ())
+
+    def diff(self, whole: bool = False, context: int = 3) -> TextDiff:
+        """What the pass changed, as text: changed lines with ``context`` lines around them, or the
+        ``whole`` module."""
+        from core_compiler.exporters.notebook import TextDiff
+        from core_compiler.ir.line_diff import diff_lines
+
+        before = self.module if self.before is None else self.before
+        rows = diff_lines(
+            before, self.module, rewrites=self.rewrites, changed_only=not whole, context=context
+        )
+        return TextDiff(f"stage {self.index - 1}", f"stage {self.index} ({self.name})", rows)
+
+    def text(self) -> str:
+        """The module as MLIR."""
+        return print_module(self.module)
+
+    def export(self, path: str | Path, **options: Any) -> list[Path]:
+        """Write the stage as a file for another tool: ``.onnx``, ``.py`` (NumPy), ``.tosa.mlir``,
+        ``.linalg.mlir``, or ``.mlir`` (our IR, any level); the files written.  ``options`` are the
+        format's own; see `core_compiler.export`."""
+        from core_compiler.export import export
+
+        inputs, outputs = self.names
+        body = self.module.main.body
+        inputs = inputs or [v.name or f"input{i}" for i, v in enumerate(body.arguments)]
+        outputs = outputs or [f"output{i}" for i in range(len(body.outputs))]
+        return export(self.module, path, inputs=inputs, outputs=outputs, **options)
+
+    def draw(self) -> Drawing:
+        """The module as a drawing: ``.dot``, ``.svg``; UserError where it is too large for one."""
+        from core_compiler.exporters.dot import draw
+
+        return draw(self.module)
+
+    def __repr__(self) -> str:
+        ops = int(self.figures.get("ops", 0))
+        return f"<stage {self.index}: {self.name}, {ops} ops, {len(self.rewrites)} rewrites>"
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        from core_compiler.exporters.notebook import drawn
+        from core_compiler.ir.markup import bundle, code
+
+        return bundle(repr(self), drawn(self.module) + code(self.text(), repr(self)[1:-1]))
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.rewrites) or self.step is None or self.figures.get("changed", 0) > 0
+
+    def record(self) -> StageRecord:
+        pass_ = self.step.pass_ if self.step else None
+        return StageRecord(
+            self.index, self.name, self.module, self.rewrites, self.seconds, self.figures,
+            self.diagnostics, half=self.step.half if self.step else "meaning",
+            exact=pass_.exact if pass_ else True, tolerance_class=pass_.tolerance if pass_ else "",
+            changed=self.changed, options=pass_.told_options() if pass_ else {},
+            doc=pass_.summary() if pass_ else "The model as the frontend read it.",
+        )  # fmt: skip
+
+
+#: Kinds that are not counted as ops.
+_NO_WORK = CONSTANTS | {"onnx.absent"}
+
+
+def module_figures(module: Module) -> dict[str, float]:
+    """Ops, flops, compulsory bytes and live weights of a stage's ``main``."""
+    ops = flops = moved = 0
+    for op in module.main.body.ops:
+        if op.kind in _NO_WORK or not op.kind.startswith("core."):
+            ops += op.kind not in _NO_WORK
+            continue
+        ops += 1
+        if op.kind == "core.group":
+            flops += sum(_cost(o)[0] for o in op.regions[0].ops if o.kind != "core.constant")
+            moved += sum(v.type.bytes for v in (*op.operands, *op.results))
+        elif not op.regions and all(_static(v) for v in (*op.operands, *op.results)):
+            one = _cost(op)
+            flops, moved = flops + one[0], moved + one[1]
+    kernels = sum(f.level == "kernel" for f in module.functions.values())
+    return {"ops": ops, "flops": flops, "bytes": moved, "kernels": kernels}
+
+
+#: Flops and bytes of ops by what they depend on: a network repeats layers, and stages their ops.
+_COSTS: dict[tuple, tuple[int, int]] = {}
+
+
+def _cost(op) -> tuple[int, int]:
+    key = (
+        op.kind, tuple(v.type for v in op.operands), len(set(op.operands)),
+        tuple(op.attributes.items()), tuple(v.type for v in op.results),
+    )  # fmt: skip
+    if op.regions or key not in _COSTS:
+        one = cost(op)
+        if op.regions:
+            return one.flops, one.bytes
+        if len(_COSTS) > 100_000:
+            _COSTS.clear()
+        _COSTS[key] = one.flops, one.bytes
+    return _COSTS[key]
+
+
+def _static(value) -> bool:
+    kind = value.type
+    return isinstance(kind, BufferType) or (isinstance(kind, TensorType) and kind.is_static)
