@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from core_compiler import targets
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import CANNOT_HERE, PassRaised, PassTimeout, UserError
-from core_compiler.ir import Module
+from core_compiler.ir import Module, Rewrite
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import (
     CheckRecord,
@@ -136,8 +137,7 @@ class Compilation:
         step = self.next
         if step is None:
             raise UserError("every pass has run", "step", "rerun from an earlier stage")
-        if self.cancelled():
-            raise Cancelled
+        self._stop_if_cancelled()
         if step.half == "implementation" and not self.identity:
             self._seal_meaning()
         stage = self._run(step)
@@ -384,12 +384,26 @@ class Compilation:
             if stage.index in self.checks:
                 self.observer.check(stage.index, self.checks[stage.index])
 
-    def _run(self, step: Step) -> Stage:
-        context = PassContext(
-            target=self.target, budget=Budget(step.limit), facts=self.facts,
+    def peek(self) -> Sequence[Rewrite]:
+        """The rewrites that the next pass is going to make; nothing is done, and nobody is told.
+        Of a pass that raises, those that it made before."""
+        if self.next is None:
+            return ()
+        context = self._context(self.next, dict(self.facts))
+        context.progress = lambda *_: self._stop_if_cancelled()
+        with suppress(Exception):  # it is raised when the pass is run
+            self._called(self.next, self.module, context)
+        return context.rewrites
+
+    def _context(self, step: Step, facts: dict[str, Any]) -> PassContext:
+        return PassContext(
+            target=self.target, budget=Budget(step.limit), facts=facts,
             options=self.options.target,
             progress=lambda what, done, total: self._tick(what, done, total),
         )  # fmt: skip
+
+    def _run(self, step: Step) -> Stage:
+        context = self._context(step, self.facts)
         before = self.module
         started = time.perf_counter()
         module = self._called(step, before, context)
@@ -440,6 +454,9 @@ class Compilation:
 
     def _tick(self, what: str, done: int, total: int) -> None:
         self.observer.progress(what, done, total)
+        self._stop_if_cancelled()
+
+    def _stop_if_cancelled(self) -> None:
         if self.cancelled():
             raise Cancelled
 

@@ -27,6 +27,7 @@ def edit_facts(edit: PipelineEdit, with_text: bool = True) -> dict[str, Any]:
         "skip": list(edit.skip), "limits": dict(edit.limits),
         "options": {k: dict(v) for k, v in edit.options.items()},
         "order": list(edit.order), "repeat": list(edit.repeat),
+        "cuts": {name: list(cuts) for name, cuts in edit.cuts.items()},
         "insert": [{"place": place, **pass_facts(pass_, with_text)}
                    for place, pass_ in edit.insert],
     }  # fmt: skip

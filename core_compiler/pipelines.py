@@ -69,6 +69,8 @@ class PipelineEdit:
     ``order``   passes that exchange their places so that they come in this order; all others stay
                 where they are, and each half keeps its own.
     ``repeat``  names of passes run twice in a row (the second time as ``LABEL+``).
+    ``cuts``    pass name -> numbers of rewrites: it is done in parts, one of so many rewrites for
+                each, then what is left (``LABEL``, ``LABEL+``, ``LABEL++``...).
     """
 
     skip: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class PipelineEdit:
     insert: tuple[tuple[int | str, Pass], ...] = ()
     order: tuple[str, ...] = ()
     repeat: tuple[str, ...] = ()
+    cuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def labels(passes: Sequence[Pass]) -> list[str]:
@@ -113,6 +116,8 @@ class Step:
             object.__setattr__(self, "half", self.pass_.half)
 
 
+#: What a label ends with for each time that the pass has run before: its parts, its repetition.
+MORE = "+"
 #: The option that every target has: how far results are reproduced (``docs/numerics.md``).
 LEVEL = "level"
 LEVELS = ("everywhere", "run_to_run", "not_guaranteed")
@@ -195,7 +200,7 @@ def arrange(
 
 def _check_names(edit: PipelineEdit, steps: Sequence[Step], own: Sequence[Step]) -> None:
     names = {name for step in (*steps, *own) for name in _names(step)}
-    for name in (*edit.skip, *edit.options, *edit.limits, *edit.repeat):
+    for name in (*edit.skip, *edit.options, *edit.limits, *edit.repeat, *edit.cuts):
         if name not in names:
             raise _unknown(name, (*steps, *own), "pipeline")
     for name in edit.order:
@@ -204,6 +209,10 @@ def _check_names(edit: PipelineEdit, steps: Sequence[Step], own: Sequence[Step])
     for name, limit in edit.limits.items():
         if limit < 0:
             raise UserError(f"{limit} rewrites", f"limit of {name}", "give 0 or more")
+    for name, cuts in edit.cuts.items():
+        if not all(count > 0 for count in cuts):
+            wrong = next(count for count in cuts if count <= 0)
+            raise UserError(f"{wrong} rewrites", f"a cut of {name}", "give 1 or more")
 
 
 def _names(step: Step) -> tuple[str, str]:
@@ -234,24 +243,77 @@ def _ordered(steps: list[Step], order: Sequence[str]) -> list[Step]:
     return [next(queues[s.half]) if s in wanted else s for s in steps]
 
 
+def said_of(step: Step, rows: Mapping[str, Any]) -> Any:
+    """What a part of an edit says of ``step``, by the name that is its own or else by the one that
+    it may share; None: nothing."""
+    return next((rows[name] for name in reversed(_names(step)) if name in rows), None)
+
+
 def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
-    """``step`` with its options, its limit, skipped or repeated as ``edit`` says."""
+    """``step`` with its options, its limit, skipped, in parts or repeated as ``edit`` says."""
     both = _names(step)
     pass_ = step.pass_
     for name in both:
         if name in edit.options:
             pass_ = with_options(pass_, edit.options[name])
-    limit = next((edit.limits[n] for n in reversed(both) if n in edit.limits), None)
-    if limit is not None and pass_.mandatory:
-        raise UserError(f"{step.label} cannot stop after {limit} rewrites", "pipeline",
-                        "the compile needs all of it")  # fmt: skip
+    limit: int | None = said_of(step, edit.limits)
+    cuts: tuple[int, ...] = said_of(step, edit.cuts) or ()
+    parts = _parts(limit, cuts)
+    if parts[0] is not None and pass_.mandatory:
+        raise UserError(f"{step.label} cannot stop after {parts[0]} rewrites", "pipeline",
+                        "the compile needs all of it at once")  # fmt: skip
     skipped = any(name in edit.skip for name in both)
     if skipped and pass_.mandatory:
         raise UserError(f"{step.label} cannot be skipped", "pipeline", "the compile needs it")
-    made = replace(step, pass_=pass_, limit=limit, skipped=skipped)
     if any(name in edit.repeat for name in both):
-        return [made, replace(made, label=f"{step.label}+")]
-    return [made]
+        parts.append(limit)
+    return [
+        replace(step, label=step.label + MORE * i, pass_=pass_, limit=part, skipped=skipped)
+        for i, part in enumerate(parts)
+    ]
+
+
+def _parts(limit: int | None, cuts: Sequence[int]) -> list[int | None]:
+    """The limits of the parts of a pass that makes up to ``limit`` rewrites in all."""
+    made: list[int | None] = []
+    for cut in cuts:
+        if limit == 0:
+            break
+        part = cut if limit is None else min(cut, limit)
+        made.append(part)
+        limit = None if limit is None else limit - part
+    return made if made and limit == 0 else [*made, limit]
+
+
+def cut(edit: PipelineEdit, step: Step, count: int) -> PipelineEdit:
+    """``edit``, with ``step`` to make ``count`` rewrites and what is left of it to come after it.
+    UserError where that is the repetition of a pass."""
+    name, cuts, part = _part(edit, step)
+    left = cuts[part] - count if part < len(cuts) else 0
+    made = (*cuts[:part], count, *((left,) if left > 0 else ()), *cuts[part + 1 :])
+    return replace(edit, cuts={**edit.cuts, name: made})
+
+
+def leave(edit: PipelineEdit, step: Step) -> PipelineEdit:
+    """``edit`` without ``step``; of a pass in parts, without the parts from there on.  UserError
+    where that is the repetition of a pass."""
+    name, cuts, part = _part(edit, step)
+    if not part:
+        return replace(edit, skip=(*edit.skip, name))
+    done = cuts[:part]
+    return replace(
+        edit, cuts={**edit.cuts, name: done}, limits={**edit.limits, name: sum(done)}
+    )  # fmt: skip
+
+
+def _part(edit: PipelineEdit, step: Step) -> tuple[str, tuple[int, ...], int]:
+    """The name of its own of the pass that ``step`` is a part of, its cuts, and which part."""
+    label = step.label.rstrip(MORE)
+    first, part = replace(step, label=label), len(step.label) - len(label)
+    cuts: tuple[int, ...] = said_of(first, edit.cuts) or ()
+    if part > len(cuts):
+        raise UserError(f"{step.label} is {label} once more", "pipeline", "it runs as a whole")
+    return _names(first)[1], cuts, part
 
 
 def _place(place: int | str, steps: Sequence[Step]) -> int:
@@ -267,9 +329,9 @@ def _place(place: int | str, steps: Sequence[Step]) -> int:
     at = _find(label, steps, "insert")
     if side == "before":
         return at
-    repeated = f"{steps[at].label}+"
+    first = steps[at].label
     at += 1
-    while at < len(steps) and (steps[at].own or steps[at].label == repeated):
+    while at < len(steps) and (steps[at].own or steps[at].label.rstrip(MORE) == first):
         at += 1
     return at
 

@@ -18,11 +18,13 @@ from core_compiler.passes.base import Pass, with_options
 from core_compiler.pipelines import (
     LEVEL,
     LEVELS,
+    MORE,
     OPTIONAL,
     PipelineEdit,
     Step,
     arrange,
     build,
+    said_of,
 )
 from core_compiler.training.config import Training
 from workbench import edits, own_pass, recorded_model
@@ -45,6 +47,7 @@ class Row:
     limit: int | None = None
     skipped: bool = False
     repeat: bool = False
+    cuts: tuple[int, ...] = ()
     item: Mapping[str, Any] | None = None
     half: str = ""
 
@@ -69,10 +72,11 @@ class Ground:
     def rows(self, draft: Draft) -> list[Row]:
         """The pipeline of ``draft``, its skipped passes too."""
         edit = edits.checked(draft["edit"])
-        steps = self._arranged(draft, edits.from_json(edit, own_pass.stand_in))
+        given_edit = edits.from_json(edit, own_pass.stand_in)
+        steps = self._arranged(draft, replace(given_edit, cuts={}))
         plain = {s.label: s.pass_ for s in self._arranged(draft)}
         items = iter(_in_place(steps, edit["insert"]))
-        twice = {step.label for step in steps if step.label.endswith("+")}
+        twice = {step.label for step in steps if step.label.endswith(MORE)}
         made = []
         for step in steps:
             if step.label in twice:
@@ -86,7 +90,8 @@ class Ground:
                 given = {**item.get("options", {}), **given}
                 item = {k: v for k, v in item.items() if k not in ("place", "options", "pass")}
             made.append(Row(step.label, default, given, step.limit, step.skipped,
-                            f"{step.label}+" in twice, item, step.half))  # fmt: skip
+                            f"{step.label}{MORE}" in twice,
+                            said_of(step, given_edit.cuts) or (), item, step.half))  # fmt: skip
         return made
 
     def edit(self, rows: Sequence[Row], draft: Draft) -> dict[str, Any]:
@@ -100,7 +105,7 @@ class Ground:
             "limits": _by_name(rows, lambda r: r.limit),
             "options": _by_name(rows, lambda r: None if r.own else dict(r.options)),
             "order": order, "repeat": list(_by_name(rows, lambda r: r.repeat)),
-            "insert": _items(rows),
+            "insert": _items(rows), "cuts": _by_name(rows, lambda r: list(r.cuts)),
         }  # fmt: skip
 
     def check(self, draft: Draft) -> None:
@@ -120,7 +125,7 @@ def _in_place(steps: Sequence[Any], items: Sequence[Mapping[str, Any]]) -> list[
     for item in items:
         name = edits.name_of(item)
         given.append(name)
-    stands = [s.label for s in steps if s.own and not s.label.endswith("+")]
+    stands = [s.label for s in steps if s.own and not s.label.endswith(MORE)]
     numbered: dict[str, list[int]] = {}
     for number, name in enumerate(given):
         numbered.setdefault(name, []).append(number)
@@ -171,7 +176,7 @@ def _by_name(rows: Sequence[Row], value: Callable[[Row], Any]) -> dict[str, Any]
 
 
 def _nothing(value: Any) -> bool:
-    return value is None or value is False or value == {}
+    return value is None or value is False or value in ({}, [])
 
 
 def _items(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -283,6 +288,11 @@ def _limit(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> lis
     return _with(rows, at, limit=int(text) if text else None)
 
 
+def _cut(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+    text = str(done.get("text", ""))
+    return _with(rows, at, cuts=edits.read_cuts(text, f"parts of {rows[at].label}"))
+
+
 def _option(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
     row, name, text = rows[at], str(done.get("option", "")), str(done.get("text", "")).strip()
     options = {k: v for k, v in row.options.items() if k != name}
@@ -351,12 +361,12 @@ def _remove(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> li
     """Take out an inserted pass; of another one: all that was set of it."""
     if rows[at].own:
         return [*rows[:at], *rows[at + 1 :]]
-    return _with(rows, at, options={}, limit=None, skipped=False, repeat=False)
+    return _with(rows, at, options={}, limit=None, skipped=False, repeat=False, cuts=())
 
 
 _OF_ROWS: Mapping[str, Callable[[Ground, list[Row], int, Mapping[str, Any]], list[Row]]] = {
-    "skip": _skip, "repeat": _repeat, "limit": _limit, "option": _option, "move": _move,
-    "insert": _insert, "code": _code, "remove": _remove,
+    "skip": _skip, "repeat": _repeat, "limit": _limit, "cut": _cut, "option": _option,
+    "move": _move, "insert": _insert, "code": _code, "remove": _remove,
 }  # fmt: skip
 
 
@@ -460,7 +470,9 @@ def _row(row: Row, base: Row | None) -> dict[str, Any]:
         "requires": sorted(pass_.requires), "ensures": sorted(pass_.ensures),
         "ends": sorted(pass_.ends), "options": options, "limit": row.limit,
         "skipped": row.skipped, "repeat": row.repeat, "own": row.own,
-        "set": row.own or row.skipped or row.repeat or row.limit is not None or bool(row.options),
+        "cuts": edits.spelled(row.cuts),
+        "set": row.own or bool(row.skipped or row.repeat or row.cuts or row.options)
+               or row.limit is not None,
         "changed": base is None or _state(row) != _state(base),
     }  # fmt: skip
     if row.item is not None:
@@ -475,5 +487,5 @@ def _row(row: Row, base: Row | None) -> dict[str, Any]:
 
 def _state(row: Row) -> tuple:
     item = row.item or {}
-    return (row.skipped, row.repeat, row.limit, tuple(sorted(row.options.items())),
+    return (row.skipped, row.repeat, row.limit, row.cuts, tuple(sorted(row.options.items())),
             item.get("code"), item.get("source"))  # fmt: skip

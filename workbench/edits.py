@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from core_compiler.edit_facts import MAX_TEXT
@@ -15,6 +17,7 @@ from workbench import own_pass
 #: How many entries an edit may have, and how long a short text of it may be.
 MAX_ENTRIES, MAX_SHORT = 500, 300
 _NAMES = ("skip", "order", "repeat")
+_CUTS = re.compile(r"((?P<times>[1-9][0-9]{0,3})x)?(?P<count>[1-9][0-9]{0,8})")
 
 
 def from_json(data: Any, load: Callable[[Mapping[str, Any]], Pass] = own_pass.load) -> PipelineEdit:
@@ -25,6 +28,7 @@ def from_json(data: Any, load: Callable[[Mapping[str, Any]], Pass] = own_pass.lo
     return PipelineEdit(
         tuple(clean["skip"]), clean["options"], clean["limits"], insert,
         tuple(clean["order"]), tuple(clean["repeat"]),
+        {name: tuple(cuts) for name, cuts in clean["cuts"].items()},
     )  # fmt: skip
 
 
@@ -36,6 +40,10 @@ def checked(data: Any) -> dict[str, Any]:
     if not all(type(n) is int for n in limits.values()):
         raise _malformed("limits")
     found["limits"] = {_short(k): int(v) for k, v in limits.items()}
+    cuts = _mapping(given, "cuts")
+    if not all(type(n) is int for parts in cuts.values() for n in _list({"": parts}, "")):
+        raise _malformed("cuts")
+    found["cuts"] = {_short(k): list(v) for k, v in cuts.items() if v}
     found["options"] = {
         _short(k): {_short(o): _short(t) for o, t in _mapping({"options": v}, "options").items()}
         for k, v in _mapping(given, "options").items()
@@ -100,6 +108,8 @@ def words(edit: Mapping[str, Any], target: Mapping[str, Any]) -> str:
         parts.append(", ".join(f"{name}.{k} = {v}" for k, v in options.items()))
     for name, limit in edit["limits"].items():
         parts.append(f"{name} stops after {limit} rewrite{'' if limit == 1 else 's'}")
+    for name, cuts in edit["cuts"].items():
+        parts.append(f"{name} in parts of {spelled(cuts)} rewrites and the rest")
     if edit["repeat"]:
         parts.append(f"{', '.join(edit['repeat'])} twice")
     if edit["order"]:
@@ -108,6 +118,25 @@ def words(edit: Mapping[str, Any], target: Mapping[str, Any]) -> str:
         parts.append(f"{name_of(item)} inserted {_spoken(item['place'])}")
     parts += [f"{name} = {value}" for name, value in target.items()]
     return "; ".join(parts)
+
+
+def spelled(cuts: Sequence[int]) -> str:
+    """``1,1,1,5`` as ``3x1,5``: also how a person writes it."""
+    runs = [(len(list(same)), count) for count, same in groupby(cuts)]
+    return ",".join(str(count) if times == 1 else f"{times}x{count}" for times, count in runs)
+
+
+def read_cuts(text: str, where: str) -> tuple[int, ...]:
+    """The cuts that a person wrote as :func:`spelled` does; UserError where it is none."""
+    made: list[int] = []
+    for part in filter(None, text.replace(" ", "").split(",")):
+        found = _CUTS.fullmatch(part)
+        times = int(found["times"] or 1) if found else 0
+        if found is None or len(made) + times > MAX_ENTRIES:
+            fix = f"give numbers of rewrites, as 1,1,5 or 20x1 (at most {MAX_ENTRIES})"
+            raise UserError(f"{text[:40]!r} are no parts of a pass", where, fix)
+        made += times * [int(found["count"])]
+    return tuple(made)
 
 
 def _spoken(place: int | str) -> str:
@@ -139,6 +168,7 @@ def command(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[st
     for name, options in edit["options"].items():
         flags += _pairs("--set", ((f"{name}.{k}", v) for k, v in options.items()))
     flags += _pairs("--limit", edit["limits"].items())
+    flags += _pairs("--cut", ((name, spelled(cuts)) for name, cuts in edit["cuts"].items()))
     for name in edit["repeat"]:
         flags += ["--repeat", name]
     if edit["order"]:
@@ -189,7 +219,7 @@ def python(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str
         options = ", ".join(f"{k}={_literal(v)}" for k, v in item.get("options", {}).items())
         own.append(f"({item['place']!r}, {name}({options}))")
     parts = [f"{n}=({', '.join(map(repr, edit[n]))},)" for n in ("skip",) if edit[n]]
-    parts += [f"{n}={edit[n]!r}" for n in ("options", "limits") if edit[n]]
+    parts += [f"{n}={edit[n]!r}" for n in ("options", "limits", "cuts") if edit[n]]
     parts += [f"insert=({', '.join(own)},)"] if own else []
     parts += [f"{n}=({', '.join(map(repr, edit[n]))},)" for n in ("order", "repeat") if edit[n]]
     inner = "".join(f"    {part},\n" for part in parts)

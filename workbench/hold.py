@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from core_compiler.compiler import Cancelled, Compilation
 from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import UserError
+from core_compiler.ir import Rewrite, Value
 from core_compiler.ir.events import Observer
+from core_compiler.pipelines import PipelineEdit, cut, leave
 from core_compiler.record.recorder import Recorder
-from core_compiler.stage import Stage
 from workbench.stops import OP, PASS, RULE, known
 
 #: How long one wait for a command lasts before it is looked whether to stop (seconds).
@@ -21,17 +23,25 @@ PATIENCE = 0.2
 Command = Mapping[str, Any]
 
 
+#: The breakpoints of each kind.
+Named = Mapping[str, Set[str]]
+#: Whether the next pass, prepared, is to be run without asking.
+Going = Callable[[Compilation], bool]
+
+
 class Hold:
     """Waits for ``commands`` (None: nobody will send any more) and says where it stands.
 
-    ``apply`` runs the next pass, ``skip`` leaves it out, ``change`` runs until a pass changed
-    something, ``run`` until a breakpoint (``stops``), ``finish`` runs all that is left.
+    ``apply`` runs the next pass, ``rewrite`` only as far as its next rewrite, ``skip`` leaves it
+    out, ``change`` runs until a pass changed something, ``run`` until a breakpoint (``stops``: a
+    pass that comes next, the rewrite that a rule or an op was met in), ``finish`` runs all that is
+    left.  A pass that is interrupted is done in parts, which the recording's edit says.
     """
 
     def __init__(self, commands: queue.Queue[Command | None], say: Callable[[dict], None],
                  cancelled: Callable[[], bool]):  # fmt: skip
         self._commands, self._say, self._cancelled = commands, say, cancelled
-        self._until: Callable[[Compilation], bool] | None = None
+        self._going: Going | None = None
         self._recorder: Recorder | None = None
         self._watching = Observer()
 
@@ -42,33 +52,31 @@ class Hold:
     def go_on(self, made: Compilation) -> bool:
         """Wait for what is to happen to the next pass: True to run it, False to run all that is
         left.  Cancelled where nobody is there any more."""
-        if made.next is None:
-            return False
-        if self._until is not None and not self._until(made):
-            return True
-        self._until = None
         problem: UserError | None = None
-        while True:
+        while made.next is not None:
+            if self._going is not None and self._going(made):
+                return True
+            self._going = None
             self._tell(made, problem)
             command, problem = self._wait(), None
-            what = command.get("do")
+            what, done = command.get("do"), len(made.stages)
             if what == "finish":
                 return False
             if what == "apply":
-                return True
-            if what == "change":
-                self._until = lambda made: made.stages[-1].changed
-                return True
-            if what == "run":
-                self._until = self._breakpoints([str(s) for s in command.get("stops") or ()])
-                return True
-            if what == "skip":
+                self._going = partial(_once, done)
+            elif what == "change":
+                self._going = partial(_to_change, done)
+            elif what == "rewrite":
+                self._going = partial(self._to_rewrite, done)
+            elif what == "run":
+                stops = [str(stop) for stop in command.get("stops") or ()]
+                self._going = partial(self._to_breakpoint, done, _named(stops))
+            elif what == "skip":
                 try:
                     self._skip(made)
                 except UserError as error:
                     problem = error
-                if made.next is None:
-                    return False
+        return False
 
     def _wait(self) -> Command:
         while not self._cancelled():
@@ -93,34 +101,81 @@ class Hold:
     def _skip(self, made: Compilation) -> None:
         """The rest of the pipeline without the next pass; UserError where it cannot do without."""
         assert made.next is not None
-        edit, label = made.options.edit, made.next.label
-        if any(step.label == f"{label}#2" for step in made.steps):
-            label += "#1"  # the bare name means all of them
-        made.change(replace(edit, skip=(*edit.skip, label)))
-        self._watching.amend({"edit": edit_facts(made.options.edit)})
+        self._change(made, leave(made.options.edit, made.next))
 
-    def _breakpoints(self, stops: list[str]) -> Callable[[Compilation], bool]:
-        """Whether a breakpoint holds: before a pass, after a rule was applied or an op changed."""
-        found = {what: {s.partition(":")[2] for s in stops if known(s) and s.startswith(what)}
-                 for what in (PASS, RULE, OP)}  # fmt: skip
-        followed = {int(number) for number in found[OP]}
+    def _change(self, made: Compilation, edit: PipelineEdit) -> None:
+        made.change(edit)
+        self._watching.amend({"edit": edit_facts(edit)})
 
-        def holds(made: Compilation) -> bool:
-            assert made.next is not None
-            last = made.stages[-1]
-            rules = any(rewrite.rule in found[RULE] for rewrite in last.rewrites)
-            return self._touched(last, followed) or rules or made.next.label in found[PASS]
-
-        return holds
-
-    def _touched(self, stage: Stage, followed: set[int]) -> bool:
-        """Whether a rewrite of the stage took one of these ops; what it made is followed too."""
-        if self._recorder is None or not followed:
+    def _to_rewrite(self, done: int, made: Compilation) -> bool:
+        """Until something has changed, by one rewrite where the pass can be interrupted."""
+        if not _to_change(done, made):
             return False
-        ids, hit = self._recorder.op_ids, False
-        for rewrite in stage.rewrites:
-            old, new = ({ids[op] for op in ops if op in ids} for ops in (rewrite.old, rewrite.new))
-            if followed & old:
-                followed |= new
-                hit = True
-        return hit
+        if _can_be_cut(made):
+            self._cut(made, 1, len(made.peek()))
+        return True
+
+    def _to_breakpoint(self, done: int, stops: Named, made: Compilation) -> bool:
+        """Until a breakpoint holds: before a pass, after a rule was applied or an op changed."""
+        assert made.next is not None
+        rules, values = stops[RULE], self._values(made, {int(op) for op in stops[OP]})
+        if len(made.stages) > done:
+            last = made.stages[-1]
+            if made.next.label in stops[PASS] or _met(last.rewrites, rules, values):
+                return False
+        if (rules or values) and _can_be_cut(made):
+            coming = made.peek()
+            self._cut(made, _met(coming, rules, values), len(coming))
+        return True
+
+    def _cut(self, made: Compilation, count: int, of: int) -> None:
+        """Let the next pass stop after ``count`` rewrites ``of`` all, and the others come next;
+        where it cannot, it is run as a whole."""
+        assert made.next is not None
+        if 0 < count < of:
+            with suppress(UserError):
+                self._change(made, cut(made.options.edit, made.next, count))
+
+    def _values(self, made: Compilation, ops: set[int]) -> set[Value]:
+        """What the ops that are followed made in any stage, and what came of it."""
+        if self._recorder is None or not ops:
+            return set()
+        ids = self._recorder.op_ids
+        values = {value for op, number in ids.items() if number in ops for value in op.results}
+        for stage in made.stages:
+            _met(stage.rewrites, set(), values)
+        return values
+
+
+def _named(stops: Iterable[str]) -> Named:
+    """The breakpoints of each kind."""
+    found: dict[str, set[str]] = {PASS: set(), RULE: set(), OP: set()}
+    for stop in filter(known, stops):
+        what, _, name = stop.partition(":")
+        found[what].add(name)
+    return found
+
+
+def _once(done: int, made: Compilation) -> bool:
+    return len(made.stages) == done
+
+
+def _to_change(done: int, made: Compilation) -> bool:
+    return not any(stage.changed for stage in made.stages[done:])
+
+
+def _can_be_cut(made: Compilation) -> bool:
+    return made.next is not None and not made.next.pass_.mandatory
+
+
+def _met(rewrites: Sequence[Rewrite], rules: Set[str], values: set[Value]) -> int:
+    """The number of the first rewrite that applied one of ``rules``, or took one of ``values``;
+    0 where there is none.  What was made of ``values`` is added to them."""
+    first = 0
+    for number, rewrite in enumerate(rewrites, 1):
+        taken = values.intersection(value for op in rewrite.old for value in op.results)
+        if taken:
+            values.update(value for op in rewrite.new for value in op.results)
+        if not first and (taken or rewrite.rule in rules):
+            first = number
+    return first

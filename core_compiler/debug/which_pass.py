@@ -16,7 +16,7 @@ from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Rewrite
 from core_compiler.kernels.reference.difference import first_element
 from core_compiler.passes.base import Pass
-from core_compiler.pipelines import PipelineEdit, Step, arrange
+from core_compiler.pipelines import MORE, PipelineEdit, Step, arrange, said_of
 from core_compiler.training.data import Data
 from core_compiler.training.diverge import Difference, diverge, part
 from core_compiler.training.probes import source
@@ -74,6 +74,9 @@ class _Unit:
         if self.kind == "limits":
             many = "rewrite" if held == 1 else "rewrites"
             return "runs" if held is None else f"stops after {held} {many}"
+        if self.kind == "cuts":
+            parts = ", ".join(map(str, held or ()))
+            return f"in parts of {parts} rewrites and the rest" if held else "in one"
         if self.kind == "options":
             return ", ".join(f"{k}={v}" for k, v in (held or {}).items()) or "as it is"
         if self.kind == "insert":
@@ -122,8 +125,8 @@ class _Search:
         compilation = self.a.step.compilation
         options = compilation.options
         pipelines = [
-            {s.label: s for s in arrange(compilation.target, options.target, edit,
-                                         training=options.training)}
+            {s.label: s for s in arrange(compilation.target, options.target,
+                                         replace(edit, cuts={}), training=options.training)}
             for edit in map(_edit, (self.a, self.b))
         ]  # fmt: skip
         self.edits = [
@@ -210,7 +213,7 @@ class _Search:
                 label = _label_of(row, self.edits[side], (one, other)[side])
                 found.append(_Unit("insert", label, held))
         for label in dict.fromkeys([*one, *other]):
-            if label not in one or label not in other or label.endswith("+"):
+            if label not in one or label not in other or label.endswith(MORE):
                 continue
             pair = one[label], other[label]
             for kind, here, there in (
@@ -219,6 +222,9 @@ class _Search:
             ):  # fmt: skip
                 if here != there:
                     found.append(_Unit(str(kind), label, (here, there)))
+            cuts = tuple(said_of(s, e.cuts) for s, e in zip(pair, self.edits, strict=True))
+            if cuts[0] != cuts[1]:
+                found.append(_Unit("cuts", label, (cuts[0], cuts[1])))
         both = self.edits
         for name in sorted(set(both[0].repeat) ^ set(both[1].repeat)):
             found.append(_Unit("repeat", name, (name in both[0].repeat, name in both[1].repeat)))
@@ -280,10 +286,10 @@ def _with(edit: PipelineEdit, unit: _Unit, held: Any, source: PipelineEdit) -> P
     if unit.kind == "skip":
         skip = tuple(n for n in edit.skip if n != name)
         return replace(edit, skip=(*skip, name) if held else skip)
-    if unit.kind in ("limits", "options"):
+    if unit.kind in ("limits", "options", "cuts"):
         rows = {n: v for n, v in getattr(edit, unit.kind).items() if n != name}
-        rows = rows if held is None else {**rows, name: held}
-        return replace(edit, limits=rows) if unit.kind == "limits" else replace(edit, options=rows)
+        changed: dict[str, Any] = {unit.kind: rows if held is None else {**rows, name: held}}
+        return replace(edit, **changed)
     if unit.kind == "insert":
         key = _key(*(held or unit.here[1]))
         insert = tuple(row for row in edit.insert if _key(*row) != key)
@@ -292,6 +298,7 @@ def _with(edit: PipelineEdit, unit: _Unit, held: Any, source: PipelineEdit) -> P
             edit, insert=(*insert, held) if held else insert,
             skip=_moved(edit.skip, of.skip, name), repeat=_moved(edit.repeat, of.repeat, name),
             limits=_moved_rows(edit.limits, of.limits, name),
+            cuts=_moved_rows(edit.cuts, of.cuts, name),
             options=_moved_rows(edit.options, of.options, name),
         )  # fmt: skip
     if unit.kind == "repeat":
@@ -316,7 +323,7 @@ def _moved_rows(rows: Mapping[str, Any], of: Mapping[str, Any], name: str) -> di
 def _one_by_one(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
     """``edit`` with every pass named by a name of its own."""
     options: dict[str, Mapping[str, str]] = {}
-    once = [step for step in steps.values() if not step.label.endswith("+")]
+    once = [step for step in steps.values() if not step.label.endswith(MORE)]
     for step in once:
         for name in (step.pass_.name(), _exact(step.label)):
             if name in edit.options:
@@ -325,6 +332,7 @@ def _one_by_one(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
     return replace(
         edit, options=options, skip=tuple(_exact(s.label) for s in once if s.skipped),
         limits={_exact(s.label): s.limit for s in once if s.limit is not None},
+        cuts={_exact(s.label): said_of(s, edit.cuts) for s in once if said_of(s, edit.cuts)},
     )  # fmt: skip
 
 
@@ -349,7 +357,7 @@ def _label_of(row: tuple[int | str, Pass], edit: PipelineEdit, steps: Mapping[st
     order."""
     alike = [each for each in edit.insert if each[1].name() == row[1].name()]
     place = next(i for i, each in enumerate(alike) if each[1] is row[1])
-    own = [s for s in steps.values() if s.own and not s.label.endswith("+")]
+    own = [s for s in steps.values() if s.own and not s.label.endswith(MORE)]
     labels = [s.label for s in own if s.pass_.name() == row[1].name()]
     return sorted(labels, key=lambda label: int(label.partition("#")[2] or 1))[place]
 

@@ -15,7 +15,16 @@ from core_compiler.debug.check import same_bits, summary
 from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
 from core_compiler.passes.fold_constants import FoldConstants
-from core_compiler.pipelines import PipelineEdit, arrange, build, labels, meaning
+from core_compiler.pipelines import (
+    PipelineEdit,
+    Step,
+    arrange,
+    build,
+    cut,
+    labels,
+    leave,
+    meaning,
+)
 from core_compiler.targets.cpu import CPU
 
 MEANING = labels(meaning())
@@ -128,6 +137,53 @@ def test_an_inserted_pass_is_edited_like_any_other():
     assert [s.pass_.times for s in steps if s.own] == [3]
 
 
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def test_a_pass_in_parts_has_a_step_for_each_and_one_for_the_rest():
+    steps = build(CPU(), {}, PipelineEdit(cuts={"recompose": (1, 4)}, repeat=("recompose",)))
+    parts = [(s.label, s.limit) for s in steps if s.pass_.name() == "recompose"]
+    assert parts == [
+        ("recompose", 1), ("recompose+", 4), ("recompose++", None), ("recompose+++", None),
+    ]  # fmt: skip
+    found = names(cuts={"recompose": (1,)}, insert=(("after:recompose", Watch()),))
+    assert found[found.index("watch") - 2 :][:2] == ["recompose", "recompose+"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "cuts", "limits"),
+    [
+        (None, (), [None]), (3, (), [3]), (0, (), [0]), (3, (1,), [1, 2]), (3, (1, 2), [1, 2]),
+        (3, (2, 2, 5), [2, 1]), (0, (1,), [0]), (None, (2, 2), [2, 2, None]),
+    ],
+)  # fmt: skip
+def test_the_limit_of_a_pass_is_that_of_its_parts_together(limit, cuts, limits):
+    edit = PipelineEdit(limits={} if limit is None else {"recompose": limit},
+                        cuts={"recompose#1": cuts})  # fmt: skip
+    steps = build(CPU(), {}, edit)
+    assert [s.limit for s in steps if s.label.startswith("recompose")] == limits
+
+
+def test_what_is_left_of_a_pass_is_cut_and_left_out():
+    def step(edit: PipelineEdit, label: str) -> Step:
+        return next(s for s in build(CPU(), {}, edit) if s.label == label)
+
+    edit = PipelineEdit()
+    edit = cut(edit, step(edit, "fold_constants#2"), 2)
+    edit = cut(edit, step(edit, "fold_constants#2+"), 1)
+    assert edit.cuts == {"fold_constants#2": (2, 1)}
+    assert cut(edit, step(edit, "fold_constants#2"), 1).cuts == {"fold_constants#2": (1, 1, 1)}
+    left = leave(edit, step(edit, "fold_constants#2+"))
+    found = [s for s in build(CPU(), {}, left) if s.label.startswith("fold_constants#2")]
+    assert [(s.label, s.limit) for s in found] == [("fold_constants#2", 2)]
+    assert "fold_constants" not in {
+        s.label for s in build(CPU(), {}, leave(edit, step(edit, "fold_constants")))
+    }
+    edit = PipelineEdit(repeat=("recompose",))
+    with pytest.raises(UserError, match="recompose\\+ is recompose once more"):
+        cut(edit, step(edit, "recompose+"), 1)
+
+
 # -- order -----------------------------------------------------------------------------------------
 
 
@@ -172,6 +228,9 @@ def test_any_whole_order_is_taken_as_it_is(order):
         (PipelineEdit(skip=("canonicalise#3",)), "no pass is called 'canonicalise#3'"),
         (PipelineEdit(limits={"recompose": -1}), "-1 rewrites"),
         (PipelineEdit(limits={"bufferize": 1}), "bufferize cannot stop after 1 rewrites"),
+        (PipelineEdit(cuts={"bufferize": (2,)}), "bufferize cannot stop after 2 rewrites"),
+        (PipelineEdit(cuts={"recompose": (1, 0)}), "0 rewrites"),
+        (PipelineEdit(cuts={"recompos": (1,)}), "no pass is called 'recompos'"),
         (PipelineEdit(insert=(("recompose", Watch()),)), "'recompose' is no place"),
         (PipelineEdit(insert=(("after:recompos", Watch()),)), "no pass is called 'recompos'"),
         (PipelineEdit(options={"plan_memory": {"planner": "luck"}}), "'luck' is none of its"),
@@ -206,10 +265,12 @@ def edits(passes: list[str]):
     some = st.lists(st.sampled_from(optional), max_size=3, unique=True).map(tuple)
     moved = st.lists(st.sampled_from(passes), max_size=3, unique=True).map(tuple)
     numbered = some.map(lambda names: tuple(n if "#" in n else f"{n}#1" for n in names))
+    cuts = st.lists(st.integers(1, 3), max_size=2).map(tuple)
     return st.builds(
         PipelineEdit,
         skip=numbered, order=moved, repeat=st.lists(st.sampled_from(passes), max_size=2).map(tuple),
         limits=st.dictionaries(st.sampled_from(optional), st.integers(0, 3), max_size=2),
+        cuts=st.dictionaries(st.sampled_from(optional), cuts, max_size=2),
     )  # fmt: skip
 
 

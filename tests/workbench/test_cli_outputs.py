@@ -175,6 +175,17 @@ def test_a_model_is_compiled_once_and_then_read(command, monkeypatch):
     assert command.json("memory", *MODEL)["peak_bytes"] >= 0
 
 
+@pytest.mark.parametrize(
+    ("edit", "more"), [(("--repeat", "decompose"), 1), (("--cut", "recompose=2x1"), 2)]
+)
+def test_what_is_read_is_a_compile_with_the_same_pipeline(command, edit, more):
+    plain = [p["pass"] for p in command.json("passes", *MODEL)["passes"]]
+    name = edit[1].partition("=")[0]
+    edited = [p["pass"] for p in command.json("passes", *MODEL, *edit)["passes"]]
+    at = plain.index(name) + 1
+    assert edited == [*plain[:at], *(name + "+" * (i + 1) for i in range(more)), *plain[at:]]
+
+
 def test_diff_shows_what_a_pass_changed(command, recording):
     text = command.text("diff", recording, "--pass", "decompose", "--context", 0)
     lines = text.splitlines()

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from core_compiler.compiler import Cancelled
+from core_compiler.compiler import Cancelled, Options
 from core_compiler.record.reader import Recording
-from workbench import jobs, models
+from workbench import edits, jobs, models
 from workbench.hold import Hold
 
 
@@ -67,18 +67,79 @@ def test_it_runs_until_something_changed_and_to_the_end(model, tmp_path):
         )
 
 
-def test_breakpoints_on_rules_and_ops_hold_after_they_were_met(model, tmp_path):
+def labels(recording) -> list[str]:
+    return [stage.pass_name for stage in recording.stages()]
+
+
+def rules(recording, stage) -> list[str]:
+    return [r.rewrite.rule for r in recording.rewrites(stage.index)]
+
+
+def test_a_pass_is_done_rewrite_by_rewrite(model, tmp_path):
+    """Each is a stage of its own; compiled again by the recording's edit, they are the same."""
+    given = [{"do": "rewrite"}] * 6 + [{"do": "finish"}]
+    said, recording = compiled(model, tmp_path / "a.run", *given)
+    with recording:
+        stages, identity = recording.stages(), recording.figures()["identity"]
+        made = [s for s in stages[1:] if s.changed][:6]
+        assert [s.rewrites for s in made] == [1] * 6
+        assert [each["at"] for each in said[1:]] == [s.index + 1 for s in made]
+        assert any(label.endswith("+") for label in labels(recording))
+        edit = edits.from_json(recording.meta()["edit"])
+        told = [(s.pass_name, rules(recording, s)) for s in stages]
+    again = tmp_path / "again.run"
+    jobs.compile(model, path=again, options=Options(edit=edit))
+    with Recording.open(again) as recording:
+        assert recording.figures()["identity"] == identity
+        assert [(s.pass_name, rules(recording, s)) for s in recording.stages()] == told
+
+
+def test_what_is_left_of_a_pass_is_skipped(model, tmp_path):
+    said, recording = compiled(
+        model, tmp_path / "a.run", {"do": "rewrite"}, {"do": "skip"}, {"do": "finish"}
+    )
+    with recording:
+        (label,) = {name for name in labels(recording) if name == said[1]["next"].rstrip("+")}
+        assert said[1]["next"] == f"{label}+" and said[2]["next"] != f"{label}+"
+        assert not any(name.startswith(f"{label}+") for name in labels(recording))
+        made = next(s for s in recording.stages() if s.pass_name == label)
+        assert (made.rewrites, recording.status) == (1, "finished")
+
+
+def test_a_pass_that_the_compile_needs_is_done_as_a_whole(model, tmp_path):
+    to = {"do": "run", "stops": ["pass:bufferize"]}
+    said, recording = compiled(model, tmp_path / "a.run", to, {"do": "rewrite"})
+    with recording:
+        assert said[1]["next"] == "bufferize" and not said[2]["problem"]
+        assert labels(recording)[-1] == "bufferize" and said[2]["next"] != "bufferize+"
+
+
+def touches(rewrite, op) -> bool:
+    return not {v for o in rewrite.old for v in o.results}.isdisjoint(op.results)
+
+
+def test_a_breakpoint_on_a_rule_or_an_op_holds_right_after_its_rewrite(model, tmp_path):
     _, whole = compiled(model, tmp_path / "whole.run", {"do": "finish"})
     with whole:
-        stage = [s for s in whole.stages() if s.rewrites][1]
-        rewrite = whole.rewrites(stage.index)[0].rewrite
-        op = whole.op_id(rewrite.old[0])
-        first = next(s.index for s in whole.stages()[1:] for r in whole.rewrites(s.index)
-                     if rewrite.old[0] in r.rewrite.old)  # fmt: skip
-        of_rule = next(s.index for s in whole.stages()[1:] for r in whole.rewrites(s.index)
-                       if r.rewrite.rule == rewrite.rule)  # fmt: skip
-    for stops, wanted in (([f"rule:{rewrite.rule}"], of_rule), ([f"op:{op}"], first)):
-        run = {"do": "run", "stops": stops}
-        said, recording = compiled(model, tmp_path / f"{wanted}.run", run)
-        recording.close()
-        assert [each["at"] for each in said] == [1, wanted + 1]
+        rows = [(s, r.rewrite) for s in whole.stages() for r in whole.rewrites(s.index)]
+        stage = next(s for s in whole.stages() if s.rewrites > 2)
+        of_stage = [rewrite for s, rewrite in rows if s.index == stage.index]
+        by_rule = next(s for s, r in rows if r.rule == of_stage[1].rule)
+        count = 1 + rules(whole, by_rule).index(of_stage[1].rule)
+        made_there = {op for r in of_stage for op in r.new}
+        number, op = next(  # in the middle of the pass, and nothing took it before
+            (i, r.old[0]) for i, r in enumerate(of_stage[:-1])
+            if i and r.old and r.old[0] not in made_there
+            and next(other for _, other in rows if touches(other, r.old[0])) is r
+        )  # fmt: skip
+        followed = whole.op_id(op)
+    for stop, place, rewrites in (
+        (f"rule:{of_stage[1].rule}", by_rule, count), (f"op:{followed}", stage, number + 1),
+    ):  # fmt: skip
+        run = {"do": "run", "stops": [stop]}
+        said, recording = compiled(model, tmp_path / f"{rewrites}-{place.index}.run", run)
+        with recording:
+            last = recording.stages()[-1]
+            assert [each["at"] for each in said] == [1, last.index + 1]
+            assert (last.pass_name, last.index) == (place.pass_name, place.index)
+            assert last.rewrites == rewrites

@@ -39,7 +39,7 @@ kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px;
 const KEYS = [
   ['j  k', 'next, previous pass that changed something'], ['J  K', 'next, previous rewrite'], ['n', 'next failed check'],
   ['b  B', 'breakpoint on the pass or the rewrite\'s rule, on the selected op'], ['r  R', 'run on to the next breakpoint, back to the one before'],
-  ['a  x  A  F', 'of a compile step by step: apply the pass, skip it, run until one changes something, finish'],
+  ['a  e  x  A  F', 'of a compile step by step: apply the pass, only its next rewrite, skip it, run until one changes something, finish'],
   ['h  H', 'next, previous change of the selected op'],
   ['1  2  3  4  5  0', 'Step, Speed, Memory, Numbers, Train, Overview'], ['g', 'any view in this pane: a list, a letter each'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
   ['[  ]', 'fold the passes, the inspector'], ['↑  ↓  Enter', 'in a list or table: the row before, the next; show it'], ['Alt ←  Alt →', 'back and forward through what you selected'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
@@ -125,14 +125,14 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   // A compile that is stepped through: what comes next, and what may happen to it.
   const HELD = [
-    ['apply', 'Apply', 'a', 'Run this pass'], ['skip', 'Skip', 'x', 'Leave this pass out'], ['change', 'To change', 'A', 'Run until a pass has changed something'],
-    ['run', 'Run', 'r', 'Run to the next breakpoint (b sets one)'], ['finish', 'Finish', 'F', 'Run all passes that are left'],
+    ['apply', 'Apply', 'a', 'Run this pass'], ['rewrite', 'Rewrite', 'e', 'Run this pass as far as its next rewrite; the others come next'], ['skip', 'Skip', 'x', 'Leave this pass out'], ['change', 'To change', 'A', 'Run until a pass has changed something'],
+    ['run', 'Run', 'r', 'Run to the next breakpoint (b sets one): before a pass, or in it right after the rewrite of a rule or an op'], ['finish', 'Finish', 'F', 'Run all passes that are left'],
   ];
   function drawPaused(paused) {
     const { next, at, total, to_come: rest, problem } = paused;
     if (!isNew('paused', paused) && job.querySelector('.held')) return;
     job.replaceChildren(
-      h('span', { class: 'what held', title: `still to come: ${rest.join(', ')}` }, 'before ', h('b', {}, next), ` (${at} of ${total})`),
+      h('span', { class: 'what held', title: `still to come: ${rest.join(', ')}` }, next.endsWith('+') ? 'before more of ' : 'before ', h('b', {}, next.replace(/[+]+$/, '')), ` (${at} of ${total})`),
       data.viewer ? '' : h('div', { class: 'group', role: 'group', 'aria-label': 'What is to happen to this pass' }, HELD.map(([act, name, key, title]) =>
         h('button', { title: `${title}  (${key})`, 'data-held': act, click: () => send('held', { do: act }) }, name))),
       data.viewer ? '' : h('button', { click: () => send('cancel', {}), title: 'Stop here; what is done is kept' }, 'Cancel'));

@@ -107,6 +107,14 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repeat", action="append", default=[], metavar="PASS", help="run a pass twice in a row"
     )
+    parser.add_argument(
+        "--cut",
+        action="append",
+        default=[],
+        metavar="PASS=N,N...",
+        help="do a pass in parts, each a stage of its own: the first N rewrites, the next N (20x1: "
+        "twenty of one), then the rest",
+    )
 
 
 #: The optional arguments of add_model and add_compile that mean nothing for a recording.
@@ -124,6 +132,7 @@ COMPILE_ONLY = (
     "insert",
     "order",
     "repeat",
+    "cut",
     "pass_timeout",
     "target_option",
 )
@@ -208,6 +217,7 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
         insert=tuple(zip((item["place"] for item in inserted), own, strict=True)),
         order=(*edit["order"], *found.edit.order),
         repeat=(*edit["repeat"], *found.edit.repeat),
+        cuts={**edits.from_json({"cuts": edit["cuts"]}).cuts, **found.edit.cuts},
     )
     return replace(
         found, edit=recorded, target={**(meta.get("target_options") or {}), **found.target},
@@ -218,6 +228,7 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
 def pipeline_edit(arguments):
     """What the arguments change about the pipeline; UserError names a malformed one."""
     from core_compiler.pipelines import PipelineEdit
+    from workbench.edits import read_cuts
 
     settings: dict[str, dict[str, str]] = {}
     for text in arguments.set:
@@ -232,10 +243,16 @@ def pipeline_edit(arguments):
         if not count.isdigit():
             raise UserError(f"cannot read {text!r}", "--limit", "write PASS=N")
         limits[name] = int(count)
+    cuts = {}
+    for text in arguments.cut:
+        name, equals, parts = text.partition("=")
+        if not equals:
+            raise UserError(f"cannot read {text!r}", "--cut", "write PASS=N,N...")
+        cuts[name] = read_cuts(parts, "--cut")
     return PipelineEdit(
         tuple(arguments.skip), settings, limits, tuple(map(_own_pass, arguments.insert)),
         tuple(name for text in arguments.order for name in text.split(",") if name),
-        tuple(arguments.repeat),
+        tuple(arguments.repeat), cuts,
     )  # fmt: skip
 
 

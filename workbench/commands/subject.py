@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import core_compiler
+from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import UserError, nearest
 from core_compiler.runtime.cache_folder import CacheFolder
 from workbench.commands import common
@@ -120,7 +121,6 @@ def record(arguments, options, path: Path, execute: bool = False):
 
 
 def _key(imported: str, target: str, options, execute: bool) -> str:
-    edit = options.edit
     said = [
         imported,
         sources(),
@@ -129,11 +129,9 @@ def _key(imported: str, target: str, options, execute: bool) -> str:
         options.threads,
         execute,
         sorted(options.target.items()),
-        list(edit.skip),
-        sorted(edit.limits.items()),
-        sorted((k, sorted(v.items())) for k, v in edit.options.items()),
+        edit_facts(options.edit),
     ]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def sources() -> str:

@@ -230,6 +230,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (row.ours) found.push(h('span', { class: 'tag', title: row.summary }, 'inserted'));
     else if (row.own) found.push(row.problem ? h('span', { class: 'tag bad', title: row.problem }, 'own ✗') : h('span', { class: 'tag', title: 'inserted; its own code' }, 'own'));
     if (row.limit !== null) found.push(h('span', { class: 'tag', title: `stops after ${row.limit} rewrites` }, `≤ ${row.limit}`));
+    if (row.cuts) found.push(h('span', { class: 'tag', title: `in parts of ${row.cuts} rewrites and the rest, each a stage` }, `÷ ${row.cuts}`));
     if (row.repeat) found.push(h('span', { class: 'tag', title: 'runs twice in a row' }, '× 2'));
     const set = row.options.filter((option) => option.set);
     if (set.length) found.push(h('span', { class: 'tag', title: set.map((o) => `${o.name} = ${o.text}`).join('\n') }, set.map((o) => o.name).join(', ')));
@@ -349,7 +350,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     facts.replaceChildren(h('h3', {}, row.label), h('p', {}, row.summary),
       h('dl', { class: 'facts' },
         ...pair('half', row.half), ...pair('bits', row.exact ? 'kept' : row.tolerance || 'may change'),
-        ...pair('runs', row.mandatory ? 'always: the compile needs it' : row.skipped ? 'skipped' : row.repeat ? 'twice in a row' : 'yes'),
+        ...pair('runs', row.mandatory ? 'always: the compile needs it' : row.skipped ? 'skipped' : row.repeat ? 'twice in a row' : row.cuts ? 'in parts' : 'yes'),
         ...pair('needs', row.requires), ...pair('ensures', row.ensures), ...pair('ends', row.ends),
         ...pair('did', did ? `${plural(did.rewrites, 'rewrite')} in ${seconds(did.seconds)}, ${count(did.ops)} ops after it` : 'not in this recording')));
     drawEditor(row);
@@ -357,6 +358,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     for (const each of row.options) form.push(...option(row, each));
     form.push(h('label', { for: 'limit' }, 'stop after'), h('input', { id: 'limit', type: 'text', inputmode: 'numeric', value: row.limit ?? '', placeholder: 'no limit', disabled: disabled || row.mandatory, 'data-option': 'limit',
       title: row.mandatory ? 'the compile needs all of it' : '', change: (event) => act({ do: 'limit', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites'));
+    form.push(h('label', { for: 'cuts' }, 'in parts of'), h('input', { id: 'cuts', type: 'text', value: row.cuts, placeholder: 'one part', disabled: disabled || row.mandatory, 'data-option': 'cuts',
+      title: row.mandatory ? 'the compile needs all of it at once' : 'Numbers of rewrites, each a stage to look at: 1,1,5 or 20x1; the rest follows', change: (event) => act({ do: 'cut', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites each'));
     form.push(h('label', { for: 'repeat' }, 'run twice'), h('input', { id: 'repeat', type: 'checkbox', checked: row.repeat, disabled, 'data-option': 'repeat', change: (event) => act({ do: 'repeat', label: row.label, on: event.target.checked }) }), h('small', {}, 'in a row'));
     const button = (name, title, done, off = disabled) => h('button', { 'data-do': done.do + (done.by ?? '') + (done.pass ? `-${done.pass}` : ''), title, disabled: off, click: () => act({ label: row.label, ...done }) }, name);
     more.replaceChildren(h('h4', {}, 'Options'), h('div', { class: 'form' }, form),
