@@ -167,3 +167,18 @@ def test_a_lane_of_predicted_launches_says_so(open_page: Open) -> None:
     assert "not executed" in shown.view().locator(".figures").inner_text()
     assert shown.call("csv").split("\n")[1].split(",")[5] == ""
     assert shown.errors == []
+
+
+def test_a_launch_above_the_limit_is_no_full_bar_without_a_word(open_page: Open) -> None:
+    data = timeline_data(lanes=1)
+    spans = data["spans"]
+    wide = int(spans["launch"][np.argmax(spans["duration"])])
+    data["percent"][wide] = 140.0
+    shown = open_page(page([("timeline", data)]))
+    shown.settle()
+    at = shown.call("placeOfLaunch", wide)
+    shown.tab.mouse.move(at["x"], at["y"])
+    tip = shown.view().locator(".tooltip:visible")
+    tip.wait_for()
+    assert "140.0 % of this machine's lower roof; it was measured while" in tip.inner_text()
+    assert shown.errors == []

@@ -2,7 +2,7 @@
 
 import { ink, launches } from '../../colours.json';
 import { type Area, type Range, Scale, ticks } from '../shared/axis';
-import { bytes, quantity } from '../shared/format';
+import { bytes, count, quantity } from '../shared/format';
 import type { Pen } from '../shared/pen';
 import { inTheme, MONO, type Pair, type Palette, SANS } from '../shared/theme';
 import { categoryOf, kernelOf, lastBefore, type Plan, timeStep, type TimelineData } from './model';
@@ -285,7 +285,7 @@ function drawMap(pen: Pen, input: DrawInput, area: Area): void {
 
 // ------------------------------------------------------------------ share of the limit
 
-/** A bar a launch, from its first start to its last end, as high as its share of the limit. */
+/** A bar a launch, from its first start to its last end, as high as its share of the limit; one above it has a mark. */
 function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
   const { data, plan, window, palette } = input;
   const s = Scale.across(area, window.from, window.to);
@@ -295,6 +295,7 @@ function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
   pen.fillRect(area.x, area.y, area.width, area.height);
   grid(pen, input, area, s);
   const byColour = new Map<number, number[]>();
+  const beyond: number[] = [];
   let before = -1;
   for (const n of plan.order) {
     if (plan.last[n]! < window.from || plan.first[n]! > window.to) continue;
@@ -305,6 +306,7 @@ function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
     const boxes = byColour.get(categoryOf(data, n)) ?? [];
     boxes.push(from, Math.max(0.8, to - from), data.percent![n]!);
     byColour.set(categoryOf(data, n), boxes);
+    if (data.percent![n]! > 100) beyond.push((from + to) / 2);
   }
   for (const [category, boxes] of byColour) {
     pen.fillStyle = categoryColour(palette, category);
@@ -320,6 +322,17 @@ function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
   pen.textAlign = 'right';
   pen.fillText('100 % of limit', LEFT - 8, area.y + 10);
   pen.fillText('0', LEFT - 8, area.y + area.height);
+  if (beyond.length) {
+    pen.fillStyle = palette.warn;
+    pen.fillText(`▲ ${count(beyond.length)} above it`, LEFT - 8, area.y + 24);
+    pen.beginPath();
+    for (const x of beyond) {
+      pen.moveTo(x - 4, area.y + 7);
+      pen.lineTo(x, area.y);
+      pen.lineTo(x + 4, area.y + 7);
+    }
+    pen.fill();
+  }
   pen.textAlign = 'left';
 }
 

@@ -22,7 +22,10 @@ export function spanFacts(data: TimelineData, plan: Plan, span: number): Node[] 
   if (launches.flops[n] && spent) rows.push(['rate', `${rate(launches.flops[n]!, 'GFLOP/s')}, ${rate(launches.bytes[n]!, 'GB/s')}`]);
   if (live) rows.push(['live', bytes(live[n]!)]);
   const percent = data.percent?.[n];
-  if (percent !== undefined) rows.push(['of limit', `${percent.toFixed(1)} % of this machine's lower roof, by the median`]);
+  if (percent !== undefined) {
+    const why = percent > 100 ? '; it was measured while the machine was busy' : ', by the median';
+    rows.push(['of limit', `${percent.toFixed(1)} % of this machine's lower roof${why}`]);
+  }
   rows.push(['kind', data.categories[categoryOf(data, n)] ?? '']);
   const place = places[launches.place[n]!];
   if (place) rows.push(['model line', place.split('/').slice(-2).join('/')]);

@@ -29,7 +29,8 @@ export interface TimelineData {
   };
   spans: { launch: Int32Array; lane: Int32Array; start: Float64Array; duration: Float64Array };
   live?: Float64Array;
-  /** How near each launch is to the limit of the machine, by its median: 0 to 100. */
+  /** How near each launch is to the limit of the machine, by its median, in percent; above 100: the limit was measured
+   * while the machine was busy. */
   percent?: Float64Array;
 }
 
