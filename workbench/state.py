@@ -69,7 +69,7 @@ MAX_TEXT = 4000
 _VIEW = ".view"
 
 _NUMBERS = ("stage", "rewrite", "op", "buffer", "kernel", "zoom", "skip")
-_SHELVES = ("trend", "trash")
+_SHELVES = ("trend", "trash", "uploads")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class Sight:
     views; ``zoom``: the pane that is maximised; ``fold``: side columns folded away; ``stops``:
     breakpoints (:mod:`workbench.stops`); ``views``: what each view remembers, as JSON.
     Of the first page: ``find``: what is searched in the library; ``skip``: how many runs stand
-    before those that are listed; ``shelf``: what is shown of them, ``trend`` or ``trash``.
+    before those that are listed; ``shelf``: what is shown of them, ``trend``, ``trash`` or
+    ``uploads``.
     """
 
     run: str = ""

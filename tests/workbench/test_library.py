@@ -291,13 +291,13 @@ def test_tags_that_cannot_be_searched_are_refused(store, tags):
 def test_an_uploaded_recording_is_imported_and_not_trusted(store):
     from workbench.app.workspace import Workspace
 
-    upload = store.upload_path("mine.run")
+    upload = store.uploads.place("mine.run")
     upload.write_bytes(store.make("x", folder=store.root).read_bytes())
     path = store.adopt(upload)
     assert store.name(path) == "imported/mine.run" and store.find("imported/mine.run") == path
     assert not upload.parent.exists() and store.names("is:imported") == ["imported/mine"]
     assert not Workspace(root=store.root).made_here(path)
-    bad = store.upload_path("bad.run")
+    bad = store.uploads.place("bad.run")
     bad.write_bytes(b"no recording")
     with pytest.raises(UserError, match="not a recording"):
         store.adopt(bad)
@@ -313,6 +313,10 @@ def test_a_viewer_gets_nothing_to_restore_a_run_by(store):
     for viewer, given in ((False, token), (True, "")):
         (gone,) = runs.facts(store, Sight(shelf="trash"), viewer)["trash"]
         assert gone["token"] == given
+    store.uploads.place("a.onnx").write_bytes(b"x")
+    for viewer in (False, True):
+        (file,) = runs.facts(store, Sight(shelf="uploads"), viewer)["uploads"]
+        assert bool(file["token"]) is not viewer
     assert runs.lost(store, "a.run")["act"]["data"]["token"] == token
     assert runs.lost(store, "a.run", viewer=True)["act"] is None
 
@@ -383,11 +387,21 @@ def test_the_command_line_does_all_of_it(store, command):
     assert command.json("runs", "is:imported", *where)["total"] == 1 and elsewhere.exists()
     assert command.json("runs", "empty-trash", *where) == {"emptied": 1}
     assert "the trash is empty" in command.text("runs", "--trash", *where)
+    assert "nothing is uploaded" in command.text("runs", "--uploads", *where)
+    for name in ("a.onnx", "b.onnx"):
+        store.uploads.place(name, "mara").write_bytes(b"12345")
+    found = command.json("runs", "--uploads", *where)["uploads"]
+    assert {(u["name"], u["by"], u["size"]) for u in found} == {
+        ("a.onnx", "mara", 5), ("b.onnx", "mara", 5),
+    }  # fmt: skip
+    token = next(u["token"] for u in found if u["name"] == "a.onnx")
+    assert command.text("runs", "delete-upload", token, *where) == "a.onnx\n"
+    assert [u.name for u in store.uploads.content()] == ["b.onnx"]
 
 
 @pytest.mark.parametrize(
     "words", [("delete", "absent"), ("tag", "absent", "x"), ("tag", "absent"), ("note",),
-              ("restore", "absent"), ("sort:colour",), ("--limit", "0")],
+              ("restore", "absent"), ("delete-upload", ".."), ("sort:colour",), ("--limit", "0")],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_line(store, command, words):
     code, out, err = command("runs", *words, "--store", store.root)

@@ -40,7 +40,7 @@ def test_a_file_beyond_the_quota_is_refused_with_the_figures(library):
     with pytest.raises(UserError) as refused:
         uploads.check("c.onnx", 4 << 20)
     assert "trash" not in refused.value.fix, "that would not do"
-    assert len(list(library.uploads.iterdir())) == 1, "nothing is made for it"
+    assert len(list(library.uploads.folder.iterdir())) == 1, "nothing is made for it"
     sent(uploads, "b.onnx", 1 << 20)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from core_compiler.errors import UserError
 from workbench.app.access import Access
 from workbench.app.compiles import Limits
-from workbench.app.library import MAX_UPLOAD
+from workbench.app.uploaded import MAX_UPLOAD
 
 
 def serve(

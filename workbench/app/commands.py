@@ -274,6 +274,16 @@ def purge(page: Page, command: Command) -> None:
     page.of_library(then, lambda: page.workspace.library.purge(str(command.get("token", ""))))
 
 
+def discard(page: Page, command: Command) -> None:
+    """Delete an uploaded file for good, by its ``token``."""
+
+    def then(done: Result) -> None:
+        done()
+        page.list_runs()
+
+    page.of_library(then, lambda: page.workspace.library.discard(str(command.get("token", ""))))
+
+
 def annotate(page: Page, command: Command) -> None:
     def then(done: Result) -> None:
         done()
@@ -300,6 +310,7 @@ COMMANDS: Mapping[str, Callable[[Page, Command], None]] = {
     "compare": compare, "swap": swap, "execute": execute, "cancel": cancel, "remove": remove,
     "rerun": compile_again, "diverge": diverge, "bisect": bisect, "held": hold,
     "restore": restore, "purge": purge, "annotate": annotate, "runs": find_runs, "tour": take_tour,
+    "discard": discard,
 }  # fmt: skip
 
 #: What somebody who may only look may ask for; opening is of recordings alone.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,13 +22,10 @@ from workbench.app import run_entry, run_query, trash
 from workbench.app.run_entry import Entry
 from workbench.app.run_index import MAX_TREND, Found, Index
 from workbench.app.trash import Deleted, Trash
-from workbench.models import FILES
+from workbench.app.uploaded import UploadFolder, not_stored
 
 Tags = Callable[[tuple[str, ...]], Iterable[str]]
 
-#: Files that can be dropped on the page, and how large one may be (bytes).
-KINDS = (".run", ".npz", *FILES)
-MAX_UPLOAD = 8 << 30
 #: How many recordings the views offer to compare with.
 MAX_OFFERED = 50
 #: Recordings that come with the sample models (`make gpu-recordings`).
@@ -45,7 +41,7 @@ class Library:
         self.root = (root or default_root()).absolute()
         self.folder = self.root / "recordings"
         self.imported = self.folder / "imported"
-        self.uploads = self.root / "uploads"
+        self.uploads = UploadFolder(self.root / "uploads")
         self.index = Index(self.root / "library.sqlite",
                            {"": self.folder, "imported/": self.imported})  # fmt: skip
         self.trash = Trash(self.root / "trash")
@@ -98,8 +94,8 @@ class Library:
         return self.index.find(text, limit, offset)
 
     def version(self) -> tuple:
-        """Changes with the index and with the trash, whoever changes them."""
-        return self.index.version(), self.trash.version()
+        """Changes with the index, the trash and the uploads, whoever changes them."""
+        return self.index.version(), self.trash.version(), self.uploads.version()
 
     def entries(self, text: str = "", limit: int = MAX_OFFERED) -> list[Entry]:
         """The runs that a query finds, pinned ones and then the newest first, after a look at the
@@ -180,6 +176,14 @@ class Library:
         self.index.update(self.name(to))
         return self.name(to)
 
+    def discard(self, token: str) -> str:
+        """Delete an uploaded file for good; its name.  UserError where there is none."""
+        name = self.uploads.drop(token)
+        if not name:
+            raise UserError("there is no such upload", token[:60],
+                            "see workbench runs --uploads")  # fmt: skip
+        return name
+
     def purge(self, token: str) -> int:
         """Delete a run in the trash for good, all of them where ``token`` is ""; how many these
         were.  UserError where there is none of that token."""
@@ -197,48 +201,19 @@ class Library:
     def _tidy(self) -> None:
         """What was deleted or uploaded 30 days ago, and not used since, goes."""
         self.trash.empty(trash.KEPT)
-        with suppress(OSError):
-            for each in os.scandir(self.uploads):
-                with suppress(OSError):
-                    if time.time() - each.stat().st_mtime >= trash.KEPT:
-                        shutil.rmtree(each.path, ignore_errors=True)
-
-    def used(self, file: Path) -> None:
-        """A model file is compiled: an uploaded one is kept for 30 more days."""
-        if file.parent.parent == self.uploads:
-            with suppress(OSError):
-                os.utime(file.parent)
+        self.uploads.tidy()
 
     # -- uploads ---------------------------------------------------------------------------------
-
-    def upload_path(self, name: str, by: str = "") -> Path:
-        """Where a file that ``by`` uploads goes; UserError where it is of no kind that can be
-        opened."""
-        clean = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(name.replace("\\", "/")))[-80:]
-        if Path(clean).suffix.lower() not in KINDS:
-            raise UserError("this file cannot be opened", name[-120:],
-                            f"drop one of {', '.join(KINDS)}")  # fmt: skip
-        self._tidy()
-        try:
-            self.uploads.mkdir(parents=True, exist_ok=True)
-            folder = tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-"), dir=self.uploads)
-            path = Path(folder) / clean.lstrip("-.")
-            if by:
-                run_entry.sign(path, by)
-        except OSError as error:
-            raise not_stored(error, name[-120:]) from None
-        return path
 
     def uploaded(self) -> Iterator[tuple[Path, int]]:
         """Every uploaded file and its size in bytes: models, imported recordings, and those of them
         in the trash."""
         gone = (d.token for d in self.trash.content() if d.name.startswith("imported/"))
-        files = chain(self.uploads.glob("*/*"), self.imported.glob("*.run"),
+        files = chain(self.uploads.files(), self.imported.glob("*.run"),
                       *((self.trash.folder / token).glob("*.run") for token in gone))  # fmt: skip
         for file in files:
             with suppress(OSError):
-                if file.suffix != ".json":  # what is said about one
-                    yield file, file.stat().st_size
+                yield file, file.stat().st_size
 
     def take_in(self, path: Path) -> str:
         """Copy a recording from elsewhere into the library, among the imported ones; its name.
@@ -277,12 +252,6 @@ def file_of(text: str) -> Path:
         pass
     raise UserError("there is no such file", text[:300].replace("\0", "\N{REPLACEMENT CHARACTER}"),
                     "check the path")  # fmt: skip
-
-
-def not_stored(error: OSError, name: str) -> UserError:
-    """What is said where the store takes no file."""
-    return UserError(f"the file cannot be stored ({error.strerror})", name,
-                     "free disk space, or make the store writable")  # fmt: skip
 
 
 def files_of(path: Path) -> list[Path]:

@@ -11,7 +11,7 @@ const RUNS_STYLE = `
 .runs td.does { padding: 1px 4px; text-align: right; } .runs td.does > * { vertical-align: top; }
 .runs .tag { font: 11px/1.5 var(--sans); height: auto; padding: 0 6px; border-radius: 9px; margin-left: 4px; background: var(--accentSoft); color: var(--accent); border: none; }
 .runs .note { font: 11px/1.4 var(--sans); color: var(--muted); overflow: hidden; text-overflow: ellipsis; }
-.runs [data-do=purge] { min-width: 92px; } .runs [data-table=trash] td.name { max-width: 520px; }
+.runs [data-do=purge], .runs [data-do=discard] { min-width: 92px; } .runs [data-table=trash] td.name { max-width: 520px; }
 .runs .pin { color: var(--accent); } .runs tr.edit:hover { background: none; } .runs tr.edit td { white-space: normal; cursor: default; padding: 8px 10px; }
 .edit form { display: grid; grid-template-columns: auto 1fr auto; gap: 6px 10px; align-items: center; }
 .edit textarea { font: inherit; color: inherit; background: var(--surface); border: 1px solid var(--line); border-radius: 4px; padding: 3px 8px; resize: vertical; }
@@ -49,10 +49,11 @@ function runsSection(send) {
   const trend = h('button', { 'data-do': 'trend', title: 'Figures of the runs of one model and target over time', click: () => go({ shelf: facts.shelf === 'trend' ? '' : 'trend', skip: 0 }) }, 'Over time');
   const csv = h('a', { class: 'button', 'data-do': 'csv', title: 'Download all runs that are found as CSV', download: 'runs.csv' }, 'CSV');
   const trash = h('button', { 'data-do': 'trash', click: () => go({ shelf: facts.shelf === 'trash' ? '' : 'trash', skip: 0 }) });
+  const uploads = h('button', { 'data-do': 'uploads', title: 'Model files and inputs that were dropped on this page', click: () => go({ shelf: facts.shelf === 'uploads' ? '' : 'uploads', skip: 0 }) });
   const problem = h('p', { class: 'runs-problem', role: 'alert', hidden: true });
   const progress = h('span', { class: 'muted', role: 'status' });
   const body = h('div', { class: 'runs' });
-  const root = h('section', { 'aria-label': 'Runs' }, h('div', { class: 'runs-head' }, title, search, progress, trend, csv, trash), problem, body);
+  const root = h('section', { 'aria-label': 'Runs' }, h('div', { class: 'runs-head' }, title, search, progress, trend, csv, uploads, trash), problem, body);
 
   const go = (change, push = true) => send('runs', { find: facts.find, skip: facts.skip, shelf: facts.shelf, push, ...change });
   search.addEventListener('input', () => {
@@ -143,15 +144,25 @@ function runsSection(send) {
     return [h('table', {}, head(['model', 'target', 'made', 'compile', 'time', 'peak', 'kernels', 'error', 'checks', 'size', 'state', '']), h('tbody', {}, rows)), foot].filter(Boolean);
   }
 
+  /** A button that is pressed twice, for nothing brings back what it deletes. */
+  function forGood(label, says, token, what = 'purge') {
+    let sure = false;
+    const button = h('button', { 'data-do': what, click: () => { if (sure) send(what, { token }); else ask(true); }, blur: () => ask(false) });
+    const ask = (now) => { sure = now; button.textContent = now ? 'Press again' : says; button.setAttribute('aria-label', `${button.textContent}: ${label}`); button.classList.toggle('primary', now); };
+    ask(false);
+    return button;
+  }
+
+  function uploaded() {
+    if (!facts.uploads.length) return [h('p', { class: 'muted' }, 'Nothing is uploaded.')];
+    const people = facts.uploads.some((each) => each.by);
+    return [h('table', { 'data-table': 'uploads' }, h('thead', {}, h('tr', {}, ['file', ...(people ? ['uploaded by'] : []), 'used last', 'size', ''].map((t) => h('th', { scope: 'col', class: t === 'size' ? 'num' : '' }, t)))),
+      h('tbody', {}, facts.uploads.map((each) => h('tr', {}, h('td', { class: 'name' }, each.name), people && h('td', {}, each.by), h('td', {}, ago(each.when)), h('td', { class: 'num' }, bytes(each.size)),
+        h('td', { class: 'num' }, !data.viewer && forGood(`${each.name}, for good`, 'Delete', each.token, 'discard')))))),
+    h('p', { class: 'muted' }, `${facts.uploaded > facts.uploads.length ? `The last ${count(facts.uploads.length)} of ${count(facts.uploaded)}. ` : ''}Deleted 30 days after they were used last. Recordings that were made of them stay, and can be compiled again from their own first stage.`)];
+  }
+
   function deleted() {
-    // Pressed twice, for nothing brings it back.
-    const forGood = (label, says, token) => {
-      let sure = false;
-      const button = h('button', { 'data-do': 'purge', click: () => { if (sure) send('purge', { token }); else ask(true); }, blur: () => ask(false) });
-      const ask = (now) => { sure = now; button.textContent = now ? 'Press again' : says; button.setAttribute('aria-label', `${button.textContent}: ${label}`); button.classList.toggle('primary', now); };
-      ask(false);
-      return button;
-    };
     if (!facts.trash.length) return [h('p', { class: 'muted' }, 'The trash is empty.')];
     return [h('table', { 'data-table': 'trash' }, h('thead', {}, h('tr', {}, ['model', 'target', 'deleted', 'size', ''].map((t) => h('th', { scope: 'col', class: t === 'size' ? 'num' : '' }, t)))),
       h('tbody', {}, facts.trash.map((gone) => h('tr', { title: gone.name }, h('td', { class: 'name' }, gone.model, h('span', { class: 'faint' }, ` ${gone.name}`)), h('td', {}, gone.target), h('td', {}, ago(gone.when)), h('td', { class: 'num' }, bytes(gone.size)),
@@ -186,10 +197,13 @@ function runsSection(send) {
     trash.hidden = !facts.deleted && facts.shelf !== 'trash';
     trash.textContent = `Trash ${count(facts.deleted)}`;
     trash.setAttribute('aria-pressed', String(facts.shelf === 'trash'));
+    uploads.hidden = !facts.uploaded && facts.shelf !== 'uploads';
+    uploads.textContent = `Uploads ${count(facts.uploaded)}`;
+    uploads.setAttribute('aria-pressed', String(facts.shelf === 'uploads'));
     progress.replaceChildren(...(facts.pending ? [`reading ${count(facts.known - facts.pending)} of ${count(facts.known)} `, h('progress', { max: facts.known, value: facts.known - facts.pending })] : []));
     problem.hidden = !facts.problem;
     if (facts.problem) problem.textContent = `${facts.problem.what}: ${facts.problem.fix}`;
-    keepingFocus(body, ['data-sort'], () => body.replaceChildren(...(facts.trash ? deleted() : facts.trend ? overTime(facts.trend) : list())));
+    keepingFocus(body, ['data-sort'], () => body.replaceChildren(...(facts.trash ? deleted() : facts.uploads ? uploaded() : facts.trend ? overTime(facts.trend) : list())));
     if (kept?.run) {
       const line = [...body.querySelectorAll('[data-run]')].find((each) => each.dataset.run === kept.run);
       const button = kept.label && [...(line?.querySelectorAll('[aria-label]') ?? [])].find((each) => each.getAttribute('aria-label') === kept.label);

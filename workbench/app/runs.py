@@ -21,7 +21,7 @@ log = logging.getLogger("workbench")
 
 #: How many runs are listed at a time.
 LISTED = 25
-#: How many deleted runs are listed.
+#: How many deleted runs, how many uploads are listed.
 MAX_TRASH = 500
 #: How long new recordings are read before what is there is shown again (seconds).
 READING = 0.4
@@ -31,8 +31,9 @@ LOOK = 2.0
 
 def facts(library: Library, sight: Sight, viewer: bool = False) -> dict[str, Any]:
     """What the first page shows of the library for a sight: ``runs`` of ``total`` found among
-    ``known``, of which ``pending`` are still to be read; how many are ``deleted``; where they are
-    asked for the ``trash`` (a ``viewer`` gets nothing to restore it by) and a ``trend``."""
+    ``known``, of which ``pending`` are still to be read; how many are ``deleted``, how many
+    files ``uploaded``; where they are asked for the ``trash``, the ``uploads`` (a ``viewer`` gets
+    nothing to restore or delete them by) and a ``trend``."""
     problem, found, trend = None, Found([], 0, 0, 0), None
     try:
         found = library.listing(sight.find, LISTED, sight.skip or 0)
@@ -46,9 +47,13 @@ def facts(library: Library, sight: Sight, viewer: bool = False) -> dict[str, Any
         "find": sight.find, "skip": sight.skip or 0, "shelf": sight.shelf, "listed": LISTED,
         "sorts": list(SORTS), "runs": [asdict(entry) for entry in found.entries],
         "total": found.total, "known": found.known, "pending": found.pending,
-        "deleted": len(library.trash), "trend": trend, "problem": problem,
+        "deleted": len(library.trash), "uploaded": len(library.uploads),
+        "trend": trend, "problem": problem,
         "trash": [asdict(gone) | ({"token": ""} if viewer else {})
                   for gone in library.deleted()[:MAX_TRASH]] if sight.shelf == "trash" else None,
+        "uploads": [asdict(each) | ({"token": ""} if viewer else {})
+                    for each in library.uploads.content()[:MAX_TRASH]]
+                   if sight.shelf == "uploads" else None,
     }  # fmt: skip
 
 

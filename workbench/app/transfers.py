@@ -23,7 +23,7 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 from core_compiler.errors import UserError
 from core_compiler.record.file import RecordingFile
 from workbench.app.access import EDITOR
-from workbench.app.library import not_stored
+from workbench.app.uploaded import not_stored
 from workbench.app.workspace import Workspace
 
 T = TypeVar("T")

@@ -16,6 +16,8 @@ from core_compiler.runtime.memory import show_bytes
 from workbench.app import run_entry
 from workbench.app.library import Library
 
+_MAKE_ROOM = "delete uploaded models or imported runs and empty the trash, or "
+
 
 class Uploads:
     """The uploads of a server into ``library``.  ``quota``: bytes of all that is uploaded (0: as
@@ -41,7 +43,7 @@ class Uploads:
             raise UserError(
                 f"the file is {over} too large: it has {show_bytes(size)}, and {whose} "
                 f"{show_bytes(used)} of {show_bytes(self._quota)}", name[-120:],
-                f"{'delete imported runs and empty the trash, or ' if size <= self._quota else ''}"
+                f"{_MAKE_ROOM if size <= self._quota else ''}"
                 "have the quota raised (--quota)",
             )  # fmt: skip
 
@@ -50,7 +52,7 @@ class Uploads:
         as :meth:`check`, or where it cannot be stored."""
         with self._lock:  # of two that come at once the second one finds the first
             self.check(name, size, user)
-            path = self._library.upload_path(name, user)
+            path = self._library.uploads.place(name, user)
             self._coming[path] = user, size or 0
         return path
 

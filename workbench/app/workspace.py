@@ -14,8 +14,9 @@ from core_compiler.errors import UserError
 from workbench import edits, first_bad_pass, recorded_model
 from workbench.app.access import Access
 from workbench.app.compiles import Compiles, Limits
-from workbench.app.library import MAX_UPLOAD, SHIPPED, Library, file_of
+from workbench.app.library import SHIPPED, Library, file_of
 from workbench.app.trust import Typed, foreign, names_code
+from workbench.app.uploaded import MAX_UPLOAD
 from workbench.app.uploads import Uploads
 from workbench.models import AS_GRAPH, FILES, RECORDING
 from workbench.views import divergence
@@ -68,7 +69,8 @@ class Workspace:
         if self._local or path.absolute() in self._given:
             return
         resolved = path.resolve()
-        shown = (self.library.folder, self.library.uploads, SHIPPED)  # neither trash nor index
+        library = self.library
+        shown = (library.folder, library.uploads.folder, SHIPPED)  # neither trash nor index
         if not any(resolved.is_relative_to(p.resolve()) for p in shown):
             raise UserError("files outside the library are not opened on a public address",
                             path.name, "drop the file on the page instead")  # fmt: skip
@@ -160,7 +162,7 @@ class Workspace:
                 raise UserError("there is no such file", model[:300], "check the path")
             model = str(file.absolute())
             if file.suffix.lower() != RECORDING:
-                self.library.used(Path(model))
+                self.library.uploads.used(Path(model))
         elif not code:
             self._check_sample(model)
         name = file.stem if file.suffix else model.rsplit(":", 1)[-1]

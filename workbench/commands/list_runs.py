@@ -1,4 +1,4 @@
-"""``workbench runs``: the library of runs: search, tags, notes, pins, the trash."""
+"""``workbench runs``: the library of runs: search, tags, notes, pins, the trash, the uploads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from workbench.app.run_query import FIELDS
 from workbench.commands.printing import emit, number, printable, table
 
 #: What may stand first: ``workbench runs tag RUN TAG ...``.
-ACTIONS = ("tag", "untag", "note", "pin", "unpin", "delete", "restore", "empty-trash", "import")
+ACTIONS = ("tag", "untag", "note", "pin", "unpin", "delete", "restore", "empty-trash", "import",
+           "delete-upload")  # fmt: skip
 
 
 def add_arguments(parser) -> None:
@@ -29,13 +30,15 @@ def add_arguments(parser) -> None:
     parser.add_argument("--limit", type=int, default=50, help="how many are listed (default 50)")
     parser.add_argument("--offset", type=int, default=0, help="how many are left out before them")
     parser.add_argument("--trash", action="store_true", help="list the deleted runs")
+    parser.add_argument("--uploads", action="store_true", help="list the uploaded files")
     parser.add_argument("--store", metavar="DIR", help="another library than the cache's")
     parser.epilog = (
         "or one of\n"
         "  tag RUN TAG ...     give a run tags        untag RUN TAG ...   take them away\n"
         "  note RUN TEXT       give it a note         pin|unpin RUN ...   list it first, or not\n"
         "  delete RUN ...      move it to the trash   restore RUN ...     bring it back\n"
-        "  import FILE ...     copy it in           empty-trash         delete for good\n"
+        "  import FILE ...     copy it in             empty-trash         delete for good\n"
+        "  delete-upload TOKEN ...   an uploaded file, for good\n"
         "A query that begins with such a word has it in quotes: '\"tag\"'; one that begins with -\n"
         "stands behind --: workbench runs -- -status:failed"
     )
@@ -51,6 +54,8 @@ def run(arguments) -> int | None:
         _act(arguments, library, words[0], words[1:])
     elif arguments.trash:
         _list_trash(arguments, library)
+    elif arguments.uploads:
+        _list_uploads(arguments, library)
     else:
         _list(arguments, library, " ".join(words))
     return None
@@ -95,6 +100,18 @@ def _list_trash(arguments, library: Library) -> None:
     emit(arguments, {"trash": [asdict(d) for d in gone]}, text if gone else "the trash is empty")
 
 
+def _list_uploads(arguments, library: Library) -> None:
+    found = library.uploads.content()
+    rows = [
+        (printable(each.name), printable(each.by), _date(each.when), f"{each.size / 1024:,.0f}",
+         each.token)
+        for each in found
+    ]  # fmt: skip
+    text = table(("file", "by", "used last", "KiB", "token"), rows, right=(3,))
+    data = {"uploads": [asdict(each) for each in found]}
+    emit(arguments, data, text if found else "nothing is uploaded")
+
+
 def _date(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
@@ -108,7 +125,7 @@ def _act(arguments, library: Library, action: str, words: Sequence[str]) -> None
         emit(arguments, {"emptied": count}, f"{count} deleted for good")
         return
     if not words or (action in ("tag", "untag") and len(words) < 2):
-        raise UserError(f"{action} of which run?", f"runs {action}",
+        raise UserError(f"{action} of which one?", f"runs {action}",
                         "see workbench runs --help")  # fmt: skip
     if action in ("tag", "untag", "note"):
         done = _ANNOTATE[action](library, _name(library, words[0]), words[1:])
@@ -117,6 +134,7 @@ def _act(arguments, library: Library, action: str, words: Sequence[str]) -> None
     each = {"delete": lambda word: library.remove(_name(library, word)).name,
             "import": lambda word: library.take_in(Path(word)),
             "restore": lambda word: library.restore(_token(library, word)),
+            "delete-upload": library.discard,
             "pin": lambda word: _pin(library, word, True),
             "unpin": lambda word: _pin(library, word, False)}[action]  # fmt: skip
     names = [each(word) for word in words]

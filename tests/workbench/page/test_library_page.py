@@ -62,6 +62,16 @@ def test_a_run_is_found_tagged_deleted_and_restored(store, tab, recording):
         page.locate(f'{RUNS} [aria-label="{says}: spare.run, for good"]').click()
     page.wait(f"{RUNS}:has-text('The trash is empty.')")
     assert not list((store.root / "trash").iterdir())
+    assert page.locate("#cw-start [data-do=uploads]:visible").count() == 0
+    folder = store.root / "uploads" / "20260101-x"
+    folder.mkdir(parents=True)
+    (folder / "mine.onnx").write_bytes(bytes(2048))
+    page.locate("#cw-start [data-do=uploads]").click()
+    page.wait(f"{RUNS} tr:has-text('mine.onnx'):has-text('2.00 KiB')")
+    for says in ("Delete", "Press again"):
+        page.locate(f'{RUNS} [aria-label="{says}: mine.onnx, for good"]').click()
+    page.wait(f"{RUNS}:has-text('Nothing is uploaded.')")
+    assert not folder.exists()
     page.locate("#cw-start [data-do=trend]").click()
     page.wait_query("shelf", "trend")
     page.wait('#cw-start figure[data-figure="compile_s"] circle >> nth=3')

@@ -164,12 +164,12 @@ def _taking(workspace: Workspace, ask) -> None:
 @pytest.mark.parametrize("name", ["model.exe", "", "..", "a/b.sh"])
 def test_only_models_and_recordings_are_uploaded(tmp_path, name):
     with pytest.raises(UserError, match="cannot be opened"):
-        Library(tmp_path).upload_path(name)
+        Library(tmp_path).uploads.place(name)
 
 
 @pytest.mark.parametrize("name", ["../../etc/x.onnx", "/abs/x.run", "..\\..\\x.pt2", "-rf.onnx"])
 def test_an_uploads_name_stays_in_its_folder(tmp_path, name):
-    path = Library(tmp_path).upload_path(name)
+    path = Library(tmp_path).uploads.place(name)
     assert path.parent.parent == tmp_path / "uploads"
     assert not path.name.startswith(("-", "."))
 
@@ -191,7 +191,7 @@ def test_a_store_that_takes_no_file_says_so(tmp_path):
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "uploads").touch()
     with pytest.raises(UserError, match="cannot be stored"):
-        library.upload_path("x.onnx")
+        library.uploads.place("x.onnx")
 
 
 def test_a_recording_that_was_replaced_is_closed_when_its_last_page_goes(tmp_path, monkeypatch):
@@ -227,7 +227,7 @@ def _recording(path: Path) -> Path:
 def test_what_was_uploaded_goes_a_month_after_it_was_used_last(tmp_path):
     workspace = Workspace(root=tmp_path)
     library, month = workspace.library, 31 * 86400
-    old, used = (library.upload_path(f"{name}.onnx") for name in ("old", "used"))
+    old, used = (library.uploads.place(f"{name}.onnx") for name in ("old", "used"))
     for path in (old, used):
         path.touch()
         os.utime(path.parent, (time.time() - month,) * 2)

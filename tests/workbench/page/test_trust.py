@@ -68,7 +68,7 @@ def test_what_kind_of_model_it_is_a_recording_does_not_decide(workspace, sent):
 
 
 def test_an_upload_does_not_become_a_recording_that_was_made_here(workspace, sent):
-    upload = workspace.library.upload_path("a.run")
+    upload = workspace.library.uploads.place("a.run")
     upload.write_bytes(sent.path.read_bytes())
     with pytest.raises(Distrust):
         rerun.execution(workspace, Run(workspace.library.adopt(upload)), {})
