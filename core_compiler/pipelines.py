@@ -70,7 +70,7 @@ class PipelineEdit:
                 where they are, and each half keeps its own.
     ``repeat``  names of passes run twice in a row (the second time as ``LABEL+``).
     ``cuts``    pass name -> numbers of rewrites: it is done in parts, one of so many rewrites for
-                each, then what is left (``LABEL``, ``LABEL+``, ``LABEL++``...).
+                each, then what is left (``LABEL``, ``LABEL+``, ``LABEL+2``...).
     """
 
     skip: tuple[str, ...] = ()
@@ -96,6 +96,18 @@ def _label(pass_: Pass, taken: Sequence[str]) -> str:
     return name if count == 1 else f"{name}#{count}"
 
 
+def again(label: str, times: int) -> str:
+    """The label of a pass that has run so many times before."""
+    return label + (_MORE if times else "") + (str(times) if times > 1 else "")
+
+
+def first_of(label: str) -> tuple[str, int]:
+    """The label of a pass the first time that it runs, and how many times it has run before
+    ``label``."""
+    first, more, times = label.partition(_MORE)
+    return first, int(times or 1) if more else 0
+
+
 @dataclass(frozen=True)
 class Step:
     """A pass in its place: its unique ``label`` and an optional limit of rewrites.
@@ -116,8 +128,10 @@ class Step:
             object.__setattr__(self, "half", self.pass_.half)
 
 
-#: What a label ends with for each time that the pass has run before: its parts, its repetition.
-MORE = "+"
+#: Before the number in the label of a pass that has run before: a part of it, its repetition.
+_MORE = "+"
+#: Into how many parts a pass may be cut.
+MAX_PARTS = 10_000
 #: The option that every target has: how far results are reproduced (``docs/numerics.md``).
 LEVEL = "level"
 LEVELS = ("everywhere", "run_to_run", "not_guaranteed")
@@ -268,7 +282,7 @@ def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
     if any(name in edit.repeat for name in both):
         parts.append(limit)
     return [
-        replace(step, label=step.label + MORE * i, pass_=pass_, limit=part, skipped=skipped)
+        replace(step, label=again(step.label, i), pass_=pass_, limit=part, skipped=skipped)
         for i, part in enumerate(parts)
     ]
 
@@ -287,8 +301,10 @@ def _parts(limit: int | None, cuts: Sequence[int]) -> list[int | None]:
 
 def cut(edit: PipelineEdit, step: Step, count: int) -> PipelineEdit:
     """``edit``, with ``step`` to make ``count`` rewrites and what is left of it to come after it.
-    UserError where that is the repetition of a pass."""
+    UserError where that is the repetition of a pass, or it has too many parts."""
     name, cuts, part = _part(edit, step)
+    if len(cuts) >= MAX_PARTS:
+        raise UserError(f"{step.label} has {len(cuts):,} parts", "pipeline", "run the rest of it")
     left = cuts[part] - count if part < len(cuts) else 0
     made = (*cuts[:part], count, *((left,) if left > 0 else ()), *cuts[part + 1 :])
     return replace(edit, cuts={**edit.cuts, name: made})
@@ -308,8 +324,8 @@ def leave(edit: PipelineEdit, step: Step) -> PipelineEdit:
 
 def _part(edit: PipelineEdit, step: Step) -> tuple[str, tuple[int, ...], int]:
     """The name of its own of the pass that ``step`` is a part of, its cuts, and which part."""
-    label = step.label.rstrip(MORE)
-    first, part = replace(step, label=label), len(step.label) - len(label)
+    label, part = first_of(step.label)
+    first = replace(step, label=label)
     cuts: tuple[int, ...] = said_of(first, edit.cuts) or ()
     if part > len(cuts):
         raise UserError(f"{step.label} is {label} once more", "pipeline", "it runs as a whole")
@@ -331,7 +347,7 @@ def _place(place: int | str, steps: Sequence[Step]) -> int:
         return at
     first = steps[at].label
     at += 1
-    while at < len(steps) and (steps[at].own or steps[at].label.rstrip(MORE) == first):
+    while at < len(steps) and (steps[at].own or first_of(steps[at].label)[0] == first):
         at += 1
     return at
 

@@ -18,12 +18,13 @@ from core_compiler.passes.base import Pass, with_options
 from core_compiler.pipelines import (
     LEVEL,
     LEVELS,
-    MORE,
     OPTIONAL,
     PipelineEdit,
     Step,
+    again,
     arrange,
     build,
+    first_of,
     said_of,
 )
 from core_compiler.training.config import Training
@@ -76,7 +77,7 @@ class Ground:
         steps = self._arranged(draft, replace(given_edit, cuts={}))
         plain = {s.label: s.pass_ for s in self._arranged(draft)}
         items = iter(_in_place(steps, edit["insert"]))
-        twice = {step.label for step in steps if step.label.endswith(MORE)}
+        twice = {step.label for step in steps if first_of(step.label)[1]}
         made = []
         for step in steps:
             if step.label in twice:
@@ -90,7 +91,7 @@ class Ground:
                 given = {**item.get("options", {}), **given}
                 item = {k: v for k, v in item.items() if k not in ("place", "options", "pass")}
             made.append(Row(step.label, default, given, step.limit, step.skipped,
-                            f"{step.label}{MORE}" in twice,
+                            again(step.label, 1) in twice,
                             said_of(step, given_edit.cuts) or (), item, step.half))  # fmt: skip
         return made
 
@@ -125,7 +126,7 @@ def _in_place(steps: Sequence[Any], items: Sequence[Mapping[str, Any]]) -> list[
     for item in items:
         name = edits.name_of(item)
         given.append(name)
-    stands = [s.label for s in steps if s.own and not s.label.endswith(MORE)]
+    stands = [s.label for s in steps if s.own and not first_of(s.label)[1]]
     numbered: dict[str, list[int]] = {}
     for number, name in enumerate(given):
         numbered.setdefault(name, []).append(number)

@@ -11,7 +11,7 @@ from typing import Any
 from core_compiler.edit_facts import MAX_TEXT
 from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines import MAX_PARTS, PipelineEdit
 from workbench import own_pass
 
 #: How many entries an edit may have, and how long a short text of it may be.
@@ -41,8 +41,11 @@ def checked(data: Any) -> dict[str, Any]:
         raise _malformed("limits")
     found["limits"] = {_short(k): int(v) for k, v in limits.items()}
     cuts = _mapping(given, "cuts")
-    if not all(type(n) is int for parts in cuts.values() for n in _list({"": parts}, "")):
-        raise _malformed("cuts")
+    for parts in cuts.values():
+        if not isinstance(parts, list | tuple) or len(parts) > MAX_PARTS or not all(
+            type(count) is int for count in parts
+        ):  # fmt: skip
+            raise _malformed("cuts")
     found["cuts"] = {_short(k): list(v) for k, v in cuts.items() if v}
     found["options"] = {
         _short(k): {_short(o): _short(t) for o, t in _mapping({"options": v}, "options").items()}
@@ -132,8 +135,8 @@ def read_cuts(text: str, where: str) -> tuple[int, ...]:
     for part in filter(None, text.replace(" ", "").split(",")):
         found = _CUTS.fullmatch(part)
         times = int(found["times"] or 1) if found else 0
-        if found is None or len(made) + times > MAX_ENTRIES:
-            fix = f"give numbers of rewrites, as 1,1,5 or 20x1 (at most {MAX_ENTRIES})"
+        if found is None or len(made) + times > MAX_PARTS:
+            fix = f"give numbers of rewrites, as 1,1,5 or 20x1 (at most {MAX_PARTS:,})"
             raise UserError(f"{text[:40]!r} are no parts of a pass", where, fix)
         made += times * [int(found["count"])]
     return tuple(made)

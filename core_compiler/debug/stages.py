@@ -63,7 +63,7 @@ class Stages:
         row = self._rows[number]
         if not self._recorded:
             return row.step.pass_ if row.step is not None else None
-        made = known_passes().get(row.pass_name.partition("#")[0].rstrip("+"))
+        made = known_passes().get(row.pass_name.partition("+")[0].partition("#")[0])
         if made is None:
             return None
         names = {f.name for f in fields(made)}

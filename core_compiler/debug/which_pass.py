@@ -16,7 +16,7 @@ from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Rewrite
 from core_compiler.kernels.reference.difference import first_element
 from core_compiler.passes.base import Pass
-from core_compiler.pipelines import MORE, PipelineEdit, Step, arrange, said_of
+from core_compiler.pipelines import PipelineEdit, Step, arrange, first_of, said_of
 from core_compiler.training.data import Data
 from core_compiler.training.diverge import Difference, diverge, part
 from core_compiler.training.probes import source
@@ -213,7 +213,7 @@ class _Search:
                 label = _label_of(row, self.edits[side], (one, other)[side])
                 found.append(_Unit("insert", label, held))
         for label in dict.fromkeys([*one, *other]):
-            if label not in one or label not in other or label.endswith(MORE):
+            if label not in one or label not in other or first_of(label)[1]:
                 continue
             pair = one[label], other[label]
             for kind, here, there in (
@@ -323,7 +323,7 @@ def _moved_rows(rows: Mapping[str, Any], of: Mapping[str, Any], name: str) -> di
 def _one_by_one(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
     """``edit`` with every pass named by a name of its own."""
     options: dict[str, Mapping[str, str]] = {}
-    once = [step for step in steps.values() if not step.label.endswith(MORE)]
+    once = [step for step in steps.values() if not first_of(step.label)[1]]
     for step in once:
         for name in (step.pass_.name(), _exact(step.label)):
             if name in edit.options:
@@ -357,7 +357,7 @@ def _label_of(row: tuple[int | str, Pass], edit: PipelineEdit, steps: Mapping[st
     order."""
     alike = [each for each in edit.insert if each[1].name() == row[1].name()]
     place = next(i for i, each in enumerate(alike) if each[1] is row[1])
-    own = [s for s in steps.values() if s.own and not s.label.endswith(MORE)]
+    own = [s for s in steps.values() if s.own and not first_of(s.label)[1]]
     labels = [s.label for s in own if s.pass_.name() == row[1].name()]
     return sorted(labels, key=lambda label: int(label.partition("#")[2] or 1))[place]
 

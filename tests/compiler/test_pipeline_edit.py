@@ -144,7 +144,7 @@ def test_a_pass_in_parts_has_a_step_for_each_and_one_for_the_rest():
     steps = build(CPU(), {}, PipelineEdit(cuts={"recompose": (1, 4)}, repeat=("recompose",)))
     parts = [(s.label, s.limit) for s in steps if s.pass_.name() == "recompose"]
     assert parts == [
-        ("recompose", 1), ("recompose+", 4), ("recompose++", None), ("recompose+++", None),
+        ("recompose", 1), ("recompose+", 4), ("recompose+2", None), ("recompose+3", None),
     ]  # fmt: skip
     found = names(cuts={"recompose": (1,)}, insert=(("after:recompose", Watch()),))
     assert found[found.index("watch") - 2 :][:2] == ["recompose", "recompose+"]

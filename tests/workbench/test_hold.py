@@ -84,7 +84,7 @@ def test_a_pass_is_done_rewrite_by_rewrite(model, tmp_path):
         made = [s for s in stages[1:] if s.changed][:6]
         assert [s.rewrites for s in made] == [1] * 6
         assert [each["at"] for each in said[1:]] == [s.index + 1 for s in made]
-        assert any(label.endswith("+") for label in labels(recording))
+        assert any("+" in label for label in labels(recording))
         edit = edits.from_json(recording.meta()["edit"])
         told = [(s.pass_name, rules(recording, s)) for s in stages]
     again = tmp_path / "again.run"
@@ -99,7 +99,7 @@ def test_what_is_left_of_a_pass_is_skipped(model, tmp_path):
         model, tmp_path / "a.run", {"do": "rewrite"}, {"do": "skip"}, {"do": "finish"}
     )
     with recording:
-        (label,) = {name for name in labels(recording) if name == said[1]["next"].rstrip("+")}
+        (label,) = {name for name in labels(recording) if name == said[1]["next"].partition("+")[0]}
         assert said[1]["next"] == f"{label}+" and said[2]["next"] != f"{label}+"
         assert not any(name.startswith(f"{label}+") for name in labels(recording))
         made = next(s for s in recording.stages() if s.pass_name == label)

@@ -132,7 +132,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const { next, at, total, to_come: rest, problem } = paused;
     if (!isNew('paused', paused) && job.querySelector('.held')) return;
     job.replaceChildren(
-      h('span', { class: 'what held', title: `still to come: ${rest.join(', ')}` }, next.endsWith('+') ? 'before more of ' : 'before ', h('b', {}, next.replace(/[+]+$/, '')), ` (${at} of ${total})`),
+      h('span', { class: 'what held', title: `still to come: ${rest.join(', ')}` }, next.includes('+') ? 'before more of ' : 'before ', h('b', {}, next.replace(/[+].*/, '')), ` (${at} of ${total})`),
       data.viewer ? '' : h('div', { class: 'group', role: 'group', 'aria-label': 'What is to happen to this pass' }, HELD.map(([act, name, key, title]) =>
         h('button', { title: `${title}  (${key})`, 'data-held': act, click: () => send('held', { do: act }) }, name))),
       data.viewer ? '' : h('button', { click: () => send('cancel', {}), title: 'Stop here; what is done is kept' }, 'Cancel'));
