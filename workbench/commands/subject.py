@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import core_compiler
-from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import UserError, nearest
 from core_compiler.runtime.cache_folder import CacheFolder
 from workbench.commands import common
@@ -121,6 +120,8 @@ def record(arguments, options, path: Path, execute: bool = False):
 
 
 def _key(imported: str, target: str, options, execute: bool) -> str:
+    from core_compiler.edit_facts import edit_facts
+
     said = [
         imported,
         sources(),
