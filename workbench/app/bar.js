@@ -9,7 +9,7 @@ const STYLE = `
 .gap { flex: 1; }
 .group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
-.search { position: relative; } .search input { width: 210px; } .waits .search input { width: 120px; } .busy .search input { width: 130px; }
+.search { position: relative; } .search input { width: 210px; } .waits .search input { width: 84px; } .busy .search input { width: 130px; }
 .person { color: var(--muted); flex: none; max-width: 150px; overflow: hidden; text-overflow: ellipsis; }
 .found { position: absolute; top: 28px; right: 0; width: 460px; background: var(--surface); border: 1px solid var(--line);
   border-radius: 6px; box-shadow: var(--shadow); z-index: 60; padding: 4px; white-space: normal; }
@@ -20,7 +20,7 @@ const STYLE = `
 .found [role=listbox] { max-height: 60vh; overflow-y: auto; } .found .told { padding: 4px 8px 2px; color: var(--muted); } .found [role=listbox]:not([hidden]) + .told { border-top: 1px solid var(--line); margin-top: 3px; } .hit.more { border-top: 1px solid var(--line); border-radius: 0; margin-top: 3px; padding-top: 5px; } .hit.more .text { font-family: inherit; color: var(--accent); }
 .views { display: grid; grid-template-columns: repeat(3, 1fr); gap: 4px; } .views button { text-align: left; border-color: transparent; height: 28px; } .views button:focus-visible { border-color: var(--accent); } .views kbd { margin-right: 7px; }
 .job { display: flex; align-items: center; gap: 8px; color: var(--muted); flex: none; }
-.job .what.held { max-width: 320px; } .job .held b { color: var(--text); }
+.job .what.held { max-width: 330px; } .job .held b { color: var(--text); }
 .job .what { max-width: 200px; overflow: hidden; text-overflow: ellipsis; }
 .track { width: 90px; height: 5px; background: var(--raised); border-radius: 3px; overflow: hidden; flex: none; }
 .track div { height: 100%; background: var(--accent); transition: width .3s; }
@@ -99,6 +99,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     for (const node of [presets, search]) node.hidden = !facts;
     const waits = Boolean(data.job?.paused); // then their place is needed, and they can do nothing
     root.classList.toggle('waits', waits);
+    run.hidden = waits;
     root.classList.toggle('busy', Boolean(data.job && data.user));
     person.hidden = !data.user;
     person.textContent = data.job ? data.user : `${data.user}, sign out`; // a job needs the place
