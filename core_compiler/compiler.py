@@ -319,6 +319,7 @@ class Compilation:
         how = self.options
         observer.begin({
             **self.about, "edit": edit_facts(how.edit), "target_options": dict(how.target),
+            "target_defaults": dict(self.target.defaults),
             "pass_timeout": how.pass_timeout, **more,
         })  # fmt: skip
         self.log.tell(observer)

@@ -52,6 +52,11 @@ class Target:
         """Options of a compile for this target: name to what it does."""
         return {}
 
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """What is taken here for options that are not given; a recording keeps it."""
+        return {}
+
     def prepare(self) -> None:
         """Called when a compile starts: time to warm up what code generation will need."""
 

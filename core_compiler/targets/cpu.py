@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -20,9 +20,13 @@ class CPU(Target):
     name = "cpu"
     summary = "Numba kernels on this machine's processor"
     options = MappingProxyType({
-        "vector_width": "lanes of a vector, 16 or 8",
+        "vector_width": "lanes of a vector, 16 or 8; not given: as many as this processor has",
         "tiles": "register and cache tiles, default or small",
     })  # fmt: skip
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        return {"vector_width": own_width(), "tiles": "default"}
 
     @cached_property
     def machine(self):
@@ -45,10 +49,15 @@ class CPU(Target):
         return schedule(kernel, width, launches, tiles)
 
     def _tiling(self, options: Mapping[str, Any]) -> tuple[int, str]:
-        """The options ``vector_width`` (lanes) and ``tiles``; UserError where there is no such."""
+        """The options ``vector_width`` (lanes) and ``tiles``; UserError where there is no such.
+
+        A width that this processor does not have is compiled all the same (LLVM takes two registers
+        for a vector, and spills a register tile): tests of bits use it.
+        """
         from core_compiler.kernels.schedules.library import TILINGS, WIDTHS
 
-        width, tiles = options.get("vector_width", WIDTHS[0]), options.get("tiles", "default")
+        taken = {**self.defaults, **options}
+        width, tiles = taken["vector_width"], taken["tiles"]
         if str(width) not in map(str, WIDTHS):
             raise UserError(f"no vectors of {width} lanes", "option vector_width",
                             f"choose {' or '.join(map(str, WIDTHS))}")  # fmt: skip
@@ -92,3 +101,13 @@ class CPU(Target):
         from core_compiler.runtime.cpu import CpuDevice
 
         return CpuDevice(threads or None, self.cache)
+
+
+@cache
+def own_width() -> int:
+    """Lanes of f32 in the vector registers of this processor, of those there are tiles for."""
+    from core_compiler.hardware import host
+    from core_compiler.kernels.schedules.library import WIDTHS
+
+    lanes = host.detect().vector_bytes // 4
+    return next((width for width in WIDTHS if width <= lanes), WIDTHS[-1])

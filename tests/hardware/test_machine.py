@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
 from core_compiler.errors import UserError
 from core_compiler.hardware import host
 from core_compiler.hardware.machine import SOURCES, Figure, load, parse, shipped
+from core_compiler.targets.cpu import own_width
 
 GOOD = {
     "name": "toy",
@@ -128,3 +130,10 @@ def test_caches_are_read_from_sysfs(tmp_path):
         host.Cache(3, 36 << 20, 64, 8),
     )
     assert host.caches(tmp_path / "nothing") == ()
+
+
+@pytest.mark.parametrize(("vector_bytes", "lanes"), [(64, 16), (32, 8), (16, 8)])
+def test_kernels_take_vectors_as_wide_as_the_processor(monkeypatch, vector_bytes, lanes):
+    found = replace(host.detect(), vector_bytes=vector_bytes)
+    monkeypatch.setattr(host, "detect", lambda: found)
+    assert own_width.__wrapped__() == lanes

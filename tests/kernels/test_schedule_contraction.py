@@ -143,7 +143,7 @@ def test_schedules_are_deterministic():
 @pytest.mark.parametrize(("rows", "columns"), [(10, 24), (1, 1), (224, 2), (4, 64), (3, 3)])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_work_items_cover_and_share(rows, columns, threads):
-    mc, nc = work_item(1, rows, columns, threads)
+    mc, nc = work_item(1, rows, columns, threads, 10)
     items = -(-rows // mc) * -(-columns // nc)
     assert 1 <= mc <= rows and 1 <= nc <= columns and mc * nc <= 240
     assert items % threads == 0 or nc == 1

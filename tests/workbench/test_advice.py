@@ -18,6 +18,7 @@ from core_compiler.ir.events import BufferRecord, KernelRecord, TensorStats, Tim
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.pipelines import PipelineEdit
 from core_compiler.record.recorder import Recorder
+from core_compiler.targets import cpu
 from core_compiler.targets.cpu import CPU
 from tests.passes.programs import program
 from workbench import edits, report
@@ -217,7 +218,21 @@ def product(b, x, y):
     return b.matmul(x, y)
 
 
-def test_a_kernel_far_from_its_limit(bench):
+@pytest.mark.parametrize(("own", "chosen", "tried"), [
+    (16, {}, "vector_width = 8"), (8, {"vector_width": 16}, "no edits"),
+    (8, {}, None), (8, {"vector_width": 8}, None),
+])  # fmt: skip
+def test_the_width_of_vectors_follows_the_processor(bench, monkeypatch, own, chosen, tried):
+    monkeypatch.setattr(cpu, "own_width", lambda: own)
+    least = 2 * 256**3 / 100e9 * 1e6
+    slow = bench(product, SQUARE, SQUARE, options=chosen, more=timed([10 * least]))
+    (found,) = of(slow, "far from its limit")
+    words = [t.words for t in found.tries if t.done]
+    assert words == ([] if tried is None else [tried])
+
+
+def test_a_kernel_far_from_its_limit(bench, monkeypatch):
+    monkeypatch.setattr(cpu, "own_width", lambda: 16)
     least = 2 * 256**3 / 100e9 * 1e6
     slow = bench(product, SQUARE, SQUARE, more=timed([10 * least]))
     (found,) = of(slow, "far from its limit")

@@ -306,15 +306,16 @@ def _faster(program: Program, row: dict) -> Iterator[Try]:
     mine = [launch for launch in program.launches if launch.kernel == row["name"]]
     bench, product = program.bench, any(family_of(m.computes) == "contraction" for m in mine)
     target = program.run.meta().get("target")
+    given, own = bench.target("vector_width"), bench.default("vector_width")
     if bench.target("tiles") not in ("", "default"):
         yield Try(f"This run was compiled with tiles = {bench.target('tiles')}: take the default "
                   "tiles.", (target_option("tiles", ""),))  # fmt: skip
-    elif target == "cpu" and product and not bench.target("vector_width"):
+    elif target == "cpu" and given not in ("", own):
+        yield Try(f"This run was compiled with vectors of {given} lanes: take as many as the "
+                  "processor has.", (target_option("vector_width", ""),))  # fmt: skip
+    elif target == "cpu" and product and not given and own in ("", "16"):
         yield Try("Take vectors of 8 lanes: a result with few columns fills them better, and some "
                   "processors clock higher.", (target_option("vector_width", "8"),))  # fmt: skip
-    elif target == "cpu" and bench.target("vector_width") not in ("", "16"):
-        yield Try(f"This run was compiled with vectors of {bench.target('vector_width')} lanes: "
-                  "take 16.", (target_option("vector_width", ""),))  # fmt: skip
     else:
         yield Try("Look at its loops beside the assembly in the view Code; more rows at once (a "
                   "larger batch) give it more to do.")  # fmt: skip

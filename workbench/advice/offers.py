@@ -63,6 +63,10 @@ class Bench:
         """The text of an option of the target that this recording was made with ("": default)."""
         return "" if self.ground is None else str(self.ground.base["target"].get(name, ""))
 
+    def default(self, name: str) -> str:
+        """What the target took for that option where it was not given ("": not recorded)."""
+        return str((self._run.meta().get("target_defaults") or {}).get(name, ""))
+
     def resolve(self, wanted: Try) -> Try:
         """``wanted`` with its draft and command, or the reason why it has none."""
         if not wanted.done or self.ground is None:

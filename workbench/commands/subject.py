@@ -121,10 +121,12 @@ def record(arguments, options, path: Path, execute: bool = False):
 
 def _key(imported: str, target: str, options, execute: bool) -> str:
     from core_compiler.edit_facts import edit_facts
+    from core_compiler.hardware import host
 
     said = [
         imported,
         sources(),
+        host.detect().identity,  # schedules and limits are this processor's
         target,
         options.check,
         options.threads,

@@ -10,7 +10,9 @@ The same steps serve convolutions, whose rows are copied through the taps (impli
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from core_compiler.ir import Function
 from core_compiler.kernels.ops import access
@@ -18,6 +20,8 @@ from core_compiler.kernels.schedules.product import (
     Product,
     ProductPlan,
     canonical,
+    extent,
+    extents,
     pack_plan,
     read_product,
     settle,
@@ -98,23 +102,35 @@ AVX2 = Tiles(rows=6, width=8, partial=(4, 2, 1))
 PHASES = ("_init", "", "_add")
 
 
-def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Scheduled:
+def schedule(
+    kernel: Function, tiles: Tiles = AVX512, packed: bool = True,
+    launches: Sequence[Sequence[int]] = (),
+) -> Scheduled:  # fmt: skip
     """Schedule a lowered product ``y[i, j] = f(sum over k of a[i, k] * b[k, j])``.
 
     ``packed``: operand ``b`` is a constant, laid out beforehand by the kernel in ``launch.pack``
     (new index arguments ``b_panels``, ``b_terms``, ``b_panel``); else its panels are copied for
     each work item.  New index arguments ``mc`` and ``nc``: rows and columns of a work item, in
-    register tiles.  :class:`Refused` where the kernel is no such product.
+    register tiles.  ``launches``: the size arguments of the launches that will use it.
+    :class:`Refused` where the kernel is no such product.
     """
     product = read_product(kernel)
-    beside = side_by_side(kernel, product)
-    if beside is not None:
-        product = beside
+    last = side_by_side(kernel, product)
+    taps = tuple(r for r in product.rows if r != last)
+    # Runs shorter than a vector (the colours of a picture) are copied one by one; as a batch each
+    # tap would copy all of b again, for those few rows.
+    short = beside = False
+    if last is not None:
+        short = bool(taps) and in_short_runs(kernel, product, last, tiles, launches)
+        beside = not short
+        order = (*taps, last) if short else (last,)
+        batch = product.batch if short else (*product.batch, *taps)
+        product = replace(product, rows=order, batch=batch)
     packed = packed and product.shared
     s = canonical(kernel, product)
     s = tile(s, tiles, not product.rows)
     terms = product.terms
-    if beside is not None:
+    if beside:
         lanes = -(-tiles.rows // tiles.width) * tiles.width
         shape = (None, tiles.row_length | 1, lanes)  # panels begin in different cache sets
         s = s.apply(stage, "a", "c", ("ip", terms, "ii"), "rows", shape,
@@ -123,7 +139,8 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
     else:
         rows = ("ip", "ii", terms)
         s = s.apply(stage, "a", "c", rows, "rows", (None, tiles.rows, tiles.row_length))
-        s = copy_by_vectors(s.apply(round_up, "ii_rows"), terms, tiles)
+        s = s.apply(round_up, "ii_rows")
+        s = s if short else copy_by_vectors(s, terms, tiles)
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
     else:
@@ -141,21 +158,20 @@ def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Sc
         s = s.apply(round_up, f"jj{phase}")
     s = s.apply(specialise, "ii_out", "jj_out", tiles.columns)
     s = s.each(vectorise, ("jj_out_full", "jj_out"), tiles.width).apply(lift)
-    copied = "ip_rows" if beside is None else f"{terms[0]}_rows"
+    term = f"{terms[0]}_rows"
+    copied = term if beside else "ip_rows"
     s = s.split_off(outline, copied, f"pack_{tiles.name}")
     if not packed:
         s = s.split_off(outline, "jp_cols", f"panels_{tiles.name}")
     s = s.split_off(outline, "ii_add", "register_tile", first="ii_init", streams=("b", "cols"))
-    counted = "ii_rows" if beside is None else copied
-    s = count_rows(settle(register_tiles(s, tiles)), counted)
+    s = count_rows(settle(register_tiles(s, tiles)), term if beside or short else "ii_rows")
     plan = pack_plan(kernel, product, tiles.columns, packed)
     return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, **plan))
 
 
-def side_by_side(kernel: Function, product: Product) -> Product | None:
-    """The product with the one row loop whose elements of ``a`` stand next to each other in memory,
-    which are then copied as the columns of ``b`` are; None where ``a`` has its terms there, or
-    neither.  Other rows (taps of a window) become batches."""
+def side_by_side(kernel: Function, product: Product) -> str | None:
+    """The one row loop whose elements of ``a`` stand next to each other in memory, which are then
+    copied as the columns of ``b`` are; None where ``a`` has its terms there, or neither."""
     if len(product.terms) != 1 or not product.rows:
         return None
     buffer_ = buffer_argument(kernel, product.a)
@@ -163,11 +179,18 @@ def side_by_side(kernel: Function, product: Product) -> Product | None:
                if o.kind == "kernel.load" and access(o)[0] is buffer_]  # fmt: skip
     last = next((v for v, s in zip(access(load)[1], buffer_.type.strides, strict=True) if s == 1),
                 None)  # fmt: skip
-    for name in product.rows:
-        if find_loop(kernel, name).regions[0].arguments[0] is last:
-            others = tuple(r for r in product.rows if r != name)
-            return replace(product, rows=(name,), batch=(*product.batch, *others))
-    return None
+    return next(
+        (r for r in product.rows if find_loop(kernel, r).regions[0].arguments[0] is last), None
+    )
+
+
+def in_short_runs(
+    kernel: Function, product: Product, last: str, tiles: Tiles, launches: Sequence[Sequence[int]]
+) -> bool:
+    """Whether most of the work of the launches is in rows with runs along the loop ``last`` that do
+    not fill a vector.  (One kernel serves layers of three channels and of many.)"""
+    work = [(extent(kernel, [last], n), prod(extents(kernel, product, n))) for n in launches]
+    return 2 * sum(w for run, w in work if run < tiles.width) > sum(w for _, w in work)
 
 
 def copy_by_vectors(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:

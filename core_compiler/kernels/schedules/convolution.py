@@ -7,6 +7,7 @@ share its input among; its channels are the lanes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from core_compiler.ir import Function
@@ -31,11 +32,15 @@ from core_compiler.kernels.transforms import (
 )
 
 
-def schedule(kernel: Function, tiles: Tiles = AVX512, packed: bool = True) -> Scheduled:
-    """Schedule a lowered convolution or product; ``packed``: the weights are a constant."""
+def schedule(
+    kernel: Function, tiles: Tiles = AVX512, packed: bool = True,
+    launches: Sequence[Sequence[int]] = (),
+) -> Scheduled:  # fmt: skip
+    """Schedule a lowered convolution or product (see :func:`contraction.schedule`); ``packed``: the
+    weights are a constant."""
     product = read_product(kernel)
     if product.columns:
-        return contraction.schedule(kernel, tiles, packed)
+        return contraction.schedule(kernel, tiles, packed, launches)
     return depthwise(kernel, product, tiles, packed)
 
 

@@ -73,7 +73,7 @@ def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
         place = [v.name for v in buffer_arguments(kernel)].index(product.b)
         packed = place in kernel.attributes.get("constants", ())
         terms = max((longest_chunk(kernel, sizes) for sizes in launches), default=0)
-        return convolution.schedule(kernel, tiles.holding(terms), packed)
+        return convolution.schedule(kernel, tiles.holding(terms), packed, launches)
     except Refused:
         # A product without rows or columns to tile (a dot product): the plain loops run.
         return Scheduled.of(kernel)

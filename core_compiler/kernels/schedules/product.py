@@ -172,7 +172,8 @@ class ProductPlan(LaunchPlan):
         if not self.blocked:
             return self._panels(sizes) if self.pack else []
         batch, m, n, _ = extents(self.kernel, self.product, sizes)
-        rows, columns = work_item(batch, -(-m // self.rows), -(-n // self.columns), threads)
+        most = max(1, ITEM_ROWS // self.rows)
+        rows, columns = work_item(batch, -(-m // self.rows), -(-n // self.columns), threads, most)
         chosen = (rows, columns) if self.product.rows else (columns,)
         return [*chosen, *(self._panels(sizes) if self.pack else ())]
 
@@ -192,17 +193,19 @@ class ProductPlan(LaunchPlan):
 
 def extents(kernel: Function, product: Product, sizes: Sequence[int]) -> tuple[int, int, int, int]:
     """Batch, rows, columns and terms of the whole product at these sizes."""
-    worth = dict(zip(index_arguments(kernel), sizes, strict=True))
-    made = producers(kernel)
-
-    def extent(names) -> int:
-        uppers = [find_loop(kernel, n).operands[1] for n in names]
-        return prod(worth[v] if v in worth else constant_of(v, made) or 1 for v in uppers)
-
     taps = product.terms[1:-1] if len(product.terms) > 1 else ()
     batch = (*product.batch, *product.columns[:-1])
-    columns = extent(product.columns[-1:])
-    return extent(batch), extent(product.rows), columns, extent((product.chunk, *taps))
+    groups = (batch, product.rows, product.columns[-1:], (product.chunk, *taps))
+    batches, rows, columns, terms = (extent(kernel, names, sizes) for names in groups)
+    return batches, rows, columns, terms
+
+
+def extent(kernel: Function, names: Sequence[str], sizes: Sequence[int]) -> int:
+    """How often the loops ``names`` run together at these sizes."""
+    worth = dict(zip(index_arguments(kernel), sizes, strict=True))
+    made = producers(kernel)
+    uppers = [find_loop(kernel, n).operands[1] for n in names]
+    return prod(worth[v] if v in worth else constant_of(v, made) or 1 for v in uppers)
 
 
 def longest_chunk(kernel: Function, sizes: Sequence[int]) -> int:
@@ -219,10 +222,17 @@ def longest_chunk(kernel: Function, sizes: Sequence[int]) -> int:
     return min(length, worth[chunk.operands[1]]) * width
 
 
-def work_item(batch: int, rows: int, columns: int, threads: int) -> tuple[int, int]:
-    """Rows and columns of a work item in register tiles: packed rows and totals of an item fit the
-    second-level cache, and the items share out evenly."""
-    across = max(1, -(-rows // 10))
+#: Rows of a work item: each element of ``b`` that is copied meets so many, and their packed chunks
+#: fit the second-level cache beside a panel.
+ITEM_ROWS = 140
+
+
+def work_item(
+    batch: int, rows: int, columns: int, threads: int, most_rows: int
+) -> tuple[int, int]:  # fmt: skip
+    """Rows and columns of a work item in register tiles (``most_rows`` of them at most): packed
+    rows and totals of an item fit the second-level cache, and the items share out evenly."""
+    across = max(1, -(-rows // most_rows))
     rows_each = -(-rows // across) or 1
     most = max(1, 240 // max(rows_each, 1))
     down = max(1, -(-columns // most))
