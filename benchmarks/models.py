@@ -116,7 +116,8 @@ def machine(threads: int) -> dict:
 
     host = detect()
     return {
-        "processor": getattr(host, "model", "") or platform.processor(), "threads": threads,
+        "processor": f"{host.model or platform.processor()} ({host.llvm_name})",
+        "vector_bits": 8 * host.vector_bytes, "threads": threads,
         "python": platform.python_version(),
         "versions": {n: version(n) for n in ("torch", "onnxruntime", "numba", "llvmlite", "numpy")},
         "load": os.getloadavg()[0],
