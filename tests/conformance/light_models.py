@@ -46,6 +46,20 @@ def random_model(name: str, seed: int = 0) -> onnx.ModelProto:
     return model
 
 
+def in_f64(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with f64 in place of f32: what it computes without roundings that matter."""
+    wide = type(model).FromString(model.SerializeToString())
+    for stored in wide.graph.initializer:
+        array = numpy_helper.to_array(stored)
+        if array.dtype == np.float32:
+            stored.CopyFrom(numpy_helper.from_array(array.astype(np.float64), stored.name))
+    for value in (*wide.graph.input, *wide.graph.output):
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    del wide.graph.value_info[:]
+    return wide
+
+
 def random_inputs(model: onnx.ModelProto, seed: int = 1) -> dict[str, np.ndarray]:
     """Normal numbers for every input, by name."""
     draw = np.random.default_rng(seed)
