@@ -32,7 +32,8 @@ RECORDINGS = {
     "resnet18": ("compile", "resnet18", "--check", "--execute"),
     "nan": ("train", "digits-mlp", "--rate", "1e22", "--iterations", "4"),
 }
-_COUNT = """
+#: Counts the clicks that a page sees, in ``window.clicks``.
+COUNT = """
 window.clicks = 0;
 addEventListener('click', (event) => { if (event.isTrusted) window.clicks += 1; }, true);
 """
@@ -70,7 +71,7 @@ def measure(browser, url: str, path: Path, task: Task) -> dict:
     """One task in a fresh browser."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.set_default_timeout(120_000)
-    context.add_init_script(_COUNT)
+    context.add_init_script(COUNT)
     page = context.new_page()
     began = time.perf_counter()
     page.goto(f"{url}?run={quote(str(path.absolute()))}")

@@ -7,7 +7,8 @@ and recomputation cost.
                the largest relative difference of a loss, median seconds and their ratio.
 ``bits``       the digest of a run over threads, tilings, workers, and one that was killed.
 ``targets``    the digest of a run on the CPU and, where this machine has one, on a GPU.
-``receipts``   seconds of iterations with receipts of loss, gradients and state, and without.
+``receipts``   seconds of iterations with receipts of loss, gradients and state, and of a step that
+               keeps no gradients without.
 ``recompute``  GPT-2 small with ``recompute`` and without: bytes, seconds, predicted and measured.
 
 Times of a shared machine are worth little; read the ratios, which are of one process.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -258,7 +260,9 @@ def receipts(arguments):
 
     for name in arguments.models:
         model, data, loss, batch, rate = _made(name)
-        step = _compiled(model, data, batch, loss=loss, optimizer=optimizers.SGD(rate, 0.9))
+        how = {"loss": loss, "optimizer": optimizers.SGD(rate, 0.9)}
+        plain = _compiled(model, data, batch, **how)
+        step = _compiled(model, data, batch, keep_gradients=True, **how)
         recorder = Recorder(step.probes, "gradients", 0)
         whole = Recorder(step.probes, "gradients", 1)
 
@@ -272,7 +276,8 @@ def receipts(arguments):
 
         _, seconds = _in_turns(
             {
-                "off": lambda given: step(*given),  # noqa: B023
+                "off": lambda given: plain(*given),  # noqa: B023
+                "kept": lambda given: step(*given),  # noqa: B023
                 "gradients": lambda given: kept(given, recorder),  # noqa: B023
                 "ops": lambda given: kept(given, whole),  # noqa: B023
             },
@@ -281,6 +286,7 @@ def receipts(arguments):
         times = {who: median(all_[1:]) for who, all_ in seconds.items()}
         yield {
             "model": name, "batch": batch, "seconds": times,
+            "gradients": len(recorder.gradients), "kept_cost": times["kept"] / times["off"] - 1,
             "gradients_cost": times["gradients"] / times["off"] - 1,
             "ops_cost": times["ops"] / times["off"] - 1,
         }  # fmt: skip
@@ -297,6 +303,12 @@ def recompute(arguments):
         "all kept": _compiled(model, data, batch, **how),
         "recompute": _compiled(model, data, batch, recompute=arguments.part, **how),
     }
+    # Both have compiled: a first iteration loads the program, which is all that grows.
+    starts = {name: step.whole_state() for name, step in steps.items()}
+    given = data.batch(0, batch, 0)
+    grown = {name: _grown(lambda step=step: step(*given)) for name, step in steps.items()}
+    for name, step in steps.items():
+        step.load_state_dict(starts[name])
     losses, seconds = _in_turns(
         {name: (lambda given, step=step: step(*given)) for name, step in steps.items()},
         [data.batch(i, batch, 0) for i in range(arguments.iterations)],
@@ -312,7 +324,8 @@ def recompute(arguments):
         "held_bytes": {"all kept": choice.without.held, "recompute": choice.plan.held},
         "saved_part": choice.plan.saved / choice.without.saved,
         "predicted_peak": {"all kept": plain.peak, "recompute": choice.plan.peak},
-        "arena_bytes": arenas,
+        "arena_bytes": arenas, "resident_growth": grown,
+        "resident_by_predicted": grown["recompute"] / choice.plan.peak,
         "peak_bytes": {name: step.peak_bytes for name, step in steps.items()},
         "predicted_extra": choice.plan.extra / work, "bound": choice.bound / work,
         "launches_again": len(choice.plan.again),
@@ -320,6 +333,20 @@ def recompute(arguments):
         "same_losses": losses["all kept"] == losses["recompute"],
         "same_digest": len({s.digest for s in steps.values()}) == 1,
     }  # fmt: skip
+
+
+def _grown(call) -> int:
+    """Bytes by which this process's resident memory grows while ``call`` runs, at its highest
+    (Linux: ``VmHWM``, set back before)."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    call()
+    return _status("VmHWM") - before
+
+
+def _status(name: str) -> int:
+    text = Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(rf"{name}:\s+(\d+) kB", text)[1])
 
 
 def _ordered(step):

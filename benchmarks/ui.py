@@ -24,7 +24,9 @@ For each recording, beside the machine's load (figures mean little on a busy one
 
 ``--json`` prints one object at the end: ``sizes`` maps op counts to these figures of chains of
 equal blocks, ``long`` to those of such models with edges that span everything, ``training`` names
-of sample models to those of a training step compiled for the CPU, ``recordings`` files.
+of sample models to those of a training step compiled for the CPU, ``recordings`` files.  What is
+beyond the budgets (`benchmarks.budgets`) is said on stderr; with ``--strict`` the exit status is 1
+then.  ``--table FILE`` writes the figures of such a file beside the budgets, in Markdown.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # also run as a file
+from benchmarks import budgets  # noqa: E402
 from benchmarks.models import machine  # noqa: E402
 
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
@@ -305,7 +308,12 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="no long edges, no training step")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("-o", "--output", type=Path, help="the object of --json, into a file")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 beyond a budget")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="measure nothing: FILE's table")
     arguments = parser.parse_args()
+    if arguments.table:
+        print(budgets.table(json.loads(arguments.table.read_text(encoding="utf-8"))))
+        return
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
@@ -325,6 +333,12 @@ def main() -> None:
         print(text)
     if arguments.output:
         arguments.output.write_text(text + "\n")
+    beyond = [each for each in budgets.compared(made) if not each[-1]]
+    for group, budget, ops, value, _ in beyond:
+        print(f"beyond the budget: {budget.figure} of {group} {ops}: {value:g} {budget.unit}, "
+              f"at most {budget.most[ops]:g}", file=sys.stderr)  # fmt: skip
+    if arguments.strict and beyond:
+        sys.exit(1)
 
 
 def _wanted(arguments, folder: Path) -> Iterator[tuple[str, str, Path]]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -380,6 +380,8 @@ class Compilation:
     # -- details -----------------------------------------------------------------------------------
 
     def _announce(self) -> None:
+        for tell in _WATCHING:
+            tell(self)
         for stage in self.stages:
             self.observer.stage(stage.record())
             if stage.index in self.checks:
@@ -495,6 +497,21 @@ class InvalidModule(UserError):
 
     def __reduce__(self):
         return UserError, (self.what, self.where, self.fix, self.exit_code)
+
+
+#: Who is told of compilations that begin.
+_WATCHING: list[Callable[[Compilation], None]] = []
+
+
+@contextmanager
+def watched(tell: Callable[[Compilation], None]) -> Iterator[None]:
+    """Within it ``tell`` is given every compilation of this process as it begins (:func:`start`,
+    ``rerun``), before its first pass."""
+    _WATCHING.append(tell)
+    try:
+        yield
+    finally:
+        _WATCHING.remove(tell)
 
 
 def start(

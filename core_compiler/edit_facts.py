@@ -3,13 +3,15 @@ own, so that the same can be compiled again elsewhere."""
 
 from __future__ import annotations
 
-import inspect
 import sys
 import types
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from core_compiler import python_text
+from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines import OPTIONAL, PipelineEdit
 
@@ -17,7 +19,7 @@ from core_compiler.pipelines import OPTIONAL, PipelineEdit
 MAX_TEXT = 200_000
 #: Texts that were loaded as passes, by the name of the module that each became.
 TEXTS: dict[str, str] = {}
-#: What stands before a class that comes without the imports of its cell or script.
+#: What stands before a class whose needs of its cell or script cannot be written.
 _IMPORTS = "from dataclasses import dataclass\n\nfrom core_compiler.passes.base import Pass\n\n\n"
 
 
@@ -61,10 +63,18 @@ def pass_facts(pass_: Pass, with_text: bool = True) -> dict[str, Any]:
 
 def _text_of(kind: type, home: types.ModuleType | None) -> dict[str, str]:
     """The text of a class in a file of its own; in a notebook's cell, or in the script that runs,
-    the class alone: the rest of it is no pass."""
+    the class and what it needs: the rest of it is no pass."""
+    file = getattr(home, "__file__", None)
     try:
-        file = None if kind.__module__ == "__main__" else getattr(home, "__file__", None)
-        text = Path(file).read_text("utf-8") if file else _IMPORTS + inspect.getsource(kind)
-    except (OSError, TypeError, UnicodeDecodeError):
+        main = kind.__module__ == "__main__"
+        text = _of_main(kind) if main else Path(file or "").read_text("utf-8")
+    except (OSError, UnicodeDecodeError, UserError):
         return {}
     return {"code": text, "class": kind.__name__} if len(text) <= MAX_TEXT else {}
+
+
+def _of_main(kind: type) -> str:
+    with suppress(UserError):
+        if len(text := python_text.alone(kind)) <= MAX_TEXT:
+            return text
+    return _IMPORTS + python_text.definition(kind)  # what it needs cannot be written

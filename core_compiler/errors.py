@@ -8,9 +8,10 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-#: Exit codes of the command line: bad input, and "this machine cannot do it".
+#: Exit codes of the command line: bad input, "this machine cannot do it", stopped by Ctrl-C.
 BAD_INPUT = 2
 CANNOT_HERE = 3
+STOPPED = 130
 
 
 class UserError(Exception):

@@ -1,7 +1,8 @@
 """Objects as Python source: the expression that makes a pass again, and the imports it needs.
 
 What a person wrote in a file of their own is named by that file, to be copied beside the source;
-what they wrote in a notebook's cell becomes part of it.
+what they wrote in a notebook's cell becomes part of it, and so does the script that runs where the
+source is to stand :func:`alone`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import ast
 import inspect
 import linecache
 import math
+import symtable
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,15 +27,16 @@ class Spelling:
     """Collects what the spelled objects need.
 
     ``files`` are texts of files by their names; ``lines()`` the imports and cells.
-    ``reserved`` is a module name that is taken.
+    ``reserved`` is a module name that is taken.  ``alone``: the script that runs is as a cell.
     """
 
-    def __init__(self, reserved: str = ""):
+    def __init__(self, reserved: str = "", *, alone: bool = False):
         self.files: dict[str, str] = {}
         self._imports: dict[str, dict[str, None]] = {}
         self._modules: dict[str, str] = {}
         self._cells: dict[str, str] = {}
         self._reserved = reserved
+        self._alone = alone
 
     def of(self, value: Any) -> str:
         """The expression for ``value``; UserError where it has none."""
@@ -51,14 +54,7 @@ class Spelling:
         if isinstance(value, type) or inspect.isfunction(value):
             return self._named(value, value.__module__, value.__qualname__)
         named = self._global(value)
-        if named is not None:
-            return self._named(value, *named)
-        if is_dataclass(value):
-            return self._dataclass(value)
-        raise UserError(
-            f"a value of type {type(value).__name__} cannot be written as Python", "reproducer",
-            "give the pass options that are numbers, texts, functions or tuples of these",
-        )  # fmt: skip
+        return self._dataclass(value) if named is None else self._named(value, *named)
 
     def lines(self) -> list[str]:
         """The imports, and the cells that stand in the file itself."""
@@ -69,10 +65,16 @@ class Spelling:
     # -- details ---------------------------------------------------------------------------------
 
     def _dataclass(self, value: Any) -> str:
+        if not is_dataclass(value):
+            raise UserError(
+                f"a value of type {type(value).__name__} cannot be written as Python", "reproducer",
+                "give the pass options that are numbers, texts, functions or tuples of these",
+            )  # fmt: skip
         changed = []
         for each in fields(value):
             given = getattr(value, each.name)
-            if each.init and not (given is each.default or given == each.default):
+            told = each.init and each.compare  # what is not compared is no part of the value
+            if told and not (given is each.default or given == each.default):
                 changed.append(f"{each.name}={self.of(given)}")
         return f"{self.of(type(value))}({', '.join(changed)})"
 
@@ -96,8 +98,9 @@ class Spelling:
         top = name.partition(".")[0]
         if module == "builtins":
             return name
-        if module == "__main__" and not getattr(sys.modules["__main__"], "__file__", None):
-            self._cell_of(value)
+        in_file = getattr(sys.modules.get(module), "__file__", None) and not self._alone
+        if module == "__main__" and not in_file:
+            self._cell_of(value, name)
             return name
         self._imports.setdefault(self._home(module), {})[top] = None
         return name
@@ -115,26 +118,19 @@ class Spelling:
 
     # -- notebooks -------------------------------------------------------------------------------
 
-    def _cell_of(self, value: Any) -> None:
-        """The cell that defines a class or function, and what it needs of other cells."""
-        code = _code(value)
-        source = "".join(linecache.getlines(code.co_filename)) if code is not None else ""
-        if not source:
-            raise UserError(
-                f"the source of {value.__qualname__} is not known", "reproducer",
-                "define it in a file, and import it",
-            )  # fmt: skip
-        tree = ast.parse(source)
-        wanted = next((n for n in tree.body if getattr(n, "name", None) == value.__name__), None)
-        if wanted is None or value.__name__ in self._cells:
+    def _cell_of(self, value: Any, name: str) -> None:
+        """The cell that defines a class, function or table, and what it needs of other cells."""
+        if name in self._cells:
             return
-        start = min([wanted.lineno, *(d.lineno for d in getattr(wanted, "decorator_list", ()))])
-        text = "".join(source.splitlines(keepends=True)[start - 1 : wanted.end_lineno])
-        self._cells[value.__name__] = ""  # a function may call itself
-        for name in _names(wanted):
-            self._needed(name)
-        del self._cells[value.__name__]  # after what it needs
-        self._cells[value.__name__] = text
+        self._cells[name] = ""  # a function may call itself
+        if isinstance(value, type) or inspect.isfunction(value):
+            text = definition(value)
+            for each in _globals_read(text):
+                self._needed(each)
+        else:
+            text = f"{name} = {self._dataclass(value)}"
+        del self._cells[name]  # after what it needs
+        self._cells[name] = text
 
     def _needed(self, name: str) -> None:
         """A global that a cell reads."""
@@ -145,19 +141,55 @@ class Spelling:
             self._modules[name] = held.__name__
         elif isinstance(held, type) or inspect.isfunction(held):
             self._named(held, held.__module__, held.__qualname__)
-        elif name not in self._cells and not name.startswith("_"):
-            home = getattr(type(held), "__module__", "")
-            if home == "__future__":
-                return
-            self._cells[name] = f"{name} = {self.of(held)}"
+        elif name not in self._cells and not name.startswith("__"):
+            spelled = self.of(held)
+            if spelled != name:
+                self._cells[name] = f"{name} = {spelled}"
 
 
 _MISSING = object()
 
 
-def _names(tree: ast.AST) -> Iterator[str]:
-    found = (n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
-    yield from dict.fromkeys(found)
+def alone(value: type | Callable) -> str:
+    """A class or function of ``__main__`` as a text of its own: with the imports, and what it uses
+    of the notebook or script.  UserError where something of it cannot be written."""
+    spelling = Spelling(alone=True)
+    spelling.of(value)
+    return "\n".join(spelling.lines()).lstrip() + "\n"
+
+
+def definition(value: type | Callable) -> str:
+    """The text of a class or function at the top of a file or a cell; UserError where it is not
+    known.  ``inspect`` reads no classes of cells: their module has no file, their code has."""
+    code = _code(value)
+    lines = linecache.getlines(code.co_filename) if code is not None else []
+    try:
+        top = ast.parse("".join(lines)).body
+    except (SyntaxError, ValueError):
+        top = []
+    found = [n for n in top if getattr(n, "name", None) == value.__name__]
+    if not found:
+        raise UserError(
+            f"the source of {value.__qualname__} is not known", "reproducer",
+            "define it in a file, and import it",
+        )  # fmt: skip
+    last = found[-1]
+    start = min([last.lineno, *(d.lineno for d in getattr(last, "decorator_list", ()))])
+    return "".join(lines[start - 1 : last.end_lineno])
+
+
+def _globals_read(text: str) -> Iterator[str]:
+    """The names that a definition reads from its module or from ``builtins``, in order."""
+
+    def read(table: symtable.SymbolTable, top: bool) -> Iterator[str]:
+        found = (s for s in table.get_symbols() if s.is_referenced() and (top or s.is_global()))
+        yield from (s.get_name() for s in found)
+        for inner in table.get_children():
+            yield from read(inner, False)
+
+    known = set(read(symtable.symtable(text, "<text>", "exec"), True))
+    names = (n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name))
+    yield from dict.fromkeys(n for n in names if n in known)
 
 
 def _text_of(path: str) -> str:

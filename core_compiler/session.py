@@ -19,7 +19,7 @@ from core_compiler import __version__, targets
 from core_compiler.compiler import Compilation, Options, start
 from core_compiler.errors import UserError
 from core_compiler.frontends import text
-from core_compiler.frontends.base import Imported
+from core_compiler.frontends.base import Imported, is_saved_model
 from core_compiler.ir import Module, Value
 from core_compiler.ir.events import Observer
 from core_compiler.kernels import CONTRACT_VERSION
@@ -241,7 +241,7 @@ def _of_module(module: Module) -> Imported:
 def _from_file(
     path: Path, inputs: Sequence | None, training: bool = False
 ) -> tuple[Imported, list[np.ndarray] | None]:
-    if (path / "saved_model.pb").is_file():
+    if is_saved_model(path):
         from core_compiler.frontends.tensorflow import read_saved_model
 
         return _from_tensorflow(read_saved_model(path), inputs)

@@ -22,7 +22,7 @@ from core_compiler.codegen.expressions import (
     vector_code,
     wrap,
 )
-from core_compiler.errors import InternalError
+from core_compiler.errors import InternalError, one_line
 from core_compiler.ir import Block, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
@@ -31,6 +31,8 @@ from core_compiler.kernels.ops import access, count_operand, element, is_pure, l
 #: The entry of every generated module.
 SYMBOL = "kernel"
 _MAX_INLINE = 60
+#: Longest comment that names an op of the model (characters).
+NOTE = 200
 #: Ops that are written as a statement of their own.
 _STATEMENTS = frozenset(f"kernel.{n}" for n in ("for", "if", "store", "invoke", "view"))
 
@@ -97,7 +99,8 @@ class Writer:
         if not nodes:
             return ""
         node = nodes[0]
-        return f"{node.name} ({node.scope})" if node.scope else node.name
+        told = f"{node.name} ({node.scope})" if node.scope else node.name
+        return one_line(told, NOTE)  # names are the model's: a line break would end the comment
 
     def fresh(self, wanted: str | None) -> str:
         stem = re.sub(r"\W", "_", wanted or "v") or "v"

@@ -36,11 +36,11 @@ def stage_statistics(
     """Statistics of the network's values in ``module`` whose tensors are ``known``, in program
     order, and how many were left out because there are too many."""
     wanted = [v for v in network_values(module) if v in known]
-    made, elements = [], 0
+    made, left = [], MOST_ELEMENTS
     for value in wanted[:MOST_VALUES]:
-        elements += known[value].size
-        if elements > MOST_ELEMENTS:
-            break
+        if known[value].size > left:  # those after it may be small
+            continue
+        left -= known[value].size
         made.append(statistics(value, known[value], stage))
     return made, len(wanted) - len(made)
 

@@ -17,7 +17,7 @@ from core_compiler.ir import Module, Op, Rewrite
 from core_compiler.kernels.reference.difference import first_element
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines import PipelineEdit, Step, arrange, first_of, said_of
-from core_compiler.training.data import Data
+from core_compiler.training.data import for_step
 from core_compiler.training.diverge import Difference, diverge, part
 from core_compiler.training.probes import source
 from core_compiler.training.receipts import Receipt, Recorder
@@ -173,7 +173,7 @@ class _Search:
             step, data = self.a.step, self.a.data
         else:
             step, given = self.b.opened(edit)
-            data = Data.of(given)
+            data = for_step(step, given)
         step.load_state_dict(self.first)
         recorder = Recorder(step.probes, "gradients")
         step.watch = recorder.watch(self.iteration)

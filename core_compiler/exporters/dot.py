@@ -6,7 +6,6 @@ the package pygraphviz, which carries Graphviz, or by an installed ``dot``.
 
 from __future__ import annotations
 
-import html
 import importlib.util
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from core_compiler.errors import UserError
 from core_compiler.ir import Block, Module, Op, TensorType, Value
 from core_compiler.ir.attributes import Dense
 from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.ir.markup import escape
 
 #: More ops than this are not drawn: `dot` takes minutes on long edges, and nobody reads it.
 MAX_OPS = 300
@@ -150,8 +150,8 @@ def _type(value: Value) -> str:
 
 
 def _label(title: str, rows: list[str]) -> str:
-    small = "".join(f'<br/><font point-size="8">{html.escape(row)}</font>' for row in rows)
-    return f"<<b>{html.escape(title)}</b>{small}>"
+    small = "".join(f'<br/><font point-size="8">{escape(row)}</font>' for row in rows)
+    return f"<<b>{escape(title)}</b>{small}>"
 
 
 def _svg(dot: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core_compiler.exporters.notebook import table
-from core_compiler.ir.markup import bundle
+from core_compiler.ir.markup import bundle, escape
 
 #: The map in pixels, and rectangles that it has at most (the largest ones).
 WIDTH, HEIGHT, MOST = 640, 260, 600
@@ -70,7 +69,7 @@ class MemoryMap:
             f'<rect x="{b.start * across:.1f}" y="{HEIGHT - (b.offset + b.size) * down:.1f}" '
             f'width="{(b.end - b.start) * across:.1f}" height="{b.size * down:.1f}" '
             f'fill="{_FILL}" stroke="rgba(128,128,128,.8)" stroke-width=".5">'
-            f"<title>{html.escape(f'{b.name} of {b.maker}, {b.size:,} B')}</title></rect>"
+            f"<title>{escape(f'{b.name} of {b.maker}, {b.size:,} B')}</title></rect>"
             for b in drawn
         ]
         label = f"{len(self.buffers)} buffers in {self.peak:,} B: address up, program right"

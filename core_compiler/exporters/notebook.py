@@ -6,7 +6,6 @@ dark pages.  A code host that shows notebooks shows it too.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Module
-from core_compiler.ir.markup import MOST, PRE, bundle, code
+from core_compiler.ir.markup import MOST, PRE, bundle, code, escape
 from core_compiler.ir.unified import AFTER, BEFORE, GAP, unified
 
 #: Ops that are drawn at most.
@@ -75,11 +74,11 @@ class TextDiff:
 
     def _html(self) -> str:
         if not self.changed:
-            return f"<div>{html.escape(str(self))}</div>"
+            return f"<div>{escape(str(self))}</div>"
         lines = self.lines
-        parts = [f"<b>{html.escape(self.before)} → {html.escape(self.after)}</b>"]
+        parts = [f"<b>{escape(self.before)} → {escape(self.after)}</b>"]
         for sign, text in lines[:MOST]:
-            shown = html.escape(text if sign == GAP else f"{sign} {text}")
+            shown = escape(text if sign == GAP else f"{sign} {text}")
             parts.append(f'<span style="display:block;{_SHADES.get(sign, "")}">{shown}</span>')
         if len(lines) > MOST:
             parts.append(f"<i>{len(lines) - MOST} more lines: print() shows all</i>")
@@ -115,10 +114,10 @@ class KernelText:
         return f"<kernel {self.name}: {texts}{'; ' if facts else ''}{facts}>"
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        parts = [f"<div>{html.escape(repr(self)[1:-1])}</div>"]
+        parts = [f"<div>{escape(repr(self)[1:-1])}</div>"]
         for number, (title, text) in enumerate(self.texts.items()):
             shown = "" if number else " open"
-            head = f"<summary>{html.escape(title)}</summary>"
+            head = f"<summary>{escape(title)}</summary>"
             parts.append(f"<details{shown}>{head}{code(text)}</details>")
         return bundle(repr(self), "".join(parts))
 
@@ -144,14 +143,14 @@ def table(
     def cell(tag: str, place: int, value: str) -> str:
         side = "right" if place in right else "left"
         style = f"text-align:{side};padding:1px 10px;white-space:nowrap"
-        return f'<{tag} style="{style}">{html.escape(value)}</{tag}>'
+        return f'<{tag} style="{style}">{escape(value)}</{tag}>'
 
     head = "".join(cell("th", i, h) for i, h in enumerate(heads))
     body = "".join(
         f"<tr>{''.join(cell('td', i, c) for i, c in enumerate(row))}</tr>" for row in cells[:MOST]
     )
     more = f"<div><i>{len(cells) - MOST} more rows</i></div>" if len(cells) > MOST else ""
-    caption = f"<div><b>{html.escape(title)}</b></div>" if title else ""
+    caption = f"<div><b>{escape(title)}</b></div>" if title else ""
     style = "border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:12px"
     inside = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
     markup = f'{caption}<table style="{style}">{inside}</table>{more}'

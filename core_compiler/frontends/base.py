@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,11 @@ def need_small(count: int, what: str, most: int = MADE_ELEMENTS) -> None:
     """ValueError where ``count`` of something, which an import would write out, are too many."""
     if count > most:
         raise ValueError(f"{count} {what} (at most {most} are written out)")
+
+
+def is_saved_model(path: Path) -> bool:
+    """Whether a folder is a SavedModel; what can be no path is none (``os.path`` says so)."""
+    return os.path.isfile(path / "saved_model.pb")
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -17,6 +18,10 @@ from core_compiler.ir.rewriter import Budget, RewriteLimit
 #: Facts of a compile that begins above the tensor level: the example inputs, in order, and what the
 #: import made of the model (a ``frontends.base.Imported``).
 EXAMPLES, IMPORTED = "examples", "imported"
+
+
+#: Up to its end a sentence; all of a text without one.
+_SENTENCE = re.compile(r".*?[.!?](?=\s|$)|.*")
 
 
 @dataclass
@@ -159,11 +164,12 @@ class Pass:
 
     @classmethod
     def summary(cls) -> str:
-        """The first line of the docstring; "" where a person's pass has none of its own."""
+        """The first sentence of the docstring; "" where a person's pass has none of its own."""
         own = cls.__dict__.get("__doc__") or ""
         if own.startswith(f"{cls.__name__}("):  # what `dataclass` writes where there is none
             return ""
-        return inspect.cleandoc(own).split("\n", 1)[0]
+        paragraph = " ".join(inspect.cleandoc(own).split("\n\n", 1)[0].split())
+        return _SENTENCE.match(paragraph)[0]  # type: ignore[index]
 
     def options(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -219,10 +219,7 @@ class RecordingFile:
                 "open a file that `workbench compile -o` wrote",
             )  # fmt: skip
         if version > schema.VERSION:
-            raise UserError(
-                f"made by a newer version (schema {version}, this program reads {schema.VERSION})",
-                str(self.path), "update this program",
-            )  # fmt: skip
+            raise UserError(schema.made_by_newer(version), str(self.path), "update this program")
         if any(v not in migrate.STEPS for v in range(version, schema.VERSION)):
             raise UserError(f"schema version {version} is unknown", str(self.path), _RECORD_AGAIN)
         return version

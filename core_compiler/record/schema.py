@@ -15,6 +15,11 @@ VERSION = 5
 MAX_LENGTH = 1 << 28
 
 
+def made_by_newer(version: int) -> str:
+    """Why a recording of a later schema is not read."""
+    return f"made by a newer version (schema {version}, this program reads {VERSION})"
+
+
 def schema_sql() -> str:
     """The statements that make an empty recording."""
     return files(__package__).joinpath("schema.sql").read_text()

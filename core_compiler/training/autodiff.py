@@ -274,14 +274,18 @@ def gradient_origin(of: Op) -> Origin | None:
     return None if of.origin is None else Origin.derived(gradient_rule(of), [of.origin])
 
 
+def place_of(op: Op) -> str:
+    """Where an op stands in the model: ``file:line``, else the name of the framework's node."""
+    nodes = op.origin.nodes() if op.origin is not None else ()
+    place = next((f"{n.file}:{n.line}" for n in nodes if n.file), "")
+    return place or next((n.name for n in nodes), "made by a pass")
+
+
 def refuse(found: Sequence[tuple[Op, str]], where: str) -> Refused:
     """One error that names all ops without a gradient, with their reasons and source lines."""
     parts: dict[tuple[str, str], dict[str, None]] = {}
     for op, reason in found:
-        nodes = op.origin.nodes() if op.origin is not None else ()
-        place = next((f"{n.file}:{n.line}" for n in nodes if n.file), "")
-        place = place or next((n.name for n in nodes), "made by a pass")
-        parts.setdefault((op.kind, reason), {})[place] = None
+        parts.setdefault((op.kind, reason), {})[place_of(op)] = None
     spelled = []
     for (kind, reason), places in parts.items():
         shown = ", ".join(list(places)[:3])

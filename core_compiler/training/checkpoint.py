@@ -1,13 +1,13 @@
 """Checkpoints: all that the next iteration depends on, in one file, and where it stands.
 
 The file is of the format ``safetensors`` (tensors by name); its metadata holds the receipt: the
-iteration, the digest of the state, the numerics identity, the contract's version.
+iteration, the digest of the state, the numerics identity, the contract's version, the seeds, the
+shards, and of data that are read as a stream where they stand.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
+from core_compiler.training import files
 
 RECEIPT = "receipt"
+#: What helps where a checkpoint cannot be gone on from.
+OLDER = "move it out of the folder: --resume (resume=True) takes the one before"
 
 
 def encoded(state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> bytes:
@@ -36,33 +39,25 @@ def decoded(data: bytes, where: str) -> tuple[dict[str, np.ndarray], dict[str, A
         state = load(data)
         size = int.from_bytes(data[:8], "little")
         found = json.loads(data[8 : 8 + size]).get("__metadata__", {})
-    except (SafetensorError, ValueError) as error:
-        raise UserError(f"the checkpoint is damaged: {error}", where,
-                        "resume from an older one") from None  # fmt: skip
+        receipt = json.loads(found.get(RECEIPT, "null"))
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise _damaged(str(error), where) from None
     if RECEIPT not in found:
         raise UserError("this is no checkpoint of a training run", where,
                         "give a file that `workbench train` wrote")  # fmt: skip
-    return state, json.loads(found[RECEIPT])
+    if not isinstance(receipt, dict):
+        raise _damaged("its receipt is no table", where)
+    return state, receipt
+
+
+def _damaged(why: str, where: str) -> UserError:
+    return UserError(f"the checkpoint is damaged: {why}", where, OLDER)
 
 
 def write(path: Path, state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> None:
     """Write a checkpoint whole or not at all: an older one of its name stays until the new one is
     on the disk.  UserError where the disk refuses it."""
-    data = encoded(state, receipt)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(draft, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(draft, path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise UserError(
-            f"the checkpoint could not be written: {error.strerror}", str(path),
-            "make room or choose another folder; the older one is intact",
-        ) from None  # fmt: skip
+    files.write(path, encoded(state, receipt), "the checkpoint")
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

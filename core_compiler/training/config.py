@@ -16,6 +16,9 @@ from core_compiler.training.precision import narrow_dtype
 
 #: What of a run is hashed in every iteration (``core_compiler.training.receipts``).
 RECEIPTS = ("off", "state", "gradients")
+#: How: ``fast``, a 64-bit hash, finds accidents at the speed of memory; ``sha256`` withstands
+#: somebody who wants two runs to look the same, at 1 to 2 GB/s a core.
+LEAVES = ("fast", "sha256")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,9 @@ class Training:
     ``recompute``  the part (above 0, up to 1) of the bytes saved for the backward pass that may be
                    held for it; kernels of the forward pass run again for the others.  None: all is
                    saved.
+    ``keep_gradients``  what the optimiser is given as gradients stays in memory after each
+                   iteration (``step.gradients``; receipts of gradients hash it).  It is no part of
+                   what is computed: with it or without, all bits are the same.
     ``loss_scale`` a factor of the loss: a number, ``dynamic``, or a
                    :class:`~core_compiler.training.loss_scale.Dynamic`; None: ``dynamic`` for f16,
                    none for the others.
@@ -60,6 +66,7 @@ class Training:
     sync_batch_norm: bool = True
     precision: str = "f32"
     recompute: float | None = None
+    keep_gradients: bool = False
     loss_scale: Any = None  # a LossScale, or None, from __post_init__ on
     initialize: Any = ()  # pairs of a pattern and an Initializer from __post_init__ on
 
@@ -94,6 +101,7 @@ class Training:
             "freeze": list(self.freeze), "clip_norm": self.clip_norm, "seed": self.seed,
             "shards": self.shards, "sync_batch_norm": self.sync_batch_norm,
             "precision": self.precision, "recompute": self.recompute,
+            "keep_gradients": self.keep_gradients,
             "loss_scale": None if self.loss_scale is None else repr(self.loss_scale),
             "initialize": [[pattern, repr(how)] for pattern, how in self.initialize],
         }  # fmt: skip

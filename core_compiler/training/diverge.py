@@ -118,6 +118,9 @@ def parted(a: Book, b: Book) -> int | None:
     """The first iteration whose receipts differ in what both speak of, by bisection where they
     speak of the same things: each root covers all before it."""
     shared = sorted(a.receipts.keys() & b.receipts.keys())
+    if a.leaves != b.leaves:
+        raise UserError(f"the receipts of one hash by {a.leaves}, of the other by {b.leaves}",
+                        "diverge", "train both with the same --leaves")  # fmt: skip
     if not shared:
         raise UserError("the runs have no iteration in common", "diverge",
                         "train both with --receipts from the same iteration")  # fmt: skip

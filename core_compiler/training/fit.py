@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +12,17 @@ from typing import Any, Protocol
 from core_compiler.errors import UserError
 from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.runtime.interrupts import held_back
 from core_compiler.training import checkpoint, receipts
-from core_compiler.training.data import Data
+from core_compiler.training.data import Data, for_step
 from core_compiler.training.inject import Injection
 from core_compiler.training.loss_scale import SCALE, SKIPPED
 from core_compiler.training.meeting import Apart
 from core_compiler.training.probes import watch_of
 from core_compiler.training.receipts import Recorder
+from core_compiler.training.roles import ITERATION
 from core_compiler.training.step import TrainingStep
+from core_compiler.training.stream import Stream
 from core_compiler.training.telling import Telling
 
 
@@ -82,6 +85,7 @@ class Plan:
     receipts: str = "off"
     ops_every: int = 0
     inject: Injection | None = None
+    leaves: str = "fast"
 
     def __post_init__(self) -> None:
         if self.iterations < 0 or self.batch < 1:
@@ -89,6 +93,7 @@ class Plan:
                             "give 0 or more iterations of 1 or more examples")  # fmt: skip
         if self.has_receipts and self.folder is None:
             raise UserError("there is no folder for receipts", "receipts", "give a folder")
+        receipts.leaf_of(self.leaves)
 
     @property
     def has_receipts(self) -> bool:
@@ -128,18 +133,23 @@ def fit(
     folder: str | Path | None = None, every: int = 0, resume: bool = False,
     receipts: str = "off", ops_every: int = 0, inject: Injection | str | None = None,
     watch: Watch = lambda progress: None, workers: int = 1, scheduler: str | None = None,
-    observer: Observer | None = None,
+    observer: Observer | None = None, leaves: str = "fast", begun: Callable[[], None] | None = None,
 ) -> History:  # fmt: skip
-    """Run ``step`` until ``iterations`` have been done, on batches of ``data`` (see
-    :meth:`Data.of`) in the order that ``seed`` fixes.
+    """Run ``step`` until ``iterations`` have been done, on batches of ``data`` (arrays, columns, a
+    dataset, an iterable: see :meth:`Data.of`) in the order that ``seed`` fixes.
 
-    ``folder``: where a checkpoint is written after every ``every`` iterations and at the end;
+    ``folder``: where a checkpoint is written after every ``every`` iterations, at the end, and when
+    the run is interrupted (then :class:`Stopped` is raised);
     ``resume``: go on from the newest one there (a folder that has some is refused otherwise).  The
     batches depend on the iteration alone, so a resumed run ends in the bits of one that was never
-    stopped.
+    stopped.  One that was begun with other seeds, shards or by another version of the numerics
+    contract is refused (:func:`restore`).
+    ``begun``: called once nothing hinders the run any more, before anything in the folder changes.
 
     ``receipts``: ``state`` or ``gradients``, what is hashed in every iteration, and ``ops_every``
-    N: in every N-th all values that lie in memory (see :mod:`core_compiler.training.receipts`).
+    N: in every N-th all values that lie in memory (see :mod:`core_compiler.training.receipts`);
+    ``leaves``: ``fast``, or ``sha256`` for audits.  Receipts of gradients need a step that keeps
+    them (``Training(keep_gradients=True)``).
     ``inject`` flips the last bit of one element once (see :mod:`core_compiler.training.inject`).
 
     ``workers``: processes that share the shards of every batch (at most as many as there are
@@ -151,8 +161,8 @@ def fit(
     """
     place = None if folder is None else Path(folder)
     inject = Injection.of(inject) if isinstance(inject, str) else inject
-    plan = Plan(iterations, batch, seed, place, every, receipts, ops_every, inject)
-    held = Data.of(data)
+    plan = Plan(iterations, batch, seed, place, every, receipts, ops_every, inject, leaves)
+    held = for_step(step, data)
     plan.check_folder(resume)
     history = History(step.iteration)
     with ExitStack() as stack:
@@ -161,16 +171,66 @@ def fit(
             history.hear = stack.enter_context(Telling(observer, step, facts)).add
         found = checkpoint.newest(plan.folder) if resume and plan.folder is not None else None
         if found is not None:
-            restore(step, found)
+            held.begin_at(restore(step, found, seed).get(DATA))
         history.first = step.iteration
-        if workers > 1 or scheduler is not None:
-            from core_compiler.training.workers import run
+        _check(step, held, plan)
+        if begun is not None:
+            begun()
+        try:
+            if workers > 1 or scheduler is not None:
+                from core_compiler.training.workers import run
 
-            run(step, held, history, plan, watch, workers=workers, scheduler=scheduler)
-        else:
-            iterate(step, held, history, plan, watch)
-            history.peak_bytes = step.peak_bytes
+                run(step, held, history, plan, watch, workers=workers, scheduler=scheduler)
+            else:
+                iterate(step, held, history, plan, watch)
+                history.peak_bytes = step.peak_bytes
+        except KeyboardInterrupt:
+            if plan.folder is None:
+                raise
+            raise _stopped(step, plan.folder, plan.seed, held, history) from None
     return history
+
+
+class Stopped(KeyboardInterrupt):
+    """An interrupted run: ``iteration`` is the last one that was done, ``kept`` that of the newest
+    checkpoint (0: there is none), ``problem`` why the last one could not be written."""
+
+    def __init__(self, iteration: int, kept: int, problem: str = ""):
+        self.iteration, self.kept, self.problem = iteration, kept, problem
+        said = f"stopped after iteration {iteration}, kept up to iteration {kept}"
+        super().__init__(f"{said}: {problem}" if problem else said)
+
+
+def _stopped(
+    step: TrainingStep, folder: Path, seed: int, data: Data | Stream, history: History
+) -> Stopped:  # fmt: skip
+    """Keeps the iterations that were done since the newest checkpoint."""
+    problem = ""
+    with held_back():
+        path = folder / checkpoint.name_of(step.iteration)
+        if step.iteration > history.first and not path.exists():
+            try:
+                save(step, path, seed, data.place)
+            except UserError as error:
+                problem = str(error)
+    found = checkpoint.newest(folder)
+    return Stopped(step.iteration, checkpoint.number_of(found) if found else 0, problem)
+
+
+def _check(step: TrainingStep, data: Data | Stream, plan: Plan) -> None:
+    """UserError where the first iteration would be refused."""
+    if step.iteration < plan.iterations:
+        data.check(step.iteration, plan.batch)
+    if plan.inject is not None:
+        plan.inject.probe(step.names, step.probes)
+    if not plan.has_receipts or plan.folder is None:
+        return
+    Recorder(step.probes, plan.receipts, plan.ops_every, leaves=plan.leaves)
+    if plan.receipts == "gradients":
+        receipts.need_gradients(step.probes)
+    path = plan.folder / receipts.FILE
+    if step.iteration and path.exists():
+        receipts.check_leaves(path, plan.leaves)
 
 
 class Share(Protocol):
@@ -185,7 +245,7 @@ class Share(Protocol):
 
 
 def iterate(
-    step: TrainingStep, data: Data, history: History, plan: Plan, watch: Watch,
+    step: TrainingStep, data: Data | Stream, history: History, plan: Plan, watch: Watch,
     share: Share | None = None,
 ) -> None:  # fmt: skip
     """The iterations of :func:`fit` that are still to do, in this process; ``share``: it is one of
@@ -196,13 +256,15 @@ def iterate(
     if plan.inject is not None:
         probe = plan.inject.probe(step.names, step.probes)
     if plan.has_receipts:
-        recorder = Recorder(step.probes, plan.receipts, plan.ops_every, leads)
+        if plan.receipts == "gradients":
+            receipts.need_gradients(step.probes)
+        recorder = Recorder(step.probes, plan.receipts, plan.ops_every, leads, plan.leaves)
         if folder is not None:
             path = folder / receipts.FILE
             if step.iteration and path.exists():
-                recorder.before = receipts.keep(path, step.iteration)
+                recorder.before = receipts.keep(path, step.iteration, plan.leaves)
             else:
-                receipts.begin(path, step.identity, step.names)
+                receipts.begin(path, step.identity, step.names, plan.leaves)
     for number in range(step.iteration, plan.iterations):
         given = data.batch(number, plan.batch, plan.seed)
         factor, root = step.number(SCALE), ""
@@ -213,44 +275,56 @@ def iterate(
             *([recorder.watch(number + 1)] if recorder else []),
         ]
         step.watch = watch_of(watches)
-        try:
-            loss = step(*given)
-        finally:
-            step.watch = None
-        if recorder is not None:
-            if share is not None and recorder.whole(number + 1):
-                try:
-                    recorder.add(share.gather(recorder.ops))
-                except Apart as error:  # the iteration is done; its values are not all known
-                    recorder.ops, lost = {}, error
-            if folder is not None:
-                receipt = recorder.receipt(number + 1, loss, step.named_state())
-                receipts.add(folder / receipts.FILE, [receipt])
-                root = receipt.root
-        history.add(IterationRecord(
-            number + 1, loss, time.perf_counter() - began, root, loss_scale=factor,
-            skipped=step.number(SKIPPED),
-        ))  # fmt: skip
+        with held_back():  # an iteration without its receipt would leave a gap
+            try:
+                loss = step(*given)
+            finally:
+                step.watch = None
+            if recorder is not None:
+                if share is not None and recorder.whole(number + 1):
+                    try:
+                        recorder.add(share.gather(recorder.ops))
+                    except Apart as error:  # the iteration is done; its values are not all known
+                        recorder.ops, lost = {}, error
+                if folder is not None:
+                    receipt = recorder.receipt(number + 1, loss, step.named_state())
+                    receipts.add(folder / receipts.FILE, [receipt])
+                    root = receipt.root
+            history.add(IterationRecord(
+                number + 1, loss, time.perf_counter() - began, root, loss_scale=factor,
+                skipped=step.number(SKIPPED),
+            ))  # fmt: skip
         watch(history.progress(plan.iterations, plan.batch))
         last = number + 1 == plan.iterations
         if folder is not None and (last or (plan.every and (number + 1) % plan.every == 0)):
-            save(step, folder / checkpoint.name_of(number + 1), plan.seed)
+            save(step, folder / checkpoint.name_of(number + 1), plan.seed, data.place)
         if lost is not None:
             raise lost
 
 
-def save(step: TrainingStep, path: Path, seed: int = 0) -> None:
-    """Write a checkpoint of a training step."""
+#: Where a receipt has the place of data that are read as a stream.
+DATA = "data"
+
+
+def save(
+    step: TrainingStep, path: Path, seed: int = 0, place: Mapping[str, int] | None = None
+) -> None:
+    """Write a checkpoint of a training step; ``seed`` of the data's order, ``place`` where they
+    stand."""
     checkpoint.write(path, step.whole_state(), {
-        "iteration": step.iteration, "digest": step.digest, "data_seed": seed,
-        "identity": step.identity, "contract": CONTRACT_VERSION,
+        "iteration": step.iteration, "digest": step.digest, "seed": step.seed, "data_seed": seed,
+        "shards": step.shards, "identity": step.identity, "contract": CONTRACT_VERSION,
+        **({DATA: dict(place)} if place else {}),
     })  # fmt: skip
 
 
-def restore(step: TrainingStep, path: Path) -> dict[str, Any]:
-    """Set a training step to a checkpoint; its receipt.  UserError where the checkpoint is of
-    another step or damaged; then the step stays as it is."""
+def restore(step: TrainingStep, path: Path, data_seed: int | None = None) -> dict[str, Any]:
+    """Set a training step to a checkpoint; its receipt.  ``data_seed``: that of the data which the
+    run would go on with.  UserError where the checkpoint is of another step, was written under
+    other seeds, shards or another version of the contract, or is damaged; then the step stays as it
+    is."""
     state, receipt = checkpoint.read(path)
+    _compare(step, receipt, data_seed, str(path))
     if receipt.get("identity") != step.identity:
         raise UserError("the checkpoint is of another training step", str(path),
                         "resume with the model and the configuration that it was written "
@@ -259,10 +333,33 @@ def restore(step: TrainingStep, path: Path) -> dict[str, Any]:
     missing = before.keys() - state.keys()
     if missing:
         raise UserError(f"the checkpoint lacks {', '.join(sorted(missing)[:3])}", str(path),
-                        "resume from another one")  # fmt: skip
+                        checkpoint.OLDER)  # fmt: skip
     step.load_state_dict(state)
-    if step.digest != receipt.get("digest"):
+    if step.digest != receipt.get("digest") or step.iteration != receipt.get(ITERATION):
         step.load_state_dict(before)
         raise UserError("the checkpoint's tensors are not those that its receipt names", str(path),
-                        "resume from an older one")  # fmt: skip
+                        checkpoint.OLDER)  # fmt: skip
     return receipt
+
+
+def _compare(
+    step: TrainingStep, receipt: Mapping[str, Any], data_seed: int | None, where: str
+) -> None:
+    """UserError where a run was begun with something else than it would go on with.  What receipts
+    of before do not say is not compared."""
+    given = {
+        "contract": ("version of the numerics contract", CONTRACT_VERSION),
+        "seed": ("seed of the training", step.seed),
+        "data_seed": ("seed of the data's order", data_seed),
+        "shards": ("shards", step.shards),
+    }
+    other = [
+        f"{what} {receipt[key]!r}, given {value}" for key, (what, value) in given.items()
+        if value is not None and key in receipt and receipt[key] != value
+    ]  # fmt: skip
+    if not other:
+        return
+    fix = "resume with what the run was begun with, or begin another in another folder"
+    if receipt.get("contract", CONTRACT_VERSION) != CONTRACT_VERSION:
+        fix = "resume with the release that wrote it, or begin another run in another folder"
+    raise UserError(f"the checkpoint has {'; '.join(other)}", where, fix)

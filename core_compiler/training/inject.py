@@ -43,21 +43,24 @@ class Injection:
         return f"{self.op}:{self.iteration}" + (f":{self.element}" if self.element else "")
 
     def probe(self, names: Sequence[Named], probes: Probes) -> Probe:
-        """Where the op's result lies; UserError where there is no such op, or only inside a
-        kernel."""
+        """Where the op's result lies; UserError where there is no such op, or where some of its
+        readers would not see the change, being in its kernel."""
         wanted = self.op if "#" in self.op else f"{self.op}#1"
         numbers = [n.number for n in names if n.op == wanted]
         if not numbers:
             raise UserError(f"no op is called {wanted}", "inject",
                             nearest(wanted, [n.op for n in names], "see the receipts"))  # fmt: skip
-        found = next((p for p in probes.probes if p.number in numbers), None)
+        here = [p for p in probes.probes if p.number in numbers]
+        free = [p for p in probes.probes if not p.inside]
+        found = next((p for p in here if not p.inside), None)
         if found is None:
             by_number = {n.number: n.op for n in names}
-            seen = list(dict.fromkeys(by_number[p.number] for p in probes.probes))
-            after = [by_number[p.number] for p in probes.probes if p.number > numbers[0]][:1]
+            seen = list(dict.fromkeys(by_number[p.number] for p in free))
+            after = [by_number[p.number] for p in free if p.number > numbers[0]][:1]
             hint = f"the next one that does is {after[0]}" if after else f"{seen[-1]} does"
-            raise UserError(f"{wanted} is computed inside a kernel, its result never lies in "
-                            "memory", "inject", hint)  # fmt: skip
+            why = ("its own kernel goes on with it before it lies in memory" if here
+                   else "its result never lies in memory")  # fmt: skip
+            raise UserError(f"{wanted} is computed inside a kernel, {why}", "inject", hint)
         return found
 
     def watch(self, probe: Probe, iteration: int) -> Watch | None:

@@ -29,6 +29,7 @@ class Package:
     rows: tuple[Result, ...]
     shards: int
     identity: str
+    seed: int
     names: tuple[Named, ...]
     probes: Probes
 
@@ -46,7 +47,8 @@ class Package:
             for k in program.kernels if k.key != BUILTIN
         )  # fmt: skip
         return Package(program.to_json(), dict(constants), kernels, step.roles, step.rows,
-                       step.shards, step.identity, tuple(step.names), step.probes)  # fmt: skip
+                       step.shards, step.identity, step.seed, tuple(step.names),
+                       step.probes)  # fmt: skip
 
     @property
     def rounds(self) -> list[list[int]]:
@@ -81,6 +83,10 @@ class PackedStep(TrainingStep):
     @property
     def identity(self) -> str:
         return self.package.identity
+
+    @property
+    def seed(self) -> int:
+        return self.package.seed
 
     def _load(self) -> Any:
         return self._device.load(self._program, self.package.constants)

@@ -8,18 +8,19 @@ in memory when a launch has ended; the others live inside kernels and are seen b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from core_compiler.ir import Module, Op, Origin, Rewrite, Value, dtype
+from core_compiler.kernels.lowering import GROUP
+from core_compiler.passes.outline_kernels import LAUNCH, OutlineKernels
 from core_compiler.runtime.program import Ref
 from core_compiler.runtime.shards import ShardWatcher
 from core_compiler.training.roles import Roles
-
-LAUNCH = "target.launch"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,9 @@ class Named:
 @dataclass(frozen=True)
 class Probe:
     """Value ``number`` lies at ``ref`` once launch ``launch`` has ended: ``shape``, and strides in
-    elements.  ``own``: it differs from shard to shard."""
+    elements.  ``own``: it differs from shard to shard; ``inside``: the launch itself went on with
+    it, so that not all of its readers see what lies there (what the next iteration begins with is
+    read there at least)."""
 
     launch: int
     number: int
@@ -46,6 +49,7 @@ class Probe:
     strides: tuple[int, ...]
     kernel: str
     own: bool
+    inside: bool = False
 
     @property
     def bytes(self) -> int:
@@ -63,10 +67,12 @@ class Probe:
 @dataclass(frozen=True)
 class Probes:
     """All probes of a program in the order of their launches; ``gradients``: of each parameter, by
-    its name, the number of the gradient that the optimiser is given, where it lies in memory."""
+    its name, the number of the gradient that the optimiser is given, where it lies in memory;
+    ``unseen``: the parameters whose gradient lives inside a kernel."""
 
     probes: tuple[Probe, ...]
     gradients: Mapping[str, int]
+    unseen: tuple[str, ...] = ()
 
 
 def meaning_of(compilation: Any) -> Module:
@@ -111,9 +117,15 @@ def find(compilation: Any) -> Probes:
     roles = Roles.of(main)
     own = differing(main.body.ops, [main.arguments[i] for i in roles.numbers("batch", "shard")])
     stands: dict[Value, Value] = {v: v for v in numbers}
-    for stage in compilation.stages:
+    inside: set[Value] = set()
+    for before, stage in pairwise(compilation.stages):
         if stage.step is not None and stage.step.half == "implementation":
+            if isinstance(stage.step.pass_, OutlineKernels):
+                inside = {stands.get(v, v) for v in _read_inside(before.module)}
             _follow(stage.rewrites, stands)
+    inside -= {
+        v for (role, _), v in zip(roles.results, main.outputs, strict=True) if role == "next"
+    }
     program, _, ops = compilation.facts["program"]
     probes = []
     for place, (launch, op) in enumerate(zip(program.launches, ops, strict=True)):
@@ -122,10 +134,22 @@ def find(compilation: Any) -> Probes:
             if of in numbers and of.type.shape == value.type.shape:
                 kind = value.type
                 probes.append(Probe(place, numbers[of], ref, kind.dtype.name, kind.shape,
-                                    kind.strides, launch.kernel, of in own))  # fmt: skip
+                                    kind.strides, launch.kernel, of in own,
+                                    of in inside))  # fmt: skip
     seen = {p.number for p in probes}
-    gradients = {n: i for n, i in _gradients(compilation, numbers).items() if i in seen}
-    return Probes(tuple(probes), gradients)
+    gradients = {roles.arguments[of][1]: numbers.get(main.outputs[place], -1)
+                 for of, place in roles.gradients().items()}  # fmt: skip
+    unseen = tuple(name for name, number in gradients.items() if number not in seen)
+    return Probes(tuple(probes), {n: i for n, i in gradients.items() if i in seen}, unseen)
+
+
+def _read_inside(module: Module) -> Iterator[Value]:
+    """The results of groups that ops of the same group read."""
+    for op in module.main.body.walk():
+        if op.kind == GROUP:
+            region = op.regions[0]
+            read = {v for each in region.ops for v in each.uses()}
+            yield from (v for v, w in zip(op.results, region.outputs, strict=True) if w in read)
 
 
 def _follow(rewrites: Sequence[Rewrite], stands: dict[Value, Value]) -> None:
@@ -146,23 +170,6 @@ def _written(op: Op, refs: Sequence[Ref]) -> list[tuple[Value, Ref]]:
         for (kind, number), ref in zip(buffers, refs, strict=True)
         if kind == "result"
     ]
-
-
-def _gradients(compilation: Any, numbers: Mapping[Value, int]) -> dict[str, int]:
-    """Of each parameter the number of the gradient that the optimiser is given."""
-    found: dict[str, Value] = {}
-    for stage in compilation.stages:
-        if stage.step is not None and stage.step.half == "implementation":
-            break
-        for rewrite in stage.rewrites if found else ():
-            for name, value in found.items():
-                found[name] = rewrite.values.get(value, value)
-        main = stage.module.main
-        roles = Roles.of(main)
-        places = roles.gradients()
-        if places:
-            found = {roles.arguments[of][1]: main.outputs[i] for of, i in places.items()}
-    return {name: numbers[v] for name, v in found.items() if v in numbers}
 
 
 class Watch:

@@ -1,8 +1,8 @@
 """Receipts: what every iteration came to, as hashes that anybody can compute again.
 
-A receipt has the loss, a hash of every array of the state after the iteration, of every gradient
-where it lies in memory and, in iterations that are asked for, of every value of the step that lies
-in memory.  Hashes are leaves of a Merkle tree (Merkle, 1987) whose nodes are SHA-256; an
+A receipt has the loss, a hash of every array of the state after the iteration, of every gradient as
+the optimiser was given it and, in iterations that are asked for, of every value of the step that
+lies in memory.  Hashes are leaves of a Merkle tree (Merkle, 1987) whose nodes are SHA-256; an
 iteration's root also covers the receipt before it, so that two runs with one root agree in all.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
-from core_compiler.kernels.reference.digest import leaf
+from core_compiler.kernels.reference.digest import digest, leaf
 from core_compiler.runtime.team import default_threads
-from core_compiler.training.config import RECEIPTS
+from core_compiler.training import files
+from core_compiler.training.config import LEAVES, RECEIPTS
 from core_compiler.training.probes import Named, Probes, Watch
 
 FILE = "receipts.jsonl"
@@ -89,8 +91,34 @@ def _node(*parts: Any) -> str:
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 
-def hashed(array: np.ndarray) -> str:
+def _fast(array: np.ndarray) -> str:
     return f"{leaf(array):016x}"
+
+
+def _audited(array: np.ndarray) -> str:
+    return digest([array])
+
+
+_LEAVES: Mapping[str, Callable[[np.ndarray], str]] = dict(
+    zip(LEAVES, (_fast, _audited), strict=True)
+)
+
+
+def leaf_of(name: str) -> Callable[[np.ndarray], str]:
+    """What hashes a tensor; UserError for a name that is none of ``LEAVES``."""
+    if name not in _LEAVES:
+        raise UserError(f"no leaves are called {name!r}", "leaves", f"choose {', '.join(LEAVES)}")
+    return _LEAVES[name]
+
+
+def need_gradients(probes: Probes) -> None:
+    """UserError where receipts could not have the gradient of every parameter."""
+    if probes.unseen:
+        raise UserError(
+            f"the gradients of {len(probes.unseen)} parameters do not lie in memory, that of "
+            f"{probes.unseen[0]} among them", "receipts",
+            "compile the step with Training(keep_gradients=True), or take receipts of state",
+        )  # fmt: skip
 
 
 class Recorder:
@@ -102,8 +130,9 @@ class Recorder:
     """
 
     def __init__(
-        self, probes: Probes, level: str = "state", ops_every: int = 0, leads: bool = True
-    ):
+        self, probes: Probes, level: str = "state", ops_every: int = 0, leads: bool = True,
+        leaves: str = "fast",
+    ):  # fmt: skip
         if level not in RECEIPTS:
             raise UserError(f"no receipts are called {level!r}", "receipts",
                             f"choose {', '.join(RECEIPTS)}")  # fmt: skip
@@ -116,6 +145,7 @@ class Recorder:
         self.ops: dict[tuple[int, int], str] = {}
         self.before = ""
         self.threads = default_threads()
+        self._hashed = leaf_of(leaves)
         self._names = {n: name for name, n in probes.gradients.items()}
         self._few = [p for p in self.probes if p.number in self._names]
 
@@ -131,7 +161,7 @@ class Recorder:
         return self.ops_every > 0 and iteration % self.ops_every == 0
 
     def _seen(self, shard: int, probe: Any, array: np.ndarray) -> None:
-        found = hashed(array)
+        found = self._hashed(array)
         if probe.number in self._names:
             self.gradients[self._names[probe.number]] = found
         self.ops[probe.number, shard if probe.own else 0] = found
@@ -147,7 +177,7 @@ class Recorder:
         ops = {f"{s}/{n}": v for (n, s), v in sorted(self.ops.items())}
         ops = ops if self.whole(iteration) else {}
         with ThreadPoolExecutor(self.threads) as pool:  # hashing holds no lock of Python's
-            leaves = dict(zip(state, pool.map(hashed, state.values()), strict=True))
+            leaves = dict(zip(state, pool.map(self._hashed, state.values()), strict=True))
         made = Receipt(iteration, loss, leaves, gradients, ops, self.before)
         self.before = made.root
         return made
@@ -155,12 +185,13 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Book:
-    """The receipts of a run: what was computed (``identity``, the values' names), and a receipt an
-    iteration."""
+    """The receipts of a run: what was computed (``identity``, the values' names), a receipt an
+    iteration, and how its tensors were hashed (one of ``LEAVES``)."""
 
     identity: str
     names: tuple[Named, ...]
     receipts: dict[int, Receipt]
+    leaves: str = "fast"
 
     def without_ops(self) -> Book:
         """The same but for values of ops; roots are then others than those that were kept."""
@@ -175,6 +206,7 @@ class Book:
             first, *rows = _rows(path.read_text())
             names = tuple(Named(*row) for row in first["names"])
             identity, contract = first["identity"], first["contract"]
+            leaves = str(first.get("leaves", "fast"))
         except FileNotFoundError:
             raise UserError("there are no receipts", where,
                             "train with --receipts state or gradients") from None  # fmt: skip
@@ -200,7 +232,8 @@ class Book:
                     "the file was changed; take a sound copy",
                 )  # fmt: skip
             found[made.iteration] = made
-        return Book(identity, names, found)
+        leaf_of(leaves)
+        return Book(identity, names, found, leaves)
 
 
 def _rows(text: str) -> list[dict[str, Any]]:
@@ -208,24 +241,44 @@ def _rows(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def begin(path: Path, identity: str, names: Sequence[Named]) -> None:
+def begin(path: Path, identity: str, names: Sequence[Named], leaves: str = "fast") -> None:
     """Begin the receipts of a run."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     rows = [[n.number, n.op, n.name, n.origin] for n in names]
-    path.write_text(
-        json.dumps({"identity": identity, "contract": CONTRACT_VERSION, "names": rows}) + "\n"
-    )
+    head = {"identity": identity, "contract": CONTRACT_VERSION, "leaves": leaves, "names": rows}
+    files.write(path, (json.dumps(head) + "\n").encode(), "the file of receipts")
 
 
-def keep(path: Path, last: int) -> str:
-    """Drop the receipts after iteration ``last`` (a run goes on from there); the last root."""
+def check_leaves(path: Path, leaves: str) -> None:
+    """UserError where the receipts of a run have other ``leaves``."""
+    with suppress(OSError, ValueError, AttributeError):  # what is damaged is said by who reads it
+        with open(path) as file:
+            found = json.loads(file.readline()).get("leaves", "fast")
+        if found != leaves:
+            raise UserError(f"the run's receipts hash by {found}, not by {leaves}", str(path),
+                            f"go on with --leaves {found}")  # fmt: skip
+
+
+def keep(path: Path, last: int, leaves: str = "fast") -> str:
+    """Drop the receipts after iteration ``last`` (a run goes on from there); the last root.
+    UserError where they have other ``leaves``."""
+    check_leaves(path, leaves)
     book = Book.read(path)
-    lines = path.read_text().splitlines()
+    text = path.read_text()
     kept = [r for r in book.receipts.values() if r.iteration <= last]
-    path.write_text("\n".join([lines[0], *(r.to_json() for r in kept)]) + "\n")
+    wanted = "\n".join([text.partition("\n")[0], *(r.to_json() for r in kept)]) + "\n"
+    if wanted != text:
+        # The one time that the history is written again, once a resume: iterations only append.
+        files.write(path, wanted.encode(), "the file of receipts")
     return kept[-1].root if kept else ""
 
 
 def add(path: Path, receipts: Iterable[Receipt]) -> None:
-    with open(path, "a") as out:
-        out.writelines(r.to_json() + "\n" for r in receipts)
+    """Append receipts: what an iteration costs does not grow with those before it.  A line that a
+    full disk cut off is none for readers, and dropped when the run goes on."""
+    try:
+        with open(path, "a") as out:
+            out.writelines(r.to_json() + "\n" for r in receipts)
+    except OSError as error:
+        raise UserError(f"the receipt could not be written: {error.strerror}", str(path),
+                        "make room, then go on with --resume; the receipts before it are "
+                        "intact") from None  # fmt: skip

@@ -26,6 +26,7 @@ _KNOWN = {
 _PLAIN: Mapping[str, tuple[type, ...]] = {
     "clip_norm": (int, float), "seed": (int,), "shards": (int,), "sync_batch_norm": (bool,),
     "precision": (str,), "recompute": (int, float),
+    "keep_gradients": (bool,),
 }  # fmt: skip
 #: Longest text of an optimiser that is read (characters).
 _LONGEST = 10_000

@@ -11,11 +11,12 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.training import checkpoint, receipts
-from core_compiler.training.data import Data
-from core_compiler.training.fit import Plan
+from core_compiler.training.data import Data, for_step
+from core_compiler.training.fit import DATA, Plan
 from core_compiler.training.probes import Probe, Watch, watch_of
 from core_compiler.training.receipts import Book, Receipt, Recorder
 from core_compiler.training.step import TrainingStep
+from core_compiler.training.stream import Stream
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.book = Book.read(self.folder / receipts.FILE)
-        self._made: tuple[TrainingStep, Data] | None = None
+        self._made: tuple[TrainingStep, Data | Stream] | None = None
         self._first: dict[str, np.ndarray] = {}
 
     @property
@@ -44,10 +45,10 @@ class Run:
         return self._open()[0]
 
     @property
-    def data(self) -> Data:
+    def data(self) -> Data | Stream:
         return self._open()[1]
 
-    def _open(self) -> tuple[TrainingStep, Data]:
+    def _open(self) -> tuple[TrainingStep, Data | Stream]:
         if self._made is None:
             step, data = self.opened(self.edit)
             if step.identity != self.book.identity:
@@ -57,13 +58,13 @@ class Run:
                     "use the version of the model and of the compiler that the run was made with",
                 )  # fmt: skip
             self._first = step.whole_state()
-            self._made = step, Data.of(data)
+            self._made = step, for_step(step, data)
         return self._made
 
     def before(self, iteration: int, also: Iterable[Path] = ()) -> None:
         """Bring the step to the state that ``iteration`` begins with, from the last checkpoint
         before it, here or in the folders ``also``."""
-        step, _ = self._open()
+        step, data = self._open()
         found = [
             (number, path) for folder in (self.folder, *also)
             for path in folder.glob(checkpoint.PATTERN)
@@ -76,6 +77,7 @@ class Run:
                 raise UserError("the checkpoint is of another step", str(path),
                                 "leave only the run's own in the folder")  # fmt: skip
             step.load_state_dict(state)
+            data.begin_at(receipt.get(DATA))
         else:
             step.load_state_dict(self._first)
         first = step.iteration + 1
@@ -101,7 +103,7 @@ class Run:
     def receipt(self, iteration: int, also: Iterable[Path] = ()) -> Receipt:
         """The receipt of an iteration done again, with all values that lie in memory."""
         self.before(iteration, also)
-        recorder = Recorder(self.step.probes, "gradients", 1)
+        recorder = Recorder(self.step.probes, "gradients", 1, leaves=self.book.leaves)
         watch = recorder.watch(iteration)
         loss = self.run(iteration, [watch])
         return recorder.receipt(iteration, loss, self.step.named_state())

@@ -4,9 +4,9 @@
 iteration), ``shard`` (which part of the whole batch it is), ``parameter``, ``buffer`` (statistics,
 counters: the model's own state), ``slot`` (of an optimiser, ``of`` the parameter with that number
 among the arguments) or ``scalar`` (of the optimiser as a whole, the iteration, the seed).
-``results`` has a row a result, ``(role, of)``: ``loss``, ``metric``, ``gradient`` or ``next`` of an
-argument; between passes also ``scaled`` (the loss times its scale) and ``finite`` (whether all
-gradients are).
+``results`` has a row a result, ``(role, of)``: ``loss``, ``metric``, ``gradient`` (as the optimiser
+is given it) or ``next`` of an argument; between passes also ``scaled`` (the loss times its scale)
+and ``finite`` (whether all gradients are).
 """
 
 from __future__ import annotations

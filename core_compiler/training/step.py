@@ -131,6 +131,8 @@ class TrainingStep:
             if len(here) == 1:
                 self._further |= {name: here[0] for name in group if name != here[0]}
         self._spare: dict[int, np.ndarray] = {}
+        #: The gradients of the last iteration, by their places among the results.
+        self._kept: dict[int, np.ndarray] = {}
         self._run: Any = None
 
     def __call__(self, *batch: Any) -> float:
@@ -143,18 +145,20 @@ class TrainingStep:
         loss = rows.index(("loss", -1))
         nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}
         program = self._loaded()
+        kept = [i for i, (role, _) in enumerate(rows) if role == "gradient"]
         own = {
             i: place for i, place in nexts.items()
             if program.outputs[i].alias >= 0 or isinstance(self.state[place], Held)
         }  # fmt: skip
         out = {i: self._spare[place] for i, place in nexts.items() if place in self._spare}
-        out |= {i: self.state[place] for i, place in own.items()}
+        out |= {i: self.state[place] for i, place in own.items()} | self._kept
         with held_back():
             try:
                 results = self._execute(arrays, out, LossCheck(program, loss))
                 check(float(results[loss]))  # where nobody listens to launches
             except LossNotFinite as error:
                 raise self.not_finite(error.loss, arrays) from None
+            self._kept = {i: results[i] for i in kept}
             for i, place in nexts.items():
                 if i not in own:  # two arrays, in turn
                     self._spare[place] = self.state[place]
@@ -204,6 +208,11 @@ class TrainingStep:
         """The numerics identity of what is computed."""
         return self.compilation.identity
 
+    @property
+    def seed(self) -> int:
+        """The seed of the configuration."""
+        return int(self.compilation.options.training.seed)
+
     def show(self, view: str | None = None, *, other: Any = None) -> Any:
         """Live widgets of its compile; see `core_compiler.session.show`."""
         return self.compilation.show(view, other=other)
@@ -246,6 +255,17 @@ class TrainingStep:
             if self.roles.arguments[self._first + place][0] in ("parameter", "buffer")
         }
         return made | {further: made[name].copy() for further, name in self._further.items()}
+
+    @property
+    def gradients(self) -> dict[str, np.ndarray]:
+        """The gradients of the last iteration as the optimiser was given them (over all shards,
+        clipped), by the parameters' names, copied.  UserError where the step keeps none; empty
+        before the first iteration."""
+        if not any(role == "gradient" for role, _ in self.rows):
+            raise UserError("the step does not keep its gradients", "gradients",
+                            "compile it with Training(keep_gradients=True)")  # fmt: skip
+        return {self.roles.arguments[self.rows[i][1]][1]: np.array(a)
+                for i, a in self._kept.items()}  # fmt: skip
 
     def number(self, name: str) -> Any:
         """A number of the state, such as the loss scale; None where there is none of that name."""

@@ -13,6 +13,7 @@ from core_compiler.training.joint import names
 from core_compiler.training.meeting import Apart, Place, Seat
 from core_compiler.training.package import Package, PackedStep
 from core_compiler.training.step import LossNotFinite
+from core_compiler.training.stream import Stream
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ _STEPS: dict[str, PackedStep] = {}
 
 
 def train(
-    job: Job, package: Package, data: Data, place: Place, own: Sequence[int], state: bytes | None,
-    shared: bool = True,
+    job: Job, package: Package, data: Data | Stream, place: Place, own: Sequence[int],
+    state: bytes | None, shared: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
     """Run until the job is done, a loss is not finite, or another worker is gone.
 
@@ -44,7 +45,7 @@ def train(
         seat.close()
 
 
-def _train(job: Job, package: Package, data: Data, seat: Seat, state) -> dict[str, Any]:
+def _train(job: Job, package: Package, data: Data | Stream, seat: Seat, state) -> dict[str, Any]:
     step = _step(job, package, seat, state)
     history = History(step.iteration)
 

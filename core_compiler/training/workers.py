@@ -22,6 +22,7 @@ from core_compiler.training.fit import History, Plan, Watch, share_out
 from core_compiler.training.meeting import Hub, stride_of
 from core_compiler.training.package import Package
 from core_compiler.training.step import TrainingStep
+from core_compiler.training.stream import Stream
 
 #: Seconds to wait for workers to be there, and between two looks at them.
 PATIENCE, LOOK = 120.0, 0.1
@@ -32,8 +33,8 @@ ATTEMPTS = 5
 
 
 def run(
-    step: TrainingStep, data: Data, history: History, plan: Plan, watch: Watch, *, workers: int,
-    scheduler: str | None,
+    step: TrainingStep, data: Data | Stream, history: History, plan: Plan, watch: Watch, *,
+    workers: int, scheduler: str | None,
 ) -> None:  # fmt: skip
     """The iterations of :func:`~core_compiler.training.fit.fit` that are still to do, by workers;
     in the end ``step`` has their state."""
@@ -43,10 +44,25 @@ def run(
     except ImportError:
         raise UserError("dask is not installed", "workers",
                         "pip install 'compiler-workbench[workers]'") from None  # fmt: skip
+    _check_sent(data)
     threads = step.compilation.options.threads
     job = worker.Job(secrets.token_hex(8), plan, threads)
     with _Crew(workers, scheduler) as crew:
         _Run(step, data, history, watch, job, crew).finish()
+
+
+def _check_sent(data: Data | Stream) -> None:
+    """UserError where workers could not read the data themselves."""
+    if not isinstance(data, Stream):
+        return
+    from distributed.protocol.pickle import dumps
+
+    try:
+        dumps(data)
+    except Exception as error:
+        raise UserError(f"the data cannot be sent to workers ({type(error).__name__}: {error})",
+                        "workers", "give arrays, a dataset that can be pickled, or train without "
+                        "workers") from None  # fmt: skip
 
 
 class _Crew:
@@ -132,7 +148,7 @@ def _failed(error: BaseException) -> BaseException:
 @dataclass
 class _Run:
     step: TrainingStep
-    data: Data
+    data: Data | Stream
     history: History
     watch: Watch
     job: worker.Job
@@ -160,7 +176,7 @@ class _Run:
             sent = [self.crew.send(part) for part in (package, self.data, state)]
             try:
                 ends = self._iterate(chosen, kept, newest, sent, stride)
-            except UserError:
+            except (UserError, KeyboardInterrupt):
                 self._take(chosen)
                 raise
             if len(ends) == len(chosen) and all(e["ended"] != "apart" for e in ends.values()):
@@ -216,8 +232,8 @@ class _Run:
             return None
         data = found.read_bytes()
         _, receipt = checkpoint.decoded(data, str(found))
-        newer = receipt["iteration"] > self.step.iteration
-        return data if newer and receipt["identity"] == self.step.identity else None
+        newer = receipt.get("iteration", 0) > self.step.iteration
+        return data if newer and receipt.get("identity") == self.step.identity else None
 
     def _encoded(self) -> bytes:
         return checkpoint.encoded(self.step.whole_state(), {"iteration": self.step.iteration})

@@ -57,6 +57,16 @@ def test_the_drawing_is_a_picture_without_scripts():
     assert "matmul" in "".join(root.itertext())
 
 
+@pytest.mark.parametrize("odd", ["\0", "\x01", "\x1f", "\ud800", "\ufffe", "\uffff"])
+def test_a_name_that_is_no_xml_is_drawn_all_the_same(odd):
+    """Names come from models: Graphviz and readers of SVG get U+FFFD instead."""
+    module = program(chain, "8x8xf32")
+    module.main.body.arguments[0].name = f"a{odd}b"
+    drawing = dot.draw(module)
+    assert drawing.dot.encode() and "a\ufffdb" in drawing.dot
+    assert "a\ufffdb" in "".join(ElementTree.fromstring(drawing.svg).itertext())
+
+
 def test_a_small_stage_in_a_notebook_is_drawn_and_a_large_one_is_not():
     compiled = cc.compile(program(chain, "8x8xf32"))
     assert "<svg" in compiled.stages[0]._repr_mimebundle_()["text/html"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -254,6 +256,18 @@ def test_what_stands_skipped_can_be_listed():
 
 def test_a_pass_without_a_docstring_has_no_summary():
     assert Other.summary() == "" and Watch.summary() == "Changes nothing."
+
+
+def test_a_summary_is_a_whole_sentence():
+    for name in ("core_compiler.passes", "core_compiler.training.passes"):
+        package = importlib.import_module(name)
+        for module in pkgutil.iter_modules(package.__path__, f"{name}."):
+            importlib.import_module(module.name)
+    passes = [p for p in Pass.__subclasses__() if p.__module__.startswith("core_compiler.")]
+    assert len(passes) >= 36
+    assert [p.name() for p in passes if not p.summary().endswith(".")] == []
+    (bufferize,) = (p for p in passes if p.name() == "bufferize")
+    assert bufferize.summary().endswith("launches that write the buffers they are given.")
 
 
 # -- whatever is allowed ---------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -67,7 +68,7 @@ def test_names_of_a_model_cannot_write_markup():
     from core_compiler.exporters.notebook import TextDiff, table
     from core_compiler.ir.markup import code
 
-    hostile = "<img src=x onerror=alert(1)>"
+    hostile = "<img src=x onerror=alert(1)>\0\x01\ud800"
     rows = [{"kind": "added", "left": None, "right": hostile}]
     diff = TextDiff(hostile, hostile, rows)._repr_mimebundle_()["text/html"]
     plan = MemoryMap([Placed(hostile, hostile, 64, 0, 0, 1)], 64, 64, hostile)
@@ -75,6 +76,7 @@ def test_names_of_a_model_cannot_write_markup():
     cells = table((hostile,), [(hostile,)], hostile)[1]
     for markup in (diff, memory, code(hostile, hostile), cells):
         assert "<img" not in markup and "&lt;img" in markup
+        assert not re.search("[\0\x01\ud800]", markup) and "\ufffd" in markup
 
 
 def test_stepping(made):

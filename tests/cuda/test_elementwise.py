@@ -13,7 +13,7 @@ from core_compiler.codegen.cuda.source import generate
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.schedules import gpu
 from tests.cuda.helpers import CAPABILITIES, on_gpu
-from tests.cuda.lint import complaints
+from tests.cuda.lint import complaints, complaints_about
 from tests.kernels.kernel_helpers import (
     assert_same_bits,
     group,
@@ -142,24 +142,11 @@ def test_machine_code_has_no_fma_that_the_ptx_has_not():
     lines = source.text.splitlines()
     for capability in CAPABILITIES:
         made = compile_source(source, capability)
-        assert complaints(made.intermediate, made.assembly) == []
+        assert complaints_about(made) == []
         assert "FMUL" in made.assembly and "FADD" in made.assembly
         assert made.facts["spilled"] == made.facts["stack"] == 0
         shown = {lines[line - 1].strip() for _, line in made.intermediate_lines}
         assert any("mul_f32" in line for line in shown)
-
-
-def test_the_lint_finds_contraction_and_approximation():
-    body = (
-        "add.f32 %f1, %f2, %f3;", "ex2.approx.ftz.f32 %f1, %f2;",
-        "atom.global.add.f32 %f1, [%rd1], %f2;",
-    )  # fmt: skip
-    assert len(complaints(_module(*body, "ret;"))) == 3
-    assert complaints(_module("mul.rn.f32 %f1, %f2, %f3;"), "FFMA R1, R2, R3, R4 ;")
-
-
-def _module(*lines: str) -> str:
-    return "\n".join([".visible .entry k(", ")", "{", *lines, "}"])
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["f16", "bf16"])

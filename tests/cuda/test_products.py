@@ -14,7 +14,7 @@ from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.schedules.gpu import product
 from core_compiler.kernels.schedules.product import read_product
 from tests.cuda.helpers import CAPABILITIES, on_gpu
-from tests.cuda.lint import complaints
+from tests.cuda.lint import complaints, complaints_about
 from tests.cuda.ptx import read
 from tests.kernels.kernel_helpers import assert_same_bits, group, integers, normal, reference
 from tests.slow import slow_but
@@ -110,4 +110,4 @@ def test_a_load_from_shared_memory_feeds_eight_products(name, size):
     assert inner.fmas / inner.shared >= 8
     assert inner.fma_share > 0.6  # 0.47 with Numba's iterators over ranges
     assert made.facts["stack"] == made.facts["spilled"] == 0
-    assert complaints(made.intermediate, made.assembly) == []
+    assert complaints_about(made) == []

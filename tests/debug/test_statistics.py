@@ -83,6 +83,9 @@ def test_values_beyond_the_bound_are_counted_not_looked_at(monkeypatch):
     found, left = stage_statistics(module, known, 0)
     assert [s.value for s in found] == values[:2] and left == 2
     assert stage_statistics(module, {values[0]: known[values[0]]}, 0)[1] == 0
+    known[values[1]] = np.ones((8, 10), np.float32)
+    found, left = stage_statistics(module, known, 0)
+    assert [s.value for s in found] == [values[0], values[2]] and left == 2, "small ones behind it"
 
 
 class Told(Observer):

@@ -75,7 +75,7 @@ class Lab:
     def opened(self, edit: PipelineEdit):
         self.compiled += 1
         step = cc.compile(self.model, tuple(a[:BATCH] for a in self.data), edit=edit,
-                          training=Training(optimizer="adamw"))  # fmt: skip
+                          training=Training(optimizer="adamw", keep_gradients=True))  # fmt: skip
         return step, self.data
 
     def run(self, name: str, edit: PipelineEdit = PipelineEdit(), what=None) -> Run:

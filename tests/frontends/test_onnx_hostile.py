@@ -401,3 +401,23 @@ def test_external_data_stay_in_the_models_folder(name: str, frontend, tmp_path: 
 def test_external_data_beside_the_model_are_read(frontend, tmp_path: Path) -> None:
     made = cc.compile(_external(tmp_path, "data.bin"), finish=False, frontend=frontend)
     assert made.module.main.outputs[0].type.shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("x\nraise SystemExit\n#", "# x raise SystemExit #"), ("x\r    y = 1", "# x y = 1"),
+        ("x\0y", r"# x\x00y"), ("x\u2028y = 1", "# x y = 1"),
+    ],
+)  # fmt: skip
+def test_a_name_is_no_line_of_a_kernel(tmp_path, name, told):
+    """Kernels say in comments which nodes they are of: no name of a node ends its comment."""
+    node = helper.make_node("Exp", ["x"], ["y"], name=name)
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in "xy")
+    graph = helper.make_graph([node], "g", [x], [y])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    made = cc.compile(path)
+    lines = [line.strip() for k in made.kernels.values() for line in k.source.splitlines()]
+    assert {line for line in lines if line.startswith("# x")} == {told}
+    np.testing.assert_allclose(made(np.ones(3, np.float32))[0], np.exp(np.ones(3)), rtol=1e-6)

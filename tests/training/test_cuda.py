@@ -16,6 +16,7 @@ from core_compiler.training.fit import Plan, fit
 from core_compiler.training.inject import Injection
 from core_compiler.training.replay import Run
 from tests.cuda.helpers import CAPABILITIES
+from tests.cuda.lint import complaints_about_all
 from tests.cuda.simulated_driver import SimulatedDriver
 from tests.cuda.simulated_target import SimulatedCUDA
 from tests.slow import slow_but
@@ -102,6 +103,7 @@ CASES = {
     for major, minor in CAPABILITIES
 } | {"steps-sm_90": (Steps, (9, 0))}
 QUICK = (next(iter(CASES)),)
+LINTED = ("linear-sm_90", "pictures-sm_90")
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, CASES))
@@ -110,6 +112,16 @@ def test_a_step_on_a_gpu_has_the_cpus_bits(name):
     target = SimulatedCUDA(capability)
     on_gpu = _trained(kind, target, architecture=target.driver.gpu.architecture)
     assert on_gpu == _trained(kind, "cpu")
+
+
+@pytest.mark.parametrize("name", slow_but(LINTED, CASES))
+def test_no_kernel_of_a_step_rounds_otherwise(name):
+    """PTX and SASS, of the forward and the backward pass and of the optimiser."""
+    kind, capability = CASES[name]
+    target = SimulatedCUDA(capability)
+    compiled = _step(kind, target, architecture=target.driver.gpu.architecture).compilation
+    assert len(compiled.facts["compiled"]) > 5
+    assert complaints_about_all(compiled.facts["compiled"]) == []
 
 
 @pytest.mark.slow

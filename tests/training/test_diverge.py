@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.kernels.reference.difference import ulps
-from core_compiler.kernels.reference.digest import LANES, MULTIPLIER, canonical_bytes, leaf
+from core_compiler.kernels.reference.digest import LANES, MULTIPLIER, canonical_bytes, digest, leaf
 from core_compiler.kernels.reference.dtypes import DTYPES
 from core_compiler.training import receipts
 from core_compiler.training.config import Training
@@ -115,16 +115,51 @@ def test_an_injected_rounding_is_found(lab: Lab, what, iteration):
 
 
 def test_one_whose_effect_vanishes_is_no_lasting_difference(lab: Lab):
-    """A rounding of what enters the pooling and is not the largest of its window: receipts of all
+    """A rounding of a gradient that is lost again as it is added up with others: receipts of all
     values show it, the state does not keep it."""
-    for element in range(4):  # one window has four: some are below the largest
-        other = lab.run(f"vanishing-{element}", inject=f"core.relu#1:4:{element}", ops_every=1)
+    for element in range(4):
+        other = lab.run(
+            f"vanishing-{element}", inject=f"core.max_pool_gradient#1:4:{element}", ops_every=1
+        )
         found = diverge(lab.detailed, other)
         if found is not None and not found.lasting:
-            assert (found.op, found.iteration, found.ulps) == ("core.relu#1", 4, 1)
+            assert (found.op, found.iteration, found.ulps) == ("core.max_pool_gradient#1", 4, 1)
             assert diverge(lab.plain, other) is None  # receipts of the state alone say nothing
             return
     pytest.fail("every element's rounding lasts")
+
+
+def test_receipts_of_gradients_have_one_of_every_parameter(tmp_path):
+    """Also where kernels that make a gradient could use it up themselves: of one shard."""
+    data = _data()
+    batch = tuple(a[:BATCH] for a in data)
+    fused, kept = (
+        cc.compile(_made(Pictures), batch, training=Training(keep_gradients=keep))
+        for keep in (False, True)
+    )
+    with pytest.raises(UserError, match="keep_gradients"):
+        fit(fused, data, iterations=1, batch=BATCH, folder=tmp_path / "a", receipts="gradients")
+    fit(kept, data, iterations=2, batch=BATCH, folder=tmp_path / "b", receipts="gradients")
+    parameters = {name for role, name, _ in kept.roles.arguments if role == "parameter"}
+    receipt = Book.read(tmp_path / "b" / receipts.FILE).receipts[2]
+    assert receipt.gradients.keys() == parameters
+    assert receipt.gradients["last.bias"] == receipts.leaf_of("fast")(kept.gradients["last.bias"])
+
+
+def test_leaves_for_audits_are_sha256(lab: Lab):
+    run = lab.run("audited", receipts="gradients", ops_every=3, leaves="sha256")
+    receipt = run.book.receipts[6]
+    assert receipt.state["last.bias"] == digest([lab.step.state_dict()["last.bias"]])
+    assert {len(leaf) for leaf in (*receipt.gradients.values(), *receipt.ops.values())} == {64}
+    assert mismatch(receipt, run.receipt(6)) is None
+    other = lab.run("audited too", ops_every=3, leaves="sha256", inject="core.conv#2:3")
+    found = diverge(run, other)
+    assert found is not None
+    assert (found.op, found.iteration) == ("core.conv#2", 3)
+    with pytest.raises(UserError, match="sha256"):
+        diverge(lab.plain, other)
+    with pytest.raises(UserError, match="choose fast, sha256"):
+        lab.run("wrong", leaves="md5")
 
 
 def test_runs_without_a_difference_have_none(lab: Lab):
@@ -183,7 +218,8 @@ def test_a_changed_receipt_is_named(lab: Lab, tmp_path):
     ("text", "said"),
     [
         ("core.conv#9:1", "no op is called core.conv#9"),
-        ("core.erf#1:2", "is computed inside a kernel"),
+        ("core.erf#1:2", "its result never lies in memory"),
+        ("core.relu#1:2", "its own kernel goes on with it"),
         ("core.conv", "names no op and iteration"),
         ("core.conv:0", "iterations count from 1"),
     ],
@@ -191,6 +227,18 @@ def test_a_changed_receipt_is_named(lab: Lab, tmp_path):
 def test_what_cannot_be_injected(lab: Lab, text, said):
     with pytest.raises(UserError, match=said):
         lab.run("refused", inject=text)
+
+
+def test_what_its_own_kernel_goes_on_with_cannot_be_injected(tmp_path):
+    """The update is in the kernel that makes the gradient: it would not see the change."""
+    data = _data()
+    batch = tuple(a[:BATCH] for a in data)
+    step = cc.compile(_made(Pictures), batch, training=Training(keep_gradients=True))
+    (seen,) = (p for p in step.probes.probes if p.number == step.probes.gradients["first.weight"])
+    assert seen.inside
+    op = step.names[seen.number].op
+    with pytest.raises(UserError, match="its own kernel goes on with it"):
+        fit(step, data, iterations=1, batch=BATCH, folder=tmp_path, inject=f"{op}:1")
 
 
 # -- hashes ----------------------------------------------------------------------------------------

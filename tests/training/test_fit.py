@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.record import Recording
-from core_compiler.training import checkpoint
+from core_compiler.training import checkpoint, files
 from core_compiler.training.config import Training
 from core_compiler.training.data import Data
 from core_compiler.training.fit import fit, restore
@@ -190,7 +190,7 @@ def test_a_full_disk_leaves_the_older_checkpoint(fresh, tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(UserError, match=r"could not be written: No space left.*older one is inta"):
         checkpoint.write(path, {"x": np.zeros(2)}, {})
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == [path.name]

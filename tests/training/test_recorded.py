@@ -12,7 +12,7 @@ from core_compiler.errors import UserError
 from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.record import Recorder, Recording
 from core_compiler.record.resumed import Resumed
-from core_compiler.training import receipts
+from core_compiler.training import checkpoint, receipts
 from core_compiler.training.config import Training
 from core_compiler.training.fit import fit
 from core_compiler.training.optimizers import Adam
@@ -165,6 +165,7 @@ def test_a_resumed_run_appends_and_replaces(fresh, tmp_path):
         before, rows = recording.iterations()
         stages = recording.stage_count()
     assert len(rows) == 5
+    checkpoint.newest(folder).unlink()  # as if it had been killed: 5 is to be done again
     fresh.load_state_dict(first)
     history = fit(fresh, _data(), iterations=8, folder=folder, resume=True,
                   observer=Resumed(path, fresh.identity), **RUN)  # fmt: skip

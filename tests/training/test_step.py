@@ -89,16 +89,51 @@ def test_tied_parameters_are_one():
 
 def test_the_compiled_step_has_the_references_bits():
     batch = _pictures(0)
-    step = cc.compile(_made(Pictures), batch, training=Training(optimizer="adamw"), threads=2)
+    step = cc.compile(
+        _made(Pictures), batch, training=Training(optimizer="adamw", keep_gradients=True), threads=2
+    )
     meaning = [s for s in step.compilation.stages if s.step is None or s.step.half == "meaning"][-1]
     body, weights = meaning.module.main.body, meaning.module.weights
     for number in range(2):
         arrays = [t.numpy() for t in _pictures(number)]
         wanted = Evaluator(weights).block(body, [*arrays, *step.state])
         assert step(*arrays) == float(wanted[0])
-        for ours, reference in zip(step.state, wanted[1:], strict=True):
-            assert ours.tobytes() == np.ascontiguousarray(reference).tobytes()
+        ours = [*step.state, *step.gradients.values()]
+        for array, reference in zip(ours, wanted[1:], strict=True):
+            assert array.tobytes() == np.ascontiguousarray(reference).tobytes()
     assert step.iteration == 2
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"clip_norm": 0.05}, {"optimizer": "adamw"}, {"shards": 2}, {"precision": "bf16"}],
+    ids=str,
+)
+def test_gradients_that_are_kept_are_all_there_and_change_nothing(how):
+    batch = _pictures(0)
+    kept, plain = (
+        cc.compile(_made(Pictures), batch, training=Training(keep_gradients=keep, **how))
+        for keep in (True, False)
+    )
+    for number in range(2):
+        assert kept(*_pictures(number)) == plain(*_pictures(number))
+    assert (kept.identity, kept.digest) == (plain.identity, plain.digest)
+    parameters = {name for role, name, _ in kept.roles.arguments if role == "parameter"}
+    assert kept.gradients.keys() == kept.probes.gradients.keys() == parameters
+    assert not kept.probes.unseen
+    with pytest.raises(UserError, match="does not keep"):
+        _ = plain.gradients
+
+
+def test_gradients_that_are_kept_are_torchs():
+    model, (x, y) = _made(Pictures), _pictures(0)
+    step = cc.compile(model, (x, y), training=Training(clip_norm=0.05, keep_gradients=True))
+    step(x, y)
+    functional.cross_entropy(model.train()(x), y).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+    for name, parameter in model.named_parameters():
+        wanted = parameter.grad.numpy()
+        np.testing.assert_allclose(step.gradients[name], wanted, rtol=1e-4, atol=1e-7)
 
 
 def test_every_rewrite_is_checked_on_real_tensors():

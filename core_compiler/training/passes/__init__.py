@@ -9,6 +9,7 @@ from core_compiler.training.config import Training
 from core_compiler.training.passes.apply_optimizer import ApplyOptimizer
 from core_compiler.training.passes.clip_gradients import ClipGradients
 from core_compiler.training.passes.differentiate import Differentiate
+from core_compiler.training.passes.drop_gradients import DropGradients
 from core_compiler.training.passes.guard_update import GuardUpdate
 from core_compiler.training.passes.mixed_precision import MixedPrecision
 from core_compiler.training.passes.order_launches import OrderLaunches
@@ -41,6 +42,7 @@ def pipeline(training: Training) -> tuple[Pass, ...]:
 
 def lowered(target: Sequence[Pass], training: Training) -> tuple[Pass, ...]:
     """The passes of a target with those of a training step among them, where they have a place."""
+    drop = () if training.keep_gradients else (DropGradients(),)
     again = () if training.recompute is None else (Recompute(training.recompute),)
     after = {"outline_kernels": (OrderLaunches(), *again), "plan_memory": (UpdateInPlace(),)}
-    return tuple(p for one in target for p in (one, *after.get(one.name(), ())))
+    return (*drop, *(p for one in target for p in (one, *after.get(one.name(), ()))))

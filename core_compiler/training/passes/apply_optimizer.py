@@ -65,13 +65,12 @@ class ApplyOptimizer(Pass):
             role, name, _ = roles.arguments[parameter]
             rw.insert(b.ops, rule=f"update by {type(self.optimizer).__name__}",
                       reason=f"the next value of the {role} {name}")  # fmt: skip
-        kept: list[tuple[Result, Value]] = [
-            (row, v) for row, v in zip(roles.results, outputs, strict=True)
-            if row[0] in ("loss", "metric", "finite")
-        ]  # fmt: skip
+        rows: list[tuple[Result, Value]] = list(zip(roles.results, outputs, strict=True))
+        kept = [row for row in rows if row[0][0] in ("loss", "metric", "finite")]
+        used = [row for row in rows if row[0][0] == "gradient"]
         carried = [(("next", i), nexts.get(i, arguments[i])) for i in roles.numbers(*STATE)]
         body = rw.commit()
-        return module.with_function(roles.applied(main.with_(body=body), [*kept, *carried]))
+        return module.with_function(roles.applied(main.with_(body=body), [*kept, *carried, *used]))
 
 
 def _in(b: Builder, term: Term) -> Term:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Rewriter, Value, WeightStore
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.ops.base import definition
@@ -14,6 +15,10 @@ from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.decompose import expand
 from core_compiler.training.autodiff import differentiate, gradient_rule
 from core_compiler.training.roles import Roles
+from core_compiler.training.unmoved import Stop, Unmoved, unmoved
+
+#: Parameters, and ops, that a message names.
+_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -42,17 +47,23 @@ class Differentiate(Pass):
         seed = b.constant(1, rw.outputs[loss].type.dtype)
         rw.insert(b.ops, rule="the loss's own gradient", reason="differentiation begins with 1")
         found = differentiate(program, {rw.outputs[loss]: seed}, varied.values(), module.weights)
+        left = unmoved(rw.ops, rw.outputs[loss], list(varied.values()), found)
+        names = {v: roles.arguments[i][1] for i, v in varied.items()}
+        if sum(len(group.parameters) for group in left) == len(varied):
+            raise _nothing_moves(left)
         self._pass_on(rw)
-        for value in varied.values():
-            if value not in found:
-                context.note("warning", f"the loss does not depend on {value.name}: it stays as "
-                             "it is")  # fmt: skip
         body = rw.commit()
         rows = zip(roles.results, body.outputs, strict=True)
         kept = [(row, value) for row, value in rows if row[0] != "scaled"]
         gradients = [(("gradient", i), found[v]) for i, v in varied.items() if v in found]
         function = roles.applied(main.with_(body=body), [*kept, *gradients])
-        return module.with_function(function)
+        module = module.with_function(function)
+        makers = {v: op for op in module.walk() for v in op.results} if left else {}
+        for group in left:
+            severity = "note" if group.on_purpose else "warning"
+            stop = next((makers.get(s.after) for s in group.told), None)
+            context.note(severity, _told(group, names), stop)
+        return module
 
     def _pass_on(self, rw: Rewriter) -> None:
         """Nothing asks any more where gradients stop."""
@@ -60,6 +71,40 @@ class Differentiate(Pass):
             for op in rw.ops:
                 if op.kind == "core.stop_gradient":
                     rw.replace(op, (), {op.result: op.operands[0]}, rule="stop_gradient(x) => x")
+
+
+def _told(group: Unmoved, names: Mapping[Value, str]) -> str:
+    """What is said of parameters that get no gradient."""
+    own = [names[v] for v in group.parameters]
+    more = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
+    listed = ", ".join(own[:_NAMED]) + more
+    stay = "it stays as it is" if len(own) == 1 else "they stay as they are"
+    if not group.stops:
+        return f"the loss does not depend on {listed}: {stay}"
+    return f"{listed}: no gradient comes through {_stops(group.told)}; {stay}"
+
+
+def _stops(stops: Sequence[Stop]) -> str:
+    more = f" and {len(stops) - _NAMED} more" if len(stops) > _NAMED else ""
+    return ", ".join(map(str, stops[:_NAMED])) + more
+
+
+def _nothing_moves(left: Sequence[Unmoved]) -> UserError:
+    """Not one parameter gets a gradient."""
+    blocked = [g for g in left if g.stops and not g.on_purpose]
+    stops = {str(s): s for g in blocked or left for s in g.told}
+    if not stops:
+        return UserError("the loss depends on none of the parameters that are trained", "training",
+                         "let the model return first what they make, or freeze fewer")  # fmt: skip
+    fix = (
+        "train with a loss of what comes before it (of the scores that argmax reads), or put an op "
+        "that has a derivative in its place"
+    )
+    return UserError(
+        "no parameter gets a gradient from the loss, it comes no further than "
+        f"{_stops(list(stops.values()))}", "training",
+        fix if blocked else "let gradients through there (detach and no_grad stop them)",
+    )  # fmt: skip
 
 
 @dataclass

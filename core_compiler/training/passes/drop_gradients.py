@@ -1,0 +1,31 @@
+"""Drop gradients: a step that nobody asks for them does not return them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.ir import Module
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.training.roles import Roles
+
+
+@dataclass(frozen=True)
+class DropGradients(Pass):
+    """Takes the gradients from the results of the step: they need no memory of their own then.
+
+    The optimiser reads them where they are made.  ``Training(keep_gradients=True)`` leaves this
+    pass out: what the step means is the same (the numerics identity, all bits).
+    """
+
+    half = "implementation"
+    requires = frozenset()
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        main = module.main
+        roles = Roles.of(main)
+        rows = [(row, v) for row, v in zip(roles.results, main.outputs, strict=True)
+                if row[0] != "gradient"]  # fmt: skip
+        if len(rows) == len(main.outputs):
+            return module
+        context.note("note", f"{len(main.outputs) - len(rows)} gradients are no results any more")
+        return module.with_function(roles.applied(main, rows))

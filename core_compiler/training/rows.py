@@ -1,0 +1,113 @@
+"""Rows and columns of a person's data as arrays, in the order that the model takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError, raised_at
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An input of the model, or its targets: ``dtype`` is what plain Python numbers become
+    (None: f32 of floats)."""
+
+    name: str
+    dtype: np.dtype | None = None
+
+
+@contextmanager
+def theirs() -> Iterator[None]:
+    """What a person's own data raise, as a UserError that names their line."""
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        raise UserError(f"the data raised {raised_at(error)}", "data",
+                        "mend what reads them") from error  # fmt: skip
+
+
+def columns(what: Sequence[Any], wanted: Sequence[Wanted] = ()) -> tuple[np.ndarray, ...]:
+    """Columns in their order."""
+    return tuple(_array(a, _at(wanted, i), f"column {i}") for i, a in enumerate(what))
+
+
+def named(what: Any, wanted: Sequence[Wanted] = ()) -> tuple[np.ndarray, ...]:
+    """Columns by name, as the model takes them."""
+    with theirs():
+        held = {name: what[name] for name in _order(list(what.keys()), wanted)}
+    return tuple(
+        _array(a, _at(wanted, i), f"column {name!r}") for i, (name, a) in enumerate(held.items())
+    )
+
+
+def stacked(
+    rows: Sequence[Any], wanted: Sequence[Wanted] = (), numbered: bool = True
+) -> tuple[np.ndarray, ...]:
+    """Rows (tuples, mappings, or one array each), examples first; ``numbered``: the person
+    counts them as they are here.  UserError where they are no rows or not of one shape."""
+    if not rows:
+        raise UserError("there are no examples", "data", "give at least one row")
+    made = [_parts(row, wanted, f"row {i}" if numbered else "a row") for i, row in enumerate(rows)]
+    if len({len(parts) for parts in made}) != 1 or not made[0]:
+        counts = sorted({len(parts) for parts in made})
+        raise UserError(f"rows of {' and '.join(map(str, counts))} values", "data",
+                        "give rows of one form: the model's inputs, then the targets")  # fmt: skip
+    try:
+        return tuple(np.stack(column) for column in zip(*made, strict=True))
+    except ValueError as error:
+        raise UserError(f"the examples do not stack: {error}", "data",
+                        "give examples of one shape each") from None  # fmt: skip
+
+
+def _parts(row: Any, wanted: Sequence[Wanted], where: str) -> list[np.ndarray]:
+    if hasattr(row, "keys"):
+        names = _order(list(row.keys()), wanted)
+        return [_array(row[n], _at(wanted, i), f"{where}, {n!r}") for i, n in enumerate(names)]
+    if isinstance(row, tuple | list):
+        return [_array(p, _at(wanted, i), f"{where}, value {i}") for i, p in enumerate(row)]
+    if hasattr(row, "shape") or isinstance(row, Number):
+        return [_array(row, _at(wanted, 0), where)]
+    raise UserError(f"{where} is a {type(row).__name__}", "data",
+                    "give rows that are tuples (inputs, then targets) or mappings")  # fmt: skip
+
+
+def _order(names: list[Any], wanted: Sequence[Wanted]) -> list[Any]:
+    """The columns that the model takes, in its order: those of its names, and for the other names
+    the other columns in their order; further columns are left out where all names are there."""
+    own = [w.name for w in wanted]
+    if not own or all(name in names for name in own):
+        return own or names
+    others = iter([name for name in names if name not in own])
+    if len(names) != len(own):
+        raise UserError(f"the data have the columns {', '.join(map(str, names)) or 'of nothing'}, "
+                        f"the model takes {', '.join(own)}", "data",
+                        "give columns of these names, or as many")  # fmt: skip
+    return [name if name in names else next(others) for name in own]
+
+
+def _at(wanted: Sequence[Wanted], place: int) -> np.dtype | None:
+    return wanted[place].dtype if place < len(wanted) else None
+
+
+def _array(what: Any, dtype: np.dtype | None, where: str) -> np.ndarray:
+    try:
+        made = np.asarray(what.detach() if hasattr(what, "detach") else what)
+    except Exception as error:
+        raise UserError(f"{where} is no array ({type(error).__name__}: {error})", "data",
+                        "give numbers of one shape") from None  # fmt: skip
+    if made.dtype.kind in "OUSMm":
+        raise UserError(f"{where} holds no numbers", "data",
+                        "turn it into numbers, or leave it out")  # fmt: skip
+    if hasattr(what, "dtype"):
+        return made
+    if dtype is None:  # as torch.tensor has it
+        dtype = np.dtype(np.float32) if made.dtype == np.float64 else made.dtype
+    return made.astype(dtype) if np.can_cast(made.dtype, dtype, "same_kind") else made

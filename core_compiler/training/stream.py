@@ -1,0 +1,149 @@
+"""Training data that are read in their own order, as the iterations want them.
+
+An epoch is one pass: ``iter()`` anew, after ``set_epoch(n)`` where the data have it.  Its rows go
+through a buffer from which a random one is taken each time (as ``IterableDataset.shuffle(seed,
+buffer_size)`` of Hugging Face does), so an epoch is the same each time that it is read if the data
+are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.training.rows import Wanted, stacked, theirs
+
+#: Rows among which the next one is drawn.
+BUFFER = 1024
+#: The stream of random numbers that they are drawn by, and how many words are made together.
+STREAM, _TOGETHER = 0xFFFF_0001, 4096
+
+_ANEW = "give an object whose __iter__ begins anew, such as a dataset of torch"
+
+
+class Stream:
+    """An iterable of rows (see :func:`~core_compiler.training.rows.stacked`) as batches.
+
+    What is behind a batch is not kept: one before it is read again from the beginning of its
+    epoch, which for an iterator (a generator) cannot be done.
+    """
+
+    def __init__(self, source: Any, wanted: Sequence[Wanted] = (), buffer: int = BUFFER):
+        self._source, self._wanted, self._buffer = source, tuple(wanted), buffer
+        self._once = hasattr(source, "__next__")
+        self._peeked: list[Any] = []  # of an iterator, by ``example``
+        self._how: tuple[int, int] | None = None  # batch size, seed
+        self._starts: dict[int, int] = {0: 0}  # epoch -> the number of its first batch
+        self._epoch = self._next = 0  # of the batch that the rows go on with
+        self._rows: Iterator[Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rows": None}  # a worker reads its own
+
+    @property
+    def place(self) -> Mapping[str, int]:
+        """Where the data stand: the epoch, the number of its first batch, and the batches' size."""
+        if self._rows is None or self._how is None:
+            return {}
+        return {"epoch": self._epoch, "first": self._starts[self._epoch], "batch": self._how[0]}
+
+    def begin_at(self, place: Any) -> None:
+        """An earlier run's :attr:`place`: the epochs before it need not be read.  What is none is
+        left alone: all is found from the first row on as well."""
+        try:
+            epoch, first, size = (int(place[name]) for name in ("epoch", "first", "batch"))
+        except (TypeError, ValueError, KeyError):
+            return
+        if 0 < epoch <= first and self._rows is None:
+            self._how, self._starts = (size, 0), {0: 0, epoch: first}
+
+    def check(self, number: int, size: int) -> None:
+        """UserError where batch ``number`` cannot be reached."""
+        if self._once and number != self._next:
+            raise UserError(
+                f"the data can be read once only, iteration {number + 1} is not found in them",
+                "data", _ANEW,
+            )  # fmt: skip
+
+    def example(self, size: int) -> tuple[np.ndarray, ...]:
+        """The first rows as the data have them, for a compile; they are not lost."""
+        with theirs():
+            rows = list(islice(iter(self._source), size))
+        if self._once:
+            self._peeked += rows
+        return stacked(rows, self._wanted)
+
+    def batch(self, number: int, size: int, seed: int) -> tuple[np.ndarray, ...]:
+        """Batch ``number`` (from 0 on, through all epochs) of ``size`` rows; what is left over at
+        the end of an epoch is left out of it."""
+        self._reach(number, size, seed)
+        while True:
+            with theirs():
+                rows = list(islice(self._rows or (), size))
+            if len(rows) < size:
+                self._end(len(rows), size)
+                continue
+            self._next += 1
+            if self._next > number:
+                return stacked(rows, self._wanted, numbered=False)
+
+    def _reach(self, number: int, size: int, seed: int) -> None:
+        """Be in the epoch of a batch, or before it."""
+        if self._rows is not None and (size, seed) == self._how and number >= self._next:
+            return
+        self.check(number, size)
+        if self._how is not None and self._how[0] != size:
+            self._starts = {0: 0}
+        self._how = size, seed
+        self._begin(max(e for e, first in self._starts.items() if first <= number))
+
+    def _end(self, rest: int, size: int) -> None:
+        """An epoch has no further batch."""
+        if self._next == self._starts[self._epoch]:
+            epoch = f" in epoch {self._epoch + 1}" if self._epoch else ""
+            fix = _ANEW if self._epoch else "give more examples or a smaller batch"
+            raise UserError(f"{rest} examples{epoch} are no batch of {size}", "data", fix)
+        if self._once:
+            raise UserError(
+                f"the data can be read once only, and iteration {self._next + 1} would begin epoch "
+                f"{self._epoch + 2}", "data", f"{_ANEW}, or do {self._next} iterations",
+            )  # fmt: skip
+        self._starts[self._epoch + 1] = self._next
+        self._begin(self._epoch + 1)
+
+    def _begin(self, epoch: int) -> None:
+        assert self._how is not None
+        with theirs():
+            if hasattr(self._source, "set_epoch"):
+                self._source.set_epoch(epoch)
+            rows = chain(self._peeked, iter(self._source))
+        self._peeked = []
+        self._epoch, self._next = epoch, self._starts[epoch]
+        self._rows = shuffled(rows, self._how[1], epoch, self._buffer)
+
+
+def shuffled(rows: Iterator[Any], seed: int, epoch: int, buffer: int) -> Iterator[Any]:
+    """The rows of an epoch, each drawn from among the next ``buffer`` ones."""
+    words = _words(seed, epoch)
+    held = list(islice(rows, buffer))
+    for row in rows:
+        place = next(words) % len(held)
+        yield held[place]
+        held[place] = row
+    while held:
+        place = next(words) % len(held)
+        held[place], held[-1] = held[-1], held[place]
+        yield held.pop()
+
+
+def _words(seed: int, epoch: int) -> Iterator[int]:
+    from core_compiler.kernels.reference.random import random_bits
+
+    first = 0
+    while True:
+        yield from random_bits((_TOGETHER,), seed, STREAM, epoch, first=first).tolist()
+        first += _TOGETHER
