@@ -61,7 +61,10 @@ RECIPES = {
     "training-b": [*_TRAIN, "--folder", "{}/b", "--inject", "core.conv#2:120"],
 }
 #: The views that are shown with two recordings, and what says that they are drawn.
-TWO_RUNS = {"numerics": "#cw-view-numerics tbody tr", "memory": "#cw-view-memory .cw[data-ready]"}
+TWO_RUNS = {
+    "numerics": "#cw-view-numerics tbody tr", "memory": "#cw-view-memory .cw[data-ready]",
+    "source": "#cw-view-source .two tbody tr", "rewrites": "#cw-view-rewrites .two tbody tr",
+}  # fmt: skip
 _SERVE = """
 import sys
 from pathlib import Path

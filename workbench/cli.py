@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core_compiler import __version__
-from core_compiler.errors import BAD_INPUT, CANNOT_HERE, UserError, nearest
+from core_compiler.errors import BAD_INPUT, CANNOT_HERE, STOPPED, UserError, nearest
 from workbench.commands.printing import OutputLost, say
 
 #: Command -> (module, one line).  A module has ``add_arguments(parser)`` and ``run(arguments)``,
@@ -56,7 +56,6 @@ COMMANDS = {
     "doctor": ("check_machine", "what this machine has, lacks, and what to do about it"),
 }
 
-INTERRUPTED = 130
 #: A bug of ours (``EX_SOFTWARE`` of sysexits.h).
 BUG = 70
 _OURS = ("core_compiler", "workbench", "widgets", "sample_models")
@@ -77,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _CtrlC() as ctrl_c:
         try:
             parsed = build_parser(command).parse_args(words)
+            parsed.command_line = words
             if parsed.command is None:
                 raise _Usage("no command is given")
             module = importlib.import_module(f"workbench.commands.{COMMANDS[parsed.command][0]}")
@@ -86,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except _Usage as error:
             return report(_usage(str(error), command), wants_json)
         except UserError as error:
-            return report(_stopped(parsed) if ctrl_c.pressed else error, wants_json)
+            told = error.exit_code == STOPPED or ctrl_c.pressed is None
+            return report(error if told else _stopped(parsed), wants_json)
         except MemoryError:
             full = UserError("out of memory", "", "use a smaller model or batch", CANNOT_HERE)
             return report(full, wants_json)
@@ -129,7 +130,7 @@ def _stopped(parsed) -> UserError:
     kept = output is not None and Path(output).exists()
     return UserError(
         "stopped", str(output) if kept else "",
-        "what was recorded is kept" if kept else "nothing was recorded", INTERRUPTED,
+        "what was recorded is kept" if kept else "nothing was recorded", STOPPED,
     )  # fmt: skip
 
 

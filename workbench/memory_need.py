@@ -30,7 +30,7 @@ def import_bytes(wanted: models.Spec) -> int:
     """An estimate from below of the bytes that importing takes; 0 where nothing is known."""
     if wanted.kind in ("onnx", "pt2"):
         return 2 * sum(p.stat().st_size for p in import_cache.model_files(Path(wanted.text)))
-    if wanted.kind == "ir":  # bytes, text and tokens
+    if wanted.kind in ("ir", "stablehlo"):  # bytes, text and tokens
         return 4 * Path(wanted.text).stat().st_size
     if wanted.kind != "sample":
         return 0

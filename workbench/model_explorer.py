@@ -16,7 +16,7 @@ from core_compiler.exporters.tables import replacing
 from core_compiler.ir import Value
 from core_compiler.ir.text import print_attribute
 from core_compiler.record.reader import Stage
-from workbench.views import graph
+from workbench.views import graph, graph_overlays
 from workbench.views.graph import Flat, Node
 from workbench.views.joint import makes
 from workbench.views.op_facts import OpFacts
@@ -89,7 +89,7 @@ def _outputs(run: Run, stage: int, flat: Flat) -> Iterator[dict[str, Any]]:
 
 def _ops(run: Run, stage: int, flat: Flat) -> Iterator[dict[str, Any]]:
     rows = graph.facts(OpFacts.of(run), flat.nodes)
-    overlays = graph.overlays(run, stage, flat.nodes, rows)
+    overlays = graph_overlays.overlays(run, stage, flat.nodes, rows)
     for at, node in enumerate(flat.nodes):
         figures = [pair for each in overlays if (pair := _figure(each, at)) is not None]
         yield {
@@ -139,7 +139,7 @@ def _groups(run: Run, flat: Flat) -> Iterator[tuple[str, dict[str, str]]]:
     for op, scope in flat.holders.items():
         found = {"op": str(op), "name": run.name_of(op), "kind": run.recording.op(op).kind}
         if times.get(op) is not None:
-            found["time (us)"] = _number(times[op])
+            found["time (µs)"] = _number(times[op])
         yield _namespace(scope), found
 
 

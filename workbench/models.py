@@ -19,7 +19,7 @@ import numpy as np
 
 from core_compiler.errors import UserError, nearest
 from core_compiler.frontends import stand_ins
-from core_compiler.frontends.base import Imported
+from core_compiler.frontends.base import Imported, is_saved_model
 from core_compiler.frontends.text import is_ours
 from core_compiler.ir import TensorType, tensor
 from workbench import import_cache, recorded_model, user_code
@@ -106,7 +106,7 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
                 f"{', '.join(sizes)} cannot be set for a file", text, "export it at that size"
             )
         return Spec(text, kind, frontend or own, {}, trust)
-    if (Path(text) / "saved_model.pb").is_file():
+    if is_saved_model(Path(text)):
         return Spec(text, "saved_model", "tensorflow", {}, trust)
     if _FUNCTION.match(text):
         if frontend not in (None, *OF_FUNCTIONS):
@@ -125,7 +125,8 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
     files = ".onnx, .pt2, .keras or .mlir file"
     if Path(text).exists():
         raise UserError("this is no model file", text, f"give a {files}, or a .run to open")
-    listed = f"a sample ({', '.join(CATALOGUE)}), a {files}, or package.module:function"
+    listed = f"a sample ({', '.join(CATALOGUE)}), a {files}, a SavedModel's folder, or "
+    listed += "package.module:function"
     raise UserError(
         f"no model is called {text!r}", "MODEL", nearest(text, CATALOGUE, f"give {listed}")
     )

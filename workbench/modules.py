@@ -22,7 +22,7 @@ _PLAIN = {
     "start": (HERE / "app" / "runs.js", HERE / "app" / "start.js"),
     **{name: (HERE / "views" / f"{name}.js",)
        for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))},
-    **{name: (HERE / "views" / f"two_{name}.js", HERE / "views" / f"{name}.js")
+    **{name: tuple(HERE / "views" / f"{part}.js" for part in ("pair_table", f"two_{name}", name))
        for name, view in VIEWS.items() if view.two and not view.bundle},
 }  # fmt: skip
 NAMES = tuple(dict.fromkeys((*_PLAIN, *VIEWS)))

@@ -369,22 +369,27 @@ function patch(sides, before, after) {
 
 const MOST = 40;
 
+let searching = new AbortController();
+
 /** What is found in the shown stage, by the graph's own search. */
 async function search({ text: asked, asking }) {
+  searching.abort();
+  searching = new AbortController();
+  const { signal } = searching;
   const told = { text: asked, asking, hits: [] };
   const { find, searchNames } = await load('graph');
   const data = await chunk(`graph/${stageNumber(state.stage)}`);
   try {
-    const passes = searchNames(STAGES.map((each) => each.name), asked).map((i) => STAGES[i])
+    const passes = (await searchNames(STAGES.map((each) => each.name), asked, signal)).map((i) => STAGES[i])
       .map((each) => ({ what: 'pass', text: `${String(each.index).padStart(2, '0')} ${each.name}`, detail: each.summary, go: { stage: each.index } }));
-    const kernels = searchNames(boot.named.map(([, name]) => name), asked)
+    const kernels = (await searchNames(boot.named.map(([, name]) => name), asked, signal))
       .map((i) => ({ what: 'kernel', text: boot.named[i][1], go: { kernel: boot.named[i][0], panes: ['kernels', 'code'] } }));
     const others = [...passes.slice(0, MOST / 4), ...kernels.slice(0, MOST / 4)];
-    const { ops, hits } = data ? find(data.text, data.blob, asked, MOST - others.length) : { ops: 0, hits: [] };
+    const { ops, hits } = data ? await find(data.text, data.blob, asked, MOST - others.length, signal) : { ops: 0, hits: [] };
     told.hits = [...others, ...hits.map(({ key, ...hit }) => ({ what: 'op', ...hit, go: { op: key } }))];
     Object.assign(told, { ops, total: passes.length + kernels.length + ops });
-  } catch (error) { // an expression that is none, while it is typed
-    told.problem = { what: error.message };
+  } catch (error) { // an expression that is none, while it is typed, or takes too long
+    told.problem = { what: error.message, fix: error.fix };
   }
   component('bar').receive({ detail: JSON.stringify(told) });
   showBar();

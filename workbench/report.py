@@ -28,6 +28,7 @@ from workbench.moves import rewrite as choose_rewrite
 from workbench.state import PRESETS, VIEWS, Sight
 from workbench.views import (
     Empty,
+    bisect,
     code,
     diff,
     graph,
@@ -180,6 +181,10 @@ def _put_view(run: Run, made: Report, name: str, key: str, sight: Sight) -> None
         return
     if name == "training":
         made.put(key, *pack(finite(training.whole(run))))
+        return
+    if name == "bisect":  # whoever reads it has the recording elsewhere
+        there = {"path": run.path.name, "command": bisect.command(run, run.path.name)}
+        made.put(key, *pack(finite({**views.data(name, run, sight), **there})))
         return
     if name == "diff":  # whole: there is nobody to ask for further lines
         rows = diff.lines(run, run.stage_number(sight.stage))

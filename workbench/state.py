@@ -37,12 +37,12 @@ BOTH = ("A", "A | B")
 #: The views in the order of their tabs.
 VIEWS: Mapping[str, View] = {
     "overview": View("Overview", "o"),
-    "graph": View("Graph", "g", "graph"),
+    "graph": View("Graph", "g", "graph", two=BOTH),
     "diff": View("IR diff", "d", "diff", two=("previous pass", "other run")),
-    "rewrites": View("Rewrites", "r", wide=True),
-    "source": View("Source", "s", wide=True),
+    "rewrites": View("Rewrites", "r", wide=True, two=BOTH),
+    "source": View("Source", "s", wide=True, two=BOTH),
     "kernels": View("Kernels", "k", wide=True, two=BOTH),
-    "code": View("Code", "c", "code", wide=True),
+    "code": View("Code", "c", "code", wide=True, two=BOTH),
     "memory": View("Memory", "m", "memory", wide=True, two=BOTH),
     "timeline": View("Timeline", "t", "timeline", wide=True, two=BOTH),
     "numerics": View("Numbers", "n", two=BOTH),

@@ -63,16 +63,24 @@ class Shown:
         return Table(name, self.what, tuple(columns), rows)
 
 
-def tables(run: Run) -> dict[str, list[Table]]:
-    """All tables of a recording in two families: ``page`` and ``schema``."""
-    return {"page": [shown.table(name, run) for name, shown in PAGE.items()],
-            "schema": run.recording.tables()}  # fmt: skip
+def tables(run: Run, other: Run | None = None) -> dict[str, list[Table]]:
+    """All tables of a recording in two families: ``page`` and ``schema``; of two recordings
+    ``compare`` as well."""
+    found = {"page": [shown.table(name, run) for name, shown in PAGE.items()],
+             "schema": run.recording.tables()}  # fmt: skip
+    if other is not None:
+        from workbench import two_tables
+
+        found["compare"] = two_tables.tables(run, other)
+    return found
 
 
-def find(run: Run, name: str) -> Table:
+def find(run: Run, name: str, other: Run | None = None) -> Table:
     """The table of a name; UserError names the near ones, or all."""
-    every = {table.name: table for family in tables(run).values() for table in family}
+    every = {table.name: table for family in tables(run, other).values() for table in family}
     if name not in every:
+        if other is None and name.startswith("two_"):
+            raise UserError(f"{name} is a table of two recordings", "--table", "give --other RUN")
         fix = nearest(name, every, f"tables: {', '.join(every)}")
         raise UserError(f"no table is called {name!r}", "--table", fix)
     return every[name]

@@ -12,10 +12,14 @@ from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import UserError, nearest
 from core_compiler.ir.events import Observer
 from core_compiler.pipelines import PipelineEdit
+from core_compiler.training import files
+from core_compiler.training.data import Data
 from core_compiler.training.fit import Plan
 from core_compiler.training.inject import Injection
 from core_compiler.training.replay import Run
+from core_compiler.training.rows import Wanted
 from core_compiler.training.step import TrainingStep
+from core_compiler.training.stream import Stream
 from workbench import edits
 from workbench.commands import common
 from workbench.commands.train_model import TILINGS
@@ -30,11 +34,11 @@ _WHAT = (
 #: All that a run is done again with; what is changed about its pipeline comes beside them.
 _KEPT = (
     *_WHAT, "target", "threads", "tiling", "recompute", "iterations", "every", "receipts",
-    "ops_every", "inject",
+    "ops_every", "inject", "leaves",
 )  # fmt: skip
 _PIPELINE = "pipeline"
 #: What runs of before lack.
-_LATER: dict[str, Any] = {"recompute": None, _PIPELINE: {}}
+_LATER: dict[str, Any] = {"recompute": None, "leaves": "fast", _PIPELINE: {}}
 
 
 def plan(arguments: Namespace) -> Plan:
@@ -43,6 +47,7 @@ def plan(arguments: Namespace) -> Plan:
         arguments.iterations, arguments.batch, arguments.seed,
         Path(arguments.folder) if arguments.folder else None, arguments.every, arguments.receipts,
         arguments.ops_every, Injection.of(arguments.inject) if arguments.inject else None,
+        arguments.leaves,
     )  # fmt: skip
 
 
@@ -55,36 +60,31 @@ def make(
     from core_compiler.training.config import Training
 
     common.require_execution(arguments.target)
-    module, loss, arrays = _task(arguments)
+    module, loss, data = _task(arguments)
     training = Training(
         loss=arguments.loss or loss, optimizer=_optimizer(arguments),
         freeze=tuple(arguments.freeze), clip_norm=arguments.clip_norm, seed=arguments.seed,
         shards=arguments.shards, sync_batch_norm=not arguments.own_batch_norm,
         precision=arguments.precision, loss_scale=arguments.loss_scale,
-        recompute=arguments.recompute,
+        recompute=arguments.recompute, keep_gradients=arguments.receipts == "gradients",
         initialize=common.pairs(arguments.initialize, "--initialize"),
     )  # fmt: skip
     step = cc.compile(
-        module, tuple(a[: arguments.batch] for a in arrays), training=training,
+        module, data.example(arguments.batch), training=training,
         target=arguments.target, threads=common.threads(arguments), observer=observer, edit=edit,
         finish=finish,
         options={"tiles": TILINGS[arguments.tiling]} if arguments.target == "cpu" else {},
     )  # fmt: skip
     step.compilation.about["model"] = arguments.model
-    return step, arrays
+    return step, data
 
 
 def save(arguments: Namespace, edit: PipelineEdit) -> None:
     """Keep the arguments, and what is changed about the pipeline, in the run's folder."""
-    folder = Path(arguments.folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        held = {name: getattr(arguments, name) for name in _KEPT}
-        held[_PIPELINE] = edit_facts(edit)
-        (folder / FILE).write_text(json.dumps(held, indent=1) + "\n")
-    except OSError as error:
-        raise UserError(f"the folder cannot be written: {error.strerror}", str(folder),
-                        "choose another folder") from None  # fmt: skip
+    held = {name: getattr(arguments, name) for name in _KEPT}
+    held[_PIPELINE] = edit_facts(edit)
+    text = json.dumps(held, indent=1) + "\n"
+    files.write(Path(arguments.folder) / FILE, text.encode(), "how the run is done again")
 
 
 def is_run(folder: Path) -> bool:
@@ -131,7 +131,7 @@ def _optimizer(arguments) -> Any:
     return made if arguments.rate is None else replace(made, rate=arguments.rate)  # type: ignore[type-var]
 
 
-def _task(arguments) -> tuple[Any, str, tuple]:
+def _task(arguments) -> tuple[Any, str, Data | Stream]:
     """The module, its loss by name, and its data."""
     from sample_models.catalogue import CATALOGUE, build
     from sample_models.training import task
@@ -143,18 +143,30 @@ def _task(arguments) -> tuple[Any, str, tuple]:
         sizes |= common.pairs(arguments.size, "--size")
         built = build(name, seed=arguments.seed, **sizes)
         found = task(name, built, arguments.seed)
-        return built.module, found.loss, found.arrays
+        return built.module, found.loss, Data.of(found.arrays)
     if Path(name).suffix in (".onnx", ".keras", ".pt2"):
         raise UserError("a file brings no data to train on", name, "train it from Python: "
                         "cc.compile(path, (x, y), training=cc.Training(...))")  # fmt: skip
     if ":" not in name:
         fix = nearest(name, CATALOGUE, f"there are {', '.join(CATALOGUE)}")
         raise UserError(f"no sample model is called {name!r}", "train", fix)
-    from core_compiler.training.data import Data
     from workbench import user_code
 
-    made = user_code.call(name, {})
-    if not isinstance(made, tuple) or len(made) != 2:
-        raise UserError("the function returns no pair", name,
-                        "return a torch module and its data")  # fmt: skip
-    return made[0], "cross_entropy", Data.of(made[1]).arrays
+    made = user_code.returned(name, {})
+    if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
+        raise UserError("the function did not return (model, data)", name,
+                        "return a torch module and what it is trained on")  # fmt: skip
+    return made[0], "cross_entropy", Data.of(made[1], _wanted(made[0]))
+
+
+def _wanted(module: Any) -> list[Wanted]:
+    """What a torch module takes, by its ``forward``, and the targets: before it is imported."""
+    from inspect import Parameter, signature
+
+    try:
+        taken = signature(module.forward).parameters.values()
+    except (AttributeError, TypeError, ValueError):
+        return []
+    if any(p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for p in taken):
+        return []
+    return [Wanted(p.name) for p in taken if p.default is Parameter.empty] + [Wanted("targets")]

@@ -21,6 +21,22 @@ if TYPE_CHECKING:
 _WHOLE = "call it in Python to see the whole traceback"
 
 
+def returned(text: str, sizes: Mapping[str, Any]) -> Any:
+    """What the function that ``text`` names returns, called with ``sizes`` as keyword arguments;
+    UserError where it cannot be imported, called, or raises.  What it prints goes to standard
+    error: standard output is for answers."""
+    module_name, _, name = text.partition(":")
+    sys.path.insert(0, "")
+    try:
+        function = _function(module_name, name, text)
+        _check_call(function, sizes, text)
+        with _told(text):
+            return function(**sizes)
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove("")
+
+
 def call(text: str, sizes: Mapping[str, Any]):
     """Call the function that ``text`` names with ``sizes`` as keyword arguments.
 
@@ -28,19 +44,9 @@ def call(text: str, sizes: Mapping[str, Any]):
     JAX function and its arguments (a tuple of trees of arrays), or a Keras model or ``tf.function``
     and an array or a tuple of arrays.  Answers the model and the tuple, which is None for a Keras
     model alone: it may say what its inputs are.
-    UserError where it cannot be imported, called, or raises.  What it prints goes to standard
-    error: standard output is for answers.
+    UserError as :func:`returned` has it, and where it returned something else.
     """
-    module_name, _, name = text.partition(":")
-    sys.path.insert(0, "")
-    try:
-        function = _function(module_name, name, text)
-        _check_call(function, sizes, text)
-        with _told(text):
-            made = function(**sizes)
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove("")
+    made = returned(text, sizes)
     if of_keras(made):
         return made, None
     if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):

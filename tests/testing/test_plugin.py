@@ -263,6 +263,51 @@ def test_a_failing_test_leaves_what_it_compiled(project):
     assert page.startswith("<!doctype html>")
 
 
+DIRECT = """
+import core_compiler as cc
+from core_compiler import compiler
+
+EARLY = compiler.start(parse(PROGRAM))
+
+@pytest.fixture
+def base():
+    return cc.compile(parse(PROGRAM), (X,), finish=False)
+
+def test_of_the_code_under_test(base):
+    base.step()
+    base.rerun(0, PipelineEdit(skip=("canonicalise",))).step()
+    cc.compile(parse(PROGRAM), (X,), edit=PipelineEdit(insert=((1, broken.Raises()),)))
+
+def test_of_what_is_kept(base, compiled):
+    assert compiled.keep(EARLY) is EARLY and compiled.keep(base) is base
+    assert 0
+
+def test_that_passes(base):
+    base.step()
+"""
+
+
+def test_compiles_without_the_fixtures_are_recorded_too(project):
+    result = project("--workbench-record=left", test_a=DIRECT)
+    assert outcome(result) == {"failed": 2, "passed": 1}
+    left, found = project.path / "left", {}
+    for path in left.glob("*.run"):
+        with Recording.open(path) as run:
+            found[path.stem] = [stage.pass_name for stage in run.stages()]
+    code, kept = "test_a.py--test_of_the_code_under_test", "test_a.py--test_of_what_is_kept"
+    first = found[f"{code}.1"]
+    assert len(first) == 2 and first[0] == "import"
+    assert len(found[f"{code}.3"]) == 2  # the import, and the pass before the one that raised
+    assert found == {
+        f"{code}.1": first, f"{code}.2": found[f"{code}.2"], f"{code}.3": first,
+        f"{kept}.1": ["import"], f"{kept}.2": ["import"],
+    }  # fmt: skip
+    assert all(path.with_suffix(".html").is_file() for path in left.glob("*.run"))
+
+    assert outcome(project(test_a=DIRECT)) == {"failed": 2, "passed": 1}
+    assert [name for name in files(project.path) if name != "__pycache__"] == ["left", "test_a.py"]
+
+
 def test_without_the_option_nothing_is_kept_or_written(project):
     result = project(test_a=FAILING)
     assert outcome(result) == {"passed": 1, "failed": 4, "errors": 1}

@@ -182,7 +182,7 @@ def with_overlays(data: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     return {
         **data,
         "overlays": [
-            {"name": "time", "unit": "us", "values": time, "combine": "sum", "scale": "log"},
+            {"name": "time", "unit": "µs", "values": time, "combine": "sum", "scale": "log"},
             {
                 "name": "bytes",
                 "unit": "B",

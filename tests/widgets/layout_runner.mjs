@@ -2,12 +2,15 @@
 import { readFileSync } from 'node:fs';
 
 const layoutCode = await import(process.argv[2]);
-const { stages, open, query, expand, cone } = JSON.parse(readFileSync(0, 'utf8'));
-const state = new layoutCode.GraphState();
+const { stages, open, query, expand, cone, turns, timed } = JSON.parse(readFileSync(0, 'utf8'));
+let state = new layoutCode.GraphState();
 const results = [];
-for (const { text, blob } of stages) {
+for (const [i, { text, blob }] of stages.entries()) {
+  // Every so many stages belong to a view of their own.
+  if (turns && i % turns === 0) state = new layoutCode.GraphState();
   const bytes = Buffer.from(blob, 'base64');
   const buffer = new Uint8Array(bytes).buffer;
+  const began = process.cpuUsage();
   state.load(layoutCode.decode(text, buffer));
   if (open === 'all') state.expand(true);
   else if (Array.isArray(open)) {
@@ -15,9 +18,16 @@ for (const { text, blob } of stages) {
     state.place();
   }
   if (expand) state.expand(false);
-  results.push(report());
+  const { user, system } = process.cpuUsage(began);
+  results.push(timed ? { ...report(), seconds: (user + system) / 1e6 } : report());
 }
 process.stdout.write(JSON.stringify(results));
+
+// In a page a worker answers.
+function found(graph) {
+  const answers = layoutCode.answer(layoutCode.asked(graph, query));
+  return Array.from(layoutCode.search(graph, query, answers), (op) => graph.keys[op]);
+}
 
 function report() {
   const { graph, tree, layout } = state;
@@ -48,7 +58,7 @@ function report() {
       id, label, kind, total, repeats, uniform, children: children.length, ops: ops.length,
     })),
     drawnOps: layout.drawnOps,
-    found: query ? Array.from(layoutCode.search(graph, query), (op) => graph.keys[op]) : [],
+    found: query ? found(graph) : [],
     cone: cone
       ? Array.from(layoutCode.cone(graph, cone.roots.map((key) => graph.indexOf.get(key)), cone.direction),
           (op) => graph.keys[op])

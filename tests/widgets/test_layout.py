@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.widgets.graphs import Builder, sized, trained, transformer
 from workbench.views import op_search
 
 RunLayout = Callable[..., list[dict[str, Any]]]
+#: Of processor time, for 100,000 ops; they take 2 to 4.  The layout is linear in ops and edges, so
+#: one that is not takes minutes.
+MOST_SECONDS = 20
 
 
 def check(report: dict[str, Any]) -> None:
@@ -51,11 +56,28 @@ def test_transformer(run_layout: RunLayout, long_edges: bool, scopes: bool, open
 
 @pytest.mark.slow
 def test_largest(run_layout: RunLayout) -> None:
-    """100,000 ops all drawn: the layout answers, within the fixture's time limit."""
-    data = sized(100_000).data(options={"max_visible": 1_000_000})
-    (report,) = run_layout(data, open="all")
-    assert report["drawnOps"] > 70_000
-    check(report)
+    """100,000 ops all drawn, and the next stage."""
+    g, options = sized(100_000), {"max_visible": 1_000_000}
+    stages = [g.data("0", options=options), without(g, 50_000).data("1", options=options)]
+    for report in run_layout(*stages, open="all", timed=True):
+        assert report["drawnOps"] > 70_000
+        check(report)
+        assert report["seconds"] < MOST_SECONDS
+
+
+def test_time_is_bounded_where_rows_and_edges_are_many(run_layout: RunLayout) -> None:
+    """20,000 ops in one scope, all of which read one, or any three of the last fifty; then as many
+    new ones."""
+    wide, dense, random = Builder(), Builder(), np.random.default_rng(0)
+    for i in range(20_000):
+        wide.add("add", (0,) if i else ())
+        dense.add("add", tuple(int(o) for o in random.integers(max(0, i - 50), i, 3)) if i else ())
+    for g in (wide, dense):
+        first = g.data("0")
+        for _ in range(20_000):
+            g.add("mul", (int(random.integers(1_000)) if g is dense else 0,))
+        for report in run_layout(first, g.data("1"), open="all", timed=True):
+            assert report["seconds"] < MOST_SECONDS
 
 
 @st.composite
@@ -88,6 +110,10 @@ def test_deterministic(run_layout: RunLayout) -> None:
     assert run_layout(data, open="all") == run_layout(data, open="all")
 
 
+#: The key of an op that is in no generated graph.
+NEW = 100_000
+
+
 def places(report: dict[str, Any]) -> dict[Any, tuple[float, float]]:
     return {item.get("op", item.get("scope")): (item["x"], item["y"]) for item in report["items"]}
 
@@ -99,17 +125,30 @@ def test_same_stage_moves_nothing(run_layout: RunLayout) -> None:
 
 
 def without(g: Builder, index: int) -> Builder:
-    """The graph without one op; its users read the op's first operand instead."""
+    """The graph without one op; its users read the op's first operand, if it has one, instead."""
     after = copy.deepcopy(g)
-    instead = after.operands[index][0]
+    instead = after.operands[index][:1]
     for column in vars(after).values():
         del column[index]
+    after.operands = [
+        tuple(o - (o > index) for x in operands for o in (instead if x == index else (x,)))
+        for operands in after.operands
+    ]
+    return after
 
-    def renumber(op: int) -> int:
-        op = instead if op == index else op
-        return op - 1 if op > index else op
 
-    after.operands = [tuple(map(renumber, operands)) for operands in after.operands]
+def with_between(g: Builder, at: int, producer: int, users: set[int], kind: str) -> Builder:
+    """The graph with an op of key `NEW` at place `at`, in the scope of the op before or after it,
+    whichever is its producer or user; `users` (places) read it instead of `producer`."""
+    after = copy.deepcopy(g)
+    like = producer if at == producer + 1 else at
+    for column in vars(after).values():
+        column.insert(at, column[like])
+    after.keys[at], after.kinds[at] = NEW, kind
+    for i, operands in enumerate(g.operands):
+        reads = [at if i in users and o == producer else o + (o >= at) for o in operands]
+        after.operands[i + (i >= at)] = tuple(reads)
+    after.operands[at] = (producer,)
     return after
 
 
@@ -132,7 +171,7 @@ def test_replaced_ops_take_the_gap(run_layout: RunLayout) -> None:
     for index in (start + 4, start + 3, start + 2, start + 1):
         fused = without(fused, index)
     fused.kinds[start] = "softmax"
-    fused.keys[start] = 100_000
+    fused.keys[start] = NEW
     fused.types[start] = g.types[start - 1]
     first, second = run_layout(g.data("0"), fused.data("1"), open="all")
     before, after = places(first), places(second)
@@ -144,23 +183,129 @@ def test_inserted_op_moves_only_what_is_below(run_layout: RunLayout) -> None:
     """What is above stays; what is below moves down together and not sideways."""
     g = transformer(2, long_edges=False)
     at = g.kinds.index("exp")
-    after = copy.deepcopy(g)
-    for column in ("names", "kinds", "types", "scopes", "lines", "attributes", "status"):
-        values = getattr(after, column)
-        values.insert(at + 1, values[at])
-    after.keys.insert(at + 1, 100_000)
-    after.kinds[at + 1] = "clamp"
-    shift = [tuple(o + 1 if o > at else o for o in operands) for operands in g.operands]
-    shift = [tuple(at + 1 if o == at and i > at else o for o in ops) for i, ops in enumerate(shift)]
-    after.operands = [*shift[: at + 1], (at,), *shift[at + 1 :]]
+    after = with_between(g, at + 1, at, set(range(at + 1, len(g.keys))), "clamp")
     first, second = run_layout(g.data("0"), after.data("1"), open="all")
     check(second)
     before, now = places(first), places(second)
-    assert 100_000 in now
+    assert NEW in now
     shared = [key for key in before if key in now]
     assert all(before[key][0] == now[key][0] for key in shared)
     deltas = {now[key][1] - before[key][1] for key in shared}
     assert len(deltas) == 2 and 0 in deltas
+
+
+#: The scopes of a graph in program order.
+RUNS = ("", "a", "a/b", "a", "a/c", "d", "")
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> Builder:
+    """Any op graph whose scopes hold what stands together in it, and whose constants (which are
+    drawn with their users) read nothing."""
+    g = draw(graphs())
+    g.operands = [() if kind == "constant" else operands
+                  for kind, operands in zip(g.kinds, g.operands, strict=True)]  # fmt: skip
+    runs = sorted(draw(st.sampled_from(range(len(RUNS)))) for _ in g.keys)
+    g.scopes = [RUNS[run] for run in runs]
+    return g
+
+
+@st.composite
+def changed_in_place(draw: st.DrawFn) -> tuple[Builder, Builder]:
+    """A graph, and the same with one op removed, replaced by one that is no wider, or with another
+    attribute."""
+    g = draw(nested())
+    index = draw(st.integers(0, len(g.keys) - 1))
+    change = draw(st.sampled_from(["removed", "replaced", "attribute"]))
+    # A constant that nothing reads any more would be drawn, which is a change more.
+    assume(change != "removed" or all(g.kinds[o] != "constant" for o in g.operands[index]))
+    if change == "removed":
+        return g, without(g, index)
+    after = copy.deepcopy(g)
+    if change == "replaced":
+        after.keys[index] = NEW
+        if g.kinds[index] != "constant":  # a constant is drawn with its user, and stays one
+            after.kinds[index] = "mul"
+    else:
+        after.attributes[index] = "axis = 1"
+    return g, after
+
+
+@st.composite
+def changed_in_size(draw: st.DrawFn) -> tuple[Builder, Builder]:
+    """A graph that has a drawn edge, and the same with an op on that edge or with a wider op."""
+    g = draw(nested())
+    edges = [(o, i) for i, each in enumerate(g.operands) for o in each if g.kinds[o] != "constant"]
+    assume(edges)
+    producer, user = draw(st.sampled_from(edges))
+    change = draw(st.sampled_from(["after the producer", "before the user", "wider"]))
+    if change == "wider":
+        after = copy.deepcopy(g)
+        after.kinds[user] = "a_kind_of_op_with_a_very_long_name"
+        return g, after
+    at = user if change == "before the user" else producer + 1
+    return g, with_between(g, at, producer, {user}, draw(st.sampled_from(["add", "clamp_it_all"])))
+
+
+def pairs(run_layout: RunLayout, graphs: list[tuple[Builder, Builder]]) -> list[Any]:
+    """The layouts of each graph and, as the next stage, of the changed one."""
+    stages = [g.data(str(i)) for pair in graphs for i, g in enumerate(pair)]
+    reports = run_layout(*stages, open="all", turns=2)
+    for report in reports:
+        check(report)
+    return list(zip(reports[::2], reports[1::2], strict=True))
+
+
+MANY = settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@MANY
+@given(st.lists(changed_in_place(), min_size=8, max_size=8))
+def test_what_is_changed_in_place_moves_nothing_else(
+    run_layout: RunLayout, many: list[tuple[Builder, Builder]]
+) -> None:
+    for first, second in pairs(run_layout, many):
+        before, now = places(first), places(second)
+        assert {k: at for k, at in now.items() if k in before and before[k] != at} == {}
+
+
+@MANY
+@given(st.lists(changed_in_size(), min_size=8, max_size=8))
+def test_what_needs_room_moves_little(
+    run_layout: RunLayout, many: list[tuple[Builder, Builder]]
+) -> None:
+    """Within each scope: what moves down is all that is below, by one distance; what moves to the
+    right is right of what became wider in its row.  Nothing moves up or to the left."""
+    for first, second in pairs(run_layout, many):
+        names = [container["scope"] for container in second["containers"]]
+        for number, container in enumerate(first["containers"]):
+            if container["scope"] not in names:
+                continue
+            old = inside(first, number)
+            new = inside(second, names.index(container["scope"]))
+            kept = [(old[key], new[key]) for key in old if key in new]
+            down = {b["y"] - a["y"] for a, b in kept} - {0}
+            assert len(down) <= 1 and all(by > 0 for by in down)
+            moved = [a["y"] for a, b in kept if b["y"] != a["y"]]
+            assert all(a["y"] < min(moved, default=math.inf) for a, b in kept if b["y"] == a["y"])
+            grown = [a for a, b in kept if b["width"] > a["width"]]
+            for a, b in kept:
+                pushed = any(g["y"] == a["y"] and g["x"] < a["x"] for g in grown)
+                assert b["x"] == a["x"] or (pushed and b["x"] > a["x"])
+
+
+def inside(report: dict[str, Any], number: int) -> dict[Any, dict[str, float]]:
+    """The items of a scope by name, their places within it."""
+    container = report["containers"][number]
+    return {
+        item.get("op", item.get("scope")): {
+            "x": item["x"] - container["x"], "y": item["y"] - container["y"],
+            "width": item["width"],
+        }
+        for item in report["items"] if item["container"] == number
+    }  # fmt: skip
 
 
 def test_going_back_restores_places(run_layout: RunLayout) -> None:

@@ -12,6 +12,7 @@ from tests.widgets.samples import memory_data, timeline_data
 from widgets import page
 
 Open = Callable[..., Any]
+MINUS = "\N{MINUS SIGN}"
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 
 
@@ -36,8 +37,29 @@ def two_plans(shared: int = 40) -> dict[str, Any]:
 def two_timelines() -> dict[str, Any]:
     a, b = timeline_data(), timeline_data(40, 3, seed=6)
     numbers = np.arange(30, dtype=np.int32)
-    return {"two": {"a": a, "b": b, "names": ["a.run", "b.run"], "first": numbers,
+    made = {"two": {"a": a, "b": b, "names": ["a.run", "b.run"], "first": numbers,
                     "second": numbers + 5, "guessed": np.zeros(30, np.uint8)}}  # fmt: skip
+    made["two"]["pairs"] = launch_pairs(a, b)
+    return made
+
+
+def launch_pairs(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """Launch i of A beside i + 5 of B, for 30 of them; the others alone."""
+    ones, twos = (len(each["launches"]["op"]) for each in (a, b))
+    of_a = np.arange(ones, dtype=np.int32)
+    of_b = np.arange(twos, dtype=np.int32) - 5
+    alone = (of_b < 0) | (of_b >= 30)
+    of_b[alone] = np.arange(ones, ones + alone.sum())
+    count = ones + int(alone.sum())
+
+    def side(launches: dict[str, Any], of: np.ndarray) -> dict[str, Any]:
+        us = np.full(count, np.nan)
+        us[of] = launches["median"]
+        return {"us": us, "least": np.zeros(count, np.uint8)}
+
+    return {"title": ["conv2d · relu"] * count, "place": ["/home/x/model.py:7"] * count,
+            "a": side(a["launches"], of_a), "b": side(b["launches"], of_b),
+            "guessed": np.zeros(count, np.uint8), "of_a": of_a, "of_b": of_b}  # fmt: skip
 
 
 def alive(data: dict[str, Any]) -> tuple[float, set[int]]:
@@ -121,6 +143,55 @@ def test_two_timelines_have_one_window_and_one_selection(open_page: Open) -> Non
     assert each("marked") == [[15], [20]]
 
 
+def test_launches_are_listed_by_how_much_longer_they_take_in_b(open_page: Open) -> None:
+    data = two_timelines()
+    shown = open_page(page([("timeline", data)]))
+    shown.settle()
+    pairs, sides = data["two"]["pairs"], [data["two"][side] for side in "ab"]
+    a, b = (np.nan_to_num(pairs[side]["us"]) for side in "ab")
+    head, *rows = shown.call("differences").split("\n")
+    assert head.split(",")[6:10] == ["a_us", "b_us", "difference_us", "difference_percent"]
+    cells = [row.split(",") for row in rows]
+    by = [float(row[8]) for row in cells]
+    np.testing.assert_allclose(sorted(by), sorted(b - a))
+    assert [abs(each) for each in by] == sorted((abs(each) for each in by), reverse=True)
+    assert sum(row[10] == "recorded" for row in cells) == 30
+    assert {(row[4], row[5]) for row in cells if not row[10]} == {("0", "1"), ("1", "0")}
+    for row in cells[:30]:
+        if row[10]:
+            wanted = 100 * (float(row[7]) - float(row[6])) / float(row[6])
+            assert float(row[9]) == pytest.approx(wanted)
+
+    view = shown.view()
+    matched = next(i for i, row in enumerate(cells) if row[10])
+    line = view.locator(".differences tbody tr").nth(matched)
+    line.click()
+    at = int(line.get_attribute("data-row"))
+    marked = "(root) => [...root.querySelectorAll('.tracks')].map((e) => e.workbench.marked())"
+    assert view.evaluate(marked) == [[at], [at + 5]], "in both stacks"
+    assert shown.trait("selection")["op"] == sides[0]["launches"]["op"][at]
+    assert line.get_attribute("aria-selected") == "true"
+    view.locator(".tracks .stage").first.focus()
+    shown.tab.keyboard.press("i")
+    facts = view.locator(".tracks .tooltip:visible").inner_text()
+    assert (
+        "A | B" in facts and f"B {MINUS} A" in facts and "%" in facts.partition(f"B {MINUS} A")[2]
+    )
+
+    only = next(i for i, row in enumerate(cells) if (row[4], row[5]) == ("0", "1"))
+    view.locator(".differences tbody tr").nth(only).click()
+    ones, twos = view.evaluate(marked)
+    assert (ones, len(twos)) == ([], 1) and "op" not in shown.trait("selection")
+    view.locator(".differences .list").focus()
+    shown.tab.keyboard.press("Home")
+    assert view.locator(".differences tbody tr").first.get_attribute("aria-selected") == "true"
+    view.locator("[data-sort=a]").click()
+    shown_a = [row.split(",")[6] for row in shown.call("differences").split("\n")[1:]]
+    known = [float(each) for each in shown_a if each]
+    assert known == sorted(known, reverse=True)
+    assert shown.errors == []
+
+
 @pytest.mark.parametrize("view", ["memory", "timeline"])
 def test_names_of_both_are_text(open_page: Open, view: str) -> None:
     data = two_plans() if view == "memory" else two_timelines()
@@ -130,6 +201,8 @@ def test_names_of_both_are_text(open_page: Open, view: str) -> None:
             part["buffers"]["name"] = [HOSTILE] * len(part["buffers"]["key"])
         else:
             part["kernels"]["name"], part["note"] = [HOSTILE] * 3, HOSTILE
+            found = data["two"]["pairs"]
+            found["title"] = found["place"] = [HOSTILE] * len(found["title"])
     data["two"]["names"] = [HOSTILE, HOSTILE]
     shown = open_page(page([(view, data)]))
     shown.settle()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from typing import Any
 
@@ -215,6 +216,60 @@ def test_search_counts_and_steps(open_page: Open) -> None:
     assert hits.inner_text() == ""
 
 
+#: Takes 2 ** 40 steps to find that it is not in forty a's and a b.
+ENDLESS = "name:/(a+)+$/"
+
+
+def named(**options: Any) -> str:
+    """A page with an op on which `ENDLESS` does not end."""
+    g = transformer(3)
+    g.names[5] = "a" * 40 + "b"
+    return page([("graph", g.data())], **options)
+
+
+def hits_say(shown: Any, text: str) -> None:
+    shown.view().locator(f".hits:text-is('{text}')").wait_for()
+
+
+def test_an_expression_that_never_ends_is_stopped(open_page: Open) -> None:
+    """The page answers all the time, and finds the next thing at once."""
+    shown = open_page(named())
+    box = shown.view().locator("input[type=search]")
+    box.fill(ENDLESS)
+    hits_say(shown, "searching")
+    box.fill("kind:exp")
+    hits_say(shown, "3 hits")
+    box.fill(ENDLESS)
+    hits_say(shown, "expression takes too long")
+    note = shown.view().locator(".note").inner_text()
+    assert "takes too long; leave out nested repeats" in note
+    box.fill("kind:/^EXP$/")
+    box.press("Enter")
+    hits_say(shown, "1 of 3")
+    assert shown.errors == []
+
+
+def test_an_expression_of_a_link_is_stopped_too(open_page: Open) -> None:
+    shown = open_page(named(state=[{"query": ENDLESS}]))
+    hits_say(shown, "searching")
+    hits_say(shown, "expression takes too long")
+    assert shown.errors == []
+
+
+@pytest.mark.parametrize("policy", ["script-src 'unsafe-inline' blob:; worker-src 'none'", None])
+def test_without_workers_no_expression_runs(open_page: Open, policy: str | None) -> None:
+    """Where a policy forbids them, and in a browser that has none."""
+    html = named()
+    if policy:
+        html = html.replace("script-src 'unsafe-inline' blob:", policy)
+    else:
+        html = html.replace("<head>", "<head><script>delete window.Worker</script>")
+    shown = open_page(html)
+    shown.view().locator("input[type=search]").fill(ENDLESS)
+    hits_say(shown, "no expressions here")
+    assert "this page allows no workers" in shown.view().locator(".note").inner_text()
+
+
 def test_cap_is_said(open_page: Open) -> None:
     data = sized(1000).data(options={"max_visible": 300})
     shown = open_page(page([("graph", data)]))
@@ -224,7 +279,9 @@ def test_cap_is_said(open_page: Open) -> None:
     drawn = shown.call("shown")
     assert drawn["items"] <= 300
     text = shown.view().locator(".shown").inner_text()
-    assert text == f"{drawn['ops']} of 1,020 ops"
+    kinds = sized(1000).kinds
+    weights = sum(kind in ("constant", "weight") for kind in kinds)
+    assert text == f"{drawn['ops']} of {len(kinds) - weights} ops, {weights} constants"
 
 
 def diff_stage() -> dict[str, Any]:
@@ -426,6 +483,17 @@ def test_dot_is_what_is_drawn(open_page: Open) -> None:
     assert len(graphviz.AGraph(string=shown.call("dot")).nodes()) > 0
 
 
+def test_names_that_are_no_xml_leave_files_that_can_be_read(open_page: Open) -> None:
+    shown, odd = graph_page(open_page), transformer(1)
+    odd.kinds = [f"{kind}\1\x1f\ufffe\0\t\U0001f600" for kind in odd.kinds]
+    shown.receive(odd.data("1", "a\1b"))
+    shown.settle()
+    texts = list(ElementTree.fromstring(shown.call("svg")).itertext())
+    assert any("gather\ufffd\ufffd\ufffd\ufffd" in text for text in texts)
+    drawn = shown.call("dot")
+    assert drawn.startswith('digraph "a\ufffdb"') and "\1" not in drawn
+
+
 def test_cones_dim_the_rest(open_page: Open) -> None:
     shown = graph_page(open_page)
     g = transformer(3)
@@ -517,6 +585,7 @@ def test_a_wrong_expression_is_told(open_page: Open) -> None:
     hits = shown.view().locator(".hits")
     hits.get_by_text("no expression").wait_for()
     assert "Invalid regular expression" in hits.get_attribute("title")
+    assert "Invalid regular expression" in shown.view().locator(".note").inner_text()
 
 
 def test_names_are_text(open_page: Open) -> None:

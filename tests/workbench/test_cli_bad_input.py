@@ -174,6 +174,7 @@ WRONG = [
     (("export", "{f}/good.run", "-o", "{f}/good.run"), 2, ["itself"]),
     (("export", "{f}/good.run", "-o", "{f}/x.mlir"), 2, [".run"]),
     (("export", "{f}/good.run", "--stage", "1", "-o", "{f}/x.run"), 2, [".mlir"]),
+    (("export", "{f}/good.run", "-o", "{f}/x.svg"), 2, ["a drawing is of one stage", "--stage"]),
     (("export", "{f}/good.run", "--stage", "999", "-o", "{f}/x.mlir"), 2, ["999"]),
     (("open", "{f}/absent.run"), 2, ["absent.run"]),
     (("open", "{f}/newer.run"), 2, ["newer"]),

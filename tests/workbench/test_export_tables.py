@@ -115,6 +115,54 @@ def test_rewrites_launches_and_samples_are_all_there(folder, command, recording)
     assert all(row["time_us"] > 0 for row in samples)
 
 
+def test_two_recordings_have_tables_of_what_compare_shows(two_blocks, tmp_path, command):
+    a, b = two_blocks.run, two_blocks.plain
+    folder = tmp_path / "two"
+    made = command.json("export", a, "-o", folder, "--tables", "csv", "--other", b)
+    assert made["other"] == b.name
+    names = {t["name"] for t in made["tables"] if t["family"] == "compare"}
+    shown = command.json("show", a, "compare", "--other", b)["data"]
+    for section in ("facts", "figures", "passes", "kernels", "launches"):
+        rows = rows_of(folder, f"two_{section}")
+        assert len(rows) == len(shown[section]) > 0
+        names.remove(f"two_{section}")
+    for row, known in zip(rows_of(folder, "two_kernels"), shown["kernels"], strict=True):
+        for side in ("a", "b"):
+            known_side = known[side] or {"kernels": [], "count": None, "us": None}
+            listed = json.loads(row[f"{side}_kernels"] or "[]")
+            assert listed == [k["name"] for k in known_side["kernels"]]
+            assert row[f"{side}_launches"] == known_side["count"]
+            assert row[f"{side}_time_us"] == known_side["us"]
+    assert [r["name"] for r in shown["facts"]] == [r["name"] for r in rows_of(folder, "two_facts")]
+    assert len(rows_of(folder, "two_buffers")) > 0
+    assert names == {"two_buffers", "two_values", "two_iterations", "two_lines", "two_rewrites"}
+    for name, view in (("two_lines", "source"), ("two_rewrites", "rewrites")):
+        known = command.json("show", a, view, "--other", b)["data"]["rows"]
+        rows = rows_of(folder, name)
+        key = "text" if view == "source" else "rule"
+        assert [row[key] for row in rows] == [row[key] for row in known] and known
+
+    alone = command.json("export", a, "-o", tmp_path / "two_passes.csv", "--other", b)
+    assert alone["rows"] == len(shown["passes"])
+    code, _, err = command("export", a, "-o", tmp_path / "two_passes.csv")
+    assert code == 2 and "two_passes is a table of two recordings; give --other RUN" in err
+    code, _, err = command("export", a, "-o", tmp_path / "a.run", "--other", b)
+    assert code == 2 and "add --tables csv" in err
+
+
+def test_values_of_two_recordings_are_beside_each_other(recording, tmp_path, command):
+    """A recording beside itself: every value that has statistics, and no difference."""
+    command.json("export", recording, "-o", tmp_path / "a", "--tables", "csv", "--other", recording)
+    rows, values = rows_of(tmp_path / "a", "two_values"), rows_of(tmp_path / "a", "values")
+    assert {(r["a_stage"], r["a_value"]) for r in rows} == {
+        (v["stage"], v["value"]) for v in values
+    }
+    for row in rows:
+        assert not row["differs"] and row["difference"] == 0.0
+        for name in ("value", "type", "minimum", "maximum", "mean"):
+            assert row[f"a_{name}"] == row[f"b_{name}"]
+
+
 def test_one_table_is_named_by_the_option_or_by_the_file(command, recording, tmp_path):
     by_name = command.json("export", recording, "-o", tmp_path / "kernels.csv")
     other = command.json("export", recording, "-o", tmp_path / "x.CSV", "--table", "kernels")
@@ -174,8 +222,8 @@ class Few:
     def __init__(self, tables):
         self.tables = tables
 
-    def __call__(self, run):
-        return {family: members[:1] for family, members in self.tables(run).items()}
+    def __call__(self, run, other=None):
+        return {family: members[:1] for family, members in self.tables(run, other).items()}
 
 
 @pytest.fixture

@@ -193,6 +193,15 @@ def test_an_index_of_another_version(store):
     db.close()
 
 
+def test_a_recording_of_a_newer_version_is_not_read(store):
+    path = store.make("a")
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    db.close()
+    (entry,) = store.entries()
+    assert entry.status == "unreadable" and entry.error == schema.made_by_newer(schema.VERSION + 1)
+
+
 def test_two_processes_share_an_index(store):
     for number in range(20):
         store.make(f"a{number:02}")

@@ -117,7 +117,7 @@ def test_nodes_say_line_type_attributes_time_and_bytes(exported, recording, comm
     kinds = {n["label"]: a for n, a in zip(first["nodes"], attributes, strict=True)}
     assert kinds["core.constant"]["type"].startswith("tensor<")
     timed = sum(float(p["value"]) for n in last["nodes"] for p in n["attrs"]
-                if p["key"] == "time (us)")  # fmt: skip
+                if p["key"] == "time (µs)")  # fmt: skip
     sql = "SELECT sum(median) FROM timing"
     (((total,),)) = command.json("query", recording, sql)["rows"]
     assert timed == pytest.approx(total, rel=1e-4)

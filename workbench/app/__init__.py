@@ -20,8 +20,10 @@ def serve(
     *,
     root: Path | None = None,
     job: dict[str, Any] | None = None,
+    as_json: bool = False,
 ) -> None:
-    """Serve the page until Ctrl-C.  The first line printed is its URL, which answers by then.
+    """Serve the page until Ctrl-C.  The first line printed is its URL, which answers by then
+    (``as_json``: as ``{"url": ...}``).
 
     ``opened``: a recording (``.run``) to open, or a model to compile and show (with the options
     ``job``: frontend, target, sizes, check, execute); None shows the start page.  ``port`` 0 takes
@@ -29,7 +31,7 @@ def serve(
     unless ``allow_code``.  ``root``: the cache folder whose ``recordings/`` is the library.
     UserError where the port is in use, the recording cannot be opened, or panel is not installed.
     """
-    _server("open").serve(opened, port, address, open_browser, allow_code, root, job)
+    _server("open").serve(opened, port, address, open_browser, allow_code, root, job, as_json)
 
 
 def serve_team(
@@ -43,6 +45,7 @@ def serve_team(
     max_upload: int = MAX_UPLOAD,
     quota: int = 0,
     origins: tuple[str, ...] = (),
+    as_json: bool = False,
 ) -> None:
     """Serve a library to several people until Ctrl-C or SIGTERM.
 
@@ -50,14 +53,14 @@ def serve_team(
     compiles; ``max_upload`` of a file and ``quota`` of all that a user uploads (of everybody
     together where nobody signs in; 0: no limit) in bytes.  Whatever the address, files outside the
     store are not opened, and code runs only with ``allow_code``.  ``origins``: more hosts from
-    which browsers connect.  UserError as :func:`serve`.
+    which browsers connect.  ``as_json`` and UserError as :func:`serve`.
     """
     server = _server("serve")
     from workbench.app.workspace import Workspace
 
     workspace = Workspace(local=False, allow_code=allow_code, root=store, max_upload=max_upload,
                           quota=quota, access=access, limits=limits)  # fmt: skip
-    server.run(workspace, port, address, origins=origins)
+    server.run(workspace, port, address, origins=origins, as_json=as_json)
 
 
 def _server(command: str) -> Any:

@@ -30,8 +30,8 @@ class Refused(UserError):
 @dataclass(frozen=True)
 class Access:
     """The names of editors and viewers.  Without ``sign_in`` everybody who reaches the server is
-    an editor.  ``options``: what :func:`panel.io.server.get_server` is given to have people sign
-    in."""
+    an editor, or a viewer where ``viewers`` has ``*``.  ``options``: what
+    :func:`panel.io.server.get_server` is given to have people sign in."""
 
     sign_in: bool = False
     editors: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class Access:
         """``editor``, ``viewer``, or None for somebody who may not even look.  A name counts more
         than ``*``, and of two roles the lesser one counts."""
         if not self.sign_in:
-            return EDITOR
+            return VIEWER if EVERYBODY in self.viewers else EDITOR
         if not user:
             return None
         for name in (user, EVERYBODY):

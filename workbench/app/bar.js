@@ -213,7 +213,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const { other, offered = [], on = [] } = data.two ?? {};
     if (!titles || !(other || offered.length)) return null;
     const both = Boolean(other) && on.includes(view);
-    const named = (each) => [each.target, each.total_ms === null ? '' : figure(each.total_ms, 'ms'), ago(each.began)].filter(Boolean).join(', ');
+    const named = (each) => [each.target, each.variant, each.total_ms === null ? '' : figure(each.total_ms, 'ms'), ago(each.began)].filter(Boolean).join(', ');
     const pick = h('select', { 'aria-label': other ? 'B, the other recording' : 'Show another recording beside this one', title: other ? `B: ${other}` : 'A | B: show another recording of the model beside this one', change: () => {
       if (pick.value === '/') send('show', { view: 'compare', beside: view });
       else send('compare', { with: pick.value, view });

@@ -43,7 +43,8 @@ class Offers:
             "on": [name for name in sight.panes if VIEWS[name].two and sight.shows_two(name)],
             "other": sight.other if other is not None else "",
             "offered": [
-                {"name": e.name, "target": e.target, "total_ms": e.total_ms, "began": e.began}
+                {"name": e.name, "target": e.target, "variant": e.variant, "total_ms": e.total_ms,
+                 "began": e.began}
                 for e in self._found if e.path != str(run.path)
             ],
         }  # fmt: skip

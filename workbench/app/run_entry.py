@@ -32,12 +32,13 @@ MAX_SECONDS = 5.0
 class Entry:
     """A recording in the library.
 
-    ``variant``: the sizes that the model was built with, where they are not its own (``width
-    0.25``); ``began``: seconds since 1970; ``checks`` counts verdicts; ``device`` is the GPU it was
-    made on ("" where none is named); ``mode`` is ``inference`` or ``training``; ``elsewhere``:
-    another machine writes it; ``error``: why it cannot be read.  Figures that it does not have are
-    None: ``total_ms`` of one execution, ``compile_s``, ``peak_bytes`` of the arena, ``kernels``
-    that are launched, ``worst_error`` of a checked rewrite (relative).
+    ``variant``: the sizes that the model was built with, where they are not its own, and what was
+    edited of the pipeline (``width 0.25; skip fuse_elementwise``); ``began``: seconds since 1970;
+    ``checks`` counts verdicts; ``device`` is the GPU it was made on ("" where none is named);
+    ``mode`` is ``inference`` or ``training``; ``elsewhere``: another machine writes it; ``error``:
+    why it cannot be read.  Figures that it does not have are None: ``total_ms`` of one execution,
+    ``compile_s``, ``peak_bytes`` of the arena, ``kernels`` that are launched, ``worst_error`` of a
+    checked rewrite (relative).
     """
 
     name: str
@@ -92,11 +93,13 @@ def read(path: Path, name: str) -> Entry:
 
 def _read(db: sqlite3.Connection, blank: Entry, made: float) -> Entry:
     schema.harden(db)
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > schema.VERSION:  # its tables may mean something else
+        return replace(blank, status="unreadable", error=schema.made_by_newer(version))
     meta = {k: json.loads(v) for k, v in db.execute("SELECT key, value FROM meta")}
     checks = dict(db.execute("SELECT verdict, count(*) FROM check_result GROUP BY verdict"))
     total, seconds, peak, stages, worst, kernels = db.execute(_FIGURES).fetchone()
-    (older,) = db.execute("PRAGMA user_version").fetchone()
-    iterations = 0 if older < 4 else db.execute("SELECT count(*) FROM iteration").fetchone()[0]
+    iterations = 0 if version < 4 else db.execute("SELECT count(*) FROM iteration").fetchone()[0]
     status, writer = str(meta.get("status", ""))[:MAX_NAME], str(meta.get("writer", ""))
     live = status == "recording"
     if live and not is_running(writer, machine_id()):
@@ -124,10 +127,23 @@ def _device(meta: Mapping[str, Any]) -> str:
 
 def _variant(meta: Mapping[str, Any]) -> str:
     sizes = meta.get("sizes")
-    if not isinstance(sizes, dict):
+    held = sorted(sizes.items()) if isinstance(sizes, dict) else ()
+    others = ", ".join(f"{k} {v}" for k, v in held if v is not None and (k, v) != ("width", 1))
+    return _text("; ".join(filter(None, (others, _edited(meta))))).replace('"', "")
+
+
+def _edited(meta: Mapping[str, Any]) -> str:
+    """What was edited of the pipeline, in words."""
+    edit, options = meta.get("edit"), meta.get("target_options")
+    given = options if isinstance(options, dict) else {}
+    if not given and not (isinstance(edit, dict) and any(edit.values())):
         return ""
-    others = {k: v for k, v in sorted(sizes.items()) if v is not None and (k, v) != ("width", 1)}
-    return _text(", ".join(f"{k} {v}" for k, v in others.items())).replace('"', "")
+    from workbench import edits  # knows all passes, which takes a while to import
+
+    try:
+        return edits.words(edits.checked(edit), given)
+    except UserError:
+        return ""
 
 
 def _float(value: Any) -> float | None:

@@ -1,13 +1,14 @@
 """The server of the page: one address, its own resources, nothing from outside.
 
-The websocket's origin is checked, uploads need the page's token, and a URL answers as soon as it is
-printed.
+The host that a request names and the websocket's origin are checked, uploads need the page's token,
+and a URL answers as soon as it is printed.
 """
 
 from __future__ import annotations
 
 import gc
 import hashlib
+import json
 import logging
 import os
 import secrets
@@ -132,13 +133,14 @@ def serve(
     allow_code: bool = False,
     root: Path | None = None,
     job: dict | None = None,
+    as_json: bool = False,
 ) -> None:
     """Serve the page until Ctrl-C; see :func:`workbench.app.serve`."""
     local = address in LOCAL
     given = (Path(opened),) if opened is not None and str(opened).lower().endswith(".run") else ()
     workspace = Workspace(local=local, allow_code=allow_code, given=given, root=root)
     first = _first_query(workspace, opened, job)
-    run(workspace, port, address, first, open_browser)
+    run(workspace, port, address, first, open_browser, as_json=as_json)
 
 
 def run(
@@ -148,14 +150,16 @@ def run(
     first: str = "",
     open_browser: bool = False,
     origins: Iterable[str] = (),
+    as_json: bool = False,
 ) -> None:
     """Serve a workspace's pages until Ctrl-C or SIGTERM; the first line printed is the URL.
     ``first``: what a bare URL shows; ``origins``: more hosts (``name:port``) from which browsers
-    may connect."""
+    may connect; ``as_json``: the line is ``{"url": ...}``."""
     port = _free_port(address, port)
     shown = "127.0.0.1" if address in ("0.0.0.0", "::", "") else address
     local = ("localhost", "127.0.0.1") if address in LOCAL else ()
-    hosts = {f"{name}:{port}" for name in (shown, *local)} | set(origins)
+    # Bokeh takes no IPv6 address here; a page under one is of its own origin all the same.
+    hosts = {f"{name}:{port}" for name in (shown, *local) if ":" not in name} | set(origins)
     if shown != address:
         hosts.add(f"{socket.gethostname()}:{port}")
     logging.getLogger("bokeh").setLevel(logging.ERROR)
@@ -185,8 +189,10 @@ def run(
     )  # fmt: skip
     server._tornado.add_transform(sessions.Headers)
     server.start()
-    url = f"http://{shown}:{port}/" + (f"?{first}" if first else "")
-    print(url, flush=True)
+    url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/" + (
+        f"?{first}" if first else ""
+    )
+    print(json.dumps({"url": url}) if as_json else url, flush=True)
     if open_browser and _has_display():
         webbrowser.open(url)
     loop = IOLoop.current()

@@ -16,6 +16,7 @@ from panel.io.server import DocHandler, WSHandler
 from tornado.ioloop import IOLoop
 from tornado.web import HTTPError, OutputTransform, RequestHandler
 
+from workbench.app import hosts
 from workbench.app.access import Access
 from workbench.app.workspace import Workspace
 
@@ -30,6 +31,7 @@ class Document(DocHandler):
     first: str = ""
 
     async def prepare(self) -> None:
+        hosts.refuse_unknown(self)
         if any(self.get_arguments(name) for name in _NAMING) or (
             "Bokeh-Session-Id" in self.request.headers
         ):
@@ -47,7 +49,8 @@ class Document(DocHandler):
             held = await IOLoop.current().run_in_executor(None, self.workspace.hold, names)
         try:
             made: Any = super().get(*args, **kwargs)
-            await made
+            if made is not None:  # None: sent away to sign in
+                await made
         finally:
             for run in held:
                 self.workspace.release(run)
@@ -57,6 +60,10 @@ class Socket(WSHandler):
     """The websocket of a page; ``access`` (:func:`guard`) knows who has signed in."""
 
     access: Access
+
+    async def prepare(self) -> None:
+        hosts.refuse_unknown(self)
+        await super().prepare()
 
     async def _async_open(self, token: str) -> None:
         session = await self.application_context.create_session_if_needed(

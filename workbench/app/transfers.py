@@ -1,6 +1,7 @@
 """Files that go to the server and come from it over HTTP: uploads, recordings, the list of runs.
 
-Each request brings the page's token: it comes over the websocket, whose origin is checked.
+Each request brings the page's token: it comes over the websocket, whose origin and host are
+checked.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from core_compiler.errors import UserError
 from core_compiler.record.file import RecordingFile
+from workbench.app import hosts
 from workbench.app.access import EDITOR
 from workbench.app.uploaded import not_stored
 from workbench.app.workspace import Workspace
@@ -46,6 +48,7 @@ class Guarded(RequestHandler):
         self.user = ""
 
     def prepare(self) -> None:
+        hosts.refuse_unknown(self)
         given = self.request.headers.get("X-Workbench-Token", "") or self.get_query_argument(
             "token", "")  # fmt: skip
         if not secrets.compare_digest(given.encode(), self.workspace.token.encode()):

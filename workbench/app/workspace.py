@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
+from core_compiler.frontends.base import is_saved_model
 from workbench import edits, first_bad_pass, recorded_model
 from workbench.app.access import Access
 from workbench.app.compiles import Compiles, Limits
@@ -66,14 +67,17 @@ class Workspace:
         return path
 
     def _check_place(self, path: Path) -> None:
+        if not self._may_open(path):
+            raise UserError("files outside the library are not opened on a public address",
+                            path.name, "drop the file on the page instead")  # fmt: skip
+
+    def _may_open(self, path: Path) -> bool:
         if self._local or path.absolute() in self._given:
-            return
+            return True
         resolved = path.resolve()
         library = self.library
         shown = (library.folder, library.uploads.folder, SHIPPED)  # neither trash nor index
-        if not any(resolved.is_relative_to(p.resolve()) for p in shown):
-            raise UserError("files outside the library are not opened on a public address",
-                            path.name, "drop the file on the page instead")  # fmt: skip
+        return any(resolved.is_relative_to(p.resolve()) for p in shown)
 
     def check_deleted(self, path: Path) -> None:
         """UserError where a recording lies in the trash."""
@@ -163,9 +167,12 @@ class Workspace:
             model = str(file.absolute())
             if file.suffix.lower() != RECORDING:
                 self.library.uploads.used(Path(model))
+        elif self._may_open(file) and is_saved_model(file):  # whether it is one is told nobody else
+            of_file, file = True, file.absolute()
+            model = str(file)
         elif not code:
             self._check_sample(model)
-        name = file.stem if file.suffix else model.rsplit(":", 1)[-1]
+        name = file.stem if of_file or file.suffix else model.rsplit(":", 1)[-1]
         sizes = dict(options.get("sizes") or {})
         edit = edits.checked(options.get("edit"))
         own = foreign(edit)
@@ -173,7 +180,8 @@ class Workspace:
             raise UserError("running a pass of your own is off on this address",
                             edits.name_of(own[0]),
                             "start the server with --allow-code, or on localhost")  # fmt: skip
-        if options.get("width") and not file.suffix and options["width"] != 1:
+        sized = not (of_file or file.suffix)
+        if sized and options.get("width") and options["width"] != 1:
             sizes["width"] = float(options["width"])
         frontend = None if of_file or code else options.get("frontend")
         if file.suffix.lower() == ".onnx" and options.get("frontend") == AS_GRAPH:
@@ -246,7 +254,7 @@ class Workspace:
             raise UserError(
                 "no model is called that", name[:200],
                 f"give a sample ({', '.join(CATALOGUE)}), a .run, .onnx, .pt2, .keras or .mlir "
-                "path, or package.module:function",
+                "path, a SavedModel's folder, or package.module:function",
             )  # fmt: skip
 
     # -- the start page --------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from core_compiler.errors import CANNOT_HERE, UserError
 
 def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
     """The arguments that name a model."""
-    files = "a .onnx, .pt2, .keras or .mlir file"
+    files = "a .onnx, .pt2, .keras or .mlir file, a SavedModel's folder"
     say = f"a sample (see `workbench models`), {files}, or package.module:function"
     parser.add_argument(
         "model", metavar=metavar,
@@ -290,14 +290,26 @@ def pairs(texts: list[str], option: str) -> dict[str, Any]:
 
 
 def progress(enabled: bool | None = None):
-    """An observer that shows long work on one line of standard error, only on a terminal."""
-    from core_compiler.ir.events import Observer
+    """An observer that shows long work on one line of standard error, only on a terminal, and
+    each warning of a pass on a line of its own."""
+    from core_compiler.ir.events import WARNING, Observer, StageRecord
 
     class Progress(Observer):
         """At most ten times a second."""
 
         shown = enabled if enabled is not None else sys.stderr.isatty()
         last = 0.0
+
+        def __init__(self):
+            self.told: set[str] = set()
+
+        def stage(self, stage: StageRecord) -> None:
+            for found in stage.diagnostics:
+                text = f"{WARNING}: {found.message}"
+                if found.severity == WARNING and text not in self.told:
+                    self.told.add(text)
+                    self.end("")
+                    print(text, file=sys.stderr, flush=True)
 
         def progress(self, what: str, done: int, total: int) -> None:
             now = time.perf_counter()

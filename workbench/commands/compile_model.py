@@ -94,7 +94,7 @@ def _text(made, model, data) -> str:
             "{model} for {target}: {passes} passes, {ops_before} ops became {ops_after}, "
             "{kernels} kernels, {seconds:.2f} s"
         ).format(**data),
-        "rewrites: " + ", ".join(f"{n} {verdict}" for verdict, n in checks.items() if n),
+        "checks: " + ", ".join(f"{n} {verdict}" for verdict, n in checks.items() if n),
         f"identity {data['identity']}",
     ]
     failed = [

@@ -50,6 +50,9 @@ def add_arguments(parser) -> None:
 def run(arguments) -> None:
     if export_tables.is_meant(arguments):
         return export_tables.run(arguments)
+    if arguments.other:
+        raise UserError("two recordings are compared in tables", "--other",
+                        "add --tables csv, or name a table: -o two_kernels.csv")  # fmt: skip
     if not arguments.output:
         raise UserError("no file is named", "-o", "say where to write, for example -o x.trace.json")
     if arguments.output.lower().endswith(GRAPHS):
@@ -60,6 +63,11 @@ def run(arguments) -> None:
     given = Path(arguments.output).suffix.lower()
     of_stage = given if given in DRAWINGS else ".mlir"
     suffix = ".json" if as_trace else ".run" if arguments.stage is None else of_stage
+    if arguments.stage is None and given in DRAWINGS:
+        raise UserError(
+            "a drawing is of one stage", arguments.output,
+            "add --stage, a number or a pass: `workbench passes` lists them",
+        )  # fmt: skip
     path = output(arguments.output, suffix)
     with subject.recording(arguments, execute=as_trace) as opened:
         if as_trace:

@@ -1,4 +1,5 @@
-"""``workbench export RUN -o FOLDER --tables csv`` or ``-o kernels.csv``: tables."""
+"""``workbench export RUN -o FOLDER --tables csv`` or ``-o kernels.csv``: tables; with ``--other
+RUN`` those of two recordings as well."""
 
 from __future__ import annotations
 
@@ -36,6 +37,9 @@ def add_arguments(parser) -> None:
         help="write this table to FILE.csv or FILE.parquet (default: the one FILE is called by); "
         "help lists them",
     )  # fmt: skip
+    parser.add_argument(
+        "--other", metavar="RUN", help="the tables of both recordings side by side too",
+    )  # fmt: skip
 
 
 def is_meant(arguments) -> bool:
@@ -48,8 +52,8 @@ def run(arguments) -> None:
     if arguments.stage is not None:
         raise UserError("tables are of all stages", "--stage", "leave it out")
     if arguments.table == HELP:
-        with _opened(arguments, execute=False) as run:
-            return _list(arguments, run)
+        with _opened(arguments, execute=False) as run, _beside(arguments) as other:
+            return _list(arguments, run, other)
     if arguments.tables and arguments.table:
         raise UserError("one table, or all of them?", "--tables and --table", "give one of the two")
     if "parquet" in (arguments.tables, Path(arguments.output or "").suffix.lower().lstrip(".")):
@@ -73,10 +77,22 @@ def _opened(arguments, execute: bool = True) -> Iterator[Run]:
             yield run
 
 
-def _list(arguments, run: Run) -> None:
+@contextmanager
+def _beside(arguments) -> Iterator[Run | None]:
+    """The recording of ``--other``, if there is one."""
+    from workbench.views.reading import Run
+
+    if not arguments.other:
+        yield None
+        return
+    with closing(Run(Path(arguments.other))) as other:
+        yield other
+
+
+def _list(arguments, run: Run, other: Run | None) -> None:
     from workbench import tables
 
-    found = tables.tables(run)
+    found = tables.tables(run, other)
     data = {family: [each.to_json() for each in members] for family, members in found.items()}
     rows = [(family, each.name, each.what) for family, members in found.items() for each in members]
     emit(arguments, data, lambda: table(("family", "table", "a row is"), rows))
@@ -92,8 +108,8 @@ def _one(arguments) -> None:
     path = Path(arguments.output)
     given = path.suffix.lower()
     path = output(arguments.output, given if given.lstrip(".") in FORMATS else ".csv")
-    with _opened(arguments) as run:
-        found = tables.find(run, arguments.table or path.stem)
+    with _opened(arguments) as run, _beside(arguments) as other:
+        found = tables.find(run, arguments.table or path.stem, other)
         made = write(found, path)
     data = {"file": str(path), "bytes": path.stat().st_size, **found.to_json(), "rows": made.rows,
             "formulas": made.formulas}  # fmt: skip
@@ -113,8 +129,8 @@ def _all(arguments) -> None:
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         draft.mkdir()
-        with _opened(arguments) as run:
-            index = _write(run, draft, arguments.tables)
+        with _opened(arguments) as run, _beside(arguments) as other:
+            index = _write(run, other, draft, arguments.tables)
         _put(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -155,18 +171,20 @@ def _ours(folder: Path) -> set[str]:
         return set()
 
 
-def _write(run: Run, folder: Path, ending: str) -> dict[str, Any]:
+def _write(run: Run, other: Run | None, folder: Path, ending: str) -> dict[str, Any]:
     from core_compiler.exporters.tables import write
     from workbench import tables
 
     listed = []
-    for family, members in tables.tables(run).items():
+    for family, members in tables.tables(run, other).items():
         (folder / family).mkdir()
         for each in members:
             listed.append(_written(each, family, folder, ending, write))
     meta = run.meta()
     index = {"model": str(meta.get("model", "")), "target": str(meta.get("target", "")),
              "status": run.status, "format": ending, "tables": listed}  # fmt: skip
+    if other is not None:
+        index["other"] = other.path.name
     (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     return index
 

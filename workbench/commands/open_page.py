@@ -14,8 +14,8 @@ def add_arguments(parser) -> None:
         "model",
         metavar="RUN|MODEL",
         nargs="?",
-        help="a .run file, a sample, a .onnx, .pt2, .keras or .mlir file, package.module:function "
-        "(default: the page that asks)",
+        help="a .run file, a sample, a .onnx, .pt2, .keras or .mlir file, a SavedModel's folder, "
+        "package.module:function (default: the page that asks)",
     )
     parser.add_argument("--port", type=int, default=5006, help="default 5006; 0 takes a free one")
     parser.add_argument("--address", default="127.0.0.1", help="to listen on (default 127.0.0.1)")
@@ -59,6 +59,7 @@ def run(arguments) -> None:
         not arguments.no_browser,
         arguments.allow_code,
         job=_job(arguments),
+        as_json=arguments.json,
     )
 
 
@@ -83,10 +84,15 @@ def _check_model(arguments) -> None:
         from core_compiler.record.file import RecordingFile
 
         RecordingFile(arguments.model).close()
-    elif Path(arguments.model).is_dir():
-        raise UserError("this is a folder", arguments.model, "name a file in it")
-    else:
-        common.spec(arguments)
+        return
+    folder = Path(arguments.model)
+    if folder.is_dir():
+        from core_compiler.frontends.base import is_saved_model
+
+        if not is_saved_model(folder):
+            raise UserError("this is a folder", arguments.model,
+                            "name a file in it, or a folder with a saved_model.pb")  # fmt: skip
+    common.spec(arguments)
 
 
 def check_port(address: str, port: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError, nearest
-from workbench.app.access import EVERYBODY, Access, names
+from workbench.app.access import EVERYBODY, VIEWER, Access, names
 from workbench.app.compiles import Limits
 from workbench.commands.open_page import check_port
 
@@ -41,7 +41,7 @@ def add_arguments(parser) -> None:
     add("--editors", action="append", default=[], metavar="NAME,...",
         help="who may compile, upload, delete; '*': all (with --auth: all others)")  # fmt: skip
     add("--viewers", action="append", default=[], metavar="NAME,...",
-        help="who may only look; '*': all who sign in")  # fmt: skip
+        help="who may only look; '*': all who sign in, or with --no-auth all")  # fmt: skip
     add("--allow-code", action="store_true",
         help="let editors run Python: models by name, passes of their own")  # fmt: skip
     add("--max-upload", default="2G", metavar="BYTES", help="of a file (default 2G)")
@@ -59,7 +59,7 @@ def add_arguments(parser) -> None:
 def run(arguments) -> None:
     access = _access(arguments)
     if not access.sign_in and arguments.address not in LOCAL and not arguments.no_auth:
-        raise UserError("everybody who reaches this address could compile, upload and delete",
+        raise UserError(_open_to_all(access),
                         f"--address {arguments.address}",
                         "give --auth FILE or --oauth PROVIDER, or say --no-auth")  # fmt: skip
     limits = _limits(arguments)
@@ -71,7 +71,13 @@ def run(arguments) -> None:
         arguments.address, access, limits, allow_code=arguments.allow_code,
         max_upload=_bytes("--max-upload", arguments.max_upload),
         quota=_bytes("--quota", arguments.quota), origins=tuple(arguments.origin),
+        as_json=arguments.json,
     )  # fmt: skip
+
+
+def _open_to_all(access: Access) -> str:
+    what = "see every run" if access.role(None) == VIEWER else "compile, upload and delete"
+    return f"everybody who reaches this address could {what}"
 
 
 def _limits(arguments) -> Limits:
@@ -102,10 +108,11 @@ def _bytes(option: str, text: str) -> int:
 def _access(arguments) -> Access:
     editors, viewers = names(arguments.editors), names(arguments.viewers)
     if arguments.auth is None and arguments.oauth is None:
-        if editors or viewers:
+        if editors or viewers - {EVERYBODY}:
             raise UserError("nobody signs in, so nobody has a name", "--editors, --viewers",
-                            "give --auth FILE or --oauth PROVIDER")  # fmt: skip
-        return Access()
+                            "give --auth FILE or --oauth PROVIDER, or --viewers '*' alone: "
+                            "all may look and nobody changes anything")  # fmt: skip
+        return Access(viewers=viewers)
     if arguments.auth is not None:
         users = _users(Path(arguments.auth))
         if unknown := sorted((editors | viewers) - set(users) - {EVERYBODY}):

@@ -3,11 +3,13 @@ which ``--resume`` goes on; ``-o FILE.run`` records the compile and every iterat
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
-from core_compiler.errors import UserError
+from core_compiler.errors import STOPPED, UserError
 from workbench.commands import common
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
@@ -19,7 +21,7 @@ BATCH = 8
 
 
 def add_arguments(parser) -> None:
-    from core_compiler.training.config import RECEIPTS
+    from core_compiler.training.config import LEAVES, RECEIPTS
     from core_compiler.training.initializers import INITIALIZERS
     from core_compiler.training.losses import LOSSES
     from core_compiler.training.optimizers import OPTIMIZERS
@@ -28,7 +30,8 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "model", metavar="MODEL",
         help="a sample (see `workbench models`), or package.module:function, which returns a torch "
-        "module and its data: arrays with the examples first, the targets last",
+        "module and its data: arrays with the examples first, the targets last, columns by name, "
+        "a dataset or an iterable of rows",
     )  # fmt: skip
     parser.add_argument("--iterations", type=int, default=20, help="how many in all (default 20)")
     parser.add_argument("--batch", type=int, default=BATCH, help=f"examples (default {BATCH})")
@@ -92,6 +95,8 @@ def add_arguments(parser) -> None:
                         help="go on from the newest checkpoint in --folder")  # fmt: skip
     parser.add_argument("--receipts", default="off", choices=RECEIPTS,
                         help="what is hashed in every iteration, in --folder")  # fmt: skip
+    parser.add_argument("--leaves", default="fast", choices=LEAVES,
+                        help="how: fast finds accidents, sha256 is for audits")  # fmt: skip
     parser.add_argument(
         "--ops-every",
         type=int,
@@ -104,6 +109,16 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> int:
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt as stop:
+        told = _stopped(arguments, stop)
+        if told is None:
+            raise
+        raise told from None
+
+
+def _run(arguments) -> int:
     from core_compiler.training.fit import fit, share_out
     from core_compiler.training.loss_scale import SCALE, SKIPPED
     from workbench import training_runs
@@ -120,31 +135,50 @@ def run(arguments) -> int:
     plan.check_folder(arguments.resume)  # before an older recording of the name is replaced
     resumed = path is not None and arguments.resume and path.exists()
     edit = common.pipeline_edit(arguments)
-    step, arrays = training_runs.make(
+    step, data = training_runs.make(
         arguments, edit, common.progress(), finish=path is None or resumed
     )  # fmt: skip
     with nullcontext() if path is None else _recorder(path, step, resumed) as recorder:
-        if plan.folder is not None:
-            training_runs.save(arguments, edit)
         history = fit(
-            step, arrays, iterations=plan.iterations, batch=plan.batch, seed=plan.seed,
-            folder=plan.folder, every=plan.every, resume=arguments.resume, receipts=plan.receipts,
-            ops_every=plan.ops_every, inject=plan.inject, watch=_watch(arguments),
+            step, data, iterations=plan.iterations, batch=plan.batch, seed=plan.seed,
+            folder=plan.folder, every=plan.every, resume=arguments.resume,
+            receipts=plan.receipts, leaves=plan.leaves, ops_every=plan.ops_every,
+            inject=plan.inject, watch=_watch(arguments),
             workers=arguments.workers, scheduler=arguments.scheduler, observer=recorder,
+            begun=partial(training_runs.save, arguments, edit) if plan.folder else None,
         )  # fmt: skip
     seconds = sorted(history.seconds)
-    data = {
+    found = {
         "model": arguments.model, "target": arguments.target, "first": history.first,
         "loss": history.loss, "digest": step.digest, "identity": step.identity,
         "seconds_per_iteration": seconds[len(seconds) // 2] if seconds else None,
         "peak_bytes": history.peak_bytes,
     }  # fmt: skip
     state = step.named_state()
-    data |= {name: state[name].item() for name in (SCALE, SKIPPED) if name in state}
+    found |= {name: state[name].item() for name in (SCALE, SKIPPED) if name in state}
     if path is not None:
-        data["recording"] = str(path)
-    emit(arguments, data, lambda: _text(data))
+        found["recording"] = str(path)
+    emit(arguments, found, lambda: _text(found))
     return 0
+
+
+def _stopped(arguments, stop: KeyboardInterrupt) -> UserError | None:
+    """What Ctrl-C left in the folder, and how to go on; None where nothing is there."""
+    from core_compiler.training import checkpoint
+    from core_compiler.training.fit import Stopped
+
+    newest = checkpoint.newest(Path(arguments.folder)) if arguments.folder else None
+    problem = stop.problem if isinstance(stop, Stopped) else ""
+    if newest is None:
+        return UserError("stopped", problem, "nothing was kept", STOPPED) if problem else None
+    said = f"stopped; the run is kept up to iteration {checkpoint.number_of(newest)}"
+    if problem:
+        said += f" (of {stop.iteration}: {problem})"  # type: ignore[attr-defined]
+    if arguments.output and Path(arguments.output).exists():
+        said += f", its recording is {arguments.output}"
+    words = [w for w in arguments.command_line if w != "--resume"]
+    fix = f"go on with: {shlex.join(['workbench', *words, '--resume'])}"
+    return UserError(said, arguments.folder, fix, STOPPED)
 
 
 def _recorder(path: Path, step, resumed: bool):

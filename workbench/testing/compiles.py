@@ -1,4 +1,4 @@
-"""What compiles in tests, and remembers it until the test has passed."""
+"""What compiles in tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _forget(compilation: Compilation) -> None:
 @dataclass(frozen=True, repr=False)
 class Compiles:
     """The fixture ``compiled``.  ``check``: check every rewrite where there are example inputs;
-    ``remember`` is told each compilation before its first pass runs."""
+    ``remember`` is told what is to be kept."""
 
     check: bool
     remember: Callable[[Compilation], None] = _forget
@@ -39,7 +39,7 @@ class Compiles:
         __tracebackhide__ = True
         checked = check or (self.check and inputs is not None)
         made = cc.compile(model, inputs, check=checked, finish=False, **how)
-        compilation = self.keep(getattr(made, "compilation", made))  # of a training step: its
+        compilation = getattr(made, "compilation", made)  # of a training step: its
         if finish:
             compilation.finish()
             if self.check and checked:
@@ -47,17 +47,15 @@ class Compiles:
         return made
 
     def keep(self, compilation: Compilation) -> Compilation:
-        """``compilation``, made by ``compiler.start``, ``rerun`` or the code under test; a failing
-        test leaves its recording too."""
+        """``compilation``, made before the test began (as its file was imported); a failing test
+        leaves its recording too."""
         self.remember(compilation)
         return compilation
 
 
 @dataclass(frozen=True, repr=False)
 class RunPass:
-    """The fixture ``run_pass``; ``keep`` is told the compile of one pass that each call is."""
-
-    keep: Callable[[Compilation], Compilation]
+    """The fixture ``run_pass``."""
 
     def __call__(
         self, pass_: Pass, module: Module | str, inputs: Sequence | None = None, *,
@@ -77,7 +75,6 @@ class RunPass:
         made = start(before, target, Options(check=inputs is not None), inputs)
         made.steps = [Step(pass_.name(), pass_, limit)]
         made.about = {"model": pass_.name(), "target": made.target.name}
-        self.keep(made)
         stage = made.step()
         if inputs is not None:
             check_passes(made)

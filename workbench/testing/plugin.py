@@ -2,7 +2,7 @@
 
 ``compiled`` compiles, ``run_pass`` runs one pass, ``golden_ir`` compares with a file beside the
 test.  ``--workbench-record`` leaves a recording and a report for every failing test that compiled
-something.  ``docs/testing.md`` shows them.
+something, by these or otherwise.  ``docs/testing.md`` shows them.
 
 pytest loads this module in every session where the workbench is installed: it imports nothing of
 the compiler until a fixture or an option asks for it, and changes nothing unless one does.
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--workbench-record", nargs="?", const=FOLDER, default=None, metavar="DIR",
         help="leave a recording and a report in DIR of every failing test that compiled something "
-        f"through the fixtures compiled and run_pass (default: {FOLDER})",
+        f"(default: {FOLDER})",
     )  # fmt: skip
     group.addoption(
         "--workbench-update", action="store_true",
@@ -84,9 +84,9 @@ def _fixtures(item: pytest.Item) -> Sequence[str]:
 @pytest.fixture(scope="session")
 def compiled(pytestconfig: pytest.Config) -> Compiles:
     """``compiled(model, inputs, ...)`` is ``core_compiler.compile``, for tests of any scope: with
-    ``--workbench-record`` a failing test leaves a recording of what it compiled, with
-    ``--workbench-check`` every rewrite is checked.  ``compiled.keep(compilation)`` takes one that
-    was made otherwise."""
+    ``--workbench-check`` every rewrite is checked.  With ``--workbench-record`` a failing test
+    leaves a recording of what it compiled, however it did; ``compiled.keep(compilation)`` takes one
+    that was made before it began."""
     from workbench.testing.compiles import Compiles
 
     recordings = pytestconfig.pluginmanager.get_plugin(_RECORDINGS)
@@ -95,12 +95,12 @@ def compiled(pytestconfig: pytest.Config) -> Compiles:
 
 
 @pytest.fixture(scope="session")
-def run_pass(compiled: Compiles) -> RunPass:
+def run_pass() -> RunPass:
     """``run_pass(pass_, module)`` runs one pass alone, on a module or on MLIR text: the stage after
     it, verified.  With ``inputs`` every rewrite is checked on them."""
     from workbench.testing.compiles import RunPass
 
-    return RunPass(compiled.keep)
+    return RunPass()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """``--workbench-record``: a recording and a report of every failing test that compiled something.
 
-What a test has compiled is known by who asked for it: the test itself, or a fixture that it uses,
-of whatever scope.  Nothing is written before a test fails.
+What a test has compiled is known by what ran when a compile began: the test itself, or a fixture
+that it uses, of whatever scope.  Nothing is written before a test fails.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Recordings:
         return cls(path, start)
 
     def keep(self, compilation: Compilation) -> None:
-        """Remember it for the test or the fixture that runs now."""
+        """Remember it for the test or the fixture that runs now.  Of those that begin there this is
+        told by the compiler itself."""
         if self._now:
             self._made.setdefault(self._now[-1], deque(maxlen=KEPT)).append(compilation)
 
@@ -62,9 +63,12 @@ class Recordings:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
+        from core_compiler.compiler import watched
+
         self._now = [(item, "")]
         try:
-            return (yield)
+            with watched(self.keep):
+                return (yield)
         finally:
             self._now = []
             lasting = set(nextitem.listchain() if nextitem else ())
@@ -83,10 +87,11 @@ class Recordings:
             self._now.pop()
 
     def _made_for(self, item: pytest.Item) -> list[Compilation]:
-        """What the test and its fixtures have compiled, fixtures first."""
+        """What the test and its fixtures have compiled, fixtures first, each once."""
         chain, names = item.listchain(), getattr(item, "fixturenames", ())
         owners = [(item, ""), *((node, name) for name in names for node in chain)]
-        return [m for owner, held in self._made.items() if owner in owners for m in held]
+        mine = [m for owner, held in self._made.items() if owner in owners for m in held]
+        return list(dict.fromkeys(mine))
 
     # -- when a test has failed --------------------------------------------------------------------
 

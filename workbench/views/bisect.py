@@ -34,7 +34,8 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "tolerance": _text(state.get("tolerance")) or f"{shown.get('tolerance', 0) or 1e-3:g}",
         "inputs": _text(state.get("inputs")) or str(shown.get("inputs", "")),
         "result": None if result is None else _linked(run, result),
-        "recorded": _recorded(run), "problem": _problem(run), "command": _command(run),
+        "recorded": _recorded(run), "problem": _problem(run),
+        "command": command(run, str(run.path)),
         "itself": recorded_model.itself(run.meta(), run.path),
     }  # fmt: skip
 
@@ -81,9 +82,10 @@ def _inserted(run: Run) -> list[Mapping[str, Any]]:
     return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
 
 
-def _command(run: Run) -> str:
+def command(run: Run, path: str) -> str:
+    """The command that searches the recording at ``path``."""
     trust = ["--trust"] if _inserted(run) else []
-    return shlex.join(["workbench", "bisect", str(run.path), *trust])
+    return shlex.join(["workbench", "bisect", path, *trust])
 
 
 def _recorded(run: Run) -> list[dict[str, Any]]:

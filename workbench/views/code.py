@@ -54,8 +54,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     kernel = next((k for k in run.kernels() if k.id == number), None)
     if kernel is None:
         raise missing.made_by(run, "generate_code", "No kernels are generated", "kernels")
-    titles = [(what, str(kernel.facts.get(what, title))) for what, title in _TITLES.items()]
-    texts = [(t, _LANGUAGES.get(t, "asm"), _text(run, kernel, what)) for what, t in titles]
+    texts = texts_of(run, kernel)
     panes = [{"title": t, "language": lang, "text": text} for t, lang, text in texts if text]
     if not panes:
         raise Empty(f"The recording keeps no source of kernel {kernel.name}.")
@@ -64,7 +63,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "title": kernel.name,
         "kernel": kernel.id,
         "panes": panes,
-        "groups": _groups(run, kernel, [text for _, _, text in texts], kept),
+        "groups": groups_of(run, kernel, [text for _, _, text in texts], kept),
     }
 
 
@@ -117,6 +116,12 @@ def _twin(run: Run, kernel: Kernel, found: ModelLines, node: int) -> int:
     return node
 
 
+def texts_of(run: Run, kernel: Kernel) -> list[tuple[str, str, str]]:
+    """Title, language and text of each text that a kernel may have; "" where it has none."""
+    titles = [(what, str(kernel.facts.get(what, title))) for what, title in _TITLES.items()]
+    return [(t, _LANGUAGES.get(t, "asm"), _text(run, kernel, what)) for what, t in titles]
+
+
 def _text(run: Run, kernel: Kernel, what: str) -> str:
     text = run.recording.kernel_text(kernel.id, what)
     if kernel.facts.get(what) == "SASS":
@@ -126,7 +131,9 @@ def _text(run: Run, kernel: Kernel, what: str) -> str:
     return text
 
 
-def _groups(run: Run, kernel: Kernel, texts: list[str], kept: list[bool]) -> list[dict[str, Any]]:
+def groups_of(
+    run: Run, kernel: Kernel, texts: list[str], kept: list[bool]
+) -> list[dict[str, Any]]:  # fmt: skip
     """Lines by source line, from the recording's maps, else from LLVM's debug locations and the
     assembly's ``.loc`` directives; ops from the line map, with what they are labelled by."""
     source, intermediate, assembly = texts

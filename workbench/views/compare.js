@@ -55,7 +55,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const list = others();
     scroll.replaceChildren(h('div', { class: 'choose' }, h('h2', {}, 'Compare this recording with another'),
       h('p', {}, list.length ? 'Another target, another pipeline, another day: choose what stands beside it.'
-        : 'There is no other recording in the library. Compile the model again with another target or pipeline, or name a file above.'),
+        : 'There is no other recording in the library. Compile the model again with another target or pipeline, or choose “another file…” above.'),
       list.length ? h('div', { class: 'wide' }, h('table', {},
         h('thead', {}, h('tr', {}, ['model', 'target', 'recording'].map((t) => h('th', { class: 'text', scope: 'col' }, t)), ['time', 'made'].map((t) => h('th', { scope: 'col' }, t)))),
         h('tbody', {}, list.map((each) => h('tr', { class: 'to', tabindex: 0, 'data-name': each.name, click: () => choose(each.name), keydown: (e) => e.key === 'Enter' && choose(each.name) },

@@ -35,8 +35,8 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
         "a": about(run), "b": about(other),
         "facts": _facts(run, other),
         "figures": _figures(run, other),
-        "passes": _passes(run, other),
-        "launches": [_launch(run, other, pair) for pair in found[:MAX_PAIRS]],
+        "passes": passes(run, other),
+        "launches": [launch(run, other, pair) for pair in found[:MAX_PAIRS]],
         "more_launches": max(0, len(found) - MAX_PAIRS),
         **_matched(run, other, found),
     }  # fmt: skip
@@ -171,8 +171,8 @@ _FIGURES: tuple[tuple[str, str, Read], ...] = (
     ("work", "rewrites", lambda run: sum(s.rewrites for s in run.stages())),
     ("numbers", "worst rewrite error", _worst),
     ("numbers", "end-to-end error", _accumulated),
-    ("numbers", "rewrites that kept every bit", _verdicts("bitwise")),
-    ("numbers", "rewrites within tolerance", _verdicts("within")),
+    ("numbers", "checks that kept every bit", _verdicts("bitwise")),
+    ("numbers", "checks within tolerance", _verdicts("within")),
     ("numbers", "failed checks", _verdicts("failed")),
     ("numbers", "unchecked rewrites", _verdicts("unchecked")),
 )  # fmt: skip
@@ -200,7 +200,7 @@ def _number(value: Any) -> float | None:
 # -- passes ---------------------------------------------------------------------------------------
 
 
-def _passes(run: Run, other: Run) -> list[dict[str, Any]]:
+def passes(run: Run, other: Run) -> list[dict[str, Any]]:
     """Passes by name, in the first recording's order; None where a pass is only in one."""
     first, second = ({s.pass_name: s for s in each.stages()} for each in (run, other))
     names = list(first)
@@ -252,11 +252,12 @@ def _kernels(run: Run, other: Run, found: Iterable[Pair]) -> list[dict[str, Any]
     for group in groups.values():
         whole = Pair(tuple(e for p in group for e in p.first),
                      tuple(e for p in group for e in p.second))  # fmt: skip
-        rows.append(_launch(run, other, whole))
+        rows.append(launch(run, other, whole))
     return rows
 
 
-def _launch(run: Run, other: Run, pair: Pair) -> dict[str, Any]:
+def launch(run: Run, other: Run, pair: Pair) -> dict[str, Any]:
+    """A pair of launches, or all of a pair of kernels: title, place, and each side's figures."""
     every = pair.first or pair.second
     dearest = max(every, key=lambda e: (e.work.median_us or 0.0, e.work.least_us or 0.0))
     return {

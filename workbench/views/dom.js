@@ -10,7 +10,7 @@ function h(tag, props, ...children) {
     else if (name === 'style') Object.assign(node.style, value);
     else node.setAttribute(name, value === true ? '' : String(value));
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
     node.append(child instanceof Node ? child : document.createTextNode(String(child)));
   }
@@ -233,7 +233,7 @@ function pairBar({ a, b, library, about, choose, send }) {
   } },
   h('option', { value: '' }, b ? 'nothing' : 'choose a recording…'),
   b && !listed && h('option', { value: b.path }, `${b.name}  (${about(b)})`),
-  library.map((each) => h('option', { value: each.name }, `${each.name}  (${each.model} · ${each.target}${each.total_ms === null ? '' : `, ${figure(each.total_ms, 'ms')}`})`)),
+  library.map((each) => h('option', { value: each.name }, `${each.name}  (${each.model} · ${each.target}${each.variant ? ` · ${each.variant}` : ''}${each.total_ms === null ? '' : `, ${figure(each.total_ms, 'ms')}`})`)),
   h('option', { value: '/' }, 'another file…'));
   pick.value = b ? (listed ? b.name : b.path) : '';
   return [

@@ -26,6 +26,8 @@ function csvText(names, rows) {
   return [names, ...rows].map((row) => row.map(quote).join(',')).join('\n');
 }
 
+/** What is no character of XML (the names of a model may hold any). */
+const NO_XML = /[^\t\n\r\x20-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
 const DRAWN = ['fill', 'fill-opacity', 'stroke', 'stroke-opacity', 'stroke-width', 'stroke-dasharray', 'opacity', 'visibility', 'font-family', 'font-size', 'font-weight', 'text-anchor', 'paint-order', 'stroke-linejoin'];
 
 /** A drawing as a file of its own: what the style sheet says becomes attributes. */
@@ -49,7 +51,7 @@ function svgText(picture) {
   for (const [name, value] of Object.entries({ x: left, y: top, width: wide, height: high })) back.setAttribute(name, value);
   back.setAttribute('fill', getComputedStyle(picture).getPropertyValue('--surface').trim() || 'white');
   copy.prepend(back);
-  return new XMLSerializer().serializeToString(copy);
+  return new XMLSerializer().serializeToString(copy).replace(NO_XML, '\ufffd');
 }
 
 /** A drawing as PNG, with twice as many pixels as it has on the screen. */

@@ -19,14 +19,15 @@ from core_compiler.ops.base import definition
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.training.phases import PHASES
 from workbench.state import Sight
-from workbench.views import joint, magnitudes
+from workbench.views import joint
+from workbench.views.graph_overlays import overlays
 from workbench.views.joint import written
 from workbench.views.links import linked
 from workbench.views.op_facts import FOLDED, TEXTS, OpFacts
 from workbench.views.reading import Run
 
 SAME, ADDED, REMOVED, CHANGED, MOVED = range(5)
-_HOLDERS = ("core.group", LAUNCH)
+HOLDERS = ("core.group", LAUNCH)
 #: Ops that hand their operands to their regions.
 _CONTROL = ("core.if", "core.while")
 
@@ -133,7 +134,7 @@ class Flat:
 
     def _ops(self, ops: Iterable[Op], inside: str) -> None:
         for op in ops:
-            if op.kind in _HOLDERS and op.regions:
+            if op.kind in HOLDERS and op.regions:
                 self._holder(op, inside)
             elif op.regions:
                 self._control(op, inside)
@@ -341,77 +342,3 @@ def _joint(nodes: Sequence[Node], run: Run, stage: int) -> dict[str, Any]:
         return {}
     drawn = [None if n.ghost or n.op.kind in FOLDED else n.op for n in nodes]
     return {"phase": phase, **joint.link_columns(run, stage, drawn)}
-
-
-# -- overlays -------------------------------------------------------------------------------------
-
-
-def overlays(
-    run: Run, stage: int, nodes: Sequence[Node], rows: Mapping[str, np.ndarray]
-) -> list[dict[str, Any]]:
-    found = []
-    for name, unit, values in (
-        ("work", "Mflop", rows["flops"] / 1e6), ("traffic", "B", rows["bytes"]),
-    ):  # fmt: skip
-        if values.any():
-            found.append(_overlay(name, unit, values))
-    times = _times(run, stage, nodes, rows["flops"])
-    if any(times):
-        found.insert(0, _overlay("time", "us", times))
-    if stage:
-        born = run.births(stage)
-        names = [f"{s.index:02d} {s.pass_name}" for s in run.stages()]
-        found.append({**_overlay("made by pass", "", [born[n.key] for n in nodes]),
-                      "combine": "max", "labels": names})  # fmt: skip
-    drawn = [n.op for n in nodes]
-    for name, sizes in (
-        ("largest |value|", magnitudes.values(run, drawn)),
-        ("largest |gradient| of a parameter", magnitudes.gradients(run, stage, drawn)),
-    ):
-        if sizes is not None:
-            found.append({**_overlay(name, "", sizes), "combine": "max", "scale": "log"})
-    errors = _errors(run, stage)
-    if errors:
-        found.append({**_overlay("error", "", [errors.get(n.key, 0.0) for n in nodes]),
-                      "combine": "max"})  # fmt: skip
-    return found
-
-
-def _overlay(name: str, unit: str, values: Sequence[float] | np.ndarray) -> dict[str, Any]:
-    return {"name": name, "unit": unit, "values": np.array(values, np.float64), "scale": "linear"}
-
-
-def _times(run: Run, stage: int, nodes: Sequence[Node], flops: np.ndarray) -> list[float]:
-    """Microseconds of the launch that an op is, or is inside (there shared by flops)."""
-    measured = {t.op: t.median_us or 0.0 for t in run.timings()}
-    if not measured:
-        return []
-    index = run.index(stage)
-    inside: dict[int, list[int]] = {}
-    values = {}
-    for place, node in enumerate(nodes):
-        if node.ghost:
-            continue
-        if node.key in measured:
-            values[node.key] = measured[node.key]
-            continue
-        outer = index.around.get(node.key)
-        if outer is not None and outer in measured and node.op.kind not in FOLDED:
-            inside.setdefault(outer, []).append(place)
-    for outer, members in inside.items():
-        weights = np.maximum(flops[members], 1.0)
-        for place, part in zip(members, weights / weights.sum(), strict=True):
-            values[nodes[place].key] = measured[outer] * part
-    return [values.get(node.key, 0.0) for node in nodes]
-
-
-def _errors(run: Run, stage: int) -> dict[int, float]:
-    """The worst relative error of the checked rewrites that made an op."""
-    found: dict[int, float] = {}
-    for step in run.rewrites(stage) if stage else ():
-        error = step.check.worst_error if step.check is not None else 0.0
-        if error and error == error:
-            for op in step.rewrite.new:
-                number = run.op_id(op)
-                found[number] = max(found.get(number, 0.0), error)
-    return found

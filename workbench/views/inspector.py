@@ -184,7 +184,7 @@ def _life(run: Run, number: int) -> list[dict[str, Any]]:
         first, last = history.stages
         there = f"in stages {first:02d} {names.get(first, '')}"
         there += f" to {last:02d} {names.get(last, '')}" if last is not None else " to the end"
-        rows.append(as_text(f"{run.name_of(number)} is {there}"))
+        rows.append(as_text(f"{_called(run, number)} is {there}"))
     telling = [s for s in history.later if s.stage is not None and _tells(run, number, s.new)]
     for step in telling[:MAX_LISTED]:
         if step.stage is not None:
@@ -198,7 +198,13 @@ def _stage(names: dict[int, str], stage: int) -> str:
 
 
 def _change(run: Run, step: HistoryStep) -> str:
-    return f"{run.name_of(step.old)} → {run.name_of(step.new)}: {step.rule}"
+    return f"{_called(run, step.old)} → {_called(run, step.new)}: {step.rule}"
+
+
+def _called(run: Run, number: int) -> str:
+    """An op by its kind too: what takes the place of another makes the same value, so the names
+    alone are often equal."""
+    return f"{run.recording.op(number).kind.rpartition('.')[2]} {run.name_of(number)}"
 
 
 def _tells(run: Run, selected: int, other: int) -> bool:

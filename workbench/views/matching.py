@@ -43,6 +43,14 @@ def same_ops(first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Same] 
     return sorted(found, key=lambda same: place[same.first])
 
 
+def same_in_stages(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
+    """The ops that a stage of ``run`` and one of ``other`` both have, those inside others too."""
+    key = "same ops", str(other.path), other.inode, stages
+    return run.kept(key, lambda: same_ops(
+        list(run.index(stages[0]).module.walk()), list(other.index(stages[1]).module.walk()),
+        same_meaning(run, other, stages)))  # fmt: skip
+
+
 def same_values(first: Module, second: Module) -> list[Same]:
     """The values that two modules both have: arguments of main, then results of its ops."""
     return [*same_arguments(first, second),

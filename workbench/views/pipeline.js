@@ -18,12 +18,15 @@ const STYLE = `
 .body.writes { grid-template-columns: minmax(0, 1fr) minmax(290px, 50%); }
 .side { overflow-y: auto; padding: 8px 12px 20px; }
 .row, .heads { display: grid; grid-template-columns: 14px 18px minmax(90px, 1fr) auto 40px 48px 54px 14px; column-gap: 6px; align-items: center; padding: 1px 8px 1px 4px; border-left: 3px solid transparent; }
-.two .row, .two .heads { grid-template-columns: 14px 18px minmax(90px, 1fr) auto 40px 48px 42px 54px 54px 14px; }
+.two .row, .two .heads { grid-template-columns: 14px 18px minmax(90px, 1fr) auto 34px 34px 40px 40px 54px 54px 64px 18px 16px; column-gap: 5px; }
+.body.pair { grid-template-columns: minmax(0, 1fr) minmax(250px, 30%); } .body.pair.writes { grid-template-columns: minmax(0, 1fr) minmax(290px, 45%); }
+.two .heads .over { text-align: center; white-space: nowrap; border-bottom: 1px solid var(--line); margin-left: 6px; } .row.only { cursor: default; }
+.two .row > :nth-last-child(-n+2), .two .heads > :nth-last-child(-n+2) { text-align: right; } .row .num { white-space: nowrap; }
 .heads { position: sticky; top: 0; z-index: 2; background: var(--raised); color: var(--muted); border-bottom: 1px solid var(--line); padding-top: 3px; padding-bottom: 3px; font-size: 11px; }
 .row { cursor: pointer; min-height: 22px; } .row:hover { background: var(--raised); } .row.on { background: var(--accentSoft); border-left-color: var(--accent); }
 .row.skipped .name { text-decoration: line-through; color: var(--faint); } .row.same { color: var(--muted); } .row.locked, .row.locked * { color: var(--faint); } .row.bad .name { color: var(--bad); font-weight: 600; }
 .row.drop { box-shadow: inset 0 2px 0 var(--accent); } .row .grip { color: var(--faint); cursor: grab; text-align: center; } .row.locked .grip { visibility: hidden; }
-.name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .was { color: var(--faint); }
+.name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .tags { display: flex; gap: 3px; justify-content: flex-end; } .tag { font-size: 10px; line-height: 15px; border-radius: 3px; padding: 0 4px; background: var(--accentSoft); color: var(--accent); white-space: nowrap; }
 .tag.bad { background: none; border: 1px solid var(--bad); color: var(--bad); line-height: 13px; } .row.on .tag { background: var(--surface); }
 .less { color: var(--added); } .more { color: var(--removed); }
@@ -40,6 +43,8 @@ details .text { display: grid; grid-template-columns: minmax(0, 1fr) auto; align
 details .copies { display: flex; gap: 4px; padding: 4px 8px; order: 2; }
 @container pipeline (max-width: 640px) { .body { display: block; overflow-y: auto; } .list { border-right: none; border-bottom: 1px solid var(--line); overflow: visible; } .side { overflow: visible; }
   .heads { position: static; } }
+@container pipeline (max-width: 800px) { .body.pair { display: block; overflow-y: auto; } .pair .list { border-right: none; border-bottom: 1px solid var(--line); overflow: visible; } .pair .side { overflow: visible; }
+  .pair .heads { position: static; } }
 `;
 const HALVES = {
   source: ['ONNX', 'from ONNX to ONNX, then the import; values may change within stated tolerances'],
@@ -164,9 +169,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const saves = downloadMenu(() => [csvItem('Passes', 'pipeline', () => {
     const sides = data.other ? [['', data.did], ['_b', data.other.did]] : [['', data.did]];
     const names = ['stage', 'rewrites', 'ops', 'change', 'seconds'];
-    return [['pass', 'half', 'skipped', 'options', 'limit', 'twice', ...sides.flatMap(([end]) => names.map((name) => name + end))],
+    const apart = (label) => (data.other ? [longer(data.did[label], data.other.did[label])] : []);
+    return [['pass', 'half', 'skipped', 'options', 'limit', 'twice', ...sides.flatMap(([end]) => [...names, 'check'].map((name) => name + end)), ...(data.other ? ['seconds_b_minus_a'] : [])],
       shown.rows.map((row) => [row.label, row.half, row.skipped, row.options.filter((each) => each.set).map((each) => `${each.name}=${each.text}`).join(' '), row.limit, row.repeat,
-        ...sides.flatMap(([, did]) => names.map((name) => did[row.label]?.[name]))])];
+        ...sides.flatMap(([, did]) => [...names.map((name) => did[row.label]?.[name]), did[row.label]?.check?.verdict]), ...apart(row.label)])];
   }), ...(fixed() ? [] : [textItem('The edit as Python', 'edit.py', () => shown.python), textItem('The edit as a command', 'edit.sh', () => shown.command)])]);
 
   let stepped = false;
@@ -188,11 +194,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function drawWords() {
     const { draft } = shown;
     words.classList.toggle('edited', shown.edited);
+    const there = data.other ? [h('div', {}, 'B, ', h('b', {}, data.other.name), ...(data.other.made_with ? [', was made with: ', h('b', {}, data.other.made_with)] : [', was made without edits.']))] : [];
     const made = data.made_with ? ['This recording was made with: ', h('b', {}, data.made_with)] : ['This recording was made without edits.'];
     const begin = draft.start ? h('button', { class: 'chip', title: 'Begin with the first pass again', click: () => act({ do: 'start', label: '' }) }, `begins with ${draft.start}  ×`) : null;
     const itself = data.itself && !data.fixed ? h('div', {}, data.itself) : '';
     words.replaceChildren(...(shown.edited ? ['The next compile: ', h('b', {}, shown.words || 'no edits')] : made), begin ?? '',
-      ...(draft.start ? [h('div', {}, 'The passes before it stay as they were. They run again: the compiler is deterministic, and model and kernels come from the cache.')] : []), itself);
+      ...(draft.start ? [h('div', {}, 'The passes before it stay as they were. They run again: the compiler is deterministic, and model and kernels come from the cache.')] : []), ...there, itself);
   }
 
   function drawNote() {
@@ -239,9 +246,6 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   function drawRow(row) {
     const did = data.did[row.label];
-    const was = data.other?.did[row.label];
-    const tone = !did || did.change === 0 ? 'faint' : did.change < 0 ? 'less' : 'more';
-    const change = !did ? '' : did.change === 0 ? '' : `${did.change > 0 ? '+' : '−'}${count(Math.abs(did.change))}`;
     const locked = row.locked || fixed();
     return h('div', {
       class: `row${row.label === chosen ? ' on' : ''}${row.skipped ? ' skipped' : ''}${locked ? ' locked' : ''}${did?.changed || row.changed || row.own ? '' : ' same'}${row.label === failing() ? ' bad' : ''}`,
@@ -258,23 +262,51 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     // For the mouse: an option has no parts that can be reached by keys; it is checked itself.
     h('span', { class: `check${row.skipped ? '' : ' on'}${row.mandatory || locked ? ' fixed' : ''}`, 'aria-hidden': 'true', title: row.mandatory ? 'the compile needs it' : row.skipped ? 'skipped: take it back' : 'runs: skip it',
       click: (event) => { event.stopPropagation(); if (row.mandatory || locked) return; chosen = row.label; list.focus(); act({ do: 'skip', label: row.label, on: !row.skipped }); } }),
-    h('span', { class: 'name' }, row.label), tags(row),
-    h('span', { class: `num ${tone}`, title: did ? `${count(did.ops)} ops after it` : '' }, change),
-    h('span', { class: 'num' }, did?.rewrites ? count(did.rewrites) : ''),
-    data.other ? h('span', { class: 'num was' }, was?.rewrites ? count(was.rewrites) : '') : null,
-    h('span', { class: 'num muted' }, did ? seconds(did.seconds) : ''),
-    data.other ? h('span', { class: 'num was' }, was ? seconds(was.seconds) : '') : null,
-    mark(did?.check));
+    h('span', { class: 'name' }, row.label), tags(row), ...figures(row.label));
+  }
+
+  const signed = (by, said) => (by === 0 ? '' : `${by > 0 ? '+' : '−'}${said(Math.abs(by))}`);
+  const tone = (by) => (!by ? 'faint' : by < 0 ? 'less' : 'more');
+  /** B − A of the time of a pass; one that did not run there took none. */
+  const longer = (did, was) => (did || was ? (was?.seconds ?? 0) - (did?.seconds ?? 0) : null);
+
+  /** What a pass did, here and in the recording that is compared with: the cells under the heads. */
+  function figures(label) {
+    const sides = [data.did[label], ...(data.other ? [data.other.did[label]] : [])];
+    const cell = (kind, said, title = '') => h('span', { class: `num ${kind}`, title }, said);
+    const by = data.other ? longer(...sides) : null;
+    return [
+      ...sides.map((each) => cell(tone(each?.change), each ? signed(each.change, count) : '', each ? `${count(each.ops)} ops after it` : '')),
+      ...sides.map((each) => cell('', each?.rewrites ? count(each.rewrites) : '')),
+      ...sides.map((each) => cell('muted', each ? seconds(each.seconds) : '')),
+      ...(by === null ? [data.other ? cell('', '') : null] : [cell(tone(by), by === 0 ? '=' : signed(by, seconds))]),
+      ...sides.map((each) => mark(each?.check)),
+    ];
+  }
+
+  /** The heads of those cells; of two recordings a line more says what A, B and B − A are of. */
+  function heads() {
+    const none = (count_ = 1) => Array.from({ length: count_ }, () => h('span'));
+    const what = ['ops', 'rewrites', 'time', 'check'];
+    const said = (name) => (name === 'check' ? '✓' : name);
+    const head = (name, text, title) => h('span', { class: name === 'check' ? '' : 'num', title }, text);
+    if (!data.other) return [h('div', { class: 'heads', role: 'presentation' }, none(2), h('span', {}, 'pass'), none(), what.map((name) => head(name, said(name), explain('passes', name))))];
+    const b = `B is ${data.other.name}${data.other.made_with ? `, made with: ${data.other.made_with}` : ''}`;
+    const wide = { ops: 2, rewrites: 2, time: 3, check: 2 };
+    return [h('div', { class: 'heads', role: 'presentation' },
+      h('span', { style: { gridColumn: 'span 4' } }), what.map((name) => h('span', { class: 'over', style: { gridColumn: `span ${wide[name]}` }, title: explain('passes', name) }, said(name))),
+      none(2), h('span', {}, 'pass'), none(),
+      what.flatMap((name) => [
+        head(name, 'A', `A is ${data.name}. ${explain('passes', name)}`), head(name, 'B', `${b}. ${explain('passes', name)}`),
+        name === 'time' ? head(name, 'B − A', 'What the pass takes longer in B; one that is only in one of them counts whole') : null,
+      ]))];
   }
 
   function drawList() {
     const top = list.scrollTop;
     list.classList.toggle('two', Boolean(data.other));
-    const b = data.other ? `of ${data.other.name}${data.other.made_with ? `, made with: ${data.other.made_with}` : ''}` : '';
-    const rows = [h('div', { class: 'heads', role: 'presentation' }, '', h('span', { title: 'whether it runs' }, ''), 'pass', '',
-      h('span', { class: 'num', title: explain('passes', 'ops') }, 'ops'), h('span', { class: 'num', title: explain('passes', 'rewrites') }, 'rewrites'),
-      data.other ? h('span', { class: 'num', title: `rewrites ${b}` }, 'B') : null,
-      h('span', { class: 'num', title: explain('passes', 'time') }, 'time'), data.other ? h('span', { class: 'num', title: `time ${b}` }, 'B') : null, h('span', { title: explain('passes', 'check') }, '✓'))];
+    body.classList.toggle('pair', Boolean(data.other));
+    const rows = heads();
     let half = '';
     for (const row of shown.rows) {
       if (row.half !== half) {
@@ -284,6 +316,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       }
       rows.push(drawRow(row));
     }
+    const only = Object.keys(data.other?.did ?? {}).filter((label) => !shown.rows.some((row) => row.label === label));
+    if (only.length) rows.push(h('div', { class: 'half', role: 'presentation' }, 'Only in B'));
+    for (const label of only) rows.push(h('div', { class: 'row only', role: 'presentation', title: `${label}\nonly in ${data.other.name}` }, h('span'), h('span'), h('span', { class: 'name' }, label), h('span'), figures(label)));
     list.replaceChildren(...rows);
     list.setAttribute('aria-activedescendant', `pass-${chosen}`);
     list.scrollTop = top;
@@ -345,6 +380,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       return;
     }
     const did = data.did[row.label];
+    const there = data.other?.did[row.label];
     const disabled = row.locked || fixed();
     const pair = (name, value) => (value && value.length ? [h('dt', {}, name), h('dd', {}, Array.isArray(value) ? value.join(', ') : value)] : []);
     facts.replaceChildren(h('h3', {}, row.label), h('p', {}, row.summary),
@@ -352,7 +388,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         ...pair('half', row.half), ...pair('bits', row.exact ? 'kept' : row.tolerance || 'may change'),
         ...pair('runs', row.mandatory ? 'always: the compile needs it' : row.skipped ? 'skipped' : row.repeat ? 'twice in a row' : row.cuts ? 'in parts' : 'yes'),
         ...pair('needs', row.requires), ...pair('ensures', row.ensures), ...pair('ends', row.ends),
-        ...pair('did', did ? `${plural(did.rewrites, 'rewrite')} in ${seconds(did.seconds)}, ${count(did.ops)} ops after it` : 'not in this recording')));
+        ...pair('did', did ? `${plural(did.rewrites, 'rewrite')} in ${seconds(did.seconds)}, ${count(did.ops)} ops after it` : 'not in this recording'),
+        ...(data.other ? pair('in B', there ? `${plural(there.rewrites, 'rewrite')} in ${seconds(there.seconds)}, ${count(there.ops)} ops after it` : `not in ${data.other.name}`) : [])));
     drawEditor(row);
     const form = [];
     for (const each of row.options) form.push(...option(row, each));

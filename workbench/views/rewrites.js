@@ -1,6 +1,6 @@
 // The rewrites of a pass: the list, one of them before and after, and "why not?" for two ops.
 
-const STYLE = `
+const STYLE = `${PAIR_TABLE}
 .root { display: flex; flex-direction: column; background: var(--surface); }
 .bar { display: flex; align-items: center; gap: 8px; min-height: 32px; padding: 0 10px; border-bottom: 1px solid var(--line); color: var(--muted); white-space: nowrap; overflow: hidden; flex: none; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; } .bar .title { overflow: hidden; text-overflow: ellipsis; }
@@ -73,6 +73,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     h('table', {}, h('thead', {}, head), rows), none);
   const detail = h('div', { class: 'detail', tabindex: 0, role: 'region', 'aria-label': 'The rewrite' });
   const body = h('div', { class: 'body' }, list, detail);
+  const two = twoRewrites({ model, send, remember: (both) => remember({ both }) });
   root.append(bar, body);
 
   const chosen = () => plain(model.get('selection')) ?? {};
@@ -341,7 +342,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const observer = new ResizeObserver(() => {
     if (!root.clientWidth) return;
     body.classList.toggle('narrow', root.clientWidth < 900);
-    if (data) drawDetail();
+    if (data && !data.two) drawDetail();
   });
   observer.observe(root);
   later(() => observer.disconnect());
@@ -355,17 +356,30 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const given = plain(model.get('state')) ?? {};
     if (JSON.stringify(given) === JSON.stringify(mode)) return;
     mode = given;
+    two.restore(mode.both ?? {});
+    if (data?.two) return;
     shownDetail = '';
     draw();
   });
   watch('data', () => {
     data = json(model, 'data') ?? data;
+    for (const each of [bar, body]) each.hidden = Boolean(data?.two);
+    if (data?.two) {
+      root.append(two.root);
+      two.show(data);
+      return;
+    }
+    two.root.remove();
     shownDetail = '';
     draw();
     mark(true);
   });
   watch('selection', () => {
     if (!data) return;
+    if (data.two) {
+      two.mark();
+      return;
+    }
     mark(true);
     drawDetail();
   });

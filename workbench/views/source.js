@@ -1,6 +1,6 @@
 // The model's source: beside each line what its ops take; click a line and everything follows it.
 
-const STYLE = `
+const STYLE = `${PAIR_TABLE}
 .root { display: flex; flex-direction: column; background: var(--surface); }
 .bar { display: flex; align-items: center; gap: 8px; min-height: 32px; padding: 0 10px; border-bottom: 1px solid var(--line); color: var(--muted); white-space: nowrap; overflow: hidden; flex: none; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; }
@@ -67,6 +67,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     h('table', {}, h('thead', {}, head), body));
   const hot = h('div', { class: 'hot', role: 'region', 'aria-label': 'Hottest lines' });
   const panes = h('div', { class: 'body' }, scroll, hot);
+  const two = twoSource({ model, send, remember: (both) => setMode({ both }) });
   root.append(bar, panes);
 
   const chosen = () => plain(model.get('selection')) ?? {};
@@ -285,6 +286,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   /** Something was selected: here, and the cursor stays; elsewhere, and its line is shown. */
   function follow() {
     if (!data) return;
+    if (data.two) {
+      two.mark();
+      return;
+    }
     const { lines: places = [], path = [], node } = chosen();
     if (!node) {
       if (at === null && data.hottest.length) {
@@ -343,7 +348,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (!width) return;
     panes.classList.toggle('narrow', width < 1000);
     root.classList.toggle('small', width < 720);
-    if (data) { drawHot(); drawBar(); }
+    if (data && !data.two) { drawHot(); drawBar(); }
     const on = body.querySelector('tr.on');
     if (on && scroll.clientHeight !== height) on.scrollIntoView({ block: 'center' });
     height = scroll.clientHeight;
@@ -356,13 +361,23 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (JSON.stringify(given) === JSON.stringify(mode)) return;
     const moved = given.at && !same(given.at, mode.at);
     mode = given;
+    two.restore(mode.both ?? {});
+    if (data?.two) return;
     if (moved) at = given.at;
     if (data) { open(mode.file ?? file.path); drawn = ''; draw(); drawBar(); drawHot(); mark(moved); }
   });
   watch('data', () => {
     const given = json(model, 'data');
     if (!given) return;
-    const first = data === null;
+    for (const each of [bar, panes]) each.hidden = Boolean(given.two);
+    if (given.two) {
+      data = given;
+      root.append(two.root);
+      two.show(given);
+      return;
+    }
+    two.root.remove();
+    const first = data === null || data.two;
     data = given;
     const wanted = file?.path ?? mode.file;
     file = null;

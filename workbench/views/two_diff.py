@@ -10,12 +10,12 @@ from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.diff import GUESSED, Match, ModuleDiff
 from core_compiler.ir.line_diff import AlignedLines
 from workbench.state import Sight
-from workbench.views import Empty, diff, matching
+from workbench.views import Empty, diff, matching, missing
 from workbench.views.links import linked
 from workbench.views.matching import Same
 from workbench.views.reading import Run
 
-#: Ops of a stage beyond which there is no diff: each line of both is printed, some 0.1 ms an op.
+#: Ops of a stage beyond which nothing is compared: each line of both is printed, some 0.1 ms an op.
 MAX_OPS = 100_000
 
 
@@ -27,20 +27,35 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
     """The ``data`` of the diff view (widgets/README.md): A on the left, B on the right.  Ops of B
     have the keys of those of A that they are."""
     stage = run.stage_number(sight.stage)
-    there, same = partner(run, other, stage)
-    mine, theirs = run.stages()[stage], other.stages()[there]
-    if max(mine.ops, theirs.ops) > MAX_OPS:
-        raise Empty(f"The stages have {max(mine.ops, theirs.ops):,} ops: too many to compare.",
-                    "Choose an earlier pass, or show the previous pass instead.")  # fmt: skip
+    there = compared(
+        run, other, stage, "Choose an earlier pass, or show the previous pass instead."
+    )
     rows, guessed = _aligned(run, other, stage, there)
     doubt = f"  ·  {guessed:,} {'op' if guessed == 1 else 'ops'} matched by a guess"
+    left, right = titles(run, other, stage)
+    sides = {"left": {"title": f"{left}{doubt if guessed else ''}"}, "right": {"title": right}}
+    return {**sides, "language": "mlir", **diff.sent(rows)}
+
+
+def compared(run: Run, other: Run, stage: int, fix: str) -> int:
+    """The stage of ``other`` to show beside ``stage``; Empty where it has none, or where they have
+    too many ops (``fix``: what to do then)."""
+    if not other.version.stages:
+        raise missing.of_two(other, "B", "stages")
+    there, _ = partner(run, other, stage)
+    most = max(run.stages()[stage].ops, other.stages()[there].ops)
+    if most > MAX_OPS:
+        raise Empty(f"The stages have {most:,} ops: too many to compare.", fix)
+    return there
+
+
+def titles(run: Run, other: Run, stage: int) -> tuple[str, str]:
+    """What is compared: stages and recordings, and whether B lacks the pass."""
+    there, same = partner(run, other, stage)
+    mine, theirs = run.stages()[stage], other.stages()[there]
     lacks = "" if same else f"  (it has no {mine.pass_name})"
-    titles = {
-        "left": {"title": f"A  {mine.index:02d} {mine.pass_name}  ·  {run.path.name}"
-                          f"{doubt if guessed else ''}"},
-        "right": {"title": f"B  {there:02d} {theirs.pass_name}  ·  {other.path.name}{lacks}"},
-    }  # fmt: skip
-    return {**titles, "language": "mlir", **diff.sent(rows)}
+    return (f"A  {mine.index:02d} {mine.pass_name}  ·  {run.path.name}",
+            f"B  {there:02d} {theirs.pass_name}  ·  {other.path.name}{lacks}")  # fmt: skip
 
 
 def answer(run: Run, sight: Sight, request: dict[str, Any], other: Run) -> Any:
@@ -80,8 +95,7 @@ def _aligned(run: Run, other: Run, stage: int, there: int) -> tuple[AlignedLines
 def _align(run: Run, other: Run, stage: int, there: int) -> tuple[AlignedLines, int]:
     left, right = run.index(stage).module, other.index(there).module
     mine, theirs = list(left.walk()), list(right.walk())
-    meaning = matching.same_meaning(run, other, (stage, there))
-    same = matching.same_ops(mine, theirs, meaning)
+    same = matching.same_in_stages(run, other, (stage, there))
     partners = {each.second: each.first for each in same}
     left_over = {each.first for each in same}, partners.keys()
     found = ModuleDiff(

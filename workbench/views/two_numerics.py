@@ -46,6 +46,20 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
     the largest ``difference`` of a statistic (or of an element, where both kept the tensor:
     ``exact``, with ``ulps`` and how many elements are ``unequal``); ``first`` of them that differs.
     ``outputs``: the digests of the results as they were executed."""
+    rows, parts = values(run, other)
+    first = next((row for row in rows if row["differs"]), None)
+    digests = [str(each.figures().get("digest", "")) for each in (run, other)]
+    return {
+        "two": True, "a": _about(run), "b": _about(other), "parts": parts,
+        "rows": _chosen(rows), "total": len(rows), "first": first,
+        "differing": sum(row["differs"] for row in rows),
+        "exact": sum(row["exact"] for row in rows),
+        "outputs": {"a": digests[0], "b": digests[1]},
+    }  # fmt: skip
+
+
+def values(run: Run, other: Run) -> tuple[list[Row], list[dict[str, Any]]]:
+    """All ``rows`` and the ``parts``, as :func:`data` has them; Empty where there are none."""
     parts = _stages(run, other)
     if not parts:
         raise _nothing(run, other)
@@ -56,15 +70,7 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
         rows += found
         told.append({"name": name, "stages": list(stages), "matched": len(found), "only": only,
                      "guessed": sum(row["how"] == GUESSED for row in found)})  # fmt: skip
-    first = next((row for row in rows if row["differs"]), None)
-    digests = [str(each.figures().get("digest", "")) for each in (run, other)]
-    return {
-        "two": True, "a": _about(run), "b": _about(other), "parts": told,
-        "rows": _chosen(rows), "total": len(rows), "first": first,
-        "differing": sum(row["differs"] for row in rows),
-        "exact": sum(row["exact"] for row in rows),
-        "outputs": {"a": digests[0], "b": digests[1]},
-    }  # fmt: skip
+    return rows, told
 
 
 def selection(run: Run, sight: Sight, other: Run) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def test_rows_are_those_of_the_recordings(both):
 def test_passes_of_one_recording_only_stand_in_their_place(both, tmp_path):
     """Another pipeline: the model again without a pass."""
     cpu, _ = both
-    rows = compare._passes(cpu, cpu)
+    rows = compare.passes(cpu, cpu)
     assert all(r["a"] == r["b"] for r in rows)
 
     class Shorter:
@@ -134,8 +134,8 @@ def test_passes_of_one_recording_only_stand_in_their_place(both, tmp_path):
 
     names = [s.pass_name for s in cpu.stages()]
     for pair, missing in (
-        (compare._passes(cpu, Shorter), "b"),
-        (compare._passes(Shorter, cpu), "a"),
+        (compare.passes(cpu, Shorter), "b"),
+        (compare.passes(Shorter, cpu), "a"),
     ):
         assert [r["name"] for r in pair] == names
         assert [r["name"] for r in pair if r[missing] is None] == ["fuse_elementwise"]

@@ -40,6 +40,15 @@ def tab_to(page, name, value, most=60):
     raise AssertionError(f"Tab does not reach {name}={value!r}")
 
 
+def test_the_help_names_the_keys(opened):
+    page = opened()
+    page.press("?")
+    page.wait("#cw-bar dialog[open]")
+    listed = page.page.locator("#cw-bar dialog[open] kbd").all_inner_texts()
+    assert {"j", "k", "J", "K", "/", "?", "z", "g"} <= set(listed)
+    assert "[object" not in page.text("#cw-bar dialog[open]")
+
+
 def test_a_letter_after_g_shows_any_view(opened):
     assert len({view.key for view in VIEWS.values()}) == len(VIEWS)
     page = opened("&stage=8&panes=graph,diff")

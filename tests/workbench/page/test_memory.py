@@ -12,6 +12,7 @@ import pytest
 from core_compiler.passes.find_lifetimes import live_peak, values_alive
 from core_compiler.record.reader import Recording
 from tests.passes.programs import program
+from tests.workbench.page.tasks import a_task
 from workbench.state import Sight
 from workbench.views import memory
 from workbench.views.reading import Run
@@ -141,9 +142,9 @@ def test_each_buffer_names_what_made_it_and_its_line(run):
 @pytest.mark.playwright
 def test_what_sets_the_memory_peak_in_one_click(opened, run):
     """From the first page: the buffers alive at the peak, by size, with what made each."""
-    page = opened()
-    page.locate('#cw-view-overview .figure:has-text("peak memory")').click()  # 1
-    page.wait(f"{VIEW} .side .item")
+    with a_task(opened()) as page:
+        page.locate('#cw-view-overview .figure:has-text("peak memory")').click()
+        page.wait(f"{VIEW} .side .item .place")
     wanted = at_the_peak(run)
     shown = page.locate(f"{VIEW} .side .item").evaluate_all("all => all.map(i => i.dataset.buffer)")
     assert sorted(shown) == sorted(str(b.id) for b in wanted)
@@ -151,7 +152,7 @@ def test_what_sets_the_memory_peak_in_one_click(opened, run):
     assert [sizes[key] for key in shown] == sorted(sizes.values(), reverse=True)
     places = page.locate(f"{VIEW} .side .item .place").all_inner_texts()
     assert len(places) == len(wanted) and all(".py:" in text for text in places)
-    page.locate(f"{VIEW} .side .item").first.click()  # 2: the op that made it, everywhere
+    page.locate(f"{VIEW} .side .item").first.click()  # the op that made it, everywhere
     page.wait_query("buffer", shown[0])
     page.wait(f'{VIEW} .side .item.on[data-buffer="{shown[0]}"]')
     page.wait('#cw-inspector :text("Came from")')

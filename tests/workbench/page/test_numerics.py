@@ -16,6 +16,7 @@ from core_compiler.record.recorder import Recorder
 from core_compiler.targets.cpu import CPU
 from tests.debug import faults
 from tests.passes.programs import program
+from tests.workbench.page.tasks import a_task
 from workbench.state import Sight
 from workbench.views import Empty, numerics, overview
 from workbench.views.reading import Run
@@ -203,23 +204,23 @@ def opened(server, tab, recording):
 def test_which_pass_changed_the_numbers_in_two_steps(opened, file):
     """From the recording's first page: a key, then a click shows the pass."""
     stage = next(s.index for s in file.stages() if s.pass_name == "fold_batch_norm")
-    page = opened()
-    page.wait("#cw-view-overview .figure")
-    page.press("4")
-    page.wait(f"{VIEW} [data-first]")
-    assert page.text(f"{VIEW} [data-first]") == "fold_batch_norm"
-    page.locate(f"{VIEW} [data-first]").click()
-    page.stage(stage)
-    page.wait(f"{VIEW} tbody tr[data-verdict=within]")
+    with a_task(opened()) as page:
+        page.wait("#cw-view-overview .figure")
+        page.press("4")
+        page.wait(f"{VIEW} [data-first]")
+        assert page.text(f"{VIEW} [data-first]") == "fold_batch_norm"
+        page.locate(f"{VIEW} [data-first]").click()
+        page.stage(stage)
+        page.wait(f"{VIEW} tbody tr[data-verdict=within]")
     page.drawn("diff")
     assert page.errors == []
 
 
 @pytest.mark.playwright
 def test_which_pass_changed_the_numbers_by_clicks_alone(opened):
-    page = opened()
-    page.locate("#cw-view-overview .figure:has-text('end-to-end error')").click()
-    page.wait(f"{VIEW} .told")
+    with a_task(opened()) as page:
+        page.locate("#cw-view-overview .figure:has-text('end-to-end error')").click()
+        page.wait(f"{VIEW} .told")
     assert "First pass that changed bits: fold_batch_norm" in page.text(f"{VIEW} .told")
     page.wait_query("panes", "numerics,diff")
 

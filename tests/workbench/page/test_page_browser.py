@@ -296,6 +296,17 @@ def test_search_says_what_has_no_room_and_leads_to_it(opened):
     assert page.errors == []
 
 
+def test_a_link_with_an_expression_that_never_ends_holds_nothing_up(opened):
+    """5 ** 19 steps on a type of 19 characters; what the page finds next is found at once."""
+    view = quote(json.dumps({"query": "/(.|.|.|.|.)*~/"}))
+    page = opened(f"&stage=0&panes=graph,diff&graph.view={view}")
+    page.drawn("graph")
+    page.wait("#cw-view-graph .note:has-text('takes too long')")
+    page.locate("#cw-view-graph input[type=search]").fill("kind:/conv$/")
+    page.wait("#cw-view-graph .hits:has-text('hit')")
+    assert page.errors == []
+
+
 def test_nothing_is_asked_from_outside(opened):
     page = opened("&stage=8&panes=graph,diff")
     page.drawn("graph")

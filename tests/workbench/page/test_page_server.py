@@ -36,6 +36,17 @@ def test_the_first_line_is_a_url_that_answers(server):
     assert "Opening the workbench" in page, "the page shows at once that it is loading"
 
 
+@pytest.mark.parametrize("words", [["open", "--no-browser"], ["serve", "--no-auth", "--store", ""]])
+def test_with_json_the_first_line_is_an_object(tmp_path, words):
+    words = [word or str(tmp_path) for word in words]
+    command = [sys.executable, "-m", "workbench", *words, "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        url = json.loads(process.stdout.readline())["url"]
+        assert urllib.request.urlopen(url + "health").read() == b"ok"
+        process.send_signal(signal.SIGTERM)
+        assert (process.wait(20), process.stdout.read()) == (0, "")
+
+
 def test_a_port_in_use_is_said_in_one_line():
     from workbench.app import serve
 
@@ -54,12 +65,13 @@ def test_a_missing_recording_is_said_before_anything_is_served(tmp_path):
         serve(tmp_path / "absent.run", port=0, open_browser=False, root=tmp_path)
 
 
-def _handshake(server, origin: str) -> int:
+def _handshake(server, origin: str, host: str = "", path: str = "ws") -> int:
     """The status that a websocket handshake from ``origin`` is answered with."""
     lines = [
-        "GET /ws HTTP/1.1", f"Host: 127.0.0.1:{server.port}", "Upgrade: websocket",
-        "Connection: Upgrade", f"Origin: {origin}", "Sec-WebSocket-Version: 13",
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol: bokeh", "", "",
+        f"GET /{path} HTTP/1.1", f"Host: {host or f'127.0.0.1:{server.port}'}",
+        "Upgrade: websocket", "Connection: Upgrade", f"Origin: {origin}",
+        "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Protocol: bokeh", "", "",
     ]  # fmt: skip
     with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
         connection.sendall("\r\n".join(lines).encode())
@@ -70,6 +82,40 @@ def test_a_websocket_from_another_origin_is_refused(server):
     assert _handshake(server, server.url.rstrip("/")) == 101
     assert _handshake(server, "http://evil.example") == 403
     assert _handshake(server, f"http://evil.example:{server.port}") == 403
+
+
+@pytest.mark.parametrize("path", ["", "ws", "upload?name=a.onnx", "file?run=a", "runs.csv"])
+def test_a_name_that_somebody_points_here_is_refused(server, path):
+    """DNS rebinding: to the browser, such a page and ours are of one origin."""
+    evil = f"evil.example:{server.port}"
+    assert _handshake(server, f"http://{evil}", evil, path) == 421
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(server.url + path, headers={"Host": evil}))
+    assert refused.value.code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "192.0.2.7", "LocalHost"])
+def test_own_names_and_addresses_are_known_with_and_without_a_port(server, host):
+    for each in (host, f"{host}:{server.port}"):
+        assert _handshake(server, f"http://{each}", each) == 101
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "said"),
+    [
+        ("runs.example.org", "runs.example.org:443", True),  # as nginx names it
+        ("runs.example.org:443", "runs.example.org:443", True),
+        ("a.example.org", "*.example.org:80", True),
+        ("example.org.evil.example", "*.example.org:80", False),
+        ("", "runs.example.org:443", False),
+        ("[", "runs.example.org:443", False),
+        ("127.0.0.1.evil.example", "127.0.0.1:5006", False),
+    ],
+)
+def test_a_host_is_known_by_the_origins_given(host, origin, said):
+    from workbench.app.hosts import known
+
+    assert known(host, [origin]) == said
 
 
 def _upload(server, name: str, body: bytes, token: str = "") -> dict:
@@ -139,7 +185,14 @@ def test_an_upload_that_has_no_room_is_not_written(tmp_path):
 
 
 def _head(first: str, workspace: Workspace, *lines: str) -> bytes:
-    said = (f"{first} HTTP/1.1", "Host: x", f"X-Workbench-Token: {workspace.token}", *lines, "", "")
+    said = (
+        f"{first} HTTP/1.1",
+        "Host: 127.0.0.1",
+        f"X-Workbench-Token: {workspace.token}",
+        *lines,
+        "",
+        "",
+    )
     return "\r\n".join(said).encode()
 
 

@@ -43,3 +43,18 @@ def test_what_is_pasted_and_no_module_is_said(server, tab):
     page.page.evaluate(_PASTE, ["#cw-start", BY_HAND])
     page.wait("#cw-start .error:has-text('larger than')")
     assert page.errors == []
+
+
+@pytest.mark.slow
+def test_half_a_gigabyte_that_is_pasted_is_refused_and_the_page_stays(server, tab):
+    page = tab(server.url)
+    line = '    %y = "core.relu"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>\n'
+    head, _, tail = BY_HAND.partition("\n\n")
+    made = "([head, line, tail]) => { window.long = head + line.repeat(5e8 / line.length) + tail; }"
+    page.page.evaluate(made, [f"{head}\n", line, tail])
+    page.page.evaluate(f"(selector) => ({_PASTE.strip()})([selector, window.long])", "#cw-start")
+    page.wait("text=/the text has [0-9,]+ ops in 500 MB, at most 500,000/")
+    page.page.goto(server.url)
+    assert page.page.evaluate(_PASTE, ["#cw-start", BY_HAND])
+    page.wait("#cw-view-overview h1")
+    assert page.errors == []

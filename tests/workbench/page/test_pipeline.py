@@ -22,6 +22,7 @@ from workbench.views import Empty, pipeline
 from workbench.views.reading import Run
 
 VIEW = "#cw-view-pipeline "
+MINUS = "\N{MINUS SIGN}"
 LABELS = [step.label for step in build(CPU(), {})]
 #: What a pass may do wrong.
 FOREVER = "\n        while True: pass"
@@ -247,6 +248,56 @@ def ran(tab) -> None:
     """Wait until the new recording is shown beside the old one."""
     tab.wait_query("other", "digits-cnn.run")
     tab.wait(VIEW + ".list.two")
+
+
+HEADS = """([heads, rows]) => {
+    const right = (cell) => cell.getBoundingClientRect().right;
+    const last = [...heads.children].slice(-rows[0].children.length);
+    const apart = (row) => (head, i) => [head.innerText, right(head) - right(row.children[i])];
+    return rows.map((row) => last.map(apart(row)));
+}"""
+
+
+def test_every_head_stands_over_its_figures(opened, server, tmp_path):
+    """In a list of one recording and in one of two."""
+    other = compiled(tmp_path / "skips.run", edit={"skip": ["recompose"]})
+    shutil.copy(other, server.root / "recordings" / "skips.run")
+    for query in ("", "&other=skips.run"):
+        opened.open(f"{server.url}?run=digits-cnn.run&panes=pipeline{query}")
+        opened.wait(VIEW + (".list.two" if query else ".list:not(.two)"))
+        opened.wait(VIEW + ".row")
+        heads = opened.locate(VIEW + ".heads").element_handle()
+        rows = opened.page.query_selector_all(VIEW + ".row")
+        for row_ in opened.page.evaluate(HEADS, [heads, rows]):
+            named = [(name, by) for name, by in row_ if name]
+            assert len(named) == (10 if query else 5)
+            assert all(abs(by) < 0.5 for _, by in named), named
+
+
+def test_of_two_each_pass_has_ops_rewrites_time_and_check_of_both(opened, server, tmp_path):
+    other = compiled(tmp_path / "both.run", edit={"skip": ["recompose"]}, check=True)
+    shutil.copy(other, server.root / "recordings" / "both.run")
+    opened.open(f"{server.url}?run=digits-cnn.run&other=both.run&panes=pipeline")
+    opened.wait(VIEW + ".list.two")
+    a, b = Run(server.root / "recordings" / "digits-cnn.run"), Run(other)
+    did, there = pipeline.did(a), pipeline.did(b)
+    for label in ("recompose", "fuse_elementwise", "bufferize"):
+        cells = [c.inner_text() for c in opened.locate(row(label) + " > span").all()][4:]
+        ops_a, ops_b, rewrites_a, rewrites_b, _, time_b, by, check_a, check_b = cells
+        assert (bool(time_b), bool(by)) == (label in there, True)
+        for each, ops, rewrites, check in (
+            (did[label], ops_a, rewrites_a, check_a), (there.get(label), ops_b, rewrites_b, check_b)
+        ):  # fmt: skip
+            change = each["change"] if each else 0
+            assert ops == (f"{'+' if change > 0 else MINUS}{abs(change)}" if change else "")
+            assert rewrites == (str(each["rewrites"]) if each and each["rewrites"] else "")
+            assert bool(check) == bool(each and each["check"])
+        longer = (there[label]["seconds"] if label in there else 0) - did[label]["seconds"]
+        assert by.startswith("+" if longer > 0 else MINUS) and by.endswith("s")
+    opened.locate(row("recompose")).click()
+    opened.wait(VIEW + ".side >> text=not in both.run")
+    a.close()
+    b.close()
 
 
 def test_a_pass_is_skipped_and_the_new_recording_is_compared_with_the_old(opened, server):

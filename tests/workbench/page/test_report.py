@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core_compiler.compiler import Options
 from core_compiler.errors import UserError
 from core_compiler.record import Recording
 from tests.workbench.page.conftest import PATIENCE
@@ -126,7 +129,12 @@ def test_search_has_the_fields_of_the_graphs_search(opened: Any, recording: Path
     shown.tab.locator("#cw-bar .hit .text", has_text="core.conv").first.wait_for()
     assert shown.tab.locator("#cw-bar .hit").count() == count
     shown.tab.locator("#cw-bar input").first.fill("kind:/(/")
-    shown.tab.locator("#cw-bar .told", has_text="Invalid regular expression").wait_for()
+    told = shown.tab.locator("#cw-bar .told")
+    told.filter(has_text="Invalid regular expression").wait_for()
+    shown.tab.locator("#cw-bar input").first.fill("/(.|.|.|.|.)*~/")
+    told.filter(has_text="takes too long. leave out nested repeats").wait_for()
+    shown.tab.locator("#cw-bar input").first.fill("kind:/conv$/")
+    shown.tab.locator("#cw-bar .hit .text", has_text="core.conv").first.wait_for()
     assert shown.errors == []
 
 
@@ -153,6 +161,14 @@ def test_what_needs_the_workbench_says_so(opened: Any) -> None:
     assert not shown.tab.get_by_role("button", name="Execute").is_visible()
     shown.show("pipeline")
     shown.tab.locator("#cw-view-pipeline", has_text="This is a report.").wait_for()
+
+
+def test_it_does_not_say_in_which_folder_its_recording_was(recording: Path, tmp_path: Path) -> None:
+    path = tmp_path / "told.html"
+    chunks = report.write(recording, path).chunks.values()
+    texts = [zlib.decompress(base64.b64decode(t), -zlib.MAX_WBITS) for t in chunks]
+    assert any(b"workbench bisect" in text for text in texts), "what was compressed can be read"
+    assert not any(str(recording.parent).encode() in t for t in (path.read_bytes(), *texts))
 
 
 @pytest.mark.slow
@@ -184,7 +200,8 @@ def test_the_report_of_a_full_resnet50_is_below_ten_megabytes(tmp_path: Path) ->
     from workbench import jobs, models
 
     path = tmp_path / "resnet50.run"
-    jobs.compile(models.load(models.spec("resnet50", None)), "cpu", path=path)
+    model = models.load(models.spec("resnet50", None))
+    jobs.compile(model, "cpu", Options(check=True), path=path, execute=True)
     result = report.write(path, tmp_path / "resnet50.html")
     assert result.left_out == []
     assert (tmp_path / "resnet50.html").stat().st_size < 10_000_000

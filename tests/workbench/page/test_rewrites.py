@@ -15,6 +15,7 @@ from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import Rule, apply_rules, op
 from core_compiler.pipelines import PipelineEdit
 from core_compiler.record import Recording
+from tests.workbench.page.tasks import a_task
 from tests.workbench.two_blocks import network
 from workbench import moves
 from workbench.ahead import finite
@@ -168,11 +169,11 @@ def test_links_open_a_view_beside_another_and_what_makes_no_sense_changes_nothin
 
 @pytest.mark.playwright
 def test_why_two_ops_were_not_fused_in_three_clicks(opened, run):
-    page = opened()
-    page.locate("#cw-view-overview .kernel").first.click()
-    page.page.locator("#cw-inspector .link", has_text="why not fused").click()
-    page.locate(f"{VIEW} .asks .chip").first.click()
-    page.wait(f"{VIEW} .answer .source")
+    with a_task(opened()) as page:
+        page.locate("#cw-view-overview .kernel").first.click()
+        page.page.locator("#cw-inspector .link", has_text="why not fused").click()
+        page.locate(f"{VIEW} .asks .chip").first.click()
+        page.wait(f"{VIEW} .answer .source")
     stage, a, b = a_pair(run)
     wanted = why_not(run.recording, stage, a, b)
     shown = page.locate(f"{VIEW} .answer").all_inner_texts()
@@ -186,11 +187,11 @@ def test_why_two_ops_were_not_fused_in_three_clicks(opened, run):
 
 @pytest.mark.playwright
 def test_which_pass_changed_the_numbers_in_one_click(opened, run):
-    page = opened()
     worst = max(run.stages(), key=lambda s: s.worst_error or 0.0)
     assert worst.worst_error > 0
-    page.page.locator("#cw-view-overview .figure", has_text="worst rewrite error").click()
-    page.stage(worst.index)
+    with a_task(opened()) as page:
+        page.page.locator("#cw-view-overview .figure", has_text="worst rewrite error").click()
+        page.stage(worst.index)
     page.wait_query("stage", str(worst.index))
     page.show("rewrites")  # and the rewrite of it that did it, worst first
     page.wait(f"{VIEW} tbody tr")

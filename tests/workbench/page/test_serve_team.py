@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -41,8 +42,9 @@ class Team:
     def __init__(self, root, *words: str):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = [sys.executable, "-m", "workbench.cli", "serve", "--port", "0", "--store", root]
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
         self.process = subprocess.Popen([*command, *words], stdout=subprocess.PIPE, text=True,
-                                        stderr=subprocess.DEVNULL, env=environment)  # fmt: skip
+                                        stderr=self.log, env=environment)  # fmt: skip
         self.url = self.process.stdout.readline().strip()
         assert self.url.startswith("http://"), self.url
         self.port = int(self.url.rstrip("/").rpartition(":")[2])
@@ -93,8 +95,15 @@ class Team:
         return run_apart(ask())
 
     def stop(self) -> int:
+        """Its exit status; the page and its files raised nothing (Bokeh tells by exceptions what is
+        wrong with a websocket)."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        status = self.process.wait(60)
+        self.log.seek(0)
+        told = self.log.read()
+        raised = [line for line in told.splitlines() if "Uncaught exception" in line]
+        assert not [line for line in raised if " GET /ws " not in line], told
+        return status
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +294,7 @@ def test_roles():
     roles = {name: some.role(name) for name in ("alice", "both", "guest", "", None)}
     assert roles == {"alice": "editor", "both": "viewer", "guest": "viewer", "": None, None: None}
     assert Access(True).role("alice") is None and Access().role(None) == "editor"
+    assert Access(viewers=frozenset("*")).role(None) == "viewer"
 
 
 @pytest.mark.parametrize(
@@ -319,6 +329,8 @@ def test_the_roles_of_the_users_of_a_file(words, roles, tmp_path, monkeypatch):
         (("--auth", "{users}", "--viewers", "dave"), "'dave'"),
         (("--auth", "{bad}"), "no users"),
         (("--viewers", "bob"), "nobody signs in"),
+        (("--no-auth", "--editors", "*"), "nobody signs in"),
+        (("--address", "0.0.0.0", "--viewers", "*"), "could see every run"),
         (("--auth", "{users}", "--no-auth"), "not allowed"),
         (("--job-memory", "much"), "--job-memory"),
         (("--quota", "-1"), "--quota"),

@@ -10,6 +10,7 @@ import pytest
 
 from core_compiler.compiler import Options
 from core_compiler.record.reader import Recording
+from tests.workbench.page.tasks import a_task
 from tests.workbench.two_blocks import LINES
 from workbench.ahead import finite
 from workbench.model_lines import NODES, model_lines
@@ -137,10 +138,10 @@ def test_without_source_there_are_rows_and_nodes(bare):
 
 @pytest.mark.playwright
 def test_the_slowest_kernel_and_its_model_line_in_two_clicks(opened, run):
-    page = opened()
-    page.locate("#cw-view-overview .kernel").first.click()  # the list is sorted by time
-    page.locate("#cw-inspector .place .link").first.click()
-    page.wait(f"{VIEW} tr.on")
+    with a_task(opened()) as page:
+        page.locate("#cw-view-overview .kernel").first.click()  # the list is sorted by time
+        page.locate("#cw-inspector .place .link").first.click()
+        page.wait(f"{VIEW} tr.on td.code")
     slowest = table(run)[0]
     page.wait_query("panes", "source", partly=True)
     file, line = source.selection(run, Sight(kernel=slowest["id"]))["lines"][0]

@@ -11,7 +11,7 @@ import pytest
 
 from core_compiler.record.reader import Recording
 from workbench.state import Sight
-from workbench.views import Empty, timeline
+from workbench.views import Empty, compare, timeline, two_timeline
 from workbench.views.links import linked
 from workbench.views.reading import Run
 
@@ -203,3 +203,24 @@ def test_it_follows_the_theme_and_says_what_is_missing(opened, recording, tmp_pa
     page = opened("&panes=timeline", changed(recording, tmp_path, *gone))
     page.wait(f"{VIEW} .cw-message:visible")
     assert "Press Execute" in page.text(f"{VIEW} .cw-message")
+
+
+# -- of two recordings ----------------------------------------------------------------------------
+
+
+def test_differences_are_those_of_compare(two_targets):
+    """Every pair of launches once, with Compare's times; every launch in one of them."""
+    cpu, cuda = Run(two_targets.cpu), Run(two_targets.cuda)
+    for other in (cuda, cpu):
+        found = two_timeline.data(cpu, Sight(), other)["two"]["pairs"]
+        wanted = compare.data(cpu, Sight(), other)["launches"]
+        assert found["title"] == [row["title"] for row in wanted]
+        for side, of in (("a", found["of_a"]), ("b", found["of_b"])):
+            us = [np.nan if row[side] is None else row[side]["us"] for row in wanted]
+            np.testing.assert_array_equal(found[side]["us"], us)
+            least = [bool(row[side]) and not row[side]["measured"] for row in wanted]
+            assert found[side]["least"].tolist() == least
+            counts = [row[side]["count"] if row[side] else 0 for row in wanted]
+            assert np.bincount(of[of >= 0], minlength=len(wanted)).tolist() == counts
+    cpu.close()
+    cuda.close()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from core_compiler.ir.events import IterationRecord
 from core_compiler.record import Recorder, Recording
 from core_compiler.record.resumed import Resumed
+from tests.workbench.page.tasks import a_task
 from workbench import report
 from workbench.ahead import finite
 from workbench.cli import main
@@ -346,11 +347,11 @@ def test_where_the_loss_first_became_nan_in_one_click(server, tab, tmp_path):
         op = file.op_id(file.module(stage).main.body.ops[figures["not_finite/place"]])
         kind = file.op(op).kind
     assert f"iteration {figures['not_finite/iteration']} is nan: {kind}" in told
-    page = tab(f"{server.url}?run={quote(str(path))}")
-    page.page.locator("#cw-view-overview .finding", has_text="is not finite").click()
+    with a_task(tab(f"{server.url}?run={quote(str(path))}")) as page:
+        page.page.locator("#cw-view-overview .finding", has_text="is not finite").click()
+        page.wait("#cw-view-source tr.on")
     page.wait_query("op", str(op))
     page.wait(f"#cw-inspector :text('{kind}')")
-    page.wait("#cw-view-source tr.on")
     line = page.text("#cw-view-source tr.on")
     assert figures["not_finite/op"].rstrip(")").rpartition(":")[2] in line
     assert page.errors == []

@@ -5,15 +5,32 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import zlib
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.workbench.test_two_graph import ones, recorded, twos
 from workbench import moves, views
 from workbench.ahead import finite
 from workbench.showing import Showing, kept_state
 from workbench.state import VIEWS, Sight
-from workbench.views import Empty, kernels, memory, two_diff, two_kernels, two_memory, two_timeline
+from workbench.views import (
+    Empty,
+    graph,
+    kernels,
+    memory,
+    source,
+    two_diff,
+    two_graph,
+    two_kernels,
+    two_memory,
+    two_rewrites,
+    two_source,
+    two_timeline,
+)
 from workbench.views.reading import Run
 
 ABLE = [name for name, view in VIEWS.items() if view.two]
@@ -40,7 +57,7 @@ def test_a_view_shows_two_where_somebody_asked_for_it(both):
     assert views.beside("kernels", asked, None) is None
     assert Sight.parse(asked.query()) == asked, "a link opens the same"
     assert moves.two(asked, {"view": "kernels", "on": False}) == sight
-    assert moves.two(sight, {"view": "graph", "on": True}) == sight, "it cannot show two"
+    assert moves.two(sight, {"view": "overview", "on": True}) == sight, "it cannot show two"
 
 
 def test_what_a_view_remembers_of_its_own_does_not_turn_the_switch():
@@ -202,6 +219,62 @@ def test_launches_that_compute_the_same_are_named(both):
     assert set(data["first"]) == set(range(len(data["a"]["launches"]["op"])))
 
 
+# -- source, rewrites -----------------------------------------------------------------------------
+
+
+def test_a_line_that_moved_is_still_the_same_line(tmp_path, two_targets):
+    """B's file has three lines more above the network; what each line costs stands in one row."""
+    import sqlite3
+
+    path = tmp_path / "moved.run"
+    shutil.copy(two_targets.cpu, path)
+    with sqlite3.connect(path) as database:
+        text = b"#1\n#2\n" + Path(two_targets.source).read_bytes()
+        database.execute("UPDATE blob SET data = ?, size = ? WHERE id = (SELECT text FROM "
+                         "source_file WHERE name = ?)",
+                         [zlib.compress(text), len(text), two_targets.source])  # fmt: skip
+        database.execute("UPDATE node SET line = line + 2 WHERE file = ?", [two_targets.source])
+        for key, stack in database.execute("SELECT id, stack FROM node").fetchall():
+            stack = json.loads(stack)
+            moved = [[f, n + 2 if f == two_targets.source else n, *rest] for f, n, *rest in stack]
+            database.execute("UPDATE node SET stack = ? WHERE id = ?", [json.dumps(moved), key])
+    database.close()
+    a, b = Run(two_targets.cpu), Run(path)
+    rows = two_source.data(a, Sight(), b)["rows"]
+    own = [row for row in rows if row["file"] == two_targets.source]
+    assert [row["text"] for row in own] == [
+        "y = self.norm(x)", "top = y.amax(0)", "z = torch.relu(y - top) + x"
+    ]  # fmt: skip
+    for row in own:
+        assert row["b"]["line"] == row["a"]["line"] + 2
+        assert {**row["a"], "line": 0} == {**row["b"], "line": 0}
+    costs = source.data(a, Sight(stage=a.version.stages - 1))["files"]
+    known = {r["line"]: r for f in costs for r in f["rows"] if f["path"] == two_targets.source}
+    for row in own:
+        shown = known[row["a"]["line"]]
+        assert (row["a"]["us"], row["a"]["now"]) == (shown["us"], shown["now"])
+    for run in (a, b):
+        run.close()
+
+
+def test_rules_of_both_are_counted_as_they_were_recorded(both):
+    cpu, cuda = both
+    rows = {(r["pass"], r["rule"]): r for r in two_rewrites.data(cpu, Sight(), cuda)["rows"]}
+    for run, side in ((cpu, "a"), (cuda, "b")):
+        counted = Counter(
+            (stage.pass_name, step.rewrite.rule)
+            for stage in run.stages()[1:] for step in run.rewrites(stage.index)
+        )  # fmt: skip
+        assert counted == {key: row[side]["count"] for key, row in rows.items() if row[side]}
+        for stage in run.stages()[1:]:
+            for step in run.rewrites(stage.index):
+                row = rows[stage.pass_name, step.rewrite.rule][side]
+                assert row["first"] <= step.number and row["stage"] == stage.index
+        removed = sum(row[side]["removed"] for row in rows.values() if row[side])
+        steps = [s.rewrite for stage in run.stages()[1:] for s in run.rewrites(stage.index)]
+        assert removed == sum(len(s.old) - len(s.new) for s in steps)
+
+
 # -- the page -------------------------------------------------------------------------------------
 
 
@@ -242,9 +315,58 @@ def test_one_control_in_each_view_shows_both(library, tab, both):
         page.locate('.cw-tabs [data-two="both"]').click()
         page.wait(f"#cw-view-{view} {selector}")
         page.wait_query(f"{view}.view", '"ab":true', partly=True)
+    for view in ("source", "rewrites"):
+        page.show(view)
+        page.wait(f"#cw-view-{view} tbody tr")
+        page.locate('.cw-tabs [data-two="both"]').click()
+        page.wait(f"#cw-view-{view} .two tbody tr")
+        page.locate(f"#cw-view-{view} .two .scroll").focus()
+        page.press("ArrowDown")
+        page.wait(f"#cw-view-{view} .two tbody tr.on")
+        page.locate('.cw-tabs [data-two="one"]').click()
+        page.wait(f"#cw-view-{view} .two", state="detached")
+        page.wait(f"#cw-view-{view} tbody tr")
+    page.show("diff")
+    page.drawn("diff")
+    page.locate('.cw-tabs [data-two="one"]').click()
+    page.wait('.cw-tabs [data-two="one"][aria-pressed="true"]')
     page.page.go_back()  # to the switch as it was
     page.wait('.cw-tabs [data-two="one"][aria-pressed="true"]')
     assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_the_graph_shows_what_only_one_has(own_server, tab):
+    """The switch, the legend's words, an op of both in the inspector, one that only B has."""
+    server = own_server()
+    folder = server.root / "recordings"
+    folder.mkdir(parents=True, exist_ok=True)
+    a, b = recorded(folder / "a.run", build=ones), recorded(folder / "b.run", build=twos)
+    page = tab(f"{server.url}?run=a.run&other=b.run&panes=graph&stage=0")
+    page.drawn("graph")
+    page.locate('.cw-tabs [data-two="both"]').click()
+    page.wait("#cw-view-graph .legend .side:has-text('b.run')")
+    legend = " ".join(page.text("#cw-view-graph .legend .changes").split())
+    assert re.findall(r"\d+ [a-z ]+[AB]?", legend) == ["1 only in A", "2 only in B", "1 differs"]
+    data = two_graph.data(a, Sight(stage=0), b)["ops"]
+    keys = dict(zip(data["status"].tolist(), data["key"], strict=True))
+
+    def click(status: int) -> None:
+        place = page.view("graph", "placeOfOp", keys[status])
+        page.page.mouse.click(place["x"], place["y"])
+
+    click(graph.CHANGED)
+    page.wait_query("op", str(keys[graph.CHANGED]))
+    page.wait("#cw-inspector .head b:has-text('softmax')")
+    click(graph.ADDED)
+    page.wait("#cw-view-graph .note:has-text('Only in B')")
+    page.wait_query("op", None)
+    assert page.view("graph", "selected"), "here it is"
+    page.locate('.cw-tabs [data-two="one"]').click()
+    page.wait("#cw-view-graph .legend .side", state="detached")
+    assert page.errors == []
+    a.close()
+    b.close()
 
 
 @pytest.mark.playwright

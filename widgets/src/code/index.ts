@@ -1,4 +1,4 @@
-/** The code view: two or three texts with linked lines. See widgets/README.md. */
+/** The code view: two or three texts with linked lines, or one text of two recordings. See widgets/README.md. */
 
 import { button, copy, facts, h, replace } from '../shared/dom';
 import { downloadMenu, saveText } from '../shared/download';
@@ -7,8 +7,10 @@ import { highlighted, HIGHLIGHT_STYLE, type Language } from '../shared/highlight
 import type { Selection } from '../shared/host';
 import { Lines, LINES_STYLE, ROW } from '../shared/lines';
 import { MONO, type Palette } from '../shared/theme';
-import { announce, define, type Frame } from '../shared/view';
+import { oneOrTwo } from '../shared/two';
+import { announce, define, type Frame, type View } from '../shared/view';
 import type { Numbers } from '../shared/wire';
+import { TWO_STYLE, type TwoCodes, TwoCodesView } from './two';
 
 interface PaneData {
   title: string;
@@ -42,19 +44,19 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
 .cw-code .pane > h3 { margin: 0; padding: 2px 10px; font-size: 12px; font-weight: 600; color: var(--muted);
   background: var(--surface); border-bottom: 1px solid var(--line); flex: none; display: flex; gap: 8px; }
 .cw-code .pane > h3 span:last-child { margin-left: auto; font-weight: 400; }
-.cw-code .lines { background: var(--surface); }
-.cw-code .row { display: grid; grid-template-columns: 5px 40px auto 1fr; font: 12px/${ROW}px ${MONO}; white-space: pre; tab-size: 4; }
-.cw-code .no { text-align: right; padding-right: 10px; color: var(--faint); user-select: none; }
-.cw-code .row > :first-child { position: sticky; left: 0; }
-.cw-code .no { position: sticky; left: 5px; background: var(--surface); }
-.cw-code .row.hover .no { background: var(--raised); } .cw-code .row.pinned .no { background: var(--accentSoft); }
-.cw-code .heat { width: 74px; padding: 0 6px; text-align: right; font-size: 10.5px; user-select: none; color: var(--text); }
-.cw-code .code { padding-right: 12px; }
-.cw-code .linked { cursor: pointer; }
-.cw-code .row.hover { background: var(--raised); }
-.cw-code .row.pinned { background: var(--accentSoft); }
-.cw-code .row.pinned .no { color: var(--accent); font-weight: 700; }
-.cw-code .row.hover .no::before, .cw-code .row.pinned .no::before { content: '▸'; color: var(--accent); float: left; padding-left: 3px; }
+.cw-code .panes .lines { background: var(--surface); }
+.cw-code .panes .row { display: grid; grid-template-columns: 5px 40px auto 1fr; font: 12px/${ROW}px ${MONO}; white-space: pre; tab-size: 4; }
+.cw-code .panes .no { text-align: right; padding-right: 10px; color: var(--faint); user-select: none; }
+.cw-code .panes .row > :first-child { position: sticky; left: 0; }
+.cw-code .panes .no { position: sticky; left: 5px; background: var(--surface); }
+.cw-code .panes .row.hover .no { background: var(--raised); } .cw-code .panes .row.pinned .no { background: var(--accentSoft); }
+.cw-code .panes .heat { width: 74px; padding: 0 6px; text-align: right; font-size: 10.5px; user-select: none; color: var(--text); }
+.cw-code .panes .code { padding-right: 12px; }
+.cw-code .panes .linked { cursor: pointer; }
+.cw-code .panes .row.hover { background: var(--raised); }
+.cw-code .panes .row.pinned { background: var(--accentSoft); }
+.cw-code .panes .row.pinned .no { color: var(--accent); font-weight: 700; }
+.cw-code .panes .row.hover .no::before, .cw-code .panes .row.pinned .no::before { content: '▸'; color: var(--accent); float: left; padding-left: 3px; }
 .cw-code .pane[hidden], .cw-code .split[hidden] { display: none; }
 .cw-code .split { width: 5px; margin: 0 -2px; z-index: 1; cursor: col-resize; flex: none; }
 `;
@@ -188,7 +190,7 @@ function maximum(values: Numbers): number {
   return most;
 }
 
-class CodeView {
+class CodeView implements View<CodeData> {
   private data_!: CodeData;
   private panes: Pane[] = [];
   private hover = new Set<number>();
@@ -288,7 +290,8 @@ class CodeView {
 
   private remember(): void {
     const hidden = [...this.hidden];
-    this.frame.link.write('state', { ...(this.sync ? { sync: true } : {}), ...(hidden.length ? { hidden } : {}) });
+    const { sync: _sync, hidden: _hidden, ...kept } = this.frame.link.dict<Record<string, unknown>>('state');
+    this.frame.link.write('state', { ...kept, ...(this.sync ? { sync: true } : {}), ...(hidden.length ? { hidden } : {}) });
   }
 
   /** Those that are not hidden; all where that would leave none. */
@@ -484,12 +487,10 @@ class CodeView {
   }
 }
 
-export default define<CodeData>('code', STYLE, (frame) => {
-  const view = new CodeView(frame);
-  return {
-    data: (data) => view.data(data),
-    theme: (palette) => view.theme(palette),
-    selected: (selection) => view.selected(selection),
-    state: (state) => view.state(state),
-  };
-});
+export default define<CodeData | { two: TwoCodes }>('code', STYLE + TWO_STYLE, (frame) =>
+  oneOrTwo<CodeData, TwoCodes>(
+    frame,
+    () => new CodeView(frame),
+    () => new TwoCodesView(frame),
+  ),
+);

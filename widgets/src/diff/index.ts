@@ -1,19 +1,19 @@
 /** The IR diff view: the text of two stages side by side or unified. See widgets/README.md. */
 
 import { button, copy, facts, h, replace } from '../shared/dom';
-import { downloadMenu, saveText } from '../shared/download';
+import { downloadMenu, type Saving, saveText } from '../shared/download';
 import { count, plural } from '../shared/format';
 import { highlighted, HIGHLIGHT_STYLE, type Marks } from '../shared/highlight';
-import type { Selection } from '../shared/host';
+import type { Selection, Ties } from '../shared/host';
 import { Lines, LINES_STYLE, ROW } from '../shared/lines';
 import { changeColour, MONO, type Palette, SIGNS } from '../shared/theme';
-import { announce, define, type Frame } from '../shared/view';
+import { announce, define } from '../shared/view';
 import { type DiffData, display, type Entry, KINDS, type Line, Rows } from './model';
 import { patch, type Text, wholeText } from './texts';
 import { Ruler, RULER_STYLE } from './ruler';
 import { wordMarks } from './words';
 
-const STYLE = `
+export const DIFF_STYLE = `
 ${HIGHLIGHT_STYLE}${LINES_STYLE}
 .cw-diff .titles { display: grid; grid-template-columns: 1fr 1fr 12px; flex: none; color: var(--muted);
   background: var(--surface); border-bottom: 1px solid var(--line); font-weight: 600; }
@@ -41,9 +41,9 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
 .cw-diff .removed { background: color-mix(in srgb, var(--removed) 11%, var(--surface)); }
 .cw-diff .added { background: color-mix(in srgb, var(--added) 11%, var(--surface)); }
 .cw-diff .removed .sign { color: var(--removed); } .cw-diff .added .sign { color: var(--added); }
-.cw-diff .removed .word { background: color-mix(in srgb, var(--removed) 34%, var(--surface));
+.cw-diff .removed .word { color: var(--text); background: color-mix(in srgb, var(--removed) 34%, var(--surface));
   border-radius: 2px; box-shadow: inset 0 -2px var(--removed); }
-.cw-diff .added .word { background: color-mix(in srgb, var(--added) 34%, var(--surface));
+.cw-diff .added .word { color: var(--text); background: color-mix(in srgb, var(--added) 34%, var(--surface));
   border-radius: 2px; box-shadow: inset 0 -2px var(--added); }
 .cw-diff .none { background: repeating-linear-gradient(-45deg, var(--raised) 0 4px, transparent 4px 9px); }
 .cw-diff .row.selected .cell { --lit: color-mix(in srgb, var(--accent) 14%, transparent); box-shadow: inset 0 1px var(--accent), inset 0 -1px var(--accent);
@@ -70,7 +70,28 @@ const KEYS: [string, string][] = [
   ['Tab', 'to folds; Enter opens one'],
 ];
 
-class DiffView {
+/** What the view says of its texts, and what of them can be saved. */
+export interface Wording {
+  name: string;
+  whole: string;
+  saves(save: (what: Text) => Promise<void>, same: boolean): Saving[];
+}
+
+/** Of the modules before and after a pass. */
+const MODULES: Wording = {
+  name: 'IR diff',
+  whole: 'module',
+  saves: (save, same) =>
+    same
+      ? [['The module, .mlir', () => save('after')]]
+      : [
+          ['What the pass changed, .diff', () => save('patch')],
+          ['The module after it, .mlir', () => save('after')],
+          ['The module before it, .mlir', () => save('before')],
+        ],
+};
+
+export class DiffView {
   private rows!: Rows;
   private entries: Entry[] = [];
   private unified = false;
@@ -92,23 +113,24 @@ class DiffView {
   private readonly place = h('span', { class: 'figure place' });
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly unifiedButton = button('unified', 'One column  (u)', () => this.toggle('unified'));
-  private readonly wholeButton = button('whole', 'The whole module, also what is equal  (a)', () =>
-    this.toggle('whole'),
-  );
+  private readonly wholeButton = button('whole', 'All of it, also what is equal  (a)', () => this.toggle('whole'));
 
   private readonly copyButton = button('copy', 'Copy this hunk, or all hunks, as a patch  (c)', () =>
     this.copyHunk(),
   );
 
-  constructor(private readonly frame: Frame) {
+  constructor(
+    private readonly frame: { root: HTMLElement; link: Ties },
+    wording: Wording = MODULES,
+  ) {
     this.lines = new Lines(
       (index) => this.row(index),
       (first, last) => this.scrolled(first, last),
     );
     this.lines.root.setAttribute('role', 'region');
-    this.lines.root.setAttribute('aria-label', 'IR diff: j and k step through hunks, Shift with up and down through lines');
+    this.lines.root.setAttribute('aria-label', `${wording.name}: j and k step through hunks, Shift with up and down through lines`);
     this.copyButton.classList.add('wide');
-    this.wholeButton.append(h('span', { class: 'wide' }, ' module'));
+    this.wholeButton.append(h('span', { class: 'wide' }, ` ${wording.whole}`));
     const bar = h(
       'div',
       { class: 'bar', role: 'toolbar', 'aria-label': 'Diff' },
@@ -123,15 +145,7 @@ class DiffView {
       h('span', { class: 'gap' }),
       h('span', { class: 'group' }, this.unifiedButton, this.wholeButton),
       this.copyButton,
-      downloadMenu(() =>
-        this.rows.data.left.title === this.rows.data.right.title
-          ? [['The module, .mlir', () => this.save('after')]]
-          : [
-              ['What the pass changed, .diff', () => this.save('patch')],
-              ['The module after it, .mlir', () => this.save('after')],
-              ['The module before it, .mlir', () => this.save('before')],
-            ],
-      ),
+      downloadMenu(() => wording.saves((what) => this.save(what), this.rows.data.left.title === this.rows.data.right.title)),
       button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
     );
     const body = h('div', { class: 'body' }, this.lines.root, this.ruler.canvas);
@@ -500,7 +514,7 @@ class DiffView {
   }
 }
 
-export default define<DiffData>('diff', STYLE, (frame) => {
+export default define<DiffData>('diff', DIFF_STYLE, (frame) => {
   const view = new DiffView(frame);
   return {
     data: (data) => view.data(data),

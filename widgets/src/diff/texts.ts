@@ -1,6 +1,6 @@
 /** What of a diff is copied or saved: a hunk, a whole text. */
 
-import type { Link } from '../shared/host';
+import type { Ties } from '../shared/host';
 import { type Hunk, KINDS, type Rows } from './model';
 
 export type Text = 'patch' | 'after' | 'before';
@@ -18,7 +18,7 @@ export function patch(rows: Rows, { from, to }: Hunk): string {
 }
 
 /** A whole text comes from the host, in parts: the view has but what is looked at, lines cut. */
-export async function wholeText(link: Link, what: Text): Promise<{ file: string; text: string }> {
+export async function wholeText(link: Pick<Ties, 'ask'>, what: Text): Promise<{ file: string; text: string }> {
   const lines: string[] = [];
   let file = '';
   for (let next: number | null = 0; next !== null; ) {

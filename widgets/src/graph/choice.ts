@@ -6,7 +6,7 @@ import { announce, type Frame } from '../shared/view';
 import type { Drawing } from './drawing';
 import { describe, opFacts } from './facts';
 import type { Way } from './keys';
-import { kindOf, nameOf, usersOf } from './model';
+import { isApart, kindOf, nameOf, usersOf } from './model';
 import { type Pin, Pins } from './pins';
 import type { GraphState } from './state';
 import { neighbour, sibling } from './walk';
@@ -76,9 +76,19 @@ export class Choice {
       announce(this.frame.root, describe(this.state, item));
     }
     drawing.selection = next;
-    this.frame.link.write('selection', next);
+    this.frame.link.write('selection', this.shared(next));
     this.pins.compare(this.pinOfSelection());
     drawing.viewport.ask();
+  }
+
+  /** What other views are told of a selection: nothing of an op that they do not know. */
+  private shared(selection: Selection): Selection {
+    const { graph } = this.state;
+    const op = selection.op === undefined ? undefined : graph.indexOf.get(selection.op);
+    if (op === undefined || !isApart(graph, op)) return selection;
+    this.view.say(graph.data.two!.apart);
+    const { op: _, ...rest } = selection;
+    return rest;
   }
 
   /** The same in another layout. */
@@ -95,7 +105,8 @@ export class Choice {
     this.pins.compare(this.pinOfSelection());
   }
 
-  private itemFor(op: number): number {
+  /** The item that shows an op: of a folded constant that of its user; -1: none. */
+  itemFor(op: number): number {
     const { layout, graph } = this.state;
     if (layout.shownBy[op]! >= 0) return layout.shownBy[op]!;
     const user = usersOf(graph, op)[0];

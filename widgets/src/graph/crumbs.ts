@@ -1,10 +1,12 @@
-/** Which open scopes one is in: a way out of a deep graph. */
+/** Which open scopes one is in: a way out of a deep graph.  Beside it stands how much is drawn. */
 
 import { button, h } from '../shared/dom';
 import type { GraphState } from './state';
 
 export const CRUMBS_STYLE = `
-.cw-graph .crumbs { position: absolute; z-index: 2; left: 4px; right: 120px; top: 6px; display: flex; overflow: hidden;
+.cw-graph .top { position: absolute; z-index: 2; left: 4px; right: 8px; top: 6px; display: flex; gap: 8px; pointer-events: none; }
+.cw-graph .top > * { pointer-events: auto; }
+.cw-graph .crumbs { position: relative; flex: 0 1 auto; min-width: 0; margin-right: auto; display: flex; overflow: hidden;
   justify-content: flex-end; }
 .cw-graph .crumbs.cut { mask-image: linear-gradient(to right, transparent, #000 28px); }
 .cw-graph .crumbs button { border: none; height: 20px; padding: 0 4px; color: var(--muted); flex: none; white-space: pre;

@@ -18,6 +18,10 @@ import { Viewport } from './viewport';
 
 const MOVE_MS = 240;
 const MAX_ANIMATED = 4000;
+/** Pixels at the top that the crumbs and the count of ops stand in. */
+const TOP = 28;
+/** Pixels left free around the whole graph. */
+const MARGIN = 24;
 
 /** A layout that was drawn, and what its items are called in every layout. */
 export interface Before {
@@ -148,23 +152,23 @@ export class Drawing {
   }
 
   fit(): void {
-    this.viewport.show(this.bounds());
+    this.viewport.show(this.bounds(), 1.1, MARGIN, TOP);
   }
 
   firstView(): void {
     const bounds = this.bounds();
     const { width, height } = this.viewport;
     if (width === 0) return;
-    const whole = Math.min((width - 40) / bounds.width, (height - 40) / bounds.height);
+    const whole = Math.min((width - 40) / bounds.width, (height - 40 - TOP) / bounds.height);
     if (whole >= 0.6) {
-      this.viewport.show(bounds);
+      this.fit();
       return;
     }
     // Too tall to read at once: begin at the top, at a size that can be read.
     const scale = Math.max(0.55, Math.min(1, (width - 40) / bounds.width));
     this.viewport.camera = {
       x: bounds.x + bounds.width / 2 - width / 2 / scale,
-      y: bounds.y - 12 / scale,
+      y: bounds.y - TOP / scale,
       scale,
     };
     this.viewport.changed();
@@ -204,17 +208,18 @@ export class Drawing {
   showItem(item: number): void {
     const { x, y, width, height } = this.state.layout;
     const box = { x: x[item]!, y: y[item]!, width: width[item]!, height: height[item]! };
-    this.viewport.show(box, this.viewport.camera.scale);
+    this.viewport.show(box, this.viewport.camera.scale, MARGIN, TOP);
   }
 
   inWindow(item: number): boolean {
     const { layout } = this.state;
     const view = this.viewport.view();
-    const margin = 20 / this.viewport.camera.scale;
+    const { scale } = this.viewport.camera;
+    const margin = 20 / scale;
     const [x, y] = [layout.x[item]!, layout.y[item]!];
     return (
       x > view.x + margin &&
-      y > view.y + margin &&
+      y > view.y + TOP / scale &&
       x + Math.min(layout.width[item]!, 120) < view.x + view.width - margin &&
       y + Math.min(layout.height[item]!, 60) < view.y + view.height - margin
     );

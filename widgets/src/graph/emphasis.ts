@@ -1,12 +1,13 @@
 /** What stands out of the drawing: hits of the search, a heat overlay, phases, what is lit. */
 
 import { count, plural } from '../shared/format';
+import { type Answers, ask, BadExpression } from './expressions';
 import { type Direction, type Focus, focusOn } from './focus';
 import { type Key, nameOf } from './model';
 import type { Toolbar } from './panel';
 import { makePhases, type Phases } from './phases';
 import type { SceneInput } from './scene';
-import { BadExpression, search } from './search';
+import { asked, search } from './search';
 import { countInside, type GraphState } from './state';
 import { type Heat, makeHeat } from './style';
 
@@ -20,16 +21,20 @@ export class Emphasis {
   focus: Focus | null = null;
   query = '';
   private found: Int32Array = new Int32Array(0);
+  /** Of the search that was asked for last: ends it, and done when it is. */
+  private asking = new AbortController();
+  private searched = Promise.resolve();
   /** Which of the hits was gone to; -1: none yet. */
   private at = -1;
   private heatIndex = -1;
   private readonly dimmed = new Set<string>();
 
-  /** `changed`: what stands out is to be drawn, and kept with the view. */
+  /** `changed`: what stands out is to be drawn, and kept with the view; `say`: tells the person. */
   constructor(
     private readonly state: GraphState,
     private readonly toolbar: Toolbar,
     private readonly changed: () => void,
+    private readonly say: (text: string) => void,
   ) {}
 
   /** The same in another stage. */
@@ -43,6 +48,7 @@ export class Emphasis {
   // -------------------------------------------------------------- search
 
   search(query: string): void {
+    if (query === this.query) return;
     this.query = query;
     this.refreshSearch();
     this.changed();
@@ -50,29 +56,49 @@ export class Emphasis {
 
   private refreshSearch(): void {
     this.at = -1;
-    try {
-      this.found = search(this.state.graph, this.query);
-    } catch (problem) {
-      if (!(problem instanceof BadExpression)) throw problem;
-      this.found = new Int32Array(0);
-      this.hits = null;
-      this.toolbar.setHits('no expression', problem.message);
+    this.asking.abort();
+    this.asking = new AbortController();
+    const wanted = asked(this.state.graph, this.query);
+    if (wanted.size === 0) {
+      this.setFound(search(this.state.graph, this.query, new Map()));
+      this.searched = Promise.resolve();
       return;
     }
+    this.found = new Int32Array(0);
+    this.hits = null;
+    this.toolbar.setHits('searching');
+    this.searched = this.searchFor(ask(wanted, this.asking.signal));
+  }
+
+  private async searchFor(answers: Promise<Answers>): Promise<void> {
+    try {
+      this.setFound(search(this.state.graph, this.query, await answers));
+    } catch (problem) {
+      if (!(problem instanceof BadExpression)) throw problem;
+      const { message, fix } = problem;
+      this.toolbar.setHits(message.split(':')[0]!, `${message}; ${fix}`);
+      this.say(`${message}; ${fix}`);
+    }
+    this.changed();
+  }
+
+  private setFound(found: Int32Array): void {
+    this.found = found;
     if (this.query.trim() === '') {
       this.hits = null;
       this.toolbar.setHits('');
       return;
     }
     const ops = new Uint8Array(this.state.graph.n);
-    for (const op of this.found) ops[op] = 1;
-    this.hits = { ops, inside: countInside(this.state.tree, this.state.parents, this.found) };
-    this.toolbar.setHits(this.found.length ? plural(this.found.length, 'hit') : 'no hit');
+    for (const op of found) ops[op] = 1;
+    this.hits = { ops, inside: countInside(this.state.tree, this.state.parents, found) };
+    this.toolbar.setHits(found.length ? plural(found.length, 'hit') : 'no hit');
   }
 
-  /** The next or the previous hit; -1: there is none. */
-  step(by: number): number {
-    if (this.toolbar.input.value !== this.query) this.search(this.toolbar.input.value);
+  /** The next or the previous hit, once they are found; -1: there is none. */
+  async step(by: number): Promise<number> {
+    this.search(this.toolbar.input.value);
+    await this.searched;
     const n = this.found.length;
     if (n === 0) return -1;
     this.at = this.at < 0 ? (by > 0 ? 0 : n - 1) : (this.at + by + n) % n;

@@ -1,8 +1,11 @@
 /** What the graph says of an op or a scope in words: tooltips, pinned ops, screen readers. */
 
 import { count, plural, quantity } from '../shared/format';
+import { CHANGES } from '../shared/theme';
 import {
+  A_FIRST,
   attributesOf,
+  changeName,
   changeOf,
   type Graph,
   kindOf,
@@ -21,6 +24,8 @@ import type { Heat } from './style';
 export type Fact = [name: string, text: string];
 
 const MOST_INPUTS = 6;
+/** What a person knows a file by, as in the rest of the page (`short_path`). */
+const PARTS_OF_PATH = 3;
 
 /** One line for an item of the layout. */
 export function describe({ layout, graph, tree }: GraphState, item: number): string {
@@ -30,6 +35,37 @@ export function describe({ layout, graph, tree }: GraphState, item: number): str
     return `scope ${label}, ${plural(total, 'op')}`;
   }
   return `${kindOf(graph, id)} ${nameOf(graph, id)} ${typeOf(graph, id)}`;
+}
+
+/** How much of the graph is drawn: of what computes, what there is besides, and what that means. */
+export function countsInWords({ graph, layout }: GraphState): [drawn: string, besides: string, title: string] {
+  const counts = { drawn: 0, ops: 0, constants: 0, buffers: 0, removed: 0 };
+  const gone = CHANGES.indexOf('removed');
+  for (let op = 0; op < graph.n; op++) {
+    const removed = graph.status[op] === gone;
+    if (removed) counts.removed++;
+    else if (graph.constant[op]) counts[/alloc$/.test(kindOf(graph, op)) ? 'buffers' : 'constants']++;
+    else {
+      counts.ops++;
+      if (layout.itemOfOp[op]! >= 0) counts.drawn++;
+    }
+  }
+  const total = graph.data.total_ops ?? graph.n;
+  const parts = [
+    counts.constants ? plural(counts.constants, 'constant') : '',
+    counts.buffers ? plural(counts.buffers, 'buffer') : '',
+    counts.removed ? `${count(counts.removed)} ${changeName(graph.data, 'removed')}` : '',
+    total > graph.n ? `${count(graph.n)} of ${count(total)} sent` : '',
+  ];
+  return [
+    `${count(counts.drawn)} of ${plural(counts.ops, 'op')}`,
+    parts.map((part) => part && `, ${part}`).join(''),
+    `${count(counts.drawn)} of the ${plural(counts.ops, 'op')} of this stage drawn as nodes; the others are ` +
+      'inside closed scopes. Ops in a group or a launch count one by one (the list of passes counts a ' +
+      'group as one). Constants and buffers are not counted among them: they fold into their user ' +
+      '(w draws them). Removed ops are drawn where they stood. ' +
+      `${plural(layout.stubs, 'long or wide edge')} shown on hover only.`,
+  ];
 }
 
 /** A figure of an overlay: a number with its unit, or the label it stands for. */
@@ -49,10 +85,14 @@ export function opFacts(graph: Graph, op: number): Fact[] {
   row('used by', plural(usersOf(graph, op).length, 'op'));
   row('phase', phaseOf(graph, op));
   row('scope', graph.data.scopes[graph.data.ops.scope[op]!] ?? '');
-  row('from', placeOf(graph, op));
+  row('from', placeOf(graph, op).split(/[\\/]/).slice(-PARTS_OF_PATH).join('/'));
   const change = changeOf(graph, op);
-  if (change !== 'same') {
-    row('change', change + (graph.data.ops.guessed?.[op] ? ' (match guessed)' : ''));
+  const { two, notes, ops } = graph.data;
+  const guessed = ops.guessed?.[op] ? '(match guessed)' : '';
+  if (change !== 'same' || (two && guessed)) {
+    const called = change === 'same' ? 'in both' : changeName(graph.data, change);
+    row(two ? 'A | B' : 'change', `${called} ${guessed}`.trim());
+    row('difference', (ops.note && notes?.[ops.note[op]!]) ?? '');
   }
   for (const overlay of graph.data.overlays ?? []) {
     row(overlay.name, figure(overlay, overlay.values[op]!));
@@ -61,7 +101,7 @@ export function opFacts(graph: Graph, op: number): Fact[] {
 }
 
 export function scopeFacts(
-  { tree, changes }: GraphState,
+  { graph, tree, changes }: GraphState,
   scope: number,
   heat: Heat | null,
   phases: Phases | null,
@@ -75,7 +115,12 @@ export function scopeFacts(
   }
   if (changes) {
     const [added, removed, changed, moved] = changes.subarray(scope * 5 + 1, scope * 5 + 5);
-    rows.push(['changes', `+${added} −${removed} ~${changed} ↕${moved}`]);
+    if (graph.data.two) {
+      const counts = { removed, added, changed, moved };
+      const some = A_FIRST.filter((change) => counts[change]);
+      const texts = some.map((change) => `${count(counts[change]!)} ${changeName(graph.data, change)}`);
+      rows.push(['A | B', texts.join(', ') || 'no difference']);
+    } else rows.push(['changes', `+${added} −${removed} ~${changed} ↕${moved}`]);
   }
   if (heat) {
     const { overlay } = heat;

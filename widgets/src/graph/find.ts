@@ -3,7 +3,8 @@
 import { shortType } from '../shared/format';
 import { decode } from '../shared/wire';
 import { changeOf, type GraphData, kindOf, makeGraph, nameOf, placeOf, typeOf } from './model';
-import { search } from './search';
+import { ask } from './expressions';
+import { asked, search } from './search';
 
 export interface Hit {
   key: string | number;
@@ -12,10 +13,17 @@ export interface Hit {
 }
 
 /** What `query` finds in the packed data of a graph: how many ops, and the first `most` of them. */
-export function find(text: string, blob: DataView, query: string, most: number): { ops: number; hits: Hit[] } {
+export async function find(
+  text: string,
+  blob: DataView,
+  query: string,
+  most: number,
+  signal: AbortSignal,
+): Promise<{ ops: number; hits: Hit[] }> {
   const graph = makeGraph(decode<GraphData>(text, blob)!);
   const { scopes, ops } = graph.data;
-  const found = [...search(graph, query)].filter((op) => changeOf(graph, op) !== 'removed');
+  const answers = await ask(asked(graph, query), signal);
+  const found = [...search(graph, query, answers)].filter((op) => changeOf(graph, op) !== 'removed');
   return {
     ops: found.length,
     hits: found.slice(0, most).map((op) => ({

@@ -4,6 +4,7 @@ export { makeGraph } from './model';
 export { makeTree, repeatedBlocks } from './scopes';
 export { initialOpen, itemAt, layoutGraph, rememberPlaces } from './layout';
 export { cone } from './focus';
-export { search } from './search';
+export { answer } from './expressions';
+export { asked, search } from './search';
 export { decode } from '../shared/wire';
 export { GraphState, motionBetween } from './state';

@@ -6,14 +6,14 @@ import { count, plural } from '../shared/format';
 import { listenTo, panOf, zoomOf } from '../shared/gestures';
 import type { Selection } from '../shared/host';
 import { STAGE_STYLE } from '../shared/stage';
-import type { Palette } from '../shared/theme';
+import { CHANGES, type Palette } from '../shared/theme';
 import { define, type Frame } from '../shared/view';
 import { Choice } from './choice';
 import { CRUMBS_STYLE } from './crumbs';
 import { type Before, Drawing } from './drawing';
 import { Emphasis } from './emphasis';
 import { expose } from './exposed';
-import { describe, opFacts, scopeFacts } from './facts';
+import { countsInWords, describe, opFacts, scopeFacts } from './facts';
 import { find } from './find';
 import { type Direction, nameForSentence, opsInside } from './focus';
 import { type Commands, listenToKeys } from './keys';
@@ -53,16 +53,17 @@ class GraphView {
     this.toolbar = new Toolbar({
       ...commands,
       search: () => this.runSearch(),
-      step: (by) => this.step(by),
+      step: (by) => void this.step(by),
       overlay: (index) => this.emphasis.setOverlay(index),
       svg: () => this.saveSvg(),
       dot: () => saveText(this.fileName('dot'), this.drawing.dot(), 'text/vnd.graphviz'),
       png: () => this.drawing.viewport.image((blob) => blob && download(this.fileName('png'), blob)),
     });
-    this.emphasis = new Emphasis(this.state, this.toolbar, () => {
+    const emphasised = () => {
       this.recolour();
       this.saveState();
-    });
+    };
+    this.emphasis = new Emphasis(this.state, this.toolbar, emphasised, (text) => this.say(text));
     this.drawing = new Drawing(frame, this.state, this.emphasis, (item) => {
       this.choice.select(item);
       this.drawing.showItem(item);
@@ -74,7 +75,8 @@ class GraphView {
     });
     const { stage, crumbs, minimap } = this.drawing;
     const { pins } = this.choice;
-    stage.append(crumbs.root, this.toolbar.status, this.legend.root, minimap.canvas, pins.root, this.note);
+    const top = h('div', { class: 'top' }, crumbs.root, this.toolbar.status);
+    stage.append(top, this.legend.root, minimap.canvas, pins.root, this.note);
     frame.root.append(this.toolbar.root, stage, this.shownKeys);
     this.tip = tooltip(stage);
     const { viewport } = this.drawing;
@@ -133,14 +135,18 @@ class GraphView {
     else this.showChange();
   }
 
-  /** Where nothing is selected and no change is in the window: goes to the first change. */
+  /** Where nothing is selected and no change is in the window: goes to the first change.  What only
+   * moved counts where there is nothing else. */
   private showChange(): void {
     const { drawing } = this;
     if (drawing.selected >= 0 || drawing.viewport.width === 0) return;
-    const { layout, graph } = this.state;
+    const { graph } = this.state;
+    const moved = CHANGES.indexOf('moved');
+    const real = graph.status.some((status) => status !== 0 && status !== moved);
     let first = -1;
     for (let op = 0; op < graph.n; op++) {
-      const item = graph.status[op] ? layout.shownBy[op]! : -1;
+      const status = graph.status[op]!;
+      const item = status && !(real && status === moved) ? this.choice.itemFor(op) : -1;
       if (item < 0) continue;
       if (drawing.inWindow(item)) return;
       if (first < 0) first = item;
@@ -228,21 +234,15 @@ class GraphView {
   }
 
   private recolour(): void {
-    const { graph, layout, changes } = this.state;
+    const { graph, changes } = this.state;
     let guessed = 0;
     const column = graph.data.ops.guessed;
     if (column) for (let op = 0; op < graph.n; op++) guessed += column[op]!;
     const { heat, phases } = this.emphasis;
-    this.legend.show(this.palette, changes?.subarray(0, 5) ?? null, heat, guessed, phases);
+    this.legend.show(this.palette, graph.data, changes?.subarray(0, 5) ?? null, heat, guessed, phases);
     this.toolbar.setDiff(changes !== null);
     this.toolbar.setFolded(this.state.showFolded);
-    const total = graph.data.total_ops ?? graph.n;
-    const sent = total > graph.n ? `, ${count(graph.n)} sent` : '';
-    this.toolbar.setStatus(
-      `${count(layout.drawnOps)} of ${count(total)} ops${sent}`,
-      `${plural(layout.drawnOps, 'op')} drawn as nodes; the others are inside closed scopes or fold ` +
-        `into their user. ${plural(layout.stubs, 'long or wide edge')} shown on hover only.`,
-    );
+    this.toolbar.setStatus(...countsInWords(this.state));
     this.drawing.repaint();
   }
 
@@ -255,8 +255,8 @@ class GraphView {
 
   // -------------------------------------------------------------- search and light
 
-  private step(by: number): void {
-    const op = this.emphasis.step(by);
+  private async step(by: number): Promise<void> {
+    const op = await this.emphasis.step(by);
     if (op >= 0) this.choice.goTo(op);
   }
 

@@ -5,13 +5,12 @@
 
 import { shortType } from '../shared/format';
 import { type Graph, type Key, kindOf, typeOf } from './model';
-import { layoutRows, type RowsLayout } from './rows';
+import { layoutRows, LINE, type RowsLayout } from './rows';
 import type { Scope, Tree } from './scopes';
 
 export const HEADER = 24;
 export const PAD = 14;
 const OP_HEIGHT = 36;
-const LINE = 14;
 const SCOPE_HEIGHT = 44;
 
 /** One open scope. Places are absolute; `first` is its first visible item. */
@@ -52,12 +51,13 @@ export interface Layout {
 }
 
 /** Where things were in the stage before: by container, by item. */
+type Place = { row: number; x: number; height: number };
 export type Places = Map<string, ContainerPlaces>;
 interface ContainerPlaces {
-  rows: number;
-  height: Float64Array;
-  ops: Map<Key, [number, number]>;
-  scopes: Map<string, [number, number]>;
+  rowHeight: Float64Array;
+  width: number;
+  ops: Map<Key, Place>;
+  scopes: Map<string, Place>;
 }
 
 export interface LayoutInput {
@@ -347,14 +347,14 @@ export function rememberPlaces(graph: Graph, tree: Tree, layout: Layout, into: P
   for (const container of layout.containers) {
     const { rows } = container;
     const places: ContainerPlaces = {
-      rows: rows.rowTop.length,
-      height: rows.rowHeight,
+      rowHeight: rows.rowHeight,
+      width: rows.width,
       ops: new Map(),
       scopes: new Map(),
     };
     container.items.forEach((item, i) => {
       const id = layout.id[item]!;
-      const place: [number, number] = [rows.row[i]!, rows.x[i]!];
+      const place = { row: rows.row[i]!, x: rows.x[i]!, height: rows.itemHeight[i]! };
       if (id >= 0) places.ops.set(graph.keys[id]!, place);
       else places.scopes.set(tree.scopes[-1 - id]!.id, place);
     });
@@ -368,14 +368,16 @@ function previousPlaces(input: LayoutInput, layout: Layout, container: Container
   if (!places) return null;
   const row = new Float64Array(container.items.length);
   const x = new Float64Array(container.items.length);
+  const height = new Float64Array(container.items.length);
   container.items.forEach((item, i) => {
     const id = layout.id[item]!;
     const place =
       id >= 0 ? places.ops.get(graph.keys[id]!) : places.scopes.get(tree.scopes[-1 - id]!.id);
-    row[i] = place ? place[0] : NaN;
-    x[i] = place ? place[1] : NaN;
+    row[i] = place?.row ?? NaN;
+    x[i] = place?.x ?? NaN;
+    height[i] = place?.height ?? NaN;
   });
-  return { row, x, rows: places.rows, height: places.height };
+  return { row, x, height, rowHeight: places.rowHeight, width: places.width };
 }
 
 // ---------------------------------------------------------------- hits

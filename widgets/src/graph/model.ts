@@ -13,6 +13,14 @@ export interface Overlay {
   labels?: string[];
 }
 
+/** What is compared: A and B, what the changes are called, and what is said where somebody selects
+ * what only B has: other views do not know it. */
+export interface Two {
+  titles: [string, string];
+  statuses: Partial<Record<Change, string>>;
+  apart: string;
+}
+
 /** The schema of the `data` trait (documented in widgets/README.md). */
 export interface GraphData {
   stage: { id: string; title: string };
@@ -22,6 +30,10 @@ export interface GraphData {
   scopes: string[];
   files?: string[];
   attributes?: string[];
+  /** Where the graph is that of two recordings. */
+  two?: Two;
+  /** What `ops.note` numbers: what the tooltip says of a change. */
+  notes?: string[];
   /** Of a training step: the phases that `ops.phase` numbers, in the order of the step. */
   phases?: string[];
   ops: {
@@ -38,6 +50,7 @@ export interface GraphData {
     fold?: Numbers;
     status?: Numbers;
     guessed?: Numbers;
+    note?: Numbers;
     phase?: Numbers;
     link_start?: Numbers;
     link?: Numbers;
@@ -59,6 +72,8 @@ export interface Graph {
   operands: Int32Array;
   userStart: Int32Array;
   users: Int32Array;
+  /** Constants, weights and buffers; of these, what is drawn as a label on its users. */
+  constant: Uint8Array;
   folded: Uint8Array;
   status: Uint8Array;
   /** The phase of each op (NO_PHASE: none); null where nothing is trained. */
@@ -82,12 +97,14 @@ export function makeGraph(data: GraphData): Graph {
   for (let op = 0; op < n; op++) indexOf.set(ops.key[op]!, op);
   const { userStart, users } = reverse(n, operandStart, operands);
   const foldKind = data.kinds.map((kind) => FOLDED_KIND.test(kind));
+  const constant = new Uint8Array(n);
   const folded = new Uint8Array(n);
   for (let op = 0; op < n; op++) {
     const wanted = ops.fold ? ops.fold[op]! : foldKind[ops.kind[op]!] ? 1 : 0;
     const leaf = operandStart[op] === operandStart[op + 1];
     const used = userStart[op]! < userStart[op + 1]!;
-    folded[op] = wanted && leaf && used ? 1 : 0;
+    constant[op] = wanted && leaf ? 1 : 0;
+    folded[op] = constant[op] && used ? 1 : 0;
   }
   const status = ops.status ? Uint8Array.from(ops.status) : new Uint8Array(n);
   return {
@@ -99,6 +116,7 @@ export function makeGraph(data: GraphData): Graph {
     operands,
     userStart,
     users,
+    constant,
     folded,
     status,
     phase: ops.phase ? Uint8Array.from(ops.phase) : null,
@@ -173,6 +191,13 @@ export const kindOf = (graph: Graph, op: number): string =>
 export const typeOf = (graph: Graph, op: number): string =>
   graph.data.types[graph.data.ops.type[op]!] ?? '';
 export const changeOf = (graph: Graph, op: number): Change => CHANGES[graph.status[op]!] ?? 'same';
+/** The changes of two recordings, what only A has first. */
+export const A_FIRST = ['removed', 'added', 'changed', 'moved'] as const;
+/** What a change is called. */
+export const changeName = (data: GraphData, change: Change): string => data.two?.statuses[change] ?? change;
+/** Whether other views do not know an op: only B has it. */
+export const isApart = (graph: Graph, op: number): boolean =>
+  graph.data.two !== undefined && changeOf(graph, op) === 'added';
 export const nameOf = (graph: Graph, op: number): string =>
   graph.data.ops.name?.[op] || `%${graph.keys[op]}`;
 

@@ -3,10 +3,10 @@
 import { button, h, replace } from '../shared/dom';
 import { downloadMenu } from '../shared/download';
 import { count, plural } from '../shared/format';
-import { CHANGES, changeColour, type Palette, SIGNS } from '../shared/theme';
+import { type Change, CHANGES, changeColour, type Palette, SIGNS } from '../shared/theme';
 import { figure } from './facts';
 import type { Commands } from './keys';
-import type { Overlay } from './model';
+import { A_FIRST, changeName, type GraphData, type Overlay } from './model';
 import { type Phases, phasesInside } from './phases';
 import { css, type Heat, heatColour, phaseColour } from './style';
 
@@ -17,7 +17,8 @@ export const PANEL_STYLE = `
 .cw-graph .ramp { display: inline-block; width: 120px; height: 9px; margin: 0 6px;
   vertical-align: -1px; border-radius: 2px; }
 .cw-graph .heat { white-space: pre; }
-.cw-graph .shown { position: absolute; z-index: 2; right: 8px; top: 7px; color: var(--muted); padding: 0 4px;
+.cw-graph .side { white-space: pre-wrap; }
+.cw-graph .shown { flex: none; color: var(--muted); padding: 1px 4px 0; white-space: pre;
   font-variant-numeric: tabular-nums; background: color-mix(in srgb, var(--page) 85%, transparent); }
 .cw-graph .bar input { flex: 1 1 80px; min-width: 80px; max-width: 210px; }
 .cw-graph .rest { display: flex; gap: 6px; }
@@ -42,6 +43,7 @@ export const PANEL_STYLE = `
   .cw-graph .rest.open { display: flex; position: absolute; right: 6px; top: 33px; z-index: 6; padding: 6px;
     background: var(--surface); border: 1px solid var(--line); border-radius: 5px; box-shadow: 0 4px 18px rgb(0 0 0 / 22%); }
   .cw-graph .heat { white-space: normal; }
+  .cw-graph .shown .besides { display: none; }
 }
 `;
 
@@ -162,8 +164,9 @@ export class Toolbar {
     this.walk.hidden = text === '';
   }
 
-  setStatus(text: string, title: string): void {
-    this.status.textContent = text;
+  /** `besides`: what is left out in a narrow pane. */
+  setStatus(text: string, besides: string, title: string): void {
+    this.status.replaceChildren(text, h('span', { class: 'besides' }, besides));
     this.status.title = title;
   }
 
@@ -183,20 +186,24 @@ export class Legend {
 
   show(
     palette: Palette,
+    data: GraphData,
     changes: Int32Array | null,
     heat: Heat | null,
     guessed: number,
     phases: Phases | null,
   ): void {
     const parts: Node[] = [];
+    if (data.two) parts.push(...data.two.titles.map((title) => h('div', { class: 'side' }, title)));
     if (phases) parts.push(this.phases(palette, phases));
+    if (data.two && !changes) parts.push(h('div', {}, 'no difference'));
     if (changes) {
-      const items = CHANGES.flatMap((change, i) => {
-        const n = changes[i]!;
+      const order: readonly Change[] = data.two ? A_FIRST : CHANGES;
+      const items = order.flatMap((change) => {
+        const n = changes[CHANGES.indexOf(change)]!;
         if (change === 'same' || n === 0) return [];
         const sign = h('b', { class: `sign ${change}` }, SIGNS[change]);
         sign.style.background = changeColour(palette, change);
-        return [h('span', {}, sign, ` ${count(n)} ${change}`)];
+        return [h('span', {}, sign, ` ${count(n)} ${changeName(data, change)}`)];
       });
       parts.push(h('div', { class: 'changes' }, ...items));
       if (guessed > 0) {

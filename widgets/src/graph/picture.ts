@@ -1,7 +1,7 @@
 /** What is seen as a file: SVG as it is drawn, DOT for Graphviz and other tools. */
 
 import { shortType } from '../shared/format';
-import { SvgPen } from '../shared/pen';
+import { inXml, SvgPen } from '../shared/pen';
 import type { Palette } from '../shared/theme';
 import type { Layout } from './layout';
 import { type Graph, kindOf, nameOf, operandsOf, typeOf } from './model';
@@ -78,6 +78,6 @@ function attributes(input: DotInput, item: number): string {
   return `label=${quoted(text)}, color="${colour}"`;
 }
 
-/** A quoted string of DOT: names of a model may hold anything. */
+/** A quoted string of DOT, also for what makes SVG of it. */
 const quoted = (text: string): string =>
-  `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`;
+  `"${inXml(text).replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`;

@@ -2,7 +2,7 @@
  * The layered layout of one scope, in linear time: longest-path ranks, program order within a row,
  * a few barycentre sweeps (Sugiyama, Tagawa, Toda 1981), then horizontal places by isotonic
  * regression per row. Long and wide edges become stubs before they cost anything. With `previous`
- * places of the same scope, what was there stays and new items get rows and gaps of their own.
+ * places of the same scope, what was there stays and new items get room that is free, else rows.
  */
 
 export interface RowsInput {
@@ -14,7 +14,16 @@ export interface RowsInput {
   /** Edges between items, without duplicates. */
   from: Int32Array;
   to: Int32Array;
-  previous?: { row: Float64Array; x: Float64Array; rows: number; height: Float64Array };
+  previous?: Previous;
+}
+
+/** The stage before: of each item its place and height (NaN: it is new), its rows, its width. */
+interface Previous {
+  row: Float64Array;
+  x: Float64Array;
+  height: Float64Array;
+  rowHeight: Float64Array;
+  width: number;
 }
 
 export interface RowsLayout {
@@ -39,25 +48,30 @@ export interface RowsLayout {
 
 export const GAP_X = 18;
 export const GAP_Y = 26;
-const EMPTY_ROW = 30;
+/** What an item is taller by with a line for incoming stubs; less than the gap and the padding. */
+export const LINE = 14;
 const LANE = 12;
 const MAX_SPAN = 6;
 const MAX_FAN_OUT = 8;
 const MAX_ROW_WIDTH = 2600;
-const KEPT_WEIGHT = 1e5;
+const SWEEPS = 3;
+/** How many gaps of a row on either side of its place a new item tries. */
+const MAX_LOOK = 64;
+/** Rows that became empty stay up to this many, or this share of all; then they close together. */
+const EMPTY_ROWS = 4;
 const MAX_EMPTY = 0.25;
 
 export function layoutRows(input: RowsInput): RowsLayout {
   const m = input.width.length;
   const edges = splitEdges(input, m);
   const kept = input.previous ? keptShare(input.previous) : 0;
-  const stable = kept > 0.5 ? input.previous! : null;
+  const stable = kept >= 0.5 ? input.previous! : null;
   const ranked = stable ? stableRows(input, edges, stable) : freshRows(input, edges);
   const { row } = ranked;
   const stub = markStubs(input, edges, row, m);
   const lanes = makeLanes(input, row, stub);
   const slots = arrange(input, lanes, row, ranked.rows, stable);
-  return finish(input, ranked, stub, lanes, slots, stable !== null);
+  return finish(input, ranked, stub, lanes, slots, stable);
 }
 
 interface Edges {
@@ -109,8 +123,8 @@ function keptShare(previous: { row: Float64Array }): number {
 interface Ranked {
   row: Int32Array;
   rows: number;
-  /** Heights of rows that stay empty (kept so that nothing below them moves). */
-  spacer: Map<number, number>;
+  /** Heights of the rows that were there in the stage before. */
+  before: Map<number, number>;
 }
 
 function freshRows(input: RowsInput, edges: Edges): Ranked {
@@ -137,7 +151,7 @@ function freshRows(input: RowsInput, edges: Edges): Ranked {
     }
     rank[v] = lowest;
   }
-  return { ...wrapWide(input, rank), spacer: new Map() };
+  return { ...wrapWide(input, rank), before: new Map() };
 }
 
 /** Numbers the rows from 0 without holes and breaks rows that are too wide into several. */
@@ -164,19 +178,17 @@ function wrapWide(input: RowsInput, rank: Int32Array): { row: Int32Array; rows: 
 }
 
 /**
- * Kept items keep their row; new ones get rows between their producers and users (a free row that
- * is there already, else a new one). An item moves down only when an edge forces it to.
+ * Kept items keep their row; new ones get one between their producers and users (one that is there
+ * already, else a new one). An item moves down only when an edge forces it to.
  */
 function stableRows(
   input: RowsInput,
   edges: Edges,
-  previous: NonNullable<RowsInput['previous']>,
+  previous: Previous,
 ): Ranked {
   const { from, to } = input;
   const m = input.width.length;
   const place = Float64Array.from(previous.row);
-  const occupied = new Set<number>();
-  for (const r of place) if (!Number.isNaN(r)) occupied.add(r);
   // How long the longest chain of new items below each new item is, itself included.
   const chain = new Int32Array(m);
   const ceiling = new Float64Array(m).fill(Infinity);
@@ -191,7 +203,7 @@ function stableRows(
       } else ceiling[v] = Math.min(ceiling[v]!, place[w]!);
     }
   }
-  const bottom = previous.rows;
+  const bottom = previous.rowHeight.length;
   for (let v = 0; v < m; v++) {
     let low = -Infinity;
     for (let i = edges.inStart[v]!; i < edges.inStart[v + 1]!; i++) {
@@ -212,8 +224,7 @@ function stableRows(
     }
     const next = Math.floor(low) + 1;
     const fits = next + chain[v]! - 1 < high;
-    const free = fits && (next < 0 || !occupied.has(next) || high - next > chain[v]!);
-    place[v] = free ? next : between(low, high, chain[v]!);
+    place[v] = fits ? next : between(low, high, chain[v]!);
   }
   return compress(place, previous);
 }
@@ -221,19 +232,17 @@ function stableRows(
 const between = (low: number, high: number, parts: number): number =>
   low + (high - low) / (parts + 1);
 
-function compress(place: Float64Array, previous: NonNullable<RowsInput['previous']>): Ranked {
+function compress(place: Float64Array, { rowHeight }: Previous): Ranked {
   const values = [...new Set(place)].sort((a, b) => a - b);
   const filled = new Set(values);
   const empty: number[] = [];
-  for (let r = 0; r < previous.rows; r++) if (!filled.has(r)) empty.push(r);
-  const keepEmpty = empty.length <= MAX_EMPTY * previous.rows;
+  for (let r = 0; r < rowHeight.length; r++) if (!filled.has(r)) empty.push(r);
+  const keepEmpty = empty.length <= Math.max(EMPTY_ROWS, MAX_EMPTY * rowHeight.length);
   const all = keepEmpty ? [...values, ...empty].sort((a, b) => a - b) : values;
   const index = new Map(all.map((value, i) => [value, i]));
-  const spacer = new Map<number, number>();
-  if (keepEmpty) {
-    for (const r of empty) spacer.set(index.get(r)!, previous.height[r] || EMPTY_ROW);
-  }
-  return { row: Int32Array.from(place, (value) => index.get(value)!), rows: all.length, spacer };
+  const before = new Map<number, number>();
+  rowHeight.forEach((height, r) => index.has(r) && before.set(index.get(r)!, height));
+  return { row: Int32Array.from(place, (value) => index.get(value)!), rows: all.length, before };
 }
 
 // ---------------------------------------------------------------- stubs and lanes
@@ -299,7 +308,7 @@ function arrange(
   lanes: Lanes,
   row: Int32Array,
   rows: number,
-  previous: RowsInput['previous'] | null,
+  previous: Previous | null,
 ): Slots {
   const m = input.width.length;
   const nodes = m + lanes.row.length;
@@ -320,7 +329,7 @@ function arrange(
   const centre = new Float64Array(nodes);
   const weight = new Float64Array(nodes).fill(1);
   if (previous) {
-    placeStable(centre, weight, previous, links, order, rowStart, m, width);
+    placeStable(centre, previous, links, order, rowStart, m, width);
     return { centre, rowStart, order };
   }
   const position = new Float64Array(nodes);
@@ -341,7 +350,7 @@ function arrange(
       .sort((a, b) => sortKey[a]! - sortKey[b]! || position[a]! - position[b]! || a - b);
     renumber(r);
   };
-  for (let sweep = 0; sweep < 3; sweep++) {
+  for (let sweep = 0; sweep < SWEEPS; sweep++) {
     for (let r = 1; r < rows; r++) reorder(r, links.upStart, links.up);
     for (let r = rows - 2; r >= 0; r--) reorder(r, links.downStart, links.down);
   }
@@ -357,7 +366,7 @@ function arrange(
     }
     fit(centre, wanted, weight, width, order, rowStart[r]!, rowStart[r + 1]!);
   };
-  for (let sweep = 0; sweep < 3; sweep++) {
+  for (let sweep = 0; sweep < SWEEPS; sweep++) {
     for (let r = 1; r < rows; r++) pull(r, false, true);
     for (let r = rows - 2; r >= 0; r--) pull(r, false, false);
   }
@@ -546,50 +555,113 @@ function fit(
   }
 }
 
+/**
+ * Kept items stay: only one that has become wider pushes what is right of it in its row. New items
+ * take the nearest room of their row, and edges run through what is left.
+ */
 function placeStable(
   centre: Float64Array,
-  weight: Float64Array,
-  previous: NonNullable<RowsInput['previous']>,
+  previous: Previous,
   links: Links,
   order: Int32Array,
   rowStart: Int32Array,
   m: number,
   width: Float64Array,
 ): void {
-  const nodes = centre.length;
-  const known = new Uint8Array(nodes);
+  const known = new Uint8Array(centre.length);
   for (let v = 0; v < m; v++) {
     if (Number.isNaN(previous.x[v]!)) continue;
     centre[v] = previous.x[v]! + width[v]! / 2;
-    weight[v] = KEPT_WEIGHT;
     known[v] = 1;
   }
-  const guess = (v: number, start: Int32Array, list: Int32Array): boolean => {
-    let sum = 0;
-    let count = 0;
-    for (let i = start[v]!; i < start[v + 1]!; i++) {
-      if (!known[list[i]!]) continue;
-      sum += centre[list[i]!]!;
-      count++;
-    }
-    if (count === 0) return false;
-    centre[v] = sum / count;
-    known[v] = 1;
-    return true;
+  const left = (v: number) => centre[v]! - width[v]! / 2;
+  const right = (v: number) => centre[v]! + width[v]! / 2;
+  const byCentre = (a: number, b: number) => centre[a]! - centre[b]! || a - b;
+  const beside = (v: number, start: Int32Array, list: Int32Array) => {
+    const near = list.subarray(start[v], start[v + 1]).filter((u) => known[u]);
+    return near.length ? near.reduce((sum, u) => sum + centre[u]!, 0) / near.length : null;
   };
-  for (const v of order) if (!known[v]) guess(v, links.upStart, links.up);
-  for (let i = nodes - 1; i >= 0; i--) {
-    if (!known[order[i]!]) guess(order[i]!, links.downStart, links.down);
+  for (let r = 0; r + 1 < rowStart.length; r++) {
+    const inRow = order.subarray(rowStart[r], rowStart[r + 1]);
+    const items = [...inRow].filter((v) => known[v]).sort((a, b) => left(a) - left(b) || a - b);
+    for (let i = 1; i < items.length; i++) {
+      const least = right(items[i - 1]!) + GAP_X + width[items[i]!]! / 2;
+      // Places are whole numbers, so gaps may be one too small.
+      if (least - centre[items[i]!]! > 1) centre[items[i]!] = least;
+    }
+    const added = inRow.filter((v) => !known[v]);
+    for (const v of added) {
+      centre[v] = beside(v, links.upStart, links.up) ?? beside(v, links.downStart, links.down) ?? 0;
+      known[v] = 1;
+    }
+    added.sort(byCentre);
+    for (const v of added) if (v < m) takeRoom(v, items, centre, width, previous.width);
+    const lanes = added.filter((v) => v >= m);
+    for (let from = 0, to = 0; from < lanes.length; from = to) {
+      // Those that pass between the same two items.
+      const at = countAtMost(items, centre, centre[lanes[from]!]!);
+      const end = at < items.length ? left(items[at]!) - GAP_X / 2 : previous.width;
+      const start = at > 0 ? right(items[at - 1]!) + GAP_X / 2 : Math.min(0, end);
+      while (to < lanes.length && countAtMost(items, centre, centre[lanes[to]!]!) === at) to++;
+      spread(lanes.subarray(from, to), centre, start, Math.max(start, end));
+    }
+    order.set([...items, ...lanes], rowStart[r]);
   }
-  const rows = rowStart.length - 1;
-  const wanted = Float64Array.from(centre);
-  const left = (v: number) => wanted[v]! - width[v]! / 2;
-  for (let r = 0; r < rows; r++) {
-    if (rowStart[r + 1]! - rowStart[r]! > 1) order
-      .subarray(rowStart[r], rowStart[r + 1])
-      .sort((a, b) => left(a) - left(b) || weight[b]! - weight[a]! || a - b);
-    fit(centre, wanted, weight, width, order, rowStart[r]!, rowStart[r + 1]!);
+}
+
+/** Puts a new item among the others of its row, which stay: as near to where it is as it fits. */
+function takeRoom(
+  v: number,
+  items: number[],
+  centre: Float64Array,
+  width: Float64Array,
+  rowWidth: number,
+): void {
+  const half = width[v]! / 2;
+  const wanted = centre[v]!;
+  const start = (i: number) =>
+    half + (i > 0 ? centre[items[i - 1]!]! + width[items[i - 1]!]! / 2 + GAP_X : 0);
+  const end = (i: number) =>
+    (i < items.length ? centre[items[i]!]! - width[items[i]!]! / 2 - GAP_X : rowWidth) - half;
+  const at = countAtMost(items, centre, wanted);
+  let place = items.length;
+  let best = Infinity;
+  for (const step of [1, -1]) {
+    for (let k = 0; k < MAX_LOOK; k++) {
+      const i = at + step * k;
+      if (i < 0 || i > items.length) break;
+      if (end(i) < start(i)) continue;
+      const x = Math.min(Math.max(wanted, start(i)), end(i));
+      if (Math.abs(x - wanted) < Math.abs(best - wanted)) [place, best] = [i, x];
+      break;
+    }
   }
+  // No room: at the end, where the row grows.
+  centre[v] = best === Infinity ? start(place) : best;
+  items.splice(place, 0, v);
+}
+
+/** Lanes, in their order, as near to where they are as they are apart between `start` and `end`. */
+function spread(lanes: Int32Array, centre: Float64Array, start: number, end: number): void {
+  const apart = Math.min(LANE, (end - start) / Math.max(1, lanes.length - 1));
+  let least = start;
+  lanes.forEach((v, i) => {
+    const most = end - (lanes.length - 1 - i) * apart;
+    centre[v] = Math.min(Math.max(centre[v]!, least), most);
+    least = centre[v]! + apart;
+  });
+}
+
+/** How many of `items` (in the order of their centres) have their centre at `x` or left of it. */
+function countAtMost(items: number[], centre: Float64Array, x: number): number {
+  let low = 0;
+  let high = items.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (centre[items[middle]!]! <= x) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 // ---------------------------------------------------------------- result
@@ -600,10 +672,10 @@ function finish(
   stub: Uint8Array,
   lanes: Lanes,
   slots: Slots,
-  stable: boolean,
+  previous: Previous | null,
 ): RowsLayout {
   const m = input.width.length;
-  const { row, rows, spacer } = ranked;
+  const { row, rows, before } = ranked;
   const rowHeight = new Float64Array(rows);
   const itemHeight = Float64Array.from(input.height);
   for (let e = 0; e < stub.length; e++) {
@@ -613,7 +685,13 @@ function finish(
   for (let v = 0; v < m; v++) {
     rowHeight[row[v]!] = Math.max(rowHeight[row[v]!]!, itemHeight[v]!);
   }
-  for (const [r, height] of spacer) rowHeight[r] = Math.max(rowHeight[r]!, height);
+  // A row keeps its height where items went, or where one has a line more (the gap has room), not
+  // where a scope was closed.
+  const closed = new Set<number>();
+  previous?.height.forEach((height, v) => height - itemHeight[v]! > LINE && closed.add(row[v]!));
+  for (const [r, height] of before) {
+    if (rowHeight[r]! - height <= LINE && !closed.has(r)) rowHeight[r] = height;
+  }
   const rowTop = new Float64Array(rows);
   for (let r = 1; r < rows; r++) rowTop[r] = rowTop[r - 1]! + rowHeight[r - 1]! + GAP_Y;
 
@@ -623,13 +701,14 @@ function finish(
     left = Math.min(left, slots.centre[v]! - input.width[v]! / 2);
     right = Math.max(right, slots.centre[v]! + input.width[v]! / 2);
   }
+  // Among kept items a lane may stand in the padding.
+  const room = previous ? -GAP_X / 2 : LANE / 2;
   for (let i = m; i < slots.centre.length; i++) {
-    left = Math.min(left, slots.centre[i]! - LANE / 2);
-    right = Math.max(right, slots.centre[i]! + LANE / 2);
+    left = Math.min(left, slots.centre[i]! - room);
+    right = Math.max(right, slots.centre[i]! + room);
   }
   if (m === 0) left = right = 0;
-  // Kept items keep their x unless something had to go left of them.
-  const shift = stable ? Math.max(0, -left) : -left;
+  const shift = previous ? 0 : -left;
   const x = Float64Array.from(input.width, (width, v) =>
     Math.round(slots.centre[v]! - width / 2 + shift),
   );
@@ -649,7 +728,7 @@ function finish(
     rowTop,
     rowHeight,
     itemHeight,
-    width: right + shift,
+    width: Math.ceil(right + shift),
     height: rows ? rowTop[rows - 1]! + rowHeight[rows - 1]! : 0,
     stub,
     bendStart: lanes.start,

@@ -372,7 +372,7 @@ class Scene {
     pen.roundRect(x, y, w, h, r);
     pen.stroke();
     pen.setLineDash([]);
-    if (change === 'removed' && this.scale >= TEXT) {
+    if (change === 'removed' && !this.input.graph.data.two && this.scale >= TEXT) {
       pen.lineWidth = 1;
       pen.beginPath();
       pen.moveTo(x + 8, y + h / 2);

@@ -4,6 +4,7 @@
  */
 
 import { shortType } from '../shared/format';
+import { type Answers, ask, type Asked } from './expressions';
 import type { Graph } from './model';
 import { nameOf } from './model';
 
@@ -20,18 +21,21 @@ const TERM = /(?:([a-z]+):)?(?:"([^"]*)"|\/((?:\\.|[^/\\])+)\/(?=\s|$)|(\S+))/gi
 interface Term {
   field: Field | undefined;
   text: string;
-  expression: Matches | null;
+  expression: string | undefined;
 }
 
-/** A regular expression that is none. */
-export class BadExpression extends Error {}
+/** In which texts the expressions of `query` are to be looked for; none where it has none. */
+export function asked(graph: Graph, query: string): Asked {
+  const texts = (field: Field) => tableOf(graph, field).texts;
+  return askedOf(query, (term) => (term.field ? texts(term.field) : FIELDS.flatMap(texts)));
+}
 
 /**
  * The ops that match every term of `query`, in program order. Each table of strings is searched
- * once, then every op is one lookup. BadExpression where a regular expression cannot be read.
+ * once, then every op is one lookup. `answers`: to what was `asked`.
  */
-export function search(graph: Graph, query: string): Int32Array {
-  const tests = terms(query).map((term) => termTest(graph, term));
+export function search(graph: Graph, query: string, answers: Answers): Int32Array {
+  const tests = terms(query).map((term) => termTest(graph, term, answers));
   if (tests.length === 0) return new Int32Array(0);
   const hits: number[] = [];
   for (let op = 0; op < graph.n; op++) if (tests.every((test) => test(op))) hits.push(op);
@@ -39,10 +43,15 @@ export function search(graph: Graph, query: string): Int32Array {
 }
 
 /** Which of `names` match every term: things that have but a name, such as passes. */
-export function searchNames(names: readonly string[], query: string): number[] {
+export async function searchNames(
+  names: readonly string[],
+  query: string,
+  signal: AbortSignal,
+): Promise<number[]> {
   const wanted = terms(query);
   if (wanted.length === 0 || wanted.some(({ field }) => field && field !== 'name')) return [];
-  const tests = wanted.map(({ text, expression }) => expression ?? contains(text));
+  const answers = await ask(askedOf(query, () => names), signal);
+  const tests = wanted.map((term) => answered(term, answers) ?? contains(term.text));
   return [...names.keys()].filter((i) => tests.every((test) => test(names[i]!)));
 }
 
@@ -54,62 +63,87 @@ function terms(query: string): Term[] {
     return {
       field,
       text: (known ? (phrase ?? word ?? '') : whole).toLowerCase(),
-      expression: expression !== undefined && known ? byExpression(expression) : null,
+      expression: known ? expression : undefined,
     };
   });
 }
 
-function termTest(graph: Graph, { field, text, expression }: Term): Test {
-  if (field) return fieldTest(graph, field, text, expression);
-  const tests = FIELDS.map((name) => fieldTest(graph, name, text, expression));
+function askedOf(query: string, texts: (term: Term) => readonly string[]): Asked {
+  const all: Asked = new Map();
+  for (const term of terms(query)) {
+    if (term.expression === undefined) continue;
+    all.set(term.expression, [...(all.get(term.expression) ?? []), ...texts(term)]);
+  }
+  return all;
+}
+
+function termTest(graph: Graph, term: Term, answers: Answers): Test {
+  if (term.field) return fieldTest(graph, term.field, term, answers);
+  const tests = FIELDS.map((name) => fieldTest(graph, name, term, answers));
   return (op) => tests.some((test) => test(op));
 }
 
 const contains = (wanted: string): Matches => (entry) => entry.toLowerCase().includes(wanted);
 
-function byExpression(source: string): Matches {
-  try {
-    const expression = new RegExp(source, 'i');
-    return (text) => expression.test(text);
-  } catch (problem) {
-    throw new BadExpression(String((problem as Error).message));
+/** The test that an expression is, from its answer; null: the term is a text. */
+function answered({ expression }: Term, answers: Answers): Matches | null {
+  if (expression === undefined) return null;
+  const found = answers.get(expression)!;
+  return (entry) => found.has(entry);
+}
+
+function fieldTest(graph: Graph, field: Field, term: Term, answers: Answers): Test {
+  const { texts, column } = tableOf(graph, field);
+  const inTable = (matches: Matches): Test => {
+    if (!column) return () => false;
+    const found = Uint8Array.from(texts, (entry) => (matches(entry) ? 1 : 0));
+    return (op) => found[column[op]!] === 1;
+  };
+  const given = answered(term, answers);
+  if (given) return inTable(given);
+  const { text } = term;
+  switch (field) {
+    case 'shape':
+      return inTable(contains(text.replaceAll('×', 'x')));
+    case 'dtype':
+      return inTable((entry) => entry.toLowerCase() === text);
+    case 'line': {
+      const parts = /^(.*?)(?::(\d+))?$/.exec(text)!;
+      const test = inTable(contains(parts[1]!));
+      const line = Number(parts[2]);
+      return parts[2] ? (op) => test(op) && graph.data.ops.line?.[op] === line : test;
+    }
+    default:
+      return inTable(contains(text));
   }
 }
 
-function fieldTest(graph: Graph, field: Field, text: string, given: Matches | null): Test {
+/** The texts of a field, and which of them each op has. */
+function tableOf(graph: Graph, field: Field): { texts: readonly string[]; column: Column } {
   const { data } = graph;
   const { ops } = data;
-  const inTable = (table: string[] | undefined, column: Column, matches: Matches): Test => {
-    if (!table || !column) return () => false;
-    const found = Uint8Array.from(table, (entry) => (matches(entry) ? 1 : 0));
-    return (op) => found[column[op]!] === 1;
-  };
-  const matches = given ?? contains(text);
   switch (field) {
     case 'kind':
-      return inTable(data.kinds, ops.kind, matches);
+      return { texts: data.kinds, column: ops.kind };
     case 'shape': {
       const plain = data.types.map((type) => `${type} ${shortType(type).replaceAll('×', 'x')}`);
-      return inTable(plain, ops.type, given ?? contains(text.replaceAll('×', 'x')));
+      return { texts: plain, column: ops.type };
     }
     case 'dtype': {
       const dtypes = data.types.map((type) => shortType(type).split(' ').at(-1) ?? '');
-      return inTable(dtypes, ops.type, given ?? ((entry) => entry.toLowerCase() === text));
+      return { texts: dtypes, column: ops.type };
     }
     case 'attr':
-      return inTable(data.attributes, ops.attribute, matches);
+      return { texts: data.attributes ?? [], column: ops.attribute };
     case 'phase':
-      return inTable(data.phases, ops.phase, matches);
+      return { texts: data.phases ?? [], column: ops.phase };
     case 'scope':
-      return inTable(data.scopes, ops.scope, matches);
-    case 'line': {
-      if (given) return inTable(data.files, ops.file, given);
-      const parts = /^(.*?)(?::(\d+))?$/.exec(text)!;
-      const test = inTable(data.files, ops.file, contains(parts[1]!));
-      const line = Number(parts[2]);
-      return parts[2] ? (op) => test(op) && ops.line?.[op] === line : test;
+      return { texts: data.scopes, column: ops.scope };
+    case 'line':
+      return { texts: data.files ?? [], column: ops.file };
+    case 'name': {
+      const all = Int32Array.from({ length: graph.n }, (_, op) => op);
+      return { texts: Array.from(all, (op) => nameOf(graph, op)), column: all };
     }
-    case 'name':
-      return (op) => matches(nameOf(graph, op));
   }
 }

@@ -120,14 +120,14 @@ export class Viewport {
     return Math.min(0.5, 0.85 * Math.min(this.width / width, this.height / height));
   }
 
-  /** Shows a box as large as it fits, not larger than `max`. */
-  show(box: Box, max = 1.1, margin = 24): void {
+  /** Shows a box as large as it fits below `top` pixels, not larger than `max`. */
+  show(box: Box, max = 1.1, margin = 24, top = 0): void {
     const width = Math.max(1, this.width - 2 * margin);
-    const height = Math.max(1, this.height - 2 * margin);
+    const height = Math.max(1, this.height - 2 * margin - top);
     const scale = Math.min(max, width / box.width, height / box.height);
     this.camera = {
       x: box.x + box.width / 2 - this.width / 2 / scale,
-      y: box.y + box.height / 2 - this.height / 2 / scale,
+      y: box.y + box.height / 2 - (this.height + top) / 2 / scale,
       scale,
     };
     this.changed();

@@ -226,7 +226,10 @@ export class MemoryView implements Painter {
         : null,
     );
     const colour = (i: number) => categoryColour(this.palette, i);
-    replace(this.legend, ...legend(this.data_.categories ?? [], colour, (i) => there.has(i)));
+    const free = legend(['fragmentation'], () => this.palette.removed);
+    free[0]!.title = 'Free memory below the highest live buffer, whose end is the dashed line of the lower plot.';
+    free[0]!.querySelector<HTMLElement>('.key')!.style.opacity = '0.35';
+    replace(this.legend, ...legend(this.data_.categories ?? [], colour, (i) => there.has(i)), ...free);
   }
 
   // -------------------------------------------------------------- drawing

@@ -21,8 +21,12 @@ export interface Pen {
   setLineDash(pattern: number[]): void;
 }
 
+/** What is no character of XML, halves of surrogate pairs among it, as U+FFFD: names of a model may
+ * hold anything. */
+export const inXml = (text: string): string =>
+  text.replace(/[^\t\n\r\x20-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu, '\ufffd');
 const escape = (text: string): string =>
-  text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+  inXml(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 const round = (value: number): string => String(Math.round(value * 100) / 100);
 
 /** Collects SVG elements in world coordinates. */

@@ -4,7 +4,8 @@ import { facts, h } from '../shared/dom';
 import { bytes, count, quantity } from '../shared/format';
 import { categoryOf, kernelOf, type Plan, type TimelineData } from './model';
 
-export function spanFacts(data: TimelineData, plan: Plan, span: number): Node[] {
+/** `more`: what is told besides, as of two recordings. */
+export function spanFacts(data: TimelineData, plan: Plan, span: number, more: (launch: number) => [string, string][] = () => []): Node[] {
   const { spans, launches, places, lanes, live, total } = data;
   const n = spans.launch[span]!;
   const [median, duration] = [launches.median[n]!, spans.duration[span]!];
@@ -29,5 +30,6 @@ export function spanFacts(data: TimelineData, plan: Plan, span: number): Node[] 
   rows.push(['kind', data.categories[categoryOf(data, n)] ?? '']);
   const place = places[launches.place[n]!];
   if (place) rows.push(['model line', place.split('/').slice(-2).join('/')]);
+  rows.push(...more(n));
   return [h('b', {}, `${kernelOf(data, n)}`), h('span', {}, `  launch ${count(n)}`), facts(rows)];
 }

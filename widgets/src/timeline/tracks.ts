@@ -49,6 +49,8 @@ export interface Half {
   moved(from: number, to: number): void;
   /** The person has selected a launch; -1: none. */
   selected(launch: number): void;
+  /** What is told of a launch besides: the one of the other recording that computes the same. */
+  told(launch: number): [string, string][];
 }
 
 export class TimelineView implements Painter {
@@ -139,6 +141,21 @@ export class TimelineView implements Painter {
     if (found.size && !this.chosen) this.bringIntoView(this.current);
     this.chosen = false;
     this.stage.redraw();
+  }
+
+  /** When some launches are at work, from the first to the last; null: none of them is. */
+  timeOf(launches: readonly number[]): Range | null {
+    const there = launches.filter((n) => !Number.isNaN(this.plan.first[n]!));
+    if (!there.length) return null;
+    return { from: Math.min(...there.map((n) => this.plan.first[n]!)), to: Math.max(...there.map((n) => this.plan.last[n]!)) };
+  }
+
+  /** Goes to where all of a time is in sight, if it is not yet. */
+  see({ from, to }: Range): void {
+    if (from >= this.window.from && to <= this.window.to) return;
+    const fits = to - from <= this.window.to - this.window.from;
+    if (fits) this.look(around(this.window, (from + to) / 2));
+    else this.look({ from: from - (to - from) * 0.1, to: to + (to - from) * 0.1 });
   }
 
   /** Shows the same time as the other of two. */
@@ -394,10 +411,14 @@ export class TimelineView implements Painter {
     if (this.telling) this.tell();
   }
 
+  private factsOf(span: number): Node[] {
+    return spanFacts(this.data_, this.plan, span, this.half?.told);
+  }
+
   /** Says of the current span what the pointer shows. */
   private tell(): void {
     const box = this.current < 0 ? null : this.box(this.current);
-    if (box) this.stage.tell(box[0] + box[2] / 2, box[1] + box[3] / 2, ...spanFacts(this.data_, this.plan, this.current));
+    if (box) this.stage.tell(box[0] + box[2] / 2, box[1] + box[3] / 2, ...this.factsOf(this.current));
     else this.stage.tip.hide();
   }
 
@@ -442,7 +463,7 @@ export class TimelineView implements Painter {
       this.hover = span;
       this.stage.ask();
     }
-    if (span >= 0) this.stage.tip.show(x, y, ...spanFacts(this.data_, this.plan, span));
+    if (span >= 0) this.stage.tip.show(x, y, ...this.factsOf(span));
     else if (x >= 0) this.liveTip(x, y);
     else this.stage.tip.hide();
   }

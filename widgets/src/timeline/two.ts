@@ -10,6 +10,7 @@ import { LETTER_STYLE } from '../shared/two';
 import { announce, type Frame, type View } from '../shared/view';
 import type { Numbers } from '../shared/wire';
 import { categoryColour } from './draw';
+import { Differences, DIFFERENCES_STYLE, type Pairs, type Row, rowFacts, rowsOf } from './differences';
 import { kernelOf, type TimelineData } from './model';
 import { type Half, type Marked, TimelineView } from './tracks';
 
@@ -22,10 +23,11 @@ export interface TwoTimelines {
   first: Numbers;
   second: Numbers;
   guessed: Numbers;
+  pairs: Pairs;
 }
 
 export const TWO_STYLE = `
-${LETTER_STYLE}
+${LETTER_STYLE}${DIFFERENCES_STYLE}
 .cw-timeline .tracks { display: flex; flex-direction: column; flex: 1; min-height: 0; position: relative; }
 .cw-timeline .tracks + .tracks { border-top: 2px solid var(--line); }
 .cw-timeline .tracks .figures { align-items: center; flex-wrap: nowrap; overflow: hidden; white-space: nowrap; }
@@ -37,6 +39,14 @@ export class TwoTimelinesView implements View<TwoTimelines> {
   private readonly halves: [Half, Half];
   private readonly tracks: [TimelineView, TimelineView];
   private timer = 0;
+  private rows: Row[] = [];
+  /** A launch of B alone is selected: the host knows nothing of it. */
+  private onlyB = false;
+  private readonly differences = new Differences(
+    (row) => this.chooseRow(row),
+    () => this.frame.link.write('command', JSON.stringify({ name: 'show', view: 'code', n: Date.now() })),
+  );
+  private readonly listButton = button('differences', 'The launches by how much longer they take in B', () => this.toggleList());
   private readonly legend = h('span', { class: 'figure wide' });
   private readonly about = h('span', { class: 'figure', role: 'status' });
 
@@ -47,6 +57,10 @@ export class TwoTimelinesView implements View<TwoTimelines> {
       own: 0,
       moved: (from, to) => this.moved(side, from, to),
       selected: (launch) => this.choose(side, launch),
+      told: (launch) => {
+        const row = this.rowOf(side, launch);
+        return row ? rowFacts(row) : [];
+      },
     });
     this.halves = [half('A', 0), half('B', 1)];
     const roots = [h('div', { class: 'tracks', 'data-side': 'a' }), h('div', { class: 'tracks', 'data-side': 'b' })] as const;
@@ -68,15 +82,22 @@ export class TwoTimelinesView implements View<TwoTimelines> {
         this.about,
         this.legend,
         h('span', { class: 'gap' }),
+        this.listButton,
         downloadMenu(() => [
+          ['Differences of the launches, CSV', () => saveText('timeline-differences.csv', this.differences.csv(), 'text/csv')],
           ['Spans of both, CSV', () => saveText('timeline-of-two.csv', this.csv(), 'text/csv')],
           ['What the window shows of A, SVG', () => save(0)],
           ['What the window shows of B, SVG', () => save(1)],
         ]),
       ),
       ...roots,
+      this.differences.root,
     );
-    Object.assign(frame.root, { workbench: { csv: () => this.csv(), svg: (side: 0 | 1) => this.tracks[side].svg() } });
+    // In a low pane the table stands beside the stacks.
+    const observer = new ResizeObserver(() => frame.root.classList.toggle('low', frame.root.clientHeight < 460));
+    observer.observe(frame.root);
+    frame.link.onDispose(() => observer.disconnect());
+    Object.assign(frame.root, { workbench: { csv: () => this.csv(), differences: () => this.differences.csv(), svg: (side: 0 | 1) => this.tracks[side].svg() } });
   }
 
   private side(side: 0 | 1): TimelineData {
@@ -93,7 +114,10 @@ export class TwoTimelinesView implements View<TwoTimelines> {
     });
     const [a, b] = [data.a.total, data.b.total];
     const ratio = a && b ? (b > a ? `B takes ${(b / a).toFixed(2)} times as long` : b < a ? `A takes ${(a / b).toFixed(2)} times as long` : 'both take as long') : '';
+    this.about.title = 'The two executions that are shown; the differences go by the medians of all';
     replace(this.about, `${quantity(a, 'us')} | ${quantity(b, 'us')}${ratio ? `: ${ratio}` : ''}`);
+    this.rows = rowsOf(data.pairs, [data.a, data.b]);
+    this.differences.data(this.rows);
     this.showLegend();
   }
 
@@ -110,6 +134,19 @@ export class TwoTimelinesView implements View<TwoTimelines> {
 
   state(state: Record<string, unknown>): void {
     if (this.data_) this.tracks[0].state(state);
+    this.showList(state.list !== false);
+  }
+
+  private showList(shown: boolean): void {
+    this.differences.root.hidden = !shown;
+    this.listButton.setAttribute('aria-pressed', String(shown));
+  }
+
+  private toggleList(): void {
+    const shown = Boolean(this.differences.root.hidden);
+    this.showList(shown);
+    const { list: _, ...kept } = this.frame.link.dict<Record<string, unknown>>('state');
+    this.frame.link.write('state', shown ? kept : { ...kept, list: false });
   }
 
   // -------------------------------------------------------------- one window
@@ -120,7 +157,8 @@ export class TwoTimelinesView implements View<TwoTimelines> {
     this.timer = window.setTimeout(() => {
       const whole = from <= 0 && to >= Math.max(this.data_.a.total, this.data_.b.total);
       const short = (time: number) => Number(time.toPrecision(7));
-      this.frame.link.write('state', whole ? {} : { from: short(from), to: short(to) });
+      const { from: _from, to: _to, ...kept } = this.frame.link.dict<Record<string, unknown>>('state');
+      this.frame.link.write('state', whole ? kept : { ...kept, from: short(from), to: short(to) });
     }, 400);
   }
 
@@ -134,23 +172,57 @@ export class TwoTimelinesView implements View<TwoTimelines> {
     return found;
   }
 
+  private rowOf(side: 0 | 1, launch: number): Row | undefined {
+    const { pairs } = this.data_;
+    return this.rows[(side === 0 ? pairs.of_a : pairs.of_b)[launch] ?? -1];
+  }
+
   selected(selection: Marked): void {
-    const mine = selection.launches;
+    const mine = selection.launches ?? [];
+    if (this.onlyB && !mine.length && selection.op === undefined && selection.kernel === undefined) return;
+    this.onlyB = false;
     this.tracks[0].selected(selection);
-    this.tracks[1].selected({ launches: (mine ?? []).flatMap((launch) => this.partners(0, launch)) });
+    this.tracks[1].selected({ launches: mine.flatMap((launch) => this.partners(0, launch)) });
+    this.differences.mark(mine.length ? (this.rowOf(0, mine[0]!)?.at ?? -1) : -1);
+  }
+
+  /** Both stacks show the launches of a row, both in sight where they fit. */
+  private chooseRow(row: Row): void {
+    const times = row.launches.map((launches, at) => this.tracks[at]!.timeOf(launches)).filter((time) => time !== null);
+    if (times.length) {
+      this.tracks[0].see({ from: Math.min(...times.map((time) => time.from)), to: Math.max(...times.map((time) => time.to)) });
+    }
+    const side = row.launches[0].length ? 0 : 1;
+    this.mark(row.launches[0], row.launches[1]);
+    this.say(side, row.launches[side][0] ?? -1, row.launches[0][0] ?? -1);
   }
 
   private choose(side: 0 | 1, launch: number): void {
     const there = launch < 0 ? [] : this.partners(side, launch);
-    const marked = (at: 0 | 1) => ({ launches: launch < 0 ? [] : at === side ? [launch] : there });
-    ([0, 1] as const).forEach((at) => this.tracks[at].selected(marked(at)));
+    const here = launch < 0 ? [] : [launch];
+    this.mark(side === 0 ? here : there, side === 0 ? there : here);
+    this.say(side, launch, side === 0 ? launch : (there[0] ?? -1));
+  }
+
+  private mark(ones: number[], twos: number[]): void {
+    this.tracks[0].selected({ launches: ones });
+    this.tracks[1].selected({ launches: twos });
+    this.onlyB = !ones.length && twos.length > 0;
+    const row = ones.length ? this.rowOf(0, ones[0]!) : twos.length ? this.rowOf(1, twos[0]!) : undefined;
+    this.differences.mark(row?.at ?? -1);
+  }
+
+  /** Tells the page which launch is selected: `own`, what it is in A (-1: nothing). */
+  private say(side: 0 | 1, launch: number, own: number): void {
     const { link } = this.frame;
     const next: Selection & { launches?: number[] } = { ...link.dict<Selection>('selection') };
     for (const name of ['launches', 'op', 'kernel', 'buffer', 'scope'] as const) delete next[name];
-    const own = side === 0 ? launch : (there[0] ?? -1);
     const op = own < 0 ? -1 : this.data_.a.launches.op[own]!;
     if (op >= 0) next.op = op;
-    if (launch >= 0) announce(this.frame.root, `${kernelOf(this.side(side), launch)}${side === 1 && own < 0 ? ', only in B' : ''}`);
+    if (launch >= 0) {
+      const told = this.rowOf(side, launch);
+      announce(this.frame.root, [kernelOf(this.side(side), launch), ...(told ? rowFacts(told).map(([name, value]) => `${name} ${value}`) : [])].join(', '));
+    }
     link.write('selection', next);
   }
 

@@ -1,0 +1,264 @@
+/** How much longer the launches of B take than those of A that compute the same: a table, largest difference first. */
+
+import { h, replace } from '../shared/dom';
+import { csvText } from '../shared/download';
+import { count, quantity, significant } from '../shared/format';
+import type { Numbers } from '../shared/wire';
+import { kernelOf, type TimelineData } from './model';
+
+/** The schema of `pairs` (widgets/README.md). */
+export interface Pairs {
+  title: string[];
+  place: string[];
+  /** Microseconds by row; NaN: the side has no such launch, or none that anything is known of. */
+  a: { us: Numbers; least: Numbers };
+  b: { us: Numbers; least: Numbers };
+  guessed: Numbers;
+  /** The row of each launch; -1: none. */
+  of_a: Numbers;
+  of_b: Numbers;
+}
+
+/** Launches of A beside those of B that compute the same. */
+export interface Row {
+  at: number;
+  launches: [number[], number[]];
+  kernels: [string, string];
+  us: [number, number];
+  least: [boolean, boolean];
+  /** B − A; what one side does not have counts as nothing there. */
+  by: number;
+  /** Of the time of A, in percent; NaN where there is none. */
+  percent: number;
+  guessed: boolean;
+  title: string;
+  place: string;
+}
+
+export const DIFFERENCES_STYLE = `
+.cw-timeline .differences { flex: 0 1 30%; min-height: 76px; display: flex; flex-direction: column; border-top: 2px solid var(--line); background: var(--surface); }
+.cw-timeline .differences header { padding: 4px 10px; color: var(--muted); flex: none; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; border-bottom: 1px solid var(--line); }
+.cw-timeline .differences header b { color: var(--text); font-weight: 600; }
+.cw-timeline .differences .list { overflow: auto; flex: 1; min-height: 0; outline: none; } .cw-timeline .differences .list:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+.cw-timeline .differences table { border-collapse: separate; border-spacing: 0; width: 100%; table-layout: fixed; font-variant-numeric: tabular-nums; }
+.cw-timeline .differences th { position: sticky; top: 0; z-index: 1; background: var(--raised); border-bottom: 1px solid var(--line); padding: 0; text-align: right; width: 96px; font-weight: 600; }
+.cw-timeline .differences th button { all: unset; box-sizing: border-box; width: 100%; padding: 2px 10px; cursor: pointer; font-weight: 600; white-space: nowrap; } .cw-timeline .differences th button:hover { color: var(--accent); }
+.cw-timeline .differences th button:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; } .cw-timeline .differences th small { color: var(--faint); font-weight: 400; font-size: inherit; }
+.cw-timeline .differences td { text-align: right; padding: 2px 10px; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
+.cw-timeline .differences th.text, .cw-timeline .differences td.text { text-align: left; width: auto; }
+.cw-timeline .differences tbody tr { cursor: pointer; } .cw-timeline .differences tbody tr:hover { background: var(--raised); } .cw-timeline .differences tbody tr.on { background: var(--accentSoft); }
+.cw-timeline .differences .more { color: var(--removed); } .cw-timeline .differences .less { color: var(--added); } .cw-timeline .differences .faint { color: var(--faint); } .cw-timeline .differences .said { font-style: italic; }
+.cw-timeline.shows-two.low { display: grid; grid-template: auto minmax(0, 1fr) minmax(0, 1fr) / minmax(0, 1fr) auto; }
+.low > .bar { grid-column: 1 / -1; } .low > .tracks { grid-column: 1; min-width: 0; } .low > .differences { grid-column: 2; grid-row: 2 / span 2; width: 440px; min-height: 0; border-top: none; border-left: 1px solid var(--line); }
+.low > .differences .wide { display: none; } .cw-timeline.low > .differences th:not(.text) { width: 76px; } .cw-timeline.low > .differences td, .cw-timeline.low > .differences th button { padding-left: 6px; padding-right: 6px; }
+@container view (max-width: 700px) { .cw-timeline .differences .wide { display: none; } .cw-timeline .differences th { width: 78px; } }
+`;
+
+/** Rows beyond this many are counted, not listed. */
+const MOST = 400;
+
+export const signed = (by: number, said: (size: number) => string): string =>
+  Number.isNaN(by) ? '–' : by === 0 ? '=' : `${by > 0 ? '+' : '−'}${said(Math.abs(by))}`;
+const percents = (value: number) => `${significant(value, 3)} %`;
+const micros = (value: number) => significant(value, 3);
+const base = (place: string) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
+
+/** The rows of both timelines. */
+export function rowsOf(pairs: Pairs, sides: readonly [TimelineData, TimelineData]): Row[] {
+  const rows: Row[] = pairs.title.map((title, at) => {
+    const us: [number, number] = [pairs.a.us[at]!, pairs.b.us[at]!];
+    return {
+      at,
+      launches: [[], []],
+      kernels: ['', ''],
+      us,
+      least: [Boolean(pairs.a.least[at]), Boolean(pairs.b.least[at])],
+      by: NaN,
+      percent: NaN,
+      guessed: Boolean(pairs.guessed[at]),
+      title,
+      place: pairs.place[at]!,
+    };
+  });
+  [pairs.of_a, pairs.of_b].forEach((of, side) => {
+    for (let n = 0; n < of.length; n++) if (of[n]! >= 0) rows[of[n]!]!.launches[side]!.push(n);
+  });
+  for (const row of rows) {
+    row.launches.forEach((launches, side) => {
+      row.kernels[side] = [...new Set(launches.map((n) => kernelOf(sides[side]!, n)))].join(', ');
+    });
+    // Nothing there is no time; what is there and not known is not known.
+    const [a, b] = row.us.map((us, side) => (Number.isNaN(us) && row.launches[side]!.length === 0 ? 0 : us)) as [number, number];
+    row.by = b - a;
+    row.percent = a > 0 && row.launches[1].length ? (100 * row.by) / a : NaN;
+  }
+  return rows;
+}
+
+/** What is told of a launch beside its own facts. */
+export function rowFacts(row: Row): [string, string][] {
+  const said = ([0, 1] as const).map((side) => {
+    const n = row.launches[side].length;
+    if (n === 0) return 'none';
+    return `${row.least[side] ? '≥ ' : ''}${quantity(row.us[side], 'us')}${n > 1 ? ` in ${count(n)} launches` : ''}`;
+  });
+  const alone = row.launches[0].length === 0 ? 'only in B' : row.launches[1].length === 0 ? 'only in A' : '';
+  const rows: [string, string][] = [['A | B', said.join(' | ')]];
+  const relative = Number.isNaN(row.percent) ? '' : ` (${signed(row.percent, percents)})`;
+  rows.push(['B − A', alone || `${signed(row.by, (us) => quantity(us, 'us'))}${row.by === 0 ? '' : relative}`]);
+  if (!alone) rows.push(['matched', row.guessed ? 'guessed: by flops, bytes and order' : 'recorded: same nodes of the framework']);
+  return rows;
+}
+
+interface Column {
+  name: string;
+  title: string;
+  unit: string;
+  hint: string;
+  kind?: string;
+  value(row: Row): number | string;
+}
+
+const COLUMNS: Column[] = [
+  { name: 'launch', title: 'launch', unit: '', hint: 'The kernel in A → the one in B that computes the same; ≈ the match is guessed, by flops, bytes and order', kind: 'text', value: (row) => row.kernels[0] || row.kernels[1] },
+  { name: 'computes', title: 'computes', unit: '', hint: "The framework's nodes, and the model's line", kind: 'text wide', value: (row) => row.title },
+  { name: 'a', title: 'A', unit: 'µs', hint: 'Median time of these launches in A; ≥ not measured: the least that the machine allows', value: (row) => row.us[0] },
+  { name: 'b', title: 'B', unit: 'µs', hint: 'Median time of these launches in B; ≥ not measured: the least that the machine allows', value: (row) => row.us[1] },
+  { name: 'by', title: 'B − A', unit: 'µs', hint: 'How much longer they take in B; what is only in one counts whole', value: (row) => row.by },
+  { name: 'percent', title: 'B − A', unit: '%', hint: 'The same, of the time in A', value: (row) => row.percent },
+];
+
+export class Differences {
+  readonly root: HTMLElement;
+  private rows: Row[] = [];
+  private shown: Row[] = [];
+  private order: [string, 1 | -1] = ['by', -1];
+  private marked = -1;
+  private readonly about = h('header', {});
+  private readonly heads = h('tr');
+  private readonly body = h('tbody');
+  private readonly list = h('div', { class: 'list', tabindex: 0, role: 'region', 'aria-label': 'Launches by how much longer they take in B: up and down select, Enter shows the code' });
+
+  constructor(
+    private readonly choose: (row: Row) => void,
+    private readonly enter: () => void,
+  ) {
+    this.list.append(h('table', {}, h('thead', {}, this.heads), this.body));
+    this.root = h('section', { class: 'differences', 'aria-label': 'Differences' }, this.about, this.list);
+    this.list.addEventListener('keydown', (event) => this.key(event));
+  }
+
+  data(rows: Row[]): void {
+    this.rows = rows;
+    this.tell();
+    this.fill();
+  }
+
+  /** The row that is selected; -1: none. */
+  mark(at: number): void {
+    this.marked = at;
+    this.shown.slice(0, MOST).forEach((row, i) => {
+      const node = this.body.children[i]!;
+      node.classList.toggle('on', row.at === at);
+      node.setAttribute('aria-selected', String(row.at === at));
+      if (row.at === at) node.scrollIntoView({ block: 'nearest' });
+    });
+  }
+
+  private tell(): void {
+    const { rows } = this;
+    const alone = ([0, 1] as const).map((side) => rows.filter((row) => row.launches[1 - side]!.length === 0).length);
+    const sums = ([0, 1] as const).map((side) => rows.reduce((sum, row) => sum + (Number.isNaN(row.us[side]) ? 0 : row.us[side]), 0)) as [number, number];
+    const by = sums[1] - sums[0];
+    replace(
+      this.about,
+      h('b', {}, 'B − A'),
+      ` ${signed(by, (us) => quantity(us, 'us'))}${by && sums[0] ? ` (${signed((100 * by) / sums[0], percents)})` : ''} over all launches, by their medians; `,
+      `${count(rows.length - alone[0]! - alone[1]!)} matched${alone[0] ? `, ${count(alone[0])} only in A` : ''}${alone[1] ? `, ${count(alone[1])} only in B` : ''}`,
+      rows.length > MOST ? `; ${count(MOST)} of ${count(rows.length)} listed` : '',
+    );
+    this.about.title = 'Medians of the launches, as Compare has them; the stacks above show one execution';
+  }
+
+  private sorted(): Row[] {
+    const [name, sign] = this.order;
+    const { value } = COLUMNS.find((column) => column.name === name)!;
+    const rank = (row: Row) => {
+      const found = value(row);
+      if (typeof found === 'string') return found;
+      return Number.isNaN(found) ? -Infinity : name === 'by' || name === 'percent' ? Math.abs(found) : found;
+    };
+    return [...this.rows].sort((p, q) => {
+      const [x, y] = [rank(p), rank(q)];
+      return x < y ? -sign : x > y ? sign : p.at - q.at;
+    });
+  }
+
+  private fill(): void {
+    this.shown = this.sorted();
+    const focused = (this.root.getRootNode() as Document | ShadowRoot).activeElement?.getAttribute('data-sort');
+    replace(this.heads, ...COLUMNS.map((column) => this.head(column)));
+    if (focused) this.heads.querySelector<HTMLElement>(`[data-sort="${focused}"]`)?.focus();
+    replace(this.body, ...this.shown.slice(0, MOST).map((row) => this.row(row)));
+    this.mark(this.marked);
+  }
+
+  private head({ name, title, unit, hint, kind = '' }: Column): HTMLElement {
+    const [by, sign] = this.order;
+    const sort = () => {
+      this.order = [name, by === name ? (-sign as 1 | -1) : kind ? 1 : -1];
+      this.fill();
+    };
+    const label = [title, ...(unit ? [h('small', {}, ` ${unit}`)] : []), by === name ? (sign > 0 ? ' ▴' : ' ▾') : ''];
+    const state = by !== name ? 'none' : sign > 0 ? 'ascending' : 'descending';
+    return h('th', { class: kind, scope: 'col', 'aria-sort': state, title: hint }, h('button', { type: 'button', 'data-sort': name, click: sort }, ...label));
+  }
+
+  private row(row: Row): HTMLElement {
+    const [a, b] = row.kernels;
+    const alone = !a ? 'only in B' : !b ? 'only in A' : '';
+    const match = alone || (row.guessed ? 'guessed: by flops, bytes and order' : 'recorded: same nodes of the framework');
+    const name = alone || a === b ? a || b : `${a} → ${b}`;
+    const time = (side: 0 | 1) => {
+      const us = row.us[side];
+      if (Number.isNaN(us)) return h('td', { class: 'faint', title: row.launches[side].length ? 'Not measured' : `${'AB'[side]} has no such launch` }, '–');
+      return h('td', { class: row.least[side] ? 'said' : '' }, `${row.least[side] ? '≥ ' : ''}${micros(us)}`);
+    };
+    const tone = row.by > 0 ? 'more' : row.by < 0 ? 'less' : 'faint';
+    const place = row.place ? base(row.place) : '';
+    return h(
+      'tr',
+      { 'data-row': row.at, 'aria-selected': 'false', click: () => this.choose(row) },
+      h('td', { class: `text${row.guessed ? ' said' : ''}`, title: [name, match, row.place].filter(Boolean).join('\n') }, `${row.guessed ? '≈ ' : ''}${name}`, alone ? h('span', { class: 'faint' }, `  ${alone}`) : null),
+      h('td', { class: 'text wide', title: [row.title, row.place].filter(Boolean).join('\n') }, row.title, place ? h('span', { class: 'faint' }, `  ${place}`) : null),
+      time(0),
+      time(1),
+      h('td', { class: tone }, signed(row.by, micros)),
+      h('td', { class: Number.isNaN(row.percent) ? 'faint' : tone }, signed(row.percent, (value) => significant(value, 3))),
+    );
+  }
+
+  csv(): string {
+    const cell = (value: number) => (Number.isNaN(value) ? '' : value);
+    return csvText(
+      ['kernel_a', 'kernel_b', 'computes', 'place', 'launches_a', 'launches_b', 'a_us', 'b_us', 'difference_us', 'difference_percent', 'match'],
+      this.shown.map((row) => [
+        ...row.kernels, row.title, row.place, row.launches[0].length, row.launches[1].length,
+        cell(row.us[0]), cell(row.us[1]), cell(row.by), cell(row.percent),
+        row.launches.some((each) => each.length === 0) ? '' : row.guessed ? 'guessed' : 'recorded',
+      ]),
+    );
+  }
+
+  private key(event: KeyboardEvent): void {
+    if (event.composedPath()[0] !== this.list || event.ctrlKey || event.metaKey || event.altKey) return;
+    const at = this.shown.findIndex((row) => row.at === this.marked);
+    const last = Math.min(this.shown.length, MOST) - 1;
+    const to = ({ ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: last } as Record<string, number>)[event.key];
+    if (event.key === 'Enter' && at >= 0) this.enter();
+    else if (to !== undefined && to <= last && this.shown[to]) this.choose(this.shown[to]);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}

@@ -1,0 +1,28 @@
+// Rules of two recordings: how often each of a pass applied, A | B | difference.
+
+function twoRewrites({ model, send, remember }) {
+  const group = (name, title, unit, scale, hint, whole = false) => ({ name, title, unit, scale, whole, neutral: whole, hint });
+  const error = (row, side) => { const found = row[side]; return !found ? '' : found.failed ? `${found.failed} failed` : found.error === null ? '' : found.error ? found.error.toExponential(1) : 'bitwise'; };
+  return pairTable({ model, remember, what: {
+    csv: ['Rules of both', 'rules-of-two'], order: ['count_d', -1],
+    region: 'Rules of both recordings: up and down show the pass of A, Enter the graph after it',
+    filter: 'Filter by rule or pass',
+    left: [{ id: 'rule', title: 'rule', code: true, value: (row) => row.rule }, { id: 'pass', title: 'pass', value: (row) => row.pass }],
+    groups: [
+      group('count', 'applied', 'times', 1, 'How often the rule applied in this pass.', true), group('removed', 'ops removed', '', 1, 'Ops that it took less those that it made, constants and memory among them.', true),
+      group('us', 'time', 'µs', 1, 'Matching and rewriting, while it was compiled.'),
+    ],
+    right: ['a', 'b'].map((side) => ({ id: `check_${side}`, title: `${side.toUpperCase()} worst check`, value: (row) => error(row, side) })),
+    rows: (data) => data.rows, words: (row) => `${row.rule} ${row.pass}`,
+    facts: (data) => {
+      const times = (side) => data.rows.reduce((sum, row) => sum + (row[side]?.count ?? 0), 0);
+      const differing = data.rows.filter((row) => (row.a?.count ?? 0) !== (row.b?.count ?? 0)).length;
+      return [h('span', {}, 'rewrites ', h('b', {}, count(times('a'))), ' | ', h('b', {}, count(times('b')))), h('span', {}, differing ? `${plural(differing, 'rule')} applied more often in one` : 'each rule applied as often in both')];
+    },
+    marks: (row) => ({ 'data-rule': row.rule }),
+    on: (row, at) => Boolean(row.a) && row.a.stage === at.stage && (at.rule == null || at.rule === row.rule),
+    can: (row) => Boolean(row.a),
+    choose: (row) => send('go', { stage: row.a.stage, rewrite: row.a.first }),
+    enter: () => send('show', { view: 'graph', beside: 'rewrites' }),
+  } });
+}
