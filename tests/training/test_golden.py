@@ -1,0 +1,34 @@
+"""Trained models in the bits that they had when this version of the contract was written down.
+
+An order of accumulation that changes without a word changes these.  Where that is meant, the
+contract gets a new version (``core_compiler.kernels.CONTRACT_VERSION``) and new digests; the old
+ones stay.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from core_compiler.kernels import CONTRACT_VERSION
+from workbench.cli import main
+
+#: Contract version -> words of a training run -> SHA-256 of its parameters and optimiser state.
+GOLDEN = {
+    1: {
+        "digits-mlp": "97a7481fbc9bd7b1f2fdf4634e341acf542ac83b06ac663c2bc54d3c0efb0c78",
+        "digits-cnn --width 0.25 --shards 2": "cbd52d903b6f8b83d1586f430bbb09c953898b367e6c686eae9ddd6be9eba9f4",
+        "gpt2 --width 0.05 --depth 1 --batch 2 --optimizer adamw": "c0494707a0d7596a18308f9e0a732b9216cc611258051fc4c9fee29b30a3041d",
+    },
+}
+
+
+@pytest.mark.parametrize("words", GOLDEN[CONTRACT_VERSION])
+def test_a_trained_model_has_the_bits_of_its_contract(words, capsys):
+    run = ["train", *words.split(), "--iterations", "4", "--seed", "7", "--json"]
+    assert main(run) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["digest"] == GOLDEN[CONTRACT_VERSION][words], (
+        f"identity {found['identity'][:12]}, losses {found['loss']}"
+    )
