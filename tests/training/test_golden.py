@@ -24,7 +24,13 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize("words", GOLDEN[CONTRACT_VERSION])
+_RUNS = [
+    pytest.param(words, marks=pytest.mark.slow) if words.startswith("gpt2") else words
+    for words in GOLDEN[CONTRACT_VERSION]
+]
+
+
+@pytest.mark.parametrize("words", _RUNS)
 def test_a_trained_model_has_the_bits_of_its_contract(words, capsys):
     run = ["train", *words.split(), "--iterations", "4", "--seed", "7", "--json"]
     assert main(run) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -22,6 +23,7 @@ from core_compiler.training.fit import fit
 from core_compiler.training.meeting import Apart, Hub, Seat, stride_of
 from core_compiler.training.receipts import Book
 from tests.slow import slow_but
+from workbench.cli import main
 
 pytest.importorskip("distributed", reason="needs dask: pip install 'compiler-workbench[workers]'")
 
@@ -85,6 +87,16 @@ def test_workers_change_no_bit(workers, norm, alone, tmp_path):
     assert [(r.number, r.root) for r in rows] == [(n, r.root) for n, r in book.receipts.items()]
     assert [r.loss for r in rows] == history.loss
     assert {r.rate for r in rows} == {0.001}
+
+
+@pytest.mark.slow
+def test_eight_workers_have_the_bits_of_one(capsys):
+    digests = set()
+    for workers in ("1", "8"):
+        words = ["train", "digits-cnn", "--width", "0.25", "--batch", "16", "--shards", "8"]
+        assert main([*words, "--workers", workers, "--iterations", "6", "--json"]) == 0
+        digests.add(json.loads(capsys.readouterr().out)["digest"])
+    assert len(digests) == 1
 
 
 def test_receipts_of_all_values_are_those_of_one_process(tmp_path):
