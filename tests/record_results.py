@@ -15,9 +15,11 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 #: Tests that took at least this long are listed (seconds).
 LONG = 20.0
@@ -30,14 +32,7 @@ def main() -> int:
     (suite,) = ElementTree.parse(source).iter("testsuite")
     outcomes = {_name(case): _outcome(case) for case in cases}
     found = {
-        "commit": _git("rev-parse", "HEAD"),
-        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": {
-            "system": f"{platform.system()} {platform.machine()}",
-            "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
-        },
-        "versions": {name: version(name) for name in _LIBRARIES},
+        **circumstances(_LIBRARIES),
         "seconds": round(float(suite.get("time", 0))),
         "counts": dict(sorted(Counter(status for status, _ in outcomes.values()).items())),
         "not_passed": {n: ": ".join(o) for n, o in sorted(outcomes.items()) if o[0] != "passed"},
@@ -58,6 +53,21 @@ def main() -> int:
     target.write_text(json.dumps(found, indent=1) + "\n")
     print(f"{target}: {found['counts']} in {found['seconds']} s")
     return 0
+
+
+def circumstances(libraries: Sequence[str], *paths: str) -> dict[str, Any]:
+    """What figures are of: commit (``changed``: something under ``paths`` is not in it), date,
+    machine, and the versions of ``libraries``."""
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "changed": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *paths)),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": {
+            "system": f"{platform.system()} {platform.machine()}",
+            "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
+        },
+        "versions": {name: version(name) for name in libraries},
+    }  # fmt: skip
 
 
 def _name(case: ElementTree.Element) -> str:

@@ -20,7 +20,7 @@ from core_compiler.kernels.functions import (
 from tests.kernels import definitions
 from tests.kernels.exact_scalars import Scalar
 from tests.kernels.exhaustive import ORACLE_SLACK, UNARY, error_f32, evaluate, loop, worst_of_all
-from tests.kernels.ulp import ORACLES, bit_patterns, specials
+from tests.kernels.ulp import MPMATH, ORACLES, bit_patterns, specials
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -72,14 +72,6 @@ def check_remainder(x, y):
     assert definitions.same_bits(evaluate("remainder", x, y), expected)
 
 
-MPMATH = {
-    "exp2": lambda x: mpmath.power(2, x),
-    "log2": lambda x: mpmath.log(x) / mpmath.log(2),
-    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
-    "rsqrt": lambda x: 1 / mpmath.sqrt(x),
-    "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
-    "pow": mpmath.power,
-}
 DOMAINS = {
     "exp": (-745, 709),
     "exp2": (-1074, 1023),

@@ -1,7 +1,8 @@
-"""Errors in ulps of f32 results against f64 oracles, over bit patterns. Test helper."""
+"""Errors in ulps of f32 results against f64 oracles, and correct rounding. Test helper."""
 
 from __future__ import annotations
 
+import mpmath
 import numba
 import numpy as np
 import scipy.special
@@ -45,6 +46,38 @@ ORACLES = {
     "fmod": np.fmod,
     "remainder": np.remainder,
 }
+
+#: The same with mpmath, where it has them by another name or not at all.
+MPMATH = {
+    "exp2": lambda x: mpmath.power(2, x),
+    "log2": lambda x: mpmath.log(x) / mpmath.log(2),
+    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
+    "rsqrt": lambda x: 1 / mpmath.sqrt(x),
+    "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
+    "pow": mpmath.power,
+    "remainder": lambda x, y: x - y * mpmath.floor(x / y),
+}
+#: Bits that tell every result from a tie: atan2(3 * 2**-149, 2) is 2**-300 of it below one.
+PRECISION = 700
+
+
+def exactly(name: str, *args: float) -> mpmath.mpf:
+    """A function of finite numbers to ``PRECISION`` bits, 64 of them for what the library errs."""
+    with mpmath.workprec(PRECISION + 64):
+        return (MPMATH.get(name) or getattr(mpmath, name))(*(mpmath.mpf(float(a)) for a in args))
+
+
+def nearest_f32(exact: mpmath.mpf) -> np.float32:
+    """``exact`` rounded to f32 once, ties to even; what is within 2**-600 of a tie is one."""
+    with mpmath.workprec(PRECISION + 64):
+        exponent = max(mpmath.frexp(abs(exact))[1] - 1, -126)
+        quantum = mpmath.mpf(2) ** (exponent - 23)
+        halves = 2 * exact / quantum
+        if abs(halves - mpmath.nint(halves)) < mpmath.mpf(2) ** -600:
+            halves = mpmath.nint(halves)
+        rounded = float(mpmath.nint(halves / 2) * quantum)
+    with np.errstate(over="ignore"):
+        return np.float32(np.copysign(rounded, float(mpmath.sign(exact))))
 
 
 def worst(got: np.ndarray, reference: np.ndarray) -> tuple[float, int]:
