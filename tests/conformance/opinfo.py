@@ -10,9 +10,10 @@ that the database declares for all of torch's common tests of an op.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -67,8 +68,12 @@ def left_out(name: str) -> str:
 
 def is_core(op) -> bool:
     packet = getattr(torch.ops.aten, op.aten_name or op.name, None)
-    overloads = packet.overloads() if packet is not None else ()
-    return any(torch.Tag.core in getattr(packet, each).tags for each in overloads)
+    return packet is not None and has_core_overload(packet)
+
+
+@functools.cache
+def has_core_overload(packet) -> bool:
+    return any(torch.Tag.core in getattr(packet, each).tags for each in packet.overloads())
 
 
 def stem(name: str) -> str:
@@ -101,28 +106,30 @@ def made_cases(
     for op, dtype, own in ops(dtypes):
         if stems is not None and own not in stems:
             continue
-        samples = _samples(op, dtype, limit)
+        samples = all_samples(op, dtype)
         if isinstance(samples, str):
             yield Case(f"{own}-0", _refused(samples))
             continue
-        for number, sample in samples:
+        for number, sample in evenly(samples, limit):
             yield Case(f"{own}-{number}", runner(op, sample))
 
 
-def _samples(op, dtype, limit: int | None):
-    """Evenly chosen samples (all where ``limit`` is None) with their numbers, or why there are
-    none."""
+def all_samples(op, dtype, requires_grad: bool = False):
+    """The samples with their numbers, or why there are none."""
     torch.manual_seed(0)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            every = list(op.sample_inputs("cpu", dtype, requires_grad=False))
+            every = list(op.sample_inputs("cpu", dtype, requires_grad=requires_grad))
     except Exception as error:
         return f"the suite makes no samples here ({type(error).__name__})"
-    if not every:
-        return "the suite has no samples"
-    step = 1 if limit is None else max(1, -(-len(every) // limit))
-    return list(enumerate(every))[::step]
+    return list(enumerate(every)) or "the suite has no samples"
+
+
+def evenly(samples: Sequence, limit: int | None) -> Sequence:
+    """At most ``limit`` of them; all where it is None."""
+    step = 1 if limit is None else max(1, -(-len(samples) // limit))
+    return samples[::step]
 
 
 def _refused(reason: str):

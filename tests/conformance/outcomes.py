@@ -32,12 +32,17 @@ class Wrong(Exception):
     """The answer is not the suite's."""
 
 
+class NotASample(UserError):
+    """The suite itself has no answer here: torch raises, or two executions of it differ."""
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """One case's status, and why it is not ``passed``."""
+    """One case's status, and why it is not ``passed``; whether the suite has an answer to it."""
 
     status: str
     reason: str = ""
+    is_sample: bool = True
 
     def __str__(self) -> str:
         return f"{self.status}: {self.reason}" if self.reason else self.status
@@ -57,6 +62,8 @@ def outcome(case: Case, execute: Callable) -> Outcome:
         case.run(execute)
     except (InvalidModule, KernelCompileError) as error:  # ours, though a user would see one line
         return Outcome("failed", _line(str(error)))
+    except NotASample as error:
+        return Outcome("unsupported", _line(error.what), is_sample=False)
     except UserError as error:
         return Outcome("unsupported", _line(error.what))
     except Wrong as error:

@@ -51,5 +51,6 @@ def _part(suite: str, path: str, stems: Sequence[str]) -> list[Row]:
     found = []
     for case in held.cases_of(stems):
         made = outcomes.outcome(case, execute)
-        found.append((case.name, made.status, made.reason, held.left_out(case.name)))
+        why = held.left_out(case.name) or ("" if made.is_sample else made.reason)
+        found.append((case.name, made.status, made.reason, why))
     return found

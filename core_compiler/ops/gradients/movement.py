@@ -192,27 +192,43 @@ def _full_places(b: Builder, op: Op) -> Value:
 @gradient("scatter_along", "scatter_nd")
 def _scatter(b, op, cotangents, wanted):
     """``set``: what was replaced has no part in the result (of several updates of one element each
-    gets its cotangent, though one counts, as in torch).  ``mul``: from the quotient, 0 for an
-    element that is 0."""
-    (x, _, updates), (dy,), mode = op.operands, cotangents, op["mode"]
+    gets its cotangent, though one counts, as in torch)."""
+    (_x, _, updates), (dy,), mode = op.operands, cotangents, op["mode"]
     of_x = of_updates = None
     if mode in ("max", "min"):
         return _of_scattered_extremes(b, op, dy, wanted)
+    if mode == "mul":
+        return _of_scattered_products(b, op, dy, wanted)
     if wanted[0]:
-        of_x = {"add": lambda: dy, "mul": lambda: _quotient(b, b.mul(dy, op.result), x),
-                "set": lambda: _put(b, op, dy, zeros(b, updates), "set")}[mode]()  # fmt: skip
+        of_x = dy if mode == "add" else _put(b, op, dy, zeros(b, updates), "set")
     if len(wanted) > 2 and wanted[2]:
-        product = b.mul(dy, op.result) if mode == "mul" else dy
-        of_updates = _read(b, op, product)
-        if mode == "mul":
-            of_updates = _quotient(b, of_updates, updates)
+        of_updates = _read(b, op, dy)
     return of_x, None, of_updates
 
 
-def _quotient(b: Builder, a: Value, c: Value) -> Value:
-    """a / c, and 0 for c = 0."""
-    nothing = zeros(b, c)
-    return b.select(b.eq(c, nothing), nothing, b.div(a, c))
+def _of_scattered_products(b, op: Op, dy: Value, wanted: Sequence[bool]):
+    """The product of all other factors: of those that are not 0 by a division; 0 where another
+    factor is 0."""
+    x, _, updates = op.operands
+
+    def parted(v: Value) -> tuple[Value, Value]:
+        """Where it is 0, as ones; and itself with ones there."""
+        one, none = b.scalar_like(1, v), zeros(b, v)
+        is_zero = b.eq(v, none)
+        return b.select(is_zero, one, none), b.select(is_zero, one, v)
+
+    def others(dy_product: Value, count: Value, own_zero: Value, own: Value) -> Value:
+        none = zeros(b, own)
+        return b.select(b.eq(count, own_zero), b.div(dy_product, own), none)
+
+    (x_zero, x_own), (u_zero, u_own) = parted(x), parted(updates)
+    count = _put(b, op, x_zero, u_zero, "add")
+    product = b.mul(dy, _put(b, op, x_own, u_own, "mul"))
+    of_x = others(product, count, x_zero, x_own) if wanted[0] else None
+    of_updates = None
+    if wanted[2]:
+        of_updates = others(_read(b, op, product), _read(b, op, count), u_zero, u_own)
+    return of_x, None, of_updates
 
 
 def _put(b: Builder, op: Op, x: Value, updates: Value, mode: str) -> Value:

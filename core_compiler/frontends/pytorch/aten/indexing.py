@@ -31,6 +31,14 @@ def index_select(b, x, axis, indices):
     return b.take(x, indices, axis=axis) if x.type.rank else x
 
 
+@aten("take")
+def take(b, x, indices):
+    """Elements by their places in row-major order, negative ones from the end."""
+    flat = b.reshape(x, shape=(x.type.elements,))
+    at = b.reshape(b.to(indices, I64), shape=(indices.type.elements,))
+    return b.reshape(b.take(flat, _from_front(b, at, x.type.elements), axis=0), shape=b.shape)
+
+
 @aten("gather")
 def gather(b, x, axis, indices, sparse_grad=False):
     if not indices.type.elements:  # of any rank
@@ -175,6 +183,23 @@ def index_put(b, x, indices, values, accumulate=False):
     made = b.scatter_nd(moved, tuples, b.to(updates, x.type.dtype), mode=mode)
     back = [(*used, *rest).index(i) for i in range(rank)]
     return b.transpose(made, permutation=tuple(back))
+
+
+@aten("index_fill")
+def index_fill(b, x, axis, indices, value):
+    """A selection, as an element that several indices name takes the value once (so does its
+    gradient)."""
+    fill = b.to(b.value(value, x.type.dtype), x.type.dtype)
+    fill = b.expand(b.reshape(fill, shape=()), x.type.shape)
+    axis = axis_of(axis, x.type.rank)
+    size = x.type.shape[axis] if x.type.rank else 1
+    at = b.reshape(b.to(indices, I64), shape=(indices.type.elements,))
+    none, one = (b.expand(b.constant(n, I64), (k,)) for n, k in ((0, size), (1, at.type.elements)))
+    held = b.scatter_along(none, _from_front(b, at, size), one, axis=0, mode="set")
+    held = b.ne(held, b.scalar_like(0, held))
+    if x.type.rank == 0:
+        return b.select(b.reshape(held, shape=()), fill, x)
+    return b.select(b.broadcast(held, shape=x.type.shape, dims=(axis,)), fill, x)
 
 
 def _put_where_true(b, x, mask, values, accumulate):

@@ -70,6 +70,8 @@ def batch_norm(b, x, weight, bias, mean, variance, *rest):
     epsilon = rest[2] if name in ("batch_norm", "native_batch_norm") else rest[1]
     if training and (mean is not None or name != "batch_norm"):
         raise NotSupported("batch normalisation that updates statistics it is given")
+    if not x.type.elements and name == "batch_norm":
+        return x  # torch takes it without an axis of channels too
     if mean is None:  # none are kept: those of the batch
         axes = tuple(i for i in range(x.type.rank) if i != 1)
         mean, variance = b.mean(x, axes=axes), b.variance(x, axes=axes, correction=0)

@@ -11,6 +11,7 @@ from core_compiler.frontends.pytorch.aten.table import (
     aten,
     axis_of,
 )
+from core_compiler.ir import Value
 
 
 @aten(
@@ -115,10 +116,42 @@ def split(b, x, sizes, axis=0):
     return tuple(parts)
 
 
-@aten("chunk")
+@aten("chunk", "unsafe_chunk")
 def chunk(b, x, count, axis=0):
     total = x.type.shape[axis_of(axis, x.type.rank)]
     return split(b, x, max(1, math.ceil(total / count)), axis)
+
+
+@aten("tensor_split")
+def tensor_split(b, x, cuts, axis=0):
+    """``cuts``: into how many parts, the first ones longer by one; or where parts begin."""
+    if isinstance(cuts, Value):
+        raise NotSupported("places to split at that depend on data")
+    total = x.type.shape[axis_of(axis, x.type.rank)]
+    if isinstance(cuts, int):
+        least, longer = divmod(total, cuts)
+        cuts = [i * least + min(i, longer) for i in range(1, cuts)]
+    ends = [slice(0, end).indices(total)[1] for end in (*cuts, total)]
+    starts = [0, *ends[:-1]]
+    return tuple(
+        b.cut(x, axis_of(axis, x.type.rank), start, max(start, end))
+        for start, end in zip(starts, ends, strict=True)
+    )
+
+
+@aten("hsplit")
+def hsplit(b, x, cuts):
+    return tensor_split(b, x, cuts, min(1, x.type.rank - 1))
+
+
+@aten("vsplit")
+def vsplit(b, x, cuts):
+    return tensor_split(b, x, cuts, 0)
+
+
+@aten("dsplit")
+def dsplit(b, x, cuts):
+    return tensor_split(b, x, cuts, 2)
 
 
 @aten("cat", "concat", "concatenate")
@@ -135,6 +168,17 @@ def stack(b, xs, axis=0):
     shape = xs[0].type.shape
     lifted = [b.reshape(b.to(x, b.dtype), shape=(*shape[:axis], 1, *shape[axis:])) for x in xs]
     return b.concat(*lifted, axis=axis)
+
+
+@aten("cartesian_prod")
+def cartesian_prod(b, xs):
+    """All tuples of their elements, the last one's change fastest."""
+    if len(xs) == 1:
+        return xs[0]
+    shape = tuple(x.type.elements for x in xs)
+    columns = [b.broadcast(b.to(x, b.dtype), shape=shape, dims=(i,)) for i, x in enumerate(xs)]
+    columns = [b.reshape(c, shape=(math.prod(shape), 1)) for c in columns]
+    return b.concat(*columns, axis=1)
 
 
 @aten("flip")
