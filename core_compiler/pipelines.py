@@ -19,6 +19,7 @@ from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.passes.fold_batch_norm import FoldBatchNorm
 from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.recompose import Recompose
+from core_compiler.passes.round_correctly import RoundCorrectly
 from core_compiler.passes.saturation import Saturate
 from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.passes.simplify_shapes import SimplifyShapes
@@ -50,7 +51,7 @@ def meaning(training: Training | None = None) -> tuple[Pass, ...]:
 
 
 #: Passes of ours that stand in no pipeline: a person inserts them, by name.
-OPTIONAL: Mapping[str, Pass] = {pass_.name(): pass_ for pass_ in (Saturate(),)}
+OPTIONAL: Mapping[str, Pass] = {pass_.name(): pass_ for pass_ in (Saturate(), RoundCorrectly())}
 
 
 @dataclass(frozen=True)

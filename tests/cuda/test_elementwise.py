@@ -12,6 +12,7 @@ from core_compiler.codegen.cuda.compile import compile_source
 from core_compiler.codegen.cuda.source import generate
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.schedules import gpu
+from core_compiler.ops.rules import F32, F64
 from tests.cuda.helpers import CAPABILITIES, on_gpu
 from tests.cuda.lint import complaints, complaints_about
 from tests.kernels.kernel_helpers import (
@@ -114,6 +115,24 @@ def test_integers(kind):
 def test_a_function_of_f64_gives_the_references_bits(name, capability):
     x, y = doubles()
     _same_bits(name, (x, y) if name in BINARY.split() else (x,), capability)
+
+
+def test_a_function_rounded_correctly_gives_the_references_bits():
+    """What the pass ``round_correctly`` makes of functions of f32: f64 between two casts."""
+    x, _ = inputs()
+    names = ("exp", "erf", "log1p")
+
+    def build(b, x):
+        return [b.cast(getattr(b, n)(b.cast(x, dtype=F64)), dtype=F32) for n in names]
+
+    op = group(build, x)
+    wanted = reference(op, (x,))
+    narrow = reference(group(lambda b, x: [getattr(b, n)(x) for n in names], x), (x,))
+    assert all(a.tobytes() != b.tobytes() for a, b in zip(wanted, narrow, strict=True))
+    for capability in CAPABILITIES:
+        made, ptx = on_gpu(op, (x,), capability)
+        assert_same_bits(made, wanted, str(capability))
+        assert complaints(ptx) == []
 
 
 def test_every_schedule_step_keeps_the_bits():

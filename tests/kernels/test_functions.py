@@ -15,12 +15,27 @@ from core_compiler.kernels.functions import (
     BOUNDS,
     FUNCTIONS,
     NAMESPACE,
+    THROUGH_F64,
     instantiate_functions,
 )
 from tests.kernels import definitions
 from tests.kernels.exact_scalars import Scalar
-from tests.kernels.exhaustive import ORACLE_SLACK, UNARY, error_f32, evaluate, loop, worst_of_all
+from tests.kernels.exhaustive import (
+    ONE_ROUNDING,
+    ORACLE_SLACK,
+    UNARY,
+    doubtful,
+    error_f32,
+    evaluate,
+    examine,
+    loop,
+    misrounded,
+    oracle,
+    worst_of_all,
+)
+from tests.kernels.pairs import pairs
 from tests.kernels.ulp import MPMATH, ORACLES, bit_patterns, specials
+from tests.slow import slow_but
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -39,6 +54,54 @@ def test_f32_bound_on_every_input(name):
     """All 2**32 bit patterns."""
     error, where = worst_of_all(name)
     assert error <= BOUNDS[name][0] + ORACLE_SLACK, f"{error} ulps at {where!r}"
+
+
+ROUNDED = sorted(set(FUNCTIONS) - set(ONE_ROUNDING))
+QUICK = ("atan2", "erf", "exp", "expm1", "log", "pow", "sin", "tanh")
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK, ROUNDED))
+def test_f64_rounded_once_is_correctly_rounded_on_a_sample(name):
+    """The figures of all inputs name the few that are not; none of them is in the sample."""
+    if name in BINARY:
+        args = pairs(name, 0, 1 << 17)
+    else:
+        line = np.linspace(-20, 20, 1 << 15).astype(np.float32)
+        args = (np.concatenate([bit_patterns(29, 1 << 17, 32749), line]),)
+    found = examine(name, *args)
+    if name == "atan2":  # a subnormal quotient is a tie, which the angle is just not
+        assert found.wrong["f64"] < 10
+        assert all(abs(y / x) < 2.0**-126 for y, x in found.at)
+    else:
+        assert found.wrong["f64"] == 0, found.at
+    if name not in THROUGH_F64:
+        assert found.wrong["f32"] > 100, "the count finds what the f32 function rounds otherwise"
+
+
+def test_the_oracle_of_correct_rounding_decides_ties_and_borders():
+    """x**2 of 13 bits is halfway between two numbers; 2**-150 is halfway to the smallest."""
+    tie = np.float32(4097.0)
+    assert float(tie) ** 2 % 2 == 1 and 2**24 < float(tie) ** 2 < 2**25
+    args = np.array([tie, 2, 2, 2]), np.array([2, -150, -149, 128])
+    x, y = (a.astype(np.float32) for a in args)
+    right = np.array([4097.0**2 - 1, 0, 2.0**-149, np.inf], np.float32)
+    assert doubtful(right, oracle("pow", x, y)).size >= 2
+    assert not misrounded("pow", right, oracle("pow", x, y), (x, y)).size
+    for wrong in (np.nextafter(right, np.float32(-1)), np.nextafter(right, np.float32(np.inf))):
+        wrong[~np.isfinite(wrong)] = right[~np.isfinite(wrong)]
+        places = misrounded("pow", wrong, oracle("pow", x, y), (x, y))
+        assert places.tolist() == np.flatnonzero(wrong != right).tolist()
+
+
+def test_pairs_are_drawn_one_by_one_and_say_something():
+    for name in BINARY:
+        x, y = pairs(name, 0, 40_000)
+        for whole, part in zip((x, y), pairs(name, 32_768, 100), strict=True):
+            assert definitions.same_bits(whole[32_768:32_868], part)
+        results = np.abs(oracle(name, x, y))
+        assert np.mean((results > 2.0**-126) & (results < 2.0**128) & (results != 1)) > 0.5
+    x, y = pairs("pow", 0, 40_000)
+    assert np.mean((x < 0) & np.isfinite(oracle("pow", x, y))) > 0.1, "whole exponents"
 
 
 @pytest.mark.parametrize("name", BINARY)
