@@ -161,6 +161,28 @@ def test_a_branch_passes_on_what_its_regions_are_given_and_what_they_read(taken)
         np.testing.assert_allclose(of_y, dy)
 
 
+def test_every_rule_gives_ops_that_have_a_gradient_in_turn():
+    chosen = {sample.kind: sample for sample in _chosen()}
+    assert len(chosen) > 90
+    for sample in chosen.values():
+        pullback(pullback(_module(sample, _as_f64(sample))))  # refuses what has none
+
+
+def test_the_gradient_of_a_scattered_product_is_that_of_the_other_factors():
+    """Also where factors are 0: one of several, two of several, one alone in its element."""
+    x = np.array([[2.0, 0.0], [0.0, 3.0], [0.0, -1.0]])
+    updates = np.array([[0.0, 4.0, 5.0], [6.0, 7.0, 2.0], [0.0, 3.0, 2.0]])
+    places = np.array([[0, 0, 1], [0, 0, 0], [0, 1, 1]])
+    b, arguments = Builder(), (Value(type_of(x), "x"), Value(type_of(updates), "updates"))
+    made = b.scatter_along(arguments[0], b.constant(places), arguments[1], axis=1, mode="mul")
+    module = Module({"main": Function("main", Block(arguments, tuple(b.ops), (made,)))}, b.weights)
+    dy = np.array([[1.0, 2.0], [3.0, 5.0], [7.0, 11.0]])
+    back = pullback(module)
+    of_x, of_updates = evaluate_block(back.main.body, [x, updates, dy], back.weights)
+    np.testing.assert_array_equal(of_x, [[0, 10], [3 * 84, 5], [0, 66]])
+    np.testing.assert_array_equal(of_updates, [[8, 0, 0], [0, 0, 0], [0, -22, -33]])
+
+
 def test_every_op_says_what_its_gradient_is():
     """A rule, a decomposition, or that nothing passes through."""
     silent = {k for k, d in REGISTRY.items() if d.gradient is None and d.decompose is None
