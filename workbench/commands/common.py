@@ -94,8 +94,9 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE.py[:CLASS]|NAME[@PLACE]",
-        help="run a pass of your own, or one of ours that stands in no pipeline (saturate), at "
-        "after:PASS, before:PASS or a position (default: at the end of the meaning half)",
+        help="run a pass of your own, or one of ours that stands in no pipeline (saturate, "
+        "round_correctly), at after:PASS, before:PASS or a position (default: at the end of the "
+        "meaning half)",
     )
     parser.add_argument(
         "--order",
