@@ -222,6 +222,20 @@ def test_dropout_in_evaluation_is_nothing():
 # -- refusals --
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: torch.tensor_split(x, 3, dim=1),
+    lambda x: torch.tensor_split(x, (1, 4, 3), dim=-1),
+    lambda x: (*torch.hsplit(x, 5), *torch.hsplit(x[0], [2]), *torch.vsplit(x, [1, -1])),
+    lambda x: torch.dsplit(x[None], [1, 3]),
+    lambda x: torch.take(x, torch.tensor([[0, 14], [-1, 7]])),
+    lambda x: torch.cartesian_prod(x[0], x[1, :2], x[2]),
+    lambda x: x.index_fill(1, torch.tensor([3, 0, 3, -1]), x[0, 0]),
+    lambda x: torch.unsafe_chunk(x, 2, 1),
+], ids=["parts", "places", "axes", "third axis", "take", "tuples", "fill", "chunks"])  # fmt: skip
+def test_splits_and_reads_by_place_that_torch_does_not_decompose(function):
+    agrees(function, _input(3, 5))
+
+
 def test_all_unsupported_ops_are_named_at_once_with_their_lines():
     class Model(torch.nn.Module):
         def forward(self, x):
