@@ -213,7 +213,8 @@ def _eager(program, tensors, is_open: bool):
 
 
 def export(program, tensors):
-    with warnings.catch_warnings(), contextlib.redirect_stderr(None), torch.no_grad():
+    quiet = contextlib.redirect_stderr(None), contextlib.redirect_stdout(None)
+    with warnings.catch_warnings(), quiet[0], quiet[1], torch.no_grad():
         warnings.simplefilter("ignore")
         try:
             return torch.export.export(program, tuple(tensors), strict=False)

@@ -8,12 +8,14 @@ compared, and a warning says so.
 
 from __future__ import annotations
 
+import json
 import warnings
 
 import numpy as np
 import pytest
+import torch
 
-from tests.conformance import onnx_nodes, outcomes
+from tests.conformance import onnx_nodes, opinfo, opinfo_gradients, outcomes
 from tests.conformance.outcomes import Case, Outcome, Wrong
 from tests.conformance.update import SUITES, run
 
@@ -21,7 +23,7 @@ from tests.conformance.update import SUITES, run
 QUICK = {
     ("onnx_nodes", "reference"): 160, ("onnx_nodes", "cpu"): 1024,
     ("opinfo", "reference"): 512, ("opinfo", "cpu"): 1024,
-    ("opinfo_gradients", "reference"): 24, ("opinfo_gradients", "cpu"): 96,
+    ("opinfo_gradients", "reference"): 80, ("opinfo_gradients", "cpu"): 320,
     ("jax_harnesses", "reference"): 192, ("jax_harnesses", "cpu"): 384,
 }  # fmt: skip
 
@@ -75,6 +77,32 @@ def test_a_part_of_the_recorded_passes_still_pass(suite):
 @pytest.mark.parametrize(("suite", "path"), QUICK)
 def test_all_recorded_passes_still_pass(suite, path):
     _hold(suite, path, 1)
+
+
+def test_gradients_are_torchs_but_for_samples_of_ten_ops():
+    """What ``python -m tests.conformance torch-grad`` found over all samples."""
+    found = json.loads((outcomes.RESULTS / "conformance-torch-grad.json").read_text())
+    failed = {opinfo_gradients.stem(each["name"]) for each in found["failed"]}
+    assert found["passed"] + len(found["failed"]) == found["eligible"]
+    assert found["passed"] >= 0.99 * found["eligible"]
+    assert len(failed) <= 10
+    assert not any(each["reason"].startswith("failed") for each in found["failed"])
+
+
+@pytest.mark.slow  # the database and torch's decompositions take seconds to import
+@pytest.mark.parametrize(("name", "counts"), [
+    ("softmax", True), ("nn.functional.conv2d", True), ("nn.functional.batch_norm", True),
+    ("nn.functional.embedding", True), ("nn.functional.elu", True),
+    ("linalg.qr", False),  # no core op
+    ("fft.fft", False),  # complex results
+    ("normal", False),  # random
+])  # fmt: skip
+def test_a_sample_counts_where_torch_lowers_it_to_core_ops(name, counts):
+    (op,) = [
+        o for o, _dtype, own in opinfo.ops(opinfo_gradients.DTYPES) if own == f"{name}-float32"
+    ]
+    samples = [sample for _number, sample in opinfo.all_samples(op, torch.float32)]
+    assert any(opinfo_gradients.is_of_core_ops(op, sample) for sample in samples) == counts
 
 
 def test_the_ratchet_names_a_case_that_stops_passing():
