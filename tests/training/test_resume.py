@@ -245,7 +245,9 @@ def test_an_interrupted_run_keeps_what_was_done_and_ends_in_the_same_bits(fresh,
     assert books[0].receipts == books[1].receipts
 
 
-def test_an_interrupt_in_an_iteration_is_heard_after_its_receipt(fresh, tmp_path, monkeypatch):
+def test_an_interrupt_in_an_iteration_is_heard_after_its_receipt(
+    fresh, tmp_path, monkeypatch, request
+):
     real = receipts.Recorder.receipt
 
     def pressed(self, iteration, loss, state):
@@ -254,6 +256,8 @@ def test_an_interrupt_in_an_iteration_is_heard_after_its_receipt(fresh, tmp_path
         return real(self, iteration, loss, state)
 
     monkeypatch.setattr(receipts.Recorder, "receipt", pressed)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job of `&` ignores it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with pytest.raises(Stopped) as stopped:
         fit(fresh, _data(), iterations=4, batch=5, folder=tmp_path, receipts="state")
     assert (stopped.value.iteration, stopped.value.kept) == (2, 2)

@@ -327,9 +327,10 @@ def test_one_control_in_each_view_shows_both(library, tab, both):
         page.wait(f"#cw-view-{view} .two", state="detached")
         page.wait(f"#cw-view-{view} tbody tr")
     page.show("diff")
-    page.drawn("diff")
+    page.wait('.cw-tabs [data-two="both"][aria-pressed="true"]')  # the bar has followed the view
     page.locate('.cw-tabs [data-two="one"]').click()
     page.wait('.cw-tabs [data-two="one"][aria-pressed="true"]')
+    page.wait_query("diff.view", None)
     page.page.go_back()  # to the switch as it was
     page.wait('.cw-tabs [data-two="one"][aria-pressed="true"]')
     assert page.errors == []
