@@ -1,6 +1,7 @@
-"""The f32 functions over all 2**32 inputs, or 2**32 sampled pairs of inputs.
+r"""The f32 functions over all 2**32 inputs, or 2**32 sampled pairs of inputs.
 
-    python -m tests.kernels.exhaustive [NAME ...] [--jobs 2] [-o tests/results/functions-f32.json]
+    python -m tests.kernels.exhaustive [NAME ...] [--jobs 2] [--pairs N] \
+        [-o tests/results/functions-f32.json]
 
 Prints a row a function: the largest error in ulps against NumPy's and SciPy's f64 functions, the
 first input that has it, the bound that the function states, and how many results are not the
@@ -218,6 +219,10 @@ def examine_part(task: tuple[str, int]) -> tuple[str, Found]:
     return name, found
 
 
+def _parts(inputs: int) -> int:
+    return -(-inputs // PART)
+
+
 def row(name: str, found: Found) -> dict[str, Any]:
     def plain(numbers: tuple[float, ...]) -> Any:
         return numbers[0] if name not in BINARY else list(numbers)
@@ -257,20 +262,21 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", default=sorted(FUNCTIONS), metavar="NAME")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--pairs", type=int, default=1 << 32, help="of binary functions")
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     libraries = ("numpy", "scipy", "mpmath", "numba", "llvmlite")
     run = circumstances(libraries, *SOURCES)
-    parts = (1 << 32) // PART
+    parts = {name: _parts(given.pairs if name in BINARY else 1 << 32) for name in given.names}
     found: dict[str, Found] = {}
     done: dict[str, int] = dict.fromkeys(given.names, 0)
     holds = True
     with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
-        tasks = [(name, part) for name in given.names for part in range(parts)]
+        tasks = [(name, part) for name in given.names for part in range(parts[name])]
         for name, part in pool.imap(examine_part, tasks, chunksize=1):
             found.setdefault(name, Found()).add(part)
             done[name] += 1
-            if done[name] < parts:
+            if done[name] < parts[name]:
                 continue
             made = row(name, found[name])
             holds &= made["holds"]
