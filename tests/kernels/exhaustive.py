@@ -52,7 +52,10 @@ PART = 1 << 27
 #: How many inputs of results that are not correctly rounded a row names.
 NAMED = 8
 #: What the figures depend on.
-SOURCES = ("core_compiler/kernels", "tests/kernels")
+SOURCES = (
+    "core_compiler/kernels", "tests/kernels/exhaustive.py", "tests/kernels/pairs.py",
+    "tests/kernels/ulp.py",
+)  # fmt: skip
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import platform
 import re
@@ -272,7 +273,38 @@ def test_the_table_is_whole():
         assert NAMESPACE[function.symbol("f32")] is function.callables["f32"]
 
 
-def test_the_documentation_states_the_bounds(repository):
+@pytest.fixture
+def figures(repository) -> dict:
+    return json.loads((repository / "tests" / "results" / "functions-f32.json").read_text())
+
+
+def test_the_figures_are_of_every_function_and_within_its_bound(figures):
+    rows = {r["function"]: r for r in figures["functions"]}
+    assert set(rows) == set(FUNCTIONS)
+    for name, found in rows.items():
+        assert found["worst_ulps"] <= BOUNDS[name][0] + ORACLE_SLACK, name
+        assert name in BINARY or found["inputs"] == 1 << 32, name
+        assert {"commit", "date"} <= set(figures["runs"][found["run"]]), name
+    assert rows["pow"]["inputs"] >= 1 << 32
+
+
+def test_the_documentation_states_the_bounds_and_the_figures(repository, figures):
     text = (repository / "docs" / "numerics.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", text, re.M))
-    assert rows == {name: f"{f32} | {f64}" for name, (f32, f64) in BOUNDS.items()}
+    counted = {r["function"]: r.get("misrounded", {}) for r in figures["functions"]}
+    wanted = {}
+    for name, bounds in BOUNDS.items():
+        counts = [
+            f"{counted[name][way]:,}" if way in counted[name] else "" for way in ("f32", "f64")
+        ]
+        wanted[name] = [*map(str, bounds), *counts]
+    assert {name: [cell.strip() for cell in row.split("|")] for name, row in rows.items()} == wanted
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_inputs_that_the_figures_name_are_not_correctly_rounded(name, figures):
+    (found,) = [r for r in figures["functions"] if r["function"] == name]
+    named = found.get("misrounded_through_f64_at", [])
+    args = tuple(np.array(a, np.float32) for a in zip(*map(np.atleast_1d, named), strict=True))
+    if named:
+        assert examine(name, *args).wrong["f64"] == len(named)
