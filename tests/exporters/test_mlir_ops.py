@@ -229,7 +229,7 @@ FAST = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", slow_but(("linalg",), DIALECTS))
 def test_a_sample_of_each_kind_runs_as_the_reference(dialect, tmp_path):
     chosen: dict[str, Sample] = {}
     for sample in sorted(SAMPLES, key=lambda s: not _is_f32(s)):

@@ -47,7 +47,9 @@ def _filled(model):
         model[0].weight[3].zero_()
 
 
-@pytest.mark.parametrize("change", [_trained, _loaded, _filled])
+@pytest.mark.parametrize(
+    "change", [pytest.param(_trained, marks=pytest.mark.slow), _loaded, _filled]
+)
 def test_a_model_that_changed_is_not_executed_with_either_weights(change):
     model = _model()
     compiled = cc.compile(model, _inputs())

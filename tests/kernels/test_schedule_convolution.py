@@ -72,7 +72,11 @@ GRADIENTS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "known"), [*((n, False) for n in GRADIENTS), ("3x3", True), ("three colours", True)]
+    ("name", "known"),
+    slow_but(
+        (("3x3", False), ("three colours", True), ("groups", False), ("columns", False)),
+        [*((n, False) for n in GRADIENTS), ("3x3", True), ("three colours", True)],
+    ),
 )
 def test_every_step_of_a_weight_gradient_keeps_the_bits(name, known):
     """``known``: the sizes are, and with them whether the channels fill a vector."""

@@ -285,6 +285,7 @@ def test_a_generator_is_refused_where_it_would_be_read_again(fresh, tmp_path):
         fit(fresh, iter(Iterable()), iterations=4, batch=5, folder=tmp_path, resume=True)
 
 
+@pytest.mark.slow
 def test_workers_read_their_own_iterables(tmp_path):
     pytest.importorskip("distributed", reason="needs dask")
     digests = []

@@ -137,6 +137,7 @@ def test_every_op_of_both_stages_is_drawn_once_after_what_it_reads(whole, tmp_pa
             assert (data["ops"]["operand"] < users).all()
 
 
+@pytest.mark.slow
 def test_training_steps_have_the_phases_of_both(tmp_path):
     torch = pytest.importorskip("torch", reason="models come from torch")
     import core_compiler as cc
