@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from core_compiler.record.reader import Stage
 from workbench import stops
 from workbench.state import MAX_TEXT, PRESETS, VIEWS, Sight
 from workbench.url_text import MAX_FULL
@@ -130,15 +131,22 @@ def _next_rewrite(run: Run, sight: Sight, by: int) -> Sight:
 
 
 def _next_failing(run: Run, sight: Sight, by: int) -> Sight:
-    at = run.stage_number(sight.stage), -1 if sight.rewrite is None else sight.rewrite
+    at = (0, -1) if sight.stage is None else _place(run, sight)
     for stage in run.stages():
-        if stage.index < at[0] or not stage.verdicts.get("failed"):
-            continue
-        for each in run.rewrites(stage.index):
-            failed = each.check is not None and each.check.verdict == "failed"
-            if failed and (stage.index, each.number) > at:
-                return rewrite(run, sight.with_(stage=stage.index), {"index": each.number})
+        if stage.index >= at[0] and stage.verdicts.get("failed"):
+            found = stops.nearest(_failed(run, stage), at, 1)
+            if found is not None:
+                return _at(run, sight, found)
     raise Nowhere("No failed check after this place.")
+
+
+def _failed(run: Run, stage: Stage) -> list[stops.Place]:
+    """The rewrites of a stage whose checks failed, and the stage itself where others did: of its
+    kernels, of the memory it planned."""
+    failed = [(stage.index, each.number) for each in run.rewrites(stage.index)
+              if each.check is not None and each.check.verdict == "failed"]  # fmt: skip
+    of_itself = stage.verdicts["failed"] > len(failed)
+    return [(stage.index, -1), *failed] if of_itself else failed
 
 
 def _place(run: Run, sight: Sight) -> stops.Place:

@@ -180,12 +180,17 @@ async function step({ what, by }) {
     return rewriteAt({ ...state, stage }, index);
   }
   if (what === 'failing') {
-    for (const each of STAGES.slice(at)) {
+    const from = state.stage === null ? 0 : at;
+    for (const each of STAGES.slice(from)) {
       if (each.check?.verdict !== 'failed') continue;
       const { detail } = await facts(`stage/${each.index}`);
-      const first = each.index === at ? (state.rewrite ?? -1) + 1 : 0;
-      const index = detail.rewrites.findIndex((row, i) => i >= first && row.check === 'failed');
-      if (index >= 0) return rewriteAt({ ...state, stage: each.index }, index);
+      const failed = detail.rewrites.flatMap((row, i) => (row.check === 'failed' ? [i] : []));
+      if (each.check.counts.failed > failed.length) failed.unshift(-1); // a check of the stage itself
+      const passed = each.index > from ? -2 : state.rewrite ?? -1;
+      const found = failed.find((number) => number > passed);
+      if (found === undefined) continue;
+      const there = { ...state, stage: each.index };
+      return found < 0 ? leaveOverview({ ...there, rewrite: null }) : rewriteAt(there, found);
     }
     throw new Nowhere('No failed check after this place.');
   }

@@ -10,8 +10,9 @@ import pytest
 from core_compiler import compiler
 from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder
-from workbench import models
+from workbench import models, stops
 from workbench.state import VIEWS
+from workbench.views.reading import Run
 
 pytestmark = pytest.mark.playwright
 
@@ -151,8 +152,26 @@ def test_breakpoints_are_set_and_run_to(opened, recording):
     page.wait(f'#cw-rail .rewrite.on.stop[data-rewrite="{again[1]}"]')
     page.locate("#cw-rail .stops span button").click()
     page.wait_query("stops", None)
+
+
+def test_the_changes_of_the_selected_op_are_walked_with_a_key(opened, recording):
+    run = Run(recording)
+    first = next(s for s in run.stages() if s.rewrites)
+    op = run.op_id(run.rewrites(first.index)[0].rewrite.old[0])
+    page = opened("&stage=0&panes=graph,diff")
+    page.stage(0)
     page.press("h")
-    page.wait(f'#cw-rail .rewrite.on:not([data-rewrite="{again[1]}"]), #cw-bar .toast:visible')
+    page.wait("#cw-bar .toast:has-text('Select an op first')")
+    page = opened(f"&stage=0&op={op}&panes=graph,diff")
+    page.wait("#cw-inspector .head b")
+    at = (0, -1)
+    for key, by in (("h", 1), ("h", 1), ("H", -1)):  # what it became is selected, and followed
+        at = stops.nearest(stops.changes(run, int(page.query("op"))), at, by)
+        page.press(key)
+        page.stage(at[0])
+        page.wait(f'#cw-rail .rewrite.on[data-rewrite="{at[1]}"]')
+        page.wait_query("rewrite", str(at[1]))
+    run.close()
 
 
 def test_keys_do_nothing_while_a_text_field_has_the_focus(opened):

@@ -248,6 +248,24 @@ def test_a_failed_check_is_the_first_finding_and_leads_to_its_rewrite(server, ta
 
 
 @pytest.mark.playwright
+def test_n_goes_from_one_failed_check_to_the_next(server, tab, wrong):
+    with Recording.open(wrong) as file:
+        failed = [(s.index, r.number) for s in file.stages() for r in file.rewrites(s.index)
+                  if r.check is not None and r.check.verdict == "failed"]  # fmt: skip
+    assert len(failed) == 2, "one of each relu"
+    page = tab(f"{server.url}?run={quote(str(wrong))}")
+    for stage, number in failed:
+        page.press("n")
+        page.stage(stage)
+        page.wait_query("rewrite", str(number))
+        page.wait(f'#cw-rail .rewrite.on[data-rewrite="{number}"]')
+    page.press("n")
+    page.wait("#cw-bar .toast:has-text('No failed check after this place')")
+    assert page.query("rewrite") == str(failed[-1][1])
+    assert page.errors == []
+
+
+@pytest.mark.playwright
 def test_keys_and_filters_of_the_list(opened, run):
     stage = max(run.stages(), key=lambda s: len({r.rewrite.rule for r in run.rewrites(s.index)}))
     steps = run.rewrites(stage.index)

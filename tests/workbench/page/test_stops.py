@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+
 import pytest
 
 from workbench import moves, stops
@@ -66,6 +69,37 @@ def test_the_changes_of_the_selected_op_are_walked(run):
     assert (sight.stage, sight.rewrite) == (first.index, 0)
     with pytest.raises(moves.Nowhere, match="Select an op"):
         moves.step(run, Sight(stage=0), {"what": "op", "by": 1})
+
+
+def test_failed_checks_are_walked_in_order_those_of_a_stage_itself_too(recording, tmp_path):
+    """Kernels and planned memory are checked as a whole: no rewrite is to blame."""
+    path = shutil.copy(recording, tmp_path / "failing.run")
+    with sqlite3.connect(path) as database:
+        some = (
+            "SELECT stage, min(number), max(number) FROM rewrite GROUP BY stage HAVING count(*) > 1"
+        )
+        (first, one, two), *_ = database.execute(some)
+        (last,) = database.execute(
+            "SELECT max(stage) FROM check_result WHERE rewrite IS NULL"
+        ).fetchone()
+        for stage, where in ((first, f"number IN ({one}, {two})"), (last, "0")):
+            database.execute(
+                "UPDATE check_result SET verdict = 'failed' WHERE stage = ? AND (rewrite IN "
+                f"(SELECT id FROM rewrite WHERE stage = ? AND {where}) OR rewrite IS NULL)",
+                (stage, stage),
+            )
+    database.close()
+    failing = Run(path)
+    for begin in (Sight(), Sight(stage=0)):
+        sight, found = begin, []
+        for _ in range(3):
+            sight = moves.step(failing, sight, {"what": "failing", "by": 1})
+            found.append((sight.stage, sight.rewrite))
+        assert found == [(first, one), (first, two), (last, None)]
+        assert sight.panes != ("overview",)
+        with pytest.raises(moves.Nowhere, match="No failed check"):
+            moves.step(failing, sight, {"what": "failing", "by": 1})
+    failing.close()
 
 
 @pytest.mark.parametrize(
