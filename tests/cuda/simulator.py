@@ -128,7 +128,8 @@ class Namespace(dict):
             block=lambda: self.kernel["cuda"].blockIdx.x,
             barrier=lambda: self.kernel["cuda"].syncthreads(),
             quotient=lambda a, b: _counted(a, b) // b, remainder=lambda a, b: _counted(a, b) % b,
-            fma_f32x4=fma,
+            fma_f32x4=fma, and_bool=np.logical_and, or_bool=np.logical_or,
+            not_bool=np.logical_not,
         )  # fmt: skip
         self.bytes = [b.reshape(-1).view(np.uint8) for b in buffers]
         self.kernel: dict = {}

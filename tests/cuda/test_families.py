@@ -1,4 +1,4 @@
-"""Kernels of other families, one thread an element of the output: the reference's bits."""
+"""Kernels of other families than products and elementwise chains: the reference's bits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 
 from tests.cuda.helpers import CAPABILITIES, on_gpu
 from tests.cuda.lint import complaints
-from tests.kernels.kernel_helpers import assert_same_bits, group, normal, reference
+from tests.kernels.kernel_helpers import assert_same_bits, group, integers, normal, reference
+from tests.kernels.test_kernel_lowering import CASES, awkward
 
 
 def below_the_diagonal(b, x, w):
@@ -38,3 +39,43 @@ def test_a_kernel_gives_the_references_bits(name):
         made, ptx = on_gpu(op, given, capability)
         assert_same_bits(made, wanted, f"{name} for {capability}")
         assert complaints(ptx) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@pytest.mark.parametrize("name", CASES)
+def test_every_lowering_gives_the_references_bits(name, capability):
+    build, given = CASES[name]
+    _check(name, build, given, capability)
+
+
+#: Of those, for the quick tests: one of each kernel that no other quick test here executes, on
+#: operands of which the interpreter is done soon.  Names are those of ``CASES``.
+SMALL = {
+    "softmax of columns": [normal(9, 5)],
+    "statistics of a batch": [normal(3, 4, 5, 6)],
+    "convolution transposed": [normal(1, 4, 3, 2), normal(4, 2, 3, 2)],
+    "weights of a strided convolution in groups": [normal(1, 4, 5, 5), normal(1, 4, 3, 5)],
+    "max pool back": CASES["max pool back"][1],
+    "average pool back": CASES["average pool back"][1],
+    "cumsum back, exclusive": [normal(2, 300, 2)],
+    "sort": [awkward(4, 10)],
+    "argsort down": [awkward(4, 10)],
+    "top 5": [awkward(4, 10)],
+    "scatter add": [normal(5, 4), integers(-1, 6, (30, 1)), normal(30, 4)],
+    "scatter along": CASES["scatter along"][1],
+    "added at pairs of indices": [normal(5, 4, 3), integers(-1, 6, (30, 2)), normal(30, 3)],
+    "random normal": CASES["random normal"][1],
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_one_gives_the_references_bits(name):
+    _check(name, CASES[name][0], SMALL[name], (9, 0))
+
+
+def _check(name, build, given, capability) -> None:
+    op = group(build, *given)
+    made, ptx = on_gpu(op, given, capability)
+    assert_same_bits(made, reference(op, given), f"{name} for {capability}")
+    assert complaints(ptx) == []

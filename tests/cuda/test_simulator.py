@@ -31,6 +31,10 @@ GROUPS = {
     "product": ("shared_f32", _linear, normal(9, 260), normal(260, 37), normal(37)),
     "softmax": ("barrier()", lambda b, x: b.softmax(x, axis=1), normal(2, 70)),
     "row sum": ("shared_f32", lambda b, x: b.reduce_sum(x, axes=(1,)), normal(3, 133)),
+    "sort": (
+        "scratch + block()", lambda b, x: b.sort(x, axis=0, descending=True),
+        np.array([[3, 1], [np.nan, 2], [1, 2], [0, -0.0], [-0.0, 0], [3, np.nan]], np.float32),
+    ),
     "elementwise": (
         "load_f32x4", lambda b, x, y: b.gelu(b.add(b.exp(x), y), approximate="none"),
         normal(5, 7), normal(5, 7),

@@ -212,6 +212,9 @@ CASES = {
         [normal(2, 4, 5, 6), normal(4), normal(4)],
     ),
     "variance": (lambda b, x: b.variance(x, axes=(0, 2)), [normal(7, 5, 30)]),
+    "statistics of a batch": (
+        lambda b, x: (b.mean(x, axes=(0, 2, 3)), b.variance(x, axes=(0, 2, 3))), [normal(3, 4, 5, 6)]
+    ),
     "product of matrices": (lambda b, x, w: b.matmul(x, w), [normal(5, 300), normal(300, 7)]),
     "batched product": (lambda b, x, w: b.matmul(x, w), [normal(3, 4, 30), normal(3, 30, 5)]),
     "product of nothing": (
@@ -310,6 +313,10 @@ CASES = {
     "scatter along": (
         lambda b, x, i, u: b.scatter_along(x, i, u, axis=0, mode="add"),
         [normal(5, 4), integers(0, 5, (30, 4)), normal(30, 4)],
+    ),
+    "added at pairs of indices": (
+        lambda b, x, i, u: b.scatter_nd(x, i, u, mode="add"),
+        [normal(5, 4, 3), integers(-1, 6, (300, 2)), normal(300, 3)],
     ),
     "random normal": (
         lambda b, seed: b.random_normal(seed, shape=(7, 3), stream=3), [np.array(123456789012345)]

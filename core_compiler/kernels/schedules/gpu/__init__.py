@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core_compiler.ir import Function
+from core_compiler.kernels.abi import parallel_nest, scratch_allocations
 from core_compiler.kernels.schedules.gpu import elements, product, rows
 from core_compiler.kernels.schedules.product import read_product
 from core_compiler.kernels.schedules.simd import reductions
@@ -33,6 +34,14 @@ def schedule(
             return product.schedule(kernel, found, chosen)
         except Refused:
             pass  # no columns to tile (a dot product, a depthwise convolution)
-    if reductions(kernel):
+    if reductions(kernel) or _keeps_rows(kernel):
         return rows.schedule(kernel)
     return elements.schedule(kernel)
+
+
+def _keeps_rows(kernel: Function) -> bool:
+    """Whether work items have memory of a size known at run time (a sort's order, the row of a
+    softmax along another axis than the last): a block has such memory, a thread of its own not."""
+    nest = set(parallel_nest(kernel))
+    inside = {op for loop in nest for op in loop.walk()}
+    return any(op in inside for op in scratch_allocations(kernel))
