@@ -19,10 +19,12 @@ from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.passes.fold_batch_norm import FoldBatchNorm
 from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.recompose import Recompose
+from core_compiler.passes.rematerialise import Rematerialise
 from core_compiler.passes.round_correctly import RoundCorrectly
 from core_compiler.passes.saturation import Saturate
 from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.passes.simplify_shapes import SimplifyShapes
+from core_compiler.passes.widen_sums import WidenSums
 from core_compiler.training.config import Training
 from core_compiler.training.passes import lowered
 from core_compiler.training.passes import pipeline as training_passes
@@ -51,7 +53,9 @@ def meaning(training: Training | None = None) -> tuple[Pass, ...]:
 
 
 #: Passes of ours that stand in no pipeline: a person inserts them, by name.
-OPTIONAL: Mapping[str, Pass] = {pass_.name(): pass_ for pass_ in (Saturate(), RoundCorrectly())}
+OPTIONAL: Mapping[str, Pass] = {
+    pass_.name(): pass_ for pass_ in (Saturate(), RoundCorrectly(), WidenSums(), Rematerialise())
+}
 
 
 @dataclass(frozen=True)

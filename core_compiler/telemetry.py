@@ -13,6 +13,7 @@ from core_compiler.hardware.machine import Machine
 from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.events import BufferRecord, KernelRecord, Observer, TimingRecord
 from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.placement.problem import ALIGNMENT
 from core_compiler.runtime.compile_worker import ASSEMBLY, INTERMEDIATE
 
 if TYPE_CHECKING:
@@ -103,8 +104,9 @@ def buffer_records(facts: Mapping[str, Any]) -> tuple[list[BufferRecord], dict[s
     plan = facts["plan"]
     records = []
     ends: dict[str, int] = {}
+    unit = next((b.alignment for b in plan.lifetimes), ALIGNMENT)
     for life, offset in facts["lifetimes"]:
-        size = -(-life.size // 64) * 64
+        size = -(-life.size // unit) * unit
         if offset is None:
             # Memory that is the caller's or the weights' has no planned place: drawn in a row.
             offset = ends.get(life.space, 0)

@@ -23,9 +23,10 @@ from core_compiler.targets.cpu import CPU
 from tests.passes.programs import program
 from workbench import edits, report
 from workbench.advice import HAZARDS, advise
-from workbench.advice.finding import Finding
+from workbench.advice.finding import EXPERIMENT, NOTHING, Finding
 from workbench.views import overview
 from workbench.views.reading import Run
+from workbench.views.work import work
 
 #: Told to the recorder after the compile.
 More = Callable[[Recorder, Compilation], None]
@@ -62,7 +63,7 @@ class Bench:
 
     def again(self, found: Finding, build: Callable, *types: str) -> Run:
         """The program compiled with the draft that a finding offers."""
-        (offer,) = found.tries
+        offer = found.tries[0]
         assert offer.draft is not None and not offer.reason
         edit = edits.from_json(offer.draft["edit"])
         return self(build, *types, edit=edit, options=offer.draft["target"])
@@ -112,6 +113,30 @@ def same_twice(b, x, y):
     return b.matmul(x, y), b.matmul(x, y)
 
 
+def two_sums(b, x, y):
+    """Fused as it comes, one more launch than needed is left: a second round joins it."""
+    wide = b.exp(x)
+    summed = b.reduce_sum(wide, axes=(0,))
+    wider = b.tanh(b.exp(wide))
+    return b.reduce_sum(wider, axes=(0,)), summed, b.matmul(wider, y)
+
+
+def tanh_of_a_sum(b, x, y):
+    wide = b.exp(b.matmul(x, y))
+    return b.tanh(b.exp(wide)), b.reduce_sum(wide, axes=(1,))
+
+
+def variance(b, x):
+    mean = b.mean(x, axes=(1,))
+    return b.sub(b.mean(b.mul(x, x), axes=(1,)), b.mul(mean, mean))
+
+
+def tiny(b, x):
+    """75 running sums of 4 bytes that are alive at once, each padded to 64."""
+    kept = [b.cumsum(b.mul(x, b.constant(np.float32([i + 1]))), axis=0) for i in range(75)]
+    return b.concat(*(b.cumsum(k, axis=0) for k in kept), axis=0)
+
+
 def for_nobody(b, x):
     b.cumsum(x, axis=1)
     return b.cumsum(x, axis=0)
@@ -150,6 +175,7 @@ def test_an_op_that_reads_what_was_just_written_is_named_with_what_refused(bench
     assert "fuse_elementwise refused (elementwise ops)" in told(found)
     assert "takes" not in told(found), "nothing was timed"
     assert [t.draft for t in found.tries] == [None], "the model has to change"
+    assert found.tries[0].sentence.startswith(NOTHING + "no order of the fusions joins them")
     assert of(bench(chain, SQUARE), "unfused chain") == []
     assert of(bench(after_a_scan, "8x8xf32"), "unfused chain") == [], "too small to speak of"
 
@@ -195,6 +221,31 @@ def test_the_offers_say_what_they_change(bench):
     assert "fold_constants#3 refused (worth a constant)" in told(found)
 
 
+#: The order that leaves ``tanh_of_a_sum`` an op of its own.
+BACKWARDS = ("fuse_reductions", "fuse_elementwise", "fuse_epilogues")
+
+
+@pytest.mark.parametrize(("build", "order", "words"), [
+    (two_sums, (), "fuse_reductions twice"),
+    (tanh_of_a_sum, BACKWARDS, "in the order fuse_reductions, fuse_epilogues"),
+])  # fmt: skip
+def test_fusions_that_leave_more_launches_than_others_are_offered(bench, build, order, words):
+    run = bench(build, SQUARE, SQUARE, edit=PipelineEdit(order=order))
+    (found,) = of(run, "unfused chain")
+    assert "1 launch less, 512.0 KiB less is read and written" in found.tries[0].sentence
+    assert found.tries[0].words == words
+    tried = bench.again(found, build, SQUARE, SQUARE)
+    assert len(launches(tried)) == len(launches(run)) - 1
+    moved = [sum(w.bytes for w in work(each)) for each in (run, tried)]
+    assert moved[0] - moved[1] == 512 * 1024
+    assert of(tried, "unfused chain") == []
+
+
+def launches(run: Run) -> list:
+    last = run.recording.module(len(run.stages()) - 1).main.body.ops
+    return [op for op in last if op.kind == LAUNCH]
+
+
 def timed(us: Sequence[float], threads: int = 2) -> More:
     """Times of the launches, on a machine of 100 GFLOP/s and 10 GB/s."""
 
@@ -220,7 +271,7 @@ def product(b, x, y):
 
 @pytest.mark.parametrize(("own", "chosen", "tried"), [
     (16, {}, "vector_width = 8"), (8, {"vector_width": 16}, "no edits"),
-    (8, {}, None), (8, {"vector_width": 8}, None),
+    (8, {}, "tiles = small"), (8, {"vector_width": 8}, "vector_width = 8; tiles = small"),
 ])  # fmt: skip
 def test_the_width_of_vectors_follows_the_processor(bench, monkeypatch, own, chosen, tried):
     monkeypatch.setattr(cpu, "own_width", lambda: own)
@@ -228,7 +279,7 @@ def test_the_width_of_vectors_follows_the_processor(bench, monkeypatch, own, cho
     slow = bench(product, SQUARE, SQUARE, options=chosen, more=timed([10 * least]))
     (found,) = of(slow, "far from its limit")
     words = [t.words for t in found.tries if t.done]
-    assert words == ([] if tried is None else [tried])
+    assert words == [tried]
 
 
 def test_a_kernel_far_from_its_limit(bench, monkeypatch):
@@ -269,6 +320,52 @@ def test_a_plan_is_held_against_what_other_planners_need(bench):
     assert "greedy_start needs 112.0 KiB (used)" in told(found)
     assert found.tries[0].sentence == "Plan with best, which needs 16.0 KiB less."
     assert found.tries[0].words == "no edits" and "--set" not in found.tries[0].command
+
+
+def test_a_buffer_that_waits_is_computed_again(bench):
+    run = bench(waits, *WIDE)
+    (found,) = of(run, "sets the peak")
+    assert found.tries[0].words == "rematerialise inserted after outline_kernels"
+    assert "1.2 MiB instead of 1.5 MiB, for at most 1 launch more" in found.tries[0].sentence
+    tried = bench.again(found, waits, *WIDE)
+    assert found.cost is not None
+    assert arena(run) - arena(tried) == found.cost.value == 256 * 256 * 4
+    assert len(launches(tried)) == len(launches(run)) + 1
+    assert of(tried, "sets the peak") == []
+
+
+def test_where_nothing_lowers_the_peak_the_advice_says_so(bench):
+    """What waits is made by the widest launch of all: done again it would set the peak itself."""
+
+    def wide_waits(b, x, w, v):
+        kept = b.matmul(x, w)
+        return b.matmul(b.matmul(b.matmul(kept, v), b.exp(x)), kept)
+
+    run = bench(wide_waits, "256x256xf32", "256x256xf32", "256x256xf32")
+    for found in of(run, "sets the peak"):
+        if found.tries[0].draft is None:
+            assert found.tries[0].sentence.startswith(NOTHING)
+        else:
+            tried = bench.again(found, wide_waits, *["256x256xf32"] * 3)
+            assert arena(tried) < arena(run)
+
+
+def arena(run: Run) -> float:
+    return float(run.figures("memory")["arena_bytes"])
+
+
+def test_less_padding_is_offered_where_it_is_less(bench):
+    run = bench(tiny, "1xf32")
+    (found,) = of(run, "padding")
+    assert found.cost is not None and found.cost.value >= 75 * 60
+    assert found.tries[0].words == "plan_memory.alignment = 32"
+    tried = bench.again(found, tiny, "1xf32")
+    assert arena(tried) <= arena(run) / 2 + 64
+    (left,) = of(tried, "padding") or [None]
+    assert left is None or left.tries[0].sentence.startswith(NOTHING)
+    padded = [sum(b.size - b.unpadded_size for b in each.buffers() if b.tier == "dram")
+              for each in (run, tried)]  # fmt: skip
+    assert padded[1] < padded[0] / 2
 
 
 @pytest.mark.parametrize(("used", "named"), [(4, True), (60, False)])
@@ -314,9 +411,35 @@ def test_an_op_that_cancels_its_digits(bench, largest, named):
     found = of(bench(difference, "8x8xf32", "8x8xf32", more=seen), "cancellation")
     assert len(found) == named
     for each in found:
+        assert each.tries[0].sentence.startswith(NOTHING + "its operands come rounded to f32")
         assert each.title == "sub cancels most of its digits (model.py:1)"
         assert each.cost is not None and each.cost.estimated
         assert each.cost.value == pytest.approx(2.0**-23 * 1e5 / 2)
+
+
+def test_the_digits_of_a_variance_are_kept_in_f64(bench, tmp_path):
+    """Compiled, checked and executed: the offer brings the error from percents to roundings."""
+    x = (np.random.default_rng(0).standard_normal((8, 512)) + 1000).astype(np.float32)
+    wanted = x.astype(np.float64).var(axis=1)
+
+    def executed(edit: PipelineEdit) -> tuple[Run, float]:
+        options = Options(check=True, edit=edit)
+        made = compiler.start(program(variance, "8x512xf32"), CPU(), options, (x,)).finish()
+        path = tmp_path / f"variance-{len(edit.insert)}.run"
+        with Recorder(path) as recorder:
+            made.tell(recorder, spec="digits-mlp", model="planted", target="cpu")
+        (found,) = made(x)
+        bench._runs.append(Run(path))
+        return bench._runs[-1], float(np.abs(found - wanted).max() / wanted.max())
+
+    run, error = executed(PipelineEdit())
+    (found,) = of(run, "cancellation")
+    assert found.title == "sub cancels most of its digits (model.py:5)"
+    assert found.tries[0].words.startswith("widen_sums inserted") and error > 0.01
+    assert found.tries[0].draft is not None
+    tried, less = executed(edits.from_json(found.tries[0].draft["edit"]))
+    assert less < 1e-6
+    assert of(tried, "cancellation") == []
 
 
 # -- kernels of a GPU ------------------------------------------------------------------------------
@@ -353,6 +476,35 @@ def test_hazards_of_a_gpu(bench, facts, hazard, title, cost):
     assert found.tries[0].words == "tiles = small" and not found.tries[0].reason
     healthy = bench(product, SQUARE, SQUARE, more=on_a_gpu(), target="cuda")
     assert of(healthy, hazard) == []
+
+
+@pytest.mark.parametrize(
+    ("build", "types", "tiles", "words"),
+    [
+        (product, (SQUARE, SQUARE), "small", ["no edits"]),
+        (lambda b, x, y: b.exp(b.matmul(x, y)), (SQUARE, SQUARE), "small",
+         ["no edits", "skip fuse_epilogues; tiles = small"]),
+        (lambda b, x: b.reduce_sum(b.exp(x), axes=(1,)), (SQUARE,), "",
+         ["skip fuse_reductions"]),
+        (chain, (SQUARE,), "", ["skip fuse_elementwise"]),
+        (lambda b, x: b.exp(x), (SQUARE,), "", [None]),
+    ],
+    ids=("small tiles", "epilogue", "row program", "chain", "one op"),
+)  # fmt: skip
+def test_what_is_tried_of_a_spill_depends_on_what_the_kernel_is(bench, build, types, tiles, words):
+    pytest.importorskip("numba_cuda", reason="what can be tried asks the CUDA target")
+    options = {"tiles": tiles} if tiles else {}
+    run = bench(build, *types, options=options, more=on_a_gpu(spilled=24), target="cuda")
+    (found,) = of(run, "spill")
+    assert [t.words or None for t in found.tries] == words
+    first = found.tries[0].sentence
+    assert first.startswith(NOTHING if words == [None] else EXPERIMENT)
+    for each in found.tries:
+        if each.draft is not None:
+            edit = edits.from_json(each.draft["edit"])
+            tried = bench(build, *types, edit=edit, options=each.draft["target"])
+            more = len(launches(tried)) - len(launches(run))
+            assert more == (1 if edit.skip else 0), "what was fused is launched apart"
 
 
 # -- all of it -------------------------------------------------------------------------------------

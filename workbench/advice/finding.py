@@ -11,6 +11,11 @@ ERROR, WARNING, NOTE = "error", "warning", "note"
 LARGE = 0.10
 
 
+#: How sentences of what to try begin: of what no edit of the pipeline can do, and of what only
+#: measuring it shows.
+NOTHING, EXPERIMENT = "Nothing to try here: ", "An experiment: "
+
+
 @dataclass(frozen=True)
 class Cost:
     """What a hazard costs.
@@ -40,7 +45,8 @@ class Fact:
 @dataclass(frozen=True)
 class Try:
     """What to try: a ``sentence``, and where our pipeline can do it the gestures of
-    ``workbench.editing.change`` (``done``) that lead to it.
+    ``workbench.editing.change`` (``done``) that lead to it.  Where it cannot the sentence begins
+    with ``NOTHING`` and says why; one whose effect nobody knows beforehand with ``EXPERIMENT``.
 
     The rest is filled in by ``offers.resolve``: the ``draft`` to compile, the edit in ``words``,
     the ``command`` line and, where none of that is possible, the ``reason``.

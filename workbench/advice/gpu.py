@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from core_compiler.passes.fuse_elementwise import FuseElementwise
+from core_compiler.passes.fuse_epilogues import FuseEpilogues
+from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.runtime.memory import show_bytes
-from workbench.advice.finding import Cost, Fact, Finding, Try, severity
-from workbench.advice.offers import target_option
-from workbench.advice.program import Program, family_of, of_line
+from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Try, severity
+from workbench.advice.offers import skip, target_option
+from workbench.advice.program import Launch, Program, family_of, of_line
 from workbench.views.kernels import launches as counted
 from workbench.views.kernels import table
 
@@ -21,6 +24,10 @@ DEAR = 0.10
 #: What allows no more warps, as the calculator calls it.
 _LIMITS = {"registers": "registers", "shared": "shared memory", "blocks": "blocks of a "
            "multiprocessor", "warps": "warps of a multiprocessor"}  # fmt: skip
+
+#: What of a family was joined, and by which pass.
+_FUSION = {"contraction": FuseEpilogues.name(), "reduction": FuseReductions.name(),
+           "map": FuseElementwise.name()}  # fmt: skip
 
 
 def spills(program: Program) -> Iterator[Finding]:
@@ -82,15 +89,33 @@ def _kernel(row: dict[str, Any]) -> Cost:
     return Cost(us, "us", how, _share(row), "of the time", not measured)
 
 
+def _tries(program: Program, mine: Sequence[Launch]) -> Iterator[Try]:
+    """Smaller tiles for products; for what fusion made, less in a kernel; else words."""
+    family = family_of([op for launch in mine for op in launch.computes])
+    product = family == "contraction"
+    small = program.bench.target("tiles") not in ("", "default")
+    if product and not small:
+        yield Try("Cut products finely: fewer registers a thread and more blocks, at the price of "
+                  "reading operands more often.", (target_option("tiles", "small"),))  # fmt: skip
+        return
+    if product:
+        yield Try(f"{EXPERIMENT}this run cuts products finely; take the default tiles, which read "
+                  "operands less often.", (target_option("tiles", ""),))  # fmt: skip
+    name = _FUSION.get(family, "")
+    row = program.bench.row(name)
+    joined = any(len(launch.kinds) > 1 for launch in mine)
+    if joined and row is not None and not row.skipped:
+        yield Try(f"{EXPERIMENT}leave {name} out. Its kernels hold fewer values at once, and write "
+                  "between them what they kept in registers.", (skip(name),))  # fmt: skip
+    elif not product:
+        yield Try(f"{NOTHING}the kernel has no tiles to choose and nothing was fused into it. Give "
+                  "each launch more rows (a larger batch).")  # fmt: skip
+
+
 def _finding(program: Program, row: dict[str, Any], hazard: str, title: str, cost: Cost,
              facts: list[Fact], detail: str) -> Finding:  # fmt: skip
     mine = [launch for launch in program.launches if launch.kernel == row["name"]]
-    product = any(family_of(launch.computes) == "contraction" for launch in mine)
-    tries = [Try("Give each launch more rows (a larger batch), or fewer values to hold at once.")]
-    if product and program.bench.target("tiles") in ("", "default"):
-        tries = [Try("Cut products finely: fewer registers a thread and more blocks, at the price "
-                     "of reading operands more often.",
-                     (target_option("tiles", "small"),))]  # fmt: skip
+    tries = list(_tries(program, mine))
     return Finding(
         severity(cost), title + of_line(row["place"]), f"{detail}; {counted(row['count'])}",
         {"kernel": row["id"], "panes": ["kernels", "code"]}, hazard, cost, tuple(facts),

@@ -22,8 +22,9 @@ from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.passes.inline_broadcasts import InlineBroadcasts
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.runtime.memory import show_bytes
-from workbench.advice.finding import Cost, Fact, Finding, Try, severity
-from workbench.advice.offers import last_stage, option, take_back, target_option
+from workbench.advice import trials
+from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Try, severity
+from workbench.advice.offers import last_stage, option, repeat, take_back, target_option
 from workbench.advice.program import Launch, Program, at, family_of, of_line
 from workbench.views.kernels import launches as counted
 from workbench.views.kernels import table
@@ -94,6 +95,29 @@ def unfused(program: Program) -> Iterator[Finding]:
     found.sort(key=lambda each: -each[0].value)
     for cost, same in found[:MAX_ASKED]:
         yield _unfused(program, cost, same)
+    if not found:
+        yield from _fused_better(program)
+
+
+def _fused_better(program: Program) -> Iterator[Finding]:
+    """What the fusions leave because of the order in which they come."""
+    if any(program.bench.changed(*_FUSIONS)):
+        return
+    tried = trials.fusions(program)
+    if tried is None:
+        return
+    cost = program.traffic(tried.bytes, f"{show_bytes(tried.bytes)} read and written needlessly")
+    if cost is None:
+        return
+    stage = last_stage(program.stages, FuseReductions)
+    fact = Fact("the fusions were done again on the program that they were given, in each order "
+                "and each of them twice", {"stage": stage.index} if stage else {})  # fmt: skip
+    count = f"{counted(tried.launches)} more" if tried.launches else "Larger launches"
+    yield Finding(
+        severity(cost), f"{count} than other fusions leave",
+        f"of {counted(len(program.launches))}", {"panes": ["pipeline"]}, "unfused chain", cost,
+        (fact,), (tried.offer,),
+    )  # fmt: skip
 
 
 def _between(program: Program, value: Value, writer: Launch, reader: Launch) -> int:
@@ -159,12 +183,16 @@ def _join(program: Program, answer: Answer | None) -> list[Try]:
     back = take_back(list(program.bench.changed(*_FUSIONS)))
     if back:
         return back
+    tried = trials.fusions(program)
+    better = [] if tried is None else [tried.offer]
     if answer is None:
-        return [Try("No pass of this pipeline joins two such ops.")]
+        return better or [Try(f"{NOTHING}no pass of ours joins two such ops, in no order.")]
     if answer.condition == HOLDS.condition:
-        again = {"do": "repeat", "label": answer.pass_label, "on": True}
+        again = repeat(answer.pass_label)
         return [Try(f"Run {answer.pass_label} twice: they met only after it had asked.", (again,))]
-    return [Try(_MODEL.get(answer.condition, "Change the model so that this condition holds."))]
+    asked = _MODEL.get(answer.condition, "Change the model so that this condition holds.")
+    return [*better, Try(asked if better else f"{NOTHING}no order of the fusions joins them. "
+                         f"{asked}")]  # fmt: skip
 
 
 # -- layouts ---------------------------------------------------------------------------------------
@@ -217,7 +245,8 @@ def _layout(program: Program, hazard: str, title: str, detail: str, every: Seque
             )
         ]
     if not tries:
-        tries = [Try("Let the model keep one order of its axes between these lines.")]
+        tries = [Try(f"{NOTHING}no layout that a pass chooses is behind it. Let the model keep one "
+                     "order of its axes between these lines.")]  # fmt: skip
     return Finding(severity(cost), title, detail, program.sight(every[0]), hazard, cost,
                    tuple(facts), tuple(tries))  # fmt: skip
 
@@ -314,11 +343,16 @@ def _faster(program: Program, row: dict) -> Iterator[Try]:
         yield Try(f"This run was compiled with vectors of {given} lanes: take as many as the "
                   "processor has.", (target_option("vector_width", ""),))  # fmt: skip
     elif target == "cpu" and product and not given and own in ("", "16"):
-        yield Try("Take vectors of 8 lanes: a result with few columns fills them better, and some "
-                  "processors clock higher.", (target_option("vector_width", "8"),))  # fmt: skip
+        yield Try(f"{EXPERIMENT}take vectors of 8 lanes. A result with few columns fills them "
+                  "better, and some processors clock higher.",
+                  (target_option("vector_width", "8"),))  # fmt: skip
+    elif product:
+        yield Try(f"{EXPERIMENT}cut its products finely, for more pieces of work at the price of "
+                  "reading operands more often.", (target_option("tiles", "small"),))  # fmt: skip
     else:
-        yield Try("Look at its loops beside the assembly in the view Code; more rows at once (a "
-                  "larger batch) give it more to do.")  # fmt: skip
+        yield Try(f"{NOTHING}only products have tiles and widths to choose. Look at its loops "
+                  "beside the assembly in the view Code; more rows at once (a larger batch) give "
+                  "it more to do.")  # fmt: skip
 
 
 # -- work that is not needed -----------------------------------------------------------------------
@@ -373,6 +407,9 @@ def _fold(program: Program, mine: Sequence[Launch]) -> Iterator[Try]:
     if allowed > float(dict(last.options).get("growth", 1.0)) and more <= MAX_FOLDED:
         yield Try(f"Let constants grow {allowed}-fold when they are folded: {show_bytes(more)} of "
                   "weights more.", (option(last.pass_name, "growth", str(allowed)),))  # fmt: skip
+    else:
+        yield Try(f"{NOTHING}as constants they would take {show_bytes(more)}. Make them smaller, "
+                  "or compute them before the model runs.")  # fmt: skip
 
 
 def twice(program: Program) -> Iterator[Finding]:
@@ -392,7 +429,8 @@ def twice(program: Program) -> Iterator[Finding]:
     facts = [Fact(f"{b.kernel}{at([b])} does what the launch before{at([a])} did",
                   program.sight(b)) for a, b in again[:4]]  # fmt: skip
     back = take_back(list(program.bench.changed(EliminateCommonSubexpressions.name())))
-    tries = back or [Try("Compute it once in the model and use the result twice.")]
+    tries = back or [Try(f"{NOTHING}what is equal by its text was joined already. Compute it "
+                         "once in the model and use the result twice.")]  # fmt: skip
     yield Finding(
         severity(cost), f"{counted(len(again))} to compute what is there already{at(second)}",
         ", ".join(dict.fromkeys(b.kernel for b in second)), program.sight(second[0]),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.passes.fuse_elementwise import FuseElementwise
 from core_compiler.passes.fuse_epilogues import FuseEpilogues
 from core_compiler.passes.fuse_reductions import FuseReductions
-from core_compiler.passes.plan_memory import PlanMemory
+from core_compiler.passes.plan_memory import ALIGNMENTS, PlanMemory
 from core_compiler.record.reader import Buffer
 from core_compiler.runtime.memory import show_bytes
 from core_compiler.training.passes.recompute import Recompute
-from workbench.advice.finding import Cost, Fact, Finding, Try, severity
-from workbench.advice.offers import last_stage, option, take_back
+from workbench.advice import trials
+from workbench.advice.finding import NOTHING, Cost, Fact, Finding, Try, severity
+from workbench.advice.offers import last_stage, option, skip, take_back
 from workbench.advice.program import PAGE, Launch, Program, at
 from workbench.views import memory
 from workbench.views.kernels import launches as counted
@@ -113,12 +116,36 @@ def _lower(program: Program) -> Iterator[Try]:
     back = take_back(list(program.bench.changed(*_FUSIONS)))
     if back:
         yield from back
-    elif memory.again(program.run):
+        return
+    plans = memory.again(program.run)
+    budget = _budget(program, plans)
+    found = [t for t in (budget, trials.rematerialised(program)) if t is not None]
+    yield from found
+    if plans and last_stage(program.stages, Recompute) is None:
         yield Try("Hold less for the backward pass: Training(recompute=0.5), or "
                   "`workbench train --recompute 0.5`. The view Memory, backward, says what each "
                   "part saves.")  # fmt: skip
-    else:
-        yield Try("Read it earlier, compute it again where it is read, or run a smaller batch.")
+    elif not found:
+        yield Try(f"{NOTHING}no launch done again lowers the peak. Read it earlier in the model, "
+                  "or run a smaller batch.")  # fmt: skip
+
+
+def _budget(program: Program, plans: Sequence[dict]) -> Try | None:
+    """To hold another part for the backward pass, where a recorded recompute left a peak that
+    another part lowers."""
+    made = last_stage(program.stages, Recompute)
+    chosen = next((plan for plan in plans if plan["chosen"]), None)
+    if made is None or chosen is None:
+        return None
+    best = min(plans, key=lambda plan: (plan["peak"], plan["extra"]))
+    if best["peak"] >= chosen["peak"] or not best["part"]:
+        return None
+    # Rounded up, so that the plan is within it.
+    part = min(1.0, math.ceil(best["part"] * 1000) / 1000)
+    return Try(f"Hold {part:.1%} for the backward pass: the values alive at once need "
+               f"{show_bytes(best['peak'])} instead of {show_bytes(chosen['peak'])}, for "
+               f"{best['extra']:.1%} more work in all.",
+               (option(made.pass_name, "budget", str(part)),))  # fmt: skip
 
 
 def recomputed(program: Program) -> Iterator[Finding]:
@@ -137,9 +164,18 @@ def recomputed(program: Program) -> Iterator[Finding]:
         {"panes": ["memory", "graph"]}, "recompute in vain", cost,
         (Fact(f"held for the backward pass: {show_bytes(chosen['held'])} instead of "
               f"{show_bytes(none['held'])}"),),
-        (Try("Hold everything: Training(recompute=1), or no `--recompute`; or a part small enough "
-             "to lower the peak (the view Memory, backward)."),),
+        tuple(_in_vain(program, plans)),
     )  # fmt: skip
+
+
+def _in_vain(program: Program, plans: Sequence[dict]) -> Iterator[Try]:
+    made = last_stage(program.stages, Recompute)
+    if made is not None:
+        yield Try("Hold everything: no launch is done again, and the peak stays as it is.",
+                  (skip(made.pass_name),))  # fmt: skip
+    lower = _budget(program, plans)
+    if lower is not None:
+        yield lower
 
 
 # -- the plan --------------------------------------------------------------------------------------
@@ -161,7 +197,9 @@ def plan(program: Program) -> Iterator[Finding]:
                   + (" (used)" if row["used"] else ""))
              for row in rows if row["used"] or row is rows[0]]  # fmt: skip
     made = last_stage(program.stages, PlanMemory)
-    tries = [Try("No planner of ours needs less; fewer or smaller buffers at once would.")]
+    tries = [
+        Try(f"{NOTHING}no planner of ours needs less; fewer or smaller buffers at once would.")
+    ]
     if rows and made is not None and rows[0]["bytes"] < used:
         # Of those that need as little the one that a pipeline has by itself.
         least = [row["planner"] for row in rows if row["bytes"] == rows[0]["bytes"]]
@@ -184,7 +222,8 @@ def padding(program: Program) -> Iterator[Finding]:
     waste = sum(b.size - b.unpadded_size for b in alive)
     if not most or waste < PADDING * most:
         return
-    how = f"counted: {len(alive)} buffers at the peak, each padded to a multiple of 64 bytes"
+    unit = memory.alignment(program.run)
+    how = f"counted: {len(alive)} buffers at the peak, each padded to a multiple of {unit} bytes"
     cost = _memory(program, waste, how, most, "of the peak")
     if cost is None:
         return
@@ -196,9 +235,22 @@ def padding(program: Program) -> Iterator[Finding]:
         severity(cost), f"{show_bytes(waste)} of padding at the peak",
         f"{show_bytes(most - waste)} are used of {show_bytes(most)}",
         {"buffer": worst[0].id, "panes": ["memory", "graph"]}, "padding", cost, tuple(facts),
-        (Try("Join small tensors into one (stack or concatenate them): a buffer takes at least "
-             "64 bytes."),),
+        tuple(_narrower(program, buffers, most, unit)),
     )  # fmt: skip
+
+
+def _narrower(program: Program, buffers: Sequence[Buffer], most: int, unit: int) -> Iterator[Try]:
+    """A smaller alignment, where the values alive at once need less with it."""
+    made, least = last_stage(program.stages, PlanMemory), min(ALIGNMENTS)
+    padded = [replace(b, size=-(-b.unpadded_size // least) * least) for b in buffers]
+    saved = most - live(padded)[0]
+    if made is not None and least < unit and saved > 0:
+        yield Try(f"Pad to multiples of {least} bytes: {show_bytes(saved)} less at the peak. Two "
+                  "buffers may then share a cache line, which threads may feel.",
+                  (option(made.pass_name, "alignment", str(least)),))  # fmt: skip
+        return
+    yield Try(f"{NOTHING}a buffer takes at least {unit} bytes. Join small tensors into one (stack "
+              "or concatenate them).")  # fmt: skip
 
 
 def unread(program: Program) -> Iterator[Finding]:
@@ -215,13 +267,16 @@ def unread(program: Program) -> Iterator[Finding]:
     facts = [Fact(f"{each.kernel}{at([each])} writes {show_bytes(v.type.bytes)} that nobody reads",
                   program.sight(each)) for each, v in lost[:4]]  # fmt: skip
     back = take_back(list(program.bench.changed(EliminateDeadCode.name())))
-    words = "Do not compute it in the model."
-    if last_stage(program.stages, Recompute) is not None:
-        words = ("A launch done again for the backward pass writes all results of its kernel, of "
-                 "which some are read: hold more, with Training(recompute=...).")  # fmt: skip
+    otherwise = Try(f"{NOTHING}dead code is gone, and these kernels make it beside what is read. "
+                    "Do not compute it in the model.")  # fmt: skip
+    again = last_stage(program.stages, Recompute)
+    if again is not None:
+        otherwise = Try("A launch done again for the backward pass writes all results of its "
+                        "kernel, of which some are read: hold everything.",
+                        (skip(again.pass_name),))  # fmt: skip
     yield Finding(
         severity(cost), f"{show_bytes(nbytes)} written and never read{at(every)}",
         ", ".join(dict.fromkeys(each.kernel for each in every)), program.sight(every[0]),
         "never read", cost, tuple(facts),
-        tuple(back or [Try(words)]),
+        tuple(back or [otherwise]),
     )  # fmt: skip

@@ -10,9 +10,10 @@ import numpy as np
 
 from core_compiler.ir import Op, Value
 from core_compiler.ir.events import TensorStats
+from core_compiler.passes.widen_sums import WidenSums, can_widen, lines_of
 from workbench import numbers
-from workbench.advice.finding import Cost, Fact, Finding, Try, severity
-from workbench.advice.offers import skip
+from workbench.advice.finding import NOTHING, Cost, Fact, Finding, Try, severity
+from workbench.advice.offers import insert, option, skip
 from workbench.advice.program import Program, of_line
 
 #: A pass loses precision where the outputs come out this many roundings of their dtype further from
@@ -66,7 +67,8 @@ def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: 
         facts.append(Fact(f"{check['rule']}{line}: error {check['error']:.2g}, allowed "
                           f"{check['tolerance']:.2g}{far}", sight))  # fmt: skip
     pipeline_row = program.bench.row(row["name"])
-    tries = [Try("Give the model's numbers a better scale at these lines.")]
+    tries = [Try(f"{NOTHING}the compile needs {row['name']}. Give the model's numbers a better "
+                 "scale at these lines.")]  # fmt: skip
     if pipeline_row is not None and not pipeline_row.pass_.mandatory:
         tries = [Try(f"Leave {row['name']} out: the numbers stay as the model has them, the time "
                      "may grow.", (skip(row["name"]),))]  # fmt: skip
@@ -92,6 +94,8 @@ def cancellations(program: Program) -> Iterator[Finding]:
         if error is not None and error > worst.get(place, (0.0, op))[0]:
             worst[place] = error, op
     for (file, line), (error, op) in worst.items():
+        if _is_widened(program, op):
+            continue  # the model's own digits are not what this program computes
         eps = _epsilon(op.result) or 0.0
         operands = ", ".join(f"{_largest(by_value[v]):.3g}" for v in op.operands if v in by_value)
         where = of_line(f"{file}:{line}" if file else "")
@@ -105,9 +109,42 @@ def cancellations(program: Program) -> Iterator[Finding]:
             cost,
             (Fact(f"a rounding of {op.result.type.dtype.name} is {eps:.2g} of an operand, and "
                   f"{error:.2g} of this result"),),
-            (Try("Subtract what is common before it grows (a mean from the data, not from their "
-                 "sum of squares), or compute this line in f64."),),
+            tuple(_digits(program, op)),
         )  # fmt: skip
+
+
+_BEFORE = ("subtract what is common before it grows (a mean from the data, not from their sum of "
+           "squares)")  # fmt: skip
+
+
+def _digits(program: Program, op: Op) -> Iterator[Try]:
+    """How the digits of a sum may be kept: they are where its operands are computed."""
+    makers, rows = program.run.index(0).module.main.body.producers(), program.stages
+    line = next(iter(sorted(lines_of(op))), "")
+    if len(rows) > 1 and can_widen(op, makers.get):
+        name = WidenSums.name()
+        there = program.bench.row(name)
+        # Where the ops are those of the model still: the lines are theirs.
+        done = [insert(rows[1].pass_name, name)] if there is None else []
+        chosen = [] if there is None else [there.options.get("lines", "")]
+        wanted = ", ".join([*chosen, line]) if line else ""
+        yield Try("Compute this sum and the arithmetic before it in f64, and round once: its "
+                  "digits are those of f64 then, the launch takes longer.",
+                  (*done, option(name, "lines", wanted)))  # fmt: skip
+        yield Try(f"Or {_BEFORE}.")
+        return
+    yield Try(f"{NOTHING}its operands come rounded to {op.result.type.dtype.name} from outside or "
+              f"from what has no form in f64 here. In the model, {_BEFORE}.")  # fmt: skip
+
+
+def _is_widened(program: Program, op: Op) -> bool:
+    """Whether this run computes a sum in f64 already."""
+    row = program.bench.row(WidenSums.name())
+    if row is None or row.skipped:
+        return False
+    named = {each.strip() for each in row.options.get("lines", "").split(",") if each.strip()}
+    makers = program.run.index(0).module.main.body.producers()
+    return can_widen(op, makers.get) and (not named or bool(named & lines_of(op)))
 
 
 def _cancelled(op: Op, stats: dict[Value, TensorStats]) -> float | None:

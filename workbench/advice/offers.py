@@ -88,6 +88,20 @@ def skip(label: str, on: bool = True) -> Gesture:
     return {"do": "skip", "label": label, "on": on}
 
 
+def repeat(label: str) -> Gesture:
+    return {"do": "repeat", "label": label, "on": True}
+
+
+def move(label: str, before: str) -> Gesture:
+    """A pass to stand right before another one."""
+    return {"do": "move", "label": label, "before": before}
+
+
+def insert(after: str, name: str) -> Gesture:
+    """One of our passes that stand in no pipeline, right after another one."""
+    return {"do": "insert", "label": after, "pass": name}
+
+
 def option(label: str, name: str, text: str) -> Gesture:
     return {"do": "option", "label": label, "option": name, "text": text}
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from core_compiler.ir import Op, Value
 from core_compiler.passes.bufferize import CONSTANT, COPY, LOOP, OUTPUT
@@ -90,11 +91,18 @@ class Program:
     def __init__(self, run: Run):
         self.run, self.bench = run, Bench(run)
         self.stages = run.stages()
+        self._kept: dict[str, Any] = {}
         main = run.index(run.version.stages - 1).module.main if run.version.stages else None
         self.ops: Sequence[Op] = () if main is None else main.body.ops
         lowered = any(op.kind == LAUNCH and "writes" in op.attributes for op in self.ops)
         self.roots = root_of(self.ops) if lowered else {}
         self.launches = self._launches() if lowered else []
+
+    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+        """What ``make`` returned the first time: several hazards may ask for one trial."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     def _launches(self) -> list[Launch]:
         works = {w.op: w for w in work(self.run) if w.op is not None}

@@ -12,6 +12,7 @@ import numpy as np
 from core_compiler.ir import Op
 from core_compiler.passes.bufferize import OUTPUT
 from core_compiler.passes.find_lifetimes import live_peak, root_of, values_alive
+from core_compiler.passes.plan_memory import PlanMemory
 from core_compiler.placement.planner import Effort, compare
 from core_compiler.placement.problem import Lifetime
 from core_compiler.placement.recompute import Choice, Plan, choose
@@ -192,9 +193,16 @@ def planners(run: Run) -> list[dict[str, Any]]:
     return run.kept(("planners", run.version.buffers), lambda: _planners(run))
 
 
+def alignment(run: Run) -> int:
+    """What the buffers of a recording are padded to (bytes)."""
+    made = next((s for s in run.stages() if s.pass_name == PlanMemory.name()), None)
+    return int(dict(made.options if made else {}).get("alignment", PlanMemory().alignment))
+
+
 def _planners(run: Run) -> list[dict[str, Any]]:
+    unit = alignment(run)
     lives = [
-        Lifetime(str(b.id), b.unpadded_size, b.start, b.end + 1)
+        Lifetime(str(b.id), b.unpadded_size, b.start, b.end + 1, unit)
         for b in run.buffers() if b.tier == "dram"
     ]  # fmt: skip
     used = run.figures("memory").get("planner")

@@ -1,0 +1,102 @@
+"""Rematerialise: a value that only waits while memory is at its peak is computed again later.
+
+The classical trade of work for memory (Briggs, Cooper, Torczon, "Rematerialization", PLDI 1992),
+with launches for instructions and the arena for registers.  ``recompute`` does it for the backward
+pass of a training step; this one looks at any program of launches.  It stands in no pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Op, Origin, Rewriter, Value
+from core_compiler.ir.core import clone_block
+from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.passes.base import Pass
+from core_compiler.passes.find_lifetimes import Life, live_peak, values_alive
+from core_compiler.passes.layouts import is_free_view
+from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
+
+
+@dataclass(frozen=True)
+class Rematerialise(Pass):
+    """Launches a kernel again where its result would otherwise wait in memory through the peak.
+
+    Only where the peak is lower for it; at most ``launches`` times, the largest value first.
+    """
+
+    half = "implementation"
+    requires = frozenset({"kernels", "values"})
+
+    launches: int = 4
+
+    def run(self, module, context):
+        if self.launches < 1:
+            raise UserError(f"{self.launches} launches", f"pass {self.name()}", "give 1 or more")
+        rewriter = context.rewriter(module.main.body)
+        before = _peak(rewriter)
+        with suppress(RewriteLimit):
+            for _ in range(self.launches):
+                if not _lower(rewriter):
+                    break
+        context.note("note", f"the peak is {_peak(rewriter):,} bytes instead of {before:,}")
+        return module.with_main(rewriter.commit())
+
+
+def _lives(rewriter: Rewriter, ops=None) -> list[Life]:
+    return values_alive(rewriter.block.with_(ops=tuple(rewriter.ops if ops is None else ops)))
+
+
+def _peak(rewriter: Rewriter, ops=None) -> int:
+    return live_peak(_lives(rewriter, ops))[0]
+
+
+def _lower(rewriter: Rewriter) -> bool:
+    """Compute one value again; False where that lowers no peak."""
+    ops = list(rewriter.ops)
+    lives = _lives(rewriter)
+    peak, at = live_peak(lives)
+    for life in sorted(_waiting(lives, ops, at), key=lambda each: -each.size):
+        first = next(i for i in range(at + 1, len(ops)) if life.value in ops[i].uses())
+        again = _second(life.op)
+        change = dict(zip(life.op.results, again.results, strict=True))
+        later = {i: ops[i].substitute(change) for i in range(first, len(ops))
+                 if change.keys() & set(ops[i].uses())}  # fmt: skip
+        tried = [*ops[:first], again, *(later.get(i, ops[i]) for i in range(first, len(ops)))]
+        lower = _peak(rewriter, tried)
+        if lower < peak:
+            for i, op in later.items():
+                new = [again, op] if i == first else [op]
+                rewriter.replace(ops[i], new, rule="compute again",
+                                 note=f"the peak falls by {peak - lower:,} bytes")  # fmt: skip
+            return True
+    return False
+
+
+def _waiting(lives: list[Life], ops: list[Op], at: int) -> Iterator[Life]:
+    """What is alive at the op ``at`` and untouched by it, and can be made again after it."""
+    views: dict[Value, Value] = {}
+    for op in ops:
+        if is_free_view(op):
+            views[op.result] = views.get(op.operands[0], op.operands[0])
+    here = {views.get(v, v) for v in ops[at].uses()} | set(ops[at].results)
+    early = {v for op in ops[: at + 1] for v in op.results if v in views}
+    # A view made before the peak that is read after it keeps the memory of what it views.
+    held = {views[v] for op in ops[at + 1 :] for v in op.uses() if v in early}
+    for life in lives:
+        if life.space != "arena" or not life.start < at < life.end or life.value in here | held:
+            continue
+        if life.op.kind == LAUNCH and not is_exchange(life.op):
+            yield life
+
+
+def _second(op: Op) -> Op:
+    parents = [] if op.origin is None else [op.origin]
+    return op.with_(
+        results=tuple(Value(v.type, v.name) for v in op.results),
+        regions=tuple(clone_block(block) for block in op.regions),
+        origin=Origin.derived("computed again", parents),
+    )

@@ -1,0 +1,161 @@
+"""What an edit would change, tried on the recorded stages before it is offered: a pass runs again
+on the module that it was given, without code and without inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+from core_compiler import targets
+from core_compiler.errors import UserError
+from core_compiler.ir import Module
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.passes.find_lifetimes import live_peak, values_alive
+from core_compiler.passes.fuse_elementwise import FuseElementwise
+from core_compiler.passes.fuse_epilogues import FuseEpilogues
+from core_compiler.passes.fuse_reductions import FuseReductions
+from core_compiler.passes.grouping import is_unit
+from core_compiler.passes.outline_kernels import OutlineKernels
+from core_compiler.passes.rematerialise import Rematerialise
+from core_compiler.record.reader import Stage
+from core_compiler.runtime.memory import show_bytes
+from core_compiler.training.passes.order_launches import OrderLaunches
+from core_compiler.training.passes.recompute import Recompute
+from workbench.advice.finding import Try
+from workbench.advice.offers import insert, move, option, repeat
+from workbench.advice.program import LEAST_PART, Program
+from workbench.views.kernels import launches as counted
+
+#: Fusions that may come in another order; each is tried in all of them.
+FUSIONS = tuple(p.name() for p in (FuseElementwise, FuseEpilogues, FuseReductions))
+#: Programs of more ops are not fused again to see what comes of it: eight times takes seconds.
+MAX_OPS = 400
+#: Passes that leave a program of launches, in their order.
+_LAUNCHED = tuple(p.name() for p in (OutlineKernels, OrderLaunches, Recompute, Rematerialise))
+
+
+@dataclass(frozen=True)
+class Fused:
+    """How many launches a program becomes, and the bytes that they read and write."""
+
+    launches: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Better:
+    """An edit of the fusions: what to try (``offer``), and what it saves."""
+
+    offer: Try
+    launches: int
+    bytes: int
+
+
+def fusions(program: Program) -> Better | None:
+    """Another order of the fusions, or one of them once more, where that makes launches that move
+    fewer bytes; None where nothing does."""
+    return program.kept("fusions", lambda: _fusions(program))
+
+
+def _fusions(program: Program) -> Better | None:
+    rows = [program.bench.row(label) for label in FUSIONS]
+    stages = {s.pass_name: s for s in program.stages}
+    if program.bench.reason or any(
+        row is None
+        or row.skipped
+        or row.repeat
+        or row.limit is not None
+        or row.cuts
+        or row.label not in stages
+        for row in rows
+    ):
+        return None
+    passes = [row.pass_ for row in rows if row is not None]
+    first = min(stages[label].index for label in FUSIONS) - 1
+    last = max(stages[label].index for label in FUSIONS)
+    if first < 0 or last != first + len(FUSIONS):
+        return None  # a person's pass stands between them
+    module = program.run.recording.module(first)
+    if len(module.main.body.ops) > MAX_OPS:
+        return None
+    order = sorted(range(len(FUSIONS)), key=lambda i: stages[FUSIONS[i]].index)
+    best, found = _fused(program, module, [passes[i] for i in order]), None
+    if best is None:
+        return None
+    before = best
+    for words, gestures, tried in _variants(program, order):
+        made = _fused(program, module, [passes[i] for i in tried])
+        if made is not None and made.launches <= before.launches and made.bytes < best.bytes:
+            best, found = made, (words, gestures)
+    if found is None or before.bytes - best.bytes < LEAST_PART * before.bytes:
+        return None
+    fewer = before.launches - best.launches
+    said = f"{counted(fewer)} less, " if fewer else ""
+    less = before.bytes - best.bytes
+    offer = Try(f"{found[0]}: {said}{show_bytes(less)} less is read and written by launches.",
+                tuple(found[1]))  # fmt: skip
+    return Better(offer, fewer, less)
+
+
+def _variants(
+    program: Program, order: Sequence[int]
+) -> Iterator[tuple[str, list[Mapping[str, Any]], Sequence[int]]]:
+    behind = next((s.pass_name for s in program.stages
+                   if s.pass_name == OutlineKernels.name()), "")  # fmt: skip
+    for place, i in enumerate(order):
+        yield (f"Run {FUSIONS[i]} twice", [repeat(FUSIONS[i])],
+               [*order[: place + 1], i, *order[place + 1 :]])  # fmt: skip
+    for other in permutations(order):
+        if list(other) != list(order) and behind:
+            names = [FUSIONS[i] for i in other]
+            yield (f"Fuse in another order ({', '.join(names)})",
+                   [move(name, behind) for name in names], other)  # fmt: skip
+
+
+def _fused(program: Program, module: Module, passes: Sequence[Pass]) -> Fused | None:
+    try:
+        target = targets.target(str(program.run.meta().get("target") or "cpu"))
+        for each in passes:
+            module = each.run(module, PassContext(target=target))
+    except UserError:
+        return None
+    units = [op for op in module.main.body.ops if is_unit(op) or target.claims(op)]
+    moved = sum(v.type.bytes for op in units for v in (*dict.fromkeys(op.uses()), *op.results))
+    return Fused(len(units), moved)
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def rematerialised(program: Program) -> Try | None:
+    """To do launches again where that lowers the peak; None where it does not."""
+    return program.kept("rematerialised", lambda: _rematerialised(program))
+
+
+def _rematerialised(program: Program) -> Try | None:
+    stage = _last_launched(program.stages)
+    if program.bench.reason or stage is None:
+        return None
+    module, context = program.run.recording.module(stage.index), PassContext()
+    before = live_peak(values_alive(module.main.body))[0]
+    after = live_peak(values_alive(Rematerialise().run(module, context).main.body))[0]
+    if not before - after:
+        return None
+    name, count = Rematerialise.name(), len({r.note for r in context.rewrites})
+    there = program.bench.row(name)
+    done = [insert(stage.pass_name, name)]
+    if there is not None:
+        more = there.options.get("launches", str(Rematerialise().launches))
+        done = [option(name, "launches", str(int(more) + Rematerialise().launches))]
+    return Try(
+        "Compute again where it is read what would wait through the peak: the values alive at once "
+        f"need {show_bytes(after)} instead of {show_bytes(before)}, for at most "
+        f"{counted(count)} more.", tuple(done),
+    )  # fmt: skip
+
+
+def _last_launched(stages: Sequence[Stage]) -> Stage | None:
+    found = [s for s in stages if s.pass_name in _LAUNCHED]
+    return found[-1] if found else None
