@@ -417,15 +417,16 @@ def _ld(words, operands, kernel):
         return parameter
 
     def step(block, on):
-        whole = size * len(names)
-        memory, places = block.bytes_at(space, block.place(address, on), whole, on)
-        for lane, name in enumerate(names):
-            rows = places[:, None] + np.arange(lane * size, (lane + 1) * size)
-            made = np.ascontiguousarray(memory[rows]).view(dtype_of(kind))[:, 0]
-            word = _row_word(block, name)
-            if word.itemsize > size:
-                made = made.astype(f"{made.dtype.kind}{word.itemsize}")
-            block.write(name, made, on)
+        # All addresses first: a load may overwrite the register that they came from.
+        parts = list(block.accessed(space, address, size * len(names), on))
+        for memory, places, some in parts:
+            for lane, name in enumerate(names):
+                rows = places[:, None] + np.arange(lane * size, (lane + 1) * size)
+                made = np.ascontiguousarray(memory[rows]).view(dtype_of(kind))[:, 0]
+                word = _row_word(block, name)
+                if word.itemsize > size:
+                    made = made.astype(f"{made.dtype.kind}{word.itemsize}")
+                block.write(name, made, some)
 
     return step
 
@@ -436,12 +437,11 @@ def _st(words, operands, kernel):
     names, size = _lanes(source), int(kind[1:]) // 8
 
     def step(block, on):
-        whole = size * len(names)
-        memory, places = block.bytes_at(space, block.place(address, on), whole, on)
-        for lane, name in enumerate(names):
-            values = np.ascontiguousarray(block.read(name, kind, on))
-            rows = places[:, None] + np.arange(lane * size, (lane + 1) * size)
-            memory[rows] = values.view(np.uint8).reshape(-1, size)
+        for memory, places, some in block.accessed(space, address, size * len(names), on):
+            for lane, name in enumerate(names):
+                values = np.ascontiguousarray(block.read(name, kind, some))
+                rows = places[:, None] + np.arange(lane * size, (lane + 1) * size)
+                memory[rows] = values.view(np.uint8).reshape(-1, size)
 
     return step
 

@@ -17,6 +17,8 @@ from tests.cuda.ptx_instructions import WORD, Fault, decode, dtype_of
 
 #: Where the first buffer lies: no small number is an address.
 _FIRST = 1 << 40
+#: At least as much lies between two buffers.
+_APART = 1 << 32
 #: Where each thread's own memory lies.
 _LOCAL = 1 << 50
 #: Where constant memory lies.
@@ -42,7 +44,7 @@ class Memory:
     def add(self, array: np.ndarray) -> int:
         if not array.flags.c_contiguous:
             raise ValueError("buffers are contiguous")
-        start, self._next = self._next, self._next + array.nbytes // 4096 * 4096 + 2 * 4096
+        start, self._next = self._next, self._next + array.nbytes // 4096 * 4096 + _APART
         self.starts.append(start)
         self.buffers.append(array.reshape(-1).view(np.uint8))
         return start
@@ -50,6 +52,14 @@ class Memory:
     def remove(self, address: int) -> None:
         number = self.starts.index(address)
         del self.starts[number], self.buffers[number]
+
+    def by_buffer(self, addresses: np.ndarray) -> list[np.ndarray]:
+        """Which of the addresses lie at or behind one buffer's start and before the next one's."""
+        ends = np.searchsorted(self.starts, [addresses.min(), addresses.max()], "right")
+        if ends[0] == ends[1]:
+            return [np.ones(len(addresses), bool)]
+        numbers = np.searchsorted(self.starts, addresses.astype(np.int64), "right")
+        return [numbers == number for number in np.unique(numbers)]
 
     def find(self, addresses: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
         """The buffer that all these addresses lie in, and their places in it."""
@@ -196,6 +206,18 @@ class _Block:
         start = self.program.kernel.shared[base] + offset
         count = self.threads if isinstance(on, slice) else len(on)
         return np.full(count, start, np.uint64)
+
+    def accessed(self, space: str, operand: str, size: int, on):
+        """(memory, places in it, threads) for what the threads ``on`` access: one for each buffer,
+        as NVVM makes one load of two where a condition chooses between buffers."""
+        addresses = self.place(operand, on)
+        groups = self.memory.by_buffer(addresses) if space == "global" else [None]
+        if len(groups) == 1:
+            yield *self.bytes_at(space, addresses, size, on), on
+            return
+        threads = np.arange(self.threads)[on]
+        for some in groups:
+            yield *self.bytes_at(space, addresses[some], size, threads[some]), threads[some]
 
     def bytes_at(self, space: str, addresses: np.ndarray, size: int, on):
         """The memory that the addresses are of, and their places in it."""

@@ -74,6 +74,11 @@ def test_a_small_one_gives_the_references_bits(name):
     _check(name, CASES[name][0], SMALL[name], (9, 0))
 
 
+def test_a_load_may_choose_among_buffers():
+    """NVVM makes one load of those on the sides of a condition, for sm_120 at least."""
+    _check("concat", *CASES["concat"], (12, 0))
+
+
 def _check(name, build, given, capability) -> None:
     op = group(build, *given)
     made, ptx = on_gpu(op, given, capability)

@@ -14,6 +14,7 @@ from core_compiler.training.config import Training
 from core_compiler.training.diverge import diverge
 from core_compiler.training.fit import Plan, fit
 from core_compiler.training.inject import Injection
+from core_compiler.training.optimizers import SGD, Adagrad, Adam, Lion, RMSprop
 from core_compiler.training.replay import Run
 from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.lint import complaints_about_all
@@ -77,14 +78,17 @@ def _batch(kind, number: int):
     return random.standard_normal(shape).astype(np.float32), random.integers(0, 3, shape[0])
 
 
-def _step(kind, target, shards: int = 1, **options):
+def _step(kind, target, shards: int = 1, how: Training | None = None, **options):
     torch.manual_seed(5)
-    how = Training(optimizer="adamw", clip_norm=1.0, shards=shards)
+    how = how or Training(optimizer="adamw", clip_norm=1.0, shards=shards)
     return cc.compile(kind(), _batch(kind, 0), training=how, target=target, options=options)
 
 
-def _trained(kind, target, shards: int = 1, **options):
-    step = _step(kind, target, shards, **options)
+def _trained(kind, target, shards: int = 1, how: Training | None = None, **options):
+    return _results(kind, _step(kind, target, shards, how, **options))
+
+
+def _results(kind, step):
     return [step(*_batch(kind, i)) for i in range(2)], step.digest, step.identity
 
 
@@ -112,6 +116,51 @@ def test_a_step_on_a_gpu_has_the_cpus_bits(name):
     target = SimulatedCUDA(capability)
     on_gpu = _trained(kind, target, architecture=target.driver.gpu.architecture)
     assert on_gpu == _trained(kind, "cpu")
+
+
+#: Mixed precision: what products and activations are narrow in.
+MIXED = {
+    f"{precision}-{kind.__name__.lower()}-sm_{major}{minor}": (precision, kind, (major, minor))
+    for precision, kind in (("bf16", Linear), ("bf16", Words), ("bf16", Pictures), ("f16", Linear))
+    for major, minor in CAPABILITIES
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MIXED)
+def test_a_mixed_precision_step_on_a_gpu_has_the_cpus_bits(name):
+    precision, kind, capability = MIXED[name]
+    target = SimulatedCUDA(capability)
+    how = Training(optimizer="adamw", clip_norm=1.0, precision=precision)
+    step = _step(kind, target, how=how, architecture=target.driver.gpu.architecture)
+    on_cpu = _step(kind, "cpu", how=how)
+    assert _results(kind, step) == _results(kind, on_cpu)
+    ops = step.compilation.module.main.body.walk()
+    kinds = {str(v.type.dtype) for op in ops for v in op.operands}
+    assert precision in kinds
+
+
+OPTIMIZERS = {
+    "momentum": SGD(momentum=0.9, weight_decay=0.01),
+    "nesterov": SGD(momentum=0.9, nesterov=True),
+    "adam": Adam(),
+    "lion": Lion(),
+    "rmsprop": RMSprop(momentum=0.5, centered=True),
+    "adagrad": Adagrad(),
+}
+STEPPED = {
+    f"{name}-sm_{major}{minor}": (name, (major, minor))
+    for name in OPTIMIZERS
+    for major, minor in CAPABILITIES
+}
+
+
+@pytest.mark.parametrize("name", slow_but(("momentum-sm_90",), STEPPED))
+def test_every_optimizer_on_a_gpu_has_the_cpus_bits(name):
+    optimizer, capability = STEPPED[name]
+    target, how = SimulatedCUDA(capability), Training(optimizer=OPTIMIZERS[optimizer])
+    on_gpu = _trained(Linear, target, how=how, architecture=target.driver.gpu.architecture)
+    assert on_gpu == _trained(Linear, "cpu", how=how)
 
 
 @pytest.mark.parametrize("name", slow_but(LINTED, CASES))
