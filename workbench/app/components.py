@@ -16,15 +16,17 @@ _STUB = """
 export default { render({ model, el }) {
   const name = NAME;
   let undo = null, over = false;
+  const drawn = () => document.dispatchEvent(new CustomEvent('cw-drawn', { detail: name }));
   const draw = (module) => {
     if (over) return;
     undo = module.default.render({ model, el });
-    document.dispatchEvent(new CustomEvent('cw-drawn', { detail: name }));
+    drawn();
   };
   const failed = (error) => {
     const note = document.createElement('p');
     note.textContent = `This part of the page did not load (${error.message}). Reload the page.`;
     el.append(note);
+    drawn();  // the page waits for it no longer
   };
   const load = () => {
     model.off('change:data', load);

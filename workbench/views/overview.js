@@ -63,6 +63,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   root.append(page);
   const press = (run) => ({ click: run, keydown: (event) => event.key === 'Enter' && run(), tabindex: 0, role: 'link' });
 
+  const said = (data) => (data.elsewhere ? 'being written on another machine' : data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status);
+
   function progress(data) {
     const { progress: at } = data;
     if (!at || data.status !== 'recording') return null;
@@ -268,7 +270,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const top = page.scrollTop;
     keepingFocus(page, ['data-pass', 'data-key'], () => page.replaceChildren(...[
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'muted' }, data.subtitle),
-        h('span', { class: `status ${data.status}` }, data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status), h('span', { class: 'gap' }), saves),
+        h('span', { class: `status ${data.status}` }, said(data)), h('span', { class: 'gap' }), saves),
       progress(data),
       h('div', { class: 'figures' }, data.figures.map(figureBox)),
       ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel that computes parts of several counts where most of its ops are')), ...phases(data.phases)] : []),

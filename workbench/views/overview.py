@@ -36,6 +36,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "title": str(meta.get("model", run.path.stem)),
         "subtitle": _subtitle(meta),
         "status": run.status,
+        "elsewhere": run.elsewhere,
         "training": bool(run.version.iterations),
         "message": str(meta.get("message", "")),
         "progress": run.progress() if run.live else None,

@@ -22,6 +22,7 @@ from core_compiler.record.reader import (
     Stage,
     Timing,
 )
+from core_compiler.record.recorder import machine_id
 
 T = TypeVar("T")
 
@@ -129,6 +130,11 @@ class Run:
     def live(self) -> bool:
         """Whether somebody is writing it."""
         return self.status == "recording"
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another machine writes it: this may be a copy, which never grows."""
+        return self.live and str(self.meta().get("writer", "")).rpartition("@")[2] != machine_id()
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
         """``make()``, once for each key (the least recently used ones are forgotten)."""
