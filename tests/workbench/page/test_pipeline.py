@@ -395,6 +395,22 @@ def test_a_failing_pass_of_ones_own_tells_its_line_and_is_mended(opened, server)
     assert opened.locate(VIEW + ".row").count() == len(LABELS) + 1
 
 
+def test_an_inserted_pass_that_gives_no_valid_module_is_named_and_the_run_stays(opened):
+    opened.locate(row("recompose")).click()
+    opened.locate(VIEW + "[data-do=insert]").click()
+    opened.locate(VIEW + "textarea").fill(text("Halves", HALVED))
+    opened.wait(row("halves"))
+    opened.locate(VIEW + "[data-do=run]").click()
+    opened.wait(VIEW + "[data-do=kept]")
+    note = " ".join(opened.text(VIEW + ".note").split())
+    assert "pass halves: the module after halves is not valid" in note
+    opened.wait(row("halves") + ".bad.on")
+    assert opened.query("run") == "digits-cnn.run"
+    opened.press("1")
+    opened.drawn("graph")
+    opened.drawn("diff")
+
+
 def test_one_of_our_optional_passes_is_inserted_without_code(opened, server):
     pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
     opened.locate(row("simplify_shapes")).click()

@@ -9,12 +9,15 @@ from urllib.parse import quote
 
 import pytest
 
+from core_compiler import compiler
 from core_compiler.compiler import Options
 from core_compiler.debug.why_not import why_not
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import Rule, apply_rules, op
 from core_compiler.pipelines import PipelineEdit
 from core_compiler.record import Recording
+from core_compiler.record.recorder import Recorder
+from tests.passes.programs import program
 from tests.workbench.page.tasks import a_task
 from tests.workbench.two_blocks import network
 from workbench import moves
@@ -182,6 +185,44 @@ def test_why_two_ops_were_not_fused_in_three_clicks(opened, run):
         assert answer.sentence in text and answer.source.rpartition("/")[2] in text
     why = json.dumps({"a": a, "b": b}, separators=(",", ":"))
     page.wait_query("rewrites.view", why, partly=True)
+    assert page.errors == []
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> Path:
+    """A compile whose fusion stopped before its last pair."""
+    module = program(lambda b, x: b.exp(b.tanh(b.neg(x))), "8x16xf32")
+    edit = PipelineEdit(limits={"fuse_elementwise": 1})
+    recorder = Recorder(tmp_path_factory.mktemp("stopped") / "stopped.run")
+    recorder.begin({"model": "stopped", "target": "cpu"})
+    compiler.start(module, "cpu", Options(edit=edit), observer=recorder).finish()
+    recorder.end("finished")
+    return recorder.path
+
+
+@pytest.mark.playwright
+def test_what_came_closest_is_told_and_marked(command, server, tab, stopped):
+    """The refusal before which most conditions held, with its op: of the fusion that stopped."""
+    with Recording.open(stopped) as file:
+        kinds = {op.kind: file.op_id(op) for op in file.module(0).main.body.ops}
+    a, b = kinds["core.tanh"], kinds["core.exp"]
+    told = command.json("why-not", stopped, a, b)
+    held = {each["pass"]: each["held"] for each in told["answers"]}
+    assert {each["outcome"] for each in told["answers"]} == {"refused"} and len(held) > 1
+    best = next(each for each in told["answers"] if each["pass"] == "fuse_elementwise")
+    assert all(best["held"] > n for name, n in held.items() if name != best["pass"]), held
+    assert told["summary"] == f"refused; fuse_elementwise came closest: {best['sentence']}"
+    assert told["summary"] in command.text("why-not", stopped, a, b)
+    view = quote(json.dumps({"why": {"a": a, "b": b}}))
+    page = tab(
+        f"{server.url}?run={quote(str(stopped))}&stage=0&panes=rewrites&rewrites.view={view}"
+    )
+    page.wait(f"{VIEW} .answer.best")
+    assert page.text(f"{VIEW} .summary") == told["summary"]
+    assert page.locate(f"{VIEW} .answer").count() == len(told["answers"])
+    assert page.locate(f"{VIEW} .answer.best").count() == 1
+    assert best["sentence"] in page.text(f"{VIEW} .answer.best")
+    assert "fuse_elementwise" in page.text(f"{VIEW} .answer.best .head")
     assert page.errors == []
 
 
