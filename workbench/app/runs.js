@@ -19,7 +19,7 @@ const RUNS_STYLE = `
 .runs-problem { color: var(--bad); margin: 0 0 8px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(320px, 1fr)); gap: 10px; margin: 0 0 10px; }
 .plots figure { margin: 0; border: 1px solid var(--line); border-radius: 6px; background: var(--surface); padding: 6px 8px 2px; }
-.plots figcaption { display: flex; font-weight: 600; } .plots figcaption span { flex: 1; } .plots figcaption small { color: var(--muted); font-weight: 400; margin-left: 6px; }
+.plots figcaption { display: flex; font-weight: 600; } .plots figcaption > span:first-child { flex: 1; white-space: nowrap; } .plots figcaption small { color: var(--muted); font-weight: 400; margin-left: 6px; }
 .plots svg { width: 100%; aspect-ratio: 340 / 128; display: block; } .plots figcaption button.save { height: 18px; }
 .plots .axis { stroke: var(--line); } .plots .tick { fill: var(--muted); font: 10px var(--sans); } .plots .line { fill: none; stroke: var(--accent); stroke-width: 1.2; opacity: .55; }
 .plots circle { fill: var(--accent); cursor: pointer; } .plots circle:hover, .plots circle:focus-visible { fill: var(--removed); outline: none; }

@@ -11,7 +11,7 @@ const STYLE = `${TWO_STYLE}
 .body { flex: 1; min-height: 0; display: flex; }
 .body.tall { flex-direction: column-reverse; }
 .body.tall .scroll { flex-grow: 1; }
-.scroll { flex: 1.3 1 0; min-width: 0; min-height: 0; overflow: auto; outline: none; background: var(--surface); }
+.scroll { flex: 1.6 1 0; min-width: 0; min-height: 0; overflow: auto; outline: none; background: var(--surface); }
 .scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 table { border-collapse: separate; border-spacing: 0; width: 100%; font-variant-numeric: tabular-nums; }
 th { position: sticky; top: 0; background: var(--raised); font-weight: 600; text-align: right; padding: 3px 8px; white-space: nowrap; border-bottom: 1px solid var(--line); z-index: 2; vertical-align: bottom; }
@@ -59,8 +59,9 @@ const MEASURED = columnsOf('kernels', 'total_us', ['share', 'bar'], 'predicted_u
 const ONE_LAUNCH = columnsOf('kernels', 'median_us', 'min_us', 'p95_us');
 const PREDICTED = columnsOf('kernels', 'predicted_us', ['predicted_share', 'bar']);
 const WORK = columnsOf('kernels', 'intensity', ['bound', 'text'], 'flops', 'bytes');
-// Of a GPU's kernels: the launch shape, and what the assembler tells.
-const GPU = columnsOf('kernels', 'grid', 'threads', 'registers', 'spilled', ['occupancy', 'bar'], 'shared');
+// Of a GPU's kernels: what the assembler tells, of which the first three stand in sight beside the
+// roofline, and the launch shape.
+const GPU = columnsOf('kernels', 'registers', 'spilled', ['occupancy', 'bar'], 'grid', 'threads', 'shared');
 const SCALE = { share: 100, predicted_share: 100, occupancy: 100, flops: 1e-6, bytes: 1e-6 };
 const MODES = [['table', 'Table'], ['roofline', 'Roofline'], ['both', 'Both']];
 const WHOLE = new Set(['threads', 'registers', 'shared', 'spilled']);
@@ -91,7 +92,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const said = () => !data.measured;
   const columns = () => {
     const times = data.measured ? MEASURED : data.roofs ? PREDICTED : [];
-    return [NAME, ...times.slice(0, 2), PLACE, ...times.slice(2), COUNT, ...(data.gpu ? GPU : []),
+    return [NAME, ...times.slice(0, 2), ...(data.gpu ? GPU.slice(0, 3) : []), PLACE, ...times.slice(2), COUNT, ...(data.gpu ? GPU.slice(3) : []),
       ...WORK.filter(([name]) => name !== 'bound' || data.roofs), ...(data.measured ? ONE_LAUNCH : []), COMPILED];
   };
   const sorting = () => (order && columns().some(([name]) => name === order[0]) ? order : [data.measured ? 'total_us' : data.roofs ? 'predicted_us' : 'flops', -1]);

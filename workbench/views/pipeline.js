@@ -33,7 +33,7 @@ const STYLE = `
 .half { padding: 8px 10px 2px 8px; color: var(--faint); font-size: 11px; }
 .side h3 { margin: 0; font-size: 13px; overflow-wrap: anywhere; } .side h4 { margin: 14px 0 4px; font-size: 12px; } .side p { margin: 3px 0; color: var(--muted); }
 .facts { display: grid; grid-template-columns: auto minmax(0, 1fr); gap: 2px 12px; margin: 6px 0; } .facts dt { color: var(--muted); } .facts dd { margin: 0; overflow-wrap: anywhere; }
-.form { display: grid; grid-template-columns: auto minmax(92px, 1fr) minmax(0, auto); gap: 5px 8px; align-items: center; } .form label { overflow-wrap: anywhere; } .form small { color: var(--faint); } .form input, .form select { min-width: 0; width: 100%; }
+.form { display: grid; grid-template-columns: auto minmax(92px, 1fr) minmax(0, auto); gap: 5px 8px; align-items: center; } .form label { overflow-wrap: break-word; } .form small { color: var(--faint); } .form input, .form select { min-width: 0; width: 100%; }
 .form input[type=checkbox] { width: auto; justify-self: start; }
 .actions { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 10px; }
 textarea { width: 100%; min-height: 250px; resize: vertical; font: 12px/1.45 var(--mono); color: var(--text); background: var(--page); border: 1px solid var(--line); border-radius: 4px; padding: 6px 8px; tab-size: 4; white-space: pre; overflow: auto; }

@@ -8,11 +8,11 @@ export const CRUMBS_STYLE = `
 .cw-graph .top > * { pointer-events: auto; }
 .cw-graph .crumbs { position: relative; flex: 0 1 auto; min-width: 0; margin-right: auto; display: flex; overflow: hidden;
   justify-content: flex-end; }
-.cw-graph .crumbs.cut { mask-image: linear-gradient(to right, transparent, #000 28px); }
+.cw-graph .crumbs span { flex: none; padding: 0 4px; line-height: 20px; color: var(--faint); background: color-mix(in srgb, var(--page) 85%, transparent); }
 .cw-graph .crumbs button { border: none; height: 20px; padding: 0 4px; color: var(--muted); flex: none; white-space: pre;
   background: color-mix(in srgb, var(--page) 85%, transparent); }
 .cw-graph .crumbs button:last-child { margin-right: auto; } /* where they do not fit, the outermost go */
-.cw-graph .crumbs button + button::before { content: '› '; color: var(--faint); }
+.cw-graph .crumbs * + button::before { content: '› '; color: var(--faint); }
 `;
 
 export class Crumbs {
@@ -47,7 +47,21 @@ export class Crumbs {
         return button(label, `Select scope ${label}`, () => this.go(item));
       }),
     );
-    const first = this.root.firstElementChild as HTMLElement | null;
-    this.root.classList.toggle('cut', first !== null && first.offsetLeft < 0);
+    this.shorten();
+  }
+
+  /** Where they do not fit, the outermost go as a whole: an ellipsis names them. */
+  private shorten(): void {
+    const first = () => this.root.firstElementChild as HTMLElement | null;
+    if ((first()?.offsetLeft ?? 0) >= 0) return;
+    const gone: string[] = [];
+    const more = h('span', {}, '…');
+    while (first() && first()!.offsetLeft < 0 && this.root.childElementCount > (gone.length ? 2 : 1)) {
+      more.remove();
+      gone.push(first()!.textContent ?? '');
+      first()!.remove();
+      this.root.prepend(more);
+    }
+    more.title = gone.join(' › ');
   }
 }

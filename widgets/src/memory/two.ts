@@ -32,7 +32,7 @@ ${LETTER_STYLE}${STRIP_STYLE}
 .cw-memory .both { display: flex; flex: 1; min-height: 0; }
 .cw-memory .maps { display: flex; flex-direction: column; flex: 1; min-width: 0; }
 .cw-memory .plan { display: flex; flex-direction: column; flex: 1; min-height: 0; position: relative; }
-.cw-memory .plan .figures { align-items: center; flex-wrap: nowrap; overflow: hidden; white-space: nowrap; }
+.cw-memory .plan .figures { align-items: center; gap: 0 14px; white-space: nowrap; }
 .cw-memory .peaks { width: 372px; flex: none; display: flex; flex-direction: column; min-height: 0; border-left: 1px solid var(--line); background: var(--surface); }
 .cw-memory .peaks header { padding: 6px 10px; border-bottom: 1px solid var(--line); color: var(--muted); display: flex; gap: 8px; align-items: start; }
 .cw-memory .peaks header > div { flex: 1; min-width: 0; } .cw-memory .peaks header b { color: var(--text); font-weight: 600; }

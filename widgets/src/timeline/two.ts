@@ -30,7 +30,7 @@ export const TWO_STYLE = `
 ${LETTER_STYLE}${DIFFERENCES_STYLE}
 .cw-timeline .tracks { display: flex; flex-direction: column; flex: 1; min-height: 0; position: relative; }
 .cw-timeline .tracks + .tracks { border-top: 2px solid var(--line); }
-.cw-timeline .tracks .figures { align-items: center; flex-wrap: nowrap; overflow: hidden; white-space: nowrap; }
+.cw-timeline .tracks .figures { align-items: center; flex-wrap: nowrap; overflow: hidden; white-space: nowrap; } .cw-timeline .tracks .figures > :last-child { overflow: hidden; text-overflow: ellipsis; }
 `;
 
 export class TwoTimelinesView implements View<TwoTimelines> {
