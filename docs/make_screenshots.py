@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from urllib.parse import urlencode
 from PIL import Image
 
 from core_compiler.record.reader import Recording
+from workbench import report
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -50,6 +51,21 @@ RECIPES = {
     ],
     "resnet18-cuda": ["compile", "resnet18", "-t", "cuda"],
     "digits-cnn": ["compile", "digits-cnn", "--check", "--execute"],
+    # Again, for figures over time.
+    **{f"digits-cnn-{i}": ["compile", "digits-cnn", "--check", "--execute"] for i in (2, 3, 4)},
+    "digits-mlp-unfused": [
+        "compile",
+        "digits-mlp",
+        "--width",
+        "0.25",
+        "--batch",
+        "1024",
+        "--skip",
+        "fuse_elementwise",
+        "--skip",
+        "fuse_epilogues",
+    ],
+    "digits-onnx": ["compile", "digits-cnn", "--frontend", "onnx-passes", "--check", "--execute"],
     "wrong-gelu": [
         "compile",
         "digits-mlp",
@@ -64,6 +80,10 @@ RECIPES = {
 TWO_RUNS = {
     "numerics": "#cw-view-numerics tbody tr", "memory": "#cw-view-memory .cw[data-ready]",
     "source": "#cw-view-source .two tbody tr", "rewrites": "#cw-view-rewrites .two tbody tr",
+    "graph": "#cw-view-graph .legend .side", "diff": "#cw-view-diff .cw[data-ready]",
+    "kernels": "#cw-view-kernels .two tbody tr", "code": "#cw-view-code .both .cell.left",
+    "timeline": "#cw-view-timeline .cw[data-ready]",
+    "pipeline": "#cw-view-pipeline .two .row",
 }  # fmt: skip
 _SERVE = """
 import sys
@@ -73,15 +93,21 @@ serve(port=0, open_browser=False, root=Path(sys.argv[1]))
 """
 
 
+#: Who may sign in to the server of which a picture shows how.
+_USERS = {"alice": "a password for a picture"}
+
+
 @dataclass(frozen=True)
 class Picture:
     """A sight, what has to be drawn before it is taken (``ready``, a CSS selector), and what is
-    done on the page before that."""
+    done on the page before that.  ``of``: whose page it is, the ``workbench``'s (``workbench
+    open``), a ``team``'s server or a ``report``'s."""
 
     name: str
     sight: dict[str, str]
     ready: str
     act: Callable[[Any], None] | None = None
+    of: str = "workbench"
 
 
 def record(folder: Path) -> None:
@@ -100,8 +126,25 @@ def record(folder: Path) -> None:
 
 def pictures(folder: Path) -> list[Picture]:
     """All pictures: what each view is for."""
-    return [Picture("start", {}, "#cw-start tbody tr"), *of_a_model(folder / "resnet18.run"),
-            *of_training(folder / "training-a.run")]  # fmt: skip
+    return [
+        Picture("start", {}, "#cw-start tbody tr"),
+        Picture("over-time", {"shelf": "trend", "find": "digits-cnn"}, "#cw-start figure circle",
+                first_of_them),
+        *of_a_model(folder / "resnet18.run"), *of_training(folder / "training-a.run"),
+        of_onnx(folder / "digits-onnx.run"),
+        Picture("sign-in", {}, "input[type=password]", of="team"),
+        Picture("report", {}, "body[data-ready]", of="report"),
+        # Last: what it deletes is not there for the others.
+        Picture("trash", {}, "#cw-start [data-table=trash] tbody tr", throw_away),
+    ]  # fmt: skip
+
+
+def of_onnx(path: Path) -> Picture:
+    """A model in ONNX's own words, after a pass from ONNX to ONNX."""
+    with Recording.open(path) as file:
+        stage = next(s.index for s in file.stages() if s.pass_name == "rewrite_nodes")
+    return Picture("onnx", {"run": path.name, "panes": "graph",
+                            "stage": str(stage)}, drawn("graph"), fit)  # fmt: skip
 
 
 def of_a_model(path: Path) -> list[Picture]:
@@ -113,10 +156,14 @@ def of_a_model(path: Path) -> list[Picture]:
         chosen = relus[len(relus) // 3]
         reader = next(o for o in ops if o.kind == "core.conv" and chosen.result in o.operands)
         a, b = file.op_id(chosen), file.op_id(reader)
+        kernel = str(next(k.id for k in file.kernels() if "max" in k.name))
     op, last = str(a), str(max(stages.values()))
     fold, fuse = str(stages["fold_batch_norm"]), str(stages["fuse_epilogues"])
     edited = {"edit": {"skip": ["fold_batch_norm"], "limits": {"fuse_epilogues": 8}}}
     draft = json.dumps({"of": path.name, "draft": edited})
+    # Where the two differ: what folding leaves, and a kernel that only one has fused.
+    two = {"graph": {"stage": fuse}, "diff": {"stage": fold}, "code": {"kernel": kernel},
+           "timeline": {"op": op}}  # fmt: skip
     why, cuda = json.dumps({"why": {"a": a, "b": b}}), "resnet18-cuda.run"
     kernels = "#cw-view-kernels .point"
 
@@ -125,6 +172,8 @@ def of_a_model(path: Path) -> list[Picture]:
 
     return [
         Picture("overview", {"run": path.name}, "#cw-view-overview .figure"),
+        Picture("advice", {"run": "digits-mlp-unfused.run"},
+                "#cw-view-overview .evidence", read_advice),
         Picture("step", sight("graph,diff", fold), drawn("graph")),
         Picture("rewrites", sight("rewrites", fold, rewrite="3"), "#cw-view-rewrites tr.on"),
         Picture("why-not", sight("rewrites", fuse, **{"rewrites.view": why}),
@@ -141,7 +190,8 @@ def of_a_model(path: Path) -> list[Picture]:
                               "numerics.view": '{"tab":"beside"}'},
                 "#cw-view-numerics [data-tab=beside][aria-selected=true]", choose_framework),
         *(Picture(f"two-{view}", {"run": path.name, "other": "resnet18-unfolded.run",
-                                  "panes": view, f"{view}.view": '{"ab":true}'}, ready)
+                                  "panes": view, f"{view}.view": '{"ab":true}',
+                                  **two.get(view, {})}, ready)
           for view, ready in TWO_RUNS.items()),
         Picture("pipeline", sight("pipeline", fold, **{"pipeline.view": draft}),
                 "#cw-view-pipeline .row.skipped"),
@@ -197,6 +247,33 @@ def choose_framework(page: Any) -> None:
     page.wait_for_selector("#cw-view-numerics tbody tr.on")
 
 
+def fit(page: Any) -> None:
+    page.wait_for_selector(drawn("graph"))
+    page.locator("#cw-view-graph button", has_text="fit").click()
+
+
+def read_advice(page: Any) -> None:
+    page.wait_for_selector("#cw-view-overview [data-hazard]")
+    page.locator("#cw-view-overview [data-hazard='unfused chain'] .open").first.click()
+    page.locator("#cw-view-overview .evidence").evaluate("(it) => it.scrollIntoView(false)")
+
+
+def first_of_them(page: Any) -> None:
+    """Of several models and targets that are found the first."""
+    page.locator("#cw-start .runs tbody tr").first.click()
+
+
+def throw_away(page: Any) -> None:
+    """Two runs in the trash, and the trash open."""
+    page.wait_for_selector("#cw-start tbody tr")
+    for name in ("wrong-gelu.run", "digits-cnn.run"):
+        gone = page.locator(f'#cw-start [aria-label="Delete {name}"]')
+        if gone.count():
+            gone.click()
+            page.wait_for_selector(f'#cw-start tr[data-run="{name}"]', state="detached")
+    page.click("#cw-start [data-do=trash]")
+
+
 def find(page: Any) -> None:
     """The first op in which two runs differ; it is kept for the next picture."""
     page.wait_for_selector("#cw-view-divergence [data-result], #cw-view-divergence [data-do=find]")
@@ -240,19 +317,23 @@ def take_tour(page: Any) -> None:
 # -- taking them ------------------------------------------------------------------------------
 
 
-def take(browser: Any, url: str, picture: Picture, scheme: str, folder: Path) -> Path:
+def take(
+    browser: Any, urls: Mapping[str, str], picture: Picture, scheme: str, folder: Path
+) -> Path:
     """One picture; AssertionError where the page reports an error of its own or it is too large."""
     context = browser.new_context(viewport=SIZE, color_scheme=scheme)
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
+    url = urls[picture.of]
     page.goto(f"{url}?{urlencode(picture.sight)}" if picture.sight else url)
-    page.wait_for_selector("#cw-loading", state="detached")
+    if picture.of == "workbench":
+        page.wait_for_selector("#cw-loading", state="detached")
     if picture.act is not None:
         picture.act(page)
     page.wait_for_selector(picture.ready)
-    page.wait_for_function("() => !document.getElementById('cw-busy').classList.contains('on')")
+    page.wait_for_function("() => !document.getElementById('cw-busy')?.classList.contains('on')")
     page.wait_for_timeout(1500)
     assert not errors, errors
     path = folder / f"{picture.name}{SCHEMES[scheme]}.png"
@@ -295,6 +376,24 @@ def served(folder: Path):
                 shutil.copy(path, folder / path.name)
 
 
+@contextmanager
+def team(folder: Path):
+    """A server that people sign in to; its address."""
+    users = folder / "users.json"
+    users.write_text(json.dumps(_USERS))
+    users.chmod(0o600)
+    run = "import sys; from workbench.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", run, "serve", "--store", str(folder / "store"), "--port", "0",
+               "--auth", str(users), "--json"]  # fmt: skip
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert server.stdout is not None
+    try:
+        yield json.loads(server.stdout.readline())["url"]
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("recordings", type=Path, help="a folder; what it lacks is recorded first")
@@ -306,12 +405,18 @@ def main() -> None:
     record(arguments.recordings)
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    with served(arguments.recordings) as url, sync_playwright() as playwright:
+    with (
+        tempfile.TemporaryDirectory() as other, served(arguments.recordings) as url,
+        team(Path(other)) as signing, sync_playwright() as playwright,
+    ):  # fmt: skip
+        page = Path(other) / "digits-cnn.html"
+        report.write(arguments.recordings / "digits-cnn.run", page)
+        urls = {"workbench": url, "team": signing, "report": page.as_uri()}
         browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
         for picture in pictures(arguments.recordings):
             for scheme in SCHEMES:
                 if not arguments.only or picture.name in arguments.only:
-                    print(take(browser, url, picture, scheme, arguments.folder), flush=True)
+                    print(take(browser, urls, picture, scheme, arguments.folder), flush=True)
         browser.close()
 
 
