@@ -411,6 +411,28 @@ def test_an_inserted_pass_that_gives_no_valid_module_is_named_and_the_run_stays(
     opened.drawn("diff")
 
 
+def test_a_compile_begins_at_a_pass_with_the_stages_that_are_there(opened, server, run):
+    opened.locate(row("choose_layouts")).click()
+    opened.locate(VIEW + "[data-do=start]").click()
+    opened.wait(VIEW + "[data-do=start]:disabled")
+    opened.locate(VIEW + "[data-do=run]").click()
+    ran(opened)
+    name = opened.query("run")
+    assert name != "digits-cnn.run"
+    before, kept = [s.pass_name for s in run.stages()], run.stages()
+    begin = before.index("choose_layouts")
+    with Recording.open(server.root / "recordings" / name) as file:
+        assert [stage.pass_name for stage in file.stages()] == before
+        assert file.status == "finished"
+        for stage, old in zip(file.stages()[:begin], kept, strict=False):
+            assert (stage.ops, stage.changed) == (old.ops, old.changed), stage.pass_name
+            assert str(file.module(stage.index)) == str(run.recording.module(stage.index))
+    opened.wait("#cw-rail .pass.on")
+    opened.press("1")
+    opened.drawn("graph")
+    assert not opened.errors
+
+
 def test_one_of_our_optional_passes_is_inserted_without_code(opened, server):
     pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
     opened.locate(row("simplify_shapes")).click()
