@@ -30,7 +30,9 @@ class Sharded:
     def __init__(self, model, batch, training: Training):
         self.shards = training.shards
         # Copies: torch (2.13) does not export a scan of a part of another tensor.
-        inputs = [torch.as_tensor(t).clone() for t in shard_of(batch, 0, self.shards)[:-1]]
+        own = shard_of(batch, 0, self.shards)
+        given = own if isinstance(training.loss, losses.Own) else own[:-1]
+        inputs = [torch.as_tensor(t).clone() for t in given]
         joint = joint_of(model, inputs, training)
         self.module, self.state = after_passes(joint.module, training), list(joint.state)
         self.first = len(joint.roles.arguments) - len(self.state)
@@ -88,6 +90,34 @@ def test_statistics_loss_and_gradients_are_those_of_the_whole_batch(shards):
         assert step(x, y) == pytest.approx(loss.item(), rel=1e-5)
     for name, wanted in model.state_dict().items():
         np.testing.assert_allclose(step[name], wanted.numpy(), rtol=1e-4, atol=1e-5)
+
+
+class OwnLoss(torch.nn.Module):
+    """Returns its loss: a mean that is no division of two numbers, or one of two."""
+
+    def __init__(self, division: bool):
+        super().__init__()
+        self.linear, self.division = torch.nn.Linear(5, 3), division
+
+    def forward(self, x):
+        squares = self.linear(x).square()
+        return squares.sum() / len(x) if self.division else squares.mean()
+
+
+@pytest.mark.parametrize("division", [False, True])
+def test_a_loss_of_the_models_own_is_the_mean_over_shards(division):
+    model = _made(lambda: OwnLoss(division))
+    x = torch.randn(6, 5)
+    step = Sharded(model, (x,), Training(None, optimizers.SGD(0.1), shards=3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = model(x)
+        loss.backward()
+        optimizer.step()
+        assert step(x) == pytest.approx(loss.item(), rel=1e-5)
+    for name, wanted in model.state_dict().items():
+        np.testing.assert_allclose(step[name], wanted.numpy(), rtol=1e-4, atol=1e-6)
 
 
 def test_unsynchronised_statistics_are_each_shards_own():

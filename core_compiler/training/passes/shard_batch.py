@@ -84,13 +84,20 @@ class _Work:
                     )  # fmt: skip
 
     def loss(self, place: int | None) -> None:
-        """The total over all shards by the count over all shards."""
+        """The total over all shards by the count over all shards.  A loss of the model's own that
+        is no total by a count (its division by 1 was simplified away) counts once for a shard."""
         assert place is not None
-        value = self.rw.outputs[place]
-        (op,) = [o for o in self.rw.ops if value in o.results]
+        value, rule = self.rw.outputs[place], "the loss is the mean over all shards"
+        op = self.rw.producer(value)
         b = self.builder()
-        made = b.div(*(b.all_reduce(v, shards=self.shards) for v in op.operands))
-        self.rw.replace(op, b.ops, {value: made}, rule="the loss is the mean over all shards")
+        if op is not None and op.kind == "core.div":
+            made = b.div(*(b.all_reduce(v, shards=self.shards) for v in op.operands))
+            self.rw.replace(op, b.ops, {value: made}, rule=rule)
+            return
+        total = b.all_reduce(value, shards=self.shards)
+        made = b.div(total, b.scalar_like(self.shards, total))
+        self.rw.insert(b.ops, rule=rule, reason="of the model's own loss")
+        self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
 
     def random(self, shard: Value) -> None:
         for op in self.rw.ops:
