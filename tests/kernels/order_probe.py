@@ -182,16 +182,29 @@ def two_groups(outer: int, inner: int) -> Tree:
     return made.tree
 
 
-def convolution(channels: int, height: int, width: int) -> Tree:
-    """Leaf = (c, kh, kw) row-major: "order (cb, kh, kw, ci) with c = 32 cb + ci inside the group; a
-    chunk is max(1, 8 // (kh kw)) channel blocks"."""
+def convolution(channels: int, height: int, width: int, taps: int | None = None) -> Tree:
+    """Leaf = (c, tap) row-major: "order (cb, kh, kw, ci) with c = 32 cb + ci inside the group; a
+    chunk is max(1, 8 // (kh kw)) channel blocks".  ``taps`` are as many of the kh kw as hit an
+    output position (all: None), in their order: the others "count for chunk borders and do
+    nothing"."""
     made, area = Expected(), height * width
+    taps = area if taps is None else taps
     blocks = [range(c, min(c + 32, channels)) for c in range(0, channels, 32)]
     many = max(1, 8 // area)
     sums = []
     for first in range(0, len(blocks), many):
         own = blocks[first : first + many]
-        order = [c * area + tap for block in own for tap in range(area) for c in block]
+        order = [c * taps + tap for block in own for tap in range(taps) for c in block]
         sums.append(made.chain([1 << leaf for leaf in order]))
     made.chain(sums)
+    return made.tree
+
+
+def shards(n: int) -> Tree:
+    """ "Shard gradients combine by a fixed binary tree over shard ids": neighbours are added, then
+    neighbours of those sums; one without a partner goes up as it is."""
+    made, parts = Expected(), leaves(n)
+    while len(parts) > 1:
+        pairs = [made.plus(parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2)]
+        parts = pairs + parts[2 * len(pairs) :]
     return made.tree

@@ -12,11 +12,17 @@ import numpy as np
 import pytest
 import torch
 
+import core_compiler as cc
 from core_compiler import compiler
 from core_compiler.compiler import Options
-from tests.cuda.helpers import on_gpu
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.ir import Module
+from core_compiler.training.autodiff import pullback
+from core_compiler.training.config import Training
+from core_compiler.training.optimizers import SGD
+from tests.cuda.helpers import CAPABILITIES
+from tests.cuda.simulated_target import SimulatedCUDA
 from tests.kernels import order_probe as probe
-from tests.kernels.kernel_helpers import group, reference
 from tests.kernels.order_probe import BLOCK, NoTree, Tree
 from tests.passes.programs import program
 from tests.slow import slow_but
@@ -25,7 +31,10 @@ from tests.slow import slow_but
 @dataclass(frozen=True)
 class Case:
     """A sum of ``n``: ``build`` the op, ``given`` its operands for BLOCK rows of summands, ``read``
-    the sums in its result, of which there may be several for a row (on a second axis)."""
+    the sums in its result, of which there may be several for a row (on a second axis).
+
+    ``of``: what is summed is the gradient with respect to this operand; the last array given is the
+    cotangent of the result."""
 
     n: int
     wanted: Tree
@@ -33,6 +42,20 @@ class Case:
     given: Callable[[np.ndarray], list[np.ndarray]]
     read: Callable[[np.ndarray], np.ndarray] = lambda y: y
     kind: str = "float32"
+    of: int | None = None
+
+    @property
+    def module(self) -> Module:
+        """The program: the op, or its gradient alone."""
+        shapes = [f"{'x'.join(map(str, a.shape))}x{_NAMES[a.dtype.name]}"
+                  for a in self.given(np.ones((BLOCK, self.n), self.kind))]  # fmt: skip
+        if self.of is None:
+            return program(self.build, *shapes)
+        made = pullback(program(self.build, *shapes[:-1]))
+        body = made.main.body
+        floats = [v for v in body.arguments[: len(shapes) - 1] if v.type.dtype.is_float]
+        wanted = body.outputs[floats.index(body.arguments[self.of])]
+        return made.with_function(made.main.with_(body=body.with_(outputs=(wanted,))))
 
 
 def ones(*shape, kind="float32"):
@@ -146,6 +169,191 @@ def pooling(height: int, width: int) -> Case:
     return Case(n, probe.sequence(n, n), build, given, lambda y: y[:, :, 1, 1] * np.float64(n))
 
 
+def input_gradient(channels: int, side: int, stride: int = 1, groups: int = 1) -> Case:
+    """The mask in dy.  One input position is read, whose taps that hit an output position are the
+    summands: kh ascends while the output's row descends."""
+    place = side + stride - 2 + (side - 1) % stride
+    hits = [k for k in range(side) if (place - k) % stride == 0 and place >= k]
+    count = place // stride + 2
+    across = (count - 1) * stride + side
+    n = channels * len(hits) ** 2
+
+    def given(x):
+        dy = np.zeros((BLOCK, groups, channels, count, count), np.float32)
+        terms = x.reshape(BLOCK, 1, channels, len(hits), len(hits))
+        for i, kh in enumerate(hits):
+            for j, kw in enumerate(hits):
+                at = (place - kh) // stride, (place - kw) // stride
+                dy[:, :, :, *at] = terms[:, :, :, i, j]
+        return [ones(BLOCK, 2 * groups, across, across), ones(groups * channels, 2, side, side),
+                dy.reshape(BLOCK, groups * channels, count, count)]  # fmt: skip
+
+    def build(b, x, w):
+        return b.conv(x, w, strides=(stride, stride), low=(0, 0), high=(0, 0), dilations=(1, 1),
+                      groups=groups)  # fmt: skip
+
+    wanted = probe.convolution(channels, side, side, len(hits) ** 2)
+    return Case(n, wanted, build, given, lambda y: y[:, :, place, place], of=0)
+
+
+def pool_gradient(kind: str, height: int, width: int) -> Case:
+    """The mask in dy: all windows of a picture hold its middle, where the largest element is; its
+    contributions ascend in the linear index of the output."""
+    n = height * width
+
+    def given(x):
+        picture = np.zeros((BLOCK, 1, 2 * height - 1, 2 * width - 1), np.float32)
+        picture[:, :, height - 1, width - 1] = 1
+        return [picture, x.reshape(BLOCK, 1, height, width)]
+
+    def build(b, x):
+        return getattr(b, f"{kind}_pool")(x, window=(height, width), strides=(1, 1), low=(0, 0),
+                                          high=(0, 0), dilations=(1, 1))  # fmt: skip
+
+    many = np.float64(n if kind == "avg" else 1)
+    return Case(n, probe.sequence(n), build, given,
+                lambda y: y[:, :, height - 1, width - 1] * many, of=0)  # fmt: skip
+
+
+def linear_weight(n: int, outer: int = 1) -> Case:
+    """The gradient of a linear layer's weight, n = outer * inner examples: a product with a
+    transposed left operand, the mask in it; batch axes come first in K."""
+
+    def build(b, x, w):
+        return b.contract(x, w, batch_a=(), batch_b=(), contract_a=(2,), contract_b=(1,))
+
+    def given(x):
+        rows = np.ascontiguousarray(x.T).reshape(outer, n // outer, BLOCK)
+        return [rows, ones(5, BLOCK), ones(outer, n // outer, 5)]
+
+    return Case(n, probe.sequence(n), build, given, lambda y: y.T, of=1)
+
+
+def transposed_left(n: int, columns: int) -> Case:
+    return Case(n, probe.sequence(n), lambda b, x, w: b.matmul(x, w),
+                lambda x: [np.ascontiguousarray(x.T), ones(BLOCK, columns), ones(n, columns)],
+                of=1)  # fmt: skip
+
+
+def embedding_gradient(n: int) -> Case:
+    """All positions read one row of a table."""
+    return Case(n, probe.sequence(n), lambda b, x, i: b.take(x, i, axis=0),
+                lambda x: [ones(3, BLOCK), np.ones(n, np.int64), np.ascontiguousarray(x.T)],
+                lambda y: y[1], of=0)  # fmt: skip
+
+
+def gather_gradient(n: int, along: bool) -> Case:
+    """Elements of rows read n times each: ``take_along`` or ``gather_nd``."""
+
+    def build(b, x, i):
+        return b.take_along(x, i, axis=1) if along else b.gather_nd(x, i, batch_dims=1)
+
+    shape = (BLOCK, n) if along else (BLOCK, n, 1)
+    return Case(n, probe.sequence(n), build,
+                lambda x: [ones(BLOCK, 3), np.ones(shape, np.int64), x], lambda y: y[:, 1],
+                of=0)  # fmt: skip
+
+
+def bias_gradient(outer: int, inner: int) -> Case:
+    """Of a channel's bias: over the images, and over the pixels of each."""
+
+    def given(x):
+        dy = x.reshape(BLOCK, outer, inner // 2, 2).swapaxes(0, 1)
+        return [ones(BLOCK), np.ascontiguousarray(dy)]
+
+    def build(b, c):
+        return b.broadcast(c, shape=(outer, BLOCK, inner // 2, 2), dims=(1,))
+
+    return Case(outer * inner, probe.two_groups(outer, inner), build, given, of=0)
+
+
+def batch_statistics(outer: int, inner: int) -> Case:
+    """Batch normalisation's mean of a channel, beside its variance."""
+
+    def build(b, x):
+        return b.mean(x, axes=(0, 2, 3)), b.variance(x, axes=(0, 2, 3))
+
+    def given(x):
+        return [np.ascontiguousarray(x.reshape(BLOCK, outer, inner // 2, 2).swapaxes(0, 1))]
+
+    n = outer * inner
+    return Case(n, probe.two_groups(outer, inner), build, given, lambda y: y * np.float64(n))
+
+
+def _unmasked(y: np.ndarray) -> np.ndarray:
+    """What most elements of each row are: those that are neither M nor -M."""
+    return np.median(y.astype(np.float64), axis=1)
+
+
+def softmax_gradient(n: int, log: bool = False) -> Case:
+    """y (dy - sum of dy y) where all of y is 1/n; of the logarithm dy - y (sum of dy)."""
+
+    def build(b, x):
+        return b.log_softmax(x, axis=1) if log else b.softmax(x, axis=1)
+
+    def read(dx):
+        return (1 - _unmasked(dx) * (1 if log else n)) * n
+
+    return Case(n, probe.lanes(n), build, lambda x: [np.zeros_like(x), x], read, of=0)
+
+
+def layer_norm(n: int) -> Case:
+    """(x - mean) / deviation of ones and of a smaller M, whose square is finite: the deviation is
+    M sqrt(2 / n)."""
+    large = 2.0**40
+
+    def read(y):
+        return (1 - _unmasked(y) * large * np.sqrt(2 / n)) * n
+
+    return Case(n, probe.lanes(n), lambda b, x: b.layer_norm(x, axis=1, epsilon=1e-5),
+                lambda x: [np.clip(x, -large, large)], read)  # fmt: skip
+
+
+def layer_norm_gradient(n: int) -> Case:
+    """dy - mean of dy where x is 0 and epsilon 1."""
+    return Case(n, probe.lanes(n), lambda b, x: b.layer_norm(x, axis=1, epsilon=1.0),
+                lambda x: [np.zeros_like(x), x], lambda dx: (1 - _unmasked(dx)) * n,
+                of=0)  # fmt: skip
+
+
+def attention_values(n: int) -> Case:
+    """The sum over n keys, each with the share 1/n."""
+
+    def given(x):
+        return [np.zeros((1, 1, 3, 8), np.float32), np.zeros((1, 1, n, 8), np.float32),
+                np.ascontiguousarray(x.T)[None, None]]  # fmt: skip
+
+    return Case(n, probe.sequence(n), lambda b, q, k, v: b.attention(q, k, v), given,
+                lambda y: y[0, 0].T * np.float64(n))  # fmt: skip
+
+
+def attention_scores(n: int) -> Case:
+    """The mask in the queries: of two keys one is 1, its score s, the other 0; the first one's
+    share is the sigmoid of s / n."""
+
+    def given(x):
+        keys = np.stack([ones(n), np.zeros(n, np.float32)])
+        return [x[None, None], keys[None, None], np.array([[[[1], [0]]]], np.float32)]
+
+    def read(y):
+        share = y[0, 0].astype(np.float64)
+        return np.log(share / (1 - share)) * n
+
+    return Case(n, probe.sequence(n), lambda b, q, k, v: b.attention(q, k, v, scale=1 / n), given,
+                read)  # fmt: skip
+
+
+def attention_gradient(n: int) -> Case:
+    """Of the values: over n queries, each of whose shares is 1/4."""
+
+    def given(x):
+        return [np.zeros((1, 1, n, 8), np.float32), np.zeros((1, 1, 4, 8), np.float32),
+                ones(1, 1, 4, BLOCK), np.ascontiguousarray(x.T)[None, None]]  # fmt: skip
+
+    return Case(n, probe.sequence(n), lambda b, q, k, v: b.attention(q, k, v), given,
+                lambda y: y[0, 0].T * 4.0, of=2)  # fmt: skip
+
+
 CASES = {
     **{f"sum-{n}": partial(last_axis, n) for n in (2, 31, 32, 33, 70, 255, 256, 257, 600)},
     "sum-f64": partial(last_axis, 70, "float64"),
@@ -171,9 +379,39 @@ CASES = {
     "cumsum-columns": partial(running, 600, 0),
     "pooling": partial(pooling, 3, 3),
     "pooling-5x7": partial(pooling, 5, 7),
+    "input-gradient": partial(input_gradient, 5, 3),
+    "input-gradient-blocks": partial(input_gradient, 70, 3),
+    "input-gradient-2x2": partial(input_gradient, 100, 2),
+    "input-gradient-strided": partial(input_gradient, 100, 3, 2),
+    "input-gradient-one-tap": partial(input_gradient, 150, 2, 2),
+    "input-gradient-groups": partial(input_gradient, 34, 3, 1, 2),
+    "average-pool-gradient": partial(pool_gradient, "avg", 3, 5),
+    "average-pool-gradient-306": partial(pool_gradient, "avg", 17, 18),
+    "max-pool-gradient": partial(pool_gradient, "max", 3, 5),
+    "max-pool-gradient-306": partial(pool_gradient, "max", 17, 18),
+    "linear-weight": partial(linear_weight, 300),
+    "linear-weight-two-axes": partial(linear_weight, 300, 3),
+    "transposed-left": partial(transposed_left, 600, 37),
+    "transposed-left-one-column": partial(transposed_left, 300, 1),
+    "embedding-gradient": partial(embedding_gradient, 300),
+    "take-along-gradient": partial(gather_gradient, 300, True),
+    "gather-gradient": partial(gather_gradient, 300, False),
+    "bias-gradient": partial(bias_gradient, 5, 40),
+    "bias-gradient-300-images": partial(bias_gradient, 300, 2),
+    "batch-statistics": partial(batch_statistics, 5, 40),
+    "softmax-gradient": partial(softmax_gradient, 70),
+    "log-softmax-gradient": partial(softmax_gradient, 70, True),
+    "layer-norm": partial(layer_norm, 70),
+    "layer-norm-gradient": partial(layer_norm_gradient, 70),
+    "attention-values": partial(attention_values, 300),
+    "attention-scores": partial(attention_scores, 70),
+    "attention-gradient": partial(attention_gradient, 300),
 }
 QUICK = ("sum-33", "sum-257", "column-257", "two-groups", "matmul-257", "conv-3x3-blocks",
-         "weight-gradient", "scatter", "cumsum-300", "pooling")  # fmt: skip
+         "weight-gradient", "scatter", "cumsum-300", "pooling", "input-gradient-one-tap",
+         "average-pool-gradient", "max-pool-gradient", "linear-weight-two-axes",
+         "embedding-gradient", "batch-statistics", "softmax-gradient", "layer-norm",
+         "attention-values", "attention-scores")  # fmt: skip
 #: Threads and tilings of the CPU's kernels.
 WAYS = {f"{t}-{tiles}": (t, tiles) for t in (1, 2) for tiles in ("default", "small")}
 
@@ -193,10 +431,8 @@ def _sums(case: Case, run: Callable[..., np.ndarray]) -> probe.Sums:
 
 def on_cpu(case: Case, threads: int, tiles: str) -> probe.Sums:
     """Compiled by the whole pipeline."""
-    shapes = [f"{'x'.join(map(str, a.shape))}x{_NAMES[a.dtype.name]}"
-              for a in case.given(np.ones((BLOCK, case.n), case.kind))]  # fmt: skip
     options = Options(threads=threads, target={"tiles": tiles})
-    executable = compiler.start(program(case.build, *shapes), options=options).finish()
+    executable = compiler.start(case.module, options=options).finish()
     return _sums(case, lambda *arrays: executable(*arrays)[0])
 
 
@@ -204,8 +440,10 @@ _NAMES = {"float32": "f32", "float64": "f64", "int64": "i64"}
 
 
 def by_reference(case: Case) -> probe.Sums:
+    module = case.module
+
     def run(*arrays):
-        return reference(group(case.build, *arrays), arrays)[0]
+        return Evaluator(module.weights).block(module.main.body, list(arrays))[0]
 
     return _sums(case, run)
 
@@ -250,7 +488,7 @@ def test_the_order_of_long_sums_at_sampled_pairs(name):
     assert found == probe.meeting_in(case.wanted, pairs)
 
 
-#: As PTX, on the interpreter: fewer rows, and short sums.
+#: As PTX, on the interpreter: short sums.
 ON_GPU = {
     "sum-70": partial(last_axis, 70),
     "column-300": partial(first_axis, 300),
@@ -260,17 +498,75 @@ ON_GPU = {
     "scatter": partial(scatter, 40),
     "cumsum": partial(running, 40),
     "pooling": partial(pooling, 3, 3),
+    "input-gradient": partial(input_gradient, 2, 3),
+    "input-gradient-one-tap": partial(input_gradient, 70, 2, 2),
+    "average-pool-gradient": partial(pool_gradient, "avg", 3, 2),
+    "max-pool-gradient": partial(pool_gradient, "max", 3, 2),
+    "linear-weight": partial(linear_weight, 70, 2),
+    "transposed-left": partial(transposed_left, 260, 3),
+    "embedding-gradient": partial(embedding_gradient, 40),
+    "take-along-gradient": partial(gather_gradient, 9, True),
+    "bias-gradient": partial(bias_gradient, 3, 40),
+    "batch-statistics": partial(batch_statistics, 3, 40),
+    "softmax-gradient": partial(softmax_gradient, 40),
+    "layer-norm": partial(layer_norm, 40),
+    "layer-norm-gradient": partial(layer_norm_gradient, 40),
+    "attention-values": partial(attention_values, 40),
+    "attention-scores": partial(attention_scores, 40),
+    "attention-gradient": partial(attention_gradient, 40),
 }
+PLACES = [(name, capability) for name in ON_GPU for capability in CAPABILITIES]
+QUICK_ON_GPU = [(name, (9, 0)) for name in ("sum-70", "max-pool-gradient", "layer-norm-gradient")]
 
 
-@pytest.mark.parametrize("name", slow_but(("sum-70",), ON_GPU))
-def test_the_order_on_a_gpu_is_the_contracts(name):
-    case = ON_GPU[name]()
+@pytest.mark.parametrize(("name", "capability"), slow_but(QUICK_ON_GPU, PLACES))
+def test_the_order_on_a_gpu_is_the_contracts(name, capability):
+    """Compiled by the whole pipeline, on a simulated GPU."""
+    case, target = ON_GPU[name](), SimulatedCUDA(capability)
+    options = Options(target={"architecture": target.driver.gpu.architecture})
+    executable = compiler.start(case.module, target, options).finish()
+    _assert_contract(case, _sums(case, lambda *arrays: executable(*arrays)[0]))
 
-    def run(*arrays):
-        return on_gpu(group(case.build, *arrays), arrays, (9, 0))[0][0]
 
-    _assert_contract(case, _sums(case, run))
+# -- shards ----------------------------------------------------------------------------------------
+
+
+class Weighted(torch.nn.Module):
+    """Its loss is the sum of the products of an example with the weight, which is 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(BLOCK))
+
+    def forward(self, x):
+        return (x * self.weight).sum()
+
+
+def _over_shards(shards: int, target="cpu", **options) -> probe.Sums:
+    """One example a shard: the gradient of the weight is the mean of the examples."""
+    how = Training(loss=None, optimizer=SGD(0.0), shards=shards, keep_gradients=True)
+    step = cc.compile(Weighted(), (ones(shards, BLOCK),), training=how, target=target,
+                      options=options)  # fmt: skip
+
+    def sums(rows):
+        step(np.ascontiguousarray(rows.T))
+        return np.asarray(step.gradients["weight"]) * np.float64(shards)
+
+    return sums
+
+
+@pytest.mark.parametrize("shards", slow_but((7,), (2, 3, 5, 6, 7, 8, 13)))
+def test_shards_are_added_by_the_contracts_tree(shards):
+    """Those of a training step, as they run one after another."""
+    assert probe.reveal(_over_shards(shards), shards) == probe.shards(shards)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_shards_on_a_gpu_are_added_by_the_contracts_tree(capability):
+    target = SimulatedCUDA(capability)
+    sums = _over_shards(7, target, architecture=target.driver.gpu.architecture)
+    assert probe.reveal(sums, 7) == probe.shards(7)
 
 
 # -- the probe itself ------------------------------------------------------------------------------
