@@ -32,6 +32,7 @@ from core_compiler.ir.events import (
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import verify
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.kernels._numba import assert_no_flush_to_zero
 from core_compiler.legality import levels
 from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext
 from core_compiler.pipelines import (
@@ -137,6 +138,7 @@ class Compilation:
         step = self.next
         if step is None:
             raise UserError("every pass has run", "step", "rerun from an earlier stage")
+        assert_no_flush_to_zero()  # passes fold constants, and check, with the reference
         self._stop_if_cancelled()
         if step.half == "implementation" and not self.identity:
             self._seal_meaning()
@@ -207,6 +209,10 @@ class Compilation:
         return [*moved, *steps[start:]]
 
     # -- results -----------------------------------------------------------------------------------
+
+    def edited(self) -> dict[str, Any]:
+        """What is changed about its pipeline, as plain data."""
+        return edit_facts(self.options.edit)
 
     @property
     def executable(self):
@@ -522,7 +528,9 @@ def start(
     observer: Observer | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Compilation:
-    """A compilation at stage 0, ready to step; the module is verified first."""
+    """A compilation at stage 0, ready to step; the module is verified first.  UserError too on a
+    thread that flushes subnormal numbers to zero."""
+    assert_no_flush_to_zero()
     chosen = targets.target(target) if isinstance(target, str) else target
     errors = [d for d in verify(module, levels()) if d.severity == "error"]
     if errors:

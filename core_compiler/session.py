@@ -23,6 +23,7 @@ from core_compiler.frontends.base import Imported, is_saved_model
 from core_compiler.ir import Module, Value
 from core_compiler.ir.events import Observer
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.kernels._numba import assert_no_flush_to_zero
 from core_compiler.pipelines import LEVELS_OF, PipelineEdit, level_of
 from core_compiler.training.config import Training
 from core_compiler.training.joint import begin, names
@@ -60,6 +61,7 @@ def compile(
     if record is not None and not finish:
         raise UserError("record and finish=False exclude one another", "compile",
                         "write the recording when you want it: c.record(path)")  # fmt: skip
+    assert_no_flush_to_zero()  # before the import, which computes sizes and constants
     if training is not None:
         step = _training_step(
             model, inputs, training, target, Options(
@@ -137,10 +139,11 @@ def _need_batch(roles: Roles, wanted: Sequence[Value], arrays: Sequence[np.ndarr
     for (_, name, _), value, array in zip(roles.arguments, wanted, arrays, strict=False):
         if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
             given = "x".join(map(str, array.shape)) or "a number"
-            raise UserError(
-                f"{name} is {array.dtype} {given}, wanted {value.type}", "compile",
-                "give an example batch of the shapes and dtypes to train on",
-            )  # fmt: skip
+            fix = "give an example batch of the shapes and dtypes to train on"
+            if name == "targets":
+                fix = f"give targets of {value.type.dtype.numpy} in that shape, or another loss"
+            raise UserError(f"{name} is {array.dtype} {given}, wanted {value.type}", "compile",
+                            fix)  # fmt: skip
     if len(arrays) != len(wanted):
         listed = ", ".join(a[1] for a in roles.arguments[: len(wanted)])
         raise UserError(f"{len(arrays)} tensors given, a batch is {listed}", "compile",
@@ -256,8 +259,11 @@ def _from_file(
         from core_compiler.frontends.pytorch import import_exported
         from core_compiler.frontends.pytorch.archive import read_pt2
 
-        made = import_exported(read_pt2(path), name=str(path), read_files=False, training=training)
-        return made, _arrays(inputs)
+        program, arrays = read_pt2(path), _arrays(inputs)
+        sizes = _sizes(program, arrays) if training else {}
+        made = import_exported(program, name=str(path), sizes=sizes, read_files=False,
+                               training=training)  # fmt: skip
+        return made, arrays
     if path.suffix.lower() == ".mlir" and text.is_ours(path):
         return text.import_file(path), _arrays(inputs)
     if path.suffix.lower() in (".mlir", ".mlirbc", ".stablehlo"):
@@ -314,7 +320,9 @@ def _from_torch(
         given = inputs
         if given is None and model.example_inputs is not None and not model.example_inputs[1]:
             given = model.example_inputs[0]
-        return import_exported(model, name=name, training=training), _arrays(given)
+        arrays = _arrays(given)
+        sizes = _sizes(model, arrays) if training else {}
+        return import_exported(model, name=name, sizes=sizes, training=training), arrays
     if inputs is None:
         raise UserError(f"{name} needs example inputs", "compile",
                         "give them: compile(model, (x,))")  # fmt: skip
@@ -327,6 +335,19 @@ def _from_torch(
         return made, _arrays(tensors)
     finally:
         model.train(before)  # the module is the caller's
+
+
+def _sizes(program: Any, arrays: Sequence[np.ndarray] | None) -> dict[str, int]:
+    """The symbolic sizes of an exported program, as the arrays have them."""
+    nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    found: dict[str, int] = {}
+    for name, array in zip(program.graph_signature.user_inputs, arrays or (), strict=False):
+        shape = getattr(nodes.get(name), "shape", ())
+        for size, given in zip(shape, array.shape, strict=False):
+            text = str(size)
+            if not isinstance(size, int) and text.isidentifier():  # not computed from others
+                found.setdefault(text, given)
+    return found
 
 
 def _arrays(inputs: Sequence | None) -> list[np.ndarray] | None:

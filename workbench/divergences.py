@@ -23,13 +23,15 @@ _LIKE = tuple(
     for each in (Difference(0, True), Change(0, "", ("", "")))
 )
 #: Lists of a result by what they hold.
-_LISTS = {"element": int, "numbers": float, "history": str, "kernels": str, "how": str}
-_PAIRS = ("numbers", "kernels", "how")
+_LISTS = {"element": int, "numbers": float, "history": str, "kernels": str, "how": str,
+          "missing": str}  # fmt: skip
+_PAIRS = ("numbers", "kernels", "how", "missing")
 
 
 def _sound(found: Mapping[str, Any]) -> dict[str, Any] | None:
     like = _LIKE["pass" in found]
     try:
+        found = {"missing": ["", ""], **found}  # which results of before lack
         made = {name: type(part)(found[name]) for name, part in like.items()}
         for name in made.keys() & _LISTS.keys():
             made[name] = [_LISTS[name](each) for each in made[name]]

@@ -25,13 +25,23 @@ def returned(text: str, sizes: Mapping[str, Any]) -> Any:
     """What the function that ``text`` names returns, called with ``sizes`` as keyword arguments;
     UserError where it cannot be imported, called, or raises.  What it prints goes to standard
     error: standard output is for answers."""
-    module_name, _, name = text.partition(":")
+    function = found(text)
     sys.path.insert(0, "")
     try:
-        function = _function(module_name, name, text)
         _check_call(function, sizes, text)
         with _told(text):
             return function(**sizes)
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove("")
+
+
+def found(text: str) -> Any:
+    """What ``package.module:function`` names; UserError where it cannot be imported."""
+    module_name, _, name = text.partition(":")
+    sys.path.insert(0, "")
+    try:
+        return _function(module_name, name, text)
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove("")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module, Op, Rewrite
 from core_compiler.kernels.reference.difference import first_element
 from core_compiler.passes.base import Pass
@@ -93,9 +93,9 @@ def which_pass(
 ) -> Change | None:  # fmt: skip
     """What of their pipelines parts two runs; None where all that both have receipts of is the
     same.  UserError where it is not the pipeline that differs."""
-    other = [name for name in a.what if a.what[name] != b.what.get(name)]
+    other = [name for name in a.what if name in b.what and a.what[name] != b.what[name]]
     if other:
-        said = ", ".join(f"{n} {a.what[n]} and {b.what.get(n)}" for n in other)
+        said = ", ".join(f"{n} {a.what[n]} and {b.what[n]}" for n in other)
         raise UserError(f"the runs have different configurations: {said}", "diverge",
                         "compare runs of one model and configuration")  # fmt: skip
     found = part(a.book, b.book)
@@ -105,9 +105,22 @@ def which_pass(
 def find(
     a: Run, b: Run, say: Callable[[str], None] = lambda text: None
 ) -> Difference | Change | None:  # fmt: skip
-    """The first difference of two training runs: the op, or of two pipelines the pass."""
-    same = a.book.identity == b.book.identity
-    return diverge(a, b, say) if same else which_pass(a, b, say)
+    """The first difference of two training runs: the op, or of two pipelines the pass; of
+    pipelines that this machine cannot run again, what the receipts say."""
+    if a.book.identity == b.book.identity:
+        return diverge(a, b, say)
+    try:
+        for run in (a, b):
+            if run.refused is not None:
+                raise run.refused
+        return which_pass(a, b, say)
+    except UserError as error:
+        found = part(a.book, b.book)
+        if error.exit_code != CANNOT_HERE or found is None:
+            raise
+        missing = [run.refused.what if run.refused else "" for run in (a, b)]
+        x, y = missing if any(missing) else (error.what, error.what)
+        return Difference(found.iteration, found.lasting, value=found.leaf, missing=(x, y))
 
 
 def _differ(a: Receipt, b: Receipt) -> str | None:

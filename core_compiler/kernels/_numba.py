@@ -178,7 +178,10 @@ def assert_no_flush_to_zero() -> None:
     normal = np.full(1, 2.0**-126, np.float32)
     half_ulp = np.full(1, 2.0**-24, np.float32)
     one = np.ones(1, np.float32)
-    fix = "do not import libraries built with -ffast-math, or reset MXCSR (FPCR) on this thread"
+    fix = (
+        "call torch.set_flush_denormal(False), or run on another thread; a library built with "
+        "-ffast-math sets it as it is imported: import that one elsewhere"
+    )
     if (smallest * one)[0] == 0:
         raise UserError("subnormal inputs are read as zero (DAZ)", "this thread", fix, CANNOT_HERE)
     if (normal * np.float32(0.5))[0] == 0:

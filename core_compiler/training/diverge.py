@@ -1,18 +1,22 @@
 """The first difference of two runs: which iteration, op, value and element.
 
 Receipts are compared from the roots down; nothing is computed again but the one iteration in which
-the runs part, from the last checkpoint before it.
+the runs part, from the last checkpoint before it.  Of a run that cannot be done again on this
+machine (its target is not here, or nothing says how) its receipts are what is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.kernels.reference.difference import first_element
-from core_compiler.training.probes import Named, meaning_of
+from core_compiler.training.probes import Named, Probe, meaning_of
 from core_compiler.training.receipts import Book
 from core_compiler.training.replay import Run, first, mismatch
 
@@ -21,7 +25,9 @@ from core_compiler.training.replay import Run, first, mismatch
 class Difference:
     """Where two runs part.  ``value``: ``shard/number`` of the first value in program order that
     differs; ``element``: its first element that does, with what the runs have there and how many
-    representable numbers lie between; ``lasting``: whether the state differs afterwards."""
+    representable numbers lie between (``count`` 0: not known); ``lasting``: whether the state
+    differs afterwards; ``missing``: why the one or the other run cannot be done again here, so that
+    op or element are not known ("": it can)."""
 
     iteration: int
     lasting: bool
@@ -34,6 +40,7 @@ class Difference:
     origin: str = ""
     history: tuple[str, ...] = ()
     kernels: tuple[str, str] = ("", "")
+    missing: tuple[str, str] = ("", "")
 
     def to_json(self) -> dict[str, Any]:
         held = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -96,22 +103,57 @@ def diverge(
     key = first(iteration, one.ops, other.ops)
     both = a.folder, b.folder
     if key is None:
-        key = first(iteration, a.receipt(iteration, both).ops, b.receipt(iteration, both).ops)
-    if key is None:
-        return Difference(iteration, lasting, value=found.leaf)
+        x_ops, y_ops = (_known(run, iteration, both) for run in (a, b))
+        key = first(iteration, x_ops, y_ops)
+        if key is None:
+            missing = _missing(a, b) if not (x_ops and y_ops) else ("", "")
+            return Difference(iteration, lasting, value=found.leaf, missing=missing)
     named: Named = a.book.names[int(key.split("/")[1])]
-    try:
-        (probe, x), (elsewhere, y) = (run.value(iteration, key, both) for run in (a, b))
-    except UserError as error:
-        if error.exit_code != CANNOT_HERE:
-            raise
-        say(f"its numbers are not known: {error.what}")
-        return Difference(iteration, lasting, named.op, key, origin=named.origin)
-    index, numbers, apart, count = first_element(x, y)
-    return Difference(
-        iteration, lasting, named.op, key, index, numbers, apart, count, named.origin,
-        history(a, probe.number), (probe.kernel, elsewhere.kernel),
+    values = [_value(run, iteration, key, both) for run in (a, b)]
+    known = [(run, value[0]) for run, value in zip((a, b), values, strict=True) if value]
+    made = Difference(
+        iteration, lasting, named.op, key, origin=named.origin,
+        history=history(*known[0]) if known else (),
+        kernels=tuple(value[0].kernel if value else "" for value in values),  # type: ignore[arg-type]
+        missing=_missing(a, b),
     )  # fmt: skip
+    if len(known) < 2:
+        return made
+    index, numbers, apart, count = first_element(*(value[1] for value in values if value))
+    return replace(made, element=index, numbers=numbers, ulps=apart, count=count)
+
+
+def _known(run: Run, iteration: int, folders: tuple[Path, ...]) -> dict[str, str]:
+    """The hashes of an iteration's values: of the iteration done again, else those of its
+    receipt."""
+    try:
+        return run.receipt(iteration, folders).ops
+    except UserError as error:
+        _need_elsewhere(run, error)
+        return run.book.receipts[iteration].ops
+
+
+def _value(
+    run: Run, iteration: int, key: str, folders: tuple[Path, ...]
+) -> tuple[Probe, np.ndarray] | None:
+    """A value of an iteration done again; None where this machine cannot do that."""
+    try:
+        return run.value(iteration, key, folders)
+    except UserError as error:
+        _need_elsewhere(run, error)
+        return None
+
+
+def _need_elsewhere(run: Run, error: UserError) -> None:
+    """Raises what is no limit of this machine."""
+    if error.exit_code != CANNOT_HERE:
+        raise error
+    run.refused = error
+
+
+def _missing(a: Run, b: Run) -> tuple[str, str]:
+    x, y = (run.refused.what if run.refused is not None else "" for run in (a, b))
+    return x, y
 
 
 def parted(a: Book, b: Book) -> int | None:
@@ -156,8 +198,8 @@ def parted(a: Book, b: Book) -> int | None:
     return shared[low] if low < len(shared) else None
 
 
-def history(run: Run, number: int) -> tuple[str, ...]:
+def history(run: Run, probe: Probe) -> tuple[str, ...]:
     """What passes did until the op of a value was there, the last first."""
     ops = [op for op in meaning_of(run.step.compilation).main.body.ops for _ in op.results]
-    origin = ops[number].origin
+    origin = ops[probe.number].origin
     return () if origin is None else origin.rules()

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from core_compiler.errors import UserError
 from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.kernels._numba import assert_no_flush_to_zero
 from core_compiler.runtime.interrupts import held_back
-from core_compiler.training import checkpoint, receipts
+from core_compiler.training import checkpoint, receipts, run_file
 from core_compiler.training.data import Data, for_step
 from core_compiler.training.inject import Injection
 from core_compiler.training.loss_scale import SCALE, SKIPPED
@@ -99,6 +100,14 @@ class Plan:
     def has_receipts(self) -> bool:
         return self.receipts != "off" or self.ops_every > 0
 
+    @staticmethod
+    def of(facts: Mapping[str, Any], folder: Path) -> Plan:
+        """The plan whose :meth:`facts` a run's folder keeps; KeyError, TypeError or ValueError
+        where they are none."""
+        held = {name: facts[name] for name in Plan.__dataclass_fields__ if name != "folder"}
+        inject = held["inject"]
+        return Plan(**{**held, "inject": Injection.of(inject) if inject else None}, folder=folder)
+
     def facts(self) -> dict[str, Any]:
         """What a recording says of it."""
         held = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -134,6 +143,7 @@ def fit(
     receipts: str = "off", ops_every: int = 0, inject: Injection | str | None = None,
     watch: Watch = lambda progress: None, workers: int = 1, scheduler: str | None = None,
     observer: Observer | None = None, leaves: str = "fast", begun: Callable[[], None] | None = None,
+    task: str = "",
 ) -> History:  # fmt: skip
     """Run ``step`` until ``iterations`` have been done, on batches of ``data`` (arrays, columns, a
     dataset, an iterable: see :meth:`Data.of`) in the order that ``seed`` fixes.
@@ -144,7 +154,13 @@ def fit(
     batches depend on the iteration alone, so a resumed run ends in the bits of one that was never
     stopped.  One that was begun with other seeds, shards or by another version of the numerics
     contract is refused (:func:`restore`).
-    ``begun``: called once nothing hinders the run any more, before anything in the folder changes.
+    ``begun``: called once nothing hinders the run any more, before anything in the folder changes;
+    it keeps there how the run is done again.  Without it that is done here, of a run with receipts:
+    ``task`` is a function by its name, ``package.module:function``, which takes ``edit`` (a
+    ``PipelineEdit`` to compile with) and returns the compiled step and its data, so that
+    ``workbench verify`` and ``diverge`` can do an iteration of the run again; where it is left out
+    they say what receipts alone can, and
+    :meth:`Run.of <core_compiler.training.replay.Run.of>` takes the function itself.
 
     ``receipts``: ``state`` or ``gradients``, what is hashed in every iteration, and ``ops_every``
     N: in every N-th all values that lie in memory (see :mod:`core_compiler.training.receipts`);
@@ -158,10 +174,15 @@ def fit(
     ``observer``: told the compile of ``step`` (which is finished meanwhile where it is not), the
     iterations while they are done, at most twice a second, and the end: with a ``Recorder`` all of
     it is in a recording that others read while it grows.
+
+    UserError on a thread that flushes subnormal numbers to zero, before anything is written.
     """
+    assert_no_flush_to_zero()
     place = None if folder is None else Path(folder)
     inject = Injection.of(inject) if isinstance(inject, str) else inject
     plan = Plan(iterations, batch, seed, place, every, receipts, ops_every, inject, leaves)
+    if task:
+        run_file.check_task(task)
     held = for_step(step, data)
     plan.check_folder(resume)
     history = History(step.iteration)
@@ -176,6 +197,8 @@ def fit(
         _check(step, held, plan)
         if begun is not None:
             begun()
+        elif plan.folder is not None and (task or plan.has_receipts):
+            _keep(step, plan.folder, plan, task, resume)
         try:
             if workers > 1 or scheduler is not None:
                 from core_compiler.training.workers import run
@@ -189,6 +212,12 @@ def fit(
                 raise
             raise _stopped(step, plan.folder, plan.seed, held, history) from None
     return history
+
+
+def _keep(step: TrainingStep, folder: Path, plan: Plan, task: str, resume: bool) -> None:
+    """How the run is done again; one that goes on without a task is what its folder says."""
+    if task or not resume or not (folder / run_file.FILE).exists():
+        run_file.write(folder, run_file.of_python(step, plan.facts(), task))
 
 
 class Stopped(KeyboardInterrupt):

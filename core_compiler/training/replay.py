@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
-from core_compiler.training import checkpoint, receipts
+from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.training import checkpoint, receipts, run_file
 from core_compiler.training.data import Data, for_step
 from core_compiler.training.fit import DATA, Plan
 from core_compiler.training.probes import Probe, Watch, watch_of
@@ -38,7 +38,27 @@ class Run:
     def __post_init__(self) -> None:
         self.book = Book.read(self.folder / receipts.FILE)
         self._made: tuple[TrainingStep, Data | Stream] | None = None
+        #: Why it cannot be done again on this machine, once that is known.
+        self.refused: UserError | None = None
         self._first: dict[str, np.ndarray] = {}
+
+    @staticmethod
+    def of(
+        folder: str | Path, make: Callable[..., tuple[TrainingStep, Any]], edit: Any = None
+    ) -> Run:
+        """The run that ``fit`` left in a folder, with its plan.  ``make(edit)`` compiles its step,
+        with an edit of the pipeline, and gives it and the data; without an argument where ``edit``
+        is None.  UserError where the folder has no run."""
+        folder = Path(folder)
+        held = run_file.read(folder)
+
+        def opened(edit: Any) -> tuple[TrainingStep, Any]:
+            return make() if edit is None else make(edit)
+
+        try:
+            return Run(folder, Plan.of(held, folder), opened, edit)
+        except (ValueError, KeyError, TypeError) as error:
+            raise run_file.damaged(folder, error) from None
 
     @property
     def step(self) -> TrainingStep:
@@ -49,8 +69,15 @@ class Run:
         return self._open()[1]
 
     def _open(self) -> tuple[TrainingStep, Data | Stream]:
+        if self.refused is not None:
+            raise self.refused
         if self._made is None:
-            step, data = self.opened(self.edit)
+            try:
+                step, data = self.opened(self.edit)
+            except UserError as error:
+                if error.exit_code == CANNOT_HERE:
+                    self.refused = error
+                raise
             if step.identity != self.book.identity:
                 raise UserError(
                     f"what is computed has another numerics identity ({step.identity[:12]}) than "
@@ -107,6 +134,16 @@ class Run:
         watch = recorder.watch(iteration)
         loss = self.run(iteration, [watch])
         return recorder.receipt(iteration, loss, self.step.named_state())
+
+    def kept(self, iteration: int) -> Receipt:
+        """The receipt of an iteration by the checkpoint after it, as far as that says something:
+        the state, and nothing where there is no such checkpoint.  UserError where it is damaged."""
+        wanted = self.book.receipts[iteration]
+        path = self.folder / checkpoint.name_of(iteration)
+        state = checkpoint.read(path)[0] if path.exists() else {}
+        leaf = receipts.leaf_of(self.book.leaves)
+        leaves = {name: leaf(state[name]) for name in wanted.state if name in state}
+        return Receipt(iteration, wanted.loss, leaves)
 
     def value(
         self, iteration: int, key: str, also: Iterable[Path] = ()

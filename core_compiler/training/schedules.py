@@ -6,14 +6,14 @@ resumed run goes on with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
 from math import pi
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Block, Value, WeightStore, as_array, tensor
 from core_compiler.ops.base import evaluate_block
 from core_compiler.ops.builder import Builder
@@ -142,6 +142,52 @@ def rates(schedule: Schedule) -> Callable[[int], float]:
 def schedule(rate: float | Schedule) -> Schedule:
     """A number as the schedule that never changes it."""
     return Constant(float(rate)) if isinstance(rate, int | float) else rate
+
+
+#: The schedules by the names that the command line takes, but for the one that grows first.
+SCHEDULES: dict[str, Any] = {
+    "step": Step, "exponential": Exponential, "linear": Linear, "cosine": Cosine,
+}  # fmt: skip
+
+
+def read(texts: Sequence[str], value: float) -> Schedule:
+    """The schedule that ``NAME:FIELD=NUMBER,FIELD=NUMBER`` says, for a rate that begins with
+    ``value``: ``cosine:iterations=5000``; also ``warmup:iterations=100``, which comes before the
+    other.  UserError names what cannot be read."""
+    after: Schedule | None = None
+    warmup: dict[str, Any] | None = None
+    for text in texts:
+        name, _, said = text.partition(":")
+        if name == "warmup" and warmup is None:
+            warmup = _read_fields(Warmup, text, said)
+        elif name in SCHEDULES and after is None:
+            after = SCHEDULES[name](value, **_read_fields(SCHEDULES[name], text, said))
+        elif name == "warmup" or name in SCHEDULES:
+            raise UserError(f"{text!r} is one schedule too many", "--schedule",
+                            "give one, and a warmup that comes before it")  # fmt: skip
+        else:
+            known = ["warmup", *SCHEDULES]
+            raise UserError(f"no schedule is called {name!r}", "--schedule",
+                            nearest(name, known, f"choose {', '.join(known)}"))  # fmt: skip
+    after = after or Constant(value)
+    return after if warmup is None else Warmup(after=after, **warmup)
+
+
+def _read_fields(kind: Any, text: str, said: str) -> dict[str, Any]:
+    """The fields of a schedule beside its value."""
+    taken = {f.name: f for f in fields(kind) if f.name not in ("value", "after")}
+    form = f"write {text.partition(':')[0]}:{','.join(f'{name}=NUMBER' for name in taken)}"
+    found: dict[str, Any] = {}
+    for part in filter(None, said.split(",")):
+        name, _, number = part.partition("=")
+        try:
+            found[name] = (int if taken[name].type == "int" else float)(number)
+        except (KeyError, ValueError):
+            raise UserError(f"cannot read {part!r} of {text!r}", "--schedule", form) from None
+    lacks = [name for name, f in taken.items() if f.default is MISSING and name not in found]
+    if lacks:
+        raise UserError(f"{text!r} does not say {' and '.join(lacks)}", "--schedule", form)
+    return found
 
 
 def _need(holds: bool, what: str, fix: str) -> None:

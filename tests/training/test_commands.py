@@ -43,6 +43,16 @@ def test_a_run_is_verified(runs, capsys):
         assert row["compared"]["state"] > 2
 
 
+def test_a_run_of_a_gpu_is_verified_on_the_processor(runs, tmp_path, capsys):
+    """The bits of the one are those of the other."""
+    folder = tmp_path / "run"
+    shutil.copytree(runs[0], folder)
+    held = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**held, "target": "cuda"}))
+    code, found = _json(capsys, "verify", str(folder), "-t", "cpu", "--iteration", "3")
+    assert (code, found["iterations"][0]["mismatch"]) == (0, None)
+
+
 def test_two_runs_part_where_the_rounding_was_flipped(runs, capsys):
     *folders, op = map(str, runs)
     code, found = _json(capsys, "diverge", *folders)

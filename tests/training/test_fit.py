@@ -256,7 +256,7 @@ def test_the_command_trains_in_f16(capsys, tmp_path):
         (["digits-mlp", "--loss-scale", "8"], "leave loss_scale out, or train with precision f16"),
         (["digits-mlp", "--precision", "f16", "--loss-scale", "-1"], "give a number above 0"),
         (["digits-cmm"], "no sample model is called 'digits-cmm'"),
-        (["model.onnx"], "a file brings no data to train on"),
+        (["model.onnx"], "there is no such file"),
         (["digits-mlp", "--resume"], "there is no folder for checkpoints"),
         (["digits-mlp", "--initialize", "*.weight"], "cannot read '*.weight'"),
         (["digits-mlp", "--initialize", "*.weight=xavier"], "no initializer is called 'xavier'"),

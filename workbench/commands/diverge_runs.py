@@ -3,6 +3,7 @@ training runs differ; of two pipelines the pass that does it."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -35,29 +36,66 @@ def run(arguments) -> int:
         return 0
     here = f"{Path.cwd()}/"
     found = replace(found, origin=found.origin.replace(here, ""))
-    text = _text(found) if isinstance(found, Difference) else _text_of_pass(found)
-    emit(arguments, found.to_json(), lambda: text)
+    told = found.to_json()
+    if not found.count:  # no numbers are known
+        told |= {"element": None, "ulps": None}
+    if not isinstance(found, Difference):
+        emit(arguments, told, lambda: _text_of_pass(found))
+        return 1
+    remedy = _remedy(found, one, other) if any(found.missing) else []
+    told["remedy"] = remedy
+    emit(arguments, told, lambda: _text(found, remedy))
     return 1
 
 
-def _text(d) -> str:
+def _remedy(found, one, other) -> list[str]:
+    """What to do where both runs can be done again; of an op that is not known also what hashes
+    the values of the one that cannot, so that its receipts say it here."""
+    from workbench import training_runs
+
+    runs = one, other
+    if not all(training_runs.is_run(run.folder) for run in runs):
+        find = "core_compiler.debug.which_pass.find(a, b)"
+        where = f"in Python: {find} with a = core_compiler.training.replay.Run.of(FOLDER, make)"
+        return [where, "train with fit(..., task='package.module:function')"]
+    command = shlex.join(["workbench", "diverge", *(str(run.folder) for run in runs)])
+    made = [f"where both can be done: {command}"]
+    if not found.op and one.book.identity == other.book.identity:
+        for run, why in zip(runs, found.missing, strict=True):
+            if why:
+                command = training_runs.elsewhere(run.folder, found.iteration)
+                made.append(f"there: {command}, then compare its receipts here")
+    return made
+
+
+def _text(d, remedy) -> str:
     after = "" if d.lasting else ", with no lasting difference: the state is the same afterwards"
-    if not d.op:
+    if not d.op and not remedy:
         return f"iteration {d.iteration}: {d.value} differs, and no op does{after}"
-    lines = [f"iteration {d.iteration}: {d.op} is the first op that differs{after}"]
+    said = f"{d.op} is the first op that differs" if d.op else (
+        f"{d.value} is the first that differs by the receipts")  # fmt: skip
+    lines = [f"iteration {d.iteration}: {said}{after}"]
     if d.origin:
         lines.append(f"  comes from  {d.origin}")
+    kernels = " and ".join(dict.fromkeys(filter(None, d.kernels)))
     if d.count:
         index = ", ".join(map(str, d.element))
         a, b = d.numbers
         lines += [
             f"  element     [{index}] of value {d.value}: {a:.9g} and {b:.9g}, {d.ulps} ulp apart",
             f"  differing   {d.count} elements",
-            f"  kernels     {d.kernels[0]}" + (
-                f" and {d.kernels[1]}" if d.kernels[1] != d.kernels[0] else ""),
         ]  # fmt: skip
+    if kernels:
+        lines.append(f"  kernels     {kernels}")
     if d.history:
         lines.append(f"  made by     {', '.join(d.history)}")
+    if remedy:
+        lines.append(f"  not known   {'element and ulps' if d.op else 'op, element and ulps'}")
+    for which, why in zip(("first", "second"), d.missing, strict=True):
+        if why:
+            lines.append(f"  the {which:<6}  cannot be done again here: {why}")
+    for place, text in enumerate(remedy):
+        lines.append(f"  {'or' if place else 'to find it':<10}  {text}")
     return "\n".join(lines)
 
 

@@ -29,9 +29,15 @@ def add_arguments(parser) -> None:
 
     parser.add_argument(
         "model", metavar="MODEL",
-        help="a sample (see `workbench models`), or package.module:function, which returns a torch "
-        "module and its data: arrays with the examples first, the targets last, columns by name, "
-        "a dataset or an iterable of rows",
+        help="a sample (see `workbench models`), a .onnx, .keras or .pt2 file (with --data), or "
+        "package.module:function, which returns a torch, Keras or ONNX model and its data: arrays "
+        "with the examples first, the targets last, columns by name, a dataset or an iterable of "
+        "rows",
+    )  # fmt: skip
+    parser.add_argument(
+        "--data", action="append", default=[], metavar="FILE",
+        help="what it is trained on, a .npz, .npy or .safetensors (again for more columns): "
+        "columns by the names of the model's inputs and targets, or in this order",
     )  # fmt: skip
     parser.add_argument("--iterations", type=int, default=20, help="how many in all (default 20)")
     parser.add_argument("--batch", type=int, default=BATCH, help=f"examples (default {BATCH})")
@@ -39,6 +45,10 @@ def add_arguments(parser) -> None:
     parser.add_argument("--optimizer", default="sgd", metavar="NAME",
                         help=f"one of {', '.join(OPTIMIZERS)} (default sgd)")  # fmt: skip
     parser.add_argument("--rate", type=float, metavar="NUMBER", help="the learning rate")
+    parser.add_argument("--schedule", action="append", default=[], metavar="NAME:FIELD=NUMBER,...",
+                        help="how the rate changes: step:every=N,gamma=G, exponential:gamma=G, "
+                        "linear:iterations=N,last=F, cosine:iterations=N,least=R; "
+                        "warmup:iterations=N comes before one")  # fmt: skip
     parser.add_argument("--clip-norm", type=float, metavar="NORM",
                         help="scale gradients down to this norm")  # fmt: skip
     parser.add_argument("--precision", default="f32", metavar="NAME",
@@ -133,6 +143,8 @@ def _run(arguments) -> int:
     path = output(arguments.output) if arguments.output else None
     plan = training_runs.plan(arguments)
     plan.check_folder(arguments.resume)  # before an older recording of the name is replaced
+    if arguments.resume:
+        training_runs.check_resumed(arguments)
     resumed = path is not None and arguments.resume and path.exists()
     edit = common.pipeline_edit(arguments)
     step, data = training_runs.make(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_compiler.errors import UserError
+from core_compiler.errors import CANNOT_HERE, UserError
 from workbench.commands.printing import emit
 
 
@@ -11,13 +11,16 @@ def add_arguments(parser) -> None:
                         help="the folder of a run, or its receipts.jsonl")  # fmt: skip
     parser.add_argument("--iteration", type=int, metavar="K", action="append", default=[],
                         help="which one (again for more; default: the last)")  # fmt: skip
+    parser.add_argument("-t", "--target",
+                        help="what to do it again on (default: what the run was made on); the bits "
+                        "are the same on each")  # fmt: skip
 
 
 def run(arguments) -> int:
     from core_compiler.training.replay import mismatch
     from workbench import training_runs
 
-    held = training_runs.read(arguments.receipt)
+    held = training_runs.read(arguments.receipt, target=arguments.target)
     known = held.book.receipts
     if not known:
         raise UserError("there is no receipt yet", str(held.folder), "train first")
@@ -26,14 +29,25 @@ def run(arguments) -> int:
         if iteration not in known:
             raise UserError(f"there is no receipt of iteration {iteration}", str(held.folder),
                             f"there are those of {min(known)} to {max(known)}")  # fmt: skip
-        found = held.receipt(iteration)
-        wanted = known[iteration]
+        wanted, why = known[iteration], ""
+        try:
+            found = held.receipt(iteration)
+        except UserError as error:
+            if error.exit_code != CANNOT_HERE:
+                raise
+            found, why = held.kept(iteration), str(error)
         shared = {n: len([k for k in getattr(wanted, n) if k in getattr(found, n)])
                   for n in ("state", "gradients", "ops")}  # fmt: skip
-        rows.append({"iteration": iteration, "mismatch": _told(held, mismatch(wanted, found)),
-                     "compared": shared, "root": wanted.root})  # fmt: skip
+        differs = mismatch(wanted, found)
+        differs = f"{differs} of its checkpoint" if why and differs else differs
+        rows.append({
+            "iteration": iteration, "mismatch": _told(held, differs), "compared": shared,
+            "root": wanted.root, "not_done_again": why,
+        })  # fmt: skip
     emit(arguments, {"identity": held.book.identity, "iterations": rows}, lambda: _text(rows))
-    return 1 if any(row["mismatch"] for row in rows) else 0
+    if any(row["mismatch"] for row in rows):
+        return 1
+    return CANNOT_HERE if any(row["not_done_again"] for row in rows) else 0
 
 
 def _told(run, name: str | None) -> str | None:
@@ -49,6 +63,14 @@ def _text(rows) -> str:
     lines = []
     for row in rows:
         compared = ", ".join(f"{n} of {what}" for what, n in row["compared"].items() if n)
-        said = f"differs first in {row['mismatch']}" if row["mismatch"] else "holds"
-        lines.append(f"iteration {row['iteration']}: {said} ({compared} compared)")
+        compared = f" ({compared} compared)" if compared else ""
+        if row["mismatch"]:
+            said = f"differs first in {row['mismatch']}{compared}"
+        elif row["not_done_again"]:
+            of = f"its receipt is whole, its checkpoint holds{compared}" if compared else (
+                "its receipt is whole, no checkpoint of it is there")  # fmt: skip
+            said = f"not done again; {of}: {row['not_done_again']}"
+        else:
+            said = f"holds{compared}"
+        lines.append(f"iteration {row['iteration']}: {said}")
     return "\n".join(lines)

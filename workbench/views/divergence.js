@@ -64,7 +64,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     }
     const ended = search.state === 'failed' && search.error ? error(search.error, 'failed') : search.state === 'cancelled' ? h('p', { class: 'muted' }, 'The search was cancelled.') : null;
     if (data.result || (!data.part && !data.problem)) return ended;
-    if (!data.again) return h('div', { class: 'box' }, 'The runs were made from Python, so nothing here can do an iteration again: call core_compiler.debug.which_pass.find there.');
+    if (!data.again) return h('div', { class: 'box' }, 'Nothing in the folders says how the runs are done again: Python made them without a task. Train with fit(..., task="package.module:function"), or call core_compiler.debug.which_pass.find where they were made.');
     if (search.ask && mayChange()) return h('div', { class: 'box', 'data-result': 'ask' }, ended, h('div', { class: 'do' }, h('button', { 'data-do': 'trust', click: () => send('diverge', { trust: true }) }, 'I have read it: run it')));
     const may = detail.may_run && data.part;
     return h('div', {}, ended, h('div', { class: 'box' }, data.part ? h('p', {}, data.pipelines ? 'Which pass is it, and which rewrite of it? That iteration is done with pipelines between the two, until one rewrite is left.'
@@ -79,6 +79,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
     const kept = h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run && data.again ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Look again') : null);
     if ('pass' in found) return changed(found, row, kept);
+    const missing = (found.missing ?? []).map((why, i) => why && `${'AB'[i]} cannot be done again here: ${why}. `).join('');
+    if (!found.op && missing) return h('div', { class: 'box', 'data-result': 'missing' }, h('b', {}, 'The op is not known'), `${missing}By the receipts ${found.value} is the first that differs.`, kept);
     if (!found.op) return h('div', { class: 'box', 'data-result': 'none' }, h('b', {}, 'No op differs'), `Done again, every value of iteration ${count(found.iteration)} is the same in both runs; what differs is ${found.value}.`, kept);
     const op = found.id === null ? h('b', { class: 'mono' }, found.op)
       : h('b', { class: 'mono' }, link(found.op, { op: found.id, stage: found.stage, panes: ['divergence', 'graph'], open: 'graph', beside: 'divergence' }, 'Select this op: graph, source and IR diff follow'));
@@ -93,7 +95,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       found.count ? row('elements that differ', count(found.count)) : null,
       found.count ? row('kernels', h('span', { class: 'side' }, 'A ', kernel(found.kernels[0], found.kernel_ids[0])), 'B ', found.kernels[1] === found.kernels[0] ? h('span', { class: 'muted' }, 'the same') : kernel(found.kernels[1], found.kernel_ids[1], true)) : null,
       found.history.length ? row('made by', h('div', { class: 'steps', title: 'The rules that made the op, the last one first' }, found.history.map((each) => h('span', {}, each)))) : null),
-    found.count ? null : h('p', { class: 'muted' }, 'Its numbers are not known: the iteration cannot be done again here.'),
+    found.count ? null : h('p', { class: 'muted' }, `Its numbers are not known. ${missing || 'The iteration cannot be done again here.'}`),
     kept);
   }
 

@@ -77,7 +77,7 @@ def job(run: Run, other: Run) -> dict[str, Any]:
 def code_of(run: Run) -> list[str]:
     """What code of a person's the folder of a run names, for the worker to run."""
     held = training_runs.arguments_of(_folder(run) or Path())
-    model = str(held.get("model", ""))
+    model = str(held.get("task") or held.get("model", ""))
     items = edits.checked(held.get("pipeline"))["insert"]
     foreign = [edits.name_of(item) for item in items if own_pass.of_ours(item) is None]
     return [*([model] if ":" in model else []), *foreign]

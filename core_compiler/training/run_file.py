@@ -1,0 +1,76 @@
+"""What a run's folder says of how the run is done again: its plan, what made its step, and what was
+changed about the pipeline."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core_compiler.errors import UserError
+from core_compiler.training import files
+
+if TYPE_CHECKING:
+    from core_compiler.training.step import TrainingStep
+
+FILE = "run.json"
+#: What a task is.
+TASK = (
+    "name package.module:function, which takes edit (a PipelineEdit) and returns the compiled step "
+    "and its data"
+)
+
+
+def write(folder: Path, held: Mapping[str, Any]) -> None:
+    """Keep how a run is done again in its folder."""
+    text = json.dumps(dict(held), indent=1) + "\n"
+    files.write(folder / FILE, text.encode(), "how the run is done again")
+
+
+def read(folder: Path) -> Mapping[str, Any]:
+    """What :func:`write` kept; UserError where there is nothing, or it is damaged."""
+    try:
+        held = json.loads((folder / FILE).read_text())
+    except OSError as error:
+        raise UserError(f"nothing says how the run is done again ({error.strerror})",
+                        str(folder), "give the folder of a training run") from None  # fmt: skip
+    except ValueError as error:
+        raise damaged(folder, error) from None
+    if not isinstance(held, dict):
+        raise damaged(folder, "it is no table")
+    return held
+
+
+def damaged(folder: Path, why: Any) -> UserError:
+    return UserError(f"{FILE} is damaged ({why})", str(folder),
+                     "take a copy of the folder that is whole")  # fmt: skip
+
+
+def of_python(step: TrainingStep, plan: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """What is kept of a run that Python made; ``plan``: facts of its :class:`Plan`."""
+    compilation = step.compilation
+    held = {name: value for name, value in plan.items() if name != "folder"}  # it may move
+    return {"task": task, **held, "target": compilation.target.name,
+            "pipeline": compilation.edited()}  # fmt: skip
+
+
+def check_task(text: str) -> None:
+    """UserError where a later process could not find the function; none of it runs for that."""
+    module, _, name = text.partition(":")
+    if not module or not name.isidentifier():
+        raise UserError(f"{text!r} names no function", "task", TASK)
+    if module == "__main__":
+        raise UserError("a later process does not find what is in __main__", "task",
+                        "put the function into a module of its own")  # fmt: skip
+    held = sys.modules.get(module)
+    try:
+        known = held is not None or importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        known = False
+    if not known:
+        raise UserError(f"there is no module {module!r}", f"task {text}", TASK)
+    if held is not None and not callable(getattr(held, name, None)):
+        raise UserError(f"module {module} has no function {name!r}", f"task {text}", TASK)

@@ -1,0 +1,192 @@
+"""Training data in files, and what a model says that it takes: columns by name, compared before
+anything is compiled."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.training.data import Data
+from core_compiler.training.rows import Wanted
+
+#: The endings of data files.
+KINDS = ".npz, .npy or .safetensors"
+#: How the last column is called where a model's inputs are known.
+TARGETS = "targets"
+_DAMAGED = "save it again with numpy.savez(FILE, x=..., targets=...)"
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a model takes: of ``shape`` the open sizes are None; ``dtype`` None: not known."""
+
+    name: str
+    dtype: np.dtype | None = None
+    shape: tuple[int | None, ...] | None = None
+
+    def __str__(self) -> str:
+        shape = "" if self.shape is None else f" {_shape(self.shape)}"
+        return f"{self.name}{f' of {self.dtype}' if self.dtype else ''}{shape}"
+
+
+def read(files: Sequence[str], inputs: Sequence[Input], batch: int) -> Data:
+    """The columns in ``files`` in the order that a model takes them, the targets last: by their
+    names, those of other names in their order.  UserError where they do not fit the model."""
+    where = ", ".join(files)
+    held: dict[str, np.ndarray] = {}
+    for file in files:
+        for name, array in _columns(Path(file)).items():
+            if name in held:
+                raise UserError(f"two files have a column {name!r}", where, "rename one of them")
+            held[name] = array
+    counts = {name: len(array) if array.ndim else 0 for name, array in held.items()}
+    wanted = [Wanted(i.name) for i in inputs]
+    try:
+        data = Data.of(held, [*wanted, Wanted(TARGETS)] if wanted else [])
+    except UserError as error:
+        if len(set(counts.values())) > 1:
+            said = ", ".join(f"{n} for {name}" for name, n in counts.items())
+            raise UserError(f"columns of different lengths: {said}", where,
+                            "give as many examples in each") from None  # fmt: skip
+        raise UserError(error.what, where, error.fix) from None
+    assert isinstance(data, Data)
+    if batch > len(data):
+        raise UserError(f"{len(data)} examples are no batch of {batch}", where,
+                        f"give --batch {len(data)} or less, or more examples")  # fmt: skip
+    called = {id(array): name for name, array in held.items()}
+    for one, array in zip(inputs, data.arrays, strict=False):
+        _check(one, array, called.get(id(array), one.name), batch, where)
+    return data
+
+
+def _check(one: Input, array: np.ndarray, column: str, batch: int, where: str) -> None:
+    """UserError where a column is not what an input of the model takes."""
+    given = f"column {column} is {array.dtype} {_shape(array.shape)}"
+    if one.dtype is not None and array.dtype != one.dtype:
+        raise UserError(f"{given}, the model takes {one}", where,
+                        f'convert it: {column}.astype("{one.dtype}")')  # fmt: skip
+    if one.shape is None:
+        return
+    own, sizes = array.shape[1:], one.shape[1:]
+    if array.ndim != len(one.shape) or any(
+        size not in (None, had) for size, had in zip(sizes, own, strict=True)
+    ):  # fmt: skip
+        raise UserError(f"{given}, the model takes {one}", where,
+                        "give the examples first, each as the model takes it")  # fmt: skip
+    if one.shape and one.shape[0] not in (None, batch):
+        raise UserError(
+            f"the model takes batches of {one.shape[0]}, not of {batch}", column,
+            f"give --batch {one.shape[0]}, or export it for batches of any size",
+        )  # fmt: skip
+
+
+def _shape(shape: Sequence[int | None]) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def _columns(path: Path) -> Mapping[str, np.ndarray]:
+    """The columns of one file by name; an array of its own is called as its file is."""
+    reader = {".npz": _npz, ".npy": _npy, ".safetensors": _safetensors}.get(path.suffix.lower())
+    if reader is None:
+        raise UserError("this is no file of data", str(path), f"give a {KINDS} file")
+    if not path.is_file():
+        raise UserError("there is no such file", str(path), "check the path")
+    try:
+        return reader(path)
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        why = " ".join(str(error).split())[:120] or type(error).__name__
+        raise UserError(f"no columns of numbers can be read from it ({why})", str(path),
+                        _DAMAGED) from None  # fmt: skip
+
+
+def _npz(path: Path) -> Mapping[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as held:
+        if not hasattr(held, "files"):
+            raise ValueError("it is a .npy")
+        return {name: held[name] for name in held.files}
+
+
+def _npy(path: Path) -> Mapping[str, np.ndarray]:
+    array = np.load(path, allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it is a .npz")
+    if array.dtype.names:
+        return {name: np.ascontiguousarray(array[name]) for name in array.dtype.names}
+    return {path.stem: array}
+
+
+def _safetensors(path: Path) -> Mapping[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(error) from None
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+def inputs_of(model: Any) -> list[Input]:
+    """What a model takes, before it is imported: an ONNX or Keras model, an exported program, a
+    torch module; [] where that cannot be told."""
+    owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+    if "keras" in owners:
+        return [Input(i.name, np.dtype(str(i.dtype)), tuple(i.shape)) for i in model.inputs or ()]
+    if "onnx" in owners:
+        return _of_onnx(model)
+    if hasattr(model, "graph_signature"):
+        return _of_program(model)
+    return _of_module(model)
+
+
+def _of_onnx(model: Any) -> list[Input]:
+    from core_compiler.frontends.onnx.reading import dtype_of
+
+    stored = {tensor.name for tensor in model.graph.initializer}
+    found = []
+    for value in model.graph.input:
+        if value.name in stored:
+            continue
+        kind = value.type.tensor_type
+        shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)
+        dtype = np.dtype(dtype_of(kind.elem_type, value.name).numpy) if kind.elem_type else None
+        found.append(Input(value.name, dtype, shape if kind.HasField("shape") else None))
+    return found
+
+
+def _of_program(program: Any) -> list[Input]:
+    nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    found = []
+    for name in program.graph_signature.user_inputs:
+        held: Any = nodes.get(name)
+        if not hasattr(held, "shape"):
+            found.append(Input(str(name)))
+            continue
+        dtype = str(held.dtype).removeprefix("torch.")
+        shape = tuple(size if isinstance(size, int) else None for size in held.shape)
+        found.append(Input(name, np.dtype(dtype) if hasattr(np, dtype) else None, shape))
+    return found
+
+
+def _of_module(module: Any) -> list[Input]:
+    """By its ``forward``."""
+    from inspect import Parameter, signature
+
+    try:
+        taken = signature(module.forward).parameters.values()
+    except (AttributeError, TypeError, ValueError):
+        return []
+    if any(p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for p in taken):
+        return []
+    return [Input(p.name) for p in taken if p.default is Parameter.empty]

@@ -1,0 +1,52 @@
+"""The files that a training run reads, by what is in them: it is done again with the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from core_compiler.errors import UserError
+
+#: Model files that are trained.
+MODEL_FILES = (".onnx", ".keras", ".pt2")
+
+
+def is_model(name: str) -> bool:
+    """Whether a model is named by its file."""
+    return Path(name).suffix.lower() in MODEL_FILES
+
+
+def listed(model: str, data: Sequence[str]) -> list[tuple[str, str]]:
+    """``(path, SHA-256)`` of all files that a run reads: the model's, those with its weights, then
+    those of the data.  UserError for one that cannot be read."""
+    paths = [Path(model)] if is_model(model) else []
+    if paths and paths[0].suffix.lower() == ".onnx":
+        from core_compiler.frontends.onnx.reading import external_files, read_model
+
+        paths += [paths[0].parent / name for name in external_files(read_model(paths[0]))]
+    return [(str(path.absolute()), _sha256(path)) for path in [*paths, *map(Path, data)]]
+
+
+def same(path: Path, digest: str, folder: Path) -> Path:
+    """A file of the run in ``folder`` where it is now: where it was, else beside the folder or in
+    it.  UserError where it is gone or has changed."""
+    places = [path, folder.absolute().parent / path.name, folder / path.name]
+    here = [place for place in places if place.is_file()]
+    for place in here:
+        if _sha256(place) == digest:
+            return place
+    if here:
+        raise UserError("the file has changed since the run was made", str(here[0]),
+                        f"bring back the one whose SHA-256 begins with {digest[:12]}")  # fmt: skip
+    raise UserError("the file that the run was made with is gone", str(path),
+                    f"bring it back, or put it beside the folder: {places[1]}")  # fmt: skip
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"it cannot be read ({error.strerror})", str(path),
+                        "check the path") from None  # fmt: skip
