@@ -50,6 +50,10 @@ UPDATE value SET name = :attack || id WHERE name IS NOT NULL OR id % 2;
 UPDATE stage SET summary = :attack, options = json_object(:attack, :attack),
   tolerance_class = :attack, pass = CASE id % 2 WHEN 1 THEN :attack || pass ELSE pass END WHERE id > 0;
 UPDATE rewrite SET note = :attack;
+UPDATE attributes SET json = json_set(json, '$.kernel', :attack || json_extract(json, '$.kernel'))
+  WHERE json_type(json, '$.kernel') = 'text';
+UPDATE attributes SET json = json_set(json, '$.name', :attack || json_extract(json, '$.name'))
+  WHERE json_type(json, '$.name') = 'text';
 UPDATE check_result SET note = :attack;
 UPDATE kernel SET name = :attack || name, key = :attack,
   facts = json_set(facts, '$.source', :attack, '$.assembly', :attack || 'asm');
@@ -63,6 +67,15 @@ INSERT INTO figure (stage, section, name, value)
 UPDATE figure SET value = :attack
   WHERE typeof(value) = 'text' AND NOT json_valid(value) AND section <> 'check';
 """  # noqa: E501
+#: What sets a second compile apart.
+_CHANGED = """
+UPDATE value SET name = 'b' || name WHERE id % 2;
+UPDATE rewrite SET rule = source WHERE id % 4 = 1;
+UPDATE kernel SET source = assembly;
+UPDATE buffer SET size = size + 64 WHERE id % 2;
+UPDATE timing SET median = 2 * median;
+UPDATE tensor_stats SET maximum = maximum + 1
+"""
 _META = ("model", "versions", "machine", "message", "frontend", "mode_note", "spec_note")
 
 
@@ -85,6 +98,14 @@ def compiled(recording: Path, path: Path) -> Path:
                     "text": ATTACK, "download": {"name": ATTACK, "base64": ""}},
     }  # fmt: skip
     first_bad_pass.RESULTS.keep(path, "the search", found)
+    return path
+
+
+def changed(compiled: Path, path: Path) -> Path:
+    """A copy of an attacking compile that differs from it wherever two are compared: in names,
+    rules, code, buffers, times and numbers."""
+    shutil.copy(compiled, path)
+    _change(path, _CHANGED)
     return path
 
 

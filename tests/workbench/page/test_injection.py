@@ -3,6 +3,9 @@ library and in the report; nothing runs, nothing is made of it, nothing is asked
 
 from __future__ import annotations
 
+import json
+import shutil
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlparse
@@ -13,6 +16,7 @@ from core_compiler.record import Recording
 from tests.workbench.page import hostile
 from tests.workbench.page.conftest import Server
 from workbench import report
+from workbench.app import tour
 from workbench.app.library import Library
 from workbench.state import VIEWS
 
@@ -21,14 +25,17 @@ pytestmark = pytest.mark.playwright
 #: Views that show names of a compile, and of training runs.
 NAMED = ("overview", "graph", "diff", "rewrites", "source", "kernels", "code", "numerics", "bisect")
 NAMED_OF_TRAINING = ("overview", "training", "divergence", "compare")
+#: Views that show two recordings at once.
+OF_TWO = tuple(name for name, view in VIEWS.items() if view.two)
 
 
 @dataclass(frozen=True)
 class Store:
-    """A library of attacks: one that was compiled, two that were trained."""
+    """A library of attacks: two that were compiled, two that were trained."""
 
     server: Server
     compiled: Path
+    changed: Path
     a: Path
     b: Path
 
@@ -39,12 +46,13 @@ def store(tmp_path_factory, recording, training_runs):
     folder = root / "recordings"
     folder.mkdir()
     compiled = hostile.compiled(recording, folder / f"{hostile.NAME[:60]}.run")
+    changed = hostile.changed(compiled, folder / f"b{hostile.NAME[:60]}.run")
     a, b = hostile.trained(training_runs, folder)
     library = Library(root)
-    for run in (compiled, a, b):
+    for run in (compiled, changed, a, b):
         library.annotate(library.name(run), tags=["<b>tag</b>"], note=hostile.ATTACK)
     server = Server(root).start()
-    yield Store(server, compiled, a, b)
+    yield Store(server, compiled, changed, a, b)
     server.stop()
 
 
@@ -96,6 +104,26 @@ def test_no_view_makes_anything_of_a_name(store, tab, training):
     assert page.errors == []
 
 
+def test_no_view_of_two_recordings_makes_anything_of_a_name(store, tab):
+    """With A | B on: what both have, what differs and where it stands."""
+    with Recording.open(store.compiled) as run:
+        stage = next(s.index for s in run.stages() if s.index % 2 and s.rewrites)
+        ((kernel,), *_) = run.query("SELECT min(id) FROM kernel").rows
+    on = "".join(f"&{view}.view={quote(json.dumps({'ab': True}))}" for view in OF_TWO)
+    about = f"run={quote(str(store.compiled))}&other={quote(str(store.changed))}{on}"
+    page = tab(
+        f"{store.server.url}?{about}&stage={stage}&rewrite=0&kernel={kernel}&panes={OF_TWO[0]}"
+    )
+    watched = Watched(page.page)
+    for view in OF_TWO:
+        page.show(view)
+        shown(page, view)
+        if view in NAMED:  # also where a message names what the other one lacks
+            page.wait(f"#cw-view-{view} :text('onerror') >> nth=0")
+        watched.untouched(f"{view} of two", page.requests)
+    assert page.errors == []
+
+
 def test_the_library_makes_nothing_of_tags_notes_and_names(store, tab):
     page = tab(store.server.url)
     watched = Watched(page.page)
@@ -111,6 +139,50 @@ def test_the_library_makes_nothing_of_tags_notes_and_names(store, tab):
     page.locate("#cw-start .runs-head input").fill(hostile.ATTACK)
     page.wait_query("find", hostile.ATTACK)
     watched.untouched("a search", page.requests)
+
+
+#: A compile waits before a pass; all that it tells of itself is an attack.
+_HELD = f"""
+from workbench.app.page import Page
+ATTACK = {hostile.ATTACK!r}
+PAUSED = {{"next": ATTACK, "at": 1, "total": 2, "to_come": [ATTACK], "stages": 1,
+          "problem": {{"what": ATTACK, "where": ATTACK, "fix": ATTACK}}}}
+Page.job_facts = lambda self: {{"what": ATTACK, "done": 1, "total": 2, "elapsed": 1, "paused": PAUSED}}
+"""  # noqa: E501
+
+
+def test_a_compile_that_waits_makes_nothing_of_what_it_says(own_server, tab, recording):
+    page = tab(f"{own_server(before=_HELD).url}?run={quote(str(recording))}")
+    watched = Watched(page.page)
+    page.wait("#cw-bar .held b:has-text('onerror')")
+    page.wait("#cw-bar .toast.error:visible")
+    page.locate("#cw-bar .held").hover()
+    watched.untouched("a compile that waits", page.requests)
+    assert page.errors == []
+
+
+def test_the_tour_makes_nothing_of_the_names_it_shows(store, tab, tmp_path):
+    """Of its sample model the library has a run in which all else is an attack."""
+    sample = store.server.root / "recordings" / f"sample{hostile.NAME[:60]}.run"
+    shutil.copy(store.compiled, sample)
+    with sqlite3.connect(sample) as database:
+        database.execute("UPDATE meta SET value = json_quote(?) WHERE key = 'model'", (tour.MODEL,))
+    database.close()
+    page = tab(store.server.url)
+    watched = Watched(page.page)
+    page.locate("#cw-start [data-do=tour]").click()
+    card, number = "#cw-tour .card", 1
+    while True:
+        page.wait(f"{card} :text('{number} of ')")
+        page.wait("#cw-busy:not(.on)", state="attached")
+        watched.untouched(page.text(f"{card} h2"), page.requests)
+        if f"{number} of {number}" in page.text(card):
+            break
+        page.press("ArrowRight")
+        number += 1
+    assert number > 5 and sample.name == page.query("run")
+    sample.unlink()
+    assert page.errors == []
 
 
 def test_a_report_makes_nothing_of_a_name(store, browser, tmp_path):
