@@ -520,14 +520,19 @@ ON_GPU = {
     "attention-scores": partial(attention_scores, 40),
     "attention-gradient": partial(attention_gradient, 40),
 }
-PLACES = [(name, capability) for name in ON_GPU for capability in CAPABILITIES]
-QUICK_ON_GPU = [(name, (9, 0)) for name in ("sum-70", "max-pool-gradient")]
+ON_GPUS = {
+    f"{name}-sm_{major}{minor}": (name, (major, minor))
+    for name in ON_GPU
+    for major, minor in CAPABILITIES
+}
+QUICK_ON_GPU = ("sum-70-sm_90", "max-pool-gradient-sm_90")
 
 
-@pytest.mark.parametrize(("name", "capability"), slow_but(QUICK_ON_GPU, PLACES))
-def test_the_order_on_a_gpu_is_the_contracts(name, capability):
+@pytest.mark.parametrize("name", slow_but(QUICK_ON_GPU, ON_GPUS))
+def test_the_order_on_a_gpu_is_the_contracts(name):
     """Compiled by the whole pipeline, on a simulated GPU."""
-    case, target = ON_GPU[name](), SimulatedCUDA(capability)
+    what, capability = ON_GPUS[name]
+    case, target = ON_GPU[what](), SimulatedCUDA(capability)
     options = Options(target={"architecture": target.driver.gpu.architecture})
     executable = compiler.start(case.module, target, options).finish()
     _assert_contract(case, _sums(case, lambda *arrays: executable(*arrays)[0]))
@@ -567,7 +572,7 @@ def test_shards_are_added_by_the_contracts_tree(shards):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 def test_shards_on_a_gpu_are_added_by_the_contracts_tree(capability):
     target = SimulatedCUDA(capability)
     sums = _over_shards(7, target, architecture=target.driver.gpu.architecture)
