@@ -131,7 +131,8 @@ def _training_step(
         "inputs": inputs_called, "outputs": ["loss"], "training": dict(training.facts()),
     }  # fmt: skip
     tied = imported.facts.get("tied", ())
-    return TrainingStep(joint.roles, joint.state, training.shards, tied, made)
+    order = imported.facts.get("parameters", ())
+    return TrainingStep(joint.roles, joint.state, training.shards, tied, made, order)
 
 
 def _need_batch(roles: Roles, wanted: Sequence[Value], arrays: Sequence[np.ndarray]) -> None:

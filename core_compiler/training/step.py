@@ -111,10 +111,10 @@ class TrainingStep:
 
     def __init__(
         self, roles: Roles, state: Sequence[np.ndarray], shards: int = 1,
-        tied: Sequence[Sequence[str]] = (), compilation: Any = None,
+        tied: Sequence[Sequence[str]] = (), compilation: Any = None, order: Sequence[str] = (),
     ):  # fmt: skip
         """``tied``: names that mean one part of the state, in groups; ``compilation`` has all
-        stages."""
+        stages; ``order``: the model's parameters as the model lists them."""
         self.roles, self.shards, self.compilation = roles, shards, compilation
         self.own: Sequence[int] = range(shards)
         self.join: Join = join_here
@@ -130,6 +130,11 @@ class TrainingStep:
             here = [name for name in group if name in self._places]
             if len(here) == 1:
                 self._further |= {name: here[0] for name in group if name != here[0]}
+        seen = {name: next((g[0] for g in tied if name in g), name) for name in order}
+        own = [roles.arguments[i][1] for i in roles.numbers("parameter")]
+        #: The parameters, frozen ones too, each once, as a torch module's ``parameters()`` has
+        #: them; of models of others those that are trained.
+        self.order: list[str] = list(dict.fromkeys(seen.values())) or own
         self._spare: dict[int, np.ndarray] = {}
         #: The gradients of the last iteration, by their places among the results.
         self._kept: dict[int, np.ndarray] = {}
@@ -255,6 +260,33 @@ class TrainingStep:
             if self.roles.arguments[self._first + place][0] in ("parameter", "buffer")
         }
         return made | {further: made[name].copy() for further, name in self._further.items()}
+
+    def called(self, name: str) -> str:
+        """What a part of the state is called here, by any name of what has several."""
+        return self._further.get(name, name)
+
+    def optimizer_state_dict(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """The optimiser's state as that of torch's would be: ``torch.optim.AdamW(
+        model.parameters(), ...).load_state_dict(...)`` takes it, for SGD, Adam, AdamW, Adagrad and
+        RMSprop.  ``names``: the parameters of that optimiser in its order, where it is not that of
+        ``model.parameters()`` (of a model that did not come from torch the step's own order is
+        taken).  UserError for an optimiser that torch does not have."""
+        from core_compiler.training.torch_state import state_of
+
+        return state_of(self, names)
+
+    def load_optimizer_state_dict(
+        self, held: Mapping[str, Any], names: Sequence[str] | None = None,
+        iteration: int | None = None,
+    ) -> None:  # fmt: skip
+        """Set the optimiser's state, and how many iterations were done, from the ``state_dict()``
+        of torch's optimiser; ``load_state_dict`` sets parameters and buffers.  ``names`` as
+        :meth:`optimizer_state_dict` has it; ``iteration``: how many were done, where torch's state
+        does not say so (SGD) or a schedule stands elsewhere.  UserError, and nothing is changed,
+        where options, rates or tensors are not those of the step."""
+        from core_compiler.training.torch_state import load
+
+        load(self, held, names, iteration)
 
     @property
     def gradients(self) -> dict[str, np.ndarray]:

@@ -135,6 +135,8 @@ def import_exported(
             "run_time_sizes": places,
             "state": len(after),
             "tied": _tied(program.state_dict),
+            # As torch's optimiser counts them, and by whatever names they have.
+            **({"parameters": list(program.graph_signature.parameters)} if training else {}),
         },
         walker.state.arrays,
         Nodes("torch", walker.nodes, partial(run_nodes, walker.program)),

@@ -1,0 +1,181 @@
+"""The optimiser's state in the layout of ``torch.optim.Optimizer.state_dict()``, from and to a
+step: a run that torch began goes on here, and the other way round.
+
+Our optimisers are torch's (2.13), so their tensors are the same under the same names.  What torch
+counts for each parameter (``step``) is one number here; powers of the betas are computed again, as
+the step does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isclose
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.training.loss_scale import SKIPPED
+from core_compiler.training.optimizers import (
+    SGD,
+    Adagrad,
+    Adam,
+    AdamW,
+    Optimizer,
+    RMSprop,
+    scalars_after,
+)
+from core_compiler.training.roles import ITERATION
+from core_compiler.training.schedules import rates
+
+if TYPE_CHECKING:
+    from core_compiler.training.step import TrainingStep
+
+#: Ours -> what torch calls the fields (the rate apart).
+_FIELDS: Mapping[type[Optimizer], Mapping[str, str]] = {
+    SGD: {n: n for n in ("momentum", "dampening", "weight_decay", "nesterov")},
+    Adam: {n: n for n in ("betas", "eps", "weight_decay", "amsgrad")},
+    AdamW: {n: n for n in ("betas", "eps", "weight_decay", "amsgrad")},
+    Adagrad: {"rate_decay": "lr_decay", "weight_decay": "weight_decay", "eps": "eps",
+              "initial": "initial_accumulator_value"},
+    RMSprop: {n: n for n in ("alpha", "eps", "weight_decay", "momentum", "centered")},
+}  # fmt: skip
+#: What of a group says how its kernels run, or is a scheduler's.
+_HOW = frozenset({"params", "lr", "foreach", "fused", "capturable", "differentiable", "initial_lr"})
+#: What torch counts for each parameter; its SGD counts nothing.
+STEP = "step"
+_WHERE = "optimizer state"
+#: How far a scheduler of torch may be from ours: both compute in f64.
+_SAME_RATE = 1e-6
+
+
+def state_of(step: TrainingStep, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """``{"state": {0: {"step", "exp_avg"...}}, "param_groups": [...]}`` with tensors of torch, one
+    group; see :meth:`TrainingStep.optimizer_state_dict`."""
+    import torch
+
+    order, own = _order(step, names), _parameters(step)
+    done = step.iteration - int(step.number(SKIPPED) or 0)
+    optimizer = step.compilation.options.training.optimizer
+    group = _group(optimizer, rates(optimizer.schedule)(step.iteration))
+    held = step.whole_state()
+    rows = {}
+    for place, name in enumerate(order):
+        slots = own.get(step.called(name), ())
+        if not slots or not (done or isinstance(optimizer, Adagrad)):  # torch's has none at first
+            continue
+        counted = {} if isinstance(optimizer, SGD) else {STEP: torch.tensor(float(done))}
+        made = {n: torch.from_numpy(held[f"{step.called(name)}.{n}"]) for n in slots}
+        rows[place] = counted | made
+    return {"state": rows, "param_groups": [{**group, "params": list(range(len(order)))}]}
+
+
+def load(
+    step: TrainingStep, given: Mapping[str, Any], names: Sequence[str] | None = None,
+    iteration: int | None = None,
+) -> None:  # fmt: skip
+    """Set the optimiser's state; see :meth:`TrainingStep.load_optimizer_state_dict`."""
+    if not isinstance(given, Mapping) or not {"state", "param_groups"} <= given.keys():
+        raise UserError("it has no state and param_groups", _WHERE,
+                        "give what torch.optim.Optimizer.state_dict() returns")  # fmt: skip
+    order, own = _order(step, names), _parameters(step)
+    optimizer = step.compilation.options.training.optimizer
+    numbers = [n for group in given["param_groups"] for n in group["params"]]
+    if len(numbers) != len(order):
+        raise UserError(f"it is of {len(numbers)} parameters, the model has {len(order)}", _WHERE,
+                        "give names: those of torch's parameters, in their order")  # fmt: skip
+    fresh: dict[str, Any] = {}
+    counts: dict[int, str] = {}
+    for number, name in zip(numbers, order, strict=True):
+        called, row = step.called(name), given["state"].get(number) or {}
+        if called not in own:  # frozen
+            continue
+        for slot in own[called]:
+            if row and slot not in row:
+                raise UserError(f"the state of {name} has no {slot}", _WHERE,
+                                f"give that of a torch.optim.{type(optimizer).__name__} with the "
+                                "same options")  # fmt: skip
+            fresh[f"{called}.{slot}"] = _array(row.get(slot), step, f"{called}.{slot}",
+                                               optimizer.slots[slot])  # fmt: skip
+        if row.get(STEP) is not None:
+            counts.setdefault(int(row[STEP]), name)
+    if len(counts) > 1:
+        said = " and ".join(f"{name} {n} times" for n, name in list(counts.items())[:2])
+        raise UserError(f"its parameters were not updated together: {said}", _WHERE,
+                        "a step counts once for all: train them together")  # fmt: skip
+    skipped = int(step.number(SKIPPED) or 0)
+    known = next(iter(counts), None)
+    if iteration is None:
+        iteration = step.iteration if known is None else known + skipped
+    done = iteration - skipped if known is None else known
+    moved = isinstance(optimizer, SGD) and any(row for row in given["state"].values())
+    if moved and not done and getattr(optimizer, "dampening", False):
+        raise UserError("torch's SGD does not say how many iterations were done", _WHERE,
+                        "give iteration: with dampening the first one is another")  # fmt: skip
+    for group in given["param_groups"]:
+        _compare(optimizer, group, rates(optimizer.schedule)(iteration), iteration)
+    fresh |= {n: np.array(v, np.float64) for n, v in scalars_after(optimizer, done).items()}
+    step.load_state_dict(fresh | {ITERATION: np.array(iteration, np.int64)})
+
+
+def _order(step: TrainingStep, names: Sequence[str] | None) -> Sequence[str]:
+    """The parameters as torch's optimiser has them."""
+    optimizer = step.compilation.options.training.optimizer
+    if type(optimizer) not in _FIELDS:
+        raise UserError(f"torch has no optimiser {type(optimizer).__name__}", _WHERE,
+                        "its state is in whole_state(), which load_state_dict takes")  # fmt: skip
+    if names is None:
+        return step.order
+    unknown = [n for n in _parameters(step) if n not in {step.called(m) for m in names}]
+    if unknown:
+        raise UserError(f"names lacks {unknown[0]}", _WHERE,
+                        "give [name for name, _ in model.named_parameters()]")  # fmt: skip
+    return list(names)
+
+
+def _parameters(step: TrainingStep) -> dict[str, list[str]]:
+    """Of each parameter that is trained the names of its slots."""
+    rows = step.roles.arguments
+    return {rows[i][1]: list(step.roles.slots(i)) for i in step.roles.numbers("parameter")}
+
+
+def _group(optimizer: Optimizer, rate: float) -> dict[str, Any]:
+    """The options of a group, all that the installed torch has."""
+    import torch
+
+    theirs = {name: getattr(optimizer, own) for own, name in _FIELDS[type(optimizer)].items()}
+    kind = getattr(torch.optim, type(optimizer).__name__)
+    made = kind([torch.zeros(1)], lr=rate, **theirs).state_dict()["param_groups"][0]
+    return {name: value for name, value in made.items() if name != "params"}
+
+
+def _compare(
+    optimizer: Optimizer, group: Mapping[str, Any], rate: float, iteration: int
+) -> None:  # fmt: skip
+    """UserError where a group of torch's computes something else."""
+    kind = type(optimizer).__name__
+    own = {theirs: ours for ours, theirs in _FIELDS[type(optimizer)].items()}
+    for name, value in _group(optimizer, rate).items():
+        if name in _HOW:
+            continue
+        if name in own and name not in group:
+            raise UserError(f"it has no {name}", _WHERE,
+                            f"give the state of a torch.optim.{kind}")  # fmt: skip
+        found = group.get(name, value)
+        found = tuple(found) if isinstance(found, list) else found
+        if found != value:
+            fix = f"compile with {kind}({own[name]}={found})" if name in own else "train without it"
+            raise UserError(f"its {name} is {found}, the step's {value}", _WHERE, fix)
+    found = float(group.get("lr", rate))
+    if not isclose(found, rate, rel_tol=_SAME_RATE, abs_tol=1e-30):
+        raise UserError(f"its lr is {found:g}, the step's rate in iteration {iteration + 1} is "
+                        f"{rate:g}", _WHERE, f"compile with {kind}({found:g}), or give iteration "
+                        "where a schedule stands elsewhere")  # fmt: skip
+
+
+def _array(held: Any, step: TrainingStep, name: str, start: float) -> np.ndarray:
+    """A tensor of torch as an array; what torch has not made yet as it is at first."""
+    if held is None:
+        like = step.named_state()[name]
+        return np.full(like.shape, start, like.dtype)
+    return np.asarray(held.detach().cpu() if hasattr(held, "detach") else held)
