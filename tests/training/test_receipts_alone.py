@@ -179,6 +179,7 @@ def test_a_run_with_a_task_is_verified_and_diverged_by_the_commands(lab, capsys)
     assert training_runs.is_run(lab.named)
 
 
+@pytest.mark.slow
 def test_of_two_pipelines_the_pass_is_named(lab, capsys):
     step, _ = python_task.make(cc.PipelineEdit(skip=("recompose",)))
     other = lab.run("skipped", step, task=TASK)
@@ -187,6 +188,10 @@ def test_of_two_pipelines_the_pass_is_named(lab, capsys):
     plain = lab.run("one pipeline", step, task="tests.training.python_task:make_as_it_is")
     assert main(["diverge", str(lab.named), str(plain)]) == 2
     assert "the runs have different configurations: task" in capsys.readouterr().err
+
+
+def test_of_two_pipelines_without_a_task_the_receipts_speak(lab, capsys):
+    step, _ = python_task.make(cc.PipelineEdit(skip=("recompose",)))
     silent = lab.run("skipped silently", step)
     code, found = told(capsys, "diverge", str(lab.named), str(silent))
     assert (code, found["iteration"], found["op"]) == (1, 1, "")

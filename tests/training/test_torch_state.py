@@ -15,7 +15,7 @@ from core_compiler.training.config import Training
 from tests.slow import slow_but
 from tests.training.test_optimizers import OURS_AND_THEIRS, _batch, _model
 
-QUICK = ("dampening", "amsgrad", "adamw", "adagrad decay", "rmsprop centered")
+QUICK = ("dampening", "amsgrad", "adagrad decay", "rmsprop centered")
 
 
 def compiled(model: torch.nn.Module, ours, **how):
