@@ -112,7 +112,7 @@ def test_the_count_says_what_is_counted(open_page: Open) -> None:
 def test_a_pinned_op_has_the_short_path_of_its_line(open_page: Open) -> None:
     g = transformer(1)
     data = g.data()
-    data["files"] = [f"/work/.venv/lib/python3.11/site-packages/deep/{FILE}"]
+    data["files"] = [f"/home/me/.venv/lib/python3.11/site-packages/deep/{FILE}"]
     shown = open_page(page([("graph", data)], theme="light"))
     shown.focus()
     shown.tab.keyboard.press("E")
